@@ -1,7 +1,7 @@
 //! CRC-32 of IEEE 802.3: polynomial 0x04c11db7, reflected, initial value and final exclusive or all
 //! ones (spec/serial.md, section 2).
 //!
-//! Computed four bits at a time: 64 bytes of table, about ten instructions a byte.
+//! It is computed four bits at a time, with 64 bytes of table and about ten instructions per byte.
 
 const TABLE: [u32; 16] = table();
 

@@ -1,10 +1,10 @@
 //! Consistent overhead byte stuffing (Cheshire and Baker, IEEE/ACM ToN 1999): packets without a
 //! zero byte, separated by zero bytes (spec/serial.md, section 1). Both directions work byte by
-//! byte, so that neither end holds a packet twice.
+//! byte, so that an end needs no second buffer for a packet.
 
 use crate::packet::PacketError;
 
-/// The longest run that one code byte announces.
+/// The longest run that one code byte covers.
 const LONGEST_RUN: usize = 254;
 
 /// Produces the encoded bytes of a packet: a zero, the stuffed packet, a zero.
@@ -20,8 +20,8 @@ enum Next {
     #[default]
     Opening,
     Code,
-    /// The number of bytes left in a run, and whether the run has the full length, so that no zero
-    /// follows it.
+    /// The number of bytes left in a run, and whether the run has the maximum length, so that no
+    /// zero follows it.
     Run {
         left: usize,
         is_full: bool,
@@ -31,8 +31,8 @@ enum Next {
 }
 
 impl Stuffer {
-    /// The next byte to send of `packet`, which must be the same in each call, and not empty;
-    /// `None` at the end.
+    /// The next byte to send of `packet`; `None` at the end. `packet` must be the same in each call
+    /// and must not be empty.
     pub fn next(&mut self, packet: &[u8]) -> Option<u8> {
         let rest = packet.get(self.at..).unwrap_or_default();
         match self.next {
@@ -62,14 +62,15 @@ impl Stuffer {
         }
     }
 
-    /// The state after a byte of a run, with so many left.
+    /// The state after a byte of a run with `left` bytes left.
     fn after(&mut self, packet: &[u8], left: usize, is_full: bool) -> Next {
         if left > 0 {
             Next::Run { left, is_full }
         } else if self.at >= packet.len() {
             Next::Closing
         } else {
-            // The next code byte stands for the zero after a run; after a full run there is none.
+            // The next code byte represents the zero after a run. After a full run there is no
+            // zero.
             self.at += usize::from(!is_full);
             Next::Code
         }
@@ -87,7 +88,7 @@ impl Stuffer {
 pub struct Unstuffer<const N: usize> {
     packet: [u8; N],
     length: usize,
-    /// Bytes of the run that have not arrived yet.
+    /// The number of bytes of the current run that have not arrived yet.
     left: u8,
     /// A zero follows this run, unless the packet ends here.
     is_zero_due: bool,

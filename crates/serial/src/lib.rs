@@ -1,14 +1,14 @@
 //! The serial line between one mote and its gateway (spec/serial.md): packets in a stream of bytes
 //! that may be lost, changed or repeated.
 //!
-//! For firmware and for gateways. The crate needs neither an operating system nor a heap, and
-//! depends on nothing of seals, sums or broadcasts. Bytes and the time in milliseconds are
-//! arguments; all memory is the [`Line`]'s own and of fixed size.
+//! This crate is for firmware and for gateways. It needs neither an operating system nor a heap,
+//! and does not depend on the crates of seals, sums or broadcasts. Bytes and the time in
+//! milliseconds are arguments. All memory is in the [`Line`] and has a fixed size.
 //!
 //! A body that one end accepts for sending is delivered by the other end once and in order, or not
-//! at all: a [`Line`] adds a checksum, repeats the body until it is acknowledged, and finally drops
-//! it, which its [`Counters`] show. The checksum detects noise, not attacks: the frames in the
-//! bodies authenticate themselves.
+//! at all: a [`Line`] adds a checksum and repeats the body until it is acknowledged. After the last
+//! attempt it drops the body and counts it as lost ([`Counters`]). The checksum detects noise, not
+//! attacks; the frames in the bodies have their own authentication.
 //!
 //! A mote and a gateway open the line, and the mote sends a body:
 //!
@@ -79,7 +79,7 @@ pub enum Channel {
     /// A frame of a broadcast medium (spec/broadcast.md, section 5), both ways.
     Broadcast = 5,
     /// The gateway's time, to the mote: Unix milliseconds, 8 bytes, big-endian. It is not
-    /// authenticated, and late by its transmission time.
+    /// authenticated, and it is late by its transmission time.
     Time = 6,
 }
 

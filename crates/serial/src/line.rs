@@ -1,4 +1,4 @@
-//! One end of a serial line: opening, stop and wait, retransmission (spec/serial.md, sections 3 and
+//! One end of a serial line: opening, stop-and-wait, retransmission (spec/serial.md, sections 3 and
 //! 4).
 //!
 //! An end starts a new session number whenever it forgets what it has received, so that no earlier
@@ -14,11 +14,12 @@ use moteseal_core::record::DeviceId;
 named_errors! {
     /// Why a body was not accepted for sending.
     SendError {
-        /// The previous body is not acknowledged. Nothing has changed; try again once the line [is
+        /// The previous body is not acknowledged. Nothing has changed; try again when the line [is
         /// idle](Line::is_idle).
         Busy => "the previous body is not acknowledged yet",
-        /// Longer than this end has room for, than the other end accepts, or than [`MAX_BODY`].
-        BodyTooLong => "the body is longer than the line carries",
+        /// The body is longer than this end has room for, than the other end accepts, or than
+        /// [`MAX_BODY`].
+        BodyTooLong => "the body is longer than the line can carry",
     }
 }
 
@@ -32,7 +33,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Its id in a HELLO.
+    /// The id of this side in a HELLO.
     const fn id(self) -> DeviceId {
         match self {
             Self::Mote(device) => device,
@@ -41,20 +42,20 @@ impl Side {
     }
 }
 
-/// When a packet is sent again, and how often.
+/// When, and how often, a packet is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Milliseconds from the last byte of a packet until it is sent again. An acknowledgement must
-    /// fit in between, after the longest packet that the other end may be sending: 130 ms at
-    /// 115,200 baud, 1,500 ms at 9,600 baud.
+    /// The time in milliseconds from the last byte of a packet until it is sent again. It must be
+    /// long enough for an acknowledgement after the longest packet that the other end may be
+    /// sending: 130 ms at 115,200 baud, 1,500 ms at 9,600 baud.
     pub repeat_ms: u32,
-    /// How often a body is sent, including the first time, before it is dropped and the line is
-    /// opened again.
+    /// The number of times that a body is sent, including the first, before it is dropped and the
+    /// line is opened again.
     pub tries: u8,
 }
 
 impl Default for Timing {
-    /// For 115,200 baud and more: after 400 ms, up to ten times.
+    /// For 115,200 baud and more: every 400 ms, up to ten times.
     fn default() -> Self {
         Self { repeat_ms: 400, tries: 10 }
     }
@@ -63,22 +64,22 @@ impl Default for Timing {
 /// The other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its id, which is not authenticated. A gateway's is eight zero bytes.
+    /// Its id, which is not authenticated. A gateway's id is eight zero bytes.
     pub device: DeviceId,
-    /// Its session number: a new one after each restart and whenever it forgets what it has
+    /// Its session number. It changes after each restart, and whenever the end forgets what it has
     /// received.
     pub session: u64,
     /// The longest body that it accepts, in bytes.
     pub longest_body: usize,
 }
 
-/// What was received.
+/// The result of a received byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received<'l> {
-    /// The line is open, for the first time or again. Bodies that were sent and not acknowledged
-    /// are lost; bodies accepted since are sent now.
+    /// The line is open, for the first time or again. Bodies that were sent but not acknowledged
+    /// are lost. Bodies that were accepted since are sent now.
     Opened(Peer),
-    /// A body; each body is reported once.
+    /// A body. Each body is reported once.
     Body {
         /// Its channel.
         channel: Channel,
@@ -89,22 +90,22 @@ pub enum Received<'l> {
     Dropped(PacketError),
 }
 
-/// Counters since the end was made. Each stops at its maximum.
+/// Counters since the end was created. Each stops at its maximum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// How often the line was opened.
+    /// The number of times that the line was opened.
     pub opened: u32,
     /// Bodies that the other end has acknowledged.
     pub acknowledged: u32,
-    /// Packets with a body that were sent again.
+    /// Repetitions of packets with a body.
     pub repeated: u32,
-    /// Bodies that were accepted for sending and may never have arrived.
+    /// Bodies that were accepted for sending but may not have arrived.
     pub lost: u32,
     /// Bodies that were received.
     pub heard: u32,
-    /// Packets with a body that was received before.
+    /// Packets with a body that had already been received.
     pub heard_again: u32,
-    /// What was not a packet for this end, mostly noise.
+    /// Received bytes that were not a packet for this end, mostly noise.
     pub dropped: u32,
 }
 
@@ -112,14 +113,14 @@ const fn count(counter: &mut u32) {
     *counter = counter.saturating_add(1);
 }
 
-/// A body that was accepted and is not acknowledged yet.
+/// A body that was accepted but not acknowledged yet.
 #[derive(Clone, Copy, Debug)]
 struct Outgoing {
     channel: Channel,
     length: usize,
-    /// How often it was sent in this session.
+    /// The number of times that it was sent in this session.
     tries: u8,
-    /// When it is sent again.
+    /// When it is sent again, in milliseconds.
     due_ms: u64,
 }
 
@@ -141,21 +142,21 @@ pub struct Line<const RX: usize, const TX: usize> {
     session: u64,
     peer: Option<Peer>,
     is_open: bool,
-    /// A HELLO is to be sent before its next due time.
+    /// Whether to send a HELLO before it is next due.
     is_hello_wanted: bool,
     hello_due_ms: u64,
     /// The number of the next body to receive.
     expected: u32,
     /// The number to acknowledge.
     acknowledge: Option<u32>,
-    /// The number of the body that is sent next, or is being sent.
+    /// The number of the body that is sent next or is being sent.
     number: u32,
     outgoing: Option<Outgoing>,
     going_out: Option<(Packet, Stuffer)>,
     incoming: Unstuffer<RX>,
     /// Kind, sequence, body and checksum of the outgoing packet.
     body: [u8; TX],
-    /// A HELLO or an acknowledgement.
+    /// The outgoing HELLO or acknowledgement.
     control: [u8; MIN_ROOM],
     counters: Counters,
 }
@@ -163,13 +164,13 @@ pub struct Line<const RX: usize, const TX: usize> {
 impl<const RX: usize, const TX: usize> Line<RX, TX> {
     const HAS_ROOM: () = assert!(RX >= MIN_ROOM && TX >= OVERHEAD, "a line needs room for a HELLO");
     /// The longest body that this end accepts.
-    const LONGEST_HEARD: usize = if RX - OVERHEAD < MAX_BODY { RX - OVERHEAD } else { MAX_BODY };
+    const LONGEST_RECEIVED: usize = if RX - OVERHEAD < MAX_BODY { RX - OVERHEAD } else { MAX_BODY };
     /// The longest body that it has room to send.
     const LONGEST_SENT: usize = if TX - OVERHEAD < MAX_BODY { TX - OVERHEAD } else { MAX_BODY };
 
-    /// Makes an end, which opens the line with its first bytes. `start` must differ from every
-    /// earlier start of this end: a mote keeps a counter that survives a restart, a gateway chooses
-    /// a random number.
+    /// Makes an end. It opens the line with its first bytes. `start` must differ from every earlier
+    /// start of this end: a mote keeps a counter that survives restarts, a gateway chooses a random
+    /// number.
     #[must_use]
     pub fn new(side: Side, start: u32, timing: Timing) -> Self {
         let () = Self::HAS_ROOM;
@@ -193,10 +194,10 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         }
     }
 
-    /// Accepts a body for sending: it is copied, and sent once the line is open.
+    /// Accepts a body for sending. The body is copied, and sent when the line is open.
     ///
     /// # Errors
-    /// [`SendError`]; nothing has changed.
+    /// [`SendError`]. Nothing has changed.
     pub fn send(&mut self, channel: Channel, body: &[u8]) -> Result<(), SendError> {
         if body.len() > self.longest_body() {
             return Err(SendError::BodyTooLong);
@@ -210,14 +211,14 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         Ok(())
     }
 
-    /// The longest body that can be sent: limited by this end's room and, once known, by what the
-    /// other end accepts.
+    /// The longest body that can be sent. It is limited by this end's room and, when the other end
+    /// is known, by what the other end accepts.
     #[must_use]
     pub fn longest_body(&self) -> usize {
         self.peer.map_or(Self::LONGEST_SENT, |peer| peer.longest_body.min(Self::LONGEST_SENT))
     }
 
-    /// Whether a body can be accepted: the previous one was acknowledged, or is lost.
+    /// Whether a body can be accepted: the previous one was acknowledged or is lost.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
         self.outgoing.is_none() && !matches!(self.going_out, Some((Packet::Body { .. }, _)))
@@ -235,8 +236,8 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         self.counters
     }
 
-    /// Processes a received byte and returns what it completes. Afterwards the caller must call
-    /// [`next_byte`](Self::next_byte) until it returns `None`.
+    /// Processes a received byte and returns its result, if it completes a packet. After each byte,
+    /// call [`next_byte`](Self::next_byte) until it returns `None`.
     pub fn receive(&mut self, byte: u8) -> Option<Received<'_>> {
         let packet = match self.incoming.take(byte)? {
             Ok(_) => self.incoming.packet(),
@@ -247,7 +248,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
                 Ok(hello) => self.receive_hello(&hello),
                 Err(error) => Some(self.drop_packet(error)),
             },
-            Some(&ACK) => self.hear_acknowledgement().err().map(|error| self.drop_packet(error)),
+            Some(&ACK) => self.receive_acknowledgement().err().map(|error| self.drop_packet(error)),
             _ => self.receive_body(),
         }
     }
@@ -270,8 +271,8 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
             .peer
             .is_none_or(|known| (known.session, known.device) != (peer.session, peer.device))
         {
-            // A session number under which the line was open is never used with another session of
-            // the other end.
+            // After the line was open under a session number, that number is not used with another
+            // session of the other end.
             if self.is_open {
                 self.forget();
             }
@@ -287,10 +288,10 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         Some(Received::Opened(peer))
     }
 
-    /// Begins a session: nothing received before counts any more, and what was sent and not
-    /// acknowledged is lost.
+    /// Begins a session. Packets of earlier sessions are no longer valid, and a body that was sent
+    /// but not acknowledged is lost.
     fn forget(&mut self) {
-        // The lower half counts the sessions of one start: at a thousand a second it lasts 49 days.
+        // The lower half counts the sessions of one start. At a thousand a second it lasts 49 days.
         self.session =
             self.session & !0xffff_ffff | u64::from((self.session as u32).wrapping_add(1));
         self.is_open = false;
@@ -304,13 +305,13 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         }
     }
 
-    fn hear_acknowledgement(&mut self) -> Result<(), PacketError> {
+    fn receive_acknowledgement(&mut self) -> Result<(), PacketError> {
         let is_awaited = self.is_open && self.outgoing.is_some_and(|outgoing| outgoing.tries > 0);
         let Some(peer) = self.peer.filter(|_| is_awaited) else { return Ok(()) };
         let binding = Binding { sender: peer.session, receiver: self.session, number: self.number };
         let packet = self.incoming.packet();
         if packet.get(1).is_some_and(|sequence| *sequence != binding.sequence()) {
-            // It acknowledges a body that was sent twice and acknowledged twice.
+            // A body that was sent twice is also acknowledged twice; this is the second one.
             return Ok(());
         }
         binding.open(packet)?;
@@ -395,7 +396,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
             self.is_hello_wanted = false;
             let hello = Hello {
                 is_open: self.is_open,
-                longest_body: u16::try_from(Self::LONGEST_HEARD).unwrap_or(u16::MAX),
+                longest_body: u16::try_from(Self::LONGEST_RECEIVED).unwrap_or(u16::MAX),
                 device: self.side.id(),
                 session: self.session,
                 heard: self.peer.map_or(0, |peer| peer.session),
@@ -424,7 +425,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
                 outgoing.tries += 1;
                 self.going_out = Some((Packet::Body { length }, Stuffer::default()));
             }
-            // The body was accepted before the other end reported its limit.
+            // The body was accepted before the other end stated its limit.
             None => {
                 self.outgoing = None;
                 count(&mut self.counters.lost);
@@ -432,8 +433,8 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         }
     }
 
-    /// When [`next_byte`](Self::next_byte) next has something to send if nothing is received before: in
-    /// milliseconds of its clock, 0 for now.
+    /// The time at which [`next_byte`](Self::next_byte) next has something to send if nothing is
+    /// received before, in milliseconds of its clock; 0 means now. `None` if nothing is due.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         if self.going_out.is_some() || self.acknowledge.is_some() || self.is_hello_wanted {

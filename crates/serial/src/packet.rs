@@ -1,9 +1,9 @@
 //! The format of a packet: its kind or channel, a sequence byte, a body, a checksum
 //! (spec/serial.md, sections 2 and 3).
 //!
-//! The checksum of a packet within a session also covers bytes that are not sent: both ends'
+//! Within a session, the checksum of a packet also covers bytes that are not sent: both ends'
 //! session numbers and the whole sequence number. A packet of another session, a late packet and an
-//! echo of one's own packet therefore have a wrong checksum.
+//! echo of an end's own packet therefore have a wrong checksum.
 
 use crate::Channel;
 use crate::checksum::Crc32;
@@ -22,7 +22,7 @@ pub const HELLO: u8 = 0x80;
 pub const ACK: u8 = 0x81;
 /// The length of a HELLO's body.
 const HELLO_BODY: usize = 28;
-/// The length of a HELLO, for which every line has room.
+/// The length of a HELLO packet. Every line has room for it.
 pub const MIN_ROOM: usize = HELLO_BODY + OVERHEAD;
 
 /// The buffer size for packets with bodies of `body` bytes.
@@ -32,18 +32,18 @@ pub const fn room(body: usize) -> usize {
 }
 
 named_errors! {
-    /// Why received bytes were dropped. Noise on a line produces such bytes; they are counted.
+    /// Why received bytes were dropped. Noise on a line has this effect; such bytes are counted.
     PacketError {
-        /// Wrong stuffing, too short, or an unknown kind.
+        /// The bytes are stuffed wrongly, too short, or of an unknown kind.
         Malformed => "the bytes are not a packet of a serial line",
-        /// Longer than this end has room for.
+        /// The packet is longer than this end has room for.
         PacketTooLong => "the packet is longer than this end has room for",
-        /// Noise, a packet of another session, a late packet, or an echo.
+        /// The checksum is wrong: noise, a packet of another session, a late packet, or an echo.
         ChecksumMismatch => "the checksum is wrong: noise, or a packet of another session",
         /// A HELLO of another version.
-        UnsupportedVersion => "the other end uses another version",
-        /// A HELLO of an end of the same kind: a mote that receives from a mote or from itself, or
-        /// a gateway from a gateway.
+        UnsupportedVersion => "the other end uses another version of the protocol",
+        /// A HELLO of an end of the same kind: a mote receives from a mote or from itself, or a
+        /// gateway from a gateway.
         SameSide => "the other end is of the same kind as this one; connect a mote to a gateway, and turn echo off",
     }
 }
@@ -55,7 +55,7 @@ pub struct Binding {
     pub sender: u64,
     /// The session number of its receiver.
     pub receiver: u64,
-    /// The sequence number of the body, or of the acknowledged one; only its last byte is sent.
+    /// The sequence number of the body or of the acknowledged body. Only its last byte is sent.
     pub number: u32,
 }
 
@@ -72,8 +72,8 @@ impl Binding {
         self.number.to_be_bytes()[3]
     }
 
-    /// Completes a packet and returns its length: `packet` has a body of `length` bytes after two
-    /// free bytes, and four free bytes after it. `None` if there is not enough room.
+    /// Completes a packet and returns its length. `packet` has two free bytes, a body of `length`
+    /// bytes, and four free bytes. `None` if there is not enough room.
     pub fn close(&self, kind: u8, length: usize, packet: &mut [u8]) -> Option<usize> {
         let (front, behind) = packet.split_at_mut_checked(length.checked_add(2)?)?;
         let checksum = behind.first_chunk_mut()?;
@@ -82,7 +82,7 @@ impl Binding {
         Some(length + OVERHEAD)
     }
 
-    /// The body of a packet, if the packet has this binding.
+    /// The body of a packet, if the packet's checksum matches this binding.
     ///
     /// # Errors
     /// `Malformed`, `ChecksumMismatch`.
@@ -104,14 +104,14 @@ impl Binding {
     }
 }
 
-/// A HELLO: an end's identity and state.
+/// A HELLO: the identity and the state of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Whether it knows the other end, and the other end knows it. If not, it expects an answer.
+    /// Whether both ends know each other. If not, this end expects an answer.
     pub is_open: bool,
     /// The longest body that it accepts, in bytes.
     pub longest_body: u16,
-    /// Its id; a gateway's is eight zero bytes.
+    /// Its id. A gateway's id is eight zero bytes.
     pub device: DeviceId,
     /// Its session number; never 0.
     pub session: u64,
@@ -120,7 +120,7 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// The packet.
+    /// The encoded packet.
     #[must_use]
     pub fn encode(&self) -> [u8; MIN_ROOM] {
         let mut packet = [0; MIN_ROOM];

@@ -1,6 +1,6 @@
-//! The serial line of spec/serial.md: its bytes equal those of a slow reference, and a body that an
-//! end accepts is delivered at most once, in order and unchanged, whatever the line loses, changes,
-//! repeats and delays, and however often either end restarts.
+//! The serial line of spec/serial.md. Its bytes equal those of a slow reference. A body that an end
+//! accepts is delivered at most once, in order and unchanged, whatever the line loses, changes,
+//! repeats or delays, and however often either end restarts.
 
 use moteseal_core::DeviceId;
 use moteseal_serial::{
@@ -19,13 +19,13 @@ fn ends() -> (End, End) {
     )
 }
 
-/// All bytes that an end has to send at a time.
-fn said<const RX: usize, const TX: usize>(end: &mut Line<RX, TX>, now_ms: u64) -> Vec<u8> {
+/// All bytes that an end sends at a time.
+fn bytes_from<const RX: usize, const TX: usize>(end: &mut Line<RX, TX>, now_ms: u64) -> Vec<u8> {
     std::iter::from_fn(|| end.next_byte(now_ms)).collect()
 }
 
-/// The received bodies in order.
-fn hear<const RX: usize, const TX: usize>(
+/// Passes bytes to an end and returns the bodies that it receives, in order.
+fn pass_to<const RX: usize, const TX: usize>(
     end: &mut Line<RX, TX>,
     bytes: &[u8],
 ) -> Vec<(Channel, Vec<u8>)> {
@@ -38,21 +38,22 @@ fn hear<const RX: usize, const TX: usize>(
     bodies
 }
 
-/// Connects two ends by a perfect line until neither has more to send at that time.
+/// Connects two ends by a perfect line until neither has more to send at that time. Returns the
+/// bodies that the gateway and the mote have received.
 fn settle(mote: &mut End, gateway: &mut End, now_ms: u64) -> [Vec<(Channel, Vec<u8>)>; 2] {
-    let mut heard = [Vec::new(), Vec::new()];
+    let mut received = [Vec::new(), Vec::new()];
     loop {
-        let (up, down) = (said(mote, now_ms), said(gateway, now_ms));
+        let (up, down) = (bytes_from(mote, now_ms), bytes_from(gateway, now_ms));
         if up.is_empty() && down.is_empty() {
-            return heard;
+            return received;
         }
-        heard[0].extend(hear(gateway, &up));
-        heard[1].extend(hear(mote, &down));
+        received[0].extend(pass_to(gateway, &up));
+        received[1].extend(pass_to(mote, &down));
     }
 }
 
 #[test]
-fn the_first_packets_are_those_of_the_specification() {
+fn the_first_packets_follow_the_specification() {
     let (mut mote, mut gateway) = ends();
     let hello = |is_open: u8, device: [u8; 8], session: u64, heard: u64| {
         let mut body = vec![1, is_open, 1, 44];
@@ -62,27 +63,27 @@ fn the_first_packets_are_those_of_the_specification() {
         crate::reference::packet(0x80, None, &body)
     };
     let (a, b) = (1 << 32 | 1, 900 << 32 | 1);
-    let first = said(&mut mote, 0);
+    let first = bytes_from(&mut mote, 0);
     assert_eq!(first, hello(0, MOTE.0, a, 0));
-    assert!(hear(&mut gateway, &first).is_empty());
-    let answer = said(&mut gateway, 0);
+    assert!(pass_to(&mut gateway, &first).is_empty());
+    let answer = bytes_from(&mut gateway, 0);
     assert_eq!(answer, hello(0, [0; 8], b, a));
-    hear(&mut mote, &answer);
+    pass_to(&mut mote, &answer);
     assert_eq!(
         mote.peer().map(|peer| (peer.device, peer.session, peer.longest_body)),
         Some((DeviceId([0; 8]), b, 300))
     );
-    let third = said(&mut mote, 0);
+    let third = bytes_from(&mut mote, 0);
     assert_eq!(third, hello(1, MOTE.0, a, b));
     assert_eq!(gateway.peer(), None);
-    hear(&mut gateway, &third);
+    pass_to(&mut gateway, &third);
     assert_eq!(gateway.peer().map(|peer| peer.device), Some(MOTE));
-    assert_eq!((said(&mut gateway, 0), said(&mut mote, 0)), (vec![], vec![]));
+    assert_eq!((bytes_from(&mut gateway, 0), bytes_from(&mut mote, 0)), (vec![], vec![]));
     mote.send(Channel::Sums, b"one\0two").unwrap();
-    let body = said(&mut mote, 0);
+    let body = bytes_from(&mut mote, 0);
     assert_eq!(body, crate::reference::packet(3, Some((a, b, 0)), b"one\0two"));
-    assert_eq!(hear(&mut gateway, &body), [(Channel::Sums, b"one\0two".to_vec())]);
-    assert_eq!(said(&mut gateway, 0), crate::reference::packet(0x81, Some((b, a, 0)), b""));
+    assert_eq!(pass_to(&mut gateway, &body), [(Channel::Sums, b"one\0two".to_vec())]);
+    assert_eq!(bytes_from(&mut gateway, 0), crate::reference::packet(0x81, Some((b, a, 0)), b""));
 }
 
 #[test]
@@ -112,15 +113,15 @@ fn repeats_a_body_until_it_is_acknowledged_and_delivers_it_once() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
     mote.send(Channel::Coordinator, b"reading").unwrap();
-    let first = said(&mut mote, 0);
-    assert!(said(&mut mote, 399).is_empty());
+    let first = bytes_from(&mut mote, 0);
+    assert!(bytes_from(&mut mote, 399).is_empty());
     assert_eq!(mote.due_ms(), Some(400));
-    assert_eq!(said(&mut mote, 400), first);
-    assert_eq!(hear(&mut gateway, &first).len(), 1);
+    assert_eq!(bytes_from(&mut mote, 400), first);
+    assert_eq!(pass_to(&mut gateway, &first).len(), 1);
     // The acknowledgement is lost.
-    said(&mut gateway, 400);
-    assert!(hear(&mut gateway, &first).is_empty());
-    hear(&mut mote, &said(&mut gateway, 500));
+    bytes_from(&mut gateway, 400);
+    assert!(pass_to(&mut gateway, &first).is_empty());
+    pass_to(&mut mote, &bytes_from(&mut gateway, 500));
     assert!(mote.is_idle() && mote.due_ms().is_none());
     let counters = (mote.counters(), gateway.counters());
     assert_eq!(
@@ -130,27 +131,27 @@ fn repeats_a_body_until_it_is_acknowledged_and_delivers_it_once() {
 }
 
 #[test]
-fn drops_a_body_that_is_never_acknowledged_and_opens_the_line_again() {
+fn drops_an_unacknowledged_body_and_opens_the_line_again() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
     mote.send(Channel::Coordinator, b"lost").unwrap();
     let mut now_ms = 0;
-    let mut spoken = Vec::new();
+    let mut sent = Vec::new();
     while mote.counters().lost == 0 {
-        spoken.push(said(&mut mote, now_ms));
+        sent.push(bytes_from(&mut mote, now_ms));
         now_ms += 400;
     }
-    assert_eq!(spoken.len(), 11);
-    assert!(spoken[..10].iter().all(|packet| *packet == spoken[0]));
+    assert_eq!(sent.len(), 11);
+    assert!(sent[..10].iter().all(|packet| *packet == sent[0]));
     assert!(mote.is_idle() && mote.peer().is_none());
     mote.send(Channel::Coordinator, b"later").unwrap();
-    hear(&mut gateway, &spoken[10]);
+    pass_to(&mut gateway, &sent[10]);
     assert_eq!(
         settle(&mut mote, &mut gateway, now_ms)[0],
         [(Channel::Coordinator, b"later".to_vec())]
     );
     // A packet of the earlier session arrives late.
-    assert!(hear(&mut gateway, &spoken[0]).is_empty());
+    assert!(pass_to(&mut gateway, &sent[0]).is_empty());
 }
 
 #[test]
@@ -158,21 +159,21 @@ fn a_restarted_end_opens_the_line_again_and_ignores_earlier_packets() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
     gateway.send(Channel::CoordinatorAnnouncement, b"round").unwrap();
-    let old = said(&mut gateway, 0);
+    let old = bytes_from(&mut gateway, 0);
     let mut mote = End::new(Side::Mote(MOTE), 2, Timing::default());
-    assert!(hear(&mut mote, &old).is_empty());
+    assert!(pass_to(&mut mote, &old).is_empty());
     let mut opened = 0;
     for now_ms in 0..3 {
-        for byte in said(&mut mote, now_ms) {
+        for byte in bytes_from(&mut mote, now_ms) {
             if let Some(Received::Opened(peer)) = gateway.receive(byte) {
                 assert_eq!(peer.device, MOTE);
                 opened += 1;
             }
         }
-        assert!(hear(&mut mote, &said(&mut gateway, now_ms)).is_empty());
+        assert!(pass_to(&mut mote, &bytes_from(&mut gateway, now_ms)).is_empty());
     }
     assert_eq!((opened, gateway.counters().opened, gateway.counters().lost), (1, 2, 1));
-    assert!(hear(&mut mote, &old).is_empty());
+    assert!(pass_to(&mut mote, &old).is_empty());
     gateway.send(Channel::CoordinatorAnnouncement, b"round").unwrap();
     assert_eq!(settle(&mut mote, &mut gateway, 3)[1].len(), 1);
 }
@@ -182,8 +183,8 @@ fn distinguishes_motes_with_the_same_session_number() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
     mote.send(Channel::Coordinator, b"old").unwrap();
-    let old = said(&mut mote, 0);
-    // It has started as often as the one whose place it takes.
+    let old = bytes_from(&mut mote, 0);
+    // The new mote has started as often as the one that it replaces.
     let other = DeviceId([8; 8]);
     let mut mote = End::new(Side::Mote(other), 1, Timing::default());
     mote.send(Channel::Coordinator, b"new").unwrap();
@@ -192,21 +193,21 @@ fn distinguishes_motes_with_the_same_session_number() {
         (gateway.peer().map(|peer| peer.device), gateway.counters().opened),
         (Some(other), 2)
     );
-    // Packets of the first mote under that number no longer count.
-    assert!(hear(&mut gateway, &old).is_empty());
+    // Packets of the first mote under that number are no longer valid.
+    assert!(pass_to(&mut gateway, &old).is_empty());
 }
 
 #[test]
-fn rejects_or_counts_as_lost_a_body_that_the_other_end_cannot_hold() {
+fn rejects_or_loses_a_body_that_is_too_long_for_the_other_end() {
     let mut mote = Line::<{ room(64) }, { room(300) }>::new(Side::Mote(MOTE), 1, Timing::default());
     let mut gateway =
         Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Gateway, 1, Timing::default());
     assert_eq!(gateway.send(Channel::Coordinator, &[1; MAX_BODY + 1]), Err(SendError::BodyTooLong));
-    // Before the line is open, neither end knows.
+    // Before the line is open, neither end knows the other's limit.
     gateway.send(Channel::Coordinator, &[1; 65]).unwrap();
     for _ in 0..4 {
-        hear(&mut gateway, &said(&mut mote, 0));
-        hear(&mut mote, &said(&mut gateway, 0));
+        pass_to(&mut gateway, &bytes_from(&mut mote, 0));
+        pass_to(&mut mote, &bytes_from(&mut gateway, 0));
     }
     assert_eq!(
         (gateway.counters().lost, gateway.longest_body(), mote.longest_body()),
@@ -214,32 +215,32 @@ fn rejects_or_counts_as_lost_a_body_that_the_other_end_cannot_hold() {
     );
     assert_eq!(gateway.send(Channel::Coordinator, &[1; 65]), Err(SendError::BodyTooLong));
     gateway.send(Channel::Coordinator, &[1; 64]).unwrap();
-    assert_eq!(hear(&mut mote, &said(&mut gateway, 0)).len(), 1);
+    assert_eq!(pass_to(&mut mote, &bytes_from(&mut gateway, 0)).len(), 1);
 }
 
 #[test]
 fn reports_an_echo_and_an_end_of_the_same_kind() {
     let (mut mote, mut gateway) = ends();
     for _ in 0..2 {
-        let echo = said(&mut mote, 400);
-        let heard: Vec<_> = echo
+        let echo = bytes_from(&mut mote, 400);
+        let received: Vec<_> = echo
             .iter()
-            .filter_map(|byte| mote.receive(*byte).map(|heard| format!("{heard:?}")))
+            .filter_map(|byte| mote.receive(*byte).map(|received| format!("{received:?}")))
             .collect();
-        assert!(heard.iter().all(|heard| heard == "Dropped(SameSide)"), "{heard:?}");
+        assert!(received.iter().all(|received| received == "Dropped(SameSide)"), "{received:?}");
     }
     settle(&mut mote, &mut gateway, 1000);
     mote.send(Channel::Coordinator, b"echo").unwrap();
-    let echo = said(&mut mote, 1000);
-    let heard: Vec<_> = echo
+    let echo = bytes_from(&mut mote, 1000);
+    let received: Vec<_> = echo
         .iter()
-        .filter_map(|byte| mote.receive(*byte).map(|heard| format!("{heard:?}")))
+        .filter_map(|byte| mote.receive(*byte).map(|received| format!("{received:?}")))
         .collect();
-    assert_eq!(heard, ["Dropped(ChecksumMismatch)"]);
+    assert_eq!(received, ["Dropped(ChecksumMismatch)"]);
 }
 
 #[test]
-fn rejects_each_invalid_packet_by_name() {
+fn rejects_each_kind_of_invalid_packet() {
     let hello = Hello { is_open: false, longest_body: 1400, device: MOTE, session: 1, heard: 0 };
     let good = hello.encode();
     assert_eq!(Hello::decode(&good), Ok(hello));
@@ -300,7 +301,7 @@ fn rejects_each_invalid_packet_by_name() {
 }
 
 #[test]
-fn recovers_after_packets_that_are_too_long_or_badly_stuffed() {
+fn recovers_after_packets_that_are_too_long_or_wrongly_stuffed() {
     let mut unstuffer = Unstuffer::<8>::default();
     let mut feed = |bytes: &[u8]| {
         let ends: Vec<_> = bytes.iter().filter_map(|byte| unstuffer.take(*byte)).collect();
@@ -317,35 +318,35 @@ fn recovers_after_packets_that_are_too_long_or_badly_stuffed() {
 }
 
 #[test]
-fn a_line_takes_its_packets_and_240_bytes() {
+fn a_line_needs_room_for_its_packets_and_240_bytes() {
     let packets = 2 * room(MAX_BODY);
     assert!(size_of::<Line<{ room(MAX_BODY) }, { room(MAX_BODY) }>>() <= packets + 240);
     assert_eq!((room(0), room(28), room(29)), (34, 34, 35));
 }
 
-/// What happens on the line, or to an end.
+/// Something that happens on the line or to an end.
 #[derive(Clone, Debug)]
 enum Happening {
-    /// So many milliseconds pass, and both ends say what they have to say.
-    Talk(u16),
-    /// The mote's side, or the gateway's, takes its next body.
+    /// This many milliseconds pass, and both ends send what they have to send.
+    Wait(u16),
+    /// The mote or the gateway (`true`) accepts its next body.
     Send(bool),
-    /// It restarts.
+    /// The mote or the gateway (`true`) restarts.
     Reset(bool),
-    /// The line carries so many bytes that way.
+    /// The line carries this many bytes from that end.
     Carry(bool, u16),
-    /// It loses so many of those under way, from a place on.
+    /// It loses this many bytes under way, from a place on.
     Lose(bool, u16, u8),
-    /// It changes one.
+    /// It changes one byte under way.
     Change(bool, u16, u8),
-    /// It says some again that it has carried at any time before.
+    /// It repeats bytes that it has carried at any time before.
     Repeat(bool, u16, u16),
 }
 
 fn happenings() -> impl Strategy<Value = Vec<Happening>> {
     let side = any::<bool>();
     let happening = prop_oneof![
-        4 => (0..600u16).prop_map(Happening::Talk),
+        4 => (0..600u16).prop_map(Happening::Wait),
         4 => side.prop_map(Happening::Send),
         1 => side.prop_map(Happening::Reset),
         8 => (side, prop_oneof![0..90u16, Just(u16::MAX)]).prop_map(|(side, bytes)| Happening::Carry(side, bytes)),
@@ -363,17 +364,17 @@ fn numbered(number: u32) -> Vec<u8> {
     body
 }
 
-/// One way of the line.
+/// One direction of the line.
 #[derive(Default)]
 struct Way {
     under_way: Vec<u8>,
     carried: Vec<u8>,
-    /// The number of the next body, and those that were received.
+    /// The number of the next body to send, and the numbers received.
     next: u32,
-    heard: Vec<u32>,
+    received: Vec<u32>,
 }
 
-/// Both ends and the line; way 0 goes from the mote to the gateway.
+/// Both ends and the line. Way 0 goes from the mote to the gateway.
 struct World {
     ends: [End; 2],
     ways: [Way; 2],
@@ -392,27 +393,27 @@ impl World {
         }
     }
 
-    fn talk(&mut self, ms: u16) {
+    fn send_all(&mut self, ms: u16) {
         self.now_ms += u64::from(ms);
         for (end, way) in self.ends.iter_mut().zip(&mut self.ways) {
-            way.under_way.extend(said(end, self.now_ms));
+            way.under_way.extend(bytes_from(end, self.now_ms));
         }
     }
 
     fn carry(&mut self, way: usize, bytes: usize) {
-        let Way { under_way, carried, heard, .. } = &mut self.ways[way];
+        let Way { under_way, carried, received, .. } = &mut self.ways[way];
         let bytes: Vec<u8> = under_way.drain(..bytes.min(under_way.len())).collect();
-        for (_, body) in hear(&mut self.ends[1 - way], &bytes) {
+        for (_, body) in pass_to(&mut self.ends[1 - way], &bytes) {
             let number = u32::from_be_bytes(*body.first_chunk().unwrap());
-            assert_eq!(body, numbered(number), "a body that nobody sent");
-            heard.push(number);
+            assert_eq!(body, numbered(number), "a body that was never sent");
+            received.push(number);
         }
         carried.extend(bytes);
     }
 
     fn happen(&mut self, happening: &Happening) {
         match *happening {
-            Happening::Talk(ms) => self.talk(ms),
+            Happening::Wait(ms) => self.send_all(ms),
             Happening::Send(side) => {
                 let way = &mut self.ways[usize::from(side)];
                 if self.ends[usize::from(side)]
@@ -449,33 +450,40 @@ impl World {
     }
 }
 
-/// Whatever happens, bodies are heard in order and once; and once the line carries again, the next
-/// ones are.
+/// Whatever happens, bodies are received in order and at most once. When the line works again, the
+/// next bodies are received.
 fn holds(happenings: &[Happening]) -> Result<(), TestCaseError> {
     let mut world = World::new();
     happenings.iter().for_each(|happening| world.happen(happening));
     for way in &world.ways {
-        prop_assert!(way.heard.is_sorted_by(|earlier, later| earlier < later), "{:?}", way.heard);
-        prop_assert!(way.heard.iter().all(|number| *number < way.next));
+        prop_assert!(
+            way.received.is_sorted_by(|earlier, later| earlier < later),
+            "{:?}",
+            way.received
+        );
+        prop_assert!(way.received.iter().all(|number| *number < way.next));
     }
-    // What is under way still comes; then the line opens, and what was taken goes out or is given
-    // up.
+    // Bytes under way still arrive. Then the line opens, and accepted bodies are sent or dropped.
     for _ in 0..60 {
-        world.talk(400);
+        world.send_all(400);
         [0, 1].into_iter().for_each(|way| world.carry(way, usize::MAX));
     }
     prop_assert!(world.ends.iter().all(|end| end.peer().is_some() && end.is_idle()));
-    let before = [0, 1].map(|way: usize| world.ways[way].heard.len());
+    let before = [0, 1].map(|way: usize| world.ways[way].received.len());
     for _ in 0..3 {
         [false, true].into_iter().for_each(|side| world.happen(&Happening::Send(side)));
         for _ in 0..3 {
-            world.talk(0);
+            world.send_all(0);
             [0, 1].into_iter().for_each(|way| world.carry(way, usize::MAX));
         }
     }
     for (way, before) in world.ways.iter().zip(before) {
-        prop_assert_eq!(way.heard.len(), before + 3);
-        prop_assert!(way.heard.is_sorted_by(|earlier, later| earlier < later), "{:?}", way.heard);
+        prop_assert_eq!(way.received.len(), before + 3);
+        prop_assert!(
+            way.received.is_sorted_by(|earlier, later| earlier < later),
+            "{:?}",
+            way.received
+        );
     }
     Ok(())
 }
@@ -511,9 +519,9 @@ proptest! {
     #[test]
     fn unstuffs_any_bytes_as_the_reference_does(bytes in prop::collection::vec(1..=255u8, 1..300)) {
         let mut unstuffer = Unstuffer::<300>::default();
-        let heard = bytes.iter().chain(&[0]).filter_map(|byte| unstuffer.take(*byte)).next().unwrap();
+        let received = bytes.iter().chain(&[0]).filter_map(|byte| unstuffer.take(*byte)).next().unwrap();
         let expected = crate::reference::unstuffed(&bytes);
-        prop_assert_eq!(heard.ok().map(|_| unstuffer.packet().to_vec()), expected);
+        prop_assert_eq!(received.ok().map(|_| unstuffer.packet().to_vec()), expected);
     }
 
     #[test]
@@ -529,30 +537,30 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_an_end_panic_deliver_or_send_more_than_it_received(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+    fn arbitrary_bytes_cause_no_panic_no_delivery_and_no_amplification(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
         let (_, mut gateway) = ends();
-        said(&mut gateway, 0);
-        prop_assert!(hear(&mut gateway, &bytes).is_empty());
-        prop_assert!(said(&mut gateway, 0).len() <= bytes.len().max(40));
+        bytes_from(&mut gateway, 0);
+        prop_assert!(pass_to(&mut gateway, &bytes).is_empty());
+        prop_assert!(bytes_from(&mut gateway, 0).len() <= bytes.len().max(40));
     }
 }
 
-/// The rows of the table in spec/serial.md, section 6.
+/// The rows of the table of packets in spec/serial.md, section 6.
 fn rows() -> Vec<(String, Vec<u8>)> {
     let (mut mote, mut gateway) = ends();
     let mut rows = Vec::new();
     let mut row = |who: &str, what: &str, bytes: &[u8]| {
         rows.push((format!("{who} | {what}"), bytes.to_vec()));
     };
-    let first = said(&mut mote, 0);
-    row("mote", "HELLO, has heard nobody", &first);
-    hear(&mut gateway, &first);
-    let answer = said(&mut gateway, 0);
-    row("gateway", "HELLO, has heard the mote", &answer);
-    hear(&mut mote, &answer);
-    let open = said(&mut mote, 0);
+    let first = bytes_from(&mut mote, 0);
+    row("mote", "HELLO, knows no gateway", &first);
+    pass_to(&mut gateway, &first);
+    let answer = bytes_from(&mut gateway, 0);
+    row("gateway", "HELLO, knows the mote", &answer);
+    pass_to(&mut mote, &answer);
+    let open = bytes_from(&mut mote, 0);
     row("mote", "HELLO, open", &open);
-    hear(&mut gateway, &open);
+    pass_to(&mut gateway, &open);
     for (channel, what, body) in [
         (Channel::Coordinator, "channel 1, \"reading\"", b"reading".to_vec()),
         (Channel::Sums, "channel 3, an empty body", vec![]),
@@ -564,21 +572,22 @@ fn rows() -> Vec<(String, Vec<u8>)> {
         ),
     ] {
         mote.send(channel, &body).unwrap();
-        let bytes = said(&mut mote, 0);
+        let bytes = bytes_from(&mut mote, 0);
         row("mote", what, &bytes);
-        assert_eq!(hear(&mut gateway, &bytes), [(channel, body)]);
-        let bytes = said(&mut gateway, 0);
+        assert_eq!(pass_to(&mut gateway, &bytes), [(channel, body)]);
+        let bytes = bytes_from(&mut gateway, 0);
         row("gateway", "acknowledges it", &bytes);
-        hear(&mut mote, &bytes);
+        pass_to(&mut mote, &bytes);
         assert!(mote.is_idle());
     }
     gateway.send(Channel::CoordinatorAnnouncement, b"round").unwrap();
-    row("gateway", "channel 2, \"round\"", &said(&mut gateway, 0));
+    row("gateway", "channel 2, \"round\"", &bytes_from(&mut gateway, 0));
     rows
 }
 
-/// The rows of the second table: what the gateway refuses once the line is open, and as what.
-fn refused_rows() -> Vec<(String, Vec<u8>)> {
+/// The rows of the second table: the packets that the gateway rejects when the line is open, and
+/// the errors.
+fn rejected_rows() -> Vec<(String, Vec<u8>)> {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
     let (a, b) = (1 << 32 | 1, 900 << 32 | 1);
@@ -592,17 +601,17 @@ fn refused_rows() -> Vec<(String, Vec<u8>)> {
     let mut cut = crate::reference::packet(1, Some((a, b, 0)), b"reading");
     cut.drain(8..10);
     let rows = [
-        ("a HELLO with a bit turned over", noisy),
+        ("a HELLO with a flipped bit", noisy),
         ("a HELLO of version 2", hello(2, 0, MOTE.0, a)),
-        ("a HELLO that is open twice", hello(1, 2, MOTE.0, a)),
+        ("a HELLO with an invalid open flag", hello(1, 2, MOTE.0, a)),
         ("a HELLO of session 0", hello(1, 0, MOTE.0, 0)),
         ("a HELLO of a gateway", hello(1, 0, [0; 8], a)),
         (
-            "a body of the mote's session before",
+            "a body of the mote's previous session",
             crate::reference::packet(1, Some((a - 1, b, 0)), b"reading"),
         ),
         (
-            "a body for the gateway's session before",
+            "a body for the gateway's previous session",
             crate::reference::packet(1, Some((a, b - 1, 0)), b"reading"),
         ),
         ("a body with number 256", crate::reference::packet(1, Some((a, b, 256)), b"reading")),
@@ -619,7 +628,7 @@ fn refused_rows() -> Vec<(String, Vec<u8>)> {
     for (what, bytes) in rows {
         let errors: Vec<_> = bytes
             .iter()
-            .filter_map(|byte| gateway.receive(*byte).map(|heard| format!("{heard:?}")))
+            .filter_map(|byte| gateway.receive(*byte).map(|received| format!("{received:?}")))
             .collect();
         let [error] = &errors[..] else { panic!("{what}: {errors:?}") };
         let error = error
@@ -628,17 +637,17 @@ fn refused_rows() -> Vec<(String, Vec<u8>)> {
             .unwrap_or_else(|| panic!("{error}"));
         named.push((format!("{what} | `{error}`"), bytes));
     }
-    // None of it has done anything.
+    // These packets have not changed the state.
     mote.send(Channel::Coordinator, b"reading").unwrap();
     assert_eq!(settle(&mut mote, &mut gateway, 0)[0].len(), 1);
     named
 }
 
 #[test]
-fn the_tables_of_the_specification_match_what_ends_send_and_reject() {
+fn the_tables_of_the_specification_match_the_implementation() {
     let text = include_str!("../../../../spec/serial.md");
     for (head, rows) in
-        [("| who | what | bytes |", rows()), ("| what | error | bytes |", refused_rows())]
+        [("| who | what | bytes |", rows()), ("| what | error | bytes |", rejected_rows())]
     {
         let listed: Vec<&str> = text
             .split(head)

@@ -1,7 +1,7 @@
-//! A slow reference of spec/serial.md: whole byte strings, and polynomial division bit by bit.
+//! A slow reference of spec/serial.md, with whole byte strings and bit-by-bit polynomial division.
 
-/// COBS without the zeros around it: a zero is put behind the packet, and what stands before each
-/// zero, in pieces of at most 254 bytes, gets its length in front.
+/// COBS without the surrounding zeros: appends a zero to the packet, divides what precedes each
+/// zero into pieces of at most 254 bytes, and puts the length before each piece.
 pub(crate) fn stuffed(packet: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for run in packet.split(|byte| *byte == 0) {
@@ -14,7 +14,7 @@ pub(crate) fn stuffed(packet: &[u8]) -> Vec<u8> {
         out.push(u8::try_from(rest.len()).unwrap() + 1);
         out.extend(rest);
     }
-    // A packet that ends with a full run has no empty run after it.
+    // A full run at the end of the packet is not followed by an empty run.
     let ends_full = packet
         .rsplit(|byte| *byte == 0)
         .next()
@@ -25,7 +25,7 @@ pub(crate) fn stuffed(packet: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Decodes COBS without the zeros around it.
+/// Decodes COBS without the surrounding zeros.
 pub(crate) fn unstuffed(mut stuffed: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     while let Some((&code, rest)) = stuffed.split_first() {
@@ -42,8 +42,8 @@ pub(crate) fn unstuffed(mut stuffed: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// CRC-32 of IEEE 802.3: the remainder of the message, each byte's lowest bit first, with its first
-/// 32 bits turned over, all times x^32, by the polynomial; turned over and read backwards.
+/// CRC-32 of IEEE 802.3. Takes the lowest bit of each byte first, inverts the first 32 bits,
+/// multiplies by x^32, divides by the polynomial, and inverts and reverses the remainder.
 pub(crate) fn crc32(message: &[u8]) -> u32 {
     let mut bits: Vec<bool> =
         message.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).collect();
@@ -60,8 +60,8 @@ pub(crate) fn crc32(message: &[u8]) -> u32 {
     !remainder.iter().enumerate().fold(0, |value, (at, bit)| value | u32::from(*bit) << at)
 }
 
-/// A packet as it travels, with the zeros around it; `binding` is sender's session, receiver's
-/// session, number.
+/// A packet with the surrounding zeros. `binding` is the sender's session, the receiver's session
+/// and the number.
 pub(crate) fn packet(kind: u8, binding: Option<(u64, u64, u32)>, body: &[u8]) -> Vec<u8> {
     let (sender, receiver, number) = binding.unwrap_or_default();
     let mut covered = Vec::new();

@@ -2,8 +2,8 @@
 //! (spec/formats.md, section 3).
 //!
 //! A query epoch may last seconds and a seal's epoch an hour, so consecutive epochs of one query
-//! are one run. Whether an epoch may be answered is decided elsewhere, by the epoch guard of
-//! `moteseal-sum`.
+//! are stored as one run. The epoch guard of `moteseal-sum` decides whether an epoch may be
+//! answered.
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
@@ -22,7 +22,7 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// The epoch after the last one. `None` if the run is invalid: it is empty, or ends beyond 64
+    /// The epoch after the last one. `None` if the run is invalid: empty, or with an end above 64
     /// bits.
     const fn end(&self) -> Option<u64> {
         if self.count == 0 {
@@ -42,13 +42,13 @@ impl Answered {
     }
 }
 
-/// Runs of answered query epochs, in the order of their first epochs' addition. The runs of one
-/// query ascend and are not adjacent.
+/// Runs of answered query epochs, in the order in which they were added. The runs of one query
+/// ascend and are not adjacent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answers([Option<Answered>; MAX_ANSWERED]);
 
 impl Answers {
-    /// Nothing answered.
+    /// No answers.
     pub const NONE: Self = Self([None; MAX_ANSWERED]);
 
     /// The runs.
@@ -68,10 +68,10 @@ impl Answers {
         self.runs().any(|run| run.contains(query, epoch))
     }
 
-    /// Adds an epoch: to the last run of its query if it is the next epoch, otherwise as a new run.
+    /// Adds an epoch to the last run of its query if it is the next epoch, otherwise as a new run.
     /// An epoch that is already contained changes nothing.
     ///
-    /// Returns false, and changes nothing, if there is no free run, if the epoch is before the last
+    /// Returns `false` and changes nothing if there is no free run, if the epoch is before the last
     /// one of its query, or if it is `u64::MAX`.
     #[must_use]
     pub fn add(&mut self, query: [u8; 16], epoch: u64) -> bool {
@@ -91,9 +91,9 @@ impl Answers {
         self.push(Answered { query, first: epoch, count: 1 })
     }
 
-    /// Adds a run. Returns false, and changes nothing, if there is no free run, if the run is
-    /// invalid (empty, or beyond `u64::MAX - 1`), or if it does not start at least one epoch after
-    /// the end of the last run of its query.
+    /// Adds a run. Returns `false` and changes nothing if there is no free run, if the run is
+    /// invalid (empty, or with an epoch above `u64::MAX - 1`), or if it does not start at least one
+    /// epoch after the end of the last run of its query.
     #[must_use]
     pub fn push(&mut self, run: Answered) -> bool {
         let is_after = |last: Answered| last.end().is_some_and(|end| end < run.first);
@@ -239,11 +239,11 @@ mod tests {
         assert!(answers.push(Answered { query: [1; 16], first: 0, count: u32::MAX }));
         assert!(
             !answers.add([1; 16], u64::from(u32::MAX)),
-            "a run that touches would not be canonical"
+            "an adjacent run would not be canonical"
         );
         assert!(answers.push(Answered { query: [2; 16], first: u64::MAX - 1, count: 1 }));
         assert!(!answers.add([2; 16], u64::MAX));
-        assert!(!answers.add([2; 16], 5), "before the last one");
+        assert!(!answers.add([2; 16], 5), "the epoch is before the last one");
         assert_eq!(answers.runs().count(), 2);
     }
 

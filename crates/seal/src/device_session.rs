@@ -1,12 +1,12 @@
 //! A device's session with the coordinator of its group: which frames to send, and what the frames
 //! and announcements of the coordinator change (spec/formats.md, section 8.2).
 //!
-//! A [`DeviceSession`] holds the protocol's state and no seals: its caller keeps those, on a heap
-//! or in flash, and passes the [`Outstanding`] one, which is the oldest seal that the coordinator
-//! does not have. It has no clock: the caller decides when to send, and when so much time has
-//! passed that [`timeout`](DeviceSession::timeout) is due.
+//! A [`DeviceSession`] holds the protocol's state but no seals. Its caller keeps the seals, on a
+//! heap or in flash, and passes the [`Outstanding`] one, which is the oldest seal that the
+//! coordinator does not have. The session has no clock: the caller decides when to send, and when
+//! [`timeout`](DeviceSession::timeout) is due.
 //!
-//! One seal is sent after the other: a frame of the next seal would tell the coordinator that the
+//! Seals are sent one after the other: a frame of the next seal would tell the coordinator that the
 //! device has abandoned this one.
 
 use moteseal_core::cbor::BufferTooSmall;
@@ -18,8 +18,8 @@ use crate::sample::{Announcement, Forwarder};
 use crate::wire::{Acknowledgement, Refusal, Uplink};
 use crate::{Position, Statement};
 
-/// After this many timeouts in a row, a coordinator that replies without knowing what it has
-/// acknowledged has lost it for good.
+/// After this many consecutive timeouts, a coordinator that replies without knowing what it has
+/// acknowledged is assumed to have lost it permanently.
 const PATIENCE: u8 = 4;
 
 /// The oldest seal that the coordinator does not have, whose events are in a buffer of `N` bytes.
@@ -34,7 +34,7 @@ pub struct Outstanding<'a, const N: usize> {
     pub closing: Option<Closing<'a>>,
 }
 
-/// What a closing frame carries: the two items that turn forwarded events into a seal
+/// The content of a closing frame: the two items that turn forwarded events into a seal
 /// (spec/formats.md, section 4).
 #[derive(Clone, Copy, Debug)]
 pub struct Closing<'a> {
@@ -44,7 +44,7 @@ pub struct Closing<'a> {
     pub part: &'a [u8],
 }
 
-/// A device's state towards its coordinator.
+/// A device's state of the exchange with its coordinator.
 #[derive(Clone)]
 pub struct DeviceSession {
     device: DeviceId,
@@ -54,10 +54,10 @@ pub struct DeviceSession {
     wants_schema: bool,
     /// The seal whose closing frame was sent and is not due again.
     closing_sent: Option<SealIndex>,
-    /// Everything was sent again, and no acknowledgement has come since.
+    /// Everything was sent again, and no acknowledgement has arrived since.
     has_asked: bool,
-    /// How many acknowledgements in a row did not know what the coordinator had acknowledged of the
-    /// oldest seal.
+    /// The number of consecutive acknowledgements that did not know what the coordinator had
+    /// acknowledged of the oldest seal.
     unknown: u8,
 }
 
@@ -99,17 +99,17 @@ impl DeviceSession {
         if self.announced.0 == epoch { self.announced.1 } else { Round(0) }
     }
 
-    /// Whether the coordinator has lost what it acknowledged of the oldest seal, and asks for
-    /// events that the device no longer has. The device must give that seal up: nothing else ends
-    /// the exchange.
+    /// Whether the coordinator has lost data of the oldest seal that it had acknowledged, and asks
+    /// for events that the device no longer has. The device must give that seal up; otherwise the
+    /// exchange never ends.
     #[must_use]
     pub const fn is_forsaken(&self) -> bool {
         self.unknown >= PATIENCE
     }
 
-    /// Writes the next frame that is due to `out`; `None` if none is. `scratch` bounds the events
-    /// and digests of one frame. The schema goes first, then the outstanding seal's events, then
-    /// its closing frame.
+    /// Writes the next frame that is due to `out`; `None` if none is. The length of `scratch`
+    /// limits the events and digests of one frame. The order is: the schema, the outstanding seal's
+    /// events, its closing frame.
     ///
     /// # Errors
     /// [`BufferTooSmall`] if a single event does not fit `scratch`, or a frame does not fit `out`.
@@ -152,8 +152,8 @@ impl DeviceSession {
         }
     }
 
-    /// Does the same as [`resend`](Self::resend) because the coordinator has not replied for a
-    /// while. The next acknowledgement shows whether it still knows the outstanding seal.
+    /// As [`resend`](Self::resend), because the coordinator has not replied for a while. The next
+    /// acknowledgement shows whether it still knows the outstanding seal.
     pub fn timeout<const N: usize>(&mut self, outstanding: Option<Outstanding<'_, N>>) {
         self.resend(outstanding);
         self.has_asked = true;
@@ -171,13 +171,13 @@ impl DeviceSession {
         Ok(acknowledgement)
     }
 
-    /// Counts the acknowledgements in a row that do not know what was acknowledged of the oldest
+    /// Counts the consecutive acknowledgements that do not know what was acknowledged of the oldest
     /// seal ([`is_forsaken`](Self::is_forsaken)). `oldest` is the oldest seal that the coordinator
-    /// does not have, and its first event that is not acknowledged; `is_news` says whether the
+    /// does not have, and its first event that is not acknowledged. `is_news` states whether the
     /// acknowledgement has dropped a seal or advanced a forwarder.
     ///
-    /// An acknowledgement may be old, late or repeated: one counts only after everything was sent
-    /// again, and any that knows the seal resets the count.
+    /// An acknowledgement may be old, late or repeated, so it counts only if it arrives after
+    /// everything was sent again, and any acknowledgement that knows the seal resets the count.
     pub fn acknowledged(
         &mut self,
         acknowledgement: &Acknowledgement,
@@ -185,8 +185,8 @@ impl DeviceSession {
         is_news: bool,
     ) {
         let is_unknown = oldest.is_some_and(|(index, next)| {
-            // An acknowledgement names an earlier seal while no event of this one has arrived. It
-            // never names a later one to a device that still sends this one.
+            // Until an event of this seal has arrived, acknowledgements name an earlier seal. They
+            // never name a later one while the device still sends this one.
             let is_earlier = acknowledgement.index < index && next.0 > 0;
             let is_short = acknowledgement.index == index && acknowledgement.next < next;
             is_earlier || is_short || acknowledgement.index > index
@@ -198,16 +198,16 @@ impl DeviceSession {
         }
     }
 
-    /// Forgets the timeouts so far: another seal is the oldest one now, or the coordinator has made
-    /// progress.
+    /// Resets the count of timeouts: the oldest seal is now another one, or the coordinator has
+    /// made progress.
     pub const fn reset_patience(&mut self) {
         self.has_asked = false;
         self.unknown = 0;
     }
 
-    /// Opens the coordinator's refusal of a seal, and returns it if the device is to give that seal
-    /// up: it is the oldest one, which holds up all others, and either the refusal is final or
-    /// waiting for the coordinator to change its mind would cost newer readings.
+    /// Opens the coordinator's refusal of a seal. Returns the refusal if the device is to give that
+    /// seal up. That is so if it is the oldest seal, which delays all others, and either the
+    /// refusal is final or waiting longer would cost newer readings (`costs_readings`).
     ///
     /// # Errors
     /// [`FrameError`] if the frame is not a refusal of the coordinator to this device.
@@ -222,8 +222,8 @@ impl DeviceSession {
         Ok(gives_up.then_some(refusal))
     }
 
-    /// Notes an announcement of the coordinator, which the caller has verified, and raises the
-    /// round of the open seal if it is of the announced epoch. Returns whether that changed
+    /// Processes an announcement of the coordinator, which the caller has verified. Raises the
+    /// round of the open seal if the announcement is for its epoch. Returns whether that changed
     /// anything.
     pub fn announced<const N: usize>(
         &mut self,
@@ -233,22 +233,22 @@ impl DeviceSession {
         let (epoch, round) = (announcement.epoch(), announcement.round());
         let is_newest = (epoch, round) > self.announced;
         self.announced = self.announced.max((epoch, round));
-        // Another device may be ahead of this one, so that the newest announcement is of a later
-        // epoch than the open seal.
+        // Another device may be ahead of this one, so the newest announcement may be for a later
+        // epoch than the open seal's.
         let open = open.filter(|(of, _)| *of == epoch);
         open.is_some_and(|(_, forwarder)| forwarder.announced(round)) || is_newest
     }
 }
 
-/// Whether an acknowledgement says that the coordinator has the seal `index` durably.
+/// Whether an acknowledgement states that the coordinator has stored the seal `index` durably.
 #[must_use]
 pub fn is_sealed(acknowledgement: &Acknowledgement, index: SealIndex) -> bool {
     acknowledgement.sealed.is_some_and(|sealed| index <= sealed)
 }
 
-/// Links the statement of a forwarded seal into its device's chain at `position`, and states what
-/// its forwarder did: the rounds, and what was lost. A gap between `position` and the seal's index
-/// is an outage, which the statement reports (`restart`).
+/// Links the statement of a forwarded seal into its device's chain at `position`, and adds to the
+/// statement what the forwarder did: the rounds, and what was lost. A gap between `position` and
+/// the seal's index is an outage, which the statement reports (`restart`).
 pub fn link_statement<const N: usize>(
     statement: &mut Statement,
     position: &Position,

@@ -1,6 +1,6 @@
 //! The hashing loops that take most of a verifier's time, as one trait. Hosts compute several
-//! hashes at once (crate `moteseal-lanes`), motes one. Every implementation must return the same
-//! bytes as [`Scalar`].
+//! hashes at once (crate `moteseal-lanes`), motes compute one. Every implementation must return the
+//! same bytes as [`Scalar`].
 
 use crate::level::LevelKey;
 use crate::level::{Counters, Salt};
@@ -105,7 +105,7 @@ const BATCH: usize = 128;
 
 impl<const H: usize> Tree<H> {
     /// Adds all records in `records`, each of `size` bytes (at least 1), as if they were pushed one
-    /// by one. Remaining bytes that are fewer than `size` are ignored.
+    /// by one. A remainder of fewer than `size` bytes is ignored.
     ///
     /// # Errors
     /// [`TreeFull`] if not all records fit; the tree is then unchanged.
@@ -125,8 +125,8 @@ impl<const H: usize> Tree<H> {
         let mut records = records;
         let (mut lower, mut upper) = ([Digest::NULL; BATCH], [Digest::NULL; BATCH / 2]);
         while left > 0 {
-            // The largest perfect subtree that can start at this position and is filled by the
-            // records left.
+            // The largest perfect subtree that can start at this position and that the remaining
+            // records fill.
             let height = self.len().trailing_zeros().min(left.ilog2()).min(BATCH.ilog2());
             let count = 1 << height;
             let (batch, rest) = records.split_at(count * size);

@@ -68,12 +68,13 @@ named_errors! {
         RoundOutOfRange => "the rounds contradict each other or the group's number of levels",
         /// More events than the verifier's limit.
         TooManyEvents => "the seal covers more events than the verifier's limit",
-        /// At some level more events are lost than there were, or no event is lost at all.
+        /// The list of lost events exceeds the counters at some level, has no events or the wrong
+        /// number of levels, or belongs to a tree.
         LostOutOfRange => "the lost events contradict the counted ones",
         /// A level or event is selected that does not exist.
         SelectOutOfRange => "a level or event is selected that does not exist",
-        /// The number of digests is not the number that the root needs.
-        DigestCount => "the number of digests is not the number that the root needs",
+        /// The number of digests differs from the number that the root needs.
+        DigestCount => "the number of digests differs from the number that the root needs",
         /// The length of the events does not match their number.
         EventsLength => "the length of the events does not match the salt and the count",
         /// The signature's length is wrong for its algorithm.
@@ -92,7 +93,7 @@ pub struct Rebuilt<'a> {
     pub blocks: [Digest; MAX_LEVELS],
 }
 
-/// What sealing needs to know about the current schema.
+/// The part of the current schema that sealing needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// The schema's digest.
@@ -131,7 +132,7 @@ pub struct Place {
     epoch_closed: bool,
 }
 
-/// How far a part advances its device's chain: together with the place of the part it determines
+/// How far a part advances its device's chain. Together with the place of the part, it determines
 /// the place of the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stride {
@@ -378,7 +379,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         }));
     }
 
-    /// Completes the seal of the next part and advances past it. Hashes the part first if that has
+    /// Completes the seal of the next part and advances past it. Hashes the part first if this has
     /// not been done.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Whether a range of epochs is complete: the seals of one device in order, without a gap.
+//! Whether a range of epochs is complete: all seals of one device in order, without a gap.
 //!
 //! Every seal signs the index and epoch of its predecessor, which makes gaps visible. A gap in time
 //! without `restart` means that the device had no events; with `restart` it is an outage that the
@@ -91,14 +91,14 @@ named_errors! {
             /// The index at which the histories differ first.
             index: SealIndex,
         } => "device {device} signed two histories that differ from index {index} on",
-        /// A seal of another device, or outside the range, or out of order, or after the one that
-        /// ended it.
+        /// A seal of another device, outside the range, out of order, or after the seal that ended
+        /// the range.
         NotAsAsked {
             /// The seal's device.
             device: DeviceId,
             /// Its index.
             index: SealIndex,
-        } => "the seal {index} of device {device} was not asked for",
+        } => "the seal {index} of device {device} was not requested",
     }
 }
 
@@ -141,8 +141,8 @@ impl History {
         }
     }
 
-    /// The history of a device from one of its seals on, without a check of what precedes it. Every
-    /// later seal is in the range.
+    /// The history of a device from one of its seals on. What precedes that seal is not checked.
+    /// Every later seal is in the range.
     #[must_use]
     pub fn after(seal: &Seal<Authentic>) -> Self {
         let Statement { device, epoch, .. } = *seal.statement();
@@ -150,8 +150,8 @@ impl History {
         Self { last: Some((seal.statement().index, seal.digest())), ..whole }
     }
 
-    /// Adds the next seal: one of the range, or the first after it. Returns whether its events are
-    /// in the range.
+    /// Adds the next seal: one of the range, or the first one after it. Returns whether its events
+    /// are in the range.
     ///
     /// # Errors
     /// Any [`Incomplete`] except `TailUnknown`.
@@ -230,7 +230,7 @@ fn follows(
             Err(Incomplete::Missing { device, index: before, epoch: Some(epoch) })
         }
         Some((before, _)) if before == known && prev == digest => Ok(()),
-        // It names another seal with that index, an earlier one, or none: its chain leaves out a
+        // It names a different seal with that index, an earlier one, or none: its chain omits a
         // seal that the device signed.
         _ => Err(Incomplete::Equivocation { device, index: known }),
     }

@@ -1,8 +1,9 @@
 //! The level of an event: a salted, uniform hash of its sequence number.
 //!
-//! The paper (section IV.C) hashes the content of the event instead. Then equal readings would have
-//! the same level, and someone who influences the sensor could move events into or out of a sample.
-//! The salt becomes public only with the signed seal (docs/design.md, section on sealing).
+//! The paper (section IV.C) hashes the content of the event instead. With that, equal readings
+//! would have the same level, and someone who influences the sensor could move events into or out
+//! of a sample. The salt becomes public only with the signed seal (docs/design.md, section on
+//! sealing).
 
 use core::fmt;
 

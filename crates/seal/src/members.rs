@@ -44,7 +44,7 @@ pub(crate) fn selected<'e, E: Engine>(
     }
 }
 
-/// Events per chunk: as many as one byte can number.
+/// The number of events per chunk: as many as one byte can number.
 pub(crate) const CHUNK: usize = 256;
 
 /// The positions in a chunk, 0 to 255.
@@ -68,13 +68,13 @@ pub(crate) struct Selected<'e, E> {
     selects: [u8; MAX_LEVELS],
     /// Whether all levels are selected, so that every position of every chunk is.
     selects_all: bool,
-    /// Where the current chunk and the next one start.
+    /// Where the current and the next chunk start.
     pub(crate) start: u64,
     next: u64,
     /// The levels of the chunk.
     pub(crate) chunk: [u8; CHUNK],
-    /// The selected positions of the chunk, how many the iterator has returned, and how many there
-    /// are.
+    /// The selected positions of the chunk, the number that the iterator has returned, and their
+    /// number.
     pub(crate) found: [u8; CHUNK],
     at: usize,
     pub(crate) count: usize,
@@ -87,7 +87,7 @@ impl<E> Clone for Selected<'_, E> {
 }
 
 impl<E: Engine> Selected<'_, E> {
-    /// Advances to the next chunk with selected events. Returns false if there is none.
+    /// Advances to the next chunk with selected events. Returns `false` if there is none.
     pub(crate) fn advance(&mut self) -> bool {
         (self.at, self.count) = (0, 0);
         while self.count == 0 && self.next < self.n {

@@ -1,8 +1,8 @@
 //! Samples: the events of a part, and how they were chosen (spec/formats.md, section 5).
 //!
 //! A [`Sample`] returns events only if its seal is authentic. [`Choice`] determines exactly which
-//! levels or events a response must contain, so the sender cannot choose; a sample that has been
-//! checked against this is a [`UniformSample`].
+//! levels or events a response must contain, so that the sender has no choice. A sample that was
+//! checked against it is a [`UniformSample`].
 
 mod announcement;
 pub mod audit;
@@ -37,7 +37,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{Framing, Level, MAX_LEVELS, Sequence};
 
-/// The events of one part. `S` is what has been verified of its seal.
+/// The events of one part. `S` states what was verified of its seal.
 pub struct Sample<'a, S> {
     seal: Digest,
     scheme: Scheme,
@@ -133,8 +133,8 @@ impl<'a> Sample<'a, Authentic> {
         });
     }
 
-    /// Calls `each` with up to 256 events at a time, by ascending sequence number. This is the
-    /// faster form, for columns.
+    /// Calls `each` with up to 256 events at a time, by ascending sequence number. Faster than
+    /// [`for_each`](Self::for_each).
     pub fn for_each_chunk(&self, engine: &impl Engine, each: impl FnMut(&Chunk<'_, 'a>)) {
         match self.framing {
             Framing::Fixed(size) => {
@@ -212,7 +212,7 @@ impl<'a> Sample<'a, Authentic> {
         }
     }
 
-    /// The offset of the first record of each level in `mask`. A star has one block after the
+    /// The offset of the first record of each level in `mask`. In a star, the blocks follow each
     /// other; a tree has all events in one sequence.
     fn cursors(&self, mask: u32) -> [usize; MAX_LEVELS] {
         let mut cursors = [0; MAX_LEVELS];
@@ -252,7 +252,7 @@ enum ChunkLevels<'r> {
 
 impl Chunk<'_, '_> {
     /// The level of the event at `place`, which must be below the number of events.
-    // When inlined, it is not computed for callers that do not use it.
+    // Inlined, so that it is not computed for callers that do not use it.
     #[inline]
     fn level(&self, place: usize) -> Level {
         match self.levels {

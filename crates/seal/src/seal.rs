@@ -2,8 +2,8 @@
 //! section 3).
 //!
 //! A receiver rebuilds a [`Seal`] from any part of its events. The seal is [`Unverified`] until its
-//! signature, or the hash chain from an authentic successor, proves it; nothing else makes a
-//! `Seal<Authentic>`. The signature is checked with the key that a [`Directory`] has for the
+//! signature, or the hash chain from an authentic successor, proves it. There is no other way to
+//! make a `Seal<Authentic>`. The signature is checked with the key that a [`Directory`] has for the
 //! device, so trust is in the roster.
 
 use core::fmt;
@@ -137,7 +137,7 @@ impl Seal<Unverified> {
         if object.header.tree != (statement.scheme == Scheme::Tree) {
             return Err(DecodeError::UnexpectedHeader);
         }
-        // The encoding is deterministic, so the digest of these bytes is that of the statement
+        // The encoding is deterministic, so the digest of these bytes equals that of the statement
         // encoded again.
         let (algorithm, digest) = (object.header.algorithm, object.digest());
         Ok((Self { statement, root, algorithm, digest, proven: PhantomData }, object.signature))
@@ -145,7 +145,7 @@ impl Seal<Unverified> {
 
     /// Verifies the signature with the key that the directory has for the device and index.
     ///
-    /// The caller cannot pass a key, since a key of its choice would prove nothing about the
+    /// The caller cannot pass a key, because a key of its choice would prove nothing about the
     /// device:
     ///
     /// ```compile_fail
@@ -211,7 +211,7 @@ impl Seal<Unverified> {
     }
 }
 
-/// The position of a device's chain: what the next seal names as its predecessor.
+/// The position of a device's chain: the predecessor that the next seal names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The digest of the last signed seal, or of the device's first certificate.

@@ -118,18 +118,18 @@ impl LevelDigest {
 }
 
 named_errors! {
-    /// Why a star or tree rejects an event.
+    /// Why a star or tree rejected an event.
     PushError {
-        /// The event is not of the schema's record size, or longer than 65,535 bytes.
-        WrongLength => "the event is not of the schema's record size",
+        /// The event does not have the schema's record size, or is longer than 65,535 bytes.
+        WrongLength => "the event does not have the schema's record size",
         /// The seal is full: close it and continue under the next index.
-        Full => "the seal holds as many events as it can; close it and open the next",
+        Full => "the seal is full; close it and open the next one",
     }
 }
 
-/// A running star without the digests of its levels: the caller keeps them, one [`LevelDigest`] per
-/// level, and passes them to each call. [`Star`] has both. This type is for callers that know the
-/// number of levels only at run time.
+/// A running star without the digests of its levels: the caller keeps them, one [`LevelDigest`] for
+/// each level, and passes them to each call. [`Star`] has both. This type is for callers that know
+/// the number of levels only at run time.
 #[derive(Clone)]
 pub struct StarState {
     key: LevelKey,
@@ -145,8 +145,8 @@ pub struct StarState {
 }
 
 impl StarState {
-    /// The state of an empty star for the seal `index` of `device`, in a group of `levels` levels; `None` if that is not 1 to 32.
-    /// The digests to pass with it are [`LevelDigest::EMPTY`] at first.
+    /// The state of an empty star for the seal `index` of `device`, in a group of `levels` levels;
+    /// `None` if that is not 1 to 32. The digests to pass are initially [`LevelDigest::EMPTY`].
     #[must_use]
     pub fn new(
         device: DeviceId,
@@ -171,14 +171,15 @@ impl StarState {
         Self { key, device, index, framing, total: 0, used, next: key.level(0, used) }
     }
 
-    /// Events so far.
+    /// The number of events so far.
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
     pub const fn len(&self) -> u32 {
         self.total
     }
 
-    /// Adds the next event and returns its level. About a sixteenth of a SHA-256 compression for 4 bytes, and a SipHash.
+    /// Adds the next event and returns its level. For 4 bytes this costs about a sixteenth of a
+    /// SHA-256 compression, and one SipHash.
     ///
     /// # Errors
     /// [`PushError`].
@@ -206,8 +207,9 @@ impl StarState {
         Ok(level)
     }
 
-    /// Ends the epoch: the events per level, and `each(level, digest)` with the digest of every level of the group, coarsest
-    /// first; the digest of an empty level is null. The state accepts no events after it.
+    /// Ends the epoch. Returns the number of events per level, and calls `each(level, digest)` with
+    /// the digest of every level of the group, coarsest first. The digest of an empty level is
+    /// null. The state accepts no more events.
     #[inline]
     fn close(
         &mut self,
@@ -226,7 +228,8 @@ impl StarState {
         counters
     }
 
-    /// Ends the epoch: the events per level, and the root over all levels. The state accepts no events after it.
+    /// Ends the epoch. Returns the number of events per level, and the root over all levels. The
+    /// state accepts no more events.
     #[must_use]
     pub fn close_to_root(&mut self, digests: &mut [LevelDigest]) -> (Counters, Digest) {
         let mut root = ROOT_TAG;
@@ -458,14 +461,14 @@ mod tests {
     }
 
     #[test]
-    fn state_is_112_bytes_a_level_and_256() {
+    fn state_takes_112_bytes_per_level_and_256() {
         assert!(size_of::<Star<8>>() <= 8 * 112 + 256);
         assert!(size_of::<Star<16>>() <= 16 * 112 + 256);
         assert!(size_of::<Star<32>>() <= 32 * 112 + 256);
     }
 
     #[test]
-    fn rejects_a_record_of_another_size() {
+    fn rejects_a_record_of_the_wrong_size() {
         let mut star = Star::<8>::new(
             DeviceId([0; 8]),
             SealIndex(0),

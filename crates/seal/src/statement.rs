@@ -36,7 +36,7 @@ pub struct Statement {
     pub epoch: EpochNumber,
     /// Whether no further seal covers this epoch.
     pub last_in_epoch: bool,
-    /// Whether the device restarted since the last signed seal: a gap before this seal is then an
+    /// Whether the device restarted since the last signed seal. A gap before this seal is then an
     /// outage.
     pub restart: bool,
     /// The digest of the stream schema.
@@ -87,14 +87,14 @@ impl Statement {
         }
     }
 
-    /// Adds a query epoch that the device answered, as [`Answers::add`]. Returns false if this seal
-    /// cannot state it.
+    /// Adds a query epoch that the device answered, as [`Answers::add`]. Returns `false` if this
+    /// seal cannot state it.
     #[must_use]
     pub fn add_answered(&mut self, query: [u8; 16], epoch: u64) -> bool {
         self.answered.add(query, epoch)
     }
 
-    /// Whether the statement says that the device answered this epoch of this query.
+    /// Whether the statement names this epoch of this query as answered.
     #[must_use]
     pub fn answered_in(&self, query: &[u8; 16], epoch: u64) -> bool {
         self.answered.contains(query, epoch)

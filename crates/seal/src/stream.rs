@@ -21,7 +21,7 @@ pub const MAX_RUN_BYTES: usize = 64 << 20;
 pub const MAX_ITEM: usize = MAX_RUN_BYTES + (4 << 20);
 /// Maximum number of bytes of items from the end of one verified run to the end of the next.
 pub const MAX_RUN_ITEMS: usize = 2 * MAX_ITEM;
-/// If the parts of a run claim more events than this together, no further part may follow in the
+/// If the parts of a run together claim more events than this, no further part may follow in the
 /// run.
 pub const MAX_RUN_EVENTS: u64 = 1 << 24;
 
@@ -105,7 +105,7 @@ pub struct Part<'a> {
     pub answered: Answers,
     /// Which events are in the part.
     pub select: Select<'a>,
-    /// The digests in place of the other events: 32 bytes each, concatenated.
+    /// The digests that replace the other events: 32 bytes each, concatenated.
     pub digests: &'a [u8],
     /// The records of the selected events.
     pub events: &'a [u8],
@@ -199,7 +199,7 @@ impl<'a> Item<'a> {
     pub fn decode_whole(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         let fields = reader.array_any()?;
-        // The array is complete here: an array without a kind is malformed, and more bytes would
+        // The array is complete here. An array without a kind is malformed, and more bytes would
         // not change that.
         if fields == 0 {
             return Err(DecodeError::UnexpectedType);
@@ -356,8 +356,8 @@ pub enum Selection<'a> {
 pub const PART_OVERHEAD: usize = 512 + moteseal_core::signature::MAX_SIGNATURE;
 
 /// Writes a part of `seal` up to the head of its events. The caller then writes the records,
-/// `events_length` bytes, and calls [`encode_part_tail`]. A mote therefore never holds all events
-/// in memory.
+/// `events_length` bytes, and calls [`encode_part_tail`]. A mote thus never needs all events in
+/// memory.
 ///
 /// # Errors
 /// [`BufferTooSmall`].

@@ -59,7 +59,7 @@ pub fn empty_root() -> Digest {
     Digest::of(&[])
 }
 
-/// The tree has no room for another record: close the seal and open the next one.
+/// The tree has no room for another record. Close the seal and open the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TreeFull;
 
@@ -73,9 +73,9 @@ impl fmt::Display for TreeFull {
 
 impl core::error::Error for TreeFull {}
 
-/// An online tree without the roots of its subtrees: the caller keeps them in an array of `H` digests,
-/// for at most `2^H - 1` records, and passes it to each call. [`Tree`] has both. This type is for
-/// callers that know `H` only at run time.
+/// An online tree without the roots of its subtrees: the caller keeps them in an array of `H`
+/// digests, for at most `2^H - 1` records, and passes it to each call. [`Tree`] has both. This type
+/// is for callers that know `H` only at run time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TreeState {
     position: u64,
@@ -95,10 +95,10 @@ impl TreeState {
         self.position
     }
 
-    /// Adds a record and returns its number. Costs two hashes per record on average.
+    /// Adds a record and returns its position. Costs two hashes per record on average.
     ///
     /// # Errors
-    /// [`TreeFull`]; the tree is then unchanged.
+    /// [`TreeFull`]. The tree is then unchanged.
     #[inline]
     pub fn push(&mut self, slots: &mut [Digest], record: &[u8]) -> Result<Sequence, TreeFull> {
         self.push_leaf(slots, leaf(record))
@@ -120,7 +120,8 @@ impl TreeState {
         self.root_with(slots, None).unwrap_or_else(empty_root)
     }
 
-    /// Adds the root of the next `2^height` leaves. The position must be a multiple of that, and the new one at most `2^H - 1`.
+    /// Adds the root of the next `2^height` leaves. The position must be a multiple of that, and
+    /// the new position at most `2^H - 1`.
     #[inline]
     fn append(&mut self, slots: &mut [Digest], height: u32, root: Digest) {
         debug_assert!(self.position.trailing_zeros() >= height);
@@ -133,7 +134,7 @@ impl TreeState {
         self.position += 1 << height;
     }
 
-    /// The root of everything left of the position, then of `right`, if there is one.
+    /// The root of everything to the left of the position, followed by `right` if there is one.
     fn root_with(&self, slots: &[Digest], right: Option<Digest>) -> Option<Digest> {
         let mut rest = self.position;
         let mut root = right;
@@ -146,8 +147,8 @@ impl TreeState {
     }
 }
 
-/// The perfect subtrees to the left of a position, one for each bit set in it. Slot `h` is the root
-/// of `2^h` leaves.
+/// The perfect subtrees to the left of a position, one for each bit that is set in it. Slot `h` is
+/// the root of `2^h` leaves.
 #[derive(Clone)]
 pub(crate) struct Frontier<const H: usize> {
     slots: [Digest; H],
@@ -205,7 +206,7 @@ impl<const H: usize> Tree<H> {
 
     /// Adds a record and returns its position. Costs two hashes per record on average.
     ///
-    /// # Errors
+    /// [`TreeFull`]. The tree is then unchanged.
     /// [`TreeFull`]; the tree is then unchanged.
     #[inline]
     pub fn push(&mut self, record: &[u8]) -> Result<Sequence, TreeFull> {
@@ -215,7 +216,7 @@ impl<const H: usize> Tree<H> {
     /// Adds a record whose leaf hash is known.
     ///
     /// # Errors
-    /// [`TreeFull`]; the tree is then unchanged.
+    /// [`TreeFull`]. The tree is then unchanged.
     #[inline]
     pub fn push_leaf(&mut self, leaf: Digest) -> Result<Sequence, TreeFull> {
         const { assert!(H <= 32, "a seal covers fewer than 2^32 records") };

@@ -10,7 +10,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, GroupId, MAX_PAYLOAD, SealInd
 use moteseal_core::roster::Directory;
 use moteseal_core::signature::Algorithm;
 
-/// Length of the longest protected header of an urgent event.
+/// Maximum length of the protected header of an urgent event in bytes.
 const MAX_HEADER: usize = 256;
 
 /// An event that cannot wait for the end of its epoch.
@@ -132,7 +132,7 @@ impl<'a> UrgentEvent<'a> {
 }
 
 named_errors! {
-    /// Why an urgent event is rejected.
+    /// Why an urgent event was rejected.
     UrgentError {
         /// The bytes are not an urgent event.
         Decode(error: DecodeError) => from,

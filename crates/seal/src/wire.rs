@@ -19,14 +19,14 @@ use moteseal_core::record::{
 mod refusal;
 pub use refusal::{MAX_REFUSAL, Refusal};
 
-/// Maximum number of bytes around the events of a forward frame: the array's head, kind, device,
-/// index, epoch, round, `from`, `until`, `size`, and the heads of the events and of a tree's
-/// digests.
+/// Maximum number of bytes of a forward frame in addition to its events: the array's head, kind,
+/// device, index, epoch, round, `from`, `until`, `size`, and the heads of the events and of a
+/// tree's digests.
 const FORWARD_FIELDS: usize = 1 + 1 + 9 + 5 + 9 + 2 + 5 + 5 + 3 + 3 + 3;
-/// Bytes of events and digests that fit a forward frame.
+/// Maximum number of bytes of events and digests in a forward frame.
 pub const MAX_EVENTS: usize = MAX_FRAME - FORWARD_FIELDS - TAG;
-/// Maximum length of a record that can be forwarded: with the longest position and its length it
-/// fills a frame.
+/// Maximum length of a record that can be forwarded. Together with the longest position and length
+/// it fills a frame.
 pub const MAX_RECORD: usize = MAX_EVENTS - 9 - 2;
 
 /// A frame from a device.
@@ -233,8 +233,8 @@ impl<'a> Forward<'a> {
             };
             (rest, next) = (tail, seq + 1);
         }
-        // Stop counting at the number of digests: a short frame may claim a range of four billion
-        // events.
+        // Stop counting at the number of digests, because a short frame may claim a range of four
+        // billion events.
         let are_digests = |digests: &[u8]| {
             digests.len().is_multiple_of(32)
                 && self.places().take(digests.len() / 32 + 1).count() == digests.len() / 32

@@ -1,8 +1,8 @@
-//! The announcement of a round: from which level on a coordinator wants events in the current epoch
-//! (spec/formats.md, section 8).
+//! The announcement of a round: the lowest level of which a coordinator wants events in the current
+//! epoch (spec/formats.md, section 8).
 //!
 //! Announcements and manifests are signed with the key that the roster certifies for the
-//! coordinator. Devices therefore accept rounds from nobody else, and anyone can check them later
+//! coordinator. Devices therefore accept rounds from no one else, and anyone can check them later
 //! ([`audit`](crate::sample::audit)).
 
 use moteseal_core::cbor::{DecodeError, Reader, Writer};
@@ -13,17 +13,17 @@ use moteseal_core::record::{EpochNumber, GroupId, MAX_LEVELS, Round};
 use moteseal_core::signature::{MAX_SIGNATURE, PublicKey, SignatureError, Signer};
 
 named_errors! {
-    /// Why an announcement or manifest is rejected.
+    /// Why an announcement or manifest was rejected.
     AnnouncementError {
         /// The bytes do not decode.
         Decode(error: DecodeError) => from,
-        /// Signed with another suite than the coordinator's key.
+        /// It is signed with another suite than the coordinator's key.
         AlgorithmMismatch => "signed with another signature suite than the coordinator's key",
         /// The signature was rejected.
         Signature(error: SignatureError) => from,
-        /// Signed for another group.
+        /// It is signed for another group.
         WrongGroup => "signed for another group",
-        /// Devices that are not sorted by id, or a device without seals.
+        /// The devices are not sorted by id, or one has no seals.
         UnsortedDevices => "the devices are not sorted by id, or one has no seals",
     }
 }
@@ -64,7 +64,7 @@ const ANNOUNCEMENT: usize = 32;
 /// Maximum length of an announcement, signature included.
 pub const MAX_ANNOUNCEMENT: usize = ANNOUNCEMENT + AROUND;
 
-/// A verified announcement: the current epoch, and the level from which on events are wanted.
+/// A verified announcement: the current epoch, and the lowest level of which events are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announcement {
     epoch: EpochNumber,
@@ -85,7 +85,7 @@ impl Announcement {
         if object.payload.len() > ANNOUNCEMENT {
             return Err(DecodeError::FieldOutOfRange.into());
         }
-        // Sign1 accepts no header that is longer than a known one.
+        // Sign1 rejects headers that are longer than every known one.
         let payload = prove(&object, coordinator, &mut [0; ANNOUNCEMENT + 64])?;
         let mut reader = Reader::new(payload)?;
         reader.array(4)?;

@@ -20,41 +20,41 @@ pub struct Tally {
     announced: Round,
 }
 
-/// The result of checking a final round.
+/// The result of the check of a final round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
     /// The round is the one that the counters require.
     Justified,
-    /// The round is not, and no unknown counter could justify it.
+    /// The round is wrong, and no unknown counter could justify it.
     Unjustified(Finding),
-    /// The known counters require another round, or this one, but the counters of a missing device
-    /// may have changed it.
+    /// The result depends on the unknown counters of a missing device: the known counters require
+    /// another round, or they require this one, but the missing ones could change that.
     Undetermined,
 }
 
 named_errors! {
     /// What a coordinator did wrong.
     Finding {
-        /// More was kept than the budget allows.
+        /// The coordinator kept more than the budget allows.
         OverBudget {
             /// The manifest's round.
             round: Round,
-            /// Events of the levels from this round on.
+            /// The number of events of the levels from this round on.
             kept: u64,
             /// The round that the counters require.
             due: Round,
         } => "round {round} keeps {kept} events; the budget requires round {due}",
-        /// Less was kept than the budget allows.
+        /// The coordinator kept less than the budget allows.
         StoppedEarly {
             /// The manifest's round.
             round: Round,
             /// The round that the counters require.
             due: Round,
-            /// Events that would have fitted.
+            /// The number of events that would have fitted.
             fitting: u64,
         } => "round {round}, although the {fitting} events of round {due} fit the budget",
-        /// A round above the final one was announced to a device, so its events of the levels
+        /// A round above the final one was announced to a device, so its events of the levels in
         /// between are missing.
         RoundOverstated {
             /// The manifest's round.
@@ -95,7 +95,7 @@ impl Tally {
         Round((0..self.levels).find(fits).unwrap_or(self.levels))
     }
 
-    /// Checks an epoch's final round. `doubt` is what the devices' chains leave open.
+    /// Checks an epoch's final round. `doubt` states what the devices' chains leave open.
     pub fn judge(&self, round: Round, doubt: Doubt) -> Verdict {
         let due = self.due();
         // Additional counters can only require a higher round.
@@ -129,8 +129,8 @@ impl Tally {
 /// What the signed counters cannot show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubt {
-    /// A device of the roster is not listed up to the end of the epoch, and its chain, as far as
-    /// the coordinator has received it, does not show that it was silent.
+    /// A device of the roster is not listed up to the end of the epoch, and the part of its chain
+    /// that the coordinator has received does not show that it was silent.
     pub missing: bool,
     /// A listed device restarted within the epoch before its last seal. Events of a seal that it
     /// abandoned may have raised the round.

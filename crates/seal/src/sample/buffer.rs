@@ -2,9 +2,9 @@
 //! and for a tree the roots of subtrees in place of the records between them.
 //!
 //! The entries of a tree cover every sequence number from the first on, without a gap. A record
-//! that is not wanted is replaced by a root as soon as this saves bytes: alone if it is longer than
-//! a digest, otherwise together with its neighbours, up to the largest perfect subtree without a
-//! wanted record. Memory is fixed. [`forward`](crate::sample::forward) decides when to send.
+//! that is not wanted is replaced by a root as soon as this saves bytes: by itself if it is longer
+//! than a digest, otherwise together with its neighbours, up to the largest perfect subtree without
+//! a wanted record. Memory is fixed. [`forward`](crate::sample::forward) decides when to send.
 
 use crate::tree::{self, Frontier};
 use moteseal_core::digest::Digest;
@@ -97,8 +97,8 @@ struct Growing {
 
 impl Growing {
     /// Adds the next subtree, whose entries end at `end`. `replace` replaces the entries of a
-    /// subtree, up to the given end, by one root and returns the new end. Returns where the entries
-    /// end now.
+    /// subtree, up to the given end, by one root and returns the new end. Returns the end of the
+    /// entries after that.
     fn add(
         &mut self,
         subtree: Subtree,

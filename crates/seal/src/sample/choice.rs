@@ -15,7 +15,7 @@ use moteseal_core::record::{Level, MAX_LEVELS, Round};
 /// A sampling rate `k / 2^d` in lowest terms, above 0 and at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// The binary digits after the point; the first digit is the highest of `digits` bits. 0 for
+    /// The binary digits after the point. The first digit is the highest of `digits` bits. 0 for
     /// rate 1.
     numerator: u64,
     digits: u8,
@@ -123,7 +123,7 @@ impl FromStr for Rate {
     }
 }
 
-/// What an application requests from each epoch of each device.
+/// The sample that an application requests from each epoch of each device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The levels of a sampling rate.
@@ -140,9 +140,9 @@ pub enum Choice {
 }
 
 named_errors! {
-    /// Why a sample is not the requested one, or is not available.
+    /// Why a sample is not the requested one or is not available.
     ChoiceError {
-        /// Other levels or events than requested.
+        /// The response has other levels or events than requested.
         NotAsAsked => "the response has other levels or events than requested",
         /// The rate rounds to 0 with the group's levels, or needs a level that the device no longer
         /// had.
@@ -150,7 +150,7 @@ named_errors! {
         /// A sample by permutation needs a tree.
         SchemeMismatch => "a sample by count and seed needs epochs sealed as trees; use a rate instead",
         /// The caller's memory is too small for the sample.
-        ScratchTooSmall => "provide memory for each chosen event and two swaps per chosen event",
+        ScratchTooSmall => "the scratch memory is too small; provide an entry and two swaps for each chosen event",
     }
 }
 
@@ -172,7 +172,7 @@ pub fn rate_levels(rate: Rate, statement: &Statement) -> Result<u32, ChoiceError
     }
 }
 
-/// Collects the parts of one epoch, to determine what *at most* selects.
+/// Collects the parts of one epoch to determine what *at most* selects.
 #[derive(Clone, Debug)]
 pub struct EpochCounts {
     counts: [u64; MAX_LEVELS],
@@ -222,8 +222,8 @@ impl EpochCounts {
         })
     }
 
-    /// The levels whose events exist in every part that has events of them: from the round on, and
-    /// not dropped or lost by any part.
+    /// The levels whose events exist in every part that has events of them: the levels from the
+    /// round on that no part has dropped or lost.
     #[must_use]
     pub fn surviving(&self) -> u32 {
         (0..self.levels)
@@ -253,13 +253,13 @@ impl EpochCounts {
     }
 }
 
-/// A sample whose choice was determined by the query: no holder of the data could have chosen
+/// A sample whose choice was determined by the query: the holder of the data could not have chosen
 /// another one. Estimators accept nothing else.
 ///
-/// For a rate each part is checked individually ([`by_rate`](Self::by_rate)); for *at most* and
-/// *sample*, all parts of an epoch together
-/// ([`ForcedPart::check`](crate::sample::epoch::ForcedPart::check)). Nothing else makes one, and an
-/// unverified seal does not suffice:
+/// For a rate, each part is checked individually ([`by_rate`](Self::by_rate)). For *at most* and
+/// *sample*, all parts of an epoch are checked together
+/// ([`ForcedPart::check`](crate::sample::epoch::ForcedPart::check)). There is no other way to make
+/// one, and an unverified seal does not suffice:
 ///
 /// ```compile_fail
 /// # use moteseal_seal::sample::{Sample, UniformSample};
@@ -299,7 +299,7 @@ impl<'a> UniformSample<'a> {
         }
     }
 
-    /// A sample that equals what its part had to serve.
+    /// A sample that equals what its part had to contain.
     pub(super) const fn forced(sample: Sample<'a, Authentic>) -> Self {
         Self { sample }
     }

@@ -1,21 +1,22 @@
 //! Which events a coordinator keeps so that a group never exceeds its budget: Algorithm 2 of the
 //! paper (section V.A), on counts.
 //!
-//! A [`Coordinator`] holds numbers, not events. The code that stores the events asks it about each
-//! one, and discards the levels that it drops. It covers one epoch, has no clock and does no I/O.
-//! The correct final round follows from the counters that the devices sign
+//! A [`Coordinator`] holds numbers, not events. The code that stores the events passes it the level
+//! of each event, and discards the levels that it drops. It covers one epoch, has no clock and does
+//! no I/O. The correct final round follows from the counters that the devices sign
 //! ([`audit`](crate::sample::audit)), so anyone can check what was kept.
 
 use core::ops::Range;
 
 use moteseal_core::record::{Level, MAX_LEVELS, Round};
 
-/// The state of one epoch: the round, and how many events of each level are kept.
+/// The state of one epoch: the round, and the number of kept events of each level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coordinator {
     budget: u64,
     levels: u8,
-    /// 0 to `levels`. At `levels` even the coarsest level does not fit, and nothing is kept.
+    /// 0 to `levels`. If it equals `levels`, even the coarsest level does not fit and nothing is
+    /// kept.
     round: u8,
     kept: [u64; MAX_LEVELS],
     total: u64,
@@ -25,12 +26,12 @@ pub struct Coordinator {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Offer {
-    /// It is below the round: discard it.
+    /// The event is below the round: discard it.
     Declined,
-    /// Store it.
+    /// Store the event.
     Kept,
-    /// It exceeded the budget: discard all events of these levels, including this one if its level
-    /// is among them, and announce the new round to the devices.
+    /// The event exceeded the budget: discard all events of these levels, including this one if its
+    /// level is among them, and announce the new round to the devices.
     Raised(Range<u8>),
 }
 
@@ -46,13 +47,13 @@ impl Coordinator {
         Self { budget, levels, round: 0, kept: [0; MAX_LEVELS], total: 0 }
     }
 
-    /// The round. Only levels from it on are kept, so the sampling rate is `2^-round`.
+    /// The round. Only levels from the round on are kept, so the sampling rate is `2^-round`.
     #[must_use]
     pub const fn round(&self) -> Round {
         Round(self.round)
     }
 
-    /// The number of events kept over all levels; never more than the budget between two calls.
+    /// The number of events kept over all levels. Between calls it is never above the budget.
     #[must_use]
     pub const fn kept(&self) -> u64 {
         self.total
@@ -99,7 +100,7 @@ impl Coordinator {
     }
 
     /// Subtracts events of a level that will not be served after all, because their device
-    /// abandoned the seal or raised its own round. At most the kept events are subtracted.
+    /// abandoned the seal or raised its own round. No more than the kept events are subtracted.
     pub fn withdraw(&mut self, level: Level, events: u64) {
         if let Some(kept) = self.kept.get_mut(usize::from(level.0)) {
             let events = events.min(*kept);
@@ -108,7 +109,7 @@ impl Coordinator {
         }
     }
 
-    /// Raises the round to one that the signed counters require; they include events that never
+    /// Raises the round to one that the signed counters require, which include events that never
     /// arrived. Returns the levels to discard.
     #[must_use]
     pub fn settle(&mut self, round: Round) -> Range<u8> {
@@ -129,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// The paper's Algorithm 2 with the events themselves in queues.
+    /// The paper's Algorithm 2, with the events themselves in queues.
     struct Reference {
         queues: Vec<Vec<u32>>,
         round: usize,
@@ -157,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keeps_what_the_papers_algorithm_keeps(randoms in prop::collection::vec(any::<u32>(), 0..2000), levels in 1..12u8, budget in 0..200u64) {
+        fn keeps_the_same_events_as_the_papers_algorithm(randoms in prop::collection::vec(any::<u32>(), 0..2000), levels in 1..12u8, budget in 0..200u64) {
             let mut coordinator = Coordinator::new(levels, budget);
             let mut reference = Reference { queues: std::vec![Vec::new(); usize::from(levels)], round: 0 };
             for (event, random) in (0..).zip(randoms) {
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_not_even_the_coarsest_level_fits_keeps_nothing() {
+    fn keeps_nothing_if_not_even_the_coarsest_level_fits() {
         let mut coordinator = Coordinator::new(3, 2);
         for _ in 0..2 {
             assert_eq!(coordinator.offer(Level(2)), Offer::Kept);
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_that_a_group_does_not_have_are_declined() {
+    fn declines_levels_that_the_group_does_not_have() {
         let mut coordinator = Coordinator::new(4, 10);
         for level in 4..=255 {
             assert_eq!(coordinator.offer(Level(level)), Offer::Declined);

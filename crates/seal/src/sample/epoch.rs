@@ -1,8 +1,8 @@
-//! A whole epoch, and what its parts must contain together (spec/formats.md, section 5).
+//! A whole epoch, and what its parts together must contain (spec/formats.md, section 5).
 //!
-//! *At most* and *sample* depend on all parts of an epoch: a sender that could leave out the last
+//! *At most* and *sample* depend on all parts of an epoch. A sender that could leave out the last
 //! parts could choose among as many samples as there are parts. The choice is therefore computed
-//! from a [`WholeEpoch`] only.
+//! only from a [`WholeEpoch`].
 
 use crate::engine::Engine;
 use crate::sample::choice::{ChoiceError, EpochCounts, UniformSample};
@@ -16,7 +16,7 @@ use moteseal_core::record::{Round, Sequence};
 named_errors! {
     /// Why parts are not known to be a whole epoch.
     EpochError {
-        /// A part is missing before or between the ones given, or one of them is of another device
+        /// A part is missing before or between the given ones, or one of them is of another device
         /// or epoch.
         Missing => "a part of the epoch is missing",
         /// A part follows the one that closed the epoch.
@@ -40,12 +40,12 @@ pub struct WholeEpoch<'e> {
 }
 
 impl<'e> WholeEpoch<'e> {
-    /// Checks that `parts`, by index, are all parts of their epoch: the first names a predecessor
-    /// of an earlier epoch, each other part names the one before it, and the last part closes the
-    /// epoch or is the predecessor of `next`, a seal of a later epoch.
+    /// Checks that `parts`, ordered by index, are all parts of their epoch: the first names a
+    /// predecessor of an earlier epoch, each other part names the one before it, and the last part
+    /// closes the epoch or is the predecessor of `next`, a seal of a later epoch.
     ///
     /// # Errors
-    /// [`EpochError`]; without parts, `Missing`.
+    /// [`EpochError`]. Without parts, `Missing`.
     pub fn new(
         parts: &'e [Seal<Authentic>],
         next: Option<&Seal<Authentic>>,
@@ -118,8 +118,8 @@ impl<'e> WholeEpoch<'e> {
     }
 
     /// What *sample* `count` with this seed selects if the epoch ended at `round` (0 without a
-    /// budget). `chosen` receives the selected positions: it must have room for `count` or for all
-    /// [existing](EpochCounts::existing) events, whichever is less. `scratch` is as for
+    /// budget). `chosen` receives the selected positions. It must have room for `count` or for all
+    /// [existing](EpochCounts::existing) events, whichever is smaller. `scratch` is as for
     /// [`choose`](crate::sample::permutation::choose).
     ///
     /// # Errors
@@ -170,8 +170,7 @@ pub struct Forced<'e> {
 #[derive(Clone, Copy, Debug)]
 enum Selected<'e> {
     Levels(u32),
-    /// Ascending positions: in a [`Forced`] within the epoch; in a [`ForcedPart`] those within the
-    /// part.
+    /// Ascending positions: in a [`Forced`] within the epoch, in a [`ForcedPart`] within the part.
     Events(&'e [u64]),
 }
 
@@ -213,7 +212,7 @@ impl<'e> ForcedPart<'e> {
         self.seal
     }
 
-    /// Checks that a sample belongs to this part and is what it must contain.
+    /// Checks that a sample belongs to this part and is exactly what the part must contain.
     ///
     /// # Errors
     /// `NotAsAsked`.

@@ -1,11 +1,11 @@
 //! Choosing among the existing events of an epoch's trees (spec/formats.md, section 5).
 //!
 //! With a budget, only the events of some levels are kept. The signed salts, counters and rounds
-//! determine which levels exist in all parts, as for *at most*; otherwise a part with a lower round
-//! would have more than its share. A sample among these events is uniform, has the requested size
-//! if enough events exist, and leaves its sender no choice. The positions are chosen among the
-//! existing events and then located by their levels. Choosing among all events and skipping missing
-//! ones could need as many swaps as there are events.
+//! determine which levels exist in all parts, as for *at most*. Without this rule, a part with a
+//! lower round would have more than its share. A sample among these events is uniform, has the
+//! requested size if enough events exist, and leaves its sender no choice. The positions are chosen
+//! among the existing events and then located by their levels. Choosing among all events and
+//! skipping missing ones could need as many swaps as there are events.
 
 use crate::engine::Engine;
 use crate::members::members;
@@ -37,8 +37,8 @@ pub fn draw<'c, 's, E: Engine>(
     let total = parts.clone().map(existing).sum();
     let chosen = choose(seed, first.device, first.epoch, total, chosen, scratch)?;
     chosen.sort_unstable();
-    // The chosen numbers count existing events. These are the existing events before a part, and
-    // all events before it:
+    // The chosen numbers count existing events. These variables count the existing events before a
+    // part, and all events before it:
     let (mut before, mut start) = (0, 0);
     let mut rest = &mut *chosen;
     for part in parts {
@@ -117,7 +117,7 @@ mod tests {
         .to_vec()
     }
 
-    /// The definition: list the existing events, permute them, take the front and sort it.
+    /// The definition: list the existing events, permute them, take the first ones and sort them.
     fn by_hand(parts: &[Statement], round: u8, seed: u8, count: usize) -> Vec<u64> {
         let mut start = 0;
         let mut existing = Vec::new();
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(
             hits.iter().sum::<u32>(),
             existing.iter().map(|&at| hits[at as usize]).sum::<u32>(),
-            "none that is not there"
+            "only existing events are chosen"
         );
         let expected = (2000 * count) as f64 / total as f64;
         let square: f64 = existing

@@ -3,11 +3,11 @@
 //! docs/design.md, section on sampling).
 //!
 //! A [`Forwarder`] buffers the events of one open seal that are at or above the device's round
-//! until they are acknowledged as durable; for a tree also the roots of the subtrees between them.
-//! It never drops a single event silently. If the buffer fills, the device raises its own round,
-//! which the seal states. At the last level, events that do not fit are counted as lost in a star,
-//! and end the seal of a tree. Memory is fixed and there is no clock: the caller decides when to
-//! send and when to [`rewind`](Forwarder::rewind).
+//! until they are acknowledged as durable; for a tree, it also buffers the roots of the subtrees
+//! between them. It never drops a single event silently. If the buffer is full, the device raises
+//! its own round, which the seal states. At the last level, events that do not fit are counted as
+//! lost in a star, and end the seal of a tree. Memory is fixed and there is no clock: the caller
+//! decides when to send and when to [`rewind`](Forwarder::rewind).
 
 use core::fmt;
 
@@ -19,8 +19,8 @@ use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 
-/// The forwarded events of one open seal, in at most `N` bytes. An event takes its length and 7
-/// bytes, the root of a subtree 39.
+/// The forwarded events of one open seal, in at most `N` bytes. An event takes its length plus 7
+/// bytes, the root of a subtree 39 bytes.
 #[derive(Clone)]
 pub struct Forwarder<const N: usize> {
     index: SealIndex,
@@ -32,8 +32,9 @@ pub struct Forwarder<const N: usize> {
     lost: Counters,
     /// The number of events so far, which is the sequence number of the next event.
     noted: u32,
-    /// The first event that is not known to be durable, and for a star the first that was not sent
-    /// since. For a tree the second follows from the buffer, which has no gaps.
+    /// The first event that is not known to be durable, and for a star the first one that was not
+    /// sent since the last rewind. For a tree, the second follows from the buffer, which has no
+    /// gaps.
     acknowledged: u32,
     sent: u32,
     /// Whether the seal has ended.
@@ -41,20 +42,22 @@ pub struct Forwarder<const N: usize> {
     buffer: Buffer<N>,
 }
 
-/// What happened to an event.
+/// The result of adding an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Noted {
-    /// It is below the device's round.
+    /// The event is below the device's round.
     Below,
-    /// It will be forwarded.
+    /// The event will be forwarded.
     Buffered,
-    /// It will be forwarded, or is below the round to which the device raised itself to make room.
+    /// The event will be forwarded, or is below the round to which the device has raised itself to
+    /// make room.
     Raised(Round),
-    /// It does not fit at any round. The events of its level are lost, and the seal will state so.
+    /// The event does not fit at any round. The events of its level are lost, and the seal will
+    /// state this.
     Lost,
-    /// It was not accepted: there is no sequence number left, or no room in the buffer of a tree,
-    /// which cannot state losses. Close the seal and continue under the next index.
+    /// The event was not accepted: there is no sequence number left, or no room in the buffer of a
+    /// tree, which cannot state losses. Close the seal and continue under the next index.
     Full,
 }
 
@@ -112,7 +115,7 @@ impl<const N: usize> Forwarder<N> {
         }
         if self.scheme == Scheme::Star {
             // If the whole buffer is too small, a higher round makes no room and would only discard
-            // its content.
+            // the buffer's content.
             if self.is_lost(level) || HEAD + record.len() > N || record.len() > MAX_RECORD {
                 return self.lose(level);
             }
@@ -129,9 +132,9 @@ impl<const N: usize> Forwarder<N> {
         if self.own == before { Noted::Buffered } else { Noted::Raised(self.own) }
     }
 
-    /// Whether [`note`](Self::note) would accept the seal's next event. For a tree with a full
-    /// buffer this raises the device's own round, as `note` would, if a higher round makes room. An
-    /// empty buffer has room for any record of at most [`MAX_RECORD`] and `N - 7` bytes.
+    /// Whether [`note`](Self::note) would accept the seal's next event. If a tree's buffer is full
+    /// and a higher round makes room, this raises the device's own round, as `note` would. An empty
+    /// buffer has room for every record of at most [`MAX_RECORD`] and at most `N - 7` bytes.
     pub fn make_room(&mut self, level: Level, record: &[u8]) -> bool {
         if self.noted == u32::MAX {
             return false;
@@ -164,8 +167,8 @@ impl<const N: usize> Forwarder<N> {
         self.lost.at(level) > 0
     }
 
-    /// Discards an event and with it its whole level under this seal: an incomplete block is never
-    /// served.
+    /// Discards an event, and with it its whole level under this seal, because an incomplete block
+    /// is never served.
     fn lose(&mut self, level: Level) -> Noted {
         let dropped = self.buffer.retain(|entry| entry.kind != Kind::Record(level));
         if let Some(lost) = self.lost.as_mut_slice().get_mut(usize::from(level.0)) {
@@ -192,7 +195,7 @@ impl<const N: usize> Forwarder<N> {
     }
 
     /// Raises the round to one that the coordinator announced for this epoch. Returns whether it is
-    /// new. Rounds never decrease and end at the last level.
+    /// new. Rounds never decrease, and the highest is the last level.
     pub fn announced(&mut self, round: Round) -> bool {
         let round = round.min(Round(self.lost.levels().saturating_sub(1)));
         let is_news = round > self.announced;
@@ -206,7 +209,7 @@ impl<const N: usize> Forwarder<N> {
         is_news
     }
 
-    /// Ends the seal: the digests of the last events of a tree may be sent now.
+    /// Ends the seal. The digests of the last events of a tree may then be sent.
     pub const fn end(&mut self) {
         self.is_over = true;
     }
@@ -295,15 +298,15 @@ impl<const N: usize> Forwarder<N> {
             acknowledgement.index == self.index && next > self.acknowledged && next <= self.noted;
         if is_news {
             self.acknowledged = next;
-            // If the acknowledgement is ahead of what was sent again, the rest need not be sent
-            // again.
+            // If the acknowledgement is ahead of the repeated frames, the remaining ones need not
+            // be repeated.
             self.buffer.acknowledged(next);
             self.sent = self.sent.max(next);
         }
         is_news
     }
 
-    /// Restarts sending at the first event that has not been acknowledged, with the next frame.
+    /// Restarts sending, with the next frame, at the first event that has not been acknowledged.
     pub fn rewind(&mut self) {
         self.sent = self.acknowledged;
         self.buffer.sent_up_to(0);
@@ -352,7 +355,7 @@ const fn sequence(seq: u32) -> Sequence {
     Sequence(seq as u64)
 }
 
-/// The coordinator's side: how far it has followed a device's open seal.
+/// The coordinator's side: how far it has received a device's open seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Followed {
     /// The seal.
@@ -361,22 +364,22 @@ pub struct Followed {
     pub epoch: EpochNumber,
     /// Every forwarded event before this one has been received.
     pub next: Sequence,
-    /// The round that the device has confirmed: it forwards nothing below it.
+    /// The round that the device has confirmed. It forwards nothing below this round.
     pub confirmed: Round,
 }
 
-/// What a frame means to a receiver that follows the seal.
+/// The meaning of a frame for a receiver that follows the seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Heard {
-    /// Its events from this sequence number on are new: store them. The follower has advanced past
-    /// the frame.
+    /// The frame's events from this sequence number on are new: store them. The follower has
+    /// advanced past the frame.
     News(Sequence),
-    /// It has nothing new: acknowledge again.
+    /// The frame has nothing new: acknowledge again.
     Old,
     /// Earlier frames are missing: acknowledge again, and the device goes back.
     Gap,
-    /// The device has continued with this seal. If the previous one was not closed, it is
+    /// The device has continued with this seal. If the previous seal was not closed, it is
     /// abandoned.
     Next(Followed),
 }
@@ -391,8 +394,8 @@ impl Followed {
     /// Processes a frame. Only a frame with new events changes the state.
     pub fn hear(&mut self, forward: &Forward<'_>) -> Heard {
         if forward.index > self.index {
-            // Only an accepted frame may change the state: the caller stores the new events and
-            // forgets the rest.
+            // Only an accepted frame may change the state, because the caller stores only the new
+            // events.
             let is_start = forward.from.0 == 0 && forward.until.0 > 0;
             return if is_start { Heard::Next(Self::start(forward)) } else { Heard::Gap };
         }

@@ -40,13 +40,13 @@ pub struct ManifestDraft<'a> {
 }
 
 impl ManifestDraft<'_> {
-    /// An upper bound on the bytes that each step writes.
+    /// An upper bound of the number of bytes that each step writes.
     #[must_use]
     pub fn size(&self) -> usize {
         128 + AROUND + self.devices.iter().map(|(_, seals)| 20 + 34 * seals.len()).sum::<usize>()
     }
 
-    /// Signs the manifest and writes it to `out`; both buffers need [`size`](Self::size) bytes.
+    /// Signs the manifest and writes it to `out`. Both buffers need [`size`](Self::size) bytes.
     ///
     /// # Errors
     /// [`IssueError`]. A manifest with devices out of order is written, but [`Manifest::open`]
@@ -123,8 +123,8 @@ impl<'a> Manifest<'a> {
         self.epoch
     }
 
-    /// The final round: only levels from it on are kept. The number of levels means that nothing
-    /// is.
+    /// The final round. Only levels from this round on are kept; if it equals the number of levels,
+    /// nothing is kept.
     #[must_use]
     pub const fn round(&self) -> Round {
         self.round
@@ -151,7 +151,7 @@ impl<'a> Manifest<'a> {
     + use<'a> {
         let mut reader = Reader::resume(self.devices);
         let count = reader.array_any().unwrap_or(0);
-        // The bytes have been read successfully before, so `ok()` is always `Some` here.
+        // The bytes have already been read successfully, so `ok()` is always `Some` here.
         (0..count).map_while(move |_| {
             Listed::read(&mut reader).ok().map(|(device, seals)| (device, seals.digests()))
         })

@@ -1,8 +1,8 @@
 //! The seeded permutation that determines which events of an epoch a "sample `m`" contains
 //! (spec/formats.md, section 5).
 //!
-//! It is a sparse Fisher-Yates shuffle, which stores only the positions that it has moved, in the
-//! caller's memory.
+//! It is a sparse Fisher-Yates shuffle, which stores only the positions that it has moved, in
+//! memory of the caller.
 
 use core::fmt;
 
@@ -24,8 +24,8 @@ impl Swap {
     pub const FREE: Self = Self { position: u64::MAX, value: 0 };
 }
 
-/// The recommended number of [`Swap`]s of scratch for a sample of `m`. It works from `m + 1` on,
-/// but slower the fewer there are.
+/// The recommended number of [`Swap`]s of scratch memory for a sample of `m`. `m + 1` are enough,
+/// but the fewer there are, the slower it is.
 #[must_use]
 pub const fn scratch_for(m: usize) -> usize {
     2 * m + 1
@@ -37,15 +37,15 @@ pub struct ScratchTooSmall;
 
 impl fmt::Display for ScratchTooSmall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("provide scratch memory for two swaps per chosen event")
+        f.write_str("the scratch memory is too small; provide two swaps for each chosen event")
     }
 }
 
 impl core::error::Error for ScratchTooSmall {}
 
 /// Chooses `min(chosen.len(), total)` different positions of `0 .. total` uniformly, writes them to
-/// the front of `chosen` in the order in which they were chosen, and returns that slice. They are
-/// served in ascending order: sort them.
+/// the start of `chosen` in the order in which they were chosen, and returns that slice. Sort them:
+/// events are served in ascending order.
 ///
 /// The generator is ChaCha12 with the key `H("moteseal/1/perm" || seed || device || epoch (8 bytes,
 /// big-endian))`, nonce 0 and a 64-bit block counter from 0; its key stream is read as 64-bit
@@ -53,8 +53,8 @@ impl core::error::Error for ScratchTooSmall {}
 /// and swaps positions `i` and `i + w mod (total - i)`.
 ///
 /// # Errors
-/// [`ScratchTooSmall`] unless `scratch` has at least one swap more than are chosen; see
-/// [`scratch_for`].
+/// [`ScratchTooSmall`] if `scratch` does not have at least one swap more than positions are chosen;
+/// see [`scratch_for`].
 pub fn choose<'c>(
     seed: &[u8; 32],
     device: DeviceId,
@@ -236,7 +236,7 @@ mod tests {
         // 2^64 mod 3 is 1: only the largest word is rejected.
         let mut script = [u64::MAX, u64::MAX - 1].into_iter();
         assert_eq!(draw(3, || script.next().unwrap()), (u64::MAX - 1) % 3);
-        // 2^64 mod (2^63 + 1) is 2^63 - 1: from 2^63 + 1 on all are.
+        // 2^64 mod (2^63 + 1) is 2^63 - 1: all words from 2^63 + 1 on are rejected.
         let mut script = [(1 << 63) + 1, u64::MAX, 1 << 63].into_iter();
         assert_eq!(draw((1 << 63) + 1, || script.next().unwrap()), 1 << 63);
         // A power of two divides 2^64.

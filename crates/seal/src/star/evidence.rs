@@ -1,5 +1,5 @@
-//! The digests in a star's part: what a part has in place of the blocks that are not in it
-//! (spec/formats.md, section 4).
+//! The digests in a star's part, which replace the blocks that are not in it (spec/formats.md,
+//! section 4).
 
 use crate::level::{Counters, below, lowest};
 use crate::statement::Statement;
@@ -21,7 +21,7 @@ pub struct Served<'a> {
     pub surviving: u32,
     /// The levels whose blocks are in the part, as a bit mask.
     pub mask: u32,
-    /// The digests in place of the other blocks, 32 bytes each, in the order of spec/formats.md,
+    /// The digests that replace the other blocks, 32 bytes each, in the order of spec/formats.md,
     /// section 4.
     pub evidence: &'a [u8],
     /// The blocks as encoded in the part, by level; empty for a level that is not in it.

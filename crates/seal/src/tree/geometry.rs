@@ -28,8 +28,8 @@ pub const fn widest(n: u64, start: u64, end: u64) -> Range<u64> {
     start..start + (1 << if fits < aligned { fits } else { aligned })
 }
 
-/// The maximal subtrees without a selected leaf, from left to right: the subtrees whose roots a
-/// compact multiproof consists of.
+/// The maximal subtrees without a selected leaf, from left to right. Their roots form a compact
+/// multiproof.
 ///
 /// `selected` must ascend; positions that do not ascend, or are not below `n`, are ignored. If
 /// nothing is selected the result is the whole tree; if everything is selected, or the tree is
@@ -84,7 +84,7 @@ impl<I: Iterator<Item = Sequence>> Iterator for Siblings<I> {
 impl<I: Iterator<Item = Sequence>> FusedIterator for Siblings<I> {}
 
 impl<I: Iterator<Item = Sequence>> Siblings<I> {
-    // What starts at `at` follows a selected leaf, a maximal subtree or the start of the range, so
+    // The subtree at `at` follows a selected leaf, a maximal subtree or the start of the range, so
     // no larger subtree can begin before it.
     fn step(&mut self, end: u64) -> Range<u64> {
         let subtree = widest(self.n, self.at, end);

@@ -7,7 +7,7 @@ use moteseal_core::named_errors;
 use moteseal_core::record::Sequence;
 
 named_errors! {
-    /// Why digests and selected leaves cannot form a tree, whatever their values.
+    /// Why digests and selected leaves cannot form a tree, whatever the values of the digests.
     MultiproofError {
         /// The selected positions are not strictly ascending.
         Unsorted => "selected positions do not ascend",

@@ -6,12 +6,12 @@ use moteseal_core::named_errors;
 use moteseal_core::record::Sequence;
 
 named_errors! {
-    /// Why an inclusion path has the wrong shape, whatever its digests.
+    /// Why an inclusion path has the wrong shape, whatever the values of its digests.
     PathError {
         /// The position is not below the number of leaves.
         OutOfRange => "the position is not below the number of leaves",
-        /// The number of digests is not that of the path to this position.
-        DigestCount => "another number of digests than this path has",
+        /// The number of digests differs from that of the path to this position.
+        DigestCount => "the number of digests differs from that of the path to this position",
     }
 }
 

@@ -1,9 +1,9 @@
 //! A coordinator's message that it rejects a seal, so that the device stops sending it
 //! (spec/formats.md, section 8.2).
 //!
-//! It names one seal by its index, which is never reused, so a repeated or late message has no
-//! other effect. It gives the coordinator no additional power: it could as well acknowledge a seal
-//! and drop it. Either way the seal is missing from the device's chain.
+//! It identifies one seal by its index, which is never reused, so a repeated or late message has no
+//! other effect. It gives the coordinator no additional power: it could also acknowledge a seal and
+//! drop it. In both cases the seal is missing from the device's chain.
 
 use moteseal_core::cbor::{BufferTooSmall, Reader, Writer};
 use moteseal_core::link::{Direction, FrameError, LinkKey, closed, opened};

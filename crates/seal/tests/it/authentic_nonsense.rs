@@ -60,7 +60,7 @@ fn opens_up(item: &[u8]) -> bool {
     let uplink = match Uplink::open(&frame, &key()) {
         Ok(uplink) => uplink,
         Err(error) => {
-            assert_eq!(error, FrameError::Malformed, "the tag is right: {item:02x?}");
+            assert_eq!(error, FrameError::Malformed, "the tag is valid: {item:02x?}");
             return false;
         }
     };
@@ -75,10 +75,14 @@ fn opens_up(item: &[u8]) -> bool {
             encode_event(&mut out, next, seq, level, prefix, record).unwrap();
             next = Sequence(seq.0 + 1);
         }
-        assert_eq!(out.finish(), forward.events, "the events are all of it");
+        assert_eq!(out.finish(), forward.events, "the events fill the field");
     }
     let mut out = vec![0; frame.len() + 64];
-    assert_eq!(uplink.close(device, &key(), &mut out).unwrap(), frame, "another form of the same");
+    assert_eq!(
+        uplink.close(device, &key(), &mut out).unwrap(),
+        frame,
+        "a second encoding of the same frame"
+    );
     true
 }
 
@@ -90,12 +94,12 @@ fn opens_down(item: &[u8]) -> bool {
             assert_eq!(
                 acknowledgement.close(DEVICE, &key(), &mut [0; 96]).unwrap(),
                 frame,
-                "another form of the same"
+                "a second encoding of the same frame"
             );
             true
         }
         Err(error) => {
-            assert_eq!(error, FrameError::Malformed, "the tag is right: {item:02x?}");
+            assert_eq!(error, FrameError::Malformed, "the tag is valid: {item:02x?}");
             false
         }
     }
@@ -163,7 +167,7 @@ fn rejects_truncated_frames_and_trailing_bytes() {
                 assert!(!opens(&item[..length]), "the first {length} bytes of {item:02x?}");
             }
             for byte in 0..=255 {
-                assert!(!opens(&[&item[..], &[byte]].concat()), "{byte} behind {item:02x?}");
+                assert!(!opens(&[&item[..], &[byte]].concat()), "{byte} after {item:02x?}");
             }
         }
     }
@@ -260,7 +264,7 @@ fn rejects_events_outside_their_frame() {
         assert!(!of(LAST, LAST, 4, &event(gap)), "{gap}");
     }
     assert!(!of(0, LAST, 4, &[&[0x1b][..], &[0xff; 8], &[9; 4]].concat()));
-    // Two events cannot have one position: the second is the next one.
+    // Two events cannot have the same position: the second has the next one.
     assert!(
         of(10, 12, 4, &[event(0), event(0)].concat())
             && !of(10, 11, 4, &[event(0), event(0)].concat())
@@ -287,7 +291,7 @@ fn rejects_events_outside_their_frame() {
             && !of(10, 20, 0, &prefixed(65_535, 65_534))
             && !of(10, 20, 0, &[7, 0])
     );
-    // Of a fixed size: the longest, and one byte shorter.
+    // A fixed record size: the longest record, and one that is a byte shorter.
     assert!(
         of(10, 20, 65_535, &[&[7][..], &[9; 65_535]].concat())
             && !of(10, 20, 65_535, &[&[7][..], &[9; 65_534]].concat())
@@ -310,7 +314,7 @@ fn rejects_counts_and_lengths_beyond_the_end() {
             ] {
                 assert!(!opens(&[head, &item[1..]].concat()), "{head:02x?}");
             }
-            // The device's id is the third byte's string.
+            // The device's id is a byte string whose head is the third byte.
             for head in [
                 &[0x58, 8][..],
                 &[0x49],
@@ -335,7 +339,7 @@ fn rejects_counts_and_lengths_beyond_the_end() {
 }
 
 #[test]
-fn a_refusal_has_one_encoding_and_only_a_name() {
+fn a_refusal_has_one_encoding_and_a_valid_name() {
     let opens = |item: &[u8]| {
         let frame = tagged(item, DOWN);
         match Refusal::open(&frame, DEVICE, &key()) {
@@ -348,12 +352,12 @@ fn a_refusal_has_one_encoding_and_only_a_name() {
                 assert_eq!(
                     refusal.close(DEVICE, &key(), &mut [0; MAX_REFUSAL]).unwrap(),
                     frame,
-                    "another form of the same"
+                    "a second encoding of the same frame"
                 );
                 true
             }
             Err(error) => {
-                assert_eq!(error, FrameError::Malformed, "the tag is right: {item:02x?}");
+                assert_eq!(error, FrameError::Malformed, "the tag is valid: {item:02x?}");
                 false
             }
         }

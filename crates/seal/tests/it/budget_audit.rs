@@ -1,5 +1,5 @@
-//! A coordinator's announcements and manifests, and what the audit concludes: an honest coordinator
-//! is never accused, a dishonest one is identified.
+//! A coordinator's announcements and manifests, and the audit's conclusions: it never accuses an
+//! honest coordinator, and it detects a dishonest one.
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
@@ -36,7 +36,7 @@ fn seal(device: u8, events: u32, round: u8) -> Seal<Authentic> {
     seal.verify(&Keys, &signature).unwrap()
 }
 
-/// Device `n` has the key of seed `n`.
+/// A directory in which device `n` has the key with seed `n`.
 struct Keys;
 
 impl Directory for Keys {
@@ -105,13 +105,13 @@ proptest! {
                 }
                 other => prop_assert!(false, "{:?}", other),
             }
-            // If a device is unknown, more may be required, never less.
+            // If a device is unknown, a higher round may be required, never a lower one.
             match tally.judge(round, MISSING) {
                 Verdict::Undetermined => prop_assert!(round >= due),
                 Verdict::Unjustified(Finding::OverBudget { .. }) => prop_assert!(round < due),
                 other => prop_assert!(false, "{:?}", other),
             }
-            // Events lost by a restart may have raised the round; they cannot have lowered the
+            // Events lost by a restart may have raised the round. They cannot have lowered the
             // required one.
             match tally.judge(round, RESTARTED) {
                 Verdict::Justified => prop_assert_eq!(round, due),
@@ -195,7 +195,7 @@ fn rejects_a_manifest_out_of_order_or_with_an_empty_entry() {
 }
 
 #[test]
-fn rejects_announcements_and_manifests_that_are_changed_or_of_others() {
+fn rejects_changed_or_foreign_announcements_and_manifests() {
     let mut out = [0; MAX_ANNOUNCEMENT];
     let bytes =
         Announcement::issue(GROUP, EpochNumber(70), Round(3), &secret(9), &mut out).unwrap();

@@ -1,5 +1,5 @@
-//! Device and coordinator over a link that loses, repeats, reorders and forges: no event that a
-//! seal keeps is missing.
+//! A device and a coordinator over a link that loses, repeats, reorders and forges frames: no event
+//! that a seal keeps is missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -30,8 +30,8 @@ enum Step {
     Sense(u8),
     /// The device sends a frame with at most this many bytes of events.
     Send(u8),
-    /// The frame at this position in flight, from the oldest, arrives at the coordinator; it may be
-    /// repeated.
+    /// The frame at this position in flight, from the oldest on, arrives at the coordinator. It may
+    /// be repeated.
     Arrive(u8, bool),
     /// The frame is lost.
     Lose(u8),
@@ -59,7 +59,7 @@ struct World {
     device: Forwarder<400>,
     scheme: Scheme,
     framing: Framing,
-    /// A tree accepted no more events: its device would continue under the next index.
+    /// A tree accepted no more events. Its device would continue under the next index.
     is_full: bool,
     salt: Salt,
     sensed: Vec<Vec<u8>>,
@@ -109,7 +109,7 @@ impl World {
                 assert_eq!(
                     self.device.rounds(),
                     before,
-                    "what is not taken costs the others nothing"
+                    "a rejected event does not affect the others"
                 );
                 self.is_full = true;
                 return;
@@ -133,7 +133,10 @@ impl World {
         };
         if let Heard::News(first) = self.followed.hear(&forward) {
             for (seq, level, record) in forward.events().filter(|(seq, ..)| *seq >= first) {
-                assert!(self.taken.insert(seq.0, (level, record.to_vec())).is_none(), "taken once");
+                assert!(
+                    self.taken.insert(seq.0, (level, record.to_vec())).is_none(),
+                    "each event is taken once"
+                );
             }
             assert_eq!(forward.digests.is_some(), self.scheme == Scheme::Tree);
             for (range, root) in forward.subtrees() {
@@ -204,7 +207,7 @@ impl World {
                     .acknowledge(&Acknowledgement::open(&frame, DEVICE, &key()).unwrap());
             }
         }
-        panic!("the device is never done");
+        panic!("the device did not finish");
     }
 }
 
@@ -229,7 +232,7 @@ proptest! {
             } else if level.0 >= own.0 {
                 lost_there += 1;
             }
-            prop_assert!(!tree || world.taken.contains_key(&seq) || world.covered.contains(&seq), "nothing stands for {}", seq);
+            prop_assert!(!tree || world.taken.contains_key(&seq) || world.covered.contains(&seq), "neither event nor digest for {}", seq);
         }
         prop_assert!(!tree || lost.is_none());
         prop_assert!(u64::from(lost.is_some()) <= lost.map_or(0, |lost| lost.total()));
@@ -331,7 +334,7 @@ fn a_scratch_buffer_too_small_for_an_event_is_an_error() {
 }
 
 #[test]
-fn a_record_too_long_for_the_buffer_is_lost_alone() {
+fn only_the_record_that_is_too_long_for_the_buffer_is_lost() {
     let mut device = Forwarder::<400>::new(
         SealIndex(0),
         EpochNumber(5),
@@ -342,10 +345,10 @@ fn a_record_too_long_for_the_buffer_is_lost_alone() {
     assert_eq!(device.note(Level(0), &[1; 50]), Noted::Buffered);
     assert_eq!(device.note(Level(1), &[2; 394]), Noted::Lost);
     let (announced, own, lost) = device.rounds();
-    assert_eq!((announced, own), (Round(0), Round(0)), "no round is raised for it");
+    assert_eq!((announced, own), (Round(0), Round(0)), "the event raises no round");
     let lost = lost.unwrap();
     assert_eq!((lost.at(Level(1)), lost.total()), (1, 1));
-    assert_eq!(device.buffered(), 57, "what was there still is");
+    assert_eq!(device.buffered(), 57, "the earlier content is kept");
     assert_eq!(device.note(Level(2), &[3; 100]), Noted::Buffered);
     let mut scratch = [0; 200];
     let forward = device.next_frame(&mut scratch).unwrap().unwrap();

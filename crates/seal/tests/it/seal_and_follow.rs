@@ -55,7 +55,7 @@ impl Directory for OneDevice {
     }
 }
 
-/// A device with everything that it sealed.
+/// A device with everything that it has sealed.
 struct Device {
     secret: SecretKey,
     salt_key: SaltKey,
@@ -185,8 +185,8 @@ impl Sealed {
 
 type Row = (u32, u64, [u8; 4]);
 
-/// Reads a run like a client: rebuild, prove the last seal by its signature and the others by the
-/// chain, then read the rows.
+/// Reads a run as a client does: rebuilds the seals, proves the last one by its signature and the
+/// others by the chain, then reads the rows.
 fn read(device: &Device, bytes: &[u8]) -> Result<(Vec<Seal<Authentic>>, Vec<Row>), String> {
     let mut follower = Follower::new(&device.directory, Scalar, Limits::default());
     let shape = Shape { digest: Digest([3; 32]), framing: Framing::fixed(4).unwrap() };
@@ -265,7 +265,7 @@ proptest! {
     }
 }
 
-/// Every byte set to a few other values, and every truncation: an error, and never false rows.
+/// Every byte changed to a few other values, and every truncation: an error, and never wrong rows.
 #[test]
 fn no_mutation_of_a_run_yields_other_rows() {
     for scheme in [Scheme::Star, Scheme::Tree] {
@@ -322,7 +322,7 @@ fn an_uplink_seal_of_298_events_costs_at_most_128_bytes() {
         device.sealed[1].write(&mut out, 0xff, Some(&[0; 64]));
         out.position()
     };
-    assert!(one - 298 * 4 <= 128, "{} bytes beside the events", one - 298 * 4);
+    assert!(one - 298 * 4 <= 128, "{} bytes in addition to the events", one - 298 * 4);
 }
 
 fn authentic(device: &Device) -> Vec<Seal<Authentic>> {
@@ -337,7 +337,7 @@ fn an_unbroken_chain_is_complete() {
     }
     let seals = authentic(&device);
     let id = device.directory.device;
-    // Epochs 3 to 7 have the seals 1 and 2; seal 3, of epoch 9, shows that nothing is between them.
+    // Epochs 3 to 7 have seals 1 and 2. Seal 3, of epoch 9, shows that there is nothing in between.
     let mut history = History::new(id, EpochNumber(3), EpochNumber(8));
     assert_eq!(history.next(&seals[1]), Ok(true));
     assert_eq!(history.next(&seals[2]), Ok(true));
@@ -347,7 +347,7 @@ fn an_unbroken_chain_is_complete() {
     );
     assert_eq!(history.next(&seals[3]), Ok(false));
     assert_eq!(history.finish().unwrap().seals(), 2);
-    // A seal left out in the middle, or before the first, is missing.
+    // A seal that is left out in the middle, or before the first, is missing.
     let mut history = History::new(id, EpochNumber(3), EpochNumber(8));
     assert_eq!(history.next(&seals[1]), Ok(true));
     let missing = |index, epoch| Incomplete::Missing {
@@ -384,11 +384,11 @@ fn detects_two_histories_of_one_device() {
         history
     };
     assert_eq!(two().next(&other[1]), equivocation(1));
-    assert_eq!(two().next(&other[2]), equivocation(1), "it names another seal 1");
+    assert_eq!(two().next(&other[2]), equivocation(1), "it names a different seal 1");
     assert_eq!(two().next(&one[1]), not_asked(1));
     assert_eq!(two().next(&one[0]), not_asked(0));
     assert_eq!(two().next(&one[2]), Ok(true));
-    // From one seal on, without regard to what precedes it.
+    // From one seal on, without a check of what precedes it.
     let mut history = History::after(&one[1]);
     assert_eq!(
         (history.clone().next(&one[2]), history.clone().next(&other[2])),
@@ -434,8 +434,8 @@ fn an_epoch_is_whole_only_with_all_its_parts() {
     let without_the_middle = [seals[1].clone(), seals[3].clone()];
     assert_eq!(WholeEpoch::new(&without_the_middle, None).map(|_| ()), Err(EpochError::Missing));
 
-    // What each part must contain is determined by the choice from the whole epoch. Insufficient
-    // memory is an error.
+    // The choice from the whole epoch determines what each part must contain. Insufficient memory
+    // is an error.
     let epoch = WholeEpoch::new(&seals[1..4], None).unwrap();
     let (mut chosen, mut scratch) = ([0; 90], [Swap::FREE; 181]);
     assert_eq!(

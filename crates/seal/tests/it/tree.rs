@@ -1,4 +1,4 @@
-//! The tree against RFC 9162: a slow reference, properties, external answers, hostile proofs.
+//! The tree against RFC 9162: a slow reference, properties, external test vectors, hostile proofs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_proof_has_another_root(selected in vec(any::<bool>(), 2..60), at: prop::sample::Index, bit in 0_u32..8) {
+    fn a_changed_proof_has_a_different_root(selected in vec(any::<bool>(), 2..60), at: prop::sample::Index, bit in 0_u32..8) {
         let records = records(selected.len(), 4);
         let mut proof = joined(&crate::reference::multiproof(&selected, &records));
         prop_assume!(!proof.is_empty());
@@ -216,7 +216,7 @@ fn a_full_tree_rejects_records_and_stays_unchanged() {
 }
 
 #[test]
-fn a_tree_takes_at_most_33_bytes_per_height_and_256_more() {
+fn a_tree_takes_at_most_33_bytes_per_height_plus_256() {
     assert!(size_of::<Tree<1>>() <= 33 + 256);
     assert!(size_of::<Tree<20>>() <= 33 * 20 + 256);
     assert!(size_of::<Tree<32>>() <= 33 * 32 + 256);

@@ -9,7 +9,7 @@ use core::fmt;
 
 use minicbor::{Decoder, data::Type};
 
-/// Deeper nesting is rejected. The deepest structure of the formats has 6 levels.
+/// Maximum nesting depth. The deepest structure of the formats has 6 levels.
 pub const MAX_DEPTH: usize = 12;
 
 named_errors! {
@@ -17,27 +17,27 @@ named_errors! {
     DecodeError {
         /// The input ends within an item.
         Truncated => "the input ends within an item",
-        /// Bytes are left after the item.
-        TrailingBytes => "bytes are left after the item",
+        /// There are bytes after the item.
+        TrailingBytes => "there are bytes after the item",
         /// Not deterministic CBOR: a longer form than needed, an indefinite length, unsorted or
         /// repeated keys, or not CBOR at all.
-        NonCanonical => "not deterministic CBOR",
-        /// Another type, number of elements or byte length than expected.
-        UnexpectedType => "another type or length than this place has",
-        /// An unknown version.
-        UnsupportedVersion => "made by a newer version of the formats",
-        /// A stream item of an unknown kind.
-        UnknownItem => "a stream item of an unknown kind",
-        /// A value outside its range.
-        FieldOutOfRange => "a value outside its range",
-        /// A `typ` header that belongs to another kind of object.
+        NonCanonical => "the bytes are not deterministic CBOR",
+        /// An element has another type, number of elements or byte length than expected.
+        UnexpectedType => "an element has an unexpected type or length",
+        /// The version is unknown.
+        UnsupportedVersion => "the data was made by a newer version of the formats",
+        /// The stream item is of an unknown kind.
+        UnknownItem => "the stream item is of an unknown kind",
+        /// A value is outside its range.
+        FieldOutOfRange => "a value is outside its range",
+        /// The `typ` header belongs to another kind of object.
         WrongType => "the typ header belongs to another kind of object",
-        /// An unknown critical header.
-        UnknownCritical => "a critical header that is not understood",
-        /// A header that is not allowed in this object.
-        UnexpectedHeader => "a header that does not belong here",
-        /// An unknown algorithm number, or an algorithm that is not built in.
-        UnknownAlgorithm => "a signature algorithm that is not supported",
+        /// A critical header is unknown.
+        UnknownCritical => "a critical header is not understood",
+        /// A header is not allowed in this object.
+        UnexpectedHeader => "a header is not allowed in this object",
+        /// The algorithm number is unknown, or the algorithm is not built in.
+        UnknownAlgorithm => "the signature algorithm is not supported",
     }
 }
 

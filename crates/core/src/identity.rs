@@ -39,9 +39,9 @@ pub const MAX_CERTIFICATE: usize = MAX_MESSAGE + MAX_SIGNATURE;
 named_errors! {
     /// Why a certificate was rejected.
     CertificateError {
-        /// Not a certificate's bytes.
+        /// The bytes are not a certificate.
         Decode(error: DecodeError) => from,
-        /// Signed with another suite than the operator's key.
+        /// The certificate is signed with another suite than the operator's key.
         AlgorithmMismatch =>
             "the certificate is signed with another signature suite than the operator's key",
         /// The signature was rejected.
@@ -57,10 +57,10 @@ named_errors! {
         /// A buffer is too small.
         BufferTooSmall => "the item does not fit the buffer",
         /// The draft has a value that readers reject.
-        FieldOutOfRange => "a value outside its range",
+        FieldOutOfRange => "a value is outside its range",
         /// The signing key is not the key that the draft names.
-        WrongKey => "the signing key is not the one that is named",
-        /// The signer did not sign.
+        WrongKey => "the signing key differs from the key that the draft names",
+        /// The signer failed.
         Sign(error: SignError) => from,
     }
 }

@@ -1,7 +1,8 @@
 //! The protocols of Moteseal, explained to a user. This module has no code.
 //!
-//! Moteseal is for networks in which small devices (motes) measure, an untrusted cloud stores, and
-//! someone else reads. Three protocols share identities, rosters and signatures:
+//! Moteseal is for networks in which small devices (motes) take measurements, an untrusted cloud
+//! stores them, and applications read them. Three protocols share identities, rosters and
+//! signatures:
 //!
 //! | you want to | protocol | crate | chapter |
 //! |---|---|---|---|
@@ -25,8 +26,9 @@ pub mod trust {
     //!   key of each device and signs the roster. Every reader needs the operator's public key,
     //!   obtained over a channel that the reader trusts. Keep the private key offline; it is needed
     //!   only when devices change.
-    //! - A **device** signs its seals with its own key. Whoever has this key can invent readings of
-    //!   this device, but not of others, and cannot change what has been sealed and stored before.
+    //! - A **device** signs its seals with its own key. An attacker with this key can invent
+    //!   readings of this device, but not of others, and cannot change what was sealed and stored
+    //!   before.
     //! - The **coordinator** is a gateway near the devices. If the group has a budget, it decides
     //!   per epoch how many events are kept, and signs that decision. Readers recompute the
     //!   decision from numbers that the devices have signed, so a coordinator that keeps too much
@@ -84,10 +86,10 @@ pub mod sealing {
     //! # The chain
     //!
     //! Each seal contains the digest of its predecessor. One signature therefore proves a *run* of
-    //! up to 256 consecutive seals, and a missing seal is noticed: the cloud cannot leave out an
-    //! epoch without the gap showing. A device that lost power says so in its next seal, so an
-    //! outage is distinguishable from data that are withheld. Two different seals with the same
-    //! index are proof that the device's key is used in two places.
+    //! up to 256 consecutive seals, and a missing seal is detected: the cloud cannot leave out an
+    //! epoch without a visible gap. A device that lost power states so in its next seal, so a
+    //! reader can distinguish an outage from withheld data. Two different seals with the same index
+    //! prove that the device's key is used in two places.
     //!
     //! # Urgent events
     //!
@@ -122,7 +124,7 @@ pub mod sampling {
 }
 
 pub mod sums {
-    //! How a querier learns a sum over many motes, and nobody learns a single reading.
+    //! How a querier learns a sum over many motes without anyone learning a single reading.
     //!
     //! Every mote shares a secret with the querier. For each epoch both derive a fresh key from it.
     //! A mote adds its key to its reading and sends the result, a *partial state record*, to its
@@ -150,18 +152,19 @@ pub mod sums {
 pub mod broadcast {
     //! How motes accept commands from a base station over a link that anyone can write to.
     //!
-    //! A base station sends messages of any length to all motes at once, for example a firmware
-    //! image or a query schedule. It divides them into packets, arranges the packets into *blocks*,
-    //! and signs only the head of a chain of hashes. Every packet of a block carries a leaf and its
-    //! path to a root that the mote has already authenticated, so a mote verifies each packet when
-    //! it arrives, with a few hashes, and stores nothing that it cannot verify. Lost packets are
-    //! requested again by *negative acknowledgement*.
+    //! A base station sends messages to all motes at once, for example the parts of a firmware
+    //! image or a query schedule. It arranges the messages into *blocks*, one after the other in a
+    //! *chain*, and signs only the *head* of the chain. The head has the digest of the first block
+    //! and a tag of 8 bytes for each of its messages; the last packet of each block carries those
+    //! of the next block. A mote compares each packet with its tag when it arrives, with one hash,
+    //! and stores only packets that match. It acts on the messages of a block after it has verified
+    //! the block's digest. Lost packets are requested again by *negative acknowledgement*.
     //!
     //! Short, frequent commands can use TESLA instead: each packet has a message authentication
     //! code under a key that the sender discloses later. It needs loosely synchronised clocks and
     //! no signature per message.
     //!
     //! A base station may certify *senders*, each for a range of time, and revoke them. A mote
-    //! accepts a sequence number only once, across restarts, so an old broadcast cannot be
-    //! replayed.
+    //! accepts only increasing chain numbers of a sender, also across restarts, so an old broadcast
+    //! cannot be replayed.
 }

@@ -2,9 +2,9 @@
 //! its keys, and what it seals (spec/mote.md, section 2).
 //!
 //! A blob has its own flash region: a head with its length and a check value, then one CBOR array.
-//! The check value detects damage and unwritten flash. It is not a protection against an attacker,
-//! who could replace the firmware as well. The blob is as secret as the keys in it, and nothing
-//! here prints any of them.
+//! The check value detects damage and unwritten flash. It does not protect against an attacker, who
+//! could also replace the firmware. The blob is as secret as the keys in it; nothing in this module
+//! prints them.
 
 use core::fmt;
 
@@ -29,17 +29,17 @@ named_errors! {
     ProvisionError {
         /// There is no blob.
         NotProvisioned =>
-            "the mote has no provisioning blob; make one with `moteseal device provision`",
+            "the mote has no provisioning blob; create one with `moteseal device provision`",
         /// The blob is damaged or cut off.
         Damaged => "the provisioning blob is damaged; write it again",
-        /// The blob is undamaged, but not in the format of this version.
+        /// The blob is undamaged, but does not have the format of this version.
         Decode(error: DecodeError) => from,
         /// A key in it was rejected, or is of a suite that is not built in.
         Key(error: KeyError) => from,
     }
 }
 
-/// Which of the recorded readings in its flash a mote senses, and when they were taken.
+/// The recorded readings in its flash that a mote senses, and when they were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The position of the first reading in the table.

@@ -75,9 +75,9 @@ const HISTORY_ENTRY: usize = 34;
 named_errors! {
     /// Why a roster was rejected or not issued.
     RosterError {
-        /// Not a roster's bytes.
+        /// The bytes are not a roster.
         Decode(error: DecodeError) => from,
-        /// Signed with another suite than the operator's key.
+        /// The roster is signed with another suite than the operator's key.
         AlgorithmMismatch =>
             "the roster is signed with another signature suite than the operator's key",
         /// The operator did not sign these bytes.
@@ -91,11 +91,11 @@ named_errors! {
         /// A certificate is listed under a device or group that it was not issued for.
         CertificateMismatch =>
             "a certificate is listed under a device or group that it was not issued for",
-        /// A device without a certificate.
+        /// A device has no certificate.
         CertificateMissing => "a device has no certificate",
-        /// Certificates of a device that are not sorted by first index, ascending.
+        /// A device's certificates are not sorted by first index, ascending.
         UnsortedCertificates => "a device's certificates are not sorted by their first index",
-        /// A name of a group or device that is empty, longer than [`MAX_NAME`], or has control
+        /// A name of a group or device is empty, longer than [`MAX_NAME`], or has control
         /// characters.
         InvalidName =>
             "a name of a group or device must be 1 to 64 bytes of UTF-8 without control characters",
@@ -103,23 +103,23 @@ named_errors! {
         GroupMismatch => "the group id does not match the group's name",
         /// A device id does not follow from the names of the group and the device.
         DeviceMismatch => "a device id does not match the device's name",
-        /// Two devices, or a device and the coordinator, with the same id.
+        /// Two devices, or a device and the coordinator, have the same id.
         DuplicateDevice => "two devices have the same id; choose distinct names",
-        /// Devices that are not sorted by id, ascending.
+        /// The devices are not sorted by id, ascending.
         UnsortedDevices => "the devices are not sorted by id",
-        /// The number of past digests is not the number of earlier versions.
-        HistoryLength => "the number of past digests is not the number of earlier versions",
-        /// Not 1 to [`MAX_LEVELS`] levels.
+        /// The number of past digests differs from the number of earlier versions.
+        HistoryLength => "the number of past digests differs from the number of earlier versions",
+        /// The number of levels is not 1 to [`MAX_LEVELS`].
         LevelsOutOfRange => "a group has 1 to 32 levels",
-        /// An epoch length of 0 or above [`MAX_EPOCH_MS`].
+        /// The epoch length is 0 or above [`MAX_EPOCH_MS`].
         EpochLengthOutOfRange => "an epoch lasts 1 to 2^53 milliseconds",
-        /// A last epoch before the first.
+        /// The last epoch is before the first.
         EpochRangeEmpty => "the last epoch is before the first",
-        /// A budget of 0.
+        /// The budget is 0.
         BudgetOutOfRange => "a budget is at least 1 event",
         /// The scratch or output buffer is too small.
         BufferTooSmall => "the roster does not fit the buffer",
-        /// The operator's key did not sign.
+        /// The operator's signer failed.
         Sign(error: SignError) => from,
     }
 }
@@ -155,7 +155,7 @@ pub trait Directory {
     /// The group.
     fn group(&self) -> GroupId;
 
-    /// How many levels its events have.
+    /// The number of levels.
     fn levels(&self) -> u8;
 
     /// The first and the last epoch that may be sealed. `None` means that there is no last epoch.
@@ -386,8 +386,7 @@ impl<'a> Roster<'a> {
         self.last_epoch
     }
 
-    /// The epoch that contains an instant (Unix time in milliseconds), whether or not it may be
-    /// sealed.
+    /// The epoch that contains a time (Unix, in milliseconds), whether or not it may be sealed.
     #[must_use]
     pub const fn epoch_of(&self, unix_ms: u64) -> EpochNumber {
         EpochNumber(unix_ms / self.epoch_ms)
@@ -564,7 +563,7 @@ fn read_history<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     for _ in 0..entries {
         reader.fixed::<32>()?;
     }
-    // The head is what precedes the entries.
+    // The head is the bytes before the entries.
     let length = usize::try_from(entries).unwrap_or(0) * HISTORY_ENTRY;
     Ok(&item[item.len() - length..])
 }

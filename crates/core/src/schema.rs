@@ -149,25 +149,25 @@ impl fmt::Display for FieldType {
 named_errors! {
     /// Why a schema was rejected.
     SchemaError {
-        /// Not a schema's bytes.
+        /// The bytes are not a schema.
         Decode(error: DecodeError) => from,
-        /// More than [`MAX_FIELDS`] fields.
+        /// There are more than [`MAX_FIELDS`] fields.
         TooManyFields => "a schema has at most 64 fields",
-        /// A field's name that is empty, longer than [`MAX_NAME`] bytes, or has control characters.
+        /// A field's name is empty, longer than [`MAX_NAME`] bytes, or has control characters.
         InvalidFieldName =>
             "a field's name must be 1 to 64 bytes of UTF-8 without control characters",
-        /// Two fields with the same name.
+        /// Two fields have the same name.
         DuplicateField => "two fields have the same name",
-        /// A unit that is neither empty nor in the SenML registries.
+        /// A unit is neither empty nor in the SenML registries.
         UnknownUnit =>
             "the unit is not a SenML unit such as Cel, %RH or V; leave it empty for no unit",
-        /// A type that does not exist.
+        /// A type does not exist.
         UnknownFieldType => "the type is not one of \
             u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, time",
-        /// A divisor of 0 or above 2^32-1, or a scale on a float or time.
+        /// A divisor is 0 or above 2^32-1, or a float or time field has a scale.
         ScaleOutOfRange => "a divisor is 1 to 4294967295, an offset fits 64 bits, \
             and only integer types have them",
-        /// A text that is not `name:unit:type`, with or without `/divisor` and `+offset`.
+        /// The text is not `name:unit:type`, with or without `/divisor` and `+offset`.
         MalformedField => "a field is NAME:UNIT:TYPE[/DIVISOR][+OFFSET], \
             such as temperature:Cel:i16/100",
         /// The output buffer is too small.

@@ -110,29 +110,29 @@ impl fmt::Display for Algorithm {
 named_errors! {
     /// Why bytes are not a usable key.
     KeyError {
-        /// A suite the formats do not have, or one that is not built in (features `ed25519`,
+        /// The suite does not exist in the formats, or is not built in (features `ed25519`,
         /// `esp256`, and `host` for ML-DSA-44).
         UnknownAlgorithm =>
             "the key's algorithm is not Ed25519, P-256 or ML-DSA-44, or it is not built in",
-        /// Another number of bytes than keys of this suite have.
+        /// The number of bytes differs from that of keys of this suite.
         KeyLength => "the key's length is wrong for its algorithm",
-        /// Not the canonical encoding of a point on the suite's curve, or a point of small order,
-        /// under which forgeries verify.
+        /// The bytes are not the canonical encoding of a point on the suite's curve, or they encode
+        /// a point of small order, under which forgeries verify.
         InvalidPublicKey => "the public key is not a valid point of its curve",
-        /// A secret scalar that is zero or not below the curve's order.
+        /// The secret scalar is zero or not below the curve's order.
         InvalidSecretKey => "the private key is out of range for its curve",
-        /// Not the DER of a `PrivateKeyInfo` or `SubjectPublicKeyInfo`.
+        /// The bytes are not the DER of a `PrivateKeyInfo` or `SubjectPublicKeyInfo`.
         MalformedDer =>
             "the key is not in PKCS#8 (private) or SubjectPublicKeyInfo (public) form",
-        /// Not one PEM block (RFC 7468).
+        /// The text is not exactly one PEM block (RFC 7468).
         MalformedPem => "the file is not one PEM block",
-        /// A PEM block with another label than expected: a public key instead of a private one, or
+        /// The PEM block has another label than expected: a public key instead of a private one, or
         /// an older format.
         WrongPemLabel => "the PEM block has the wrong label; private keys are PRIVATE KEY \
             (unencrypted PKCS#8, as `openssl pkey` writes), public keys PUBLIC KEY",
-        /// A private key of ML-DSA without its seed.
+        /// The private key of ML-DSA has no seed.
         SeedMissing => "the ML-DSA private key has no seed; export it again in seed form",
-        /// A key file whose public part does not belong to its private part.
+        /// The public part of the key file does not belong to its private part.
         KeyPairMismatch => "the file's public key does not belong to its private key",
         /// The output buffer is too small.
         BufferTooSmall => "the key does not fit the buffer",
@@ -142,13 +142,13 @@ named_errors! {
 named_errors! {
     /// Why a signature was rejected.
     SignatureError {
-        /// The signature has another length than signatures of the key's algorithm.
+        /// The length of the signature is wrong for the key's algorithm.
         MalformedSignature => "the signature's length is wrong for its algorithm",
-        /// A valid ECDSA signature with `s` in the upper half of the range. Anyone can make one
-        /// from the signature with `s` in the lower half.
-        HighS => "an ECDSA signature with s in the upper half of its range",
-        /// Not a signature of this key over this message.
-        NotAuthentic => "the signature is not of this key over these bytes",
+        /// The ECDSA signature is valid but has `s` in the upper half of the range. Anyone can make
+        /// it from the signature with `s` in the lower half.
+        HighS => "the ECDSA signature has s in the upper half of its range",
+        /// The signature is not one of this key over this message.
+        NotAuthentic => "the signature was not made with this key over these bytes",
     }
 }
 
@@ -372,12 +372,12 @@ impl<const N: usize> fmt::Debug for Bounded<N> {
 }
 
 named_errors! {
-    /// Why nothing was signed.
+    /// Why a signer did not sign.
     SignError {
         /// The buffer is shorter than [`Algorithm::signature_length`].
         BufferTooSmall => "the signature does not fit the buffer",
-        /// The signer (a secure element, an agent) did not sign.
-        Refused => "the signer refused to sign",
+        /// The signer, for example a secure element or an agent, failed.
+        Refused => "the signer failed to sign",
     }
 }
 

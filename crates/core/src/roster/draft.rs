@@ -22,7 +22,7 @@ pub struct RosterDraft<'a> {
     pub history: &'a [Digest],
     /// The length of an epoch, in milliseconds.
     pub epoch_ms: u64,
-    /// How many levels events have.
+    /// The number of levels.
     pub levels: u8,
     /// The largest number of events that the coordinator may forward per epoch.
     pub budget: Option<u64>,

@@ -32,13 +32,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_units_are_those_the_specification_lists() {
+    fn the_units_equal_those_in_the_specification() {
         let page = include_str!("../../../../spec/formats.md");
         let (_, list) = page.split_once("its secondary units):").unwrap_or_default();
         let (list, _) = list.split_once(".\n").unwrap_or_default();
         let listed: BTreeSet<&str> = list.split_whitespace().collect();
         let known: BTreeSet<&str> = [PRIMARY, ADDED, SECONDARY].concat().into_iter().collect();
         assert_eq!(known, listed);
-        assert_eq!(known.len(), PRIMARY.len() + ADDED.len() + SECONDARY.len(), "each once");
+        assert_eq!(
+            known.len(),
+            PRIMARY.len() + ADDED.len() + SECONDARY.len(),
+            "each unit is listed once"
+        );
     }
 }

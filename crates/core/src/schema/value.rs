@@ -7,14 +7,14 @@ use super::{Field, FieldType};
 named_errors! {
     /// Why a value was not read from or written to a record.
     ValueError {
-        /// Not a finite decimal number.
-        NotANumber => "not a finite decimal number",
-        /// A number that the field's scale cannot hold exactly.
+        /// The value is not a finite decimal number.
+        NotANumber => "the value is not a finite decimal number",
+        /// The field's scale cannot represent the number exactly.
         NotRepresentable =>
             "the number has more digits than the field's scale; choose a larger divisor",
-        /// A number outside the range of the field's type.
+        /// The number is outside the range of the field's type.
         OutOfRange => "the number is outside the range of the field's type; choose a wider type",
-        /// A record that ends before the field does.
+        /// The record ends before the field does.
         RecordTooShort => "the record ends before the field",
     }
 }

@@ -161,8 +161,8 @@ fn signatures_interoperate_with_openssl() {
         let theirs = openssl(&[&arguments, digest].concat(), b"").unwrap();
         match algorithm {
             Algorithm::Ed25519 => assert_eq!(theirs, *ours),
-            // openssl does not normalise s: half of its signatures have a high s, which is rejected
-            // by name.
+            // openssl does not normalise s. Half of its signatures have a high s, which is rejected
+            // as HighS.
             _ => assert!(matches!(
                 key.public().verify(b"a reading", &ecdsa_from_der(&theirs)),
                 Ok(()) | Err(SignatureError::HighS)
@@ -331,7 +331,7 @@ fn checks_ml_dsa_keys_with_both_forms_and_rejects_those_without_a_seed() {
 }
 
 #[test]
-fn rejects_other_files_with_the_specified_name() {
+fn rejects_other_files_with_the_specified_error() {
     let key = key(Algorithm::Ed25519, 1);
     let (secret, public) = (secret_pem(&key), public_pem(&key.public()));
     let error = |pem: &str| decode_secret_pem(pem.as_bytes()).err();
@@ -399,7 +399,7 @@ proptest! {
         prop_assert_eq!(decode_public_pem(public_pem(&key.public()).as_bytes()).unwrap(), key.public());
     }
 
-    /// A key that is read is written as the same bytes, unless the file is in another accepted
+    /// A key that can be read is written as the same bytes, unless the file has another accepted
     /// form. Never panics.
     #[test]
     fn mutated_keys_never_panic(at: prop::sample::Index, byte: u8, esp256: bool) {

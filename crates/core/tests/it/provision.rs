@@ -19,7 +19,7 @@ fn public(byte: u8) -> PublicKey {
     key(Algorithm::Ed25519, byte).public()
 }
 
-fn told<'a>(
+fn provisioning<'a>(
     schema: &'a [u8],
     algorithm: Algorithm,
     has_sums: bool,
@@ -54,8 +54,8 @@ fn told<'a>(
     }
 }
 
-fn blob(told: &Provisioning<'_>) -> Vec<u8> {
-    told.encode(&mut [0; MAX_PROVISIONING]).unwrap().to_vec()
+fn blob(contents: &Provisioning<'_>) -> Vec<u8> {
+    contents.encode(&mut [0; MAX_PROVISIONING]).unwrap().to_vec()
 }
 
 proptest! {
@@ -69,15 +69,15 @@ proptest! {
         behind in prop::collection::vec(any::<u8>(), 0..50),
     ) {
         let algorithm = if p256 { Algorithm::Esp256 } else { Algorithm::Ed25519 };
-        let told = told(&schema, algorithm, has_sums, has_audience);
-        let written = blob(&told);
+        let contents = provisioning(&schema, algorithm, has_sums, has_audience);
+        let written = blob(&contents);
         let flash = [&written[..], &behind].concat();
         let read = Provisioning::decode(&flash).unwrap();
         prop_assert_eq!(blob(&read), written);
-        prop_assert_eq!((read.device, read.group, read.roster, read.certificate), (told.device, told.group, told.roster, told.certificate));
-        prop_assert_eq!((read.levels, read.epoch_ms, read.epochs, read.scheme), (told.levels, told.epoch_ms, told.epochs, told.scheme));
-        prop_assert_eq!((read.schema, read.window, read.signer.public()), (told.schema, told.window, told.signer.public()));
-        prop_assert_eq!((&*read.salt_key, &*read.link_secret), (&*told.salt_key, &*told.link_secret));
+        prop_assert_eq!((read.device, read.group, read.roster, read.certificate), (contents.device, contents.group, contents.roster, contents.certificate));
+        prop_assert_eq!((read.levels, read.epoch_ms, read.epochs, read.scheme), (contents.levels, contents.epoch_ms, contents.epochs, contents.scheme));
+        prop_assert_eq!((read.schema, read.window, read.signer.public()), (contents.schema, contents.window, contents.signer.public()));
+        prop_assert_eq!((&*read.salt_key, &*read.link_secret), (&*contents.salt_key, &*contents.link_secret));
         prop_assert_eq!(read.sums.is_some(), has_sums);
         prop_assert_eq!(read.audience.is_some(), has_audience);
     }
@@ -85,7 +85,7 @@ proptest! {
 
 #[test]
 fn rejects_a_blob_with_any_bit_changed_or_any_truncation() {
-    let whole = blob(&told(b"schema", Algorithm::Ed25519, true, true));
+    let whole = blob(&provisioning(b"schema", Algorithm::Ed25519, true, true));
     for bit in 0..whole.len() * 8 {
         let mut changed = whole.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
@@ -101,15 +101,15 @@ fn distinguishes_unwritten_flash_from_damage() {
     for blank in [&[][..], &[0; 4096], &[0xff; 4096]] {
         assert!(matches!(Provisioning::decode(blank), Err(ProvisionError::NotProvisioned)));
     }
-    let mut whole = blob(&told(b"schema", Algorithm::Ed25519, false, false));
+    let mut whole = blob(&provisioning(b"schema", Algorithm::Ed25519, false, false));
     *whole.last_mut().unwrap() ^= 1;
     assert!(matches!(Provisioning::decode(&whole), Err(ProvisionError::Damaged)));
 }
 
 #[test]
 fn debug_prints_no_secrets() {
-    let told = told(b"schema", Algorithm::Ed25519, true, true);
-    let text = format!("{told:?} {:?} {:?}", told.sums, told.signer);
+    let contents = provisioning(b"schema", Algorithm::Ed25519, true, true);
+    let text = format!("{contents:?} {:?} {:?}", contents.sums, contents.signer);
     for secret in [
         "9, 9, 9", "10, 10", "11, 11", "5, 5, 5", "100, 101", "0909", "0a0a", "0b0b", "0505",
         "6465",

@@ -1,4 +1,4 @@
-//! Certificates and rosters: issued ones open, and each invalid property is rejected with its name.
+//! Certificates and rosters: issued ones open, and each invalid property has its own error.
 
 use moteseal_core::cbor::{DecodeError, Writer};
 use moteseal_core::cose::{Protected, Sign1, Typ, sig_structure};
@@ -177,7 +177,7 @@ fn rejects_a_certificate_with_any_byte_changed() {
     }
 }
 
-/// A signed object of any content, as an operator could make it with other software.
+/// A signed object with any content, as an operator could make it with other software.
 fn signed(typ: Typ, payload: &[u8]) -> Vec<u8> {
     let mut header = [0; 64];
     let mut writer = Writer::new(&mut header);
@@ -236,7 +236,7 @@ fn rejects_signed_certificates_with_invalid_content() {
     assert_eq!(
         payload(1, -19, &[0; 5000], 0),
         CertificateError::Key(KeyError::KeyLength),
-        "longer than any suite's"
+        "longer than every suite's key"
     );
     let fine = certificate_payload(1, -19, &good, 0);
     assert!(Certificate::open(&signed(Typ::Certificate, &fine), &operator().public()).is_ok());
@@ -277,7 +277,7 @@ fn a_roster_opens_with_the_drafted_content() {
 }
 
 #[test]
-fn a_seals_key_is_that_of_the_last_certificate_not_above_its_index() {
+fn a_seals_key_is_in_the_last_certificate_up_to_its_index() {
     let bytes = Group::new().sign(|_| {}).unwrap();
     let roster = open(&bytes, &operator()).unwrap();
     let device = DeviceId::of("home", "dev3");
@@ -361,7 +361,7 @@ fn every_suite_signs_rosters() {
 const TOO_LONG: &str = "a name of sixty-five bytes: one more than a group's name may have";
 
 #[test]
-fn rejects_each_invalid_draft_with_its_name() {
+fn rejects_each_invalid_draft_with_its_error() {
     let group = Group::new();
     assert_eq!(group.refused(|draft| draft.levels = 0), "LevelsOutOfRange");
     assert_eq!(group.refused(|draft| draft.levels = 33), "LevelsOutOfRange");
@@ -385,7 +385,7 @@ fn rejects_each_invalid_draft_with_its_name() {
 }
 
 #[test]
-fn rejects_each_invalid_device_with_its_name() {
+fn rejects_each_invalid_device_with_its_error() {
     let changed = |change: fn(&mut Group)| {
         let mut group = Group::new();
         change(&mut group);

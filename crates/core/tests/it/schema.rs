@@ -1,4 +1,4 @@
-//! Stream schemas: round trips, rejections by name, and exact values.
+//! Stream schemas: round trips, rejections with their errors, and exact values.
 
 use moteseal_core::cbor::{DecodeError, Writer};
 use moteseal_core::digest::Digest;
@@ -198,7 +198,7 @@ fn rounds_table_numbers_to_the_scale_only_within_float_error() {
     ] {
         assert_eq!(field.write_f64(value, &mut record), Err(error), "{value}");
     }
-    assert_eq!(record, (-29i16).to_be_bytes(), "a refused value leaves the record as it was");
+    assert_eq!(record, (-29i16).to_be_bytes(), "a rejected value does not change the record");
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn accepts_exactly_the_registered_units() {
 }
 
 #[test]
-fn rejects_each_invalid_schema_with_its_name() {
+fn rejects_each_invalid_schema_with_its_error() {
     let long = "x".repeat(65);
     assert!(encode(&[Field::new(&long[1..], "", FieldType::U8)]).is_ok());
     assert_eq!(encode(&[Field::new(&long, "", FieldType::U8)]), Err(SchemaError::InvalidFieldName));
@@ -405,8 +405,8 @@ proptest! {
         }
     }
 
-    /// Every record has a text that writes the same record, and an `f64` that does so while it is
-    /// precise enough.
+    /// Every record has a text that writes the same record, and, as long as an `f64` is precise
+    /// enough, also an `f64` that does.
     #[test]
     fn any_scaled_record_round_trips_through_text((_, _, kind, _, offset) in any_field(), twos in 0u32..10, fives in 0u32..9, raw: u64) {
         prop_assume!(kind.is_integer());
@@ -424,7 +424,7 @@ proptest! {
         }
     }
 
-    /// The oracle: digits, scaled by hand.
+    /// The reference: the digits, scaled by hand.
     #[test]
     fn a_text_with_two_places_is_scaled_by_a_hundred(whole in 0u32..400, hundredths in 0u32..100, negative: bool, zeros in 0usize..4) {
         let text = format!("{}{whole}.{hundredths:02}{}", if negative { "-" } else { "" }, "0".repeat(zeros));

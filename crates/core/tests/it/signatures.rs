@@ -68,7 +68,7 @@ fn ed25519_agrees_with_wycheproof() {
 }
 
 #[test]
-fn esp256_agrees_with_wycheproof_and_names_high_s() {
+fn esp256_agrees_with_wycheproof_and_detects_high_s() {
     let Some(file) = wycheproof("ecdsa_secp256r1_sha256_p1363_test.json") else { return };
     let half = hex::decode(HALF_ORDER).unwrap();
     let (mut high, mut low) = (0, 0);
@@ -130,7 +130,7 @@ fn the_secret_of_a_link_is_the_reference_hmac_of_group_and_device() {
 
 /// The vectors of ed25519.cr.yp.to: seed and key, key, message, signature and message.
 #[test]
-fn ed25519_signs_like_the_reference_implementation() {
+fn ed25519_signs_as_the_reference_implementation_does() {
     let Some(file) = data("vectors_ed25519/TESTVECTORS") else { return };
     let mut count = 0;
     for line in String::from_utf8(file).unwrap().lines() {
@@ -161,7 +161,7 @@ fn esp256_signs_by_rfc_6979_with_low_s() {
     assert_eq!(
         key.public().verify(b"simple", &malleated),
         Err(SignatureError::NotAuthentic),
-        "HighS means: otherwise valid"
+        "a signature with HighS is otherwise valid"
     );
     assert_eq!(
         hex::encode(&*key.signature(b"test").unwrap()),
@@ -190,7 +190,10 @@ fn rejects_ed25519_keys_of_small_order_and_non_canonical_encodings() {
             "f1ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
             "y = p + 4, which is y = 4 again",
         ),
-        ("0200000000000000000000000000000000000000000000000000000000000000", "no point at all"),
+        (
+            "0200000000000000000000000000000000000000000000000000000000000000",
+            "not a point of the curve",
+        ),
     ] {
         let bytes = hex::decode(encoding).unwrap();
         assert_eq!(

@@ -90,7 +90,7 @@ fn a_full_disk_leaves_no_files() {
     let line = run.failed(1);
     assert!(
         line.contains(
-            "bundles/dev1-0000000002.mseal.tmp: the disk is full; nothing was stored: make room"
+            "bundles/dev1-0000000002.mseal.tmp: the disk is full; nothing was stored; free some space"
         ),
         "{line}"
     );

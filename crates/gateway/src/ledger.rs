@@ -4,11 +4,11 @@
 //! received and the epochs that it ended, in their order. The journal contains these, after the
 //! remaining state of earlier epochs. The first byte of a record is its kind; numbers are
 //! big-endian, and lengths in bytes are in parentheses:
+//!
 //! | first byte | then |
 //! |---|---|
 //! | 0 | the state of ended epochs, in CBOR: `[1, over / null, [* [epoch, round]], [* [device, index, digest, epoch, is last]], [* [device, index, epoch]], [* schema], [* [device, [* place]]]]`: rounds, newest seals, abandoned seals, schemas, and the devices that use them |
-//! | 1 | the gateway's epoch (8), the seal's epoch (8) and index (4), a frame that concerns the
-//! seal |
+//! | 1 | the gateway's epoch (8), the seal's epoch (8) and index (4), a frame about the seal |
 //! | 2 | a frame with a stream schema |
 //! | 3 | the epoch (8) that was ended |
 

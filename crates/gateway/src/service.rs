@@ -39,8 +39,8 @@ use crate::uplink;
 
 /// How many frames the station receives before it commits.
 const INTAKE: usize = 128;
-/// The minimum time of a batch of frames. By default a batch may take half as long as the last
-/// commit did, and a quarter if it has frames of other devices next to those of a device that
+/// The lower bound of the time limit of a batch. By default a batch may take half as long as the
+/// last commit did, and a quarter if it has frames of other devices next to those of a device that
 /// floods: frames of the others shall not wait much longer than the sync takes.
 const BATCH: Duration = Duration::from_micros(50);
 /// Between the commits for a device that floods, the station waits for devices that were active

@@ -70,19 +70,19 @@ async fn each_receives_all_others(links: [Broadcast; 3]) {
 #[tokio::test]
 async fn multicast_reaches_all_others_of_one_machine() {
     let url = multicast();
-    all_hear_all_others([(); 3].map(|()| open(&url).unwrap())).await;
+    each_receives_all_others([(); 3].map(|()| open(&url).unwrap())).await;
 }
 
 #[tokio::test]
 async fn broadcast_reaches_all_others_of_one_machine() {
     let url = format!("udp://127.255.255.255:{}?interface=127.0.0.1", free_port());
-    all_hear_all_others([(); 3].map(|()| open(&url).unwrap())).await;
+    each_receives_all_others([(); 3].map(|()| open(&url).unwrap())).await;
 }
 
 #[tokio::test]
 async fn multicast_of_ipv6_reaches_all_others_of_one_machine() {
     let url = format!("udp://[ff02::83:7]:{}?interface={}", free_port(), an_interface());
-    all_hear_all_others([(); 3].map(|()| open(&url).unwrap())).await;
+    each_receives_all_others([(); 3].map(|()| open(&url).unwrap())).await;
 }
 
 /// An interface that is up, has an IPv6 address and supports multicast; the loopback interface has

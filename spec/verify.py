@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A second verifier of Moteseal's formats, written from spec/ alone: its pages, moteseal.cddl and errors.md.
+"""A second verifier of Moteseal's formats, written only from the text of spec/: its pages, moteseal.cddl and errors.md.
 
 usage: verify.py --vectors DIR                                  replay every test vector, compare verdicts and error names
        verify.py bundle FILE... --roster R --operator PUB.pem   verify streams: bundles (.mseal), answers, proofs (.mproof)
-       verify.py merkle [DIR|TAR]                               check the tree against RFC 9162 answers from outside
+       verify.py merkle [DIR|TAR]                               check the tree against independent test data for RFC 9162
 
-It shares no code with the implementation. It favours the order of the text over speed; section numbers are those of
-formats.md unless another page is named. Needs Python 3.11, cbor2 and cryptography. Exit codes: 0 all is well,
-1 a disagreement or refusal, 2 usage.
+It shares no code with the implementation, and follows the order of the text instead of optimising for speed. Section
+numbers are those of formats.md unless another page is named. Needs Python 3.11, cbor2 and cryptography. Exit codes:
+0 success, 1 a disagreement or a refusal, 2 a usage error.
 """
 
 import argparse
@@ -39,7 +39,7 @@ except ImportError:
 
 
 class Refused(Exception):
-    """A refusal, by its name in errors.md."""
+    """A refusal, with its name in errors.md."""
 
     def __init__(self, name, detail=""):
         super().__init__(f"{name}: {detail}" if detail else name)
@@ -47,7 +47,7 @@ class Refused(Exception):
 
 
 class Skipped(Exception):
-    """Something this installation cannot check."""
+    """Something that this installation cannot check."""
 
 
 unhex = bytes.fromhex
@@ -130,7 +130,7 @@ class Form:
 
 
 def decode(data):
-    """Steps 1 for a single item: its value."""
+    """Step 1 for a single item. Returns its value."""
     form = Form(data)
     value = form.item()
     if form.at != len(data):
@@ -138,7 +138,7 @@ def decode(data):
     return value
 
 
-# Step 2: the shape of fields.
+# Step 2: the types and ranges of fields.
 
 
 def wrong_type(condition):
@@ -298,7 +298,7 @@ def chacha12_words(key):
 
 
 def known_answers():
-    """What this file computes by hand, against answers from outside."""
+    """Tests the primitives of this file against published test vectors."""
     key = bytes(range(16))
     assert siphash24(key, bytes(range(15))) == 0xA129CA6149BE45E5  # the paper's appendix A
     assert siphash24(key, b"") == 0x726FDB47DD0E0E31
@@ -402,7 +402,7 @@ class Key:
                 try:
                     mldsa.MLDSA44PublicKey.from_public_bytes(self.raw).verify(signature, message)
                 except UnsupportedAlgorithm:
-                    raise Skipped("ML-DSA-44: the OpenSSL behind cryptography does not have it") from None
+                    raise Skipped("ML-DSA-44: the OpenSSL of this installation does not have it") from None
         except InvalidSignature:
             raise Refused("NotAuthentic") from None
 
@@ -525,7 +525,7 @@ def certificate_decode(data):
 
 
 def certificate_prove(certificate, operator):
-    """What stands behind decoding; returns the certified key."""
+    """The checks after decoding. Returns the certified key."""
     if len(certificate.key_bytes) != KEY_LENGTH[certificate.alg]:
         raise Refused("KeyLength")
     certificate.object.verify(operator)
@@ -546,7 +546,7 @@ class Device:
     keys: list = field(default_factory=list)
 
     def key(self, index):
-        """The key of a seal: of the last certificate whose first index is not above the seal's."""
+        """The key of the seal with this index: that of the last certificate whose first index is not above it."""
         found = None
         for certificate, key in zip(self.certificates, self.keys):
             if certificate.first_index <= index:
@@ -662,7 +662,7 @@ def roster_open(data, operator):
 
 
 class Coordinator:
-    """What a coordinator keeps of one epoch, as counts."""
+    """The counts of the events that a coordinator keeps of one epoch."""
 
     def __init__(self, levels, budget):
         self.levels, self.budget, self.round = levels, budget, 0
@@ -697,7 +697,7 @@ class Coordinator:
 
 
 def announcement_open(data, roster):
-    """The epoch and the round that a coordinator announces."""
+    """The epoch and the round of a coordinator's announcement."""
     object = signed(data, ROUND)
     out_of_range(len(object.payload) > 32)
     object.verify(roster.coordinator_key)
@@ -788,7 +788,7 @@ class Schema:
         return read
 
     def split(self, data, count):
-        """The first `count` records of joined ones and what follows them, or None if there are fewer."""
+        """Splits `count` records off joined records. Returns them and the rest, or None if there are fewer."""
         records, at, size = [], 0, self.record_size
         for _ in range(count):
             length = size
@@ -885,7 +885,7 @@ def inclusion_path(leaves, seq):
 
 
 def path_root(leaf, seq, size, path):
-    """RFC 9162, section 2.1.3.2: the root that a leaf hash and its path lead to."""
+    """RFC 9162, section 2.1.3.2: the root that follows from a leaf hash and its path."""
     if seq >= size:
         raise Refused("OutOfRange")
     fn, sn, r = seq, size - 1, leaf
@@ -998,7 +998,7 @@ class Seal:
 
 
 def seal_decode(data):
-    """A seal's COSE_Sign1, steps 1 to 4; the object and the seal."""
+    """Steps 1 to 4 for a seal's COSE_Sign1. Returns the object and the seal."""
     object = signed(data, SEAL)
     fields = array(object.statement, 19)
     version_one(fields[0])
@@ -1166,7 +1166,7 @@ def chunks(digests):
 
 @dataclass
 class Rebuilt:
-    """A part with what did not travel."""
+    """A part with the values that are not in the stream."""
 
     part: Part
     schema: Schema
@@ -1185,7 +1185,7 @@ class Reader:
         self.next_run()
 
     def read(self, data):
-        """Yields ("part", Rebuilt) once proven, and the other items as they come."""
+        """Yields ("part", Rebuilt) for each proven part, and the other items in the order of the stream."""
         for kind, value, length in items(data):
             if kind in ("schema", "open", "part") or self.run:
                 self.run_items += length
@@ -1214,7 +1214,7 @@ class Reader:
         self.run, self.run_bytes, self.run_items, self.run_events, self.latest = [], 0, 0, 0, 0
 
     def bound(self):
-        """What may come before a signature: the run's records, all its items, and the events claimed before its last part."""
+        """Limits what may come before a signature: the run's records, all its items, and the events claimed before its last part."""
         if self.run_bytes > MAX_RUN_BYTES or self.run_items > MAX_RUN_ITEMS or self.run_events > MAX_RUN_EVENTS:
             raise Refused("RunTooLong")
 
@@ -1326,7 +1326,7 @@ class Reader:
 
     @classmethod
     def star_digests(cls, seal, mask):
-        """How many digests a star's part carries."""
+        """The number of digests that a star's part contains."""
         b, surviving = cls.lowest(seal, mask), seal.surviving
         under = any(surviving >> level & 1 for level in range(b))
         above = sum(surviving >> level & 1 and not mask >> level & 1 for level in range(b + 1, len(seal.counters)))
@@ -1334,7 +1334,7 @@ class Reader:
 
     @classmethod
     def star_evidence(cls, seal, mask, digests, start=0, above=CHAIN_START):
-        """The digests that a star's part carries, given every D_i from `start` on, and A_{start-1}."""
+        """The digests that a star's part contains, given every D_i from `start` on, and A_{start-1}."""
         b, surviving = cls.lowest(seal, mask), seal.surviving
         found = []
         if any(surviving >> level & 1 for level in range(b)):
@@ -1359,14 +1359,14 @@ class Reader:
         return star_chain(seal.counters[b:], digests, above)
 
     def prove(self):
-        """The newest seal by its signature, the others by the chain: they are rebuilt with each other's digests."""
+        """Proves the newest seal by its signature. This proves the others, which were rebuilt with each other's digests."""
         newest = self.run[-1]
         key = self.device.key(newest.seal.index)
         key.verify(newest.seal.message, newest.part.signature)
 
 
 def whole_from(rebuilt):
-    """The lowest round from which on a part has every surviving level, and no other; 0 if it is whole. None if there is none."""
+    """The lowest round from which on a part has exactly the surviving levels: 0 if it is whole, None if there is no such round."""
     select, surviving = rebuilt.part.select, rebuilt.seal.surviving
     if type(select) is not int:
         return None
@@ -1375,7 +1375,7 @@ def whole_from(rebuilt):
 
 
 def is_whole(rebuilt, rounds, budget):
-    """Whether a part is whole, or, within a budget, from a round of its epoch's manifests on: `rounds`, by epoch."""
+    """Whether a part is whole; within a budget, from a round of its epoch's manifests on. `rounds` are by epoch."""
     lowest = whole_from(rebuilt)
     enough = [0] if budget is None else [0, *rounds.get(rebuilt.seal.epoch, [])]
     return lowest is not None and lowest <= max(enough)
@@ -1419,7 +1419,7 @@ def surviving_levels(seals, final=0):
 
 
 def at_most_mask(seals, m, final=0):
-    """The levels that `at most m` serves of the parts of one epoch, which ended at the round `final`."""
+    """The levels that `at most m` selects of the parts of one epoch, which ended at the round `final`."""
     mask, left = 0, m
     for level in surviving_levels(seals, final):
         count = sum(seal.counters[level] for seal in seals)
@@ -1445,7 +1445,7 @@ def permutation(seed, device, epoch, total, m):
 
 
 def check_choice(parts, choice, final=0):
-    """Whether the parts of one epoch of one device serve what was asked of it; `final` is the round of the epoch's manifest."""
+    """Checks that the parts of one epoch of one device are as requested. `final` is the round of the epoch's manifest."""
     seals = [rebuilt.seal for rebuilt in parts]
     if "rate" not in choice and any(seal.last_in_epoch for seal in seals[:-1]):
         raise Refused("EpochClosed")
@@ -1469,7 +1469,7 @@ def check_choice(parts, choice, final=0):
 
 
 class History:
-    """The seals of one device's epochs since .. until-1 (up to some newest seal, if until is None), one by one."""
+    """Follows the seals of one device in the epochs since .. until-1; up to its newest seal if until is None."""
 
     def __init__(self, device, since, until):
         self.device, self.since = device, since
@@ -1477,7 +1477,7 @@ class History:
         self.ended, self.last, self.unknown = since >= self.end, None, since
 
     def broken(self, seal):
-        """What is wrong with the next seal: a name, and the index and epoch of the seal in question; or None."""
+        """The error of the next seal, with the index and epoch of the seal that it concerns; None if there is none."""
         last = self.last
         if seal.device != self.device or seal.epoch < self.since or self.ended:
             return "NotAsAsked", seal.index, seal.epoch
@@ -1495,7 +1495,7 @@ class History:
         return None
 
     def take(self, seal):
-        """Takes a seal, whatever is wrong with it; whether it is of the range."""
+        """Takes a seal, even one with an error. Returns whether it is in the range."""
         self.last, self.unknown = seal, seal.epoch + seal.last_in_epoch
         inside = seal.epoch < self.end
         self.ended = not inside or (seal.last_in_epoch and seal.epoch + 1 == self.end)
@@ -1503,12 +1503,13 @@ class History:
 
     @property
     def tail(self):
-        """The first epoch of which nothing is known, or None if the range has its end."""
+        """The first epoch about which nothing is known, or None if the range is complete."""
         return None if self.ended else self.unknown
 
 
 def check_history(seals, device, since, until):
-    """Whether none of the range's seals is missing; how many of them are in the range, and from which epoch on nothing is known."""
+    """Checks that no seal of the range is missing. Returns the number of seals in the range, and the epoch from which on nothing
+    is known."""
     history, inside = History(device, since, until), 0
     for seal in seals:
         broken = history.broken(seal)
@@ -1519,19 +1520,19 @@ def check_history(seals, device, since, until):
 
 
 @dataclass
-class Judged:
-    """What an answer holds of one device."""
+class CheckedDevice:
+    """The content of an answer about one device."""
 
     device: bytes
     standing: str
-    since: object  # the epoch from which on nothing is known, or handed out
+    since: object  # the epoch from which on nothing is known or returned
     seals: int
     late: int
     rows: list
 
 
 def answer_items(reader, data):
-    """The manifests and parts of an answer, which ends with an end item and nothing behind it."""
+    """The manifests and parts of an answer. Its last item must be an end item."""
     ended = False
     for kind, value in reader.read(data):
         if ended:
@@ -1548,8 +1549,8 @@ def answer_items(reader, data):
         raise Refused("Truncated")
 
 
-def judge_answer(reader, data, query):
-    """An answer to a query: what it holds of each device, and its manifests by epoch."""
+def check_answer(reader, data, query):
+    """Checks an answer to a query. Returns the content for each device, and the manifests by epoch."""
     since, until, devices = query["since"], query["until"], [unhex(device) for device in query["devices"]]
     choice = dict(query.get("sample", query))
     choice = {key: choice[key] for key in ("rate", "at_most", "count", "seed") if key in choice}
@@ -1558,7 +1559,7 @@ def judge_answer(reader, data, query):
     if "seed" in choice:
         choice["seed"] = unhex(choice["seed"])
     within = reader.roster.budget is not None
-    manifests, courses, at = {}, [[] for _ in devices], -1
+    manifests, parts_of, at = {}, [[] for _ in devices], -1
     for kind, value in answer_items(reader, data):
         if kind == "manifest":
             newest = max(manifests, default=-1)
@@ -1573,22 +1574,22 @@ def judge_answer(reader, data, query):
             if place < max(at, 0):
                 raise Refused("NotAsAsked", value.seal.device.hex())
             at = place
-            courses[at].append(value)
-    judged = [
-        judge_device(device, parts, (since, until), choice, manifests if within else None)
-        for device, parts in zip(devices, courses)
+            parts_of[at].append(value)
+    checked = [
+        check_device(device, parts, (since, until), choice, manifests if within else None)
+        for device, parts in zip(devices, parts_of)
     ]
-    return judged, manifests
+    return checked, manifests
 
 
-def judge_device(device, parts, span, choice, manifests):
-    """`manifests` is None in a group without a budget."""
+def check_device(device, parts, span, choice, manifests):
+    """Checks the answer for one device. `manifests` is None in a group without a budget."""
     seals = [rebuilt.seal for rebuilt in parts]
     inside, tail = check_history(seals, device, *span)
     if any(rebuilt.part.select != 0 for rebuilt in parts[inside:]):
-        raise Refused("NotAsAsked", "events behind the range")
+        raise Refused("NotAsAsked", "events after the range")
     shown = {(seal.epoch, seal.digest) for seal in seals[:inside]}
-    listed = {(epoch, seal) for epoch, word in (manifests or {}).items() for seal in dict(word.devices).get(device, [])}
+    listed = {(epoch, seal) for epoch, manifest in (manifests or {}).items() for seal in dict(manifest.devices).get(device, [])}
     if listed - shown:
         raise Refused("Missing", "a seal that a manifest lists")
     late = sum(epoch in (manifests or {}) for epoch, _ in shown - listed)
@@ -1609,7 +1610,7 @@ def judge_device(device, parts, span, choice, manifests):
     standing, from_epoch = ("Complete", None) if tail is None else ("TailUnknown", tail)
     if unmanifested is not None:
         standing, from_epoch = "ManifestMissing", unmanifested
-    return Judged(device, standing, from_epoch, counted, late, rows)
+    return CheckedDevice(device, standing, from_epoch, counted, late, rows)
 
 
 # ---------------------------------------------------------------- section 8.2: the link
@@ -1624,7 +1625,7 @@ def link_secret(group_secret, group, device):
 
 
 def frame_item(frame, secret, direction):
-    """The item of a frame whose tag is right."""
+    """Checks the tag of a frame. Returns its item."""
     if len(frame) < 16 or len(frame) > 65536:
         raise Refused("Malformed")
     item, tag = frame[:-16], frame[-16:]
@@ -1648,7 +1649,7 @@ def frame_events(data, start, until, size):
 
 
 def perfect_subtrees(start, until, present):
-    """The maximal perfect subtrees of a range of leaves without one that is present."""
+    """The maximal perfect subtrees of a range of leaves that contain no present leaf."""
     found, at = [], start
     for end in [*present, until]:
         while at < end:
@@ -1662,7 +1663,7 @@ def perfect_subtrees(start, until, present):
 
 
 def frame_up(frame, group_secret, group):
-    """A frame of a device, whose key its id tells."""
+    """Opens a frame of a device. The frame contains the device's id, from which its key follows."""
     if len(frame) < 11 or frame[0] >> 5 != 4 or frame[0] & 31 > 23 or frame[1] > 23 or frame[2] != 0x48:
         raise Refused("Malformed")
     device = bytes(frame[3:11])
@@ -1696,15 +1697,15 @@ def frame_up(frame, group_secret, group):
 
 @dataclass
 class Followed:
-    """How far a device's open seal has been followed."""
+    """The position up to which a device's open seal has been followed."""
 
     index: int
     epoch: int
     next: int = 0
     round: int = 0
 
-    def hear(self, index, epoch, own_round, start, until):
-        """What a forward frame is, and the first event of it that is new."""
+    def follow(self, index, epoch, own_round, start, until):
+        """The kind of a forward frame, and its first new event."""
         what = "news"
         if index > self.index:
             if start or not until:
@@ -1722,7 +1723,7 @@ class Followed:
 
 
 def frame_down(frame, group_secret, group, device):
-    """An acknowledgement, as the device opens it."""
+    """Opens an acknowledgement, as the device does."""
     try:
         fields = array(frame_item(frame, link_secret(group_secret, group, device), b"down"), 6)
         kind, to = uint(fields[0]), byte_string(fields[1], 8)
@@ -1735,7 +1736,7 @@ def frame_down(frame, group_secret, group, device):
 
 
 def frame_refusal(frame, group_secret, group, device):
-    """The word that a seal is refused, as the device opens it."""
+    """Opens the refusal of a seal, as the device does."""
     try:
         fields = array(frame_item(frame, link_secret(group_secret, group, device), b"down"), 5)
         kind, to = uint(fields[0]), byte_string(fields[1], 8)
@@ -1782,13 +1783,13 @@ def key_group_secret(master, group, number):
 
 
 def source_key(secret, query, slot, epoch):
-    """`k` and the share `s`."""
+    """The source's key `k` and its share `s`."""
     block = slot_block(secret, query, slot, epoch)
     return int.from_bytes(block[:32], "little") % P, int.from_bytes(block[32:52], "little")
 
 
 def group_factor(secret, query, slot, epoch):
-    """`K`."""
+    """The key group's factor `K`."""
     return int.from_bytes(slot_block(secret, query, slot, epoch)[:32], "little") % P or 1
 
 
@@ -1801,7 +1802,7 @@ def psr_read(data):
 
 
 def sum_open(total, factor, keys, vmax):
-    """The sum in a record of one key group, of participants with these `(k, s)`."""
+    """Opens the sum in a record of one key group, with the `(k, s)` of its participants."""
     m = (total - sum(k for k, _ in keys)) * pow(factor, -1, P) % P
     rest = m - sum(share for _, share in keys)
     if rest < 0 or rest % SHARE:
@@ -1847,7 +1848,7 @@ def sender_request(data):
 
 
 def of_base(object, network, base, expected_network, bases):
-    """The base station that a certificate or revocation names has signed it; its place."""
+    """Checks that the named base station signed a certificate or revocation. Returns the base station's place."""
     if network != expected_network:
         raise Refused("WrongNetwork")
     for place, key in enumerate(bases):
@@ -1910,7 +1911,7 @@ def not_plain(label):
 
 @dataclass
 class Chain:
-    """What a head says of its chain."""
+    """The fields of a chain's head."""
 
     network: bytes
     sender: bytes
@@ -1949,7 +1950,7 @@ class Chain:
 
 
 def chain_of(chain, messages):
-    """What a sender makes of messages: the chain with its first digest and tags, and the leaves."""
+    """The chain that a sender makes of messages, with its first digest and tags, and its leaves."""
     if not messages:
         raise Refused("NoMessages")
     if len(messages) > MAX_CHAIN:
@@ -2002,8 +2003,8 @@ def chain_head(data, network, sender, key, single=False):
     return head
 
 
-class Hearing:
-    """A receiver of one chain: all leaves of the block under way, as they are."""
+class ChainReceiver:
+    """A receiver of one chain. It keeps all leaves of the current block."""
 
     def __init__(self, head):
         self.chain, self.block, self.digest, self.tags, self.held = head, 1, head.first, head.tags, {}
@@ -2048,7 +2049,7 @@ class Hearing:
 
 def broadcast_frame(data):
     frame = array(decode(data))
-    # Of an array of nothing the kind is missing.
+    # An empty array has no kind.
     if not frame:
         raise Refused("Truncated")
     kind = uint(frame[0])
@@ -2076,17 +2077,17 @@ def broadcast_frame(data):
 
 
 def chain_of_one(data, network, sender, key):
-    """The head, and the one message."""
+    """Opens a chain of one message. Returns the head and the message."""
     frame = broadcast_frame(data)
     if frame["frame"] != "single":
         raise Refused("NotSingle")
     head = chain_head(frame["head"], network, sender, key, single=True)
-    Hearing(head).take(1, 0, frame["leaf"])
+    ChainReceiver(head).take(1, 0, frame["leaf"])
     return head, frame["leaf"]
 
 
 def broadcast_evidence(data, network, bases):
-    """The sender, the messages that are proven, and how many the chain has."""
+    """The sender, the proven messages, and the number of messages in the chain."""
     certificate = hearing = None
     proven, pending, at = [], [], 0
     while at < len(data):
@@ -2097,7 +2098,7 @@ def broadcast_evidence(data, network, bases):
         if certificate is None and kind == "certificate":
             certificate = sender_certificate(frame["bytes"], network, bases)
         elif certificate and hearing is None and kind == "head":
-            hearing = Hearing(chain_head(frame["bytes"], network, certificate.sender, certificate.key))
+            hearing = ChainReceiver(chain_head(frame["bytes"], network, certificate.sender, certificate.key))
         elif hearing and kind == "fragment" and frame["chain"] == hearing.chain.reference:
             if frame["block"] != hearing.block or frame["index"] not in hearing.missing[:1]:
                 raise Refused("OutOfOrder")
@@ -2117,7 +2118,7 @@ TESLA_PACKET, TESLA_KEY = 40, 41
 
 @dataclass
 class Tesla:
-    """Schedule and newest known key of a chain of keys."""
+    """The schedule and the newest known key of a chain of keys."""
 
     network: bytes
     sender: bytes
@@ -2182,14 +2183,14 @@ def tesla_parameters(data, network, sender, chain):
     return found
 
 
-def tesla_say(tesla, secret, says):
-    """The parameters and frames of a sender whose random key is that of the power of two at or above `last`."""
+def tesla_send(tesla, secret, says):
+    """The parameters and frames of a sender. `secret` is the key of the smallest power of two that is at least `last`."""
     tesla.check()
     keys = {max(2, 1 << (tesla.last - 1).bit_length()): secret}
     for interval in range(max(keys), 0, -1):
         keys[interval - 1] = tesla.before(interval, keys[interval])
     tesla.key = keys[0]
-    served, said = 0, []
+    served, frames = 0, []
     for now, message in says:
         if message is not None and len(message) > 4096:
             raise Refused("MessageTooLong")
@@ -2200,27 +2201,28 @@ def tesla_say(tesla, secret, says):
             raise Refused("ClockWentBack")
         served = interval
         if message is None:
-            told = min(interval - tesla.delay, tesla.last)
-            said.append(cbor2.dumps([TESLA_KEY, tesla.reference, told, keys[told]]) if told > 0 else None)
+            disclosed = min(interval - tesla.delay, tesla.last)
+            frame = [TESLA_KEY, tesla.reference, disclosed, keys[disclosed]] if disclosed > 0 else None
+            frames.append(frame and cbor2.dumps(frame))
             continue
         if interval == 0:
             raise Refused("NotStarted")
         if interval > tesla.last:
             raise Refused("Ended")
         tag = tesla.tag(interval, keys[interval], message)
-        said.append(cbor2.dumps([TESLA_PACKET, tesla.reference, interval, message, tag]))
-    return tesla.encode(), said
+        frames.append(cbor2.dumps([TESLA_PACKET, tesla.reference, interval, message, tag]))
+    return tesla.encode(), frames
 
 
 class TeslaReceiver:
-    """Section 5, with room for everything but messages of more than `longest` bytes."""
+    """Section 5, with unlimited memory, except that messages have at most `longest` bytes."""
 
     def __init__(self, tesla, offset, steps, budget, longest=32):
         self.tesla, self.offset, self.steps, self.budget, self.longest = tesla, offset, steps, budget, longest
         self.kept, self.spent = [], (None, 0)
 
-    def hear(self, now, data):
-        """What is proven by a frame."""
+    def receive(self, now, data):
+        """Processes a frame. Returns the messages that it proves."""
         fields = array(decode(data))
         wrong_type(not fields)
         kind = uint(fields[0])
@@ -2352,7 +2354,7 @@ def child_frame(frame, hub_secret, group, child):
 
 
 def explain_frame(frame, hub_secret, group, child):
-    """A question of a hub to its child."""
+    """Opens a query message of a hub to its child."""
     try:
         kind, query, epoch, node, first = array(frame_item(frame, link_secret(hub_secret, group, child), b"down"), 5)
         out_of_range(uint(kind) != 18)
@@ -2374,7 +2376,7 @@ def leb128(value):
 
 
 def participation_encode(runs):
-    """The one encoding of a set: ascending runs `[start, end)` that do not touch."""
+    """The only encoding of a set, which is given as ascending runs `[start, end)` that do not touch."""
     if not runs:
         return b""
     by_runs, before = b"", None
@@ -2443,7 +2445,7 @@ TOKEN = re.compile(
 
 
 class QueryText:
-    """A query's text to its plan, one token after the other: the first mistake counts."""
+    """Parses the text of a query to its plan, token by token. The first error is reported."""
 
     def __init__(self, source, schema):
         if len(source.encode()) > 16384:
@@ -2518,7 +2520,7 @@ class QueryText:
             raise Refused("TooManyItems")
 
     def column(self):
-        """A column, by its place in the plan."""
+        """Reads a column. Returns its place in the plan."""
         if self.kind == "quoted":
             name = self.token[1:-1].replace('""', '"')
         elif self.kind == "word" and self.token.upper() not in RESERVED:
@@ -2613,7 +2615,7 @@ class QueryText:
         return (low, high) if low <= high else EMPTY
 
     def put(self, tree):
-        """The steps of a tree, in postfix order; how deep it is."""
+        """The steps of a tree in postfix order, and its depth."""
         if type(tree[0]) is int:
             self.steps.append(list(tree))
             depth = 0
@@ -2668,7 +2670,7 @@ class Plan:
         return cbor2.dumps([1, items, self.columns, self.steps, self.epoch_ms])
 
     def slots(self):
-        """Kind, column's place, vmax and shift of each."""
+        """The kind, the place of the column, vmax and shift of each slot."""
         slots = [("count", None, 1, 0)] if any(aggregate for aggregate, _ in self.items) else []
         for at, column in enumerate(self.columns):
             if len(column) == 4:
@@ -2731,7 +2733,7 @@ class Plan:
         return f"SELECT {', '.join(items)} FROM sensors{where} EPOCH DURATION {duration}"
 
     def contribution(self, schema, record):
-        """What a source contributes to each slot."""
+        """The contribution of a source to each slot."""
         places = []
         for name, divisor, *_ in self.columns:
             field = schema.field(name)
@@ -2768,7 +2770,7 @@ class Plan:
         return contributed
 
     def answer(self, totals, participants):
-        """The results as texts; None where there is none."""
+        """The results as texts; None for an item without a result."""
         slots = self.slots()
         if len(totals) != len(slots):
             raise Refused("WrongSlotCount")
@@ -2841,7 +2843,7 @@ def plan_decode(data):
 
 
 def plan_check(plan):
-    """What a decoder refuses besides wrong form and shape."""
+    """The checks of a decoder in addition to those of the encoding and the types."""
     items, columns, steps = plan.items, plan.columns, plan.steps
     out_of_range(not 1 <= len(items) <= 16 or len(columns) > 8 or len(steps) > 32)
     out_of_range(len(set(items)) < len(items) or any(aggregate > 4 for aggregate, _ in items))
@@ -2876,19 +2878,19 @@ def plan_check(plan):
 # ---------------------------------------------------------------- section 8.3: the audit
 
 
-class Course:
-    """The seals of one device, by index, and what they say of what a manifest lists of it."""
+class DeviceSeals:
+    """The seals of one device in the order of their indices, and the findings from them about a manifest."""
 
     def __init__(self, device, seals, listed):
         self.device, self.seals, self.listed = device, seals, listed
 
     def was_taken(self, seal):
-        """Whether the seal is listed, or one that is names it as its predecessor."""
+        """Whether the seal is listed, or is the predecessor of a listed seal."""
         after = next((after for after in self.seals if after.prev == seal.digest), None)
         return any((one.epoch, one.device, one.digest) in self.listed for one in (seal, after) if one is not None)
 
     def is_whole(self, epoch):
-        """Whether the chain leads past the epoch, or closes it, with no gap in it."""
+        """Whether the chain continues after the epoch or closes it, without a gap in it."""
         ends = [at for at, seal in enumerate(self.seals) if seal.epoch == epoch and seal.last_in_epoch]
         ends += [at for at, seal in enumerate(self.seals) if seal.epoch > epoch][:1]
         for at in ends:
@@ -2901,8 +2903,8 @@ class Course:
                 at -= 1
         return False
 
-    def judge(self, epoch, listed, gone_on):
-        """The findings and doubts of an epoch's manifest that lists these digests."""
+    def check(self, epoch, listed, gone_on):
+        """The findings and doubts about the manifest of an epoch that lists these digests."""
         device = self.device.hex()
         findings, doubts, gap = [], [], False
         of_epoch = [seal for seal in self.seals if seal.epoch == epoch]
@@ -2928,16 +2930,16 @@ class Course:
                 doubts.append({"name": "NotShownYet", "device": device, "digest": digest.hex()})
         doubts += [{"name": "Late", "device": device, "index": s.index} for s in of_epoch if s.digest not in listed]
         mine = [seal for seal in of_epoch if seal.digest in listed]
-        behind = next((seal for seal in self.seals if seal.epoch > epoch), None)
-        if behind is not None and (behind.restart or not self.was_taken(behind)):
-            behind = None
+        later = next((seal for seal in self.seals if seal.epoch > epoch), None)
+        if later is not None and (later.restart or not self.was_taken(later)):
+            later = None
         closed = mine and mine[-1].last_in_epoch
         if closed:
             went_on = True
         elif mine:
-            went_on = behind is not None and behind.prev == mine[-1].digest
+            went_on = later is not None and later.prev == mine[-1].digest
         else:
-            went_on = behind is not None and (behind.prev_epoch is None or behind.prev_epoch < epoch)
+            went_on = later is not None and (later.prev_epoch is None or later.prev_epoch < epoch)
         if gap or not went_on:
             doubts.append({"name": "Absent", "device": device, "listed": bool(mine)})
         following = [seal for seal in self.seals if mine and not closed and seal.index > mine[-1].index][:1]
@@ -2947,16 +2949,16 @@ class Course:
 
 
 def audit(reader, data, since, until):
-    """What an audit of the epochs since .. until-1 comes to, by epoch; one entry for each manifest."""
+    """Audits the epochs since .. until-1. Returns an entry for each manifest, by epoch."""
     roster = reader.roster
     if roster.budget is None:
         raise Refused("NoBudget")
-    words, latest, courses, listed = {}, -1, {}, set()
+    manifests, latest, seals_of, listed = {}, -1, {}, set()
 
     def inside(epoch):
         return since <= epoch and (until is None or epoch < until)
 
-    broken = {}  # by epoch: what the devices' chains lack
+    broken = {}  # by epoch: the faults of the devices' chains
     histories, at = {}, None
     for kind, value in answer_items(reader, data):
         if kind == "manifest":
@@ -2964,12 +2966,12 @@ def audit(reader, data, since, until):
                 raise Refused("NotAsAsked", f"the manifest of epoch {value.epoch}")
             latest = max(latest, value.epoch)
             listed |= {(value.epoch, device, digest) for device, digests in value.devices for digest in digests}
-            known = words.setdefault(value.epoch, []) if inside(value.epoch) else None
-            if known is not None and value.digest not in [word.digest for word in known]:
+            known = manifests.setdefault(value.epoch, []) if inside(value.epoch) else None
+            if known is not None and value.digest not in [manifest.digest for manifest in known]:
                 known.append(value)
         else:
             seal = value.seal
-            if seal.device != at and seal.device in courses:
+            if seal.device != at and seal.device in seals_of:
                 raise Refused("NotAsAsked", seal.device.hex())
             at = seal.device
             history = histories.setdefault(at, History(at, since, until))
@@ -2982,81 +2984,81 @@ def audit(reader, data, since, until):
                 if name == "Missing":
                     finding["named_by"] = seal.index
                 broken.setdefault(epoch, []).append(finding)
-                # What follows is measured by this seal.
+                # The next seals are compared with this one.
                 history = histories[at] = History(at, seal.epoch, None)
             history.take(seal)
-            courses.setdefault(at, []).append(seal)
+            seals_of.setdefault(at, []).append(seal)
 
     of_epoch = {}
-    for seals in courses.values():
+    for seals in seals_of.values():
         for seal in seals:
             if inside(seal.epoch):
                 of_epoch.setdefault(seal.epoch, []).append(seal)
-    devices = {device.id: Course(device.id, courses.get(device.id, []), listed) for device in roster.devices}
+    devices = {device.id: DeviceSeals(device.id, seals_of.get(device.id, []), listed) for device in roster.devices}
     report = []
-    for epoch in sorted({*words, *of_epoch, *filter(inside, broken)}):
+    for epoch in sorted({*manifests, *of_epoch, *filter(inside, broken)}):
         seals, found = of_epoch.get(epoch, []), list(broken.get(epoch, []))
-        sheets = words.get(epoch, [])
-        if len(sheets) > 1:
-            found.append({"name": "TwoManifests", "digests": sorted(word.digest.hex() for word in sheets)})
-        for word in sheets:
-            report.append(audit_manifest(roster, word, devices, seals, found, latest > epoch))
-        if not sheets:
+        epoch_manifests = manifests.get(epoch, [])
+        if len(epoch_manifests) > 1:
+            found.append({"name": "TwoManifests", "digests": sorted(manifest.digest.hex() for manifest in epoch_manifests)})
+        for manifest in epoch_manifests:
+            report.append(audit_manifest(roster, manifest, devices, seals, found, latest > epoch))
+        if not epoch_manifests:
             doubt = {"name": "NoManifest", "gone_on": latest > epoch}
             report.append(audit_entry(epoch, None, None, [], seals, [], found, [doubt], False))
     return report
 
 
-def audit_manifest(roster, word, devices, seals, found, gone_on):
+def audit_manifest(roster, manifest, devices, seals, found, gone_on):
     """The verdict on one manifest."""
-    listed, epoch, final = dict(word.devices), word.epoch, word.round
+    listed, epoch, final = dict(manifest.devices), manifest.epoch, manifest.round
     mine = [seal for seal in seals if seal.digest in listed.get(seal.device, [])]
     counts = [sum(seal.counters[level] for seal in mine) for level in range(roster.levels)]
     due = next((j for j in range(roster.levels) if sum(counts[j:]) <= roster.budget), roster.levels)
     findings, doubts = list(found), []
-    for device, course in devices.items():
-        more, unclear = course.judge(epoch, listed.get(device, []), gone_on)
+    for device, device_seals in devices.items():
+        more, unclear = device_seals.check(epoch, listed.get(device, []), gone_on)
         findings += more
         doubts += unclear
     withheld = {(doubt["device"], doubt["index"]) for doubt in doubts if doubt["name"] == "Withheld"}
     findings = [one for one in findings if one["name"] != "Missing" or (one["device"], one["index"]) not in withheld]
     for device, digests in listed.items():
         if device not in devices:
-            if word.roster == roster.digest:
+            if manifest.roster == roster.digest:
                 findings.append({"name": "InventedDevice", "device": device.hex(), "seals": len(digests)})
             else:
                 doubts.append({"name": "Absent", "device": device.hex(), "listed": True})
     missing = any(doubt["name"] not in ("Restarted", "Late") for doubt in doubts)
     restarted = any(doubt["name"] == "Restarted" for doubt in doubts)
-    told = sorted([seal.device.hex(), seal.round] for seal in mine if seal.round > final)
+    rounds = sorted([seal.device.hex(), seal.round] for seal in mine if seal.round > final)
     justified = False
     if final < due:
         findings.append({"name": "OverBudget", "round": final, "kept": sum(counts[final:]), "due": due})
-    elif told:
-        announced = max(round for _, round in told)
-        findings.append({"name": "RoundOverstated", "round": final, "announced": announced, "told": told})
+    elif rounds:
+        announced = max(round for _, round in rounds)
+        findings.append({"name": "RoundOverstated", "round": final, "announced": announced, "told": rounds})
     elif missing or (final > due and restarted):
         pass
     elif final > due:
         findings.append({"name": "StoppedEarly", "round": final, "due": due, "fitting": sum(counts[due:])})
     else:
         justified = True
-    return audit_entry(epoch, word, due, counts, seals, mine, findings, doubts, justified)
+    return audit_entry(epoch, manifest, due, counts, seals, mine, findings, doubts, justified)
 
 
-def audit_entry(epoch, word, due, counts, seals, mine, findings, doubts, justified):
+def audit_entry(epoch, manifest, due, counts, seals, mine, findings, doubts, justified):
     def order(one):
         return one["name"], one.get("device", ""), one.get("index", -1), one.get("digest", "")
 
     return {
         "epoch": epoch,
         "verdict": "Unjustified" if findings else "Justified" if justified else "Undetermined",
-        "manifest": word and word.digest.hex(),
-        "round": word and word.round,
+        "manifest": manifest and manifest.digest.hex(),
+        "round": manifest and manifest.round,
         "due": due,
-        "kept": sum(counts[word.round :]) if word else 0,
+        "kept": sum(counts[manifest.round :]) if manifest else 0,
         "counts": counts,
-        "devices": len(word.devices) if word else 0,
+        "devices": len(manifest.devices) if manifest else 0,
         "listed": len(mine),
         "seals": len(seals),
         "findings": sorted(findings, key=order),
@@ -3068,7 +3070,7 @@ def audit_entry(epoch, word, due, counts, seals, mine, findings, doubts, justifi
 
 
 def explain_check(roster, rebuilt, seal_bytes, digests):
-    """Names where an explained seal and a rebuilt part disagree."""
+    """Raises the error of the first difference between an explained seal and a rebuilt part."""
     object, explained = seal_decode(seal_bytes)
     device = roster.device(rebuilt.seal.device)
     key = device.key(rebuilt.seal.index) if device else None
@@ -3111,7 +3113,7 @@ def explain_check(roster, rebuilt, seal_bytes, digests):
 
 
 def receipt_verify(receipt, record, key):
-    """A COSE Receipt of inclusion by RFC 9942, sections 4 and 5.2, and nothing of ours; returns the root."""
+    """Verifies a COSE Receipt of inclusion by RFC 9942, sections 4 and 5.2, without Moteseal's formats. Returns the root."""
     refused = Refused("ReceiptRefused")
     try:
         object = cbor2.loads(receipt)
@@ -3140,7 +3142,7 @@ def operator_of(case):
 
 
 def roster_of(case, opened={}):
-    """The file's roster, opened once. Its own vectors show that it opens."""
+    """The roster of the file, opened once. The vectors of rosters test the opening."""
     if case["roster"] not in opened:
         opened[case["roster"]] = roster_open(unhex(case["roster"]), operator_of(case))
     return opened[case["roster"]]
@@ -3180,7 +3182,7 @@ def stream_read(case, given):
 
 
 def choice_answer(case, given):
-    """One device's answer: the parts of each epoch serve the choice, the rest serves nothing, and the range is complete."""
+    """Checks the answer for one device: each epoch as requested, nothing else, and the range complete."""
     reader, parts = reader_of(case, given), []
     for kind, value in reader.read(unhex(given["bytes"])):
         if kind == "part":
@@ -3192,24 +3194,24 @@ def choice_answer(case, given):
         raise Refused("TailUnknown", f"from epoch {tail}")
     for rebuilt in parts[inside:]:
         if rebuilt.part.select != 0:
-            raise Refused("NotAsAsked", "events behind the range")
+            raise Refused("NotAsAsked", "events after the range")
     choice = dict(given["choice"])
     if "rate" in choice:
         choice["rate"] = Fraction(choice["rate"])
     if "seed" in choice:
         choice["seed"] = unhex(choice["seed"])
-    judged = parts[:inside]
-    if "rate" not in choice and until is None and judged and not judged[-1].seal.last_in_epoch:
-        # Nothing shows the last part of the newest epoch, so that nothing is known of what that epoch must serve.
-        judged = [rebuilt for rebuilt in judged if rebuilt.seal.epoch != judged[-1].seal.epoch]
-    for epoch in sorted({rebuilt.seal.epoch for rebuilt in judged}):
-        check_choice([rebuilt for rebuilt in judged if rebuilt.seal.epoch == epoch], choice, choice.get("round", 0))
-    rows = [[r.seal.index, seq, record.hex()] for r in judged for seq, _, record in r.rows]
-    return {"seals": len(judged), "rows": rows}
+    checked = parts[:inside]
+    if "rate" not in choice and until is None and checked and not checked[-1].seal.last_in_epoch:
+        # Nothing shows the last part of the newest epoch, so its selection cannot be checked.
+        checked = [rebuilt for rebuilt in checked if rebuilt.seal.epoch != checked[-1].seal.epoch]
+    for epoch in sorted({rebuilt.seal.epoch for rebuilt in checked}):
+        check_choice([rebuilt for rebuilt in checked if rebuilt.seal.epoch == epoch], choice, choice.get("round", 0))
+    rows = [[r.seal.index, seq, record.hex()] for r in checked for seq, _, record in r.rows]
+    return {"seals": len(checked), "rows": rows}
 
 
 def explain_run(case, given):
-    """The parts of a run that may have failed, against their explained seals."""
+    """Compares the parts of a run, which may have failed, with their explained seals."""
     reader, rebuilt = reader_of(case, given), []
     for kind, value, _ in items(unhex(given["bytes"])):
         if kind == "schema":
@@ -3358,7 +3360,7 @@ def bundle_vector(case, given):
 
 
 def answer_vector(case, given):
-    judged, manifests = judge_answer(reader_of(case, given), unhex(given["bytes"]), given["query"])
+    checked, manifests = check_answer(reader_of(case, given), unhex(given["bytes"]), given["query"])
     devices = [
         {
             "device": one.device.hex(),
@@ -3368,7 +3370,7 @@ def answer_vector(case, given):
             "late": one.late,
             "rows": one.rows,
         }
-        for one in judged
+        for one in checked
     ]
     return {"devices": devices, "rounds": [[epoch, manifests[epoch].round] for epoch in sorted(manifests)]}
 
@@ -3378,11 +3380,11 @@ def audit_vector(case, given):
 
 
 def follow_vector(_case, given):
-    followed, heard = Followed(*given["frames"][0][:2]), []
+    followed, results = Followed(*given["frames"][0][:2]), []
     for frame in given["frames"]:
-        what, first = followed.hear(*frame)
-        heard.append([what, first, followed.index, followed.epoch, followed.next, followed.round])
-    return {"heard": heard}
+        what, first = followed.follow(*frame)
+        results.append([what, first, followed.index, followed.epoch, followed.next, followed.round])
+    return {"heard": results}
 
 
 def offers_vector(_case, given):
@@ -3425,23 +3427,23 @@ def tesla_parameters_vector(_case, given):
     return shown | {"key": found.key.hex(), "reference": found.reference.hex()}
 
 
-def tesla_say_vector(_case, given):
+def tesla_send_vector(_case, given):
     tesla = Tesla(*of_tesla(given), *(given[name] for name in ("start", "interval", "delay", "last")))
     says = [(now, optional(message, unhex)) for now, message in given["says"]]
-    parameters, said = tesla_say(tesla, unhex(given["secret"]), says)
-    return {"parameters": parameters.hex(), "said": [optional(frame, bytes.hex) for frame in said]}
+    parameters, frames = tesla_send(tesla, unhex(given["secret"]), says)
+    return {"parameters": parameters.hex(), "said": [optional(frame, bytes.hex) for frame in frames]}
 
 
-def tesla_hear_vector(_case, given):
+def tesla_receive_vector(_case, given):
     receiver = TeslaReceiver(tesla_parameters(unhex(given["parameters"]), *of_tesla(given)), given["offset"], given["steps"], given["budget"])
-    heard = []
+    results = []
     for now, frame in given["heard"]:
         try:
-            said = receiver.hear(now, unhex(frame))
-            heard.append(["taken", [[interval, message.hex()] for interval, message in said]])
+            messages = receiver.receive(now, unhex(frame))
+            results.append(["taken", [[interval, message.hex()] for interval, message in messages]])
         except Refused as refused:
-            heard.append([refused.name, []])
-    return {"heard": heard, "committed": receiver.tesla.committed}
+            results.append([refused.name, []])
+    return {"heard": results, "committed": receiver.tesla.committed}
 
 
 def participation_vector(_case, given):
@@ -3546,7 +3548,7 @@ def head_vector(_case, given):
 
 
 def take_vector(_case, given):
-    hearing, taken = Hearing(chain_head(unhex(given["bytes"]), *opened_by(given))), []
+    hearing, taken = ChainReceiver(chain_head(unhex(given["bytes"]), *opened_by(given))), []
     for block, index, leaf in given["leaves"]:
         try:
             taken.append(hearing.take(block, index, unhex(leaf)))
@@ -3657,8 +3659,8 @@ OPERATIONS = {
         unhex(given["bytes"]), unhex(given["group"]), unhex(given["roster"]), Key(given["alg"], unhex(given["key"]))
     ),
     "tesla.parameters": tesla_parameters_vector,
-    "tesla.say": tesla_say_vector,
-    "tesla.hear": tesla_hear_vector,
+    "tesla.say": tesla_send_vector,
+    "tesla.hear": tesla_receive_vector,
     "choice.rate": lambda _, given: {"mask": rate_mask(Fraction(given["rate"]), given["levels"])},
     "choice.at_most": at_most_vector,
     "choice.answer": choice_answer,
@@ -3671,7 +3673,7 @@ OPERATIONS = {
 
 
 def verdict(case, op, given):
-    """What an operation gives: its output, or the name of its error."""
+    """The output of an operation, or the name of its error."""
     try:
         return OPERATIONS[op](case, given), None
     except Refused as refused:
@@ -3694,7 +3696,7 @@ def mutated(case):
 
 
 def run_vectors(root):
-    """Replays every vector; prints disagreements; the exit code."""
+    """Replays every vector and prints disagreements. Returns the exit code."""
     known_answers()
     names = set(re.findall(r"`([A-Z][A-Za-z]+)`", (pathlib.Path(__file__).parent / "errors.md").read_text()))
     passed = failed = 0
@@ -3704,7 +3706,7 @@ def run_vectors(root):
         print(f"no vectors under {root}", file=sys.stderr)
         return 2
 
-    def judge(path, name, expected, case, op, given):
+    def check(path, name, expected, case, op, given):
         nonlocal passed, failed
         try:
             found = verdict(case, op, given)
@@ -3721,13 +3723,13 @@ def run_vectors(root):
     for path in files:
         case = json.loads(path.read_text())
         for entry in case["valid"]:
-            judge(path, entry["name"], (entry["output"], None), case, entry["op"], entry["input"])
+            check(path, entry["name"], (entry["output"], None), case, entry["op"], entry["input"])
         for entry in case["invalid"]:
-            judge(path, entry["name"], (None, entry["error"]), case, entry["op"], entry["input"])
+            check(path, entry["name"], (None, entry["error"]), case, entry["op"], entry["input"])
         for mutation, name, changed, error in mutated(case):
             given = {**mutation["input"], mutation["field"]: changed.hex()}
             expected = (mutation["kept"], None) if error == "kept" else (None, error)
-            judge(path, name, expected, case, mutation["op"], given)
+            check(path, name, expected, case, mutation["op"], given)
     for reason, which in skipped.items():
         print(f"skipped {len(which)}: {reason} ({', '.join(which)})")
     print(f"{passed} passed, {failed} failed")
@@ -3738,7 +3740,7 @@ def run_vectors(root):
 
 
 def run_bundle(files, roster_path, operator_path):
-    """Verifies streams; prints a line a seal, and whether each file holds; the exit code."""
+    """Verifies streams. Prints a line for each seal, and the verdict on each file. Returns the exit code."""
     try:
         operator = key_from_pem(pathlib.Path(operator_path).read_bytes())
         roster = roster_open(pathlib.Path(roster_path).read_bytes(), operator)
@@ -3761,9 +3763,9 @@ def run_bundle(files, roster_path, operator_path):
                 elif kind == "manifest":
                     rounds.setdefault(value.epoch, []).append(value.round)
                 elif kind == "problem":
-                    print(f"{file}: the server says {value[0]}: {value[1]}")
+                    print(f"{file}: the server reported {value[0]}: {value[1]}")
                 answer = answer or kind in ("proof", "end")
-            # An answer has what was asked for, which nobody tells us here; a bundle has everything.
+            # The query of an answer is not known here, so its completeness is not checked. A bundle must be complete.
             if partial is not None and not answer:
                 raise Refused("NotWhole", f"index {partial}")
             print(f"{file}: verified, {rows} events")
@@ -3780,7 +3782,7 @@ def run_bundle(files, roster_path, operator_path):
 
 
 def merkle_probes(root):
-    """The inclusion probes of a directory or archive: name and content."""
+    """The inclusion tests in a directory or archive, each with its name and content."""
     if root.is_dir():
         return [(str(path), path.read_bytes()) for path in sorted(root.rglob("inclusion/**/*.json"))]
     with tarfile.open(root) as archive:
@@ -3789,12 +3791,12 @@ def merkle_probes(root):
 
 
 def run_merkle(root):
-    """RFC 9162 inclusion probes as transparency-dev publishes them; the exit code."""
+    """Checks the RFC 9162 inclusion tests that transparency-dev publishes. Returns the exit code."""
     if root is None:
         data = os.environ.get("MOTESEAL_DATA") or pathlib.Path(__file__).parent.parent.parent / "shared" / "data"
         root = pathlib.Path(data) / "vectors_merkle" / "transparency_dev_merkle_testdata.tar.xz"
         if not root.exists():
-            print("SKIPPED: RFC 9162 answers (vectors_merkle); set MOTESEAL_DATA to where the data lies")
+            print("SKIPPED: RFC 9162 inclusion tests (vectors_merkle); set MOTESEAL_DATA to the folder with the data")
             return 1 if os.environ.get("MOTESEAL_DATA_REQUIRED") == "1" else 0
     passed = failed = 0
     for path, content in merkle_probes(pathlib.Path(root)):
@@ -3824,8 +3826,8 @@ def main():
     bundle.add_argument("files", nargs="+", metavar="FILE")
     bundle.add_argument("--roster", required=True)
     bundle.add_argument("--operator", required=True, help="the operator's public key, PEM")
-    merkle = commands.add_parser("merkle", help="check RFC 9162 answers from outside")
-    merkle.add_argument("dir", nargs="?", help="a directory or archive; without it the one below MOTESEAL_DATA")
+    merkle = commands.add_parser("merkle", help="check the tree against independent test data for RFC 9162")
+    merkle.add_argument("dir", nargs="?", help="a directory or archive; default: the archive below MOTESEAL_DATA")
     arguments = parser.parse_args()
     if arguments.vectors:
         return run_vectors(arguments.vectors)

@@ -1214,7 +1214,7 @@ class Reader:
         self.run, self.run_bytes, self.run_items, self.run_events, self.latest = [], 0, 0, 0, 0
 
     def bound(self):
-        """Limits what may come before a signature: the run's records, all its items, and the events claimed before its last part."""
+        """Limits what may precede a signature: the run's records, all its items, and the events claimed before its last part."""
         if self.run_bytes > MAX_RUN_BYTES or self.run_items > MAX_RUN_ITEMS or self.run_events > MAX_RUN_EVENTS:
             raise Refused("RunTooLong")
 
@@ -1366,7 +1366,7 @@ class Reader:
 
 
 def whole_from(rebuilt):
-    """The lowest round from which on a part has exactly the surviving levels: 0 if it is whole, None if there is no such round."""
+    """The lowest round from which on a part has exactly the surviving levels: 0 if it is whole, None if there is none."""
     select, surviving = rebuilt.part.select, rebuilt.seal.surviving
     if type(select) is not int:
         return None

@@ -200,8 +200,8 @@ pub fn evidence(input: &Value) -> Verdict {
     let (mut sender, mut proven, mut pending, mut rest) =
         (Value::Null, Vec::new(), Vec::new(), &bytes[..]);
     while !rest.is_empty() {
-        let (frame, behind) = rest.split_at(item_length(rest).map_err(name)?);
-        rest = behind;
+        let (frame, after) = rest.split_at(item_length(rest).map_err(name)?);
+        rest = after;
         match check.take(frame).map_err(name)? {
             Shown::Certificate { certificate, .. } => {
                 sender = json!(certificate.sender.to_string());

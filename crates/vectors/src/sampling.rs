@@ -18,10 +18,10 @@ use crate::ops::{Verdict, bytes, list, number};
 
 /// A round that a coordinator announced.
 pub fn announcement(roster: &Roster, input: &Value) -> Verdict {
-    let word =
+    let announcement =
         Announcement::open(&bytes(input, "bytes"), roster.group(), roster.coordinator().unwrap())
             .map_err(|error| error.name().to_owned())?;
-    Ok(json!({ "epoch": word.epoch().0, "round": word.round().0 }))
+    Ok(json!({ "epoch": announcement.epoch().0, "round": word.round().0 }))
 }
 
 /// A manifest.

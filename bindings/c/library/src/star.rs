@@ -75,7 +75,7 @@ pub unsafe extern "C" fn moteseal_star_begin(
             StarState::new(id, open_seal.index, &open_seal.salt, device.framing(), device.levels)
                 .filter(|_| levels <= capacity)
                 .ok_or(Error::LevelsOutOfRange)?;
-        // SAFETY: as above; `capacity` checked that the memory has room for so many levels.
+        // SAFETY: as above; `capacity` checked that the memory has room for this many levels.
         unsafe {
             clear_array(star, levels, LevelDigest::EMPTY);
             begin_array(star, levels, Open { open_seal, star: open });

@@ -535,7 +535,7 @@ fn lists() -> File {
     file.valid("no manifest of an epoch, and no seal of it", OP, all_lost.case());
     let unshown = honest.changed(|scene| scene.hide("east", &[3]));
     file.valid("the newest seal is on its way", OP, unshown.case());
-    let behind = |until: u64| {
+    let unshown_at_epoch_14 = |until: u64| {
         unshown
             .changed(|scene| {
                 scene.drafts.push(DraftManifest {
@@ -547,11 +547,15 @@ fn lists() -> File {
             })
             .between(10, Some(until))
     };
-    file.valid("the newest seal is not shown, and the coordinator has gone on", OP, behind(15));
+    file.valid(
+        "the newest seal is not shown, and the coordinator has gone on",
+        OP,
+        unshown_at_epoch_14(15),
+    );
     file.valid(
         "the newest seal is not shown, and the coordinator has gone on behind the range",
         OP,
-        behind(14),
+        unshown_at_epoch_14(14),
     );
     file.valid("nothing", OP, json!({ "bytes": "8103", "since": 10, "until": null }));
     file.valid("nothing but manifests", OP, honest.changed(|scene| scene.seals.clear()).case());
@@ -634,21 +638,21 @@ fn cheats() -> File {
     };
     file.valid("honest readings", "answer.open", got(&honest[at], id("north")));
     for cheat in CHEATS {
-        let bent = NAMES.iter().find_map(|name| {
+        let altered = NAMES.iter().find_map(|name| {
             let mut uploads = honest.clone();
             ((cheat.bend)(&mut uploads, at, id(name)) && uploads != honest)
                 .then_some((*name, uploads))
         });
-        let (name, bent) = bent.unwrap();
+        let (name, altered) = altered.unwrap();
         let what = format!("{}: {} ({name})", cheat.name, cheat.about);
         if cheat.found_by == FoundBy::Verifier {
-            let input = got(&bent[at], id(name));
+            let input = got(&altered[at], id(name));
             let shared = crate::ops::Shared::new(&file.shared_values());
             let error = shared.run("answer.open", &input).unwrap_err();
             let listed = cheat.names.iter().find(|listed| **listed == error);
             file.invalid(what, "answer.open", input, listed.unwrap());
         } else {
-            file.valid(what, OP, audited(&bent));
+            file.valid(what, OP, audited(&altered));
         }
     }
     file

@@ -39,7 +39,7 @@ fn explained() -> File {
         bytes[at] ^= 1;
         item.with(field, Value::Bytes(bytes))
     };
-    let lied = |at: usize, part: Value| {
+    let altered = |at: usize, part: Value| {
         let mut run = good.clone();
         run[2 + at] = part;
         run
@@ -48,30 +48,34 @@ fn explained() -> File {
     file.valid(
         "a run whose signature only is wrong",
         "stream.explain",
-        case(&lied(2, flipped(&good[4], SIGNATURE, 9)), &honest),
+        case(&altered(2, flipped(&good[4], SIGNATURE, 9)), &honest),
     );
     file.valid(
         "a run without a signature",
         "stream.explain",
-        case(&lied(2, good[4].with(SIGNATURE, NULL)), &honest),
+        case(&altered(2, good[4].with(SIGNATURE, NULL)), &honest),
     );
     let last = field_of(&good[2], EVENTS).len() - 1;
     for (name, run, error) in [
         (
             "an event of the finest level",
-            lied(0, flipped(&good[2], EVENTS, 0)),
+            altered(0, flipped(&good[2], EVENTS, 0)),
             "BlockDigestMismatch",
         ),
         (
             "an event of the coarsest level",
-            lied(0, flipped(&good[2], EVENTS, last)),
+            altered(0, flipped(&good[2], EVENTS, last)),
             "BlockDigestMismatch",
         ),
-        ("an event of the last seal", lied(2, flipped(&good[4], EVENTS, 0)), "BlockDigestMismatch"),
-        ("a digest", lied(0, flipped(&good[2], DIGESTS, 0)), "EvidenceMismatch"),
+        (
+            "an event of the last seal",
+            altered(2, flipped(&good[4], EVENTS, 0)),
+            "BlockDigestMismatch",
+        ),
+        ("a digest", altered(0, flipped(&good[2], DIGESTS, 0)), "EvidenceMismatch"),
         (
             "an event and a digest",
-            lied(0, flipped(&flipped(&good[2], DIGESTS, 0), EVENTS, 0)),
+            altered(0, flipped(&flipped(&good[2], DIGESTS, 0), EVENTS, 0)),
             "BlockDigestMismatch",
         ),
         (
@@ -79,8 +83,8 @@ fn explained() -> File {
             sequence_of_nothing(&sealed, |part| flipped(part, SALT, 0)),
             "StatementMismatch",
         ),
-        ("the epoch", lied(1, good[3].with(ADVANCE, int(2))), "StatementMismatch"),
-        ("a restart", lied(0, good[2].with(FLAGS, int(6))), "StatementMismatch"),
+        ("the epoch", altered(1, good[3].with(ADVANCE, int(2))), "StatementMismatch"),
+        ("a restart", altered(0, good[2].with(FLAGS, int(6))), "StatementMismatch"),
         (
             "the scheme",
             sequence_of_nothing(&sealed, |part| part.with(FLAGS, int(3))),
@@ -88,7 +92,7 @@ fn explained() -> File {
         ),
         (
             "an answered query",
-            lied(0, good[2].with(ANSWERED, array([array([bytes(&[1; 16]), int(1), int(1)])]))),
+            altered(0, good[2].with(ANSWERED, array([array([bytes(&[1; 16]), int(1), int(1)])]))),
             "StatementMismatch",
         ),
         (
@@ -97,7 +101,7 @@ fn explained() -> File {
             "StatementMismatch",
         ),
         ("a seal left out", [&good[..3], &good[4..]].concat(), "StatementMismatch"),
-        ("a part that cannot be", lied(0, good[2].with(EVENTS, bytes(b""))), "EventsLength"),
+        ("a part that cannot be", altered(0, good[2].with(EVENTS, bytes(b""))), "EventsLength"),
     ] {
         let index = if name == "a seal left out" {
             vec![honest[0].clone(), honest[2].clone()]
@@ -148,7 +152,7 @@ fn explained() -> File {
         file.invalid(
             format!("explained: {name}"),
             "stream.explain",
-            case(&lied(0, flipped(&good[2], EVENTS, 0)), &explained),
+            case(&altered(0, flipped(&good[2], EVENTS, 0)), &explained),
             error,
         );
     }
@@ -161,7 +165,7 @@ fn explained() -> File {
 
     let tree = three("ed", Scheme::Tree);
     let good = sequence(&stream(&fixed, &tree[..1], &Pick::Events(vec![3, 4, 20])));
-    let lied = |part: Value| [&good[..2], &[part]].concat();
+    let altered = |part: Value| [&good[..2], &[part]].concat();
     for leaves in [false, true] {
         let honest = [tree[0].explain(leaves)];
         let how = if leaves { "with leaf hashes" } else { "without leaf hashes" };
@@ -173,14 +177,14 @@ fn explained() -> File {
         file.invalid(
             format!("a tree: an event, explained {how}"),
             "stream.explain",
-            case(&lied(flipped(&good[2], EVENTS, 5)), &honest),
+            case(&altered(flipped(&good[2], EVENTS, 5)), &honest),
             "PathMismatch",
         );
         let digest = if leaves { "EvidenceMismatch" } else { "PathMismatch" };
         file.invalid(
             format!("a tree: a digest, explained {how}"),
             "stream.explain",
-            case(&lied(flipped(&good[2], DIGESTS, 5)), &honest),
+            case(&altered(flipped(&good[2], DIGESTS, 5)), &honest),
             digest,
         );
     }

@@ -276,7 +276,7 @@ fn places() -> File {
     ] {
         file.invalid(name, "stream.read", read(&items), error);
     }
-    let behind = |index: u64, epoch: u64, part: &Value| {
+    let after = |index: u64, epoch: u64, part: &Value| {
         let open =
             open.with(4, bytes(&[9; 32])).with(5, Value::Uint(index)).with(6, Value::Uint(epoch));
         read(&[schema_item.clone(), open, signed(part)])
@@ -418,7 +418,7 @@ fn places() -> File {
         ),
         ("a signature of ones", 0, 6, part.clone(), "NotAuthentic"),
     ] {
-        file.invalid(name, "stream.read", behind(index, epoch, &part), error);
+        file.invalid(name, "stream.read", after(index, epoch, &part), error);
     }
     for (name, signature) in [("no", 0), ("a short", 63), ("a long", 65), ("ML-DSA-44's", 2420)] {
         let items = [&good[..2], &[part.with(SIGNATURE, bytes(&vec![1; signature]))]].concat();

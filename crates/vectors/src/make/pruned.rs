@@ -100,8 +100,13 @@ fn manifests() -> File {
         ),
     ] {
         file.invalid(format!("a manifest {name}"), "stream.read", of(&item.encode()), error);
-        let behind = [&run[..], &item.encode()].concat();
-        file.invalid(format!("behind a run, a manifest {name}"), "stream.read", of(&behind), error);
+        let followed = [&run[..], &item.encode()].concat();
+        file.invalid(
+            format!("behind a run, a manifest {name}"),
+            "stream.read",
+            of(&followed),
+            error,
+        );
     }
     let mut within = sequence(&run);
     within.insert(3, Value::decode(&first));
@@ -211,8 +216,8 @@ fn pruned() -> File {
             let pruned = [manifests, bundle(sealed, &from(4))].concat();
             file.invalid(format!("{kind}, the manifest is of {name}"), op, of(&pruned), "NotWhole");
         }
-        let behind = [bundle(sealed, &from(4)), ended(7, 4)].concat();
-        file.invalid(format!("{kind}, the manifest stands behind"), op, of(&behind), "NotWhole");
+        let followed = [bundle(sealed, &from(4)), ended(7, 4)].concat();
+        file.invalid(format!("{kind}, the manifest stands behind"), op, of(&followed), "NotWhole");
         let surviving = sealed.seal.statement().surviving();
         let lowest = surviving & surviving.wrapping_neg();
         let second = (surviving ^ lowest) & (surviving ^ lowest).wrapping_neg();

@@ -259,19 +259,19 @@ fn refused_chains(file: &mut File, op: &'static str, querier: &SecretKey, good: 
     file.invalid("another type of object", op, under("moteseal-round+cose"), "WrongType");
     let head = usual.head(&leaf);
     let other = schedule(&[]).encode();
-    let beside =
+    let combined =
         |head: &Value, leaf: &[u8]| of_schedule(querier, &single(&signed(querier, head), leaf));
     file.invalid(
         "another agenda under the head of this one",
         op,
-        beside(&head, &other),
+        combined(&head, &other),
         "ForgedLeaf",
     );
     // The digest depends on the chain number: the leaf of one chain is not valid in another.
     let renumbered = ScheduleChain { number: NUMBER + 1, ..usual }
         .head(&leaf)
         .with(11, bytes(&usual.digest(&leaf).0));
-    file.invalid("the digest under another number", op, beside(&renumbered, &leaf), "ForgedLeaf");
+    file.invalid("the digest under another number", op, combined(&renumbered, &leaf), "ForgedLeaf");
     let item =
         |kind: i64| array([int(kind), bytes(&signed(querier, &head)), bytes(&leaf)]).encode();
     file.invalid("a frame of another kind", op, of_schedule(querier, &item(34)), "UnexpectedType");

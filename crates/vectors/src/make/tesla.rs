@@ -109,15 +109,15 @@ fn sender_file() -> File {
     let mut file =
         File::new("tesla/said.json", "What a sender says, and when: tesla.md, sections 2 and 4.");
     let op = "tesla.say";
-    let input = |schedule: &Schedule, says: Json| {
+    let input = |schedule: &Schedule, inputs: Json| {
         let Schedule { start_ms, interval_ms, delay, last, .. } = schedule;
         let rest = json!({
-            "start": start_ms, "interval": interval_ms, "delay": delay, "last": last, "secret": hex::encode(SECRET), "says": says,
+            "start": start_ms, "interval": interval_ms, "delay": delay, "last": last, "secret": hex::encode(SECRET), "says": inputs,
         });
         of(schedule, rest)
     };
     let go = hex::encode("go left");
-    let says: Vec<Json> = (1..=12)
+    let inputs: Vec<Json> = (1..=12)
         .flat_map(|i| {
             let now = START + 100 * i;
             let message = (i <= 7).then(|| json!([now, go]));
@@ -127,7 +127,7 @@ fn sender_file() -> File {
     file.valid(
         "a message and a key each interval, and the last key again and again",
         op,
-        input(&schedule(), json!(says)),
+        input(&schedule(), json!(inputs)),
     );
     file.valid(
         "nothing before the first key may be told",
@@ -150,7 +150,7 @@ fn sender_file() -> File {
             json!([[START + 99_999, go], [START + 99_999, null]]),
         ),
     );
-    for (what, schedule, says, error) in [
+    for (what, schedule, inputs, error) in [
         ("before the first interval", schedule(), json!([[START + 99, go]]), "NotStarted"),
         ("after the last one", schedule(), json!([[START + 800, go]]), "Ended"),
         (
@@ -197,7 +197,7 @@ fn sender_file() -> File {
             "MessageTooLong",
         ),
     ] {
-        file.invalid(what, op, input(&schedule, says), error);
+        file.invalid(what, op, input(&schedule, inputs), error);
     }
     file
 }

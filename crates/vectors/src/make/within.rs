@@ -436,11 +436,11 @@ fn answers() -> File {
     let unended = [all, of_north.clone(), of_south].concat();
     file.invalid("no end", OP, case(&unended, &both, Some(13), &most(1000)), "Truncated");
     file.invalid("nothing", OP, case(b"", &both, Some(13), &most(1000)), "Truncated");
-    let behind = [good, manifests[0].clone()].concat();
+    let continued = [good, manifests[0].clone()].concat();
     file.invalid(
         "a manifest behind the end",
         OP,
-        case(&behind, &both, Some(13), &most(1000)),
+        case(&continued, &both, Some(13), &most(1000)),
         "TrailingBytes",
     );
     file.valid("the answer that the others are made of", OP, asked);
@@ -529,7 +529,7 @@ fn unlimited() -> File {
         .operator(&operator())
         .shared("roster", json!(hex::encode(&roster)));
     let one = Device::new(&opened, "north", &schema(FIXED)).seal(&Epoch::new(Scheme::Star, 10, 40));
-    let word = item(&manifest_under(opened.digest(), 10, 3, &[]));
+    let manifest_item = item(&manifest_under(opened.digest(), 10, 3, &[]));
     let whole = course(std::slice::from_ref(&one), &[0xff]);
     let most = json!({ "at_most": 1000 });
     file.valid(
@@ -540,7 +540,7 @@ fn unlimited() -> File {
     file.invalid(
         "a manifest",
         OP,
-        case(&ended(&[word, whole]), &["north"], Some(11), &most),
+        case(&ended(&[manifest_item, whole]), &["north"], Some(11), &most),
         "NotAsAsked",
     );
     file

@@ -21,7 +21,7 @@ pub fn announcement(roster: &Roster, input: &Value) -> Verdict {
     let announcement =
         Announcement::open(&bytes(input, "bytes"), roster.group(), roster.coordinator().unwrap())
             .map_err(|error| error.name().to_owned())?;
-    Ok(json!({ "epoch": announcement.epoch().0, "round": word.round().0 }))
+    Ok(json!({ "epoch": announcement.epoch().0, "round": announcement.round().0 }))
 }
 
 /// A manifest.

@@ -2,12 +2,13 @@
 //! do this from the signed data (`spec/formats.md`, section 8.3).
 //!
 //! An [`Audit`] verifies the manifests of a range of epochs, then the seals of each device without
-//! events, and compares them. It does no I/O; [`Client::audit`](crate::Client::audit) asks a cloud.
-//! It holds a digest for each listed seal and some numbers for each epoch; seals pass through, one
-//! device at a time.
+//! events, and compares them. It does no I/O; [`Client::audit`](crate::Client::audit) fetches the
+//! data from a cloud. It holds a digest for each listed seal and a few numbers for each epoch; the
+//! seals are processed one device at a time and not kept.
 //!
-//! A finding is reported only if no missing data could explain it. A device that died and one that
-//! was left out cannot be distinguished until the device's chain continues; that is a doubt.
+//! A finding is reported only if no missing data could explain it. A device that died cannot be
+//! distinguished from one that the coordinator left out until the device's chain continues; until
+//! then, this is a doubt.
 
 mod device_audit;
 mod fetch;
@@ -49,7 +50,7 @@ pub struct Audit<'r> {
     newest: Option<EpochNumber>,
     /// Seals that the manifests after the range list. If a device's first seal after the range is
     /// not among them, the coordinator ignored it.
-    behind: HashSet<Digest>,
+    listed_after: HashSet<Digest>,
     listed: usize,
     /// The current device.
     at: Option<DeviceAudit>,
@@ -107,7 +108,7 @@ impl<'r> Audit<'r> {
             until,
             epochs: BTreeMap::new(),
             newest: None,
-            behind: HashSet::new(),
+            listed_after: HashSet::new(),
             listed: 0,
             at: None,
             done: BTreeSet::new(),
@@ -153,7 +154,7 @@ impl<'r> Audit<'r> {
         }
         self.newest = self.newest.max(Some(epoch));
         if !self.is_in_range(epoch) {
-            self.behind.extend(manifest.devices().flat_map(|(_, seals)| seals));
+            self.listed_after.extend(manifest.devices().flat_map(|(_, seals)| seals));
             return self.check_listed();
         }
         let sheets = &self.epochs.entry(epoch).or_default().sheets;
@@ -186,7 +187,7 @@ impl<'r> Audit<'r> {
     }
 
     fn check_listed(&self) -> Result<(), Rejection> {
-        if self.listed.saturating_add(self.behind.len()) > MAX_LISTED {
+        if self.listed.saturating_add(self.listed_after.len()) > MAX_LISTED {
             return Err(Rejection::Stopped {
                 name: "TooManySeals".into(),
                 detail: "audit fewer epochs at once".into(),
@@ -198,7 +199,7 @@ impl<'r> Audit<'r> {
     /// Whether a manifest of a seal's epoch lists it.
     fn is_listed(&self, statement: &Statement, digest: &Digest) -> bool {
         if !self.is_in_range(statement.epoch) {
-            return self.behind.contains(digest);
+            return self.listed_after.contains(digest);
         }
         let sheets = self.epochs.get(&statement.epoch).map_or(&[][..], |epoch| &epoch.sheets);
         sheets.iter().any(|sheet| sheet.lists(statement.device, digest))
@@ -262,7 +263,7 @@ impl<'r> Audit<'r> {
         Ok(())
     }
 
-    /// The audit of a device of which no seal has arrived yet.
+    /// The audit of a device, before its first seal has arrived.
     fn device_audit(&self, device: DeviceId) -> DeviceAudit {
         DeviceAudit::new(device, self.since, self.until.unwrap_or(EpochNumber(u64::MAX)))
     }
@@ -326,7 +327,7 @@ impl<'r> Audit<'r> {
                 );
             }
         }
-        // Missing seals of epochs of which nothing else is known.
+        // Missing seals of epochs about which nothing else is known.
         let of_range = |number: &EpochNumber| {
             *number >= self.since && self.until.is_none_or(|until| *number < until)
         };

@@ -6,8 +6,9 @@
 //! are identical to those of [`Scalar`], which is what motes use.
 //!
 //! [`Host::detect`] examines the processor once. Without usable vector instructions everything runs
-//! on the scalar loops. All `unsafe` code of the workspace is in the module `x86`. [`merkle`] makes
-//! the proofs that a store serves; a [`Recall`] caches the levels that it has computed.
+//! on the scalar loops. All `unsafe` code of the product's crates is in the module `x86`.
+//! [`merkle`] makes the proofs that a store serves; a [`Recall`] caches the levels that it has
+//! computed.
 //!
 //! # Example: hash records with all lanes, and compare with the scalar loop
 //!

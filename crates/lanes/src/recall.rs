@@ -16,11 +16,11 @@ use moteseal_seal::tree::MultiproofError;
 
 use crate::Host;
 
-/// Capacity of the cache: one byte per event and [`BESIDE`] per seal, which fits a core's cache.
+/// Capacity of the cache: one byte per event and [`SEAL_OVERHEAD`] per seal, which fits a core's cache.
 /// Larger seals are not cached.
 const MOST: usize = 256 << 10;
 /// Bytes per seal in addition to its levels. It also limits the number of seals to search.
-const BESIDE: usize = 64;
+const SEAL_OVERHEAD: usize = 64;
 
 /// The loops of a [`Host`], with a cache of the levels of recent seals. Clones share the cache.
 #[derive(Clone, Debug)]
@@ -83,13 +83,13 @@ impl Seals {
     /// Returns the memory of a removed seal.
     fn make_room(&mut self, n: usize) -> Vec<u8> {
         let mut room = Vec::new();
-        while self.bytes + n + BESIDE > MOST {
+        while self.bytes + n + SEAL_OVERHEAD > MOST {
             let Some(oldest) = self.counted.pop_front() else { break };
-            self.bytes -= oldest.levels.len() + BESIDE;
+            self.bytes -= oldest.levels.len() + SEAL_OVERHEAD;
             self.last = self.last.saturating_sub(1);
             room = oldest.levels;
         }
-        self.bytes += n + BESIDE;
+        self.bytes += n + SEAL_OVERHEAD;
         room
     }
 
@@ -124,7 +124,7 @@ impl Engine for Recall {
 
     fn counters(&self, salt: &Salt, levels: u8, n: u32) -> Counters {
         match self.seals.as_deref() {
-            Some(seals) if n > 0 && n as usize + BESIDE <= MOST => {
+            Some(seals) if n > 0 && n as usize + SEAL_OVERHEAD <= MOST => {
                 self.count(seals, salt, levels, n as usize)
             }
             _ => self.host.counters(salt, levels, n),

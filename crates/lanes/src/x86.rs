@@ -1,4 +1,4 @@
-//! The loops for x86-64, and the only `unsafe` code of the workspace.
+//! The loops for x86-64, and the only `unsafe` code of the product's crates.
 //!
 //! It has two kinds of unsafe code: calls of functions that need a CPU feature, each after a check
 //! of the field of [`Features`] for it, and loads and stores of whole vectors from arrays of

@@ -27,13 +27,13 @@ use crate::event::{Event, Proven, SchemaEntry};
 /// Parts that a thread processes at once: as many as there are lanes, and few enough for a core's
 /// cache.
 const SHARE: usize = 16;
-/// Limit on what is hashed and not yet returned, in addition to the two batches at its ends. For
-/// each seal it counts its events and [`BESIDE`], so that the engine still has the levels in its
-/// cache when the events are returned.
+/// Limit on the weight of what is hashed and not yet returned, in addition to the two batches at
+/// its ends. The weight of a seal is its number of events plus [`SEAL_OVERHEAD`]. At this limit,
+/// the engine still has the levels in its cache when the events are returned.
 const AHEAD: usize = 192 << 10;
-/// What a seal counts in addition to its events. It also limits the number of seals ahead, to some
+/// The weight of a seal in addition to its events. It also limits the number of seals ahead to some
 /// hundreds.
-const BESIDE: usize = 256;
+const SEAL_OVERHEAD: usize = 256;
 /// Maximum number of threads.
 const MOST_THREADS: usize = 64;
 
@@ -211,7 +211,7 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Pipeline<'b, 'd, D> {
                         Some(()) => {
                             batch.weight += run
                                 .iter()
-                                .map(|pending| pending.events as usize + BESIDE)
+                                .map(|pending| pending.events as usize + SEAL_OVERHEAD)
                                 .sum::<usize>();
                         }
                         None => batch.parts.truncate(first),
@@ -286,9 +286,9 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Pipeline<'b, 'd, D> {
         let runs = std::mem::take(&mut batch.runs);
         for run in runs {
             let mut parts = run.parts.clone().rev();
-            let mut behind = None;
+            let mut next = None;
             let proven = parts.all(|part| {
-                let successor = behind.replace(part);
+                let successor = next.replace(part);
                 batch.prove(part, successor, self.directory).is_some()
             });
             if !proven {

@@ -397,12 +397,12 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
             let passed = Pipeline { directory, known, threads, ready: rest, buffer }
                 .pass(&mut self.follower, visit)?;
             rest = &rest[passed..];
-            if let Some((waiting, behind)) = rest.split_first() {
+            if let Some((waiting, following)) = rest.split_first() {
                 match waiting {
                     Ready::Open(open, item) => self.open(open, *item)?,
                     Ready::Run(run, item) => self.prove(run, *item, buffer, visit)?,
                 }
-                rest = behind;
+                rest = following;
             }
         }
         Ok(())

@@ -31,13 +31,18 @@ fn figure(sealing: Vec<(f64, f64)>, fetching: Vec<(f64, f64)>) -> Figure {
         series: vec![Series::new(name, colour, Stroke::Marked, points)],
     };
     Figure {
-        title: "What stays the same as the data grows".to_owned(),
+        title: "The cost of sealing and fetching as the data grows".to_owned(),
         subtitle: "D: one dependent SHA-256 compression. The sample: ten epochs of one device at rate 1/8, verified over HTTP"
             .to_owned(),
         x: Axis::logarithmic("readings under one seal (above), in the store (below)", 500.0, 2e7),
         panels: vec![
             panel("sealing a reading, D", "star, root included", Colour::Blue, sealing),
-            panel("fetching the sample, ms", "from a store of this many readings", Colour::Vermillion, fetching),
+            panel(
+                "fetching the sample, ms",
+                "from a store of this many readings",
+                Colour::Vermillion,
+                fetching,
+            ),
         ],
     }
 }

@@ -48,8 +48,8 @@ fn network(scene: &Scene) -> NetworkId {
     NetworkId::of(&decode_public_pem(&fs::read(scene.path("keys/base.pub.pem")).unwrap()).unwrap())
 }
 
-/// Writes evidence of what `ops` says, and says how long its frames are.
-fn say(
+/// Writes evidence of messages of `ops`; returns the lengths of its frames.
+fn write_evidence(
     scene: &Scene,
     kind: Kind,
     messages: &[&[u8]],
@@ -111,7 +111,7 @@ fn a_certified_sender_leaves_evidence_that_verifies() {
         "{run:?}"
     );
     assert!(run.stderr.contains(&network(&scene).to_string()), "{run:?}");
-    say(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
+    write_evidence(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
     let run = verify(&scene, "orders.evidence", &[]).done();
     let lines: Vec<&str> = run.out.lines().collect();
     assert_eq!(
@@ -138,7 +138,7 @@ fn a_certified_sender_leaves_evidence_that_verifies() {
         (&5.into(), &5.into(), &true.into())
     );
 
-    say(&scene, Kind::Image, &ORDERS, 1, 5, "image.evidence");
+    write_evidence(&scene, Kind::Image, &ORDERS, 1, 5, "image.evidence");
     let run = verify(&scene, "image.evidence", &["--out", "image.bin"]).done();
     assert_eq!(
         (run.out.as_str(), fs::read(scene.path("image.bin")).unwrap()),
@@ -210,18 +210,18 @@ fn a_sender_id_is_given_or_derived_from_the_name() {
 fn refuses_a_certificate_before_and_after_its_validity_and_when_revoked() {
     let scene = scene();
     certify(&scene, &["--not-before", "2026-01-01", "--days", "1", "--out", "ops.cert"]).done();
-    say(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
+    write_evidence(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
     let at = |time: &str| verify(&scene, "orders.evidence", &["--at", time]);
     assert!(at("2025-12-31T23:59:59Z").failed(REFUSED).contains("orders.evidence: NotYetValid"));
     at("2026-01-01T00:00:00Z").done();
     at("2026-01-01T23:59:59Z").done();
     let run = at("2026-01-02T00:00:00Z");
     assert!(run.failed(REFUSED).contains("orders.evidence: Expired"), "{run:?}");
-    assert_eq!(run.out, "", "nothing of it is shown");
-    // Now, which is later.
+    assert_eq!(run.out, "", "a message was printed");
+    // Without --at the time is now, which is later.
     assert!(verify(&scene, "orders.evidence", &[]).failed(REFUSED).contains("Expired"));
 
-    let revoke = |ca: &str, least: &str, out: &str| {
+    let revoke = |ca: &str, min_serial: &str, out: &str| {
         let network = network(&scene).to_string();
         scene
             .run(&[
@@ -230,7 +230,7 @@ fn refuses_a_certificate_before_and_after_its_validity_and_when_revoked() {
                 "--ca",
                 ca,
                 "--min-serial",
-                least,
+                min_serial,
                 "--network",
                 &network,
                 "--out",
@@ -253,7 +253,7 @@ fn refuses_a_certificate_before_and_after_its_validity_and_when_revoked() {
     assert!(
         with(&["--revocation", "others"]).failed(REFUSED).contains("others: UnknownBaseStation")
     );
-    // Another base station's serials are its own.
+    // A revocation of another base station does not apply.
     with(&["--ca", "keys/other.pub.pem", "--revocation", "others"]).done();
     assert!(with(&["--revocation", "ops.cert"]).failed(REFUSED).contains("ops.cert: WrongType"));
 }
@@ -262,7 +262,7 @@ fn refuses_a_certificate_before_and_after_its_validity_and_when_revoked() {
 fn refuses_evidence_of_another_network_or_base_station() {
     let scene = scene();
     certify(&scene, &["--out", "ops.cert"]).done();
-    say(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
+    write_evidence(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
     let run = scene.run(&["broadcast", "verify", "orders.evidence", "--ca", "keys/other.pub.pem"]);
     assert!(run.failed(REFUSED).contains("orders.evidence: WrongNetwork"), "{run:?}");
     let network = network(&scene).to_string();
@@ -284,7 +284,7 @@ fn refuses_evidence_of_another_network_or_base_station() {
 fn refuses_changed_evidence_and_verifies_the_complete_blocks_of_truncated_evidence() {
     let scene = scene();
     certify(&scene, &["--out", "ops.cert"]).done();
-    let lengths = say(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
+    let lengths = write_evidence(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
     let whole = fs::read(scene.path("orders.evidence")).unwrap();
     let ends: Vec<usize> = lengths
         .iter()
@@ -302,8 +302,9 @@ fn refuses_changed_evidence_and_verifies_the_complete_blocks_of_truncated_eviden
     assert_eq!((run.out.lines().count(), scene.path("changed.bin").exists()), (2, false));
     assert!(scene.names(".").iter().all(|name| !name.contains(".part")), "{:?}", scene.names("."));
 
-    // After the fourth message's frame; within the fifth's; after the third's.
-    for (cut, shown, what) in [
+    // Truncated after the frame of the fourth message, within that of the fifth, after that of the
+    // third, after the head, and after the certificate.
+    for (length, shown, expected) in [
         (ends[5], 4, "the first 4 of 5 messages are verified"),
         (ends[5] + 3, 4, "Truncated"),
         (
@@ -314,13 +315,13 @@ fn refuses_changed_evidence_and_verifies_the_complete_blocks_of_truncated_eviden
         (ends[1], 0, "the first 0 of 5 messages are verified"),
         (ends[0], 0, "the evidence ends before its head"),
     ] {
-        fs::write(scene.path("cut"), &whole[..cut]).unwrap();
+        fs::write(scene.path("cut"), &whole[..length]).unwrap();
         let run = verify(&scene, "cut", &["--out", "cut.bin"]);
-        assert!(run.failed(INCOMPLETE).contains(what), "{cut}: {run:?}");
+        assert!(run.failed(INCOMPLETE).contains(expected), "{length}: {run:?}");
         assert_eq!(
             (run.out.lines().count(), scene.path("cut.bin").exists()),
             (shown, false),
-            "{cut}"
+            "{length}"
         );
     }
     fs::write(scene.path("longer"), [&whole[..], &whole[ends[6] - lengths[6]..]].concat()).unwrap();

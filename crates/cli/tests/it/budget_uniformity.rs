@@ -1,6 +1,7 @@
-//! What a coordinator keeps within a budget is a fair sample, from the devices through the
-//! coordinator and a cloud to the client: over 2,000 salts, neither the place nor the device of a
-//! reading affects whether it is kept. The same holds for what a cloud serves without a budget.
+//! The readings that a coordinator keeps within a budget are a uniform sample, from the devices
+//! through the coordinator and a cloud to the client: over 2,000 salts, neither the place nor the
+//! device of a reading affects whether it is kept. The same holds for the readings that a cloud
+//! serves without a budget.
 
 use crate::budgeted::{Cloud, FIRST, Group, secret};
 use moteseal_api::{CBOR_SEQ, Query, paths};
@@ -16,17 +17,17 @@ use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
 
-/// Every epoch has new salts, as every seal has.
+/// Each epoch has new salts, since each seal has.
 const EPOCHS: u64 = 2000;
 const READINGS: u32 = 128;
 const BUDGET: u64 = 100;
-/// Bins of a device's readings, by their place.
+/// The number of bins of a device's readings, by their place.
 const BINS: usize = 16;
 
-/// Events that a permutation draws of each device's epoch; where fewer exist, all.
+/// The number of events that a permutation draws from each device's epoch; if fewer exist, all.
 const DRAWN: u32 = 16;
 
-/// What was drawn of a device's readings, by their place.
+/// How many of a device's readings were drawn, by their place.
 #[derive(Clone, Copy, Default)]
 struct Drawn {
     counts: [u32; BINS],
@@ -35,8 +36,8 @@ struct Drawn {
 }
 
 impl Drawn {
-    /// Takes the rows of one epoch: so many of all its readings, none more likely than another.
-    fn take(&mut self, rows: &Rows<'_>) {
+    /// Adds the rows of one epoch, a sample without replacement of its readings.
+    fn add(&mut self, rows: &Rows<'_>) {
         rows.for_each(|seq, _, _| self.counts[seq.0 as usize * BINS / READINGS as usize] += 1);
         let (n, all) = (f64::from(rows.len()), f64::from(READINGS));
         self.expected += n / BINS as f64;
@@ -75,19 +76,19 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
     let population = 4 * u64::from(READINGS);
     let truth = f64::from(READINGS - 1) / 2.0;
     let mut counts = [0u32; 4 * BINS];
-    // What is expected of each bin, and its variance: a draw without replacement of what each epoch
-    // kept.
+    // The expected count of each bin, and its variance: a sample without replacement of the size
+    // that each epoch kept.
     let (mut expected, mut variance) = (0.0, 0.0);
-    // The same of what a permutation draws among a tree's events that exist, for each device by
-    // itself.
+    // The events that a permutation draws from a tree's existing events, for each device
+    // separately.
     let mut drawn = [Drawn::default(); 4];
-    // How often a mean's interval holds the truth, where enough was sampled for one to promise it;
-    // a share's and a median's, always.
+    // How many intervals contain the true value: of means, if the sample is large enough for the
+    // stated coverage; of shares and medians, always.
     let (mut large, mut means, mut shares, mut medians) = (0u32, 0u32, 0u32, 0u32);
     let low = f64::from(READINGS / 4);
-    let truly_low = population as f64 / 4.0;
+    let true_share = population as f64 / 4.0;
     let median = f64::from(READINGS / 2 - 1);
-    let holds = |found: Interval, truth: f64| {
+    let contains = |found: Interval, truth: f64| {
         u32::from(
             found.low.is_none_or(|low| low <= truth) && found.high.is_none_or(|high| truth <= high),
         )
@@ -132,16 +133,16 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
             let mean = mean.mean().unwrap();
             if kept >= 60 {
                 large += 1;
-                means += holds(mean.into(), truth);
+                means += contains(mean.into(), truth);
             }
-            shares += holds(share.hits().unwrap(), truly_low);
-            medians += holds(values.quantile(0.5).unwrap(), median);
+            shares += contains(share.hits().unwrap(), true_share);
+            medians += contains(values.quantile(0.5).unwrap(), median);
             if scheme == Scheme::Tree {
                 let mut seed = [0x6d; 32];
                 seed[..8].copy_from_slice(&upload.epoch.0.to_be_bytes());
                 let query = Query { choice: Choice::Sample { count: DRAWN, seed }, ..query };
                 let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
-                    drawn[places[&rows.device()]].take(rows);
+                    drawn[places[&rows.device()]].add(rows);
                     Ok(())
                 };
                 let report = moteseal_client::Client::new(&cloud.client, &group.roster)
@@ -156,9 +157,10 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
     }
     let statistic: f64 =
         counts.iter().map(|&count| (f64::from(count) - expected).powi(2) / variance).sum();
-    let of = |covered: u32, all: u32| f64::from(covered) / f64::from(all) * 100.0;
+    let percent = |covered: u32, all: u32| f64::from(covered) / f64::from(all) * 100.0;
     let all = u32::try_from(EPOCHS).unwrap();
-    let (means, shares, medians) = (of(means, large), of(shares, all), of(medians, all));
+    let (means, shares, medians) =
+        (percent(means, large), percent(shares, all), percent(medians, all));
     println!(
         "{expected:.0} readings a bin, chi-square {statistic:.1}; of {large} means {means:.2} % covered, of {all} shares {shares:.2} %, medians {medians:.2} %"
     );
@@ -181,8 +183,8 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
     );
 }
 
-/// A device without a budget: its whole epochs in a cloud, of which a rate and, of trees, a
-/// permutation by a seed are asked.
+/// A device without a budget, whose complete epochs are in a cloud. The client queries a rate and,
+/// for trees, a permutation by a seed.
 async fn is_uniform_without_a_budget(scheme: Scheme) {
     let (operator, device) = (secret(98), secret(1));
     let first = FirstRoster {
@@ -225,7 +227,7 @@ async fn is_uniform_without_a_budget(scheme: Scheme) {
                 };
                 let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
                     assert!(matches!(choice, Choice::Rate(_)) || rows.len() == DRAWN);
-                    drawn.take(rows);
+                    drawn.add(rows);
                     Ok(())
                 };
                 assert!(

@@ -1,5 +1,5 @@
-//! A group with a budget in one process and without faults: motes, a coordinator that receives from
-//! them, and the true readings.
+//! A group with a budget in one process, without faults: motes with known readings, and a
+//! coordinator that receives from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,9 +48,10 @@ pub struct Group {
     motes: Vec<Mote<SecretKey>>,
     coordinator: GroupCoordinator,
     next: EpochNumber,
-    /// The rounds that the coordinator tells, of those that its coordinator has.
-    pub tells: fn(EpochNumber, Round) -> Option<Round>,
-    /// A device, by its place, whose link is down until the epoch is over.
+    /// The round to announce when the coordinator raises the round of an epoch; `None` announces
+    /// nothing.
+    pub announces: fn(EpochNumber, Round) -> Option<Round>,
+    /// The place of a device whose link is down until the end of the epoch.
     pub cut_off: Option<usize>,
 }
 
@@ -92,7 +93,7 @@ impl Group {
             coordinator: GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap(),
             next: EpochNumber(FIRST),
             levels,
-            tells: |_, round| Some(round),
+            announces: |_, round| Some(round),
             cut_off: None,
             roster,
         }
@@ -102,13 +103,13 @@ impl Group {
         self.roster.group()
     }
 
-    /// A device, by its place, answers an epoch of a query: its next seal states it.
+    /// The device at a place answers an epoch of a query: its next seal states it.
     pub fn answer(&mut self, at: usize, query: QueryId, epoch: u64) {
         self.motes[at].answered(query, epoch);
     }
 
-    /// The next epoch: each device senses as many readings as it says here, in turn. What the
-    /// coordinator uploads of it.
+    /// Runs the next epoch, in which each device senses this many readings, in turn. Returns what
+    /// the coordinator uploads.
     pub fn epoch(&mut self, readings: [u32; 4]) -> Upload {
         let epoch = self.next;
         self.next.0 += 1;
@@ -132,10 +133,10 @@ impl Group {
         Upload::read(&self.roster, &ended.manifest, &ended.bundles).unwrap()
     }
 
-    /// The next epoch of a coordinator that tells its devices a round of its own before they sense
-    /// anything, and takes what they then seal as it comes: its coordinator would refuse a round
-    /// that it has not reached. What it uploads, with the round that is due.
-    pub fn epoch_told(&mut self, readings: [u32; 4], round: Round) -> Upload {
+    /// Runs the next epoch with a cheating coordinator that announces `round` before any reading.
+    /// Collects the seals without [`GroupCoordinator`], which would refuse a round that it has not
+    /// reached. Returns the upload with the due round.
+    pub fn epoch_with_announced_round(&mut self, readings: [u32; 4], round: Round) -> Upload {
         let epoch = self.next;
         self.next.0 += 1;
         self.announce(epoch, round);
@@ -181,19 +182,18 @@ impl Group {
             mote.acknowledged(done.close(self.devices[at], &link, &mut [0; 96]).unwrap()).unwrap();
             assert!(mote.is_done());
         }
-        // The coordinator that goes on has not heard of these seals, and would list none behind
-        // them.
+        // Replace the coordinator: it has not received these seals, and would not list later ones.
         self.coordinator = GroupCoordinator::new(self.roster.clone(), GROUP_SECRET).unwrap();
         for (mote, device) in self.motes.iter().zip(&self.devices) {
             let link =
                 LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, self.roster.group(), *device));
             let mut out = [0; 512];
-            let shown =
+            let frame =
                 Uplink::Schema(&mote.profile().schema).close(*device, &link, &mut out).unwrap();
-            assert!(self.coordinator.hear(shown, epoch).unwrap().durable);
+            assert!(self.coordinator.hear(frame, epoch).unwrap().durable);
         }
         let bundles: Vec<Vec<u8>> = bundles.into_iter().map(|(_, bundle)| bundle).collect();
-        let nobody = Upload {
+        let empty = Upload {
             epoch,
             round,
             listed: BTreeMap::new(),
@@ -201,7 +201,7 @@ impl Group {
             withheld: false,
             bundles: Vec::new(),
         };
-        let manifest = nobody.manifest(&self.roster, &coordinator()).unwrap();
+        let manifest = empty.manifest(&self.roster, &coordinator()).unwrap();
         let mut upload = Upload::read(&self.roster, &manifest, &bundles).unwrap();
         upload.listed =
             upload.bundles.iter().map(|bundle| (bundle.device, vec![bundle.digest])).collect();
@@ -218,43 +218,44 @@ impl Group {
         upload
     }
 
-    /// Every device sends what is due, and hears what it is told.
+    /// Every device sends what is due, and receives acknowledgements and announcements.
     fn exchange(&mut self, epoch: EpochNumber) {
-        let mut told = None;
+        let mut raised = None;
         for (at, (mote, device)) in self.motes.iter_mut().zip(&self.devices).enumerate() {
             if self.cut_off == Some(at) {
                 continue;
             }
             for frame in mote.frames(64).unwrap() {
                 let news = self.coordinator.hear(&frame, epoch).unwrap();
-                told = news.raised.or(told);
+                raised = news.raised.or(raised);
             }
             mote.acknowledged(&self.coordinator.acknowledgement(*device).unwrap()).unwrap();
         }
-        let Some((epoch, round)) = told else { return };
-        if let Some(round) = (self.tells)(epoch, round) {
+        let Some((epoch, round)) = raised else { return };
+        if let Some(round) = (self.announces)(epoch, round) {
             self.announce(epoch, round);
         }
     }
 
-    /// The coordinator signs a round, and every device hears it.
+    /// The coordinator signs a round, and every device receives it.
     pub fn announce(&mut self, epoch: EpochNumber, round: Round) {
         let mut out = [0; MAX_ANNOUNCEMENT];
         let round = round.min(Round(self.levels - 1));
-        let word =
+        let announcement =
             Announcement::issue(self.group(), epoch, round, &coordinator(), &mut out).unwrap();
-        let word =
-            Announcement::open(word, self.group(), self.roster.coordinator().unwrap()).unwrap();
-        self.motes.iter_mut().for_each(|mote| _ = mote.announced(&word));
+        let announcement =
+            Announcement::open(announcement, self.group(), self.roster.coordinator().unwrap())
+                .unwrap();
+        self.motes.iter_mut().for_each(|mote| _ = mote.announced(&announcement));
     }
 
-    /// A device's place among the others.
+    /// The place of each device in the group.
     pub fn places(&self) -> BTreeMap<DeviceId, usize> {
         self.devices.iter().copied().zip(0..).collect()
     }
 }
 
-/// A cloud over a fresh store, and a client of it.
+/// A cloud with a new store, and a client of it.
 pub struct Cloud {
     pub client: Client,
     pub url: String,
@@ -274,8 +275,10 @@ impl Cloud {
         Self { client, url, _directory: directory }
     }
 
-    /// Uploads an epoch: its manifest, then its bundles, in the order of their chains. The name of
-    /// what the cloud refuses.
+    /// Uploads an epoch: its manifest, then its bundles, in the order of their chains.
+    ///
+    /// # Errors
+    /// The name of the cloud's error.
     pub async fn take(&self, roster: &Roster, upload: &Upload) -> Result<(), String> {
         let name = |error: NetError| match error {
             NetError::Refused { name, .. } => name,

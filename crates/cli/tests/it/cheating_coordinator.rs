@@ -241,7 +241,11 @@ fn a_forged_round_is_ignored_and_the_epoch_stays_justified() {
 fn an_exaggerated_round_is_found_with_any_manifest() {
     let mut group = Group::new(Scheme::Star, 10, BUDGET, 9);
     let epoch = |(at, readings): (usize, &[u32; 4])| {
-        if at == 1 { group.epoch_told(*readings, Round(8)) } else { group.epoch(*readings) }
+        if at == 1 {
+            group.epoch_with_announced_round(*readings, Round(8))
+        } else {
+            group.epoch(*readings)
+        }
     };
     let mut uploads: Vec<Upload> = LOADS.iter().enumerate().map(epoch).collect();
     let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
@@ -346,7 +350,7 @@ async fn every_cheat_is_found_through_a_cloud() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_that_is_too_low_is_found_even_with_all_its_readings() {
     let mut group = Group::new(Scheme::Star, 10, BUDGET, 11);
-    group.tells = |epoch, round| (epoch.0 != FIRST + 1).then_some(round);
+    group.announces = |epoch, round| (epoch.0 != FIRST + 1).then_some(round);
     let mut uploads: Vec<Upload> = LOADS.iter().map(|readings| group.epoch(*readings)).collect();
     uploads[1].round.0 -= 1;
     let round = uploads[1].round;

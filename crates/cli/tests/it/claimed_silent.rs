@@ -1,5 +1,5 @@
-//! An aggregator claims that live devices were silent in a private sum; their seals, fetched and
-//! verified by the audit, contradict it. With real devices, aggregator and cloud, and the command.
+//! An aggregator claims that live devices were silent in a private sum. Their seals, which the audit
+//! fetches and verifies, contradict it. Devices, aggregator, cloud and the command are real.
 
 use crate::budgeted::{Cloud, FIRST, Group, secret};
 use moteseal_core::identity::encode_public_pem;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const QUERY: QueryId = QueryId([0xa7; 16]);
 const OTHER: QueryId = QueryId([0x51; 16]);
-/// Epochs of a query: twelve in one of the group's.
+/// The duration of a query's epochs: twelve of them are one epoch of the group.
 const DURATION_MS: u64 = 5000;
 
 fn line(query: QueryId, epoch: u64, silent: &[&str]) -> String {
@@ -23,8 +23,7 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
     let first = FIRST * 60_000 / DURATION_MS;
     let mut uploads = Vec::new();
     for epoch in 0..3 {
-        // North, south and west answer all epochs, east none; west is truly silent from the last
-        // third on.
+        // North and south answer all epochs, west those of the first two thirds, east none.
         for (at, of_device) in
             [0..12, 0..12, 0..if epoch == 2 { 0 } else { 12 }].into_iter().enumerate()
         {
@@ -62,7 +61,7 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     };
 
-    // Who was silent, or answered another query only, accuses nobody.
+    // True claims of silence, and answers to another query, give no finding.
     let innocent = [
         line(QUERY, first + 3, &["east"]),
         line(QUERY, first + 30, &["west", "east"]),
@@ -72,8 +71,8 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
     assert_eq!(code, 0, "{out}{stderr}");
     assert!(out.ends_with("sums  4 claims of silence, 0 contradicted by seals\n"), "{out}");
 
-    // An aggregator leaves out live sources: the last of the first seal, the first of the second,
-    // and one in the third.
+    // An aggregator drops answers of live sources: the last one of the first seal, the first one of
+    // the second, and one of the third.
     let dropped = [
         line(QUERY, first + 11, &["north", "east"]),
         line(QUERY, first + 12, &["north"]),
@@ -107,7 +106,7 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
     assert_eq!(
         (&json["justified"], &json["unjustified"]),
         (&3.into(), &0.into()),
-        "the coordinator is innocent of it: {json}"
+        "the coordinator must have no finding: {json}"
     );
     assert!(stderr.lines().last().unwrap().starts_with("moteseal: ClaimedSilent: "), "{stderr}");
     let (code, out, _) = run(&dropped.concat(), &[]);
@@ -117,16 +116,15 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
                 .contains("sums  6 claims of silence, 3 contradicted by seals\n  ClaimedSilent: "),
         "{out}"
     );
-    let says =
+    let expected =
         format!("north answered epoch {} of query {QUERY}, as its seal 0 states", first + 11);
     assert!(
-        out.contains(&says)
+        out.contains(&expected)
             && out.contains("its answer; the epoch began at 1970-01-01T16:40:55Z\n"),
         "{out}"
     );
 
-    // Without the option nothing is said of sums, and what is no querier's file is refused with its
-    // line.
+    // The error for a file that a querier did not write names the line.
     let (code, _, stderr) =
         run(&[line(QUERY, first, &["north"]), line(QUERY, first, &["nroth"])].concat(), &[]);
     assert!(

@@ -1,4 +1,4 @@
-//! `moteseal device provision`: the blob has the contents of roster and keys, only its owner can
+//! `moteseal device provision`: the blob contains what roster and keys state, only its owner can
 //! read it, and no secret is printed.
 
 use std::fs;
@@ -83,46 +83,53 @@ fn a_blob_contains_roster_and_keys_and_is_readable_only_by_its_owner() {
         0o600
     );
     let blob = at("mote.bin");
-    let told = Provisioning::decode(&blob).unwrap();
+    let decoded = Provisioning::decode(&blob).unwrap();
     let roster =
         Roster::open(&at("roster.cbor"), &decode_public_pem(&at("op.pub.pem")).unwrap()).unwrap();
     let device = roster.device(roster.id("mote1").unwrap()).unwrap();
     assert_eq!(
-        (told.device, told.group, told.certificate),
+        (decoded.device, decoded.group, decoded.certificate),
         (device.id, roster.group(), device.certificate)
     );
     assert_eq!(
-        (told.roster, told.levels, told.epoch_ms),
+        (decoded.roster, decoded.levels, decoded.epoch_ms),
         ((roster.digest(), roster.version()), 16, 3_600_000)
     );
-    assert_eq!((told.scheme, Some(&told.coordinator)), (Scheme::Tree, roster.coordinator()));
+    assert_eq!((decoded.scheme, Some(&decoded.coordinator)), (Scheme::Tree, roster.coordinator()));
     assert_eq!(
-        (told.window.first, told.window.count, told.window.every_ms, told.window.interval_ms),
+        (
+            decoded.window.first,
+            decoded.window.count,
+            decoded.window.every_ms,
+            decoded.window.interval_ms
+        ),
         (7, 9, 5000, 5000)
     );
     let signer = decode_secret_pem(&at("mote1.key.pem")).unwrap();
-    assert_eq!(*told.signer.to_bytes(), *signer.to_bytes());
+    assert_eq!(*decoded.signer.to_bytes(), *signer.to_bytes());
     let keys = SourceKeys::decode(&at("sums/mote1.sum.key")).unwrap();
-    let sums = told.sums.as_ref().unwrap();
+    let sums = decoded.sums.as_ref().unwrap();
     assert_eq!(
         (sums.position, sums.sources, &*sums.secret),
         (keys.position, 2, &*keys.secret.to_bytes())
     );
     let base = decode_public_pem(&at("base.pub.pem")).unwrap();
     assert_eq!(
-        told.audience.as_ref().map(|audience| (audience.network, &audience.base)),
+        decoded.audience.as_ref().map(|audience| (audience.network, &audience.base)),
         Some((NetworkId::of(&base), &base))
     );
-    // None of its secrets, in any form in which a file has it.
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    for (name, secret) in
-        [("link", &*told.link_secret), ("salt", &*told.salt_key), ("sum link", &*sums.link_secret)]
-    {
+    // No secret is printed in hexadecimal.
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed);
+    for (name, secret) in [
+        ("link", &*decoded.link_secret),
+        ("salt", &*decoded.salt_key),
+        ("sum link", &*sums.link_secret),
+    ] {
         let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert!(!said.contains(&digits), "{name} is printed");
+        assert!(!printed.contains(&digits), "{name} is printed");
     }
-    assert!(said.lines().count() == 1 && said.contains("mote.bin"), "{said}");
+    assert!(printed.lines().count() == 1 && printed.contains("mote.bin"), "{printed}");
 }
 
 #[test]
@@ -145,9 +152,12 @@ fn errors_are_one_line_and_nothing_is_written() {
             site.path(),
             &["device", "provision", "--config", "mote.toml", "--out", "mote.bin"],
         );
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{to}: {said}");
-        assert!(said.contains(expected) && said.trim_end().lines().count() == 1, "{to}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{to}: {stderr}");
+        assert!(
+            stderr.contains(expected) && stderr.trim_end().lines().count() == 1,
+            "{to}: {stderr}"
+        );
         assert!(!site.path().join("mote.bin").exists(), "{to}");
     }
 }

@@ -1,6 +1,6 @@
 //! `moteseal device run` within this process, on live readings: clocks that jump, a gateway that is
-//! unreachable for many epochs, and one that returns after a long silence. Links are in memory;
-//! time is real.
+//! unreachable for many epochs, and a gateway that returns after a long silence. Links are in
+//! memory; time is real.
 
 use crate::group;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -32,7 +32,7 @@ fn settings() -> Settings {
     }
 }
 
-/// The true time, and by how much the device's clock is wrong.
+/// The true time, and the error of the device's clock in milliseconds.
 struct Time {
     start: Instant,
     wrong_by: AtomicI64,
@@ -61,7 +61,7 @@ impl Time {
     }
 }
 
-/// A gateway at work until it is dropped: what it refuses, it refuses by name, and nothing may be.
+/// Runs a gateway until the future is dropped. Panics if it refuses a frame.
 async fn gateway(station: &mut Station, link: &mut MemoryParent, time: &Time) {
     loop {
         tokio::select! {
@@ -75,12 +75,12 @@ async fn gateway(station: &mut Station, link: &mut MemoryParent, time: &Time) {
             link.send(device.0, frame.into()).await.unwrap();
         }
         if let Some(announcement) = committed.announcement {
-            link.announce(word.into()).await.unwrap();
+            link.announce(announcement.into()).await.unwrap();
         }
     }
 }
 
-/// A reading every tenth of an epoch, for so many epochs.
+/// Sends a reading every tenth of an epoch until epoch `until`; returns their number.
 async fn readings(time: &Time, send: &mpsc::Sender<Vec<u8>>, until: u64) -> u32 {
     let mut count = 0;
     while time.unix_ms() < (FIRST + until) * EPOCH_MS {
@@ -132,8 +132,8 @@ fn a_clock_that_jumps_ahead_and_back_does_not_stop_a_device() {
         };
         let both = async { tokio::join!(device, senses) };
         let (ran, count) = tokio::select! {
-            both = tokio::time::timeout(Duration::from_secs(30), both) => both.expect("the device is silent"),
-            () = gateway(&mut station, &mut parent, &time) => unreachable!("it never ends"),
+            both = tokio::time::timeout(Duration::from_secs(30), both) => both.expect("the device does not end"),
+            () = gateway(&mut station, &mut parent, &time) => unreachable!("the gateway never ends"),
         };
         assert_eq!(
             ran.unwrap(),
@@ -146,9 +146,9 @@ fn a_clock_that_jumps_ahead_and_back_does_not_stop_a_device() {
     assert_eq!(sealed.iter().map(|(_, _, events, ..)| events).sum::<u64>(), sensed);
     assert!(
         sealed.iter().zip(0..).all(|((index, ..), at)| *index == at),
-        "no index is passed over: {sealed:?}"
+        "an index was skipped: {sealed:?}"
     );
-    // Epochs went on by the time that passed while the clock was far ahead.
+    // While the clock was far ahead, epochs advanced with the elapsed time.
     let epochs: Vec<u64> = sealed.iter().map(|(_, epoch, ..)| epoch - FIRST).collect();
     assert!((3..6).all(|epoch| epochs.contains(&epoch)), "{epochs:?}");
     assert!(epochs.is_sorted() && epochs.last().is_some_and(|last| *last <= 11), "{epochs:?}");
@@ -162,7 +162,7 @@ fn a_device_with_a_wrong_clock_waits_for_an_announcement_of_its_gateway() {
     let network = Network::new(3, Faults::default());
     let mut parent = network.parent();
     let time = Time::start();
-    // It was on before; now its clock has lost the time.
+    // The device runs with a right clock, and is then started again with a wrong one.
     for (wrong_by, until) in [(0, 1), (YEARS, 4)] {
         time.wrong_by.store(wrong_by, Ordering::Relaxed);
         let mut mote = group::mote(&roster, 0, folder.path(), 32);
@@ -176,8 +176,8 @@ fn a_device_with_a_wrong_clock_waits_for_an_announcement_of_its_gateway() {
             let device = run(&mut mote, &mut link, source, settings(), &mut taken, stop);
             tokio::select! {
                 ran = device => assert!(ran.unwrap().readings > 0),
-                _ = readings(&time, &send, 100) => unreachable!("it is stopped before"),
-                () = gateway(&mut station, &mut parent, &time) => unreachable!("it never ends"),
+                _ = readings(&time, &send, 100) => unreachable!("the device is stopped before"),
+                () = gateway(&mut station, &mut parent, &time) => unreachable!("the gateway never ends"),
             }
         });
         let newest = mote.mote().chain().epoch.unwrap().0 - FIRST;
@@ -194,7 +194,7 @@ fn a_stopped_device_processes_the_readings_it_received() {
     let mut link = network.child(group::device_id(&roster, 0).0);
     let time = Time::start();
     let clock = || time.device();
-    for taken in 1..=20 {
+    for round in 1..=20 {
         let (send, records) = mpsc::channel(8);
         let sent: Vec<Vec<u8>> = vec![vec![7; 4], vec![7; 5], vec![7; 4]];
         sent.into_iter().for_each(|record| send.try_send(record).unwrap());
@@ -205,11 +205,11 @@ fn a_stopped_device_processes_the_readings_it_received() {
                 .await
                 .unwrap()
         });
-        // One of them is not of the schema's size, and costs nobody else anything.
+        // One of the records does not have the schema's size; this does not affect the others.
         assert_eq!(
             ran,
             Ran { readings: 2, left_out: 0, refused: 1, is_done: false },
-            "stop {taken}"
+            "round {round}"
         );
     }
 }
@@ -237,7 +237,7 @@ fn the_next_seal_states_the_loss_after_a_long_absence_of_the_gateway() {
         let senses = async {
             let mut longest = 0;
             for epoch in 1..=AWAY {
-                // Far more than it may keep, of an epoch and of all together.
+                // Far more readings than the device may keep, per epoch and in total.
                 for _ in 0..600 {
                     send.send(vec![7; 4]).await.unwrap();
                 }
@@ -251,26 +251,27 @@ fn the_next_seal_states_the_loss_after_a_long_absence_of_the_gateway() {
         };
         let both = async { tokio::join!(device, senses) };
         let (ran, longest) = tokio::select! {
-            both = tokio::time::timeout(Duration::from_secs(60), both) => both.expect("the device is never done"),
-            () = gateway(&mut station, &mut parent, &time) => unreachable!("it never ends"),
+            both = tokio::time::timeout(Duration::from_secs(60), both) => both.expect("the device does not end"),
+            () = gateway(&mut station, &mut parent, &time) => unreachable!("the gateway never ends"),
         };
         (ran.unwrap(), longest)
     });
     assert!(ran.is_done && ran.readings > AWAY * 600);
-    // The readings of the seals that wait, of the open one, and as many that are no longer needed.
+    // The journal has the readings of the waiting seals and of the open one, and at most as many
+    // again that are no longer needed.
     let seal = 600 * (1 + 8 + 4 + 16);
     assert!(longest < 2 * (u64::from(WAITING) + 2) * seal + 4096, "{longest} bytes of journal");
     end_all(&mut station);
     let sealed = group::sealed(&roster, &station);
-    // Those that waited are there; then comes one that says that others were given up, and all
-    // behind it.
-    let (before, behind) = sealed.split_at(WAITING as usize);
+    // The waiting seals arrive; then a seal that states that others were given up; then all later
+    // ones.
+    let (before, after) = sealed.split_at(WAITING as usize);
     assert!(before.iter().zip(0..).all(|(seal, at)| (seal.0, seal.3) == (at, false)), "{sealed:?}");
     assert!(
-        behind[0].3 && behind[0].0 > WAITING + 10 && behind[1..].iter().all(|seal| !seal.3),
+        after[0].3 && after[0].0 > WAITING + 10 && after[1..].iter().all(|seal| !seal.3),
         "{sealed:?}"
     );
-    assert!(behind.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1), "{sealed:?}");
+    assert!(after.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1), "{sealed:?}");
     assert_eq!(mote.mote().chain().next_index, SealIndex(sealed.last().unwrap().0 + 1));
 }
 
@@ -290,7 +291,7 @@ fn a_gateway_that_returns_does_not_wait_for_the_longest_pause() {
         longest_wait: Duration::from_secs(6),
         ..settings()
     };
-    // The broker is up, and no gateway is connected.
+    // The broker is up, but no gateway is connected.
     let next = async || {
         let before = Instant::now();
         let _: Bytes = parent.receive().await.unwrap().frame;
@@ -303,22 +304,21 @@ fn a_gateway_that_returns_does_not_wait_for_the_longest_pause() {
         let device =
             run(&mut mote, &mut link, source, settings, &mut taken, std::future::pending());
         let silent = async {
-            // Each try ends a wait that is twice as long as the one before: 0.2, 0.4, 0.8, 1.6, 3.2
-            // seconds, then 6.
+            // The device tries after waits that double: 0.2, 0.4, 0.8, 1.6, 3.2 seconds, then 6.
             while time.start.elapsed() < Duration::from_millis(6300) {
                 let _ = tokio::time::timeout(Duration::from_millis(100), next()).await;
             }
             while tokio::time::timeout(Duration::from_millis(20), next()).await.is_ok() {}
             station.announce(time.epoch());
-            let word = station.commit().unwrap().announcement.unwrap();
-            network.parent().announce(word.into()).await.unwrap();
+            let announcement = station.commit().unwrap().announcement.unwrap();
+            network.parent().announce(announcement.into()).await.unwrap();
             assert!(
                 next().await < Duration::from_secs(1),
-                "what waits is sent when the gateway is heard"
+                "waiting frames must be sent when an announcement of the gateway arrives"
             );
         };
         tokio::select! {
-            ran = device => panic!("it ended: {ran:?}"),
+            ran = device => panic!("the device ended: {ran:?}"),
             () = silent => {}
         }
     });

@@ -1,4 +1,4 @@
-//! `moteseal estimate` over a cloud: its estimates are near the true values of the tables, and its
+//! `moteseal estimate` with a cloud: its estimates are near the true values of the tables, and its
 //! intervals contain them.
 
 use crate::scene;
@@ -32,15 +32,15 @@ fn estimate(scene: &Scene, cloud: &scene::Cloud, arguments: &[&str]) -> scene::R
     scene.with_roster(&[&["estimate"], arguments, &["--from", &cloud.url]].concat())
 }
 
-/// The bounds of an estimate, widened by twice its width: salts are random here, and the coverage
-/// of the bounds themselves is another test's.
+/// Asserts that an interval, extended on both sides by twice its width, contains the true value:
+/// salts are random. `uniformity` tests the coverage of the intervals themselves.
 #[track_caller]
-fn near(estimate: &Value, truth: f64) {
+fn assert_near(estimate: &Value, truth: f64) {
     let number = |name: &str| estimate[name].as_f64().unwrap();
     let (low, high) = (number("low_95"), number("high_95"));
     assert!(low <= number("value") && number("value") <= high, "{estimate}");
-    let wide = 2.0 * (high - low) + 1e-9;
-    assert!(low - wide <= truth && truth <= high + wide, "{estimate} of {truth}");
+    let margin = 2.0 * (high - low) + 1e-9;
+    assert!(low - margin <= truth && truth <= high + margin, "{estimate} of {truth}");
 }
 
 #[test]
@@ -52,21 +52,24 @@ fn estimates_a_group_at_one_rate_and_by_a_count_per_epoch() {
     let warm = all.iter().filter(|value| **value >= 21.5).count() as f64;
     let median = all[all.len() / 2];
     for choice in [["--rate", "1/8"], ["--at-most", "60"]] {
-        let ask = |what: &[&str]| {
+        let ask = |statistic: &[&str]| {
             let json =
-                estimate(&scene, &cloud, &[what, &choice, &["--json"]].concat()).done().json();
+                estimate(&scene, &cloud, &[statistic, &choice, &["--json"]].concat()).done().json();
             assert_eq!(json["group"]["population"], all.len(), "{json}");
             json["group"]["estimates"].as_array().unwrap().clone()
         };
-        near(&ask(&["mean", "temperature"])[0], sum / all.len() as f64);
-        near(&ask(&["sum", "temperature"])[0], sum);
-        near(&ask(&["proportion", "temperature>=21.5"])[0], warm / all.len() as f64);
-        near(&ask(&["count", "temperature>=21.5"])[0], warm);
-        near(&ask(&["mean", "temperature", "--bootstrap", "200"])[0], sum / all.len() as f64);
+        assert_near(&ask(&["mean", "temperature"])[0], sum / all.len() as f64);
+        assert_near(&ask(&["sum", "temperature"])[0], sum);
+        assert_near(&ask(&["proportion", "temperature>=21.5"])[0], warm / all.len() as f64);
+        assert_near(&ask(&["count", "temperature>=21.5"])[0], warm);
+        assert_near(
+            &ask(&["mean", "temperature", "--bootstrap", "200"])[0],
+            sum / all.len() as f64,
+        );
         let quantiles = ask(&["quantile", "temperature", "--at", "0.25,0.5,0.75"]);
-        near(&quantiles[1], median);
+        assert_near(&quantiles[1], median);
         assert!(quantiles[0]["value"].as_f64() < quantiles[2]["value"].as_f64());
-        // What the devices signed is no estimate.
+        // The number of readings is signed, so it is exact.
         let count = &ask(&["count", "temperature"])[0];
         assert_eq!(
             (count["value"].as_f64(), &count["low_95"]),
@@ -76,7 +79,7 @@ fn estimates_a_group_at_one_rate_and_by_a_count_per_epoch() {
         let edges = [all[0], median, all[all.len() - 1]];
         let text = edges.map(|edge| edge.to_string()).join(",");
         let bins = ask(&["histogram", "temperature", "--edges", &text]);
-        near(&bins[0], all.iter().filter(|value| **value < median).count() as f64);
+        assert_near(&bins[0], all.iter().filter(|value| **value < median).count() as f64);
         assert_eq!(bins.len(), 2);
         assert_eq!(ask(&["histogram", "temperature"]).len(), 10);
     }
@@ -89,17 +92,17 @@ fn each_device_has_an_estimate_unless_it_has_no_sampled_reading() {
         estimate(&scene, &cloud, &["mean", "temperature", "--rate", "1/8", "--each", "--json"])
             .done()
             .json();
-    for about in json["devices"].as_array().unwrap() {
-        let values = &devices[usize::from(about["device"] == "dev2")];
-        assert_eq!(about["population"], values.len(), "{about}");
-        near(&about["estimates"][0], values.iter().sum::<f64>() / values.len() as f64);
+    for device in json["devices"].as_array().unwrap() {
+        let values = &devices[usize::from(device["device"] == "dev2")];
+        assert_eq!(device["population"], values.len(), "{device}");
+        assert_near(&device["estimates"][0], values.iter().sum::<f64>() / values.len() as f64);
     }
     let text = estimate(&scene, &cloud, &["mean", "temperature", "dev1", "--rate", "1"]).done();
     assert!(text.out.starts_with("group        temperature mean "), "{text:?}");
-    // Fewer than two of 30,000: too thin a sample, which is said and not taken for zero.
-    let thin = estimate(&scene, &cloud, &["mean", "temperature", "--at-most", "1"]);
-    assert!(thin.failed(4).contains("NoSample"), "{thin:?}");
-    assert!(!thin.out.contains(" 0.0000"), "{thin:?}");
+    // Too few of 30,000 readings for an estimate: reported as NoSample, not as zero.
+    let small = estimate(&scene, &cloud, &["mean", "temperature", "--at-most", "1"]);
+    assert!(small.failed(4).contains("NoSample"), "{small:?}");
+    assert!(!small.out.contains(" 0.0000"), "{small:?}");
 }
 
 #[test]
@@ -152,14 +155,14 @@ fn rows_of_the_whole_group_need_no_names() {
     assert_eq!(run.out.lines().count() - 1, devices.concat().len());
 }
 
-/// A group's cloud, and the command in a folder with its roster.
-struct Asked {
+/// A group's cloud, and a folder with its roster in which the command runs.
+struct ClientFolder {
     cloud: Cloud,
     folder: tempfile::TempDir,
     until: String,
 }
 
-impl Asked {
+impl ClientFolder {
     async fn of(group: &Group, uploads: &[Upload]) -> Self {
         let cloud = Cloud::serve(&group.roster).await;
         for upload in uploads {
@@ -176,7 +179,7 @@ impl Asked {
         Self { cloud, folder, until: format!("@{}", FIRST + uploads.len() as u64) }
     }
 
-    /// Runs a command on the group's roster: its exit code, what it printed, and what it said.
+    /// Runs a command with the group's roster; returns the exit code, stdout and stderr.
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_moteseal"));
         command.current_dir(self.folder.path()).args(arguments).args([
@@ -190,7 +193,7 @@ impl Asked {
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 
-    /// Runs one that asks the cloud for the whole range.
+    /// Runs a command that queries the cloud for the whole range.
     fn ask(&self, arguments: &[&str]) -> (i32, String, String) {
         self.run(
             &[arguments, &["--no-pinned-seals", "--from", &self.cloud.url, "--until", &self.until]]
@@ -204,15 +207,15 @@ impl Asked {
     }
 }
 
-/// A group with a budget keeps other rates in other epochs; it is estimated at the highest one that
-/// all of them have.
+/// A group with a budget keeps a different rate in each epoch; the estimate uses the highest rate
+/// that all of them have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn estimates_a_group_with_a_budget_at_the_common_rate() {
     let mut group = Group::new(Scheme::Star, 12, 200, 3);
     let loads = [[900, 1200, 300, 600], [100, 40, 0, 30], [2000, 1500, 1800, 2100]];
     let uploads: Vec<_> = loads.iter().map(|readings| group.epoch(*readings)).collect();
-    let asked = Asked::of(&group, &uploads).await;
-    let run = |arguments: &[&str]| asked.estimate(arguments);
+    let client = ClientFolder::of(&group, &uploads).await;
+    let run = |arguments: &[&str]| client.estimate(arguments);
     let round = uploads.iter().map(|upload| upload.round).max().unwrap();
     assert!(uploads.iter().any(|upload| upload.round < round));
     let all: Vec<f64> =
@@ -224,27 +227,27 @@ async fn estimates_a_group_with_a_budget_at_the_common_rate() {
         (0, &format!("1/{}", 1 << round.0).into(), &all.len().into()),
         "{stderr}"
     );
-    near(&json["group"]["estimates"][0], sum / count);
-    near(&run(&["sum", "place"]).1["group"]["estimates"][0], sum);
-    near(
+    assert_near(&json["group"]["estimates"][0], sum / count);
+    assert_near(&run(&["sum", "place"]).1["group"]["estimates"][0], sum);
+    assert_near(
         &run(&["count", "place<500"]).1["group"]["estimates"][0],
         all.iter().filter(|place| **place < 500.0).count() as f64,
     );
-    // The number itself is signed, however few readings there are to be had.
+    // The number of readings is signed, even if few of them were kept.
     assert_eq!(run(&["count", "place"]).1["group"]["estimates"][0]["value"], count);
-    // By number each epoch has a rate of its own, and all that was kept can be used.
+    // With --at-most each epoch has its own rate, and every kept reading is used.
     let (code, most, _) = run(&["mean", "place", "--at-most", "10000"]);
     let kept = |json: &Value| json["group"]["sampled"].as_u64().unwrap();
     assert!(code == 0 && kept(&most) > kept(&json), "{most}");
-    near(&most["group"]["estimates"][0], sum / count);
-    // A rate above that cannot be had, and it is said which one can.
+    assert_near(&most["group"]["estimates"][0], sum / count);
+    // A rate above the common one is refused.
     let (code, _, stderr) = run(&["mean", "place", "--rate", "1/2"]);
     assert!(code != 0 && stderr.contains("RateUnavailable"), "{code} {stderr}");
 }
 
-/// A device whose link was down had to raise its own round above that of its epoch's manifest: what
-/// it no longer has, no rate can ask for. The rate of the whole group follows it, that of the
-/// others does not.
+/// A device whose link was down had to raise its own round above that of its epoch's manifest, so
+/// its readings below that round are lost. This lowers the common rate of the whole group, but not
+/// that of the other devices.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_was_cut_off_only_lowers_the_common_rate() {
     let mut group = Group::new(Scheme::Star, 12, 30_000, 5);
@@ -260,78 +263,79 @@ async fn a_device_that_was_cut_off_only_lowers_the_common_rate() {
         .unwrap();
     let round = uploads[1].round;
     assert!(own_round > round && round.0 > 0, "{own_round} {round}");
-    let asked = Asked::of(&group, &uploads).await;
-    let (code, json, stderr) = asked.estimate(&["mean", "place"]);
+    let client = ClientFolder::of(&group, &uploads).await;
+    let (code, json, stderr) = client.estimate(&["mean", "place"]);
     assert_eq!((code, &json["rate"]), (0, &format!("1/{}", 1 << own_round.0).into()), "{stderr}");
     assert!(stderr.contains(&format!("--rate 1/{}", 1 << own_round.0)), "{stderr}");
-    let (code, json, stderr) = asked.estimate(&["mean", "place", "north", "west"]);
+    let (code, json, stderr) = client.estimate(&["mean", "place", "north", "west"]);
     assert_eq!((code, &json["rate"]), (0, &format!("1/{}", 1 << round.0).into()), "{stderr}");
-    // Asked for by name, a higher rate is refused by that of the device's seal.
+    // An explicit higher rate is refused because of that device's seal.
     let (code, _, stderr) =
-        asked.estimate(&["mean", "place", "--rate", &format!("1/{}", 1 << round.0)]);
+        client.estimate(&["mean", "place", "--rate", &format!("1/{}", 1 << round.0)]);
     assert!(code != 0 && stderr.contains("RateUnavailable"), "{code} {stderr}");
 }
 
-/// What was answered of a group with a budget can be kept, and verified elsewhere: by rate and by
-/// number, as a proof and as the bundles of a manifest.
+/// Answers for a group with a budget verify offline: by rate and by number, as a proof and as the
+/// bundles of a manifest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
     let mut group = Group::new(Scheme::Star, 10, 200, 6);
-    // The devices forward everything, so that what was pruned is told by the manifests alone.
-    group.tells = |_, _| None;
+    // The devices forward everything, so only the manifests state what was pruned.
+    group.announces = |_, _| None;
     let uploads: Vec<Upload> = [[900, 200, 300, 0], [10, 0, 20, 30], [400, 400, 400, 400]]
         .map(|load| group.epoch(load))
         .into();
     let round = uploads.iter().map(|upload| upload.round.0).max().unwrap();
-    let asked = Asked::of(&group, &uploads).await;
+    let client = ClientFolder::of(&group, &uploads).await;
     for (choice, kept) in
         [(["--rate", &format!("1/{}", 1 << round)], false), (["--at-most", "100000"], true)]
     {
-        let (code, _, stderr) = asked.ask(
+        let (code, _, stderr) = client.ask(
             &[&["get", "--proof", "p.mproof", "--format", "csv", "--out", "rows.csv"][..], &choice]
                 .concat(),
         );
         assert_eq!(code, 0, "{choice:?}: {stderr}");
-        let (code, out, stderr) = asked.run(&["verify", "p.mproof", "--json"]);
+        let (code, out, stderr) = client.run(&["verify", "p.mproof", "--json"]);
         let json: Value = serde_json::from_str(&out).unwrap_or(Value::Null);
         assert_eq!((code, &json["verified"]), (0, &true.into()), "{choice:?}: {out}{stderr}");
-        let rows = fs::read_to_string(asked.folder.path().join("rows.csv")).unwrap().lines().count()
-            as u64
-            - 1;
+        let rows =
+            fs::read_to_string(client.folder.path().join("rows.csv")).unwrap().lines().count()
+                as u64
+                - 1;
         let all: u64 = uploads
             .iter()
             .flat_map(|upload| &upload.bundles)
-            .map(|bundle| got_all(&group, &uploads, bundle))
+            .map(|bundle| kept_readings(&group, &uploads, bundle))
             .sum();
         assert!(rows > 0 && (rows == all) == kept, "{choice:?}: {rows} of {all}");
-        // One byte of it changed is one too many.
-        let path = asked.folder.path().join("p.mproof");
+        // A proof with a changed byte is refused.
+        let path = client.folder.path().join("p.mproof");
         let mut bytes = fs::read(&path).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         fs::write(&path, bytes).unwrap();
-        let (code, out, _) = asked.run(&["verify", "p.mproof", "--json"]);
+        let (code, out, _) = client.run(&["verify", "p.mproof", "--json"]);
         assert!(code != 0, "{choice:?}: {out}");
         fs::remove_file(path).unwrap();
-        fs::remove_file(asked.folder.path().join("rows.csv")).unwrap();
+        fs::remove_file(client.folder.path().join("rows.csv")).unwrap();
     }
-    // What a gateway uploads, in files: the manifest before the bundles that are pruned to its
-    // round.
+    // A file with what a gateway uploads, the manifest before the bundles that are pruned to its
+    // round, verifies; the bundles without the manifest do not.
     let pruned: Vec<u8> =
         uploads[0].bundles.iter().flat_map(|bundle| bundle.bytes.clone()).collect();
-    let mut behind = Vec::new();
-    write::manifest(&mut behind, &uploads[0].manifest(&group.roster, &coordinator()).unwrap());
-    behind.extend_from_slice(&pruned);
-    fs::write(asked.folder.path().join("behind.mseal"), behind).unwrap();
-    fs::write(asked.folder.path().join("alone.mseal"), pruned).unwrap();
-    let (code, out, stderr) = asked.run(&["verify", "behind.mseal", "--json"]);
+    let mut uploaded = Vec::new();
+    write::manifest(&mut uploaded, &uploads[0].manifest(&group.roster, &coordinator()).unwrap());
+    uploaded.extend_from_slice(&pruned);
+    fs::write(client.folder.path().join("uploaded.mseal"), uploaded).unwrap();
+    fs::write(client.folder.path().join("without_manifest.mseal"), pruned).unwrap();
+    let (code, out, stderr) = client.run(&["verify", "uploaded.mseal", "--json"]);
     assert_eq!(code, 0, "{out}{stderr}");
-    let (code, out, stderr) = asked.run(&["verify", "alone.mseal"]);
+    let (code, out, stderr) = client.run(&["verify", "without_manifest.mseal"]);
     assert!(code == 3 && stderr.contains("NotWhole"), "{code} {out}{stderr}");
 }
 
-/// How many readings are in the bundle of an epoch.
-fn got_all(group: &Group, uploads: &[Upload], bundle: &Bundle) -> u64 {
+/// The number of readings in a bundle.
+fn kept_readings(group: &Group, uploads: &[Upload], bundle: &Bundle) -> u64 {
     let upload = uploads.iter().find(|upload| upload.bundles.contains(bundle)).unwrap();
     upload_verifiers::got(&group.roster, upload, bundle).unwrap()
 }

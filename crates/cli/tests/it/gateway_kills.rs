@@ -1,6 +1,6 @@
-//! Gateways and devices that are killed at moments chosen by a seed, with their state on disk,
-//! while frames are lost, repeated and delayed: each restarts from its journal. Every durable
-//! reading is sealed once, and every epoch is justified or names the devices that did not close it.
+//! Gateways and devices with their state on disk are killed at moments chosen by a seed, while
+//! frames are lost, repeated and delayed. Each restarts from its journal. Every durable reading is
+//! sealed once, and every epoch is justified or names the devices that did not close it.
 
 use crate::group;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,9 +20,9 @@ const EPOCHS: u64 = 5;
 const BOUND: u64 = 1 << 30;
 
 #[derive(Clone, Copy)]
-struct Weather {
+struct FaultRates {
     loss: u64,
-    again: u64,
+    repeats: u64,
     delay: u64,
     reboots: u64,
     kills: u64,
@@ -31,27 +31,26 @@ struct Weather {
 struct Device {
     id: DeviceId,
     mote: Option<DurableMote<SecretKey>>,
-    /// What was sensed, by epoch: what was not durable when it was killed is taken out again.
+    /// The sensed records, by epoch. Records that were not durable at a kill are removed again.
     truth: BTreeMap<u64, Vec<[u8; 4]>>,
-    /// The seals that were given up because too many waited, as far as that is durable.
+    /// The seals that were given up because too many waited, if that is durable.
     given_up: BTreeSet<u32>,
     quiet: u64,
 }
 
 impl Device {
-    /// Tells the mote something. What it no longer has then, and was not acknowledged, it has given
-    /// up.
-    fn tell(&mut self, tell: impl FnOnce(&mut DurableMote<SecretKey>)) {
+    /// Changes the mote. Seals that it does not have afterwards were given up.
+    fn change(&mut self, change: impl FnOnce(&mut DurableMote<SecretKey>)) {
         let mote = self.mote.as_mut().unwrap();
         let first = mote.mote().opened().unwrap_or(mote.mote().chain().next_index);
-        tell(mote);
+        change(mote);
         for index in (first.0..mote.mote().chain().next_index.0)
             .filter(|index| !mote.mote().has(SealIndex(*index)))
         {
             let waiting = mote.mote().waiting();
             assert!(
                 waiting >= mote.most_waiting(),
-                "seal {index} is gone, and only {waiting} waited"
+                "seal {index} was given up although only {waiting} waited"
             );
             self.given_up.insert(index);
         }
@@ -60,13 +59,13 @@ impl Device {
 
 struct World<'a> {
     chance: Chance,
-    weather: Weather,
+    faults: FaultRates,
     folder: &'a Path,
     roster: Roster,
     devices: Vec<Device>,
     station: Option<Station>,
-    /// Frames and announcements under way: when they arrive, to whom (none: the gateway), what, and
-    /// whether it is an announcement.
+    /// Messages in transit: the time of arrival, the recipient (`None`: the gateway), the message,
+    /// and whether it is an announcement.
     air: Vec<(u64, Option<usize>, Vec<u8>, bool)>,
     sensed: u32,
     kills: u64,
@@ -77,9 +76,9 @@ impl<'a> World<'a> {
     fn new(seed: u64, folder: &'a Path) -> Self {
         let mut chance = Chance::new(seed);
         let mut up_to = |most: u64| chance.below(most + 1);
-        let weather = Weather {
+        let faults = FaultRates {
             loss: up_to(30),
-            again: up_to(20),
+            repeats: up_to(20),
             delay: up_to(8),
             reboots: up_to(4),
             kills: up_to(6),
@@ -98,7 +97,7 @@ impl<'a> World<'a> {
         let station = Some(group::station(&roster, folder, BOUND));
         Self {
             chance,
-            weather,
+            faults,
             folder,
             roster,
             devices,
@@ -110,16 +109,16 @@ impl<'a> World<'a> {
         }
     }
 
-    fn send(&mut self, now: u64, to: Option<usize>, what: &[u8], is_announcement: bool) {
-        if self.chance.percent(self.weather.loss) {
+    fn send(&mut self, now: u64, to: Option<usize>, message: &[u8], is_announcement: bool) {
+        if self.chance.percent(self.faults.loss) {
             return;
         }
-        let delay = self.chance.below(self.weather.delay + 1);
-        if self.chance.percent(self.weather.again) {
+        let delay = self.chance.below(self.faults.delay + 1);
+        if self.chance.percent(self.faults.repeats) {
             let later = now + delay + self.chance.below(20);
-            self.air.push((later, to, what.to_vec(), is_announcement));
+            self.air.push((later, to, message.to_vec(), is_announcement));
         }
-        self.air.push((now + delay, to, what.to_vec(), is_announcement));
+        self.air.push((now + delay, to, message.to_vec(), is_announcement));
     }
 
     fn device(&mut self, at: usize, now: u64, senses: bool) {
@@ -129,13 +128,13 @@ impl<'a> World<'a> {
             let mote = device.mote.as_ref().unwrap();
             let before = EpochNumber((epoch - 1).min(FIRST + EPOCHS - 1));
             let newest = mote.mote().chain().epoch;
-            // A device that sensed nothing says so.
+            // A device that sensed nothing makes an empty seal.
             if mote
                 .mote()
                 .epoch()
                 .map_or(newest.is_none_or(|newest| newest < before), |open| open <= before)
             {
-                device.tell(|mote| mote.end(before).unwrap());
+                device.change(|mote| mote.end(before).unwrap());
             }
         }
         if senses {
@@ -143,23 +142,23 @@ impl<'a> World<'a> {
                 let record = self.sensed.to_be_bytes();
                 self.sensed += 1;
                 let device = &mut self.devices[at];
-                device.tell(|mote| mote.sense(EpochNumber(epoch), &record).unwrap());
+                device.change(|mote| mote.sense(EpochNumber(epoch), &record).unwrap());
                 device.truth.entry(epoch).or_default().push(record);
             }
         }
-        if self.chance.percent(self.weather.reboots) {
+        if self.chance.percent(self.faults.reboots) {
             self.reboots += 1;
             self.devices[at].mote = None;
             let mote = group::mote(&self.roster, u8::try_from(at).unwrap(), self.folder, 3);
             let device = &mut self.devices[at];
-            // What was not synced was not taken.
+            // Records that were not synced are lost.
             let (newest, count) = mote.taken().map_or((0, 0), |(epoch, count)| (epoch.0, count));
             device.truth.retain(|epoch, _| *epoch <= newest);
             if let Some(truth) = device.truth.get_mut(&newest) {
                 assert!(count <= truth.len() as u64);
                 truth.truncate(usize::try_from(count).unwrap());
             }
-            // What it did not keep it will decide again.
+            // Seals whose loss was not durable will be given up again.
             let next = mote.mote().chain().next_index.0;
             device.given_up.retain(|index| *index < next && !mote.mote().has(SealIndex(*index)));
             device.mote = Some(mote);
@@ -184,20 +183,25 @@ impl<'a> World<'a> {
         self.air = later;
         while !due.is_empty() {
             let place = usize::try_from(self.chance.below(due.len() as u64)).unwrap();
-            let (_, to, what, is_announcement) = due.swap_remove(place);
+            let (_, to, message, is_announcement) = due.swap_remove(place);
             match to {
                 Some(at) if is_announcement => {
-                    let _ =
-                        self.devices[at].mote.as_mut().unwrap().announced(&what).unwrap().unwrap();
+                    let _ = self.devices[at]
+                        .mote
+                        .as_mut()
+                        .unwrap()
+                        .announced(&message)
+                        .unwrap()
+                        .unwrap();
                 }
                 Some(at) => {
                     let device = &mut self.devices[at];
-                    device.tell(|mote| _ = mote.acknowledged(&what).unwrap().unwrap());
+                    device.change(|mote| _ = mote.acknowledged(&message).unwrap().unwrap());
                     device.quiet = 0;
                 }
                 None => {
                     let station = self.station.as_mut().unwrap();
-                    if let Err(refused) = station.hear(&what, epoch) {
+                    if let Err(refused) = station.hear(&message, epoch) {
                         panic!("an honest device's frame was refused: {refused}");
                     }
                     let coordinator = station.coordinator();
@@ -209,8 +213,8 @@ impl<'a> World<'a> {
                 }
             }
         }
-        // Killed before the sync, or right after it, before its announcements are sent.
-        if self.chance.percent(self.weather.kills) {
+        // Kill the gateway before the sync, or after it and before its announcements are sent.
+        if self.chance.percent(self.faults.kills) {
             if self.chance.percent(50) {
                 let _ = self.station.as_mut().unwrap().commit().unwrap();
             }
@@ -230,8 +234,8 @@ impl<'a> World<'a> {
                 break;
             }
             station.end(epoch).unwrap();
-            if self.chance.percent(self.weather.kills) {
-                // The end is not durable, and will be decided again.
+            if self.chance.percent(self.faults.kills) {
+                // The end of the epoch is not durable, and will be repeated.
                 self.kill();
                 break;
             }
@@ -246,7 +250,7 @@ impl<'a> World<'a> {
             self.send(now, at, &frame, false);
         }
         if let Some(announcement) = committed.announcement {
-            (0..self.devices.len()).for_each(|at| self.send(now, Some(at), &word, true));
+            (0..self.devices.len()).for_each(|at| self.send(now, Some(at), &announcement, true));
         }
     }
 
@@ -259,7 +263,7 @@ impl<'a> World<'a> {
     fn run(&mut self) {
         for now in 0..(EPOCHS + 8) * TICKS {
             if now == (EPOCHS + 4) * TICKS {
-                self.weather = Weather { loss: 0, again: 0, delay: 0, reboots: 0, kills: 0 };
+                self.faults = FaultRates { loss: 0, repeats: 0, delay: 0, reboots: 0, kills: 0 };
             }
             self.tick(now, now < EPOCHS * TICKS);
         }
@@ -296,9 +300,9 @@ fn simulate(seed: u64) -> Total {
     let mut given_up = 0;
     for device in &world.devices {
         let mote = device.mote.as_ref().unwrap().mote();
-        assert!(mote.is_done(), "a device is done once all is calm");
-        // Each index that was opened is a seal at the cloud, or was given up because too many
-        // waited: none of either vanishes.
+        assert!(mote.is_done(), "every device must be done once there are no faults");
+        // Each index that was opened is either a seal at the cloud, or was given up because too many
+        // waited.
         let sealed = audited.indices.get(&device.id).cloned().unwrap_or_default();
         assert!(sealed.is_disjoint(&device.given_up), "{sealed:?} and {:?}", device.given_up);
         let known: BTreeSet<u32> = sealed.union(&device.given_up).copied().collect();
@@ -309,7 +313,7 @@ fn simulate(seed: u64) -> Total {
             device.given_up
         );
         given_up += device.given_up.len() as u64;
-        // What was taken is sealed, each reading once, or all of its epoch given up.
+        // Each durable reading is sealed once, or its epoch was given up.
         let mut missing = 0;
         for (epoch, sensed) in device.truth.iter().filter(|(_, sensed)| !sensed.is_empty()) {
             match audited.sensed.get(&(device.id, *epoch)) {
@@ -319,7 +323,7 @@ fn simulate(seed: u64) -> Total {
         }
         assert!(
             missing <= device.given_up.len(),
-            "{missing} epochs are gone, and {:?} were given up",
+            "{missing} epochs are missing, but only {:?} were given up",
             device.given_up
         );
     }
@@ -336,9 +340,9 @@ fn simulate(seed: u64) -> Total {
     }
 }
 
-/// Runs as many as `MOTESEAL_SEEDS` says, 20 unless it does.
+/// Runs as many seeds as `MOTESEAL_SEEDS` states; 20 by default.
 #[test]
-fn killed_gateways_and_devices_recover_and_nobody_is_accused() {
+fn killed_gateways_and_devices_recover_and_the_audit_has_no_findings() {
     let seeds = std::env::var("MOTESEAL_SEEDS")
         .map_or(20, |seeds| seeds.parse().expect("a number of seeds"));
     let mut total = Total::default();
@@ -353,7 +357,7 @@ fn killed_gateways_and_devices_recover_and_nobody_is_accused() {
         total.given_up += run.given_up;
     }
     println!("{seeds} runs: {total:?}");
-    // A simulation in which nobody is killed proves nothing.
+    // The runs must include kills.
     assert!(total.kills > seeds && total.reboots > seeds && total.justified > seeds, "{total:?}");
     assert!(seeds < 20 || total.given_up > 0, "{total:?}");
 }

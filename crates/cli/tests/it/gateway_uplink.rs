@@ -1,6 +1,6 @@
 //! A gateway uploads its outbox to a real cloud: late seals that were pruned above their epoch's
-//! round, and long epochs of which little was kept; damaged files do not block the rest. An audit
-//! of the cloud accuses nobody.
+//! round, and long epochs of which little was kept. Damaged files do not block the others. An audit
+//! of the cloud has no findings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn roster() -> Roster {
     Roster::open(&first.issue(&secret(98)).unwrap(), &secret(98).public()).unwrap()
 }
 
-/// A station and the two devices that talk to it, without a link between.
+/// A station and its two devices, without a link between them.
 struct Site {
     roster: Roster,
     folder: PathBuf,
@@ -76,7 +76,7 @@ impl Site {
         Self { station: station(&folder, &roster), folder, calm, busy, roster }
     }
 
-    /// Everybody sends what is due, until nothing is.
+    /// Both devices send until no frame is due.
     fn exchange(&mut self) {
         let now = EpochNumber(FIRST + 100);
         for mote in [&mut self.calm, &mut self.busy] {
@@ -98,7 +98,7 @@ impl Site {
         self.station.commit().unwrap();
     }
 
-    /// The files in the outbox.
+    /// The number of files in the outbox.
     fn waiting(&self) -> usize {
         std::fs::read_dir(self.folder.join("outbox")).unwrap().count()
     }
@@ -113,7 +113,7 @@ fn sense(mote: &mut Mote<SecretKey>, epoch: u64, readings: u32) {
         .for_each(|reading| mote.sense(EpochNumber(epoch), &reading.to_be_bytes()).unwrap());
 }
 
-/// A cloud as anyone runs it, on a free port.
+/// A real cloud on a free port.
 struct Real {
     store: Arc<RedbStore>,
     client: Client,
@@ -149,7 +149,7 @@ impl Real {
     }
 }
 
-/// Runs a gateway that hears nobody, until its outbox has no more than `left` files.
+/// Runs a gateway without devices until its outbox has at most `left` files.
 async fn upload(station: Station, outbox: &Path, cloud: &str, left: usize) {
     let settings = Settings { first_pause: Duration::from_millis(20), ..Settings::default() };
     let client = Client::new(cloud, &Options::default()).unwrap();
@@ -168,16 +168,16 @@ async fn upload(station: Station, outbox: &Path, cloud: &str, left: usize) {
                 .map(|entry| entry.unwrap().file_name())
                 .collect::<Vec<_>>()
         };
-        assert!(what.is_ok(), "these do not go up: {:?}", names());
+        assert!(what.is_ok(), "these files were not uploaded: {:?}", names());
     };
     gateway.run(link, stop).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_seals_beyond_the_budget_reach_the_cloud_and_accuse_nobody() {
+async fn late_seals_beyond_the_budget_reach_the_cloud_without_findings() {
     let folder = tempfile::tempdir().unwrap();
     let mut site = Site::new(folder.path());
-    // Cut off by its epoch's end in the middle of a seal, and far from done.
+    // The epoch ends while the device `busy` is in the middle of a seal.
     sense(&mut site.calm, FIRST, 10);
     site.calm.end(EpochNumber(FIRST)).unwrap();
     sense(&mut site.busy, FIRST, 20);
@@ -186,7 +186,7 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_and_accuse_nobody() {
     sense(&mut site.busy, FIRST, 1500);
     site.busy.end(EpochNumber(FIRST)).unwrap();
     site.exchange();
-    // Away for a whole epoch that ended at round 0 without it.
+    // The device is absent for a complete epoch, which ends at round 0.
     sense(&mut site.calm, FIRST + 1, 10);
     site.calm.end(EpochNumber(FIRST + 1)).unwrap();
     site.exchange();
@@ -194,7 +194,7 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_and_accuse_nobody() {
     sense(&mut site.busy, FIRST + 1, 700);
     site.busy.end(EpochNumber(FIRST + 1)).unwrap();
     site.exchange();
-    // An epoch of which nothing was heard before a later one was over: it never gets a manifest.
+    // The first frame of an epoch arrives after the end of a later one: it never gets a manifest.
     sense(&mut site.calm, FIRST + 3, 10);
     site.calm.end(EpochNumber(FIRST + 3)).unwrap();
     site.exchange();
@@ -202,7 +202,7 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_and_accuse_nobody() {
     sense(&mut site.busy, FIRST + 2, 700);
     site.busy.end(EpochNumber(FIRST + 2)).unwrap();
     site.exchange();
-    // Everything continues.
+    // Both devices continue.
     for mote in [&mut site.calm, &mut site.busy] {
         sense(mote, FIRST + 4, 10);
         mote.end(EpochNumber(FIRST + 4)).unwrap();
@@ -210,14 +210,14 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_and_accuse_nobody() {
     site.exchange();
     site.end(FIRST + 4);
     assert!(site.calm.is_done() && site.busy.is_done());
-    assert_eq!(site.waiting(), 4 + 3, "manifests of four epochs, three late seals");
+    assert_eq!(site.waiting(), 4 + 3, "four manifests and three late seals must wait");
 
     let cloud = Real::serve(folder.path(), Config::new(site.roster.clone())).await;
     upload(site.station, &site.folder.join("outbox"), &cloud.url, 0).await;
     let rounds = [0, 1, 2].map(|index| cloud.kept_from(&site.roster, "busy", index));
     assert!(
         rounds.iter().all(|&round| round >= 3),
-        "they were to be pruned above round 0: {rounds:?}"
+        "the late seals must be pruned above round 0: {rounds:?}"
     );
     let report = cloud.audit(&site.roster).await;
     let busy = site.roster.id("busy").unwrap();
@@ -234,8 +234,8 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_and_accuse_nobody() {
 async fn uploads_respect_the_limit_of_events_of_a_cloud() {
     let folder = tempfile::tempdir().unwrap();
     let mut site = Site::new(folder.path());
-    // Two seals of 600 events, of which a budget of 30 keeps little: short bundles, but a cloud
-    // computes every event's level.
+    // Two seals of 600 events, of which a budget of 30 keeps few. The bundles are short, but a cloud
+    // computes the level of every event.
     for mote in [&mut site.calm, &mut site.busy] {
         sense(mote, FIRST, 600);
         mote.end(EpochNumber(FIRST)).unwrap();
@@ -271,10 +271,7 @@ async fn damaged_files_stay_removed_ones_are_given_up_and_the_rest_is_uploaded()
     std::fs::remove_file(item(FIRST + 2)).unwrap();
     let cloud = Real::serve(folder.path(), Config::new(site.roster.clone())).await;
     upload(site.station, &outbox, &cloud.url, 1).await;
-    assert!(
-        std::fs::read(item(FIRST + 1)).unwrap() == bytes,
-        "what is damaged is for people to look at"
-    );
+    assert!(std::fs::read(item(FIRST + 1)).unwrap() == bytes, "the damaged file must not change");
     let epochs = |manifests: Vec<moteseal_store::StoredManifest>| {
         manifests.iter().map(|at| at.epoch().0).collect::<Vec<_>>()
     };
@@ -282,7 +279,7 @@ async fn damaged_files_stay_removed_ones_are_given_up_and_the_rest_is_uploaded()
         epochs(cloud.store.manifests(EpochNumber(0), None, None, 9).unwrap()),
         [FIRST, FIRST + 3]
     );
-    // Mended, it goes up: with the next start, or after ten minutes.
+    // Once it is repaired, it is uploaded, after the next start or ten minutes.
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(item(FIRST + 1), &bytes).unwrap();
     upload(station(&site.folder, &site.roster), &outbox, &cloud.url, 0).await;

@@ -1,5 +1,5 @@
-//! Files and responses made to mislead the user: exit codes, memory and terminal output of the
-//! binary.
+//! Files and responses that try to mislead the user: the exit codes, memory and terminal output of
+//! the binary.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -38,7 +38,7 @@ fn problem(detail: &str) -> Vec<u8> {
     body
 }
 
-/// A bundle of `dev1`, and what the adversary makes of it.
+/// A bundle of `dev1`: its path, its bytes, and the [`Holdings`] of an adversary that has it.
 fn bundle(scene: &Scene, scheme: &str) -> (String, Vec<u8>, Holdings) {
     scene.table("data.csv", 60);
     scene.seal("data.csv", "dev1", &["--scheme", scheme]).done();
@@ -51,7 +51,7 @@ fn bundle(scene: &Scene, scheme: &str) -> (String, Vec<u8>, Holdings) {
     (format!("bundles/{name}"), bytes, holdings)
 }
 
-/// What a shell says of a pipe into the binary that may take 1 GiB of address space.
+/// Runs the binary in a shell with a pipe as stdin, and at most 1 GiB of address space.
 fn piped(scene: &Scene, source: &str, arguments: &[&str]) -> Run {
     let script = format!("ulimit -v 1048576; {source} | \"$0\" \"$@\"");
     let binary = env!("CARGO_BIN_EXE_moteseal");
@@ -151,10 +151,10 @@ fn a_bundle_with_removed_readings_does_not_verify() {
 }
 
 #[test]
-fn a_file_without_end_is_refused_within_bounded_memory() {
+fn refuses_an_endless_file_within_bounded_memory() {
     let scene = Scene::new();
     let roster_options = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
-    // Zeros; and a string that claims an exabyte, then zeros.
+    // Zeros, and zeros after the head of a string that claims an exabyte.
     let endless = "{ printf '\\133\\020\\0\\0\\0\\0\\0\\0\\0'; cat /dev/zero; }";
     for (source, name) in [("cat /dev/zero", "UnexpectedType"), (endless, "RunTooLong")] {
         for command in [
@@ -165,7 +165,7 @@ fn a_file_without_end_is_refused_within_bounded_memory() {
             assert!(run.failed(REFUSED).contains(name), "{source} {command:?}: {run:?}");
         }
     }
-    // A pipe gives what a file gives.
+    // A pipe has the same result as a file.
     let (good, ..) = bundle(&scene, "star");
     let run = piped(
         &scene,
@@ -179,14 +179,15 @@ fn a_file_without_end_is_refused_within_bounded_memory() {
 }
 
 #[test]
-fn control_characters_of_others_do_not_reach_the_terminal() {
+fn control_characters_of_files_and_servers_do_not_reach_the_terminal() {
     let scene = Scene::new();
     let (_, bytes, _) = bundle(&scene, "star");
-    let tame = |run: &Run| {
-        let acts = |text: &str| text.chars().any(|letter| letter != '\n' && letter.is_control());
-        assert!(!acts(&run.out) && !acts(&run.stderr), "{run:?}");
+    let assert_harmless = |run: &Run| {
+        let has_control =
+            |text: &str| text.chars().any(|letter| letter != '\n' && letter.is_control());
+        assert!(!has_control(&run.out) && !has_control(&run.stderr), "{run:?}");
     };
-    // A proof's query, to inspect and to verify.
+    // In the query of a proof, for `inspect` and `verify`.
     for query in ["\u{1b}[2J\u{9b}31m\u{202e}", "{\"\\u001b[2J\\u009b31m\":1}"] {
         let mut proof = Vec::new();
         write::proof(&mut proof, query);
@@ -194,31 +195,31 @@ fn control_characters_of_others_do_not_reach_the_terminal() {
         for run in
             [scene.run(&["inspect", "p.mproof"]), scene.run(&["inspect", "--json", "p.mproof"])]
         {
-            tame(&run);
+            assert_harmless(&run);
             assert!(run.out.contains("[2J") && !run.out.contains('\u{202e}'), "{run:?}");
         }
         let run = scene.with_roster(&["verify", "p.mproof", "--no-pinned-seals"]);
-        tame(&run);
+        assert_harmless(&run);
         run.failed(REFUSED);
     }
-    // What a server says: no line of its own, either.
+    // In the text of a server, which cannot start a new line, either.
     let cloud = server(problem("\u{1b}[2J\r\nmoteseal: all verified"));
     let run =
         scene.with_roster(&["get", "dev1", "--from", &cloud, "--rate", "1", "--no-pinned-seals"]);
-    tame(&run);
+    assert_harmless(&run);
     assert!(run.failed(INCOMPLETE).contains("StoreDamaged: the store stopped: "), "{run:?}");
-    // A file's name.
+    // In the name of a file.
     let name = "\u{1b}[31mred.mseal";
     fs::write(scene.path(name), &bytes[..bytes.len() - 1]).unwrap();
     for run in [scene.with_roster(&["verify", name]), scene.run(&["inspect", name])] {
-        tame(&run);
+        assert_harmless(&run);
         assert!(run.failed(REFUSED).contains(r"\u001b[31mred.mseal: "), "{run:?}");
     }
-    // The names of fields.
+    // In the names of fields.
     let schema = b"\x82\x01\x81\x85\x65\x1b[31m\x60\x00\x01\x00";
     let answer = Answer { items: vec![Item::Schema(schema.to_vec())] };
     fs::write(scene.path("schema.mseal"), answer.encode()).unwrap();
     let run = scene.run(&["inspect", "schema.mseal"]).done();
-    tame(&run);
+    assert_harmless(&run);
     assert!(run.out.contains("InvalidFieldName"), "{run:?}");
 }

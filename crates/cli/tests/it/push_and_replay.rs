@@ -31,7 +31,7 @@ fn a_second_table_continues_the_chain_of_the_first() {
     let verified = scene.with_roster(&[&["verify", "--json"][..], &files].concat()).done().json();
     assert_eq!(verified["devices"][0]["events"], 300);
     assert_eq!(verified["devices"][0]["seals"], 5);
-    // A seal left out, and one byte changed.
+    // A missing seal, and a changed byte.
     let run = scene.with_roster(&["verify", files[0], files[2]]);
     assert!(run.failed(4).contains("Missing: seal 1 of dev1"), "{run:?}");
     let mut bytes = fs::read(scene.path(files[4])).unwrap();
@@ -73,7 +73,7 @@ fn another_directory_continues_the_chain_of_the_key() {
             "{out}"
         );
     }
-    // A second state would be a second chain.
+    // A second state would start a second chain.
     let run = seal_into(&scene, "february.csv", key, "mar", &["--state", "new.chain"]);
     assert!(
         run.failed(2).contains("new.chain does not exist, but the state of the chain is in "),
@@ -97,8 +97,9 @@ fn a_key_in_a_read_only_folder_needs_a_state_option() {
             "--salt-key",
             "keys/dev1.salt.key",
         ];
-        let who = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem", "--out", "bundles"];
-        let mut command = scene.command(&[&arguments[..], &who, &COLUMNS, more].concat());
+        let options =
+            ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem", "--out", "bundles"];
+        let mut command = scene.command(&[&arguments[..], &options, &COLUMNS, more].concat());
         let mut process = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let key = fs::read(scene.path("keys/dev1.key.pem")).unwrap();
         process.stdin.take().unwrap().write_all(&key).unwrap();
@@ -120,7 +121,7 @@ fn a_key_in_a_read_only_folder_needs_a_state_option() {
 fn a_key_used_twice_is_reported() {
     let scene = Scene::new();
     january_and_february(&scene);
-    // A copy of the key elsewhere knows nothing of the chain.
+    // A copy of the key in another folder has no state of the chain.
     fs::create_dir(scene.path("copy")).unwrap();
     for name in ["dev1.key.pem", "dev1.salt.key"] {
         fs::copy(scene.path("keys").join(name), scene.path("copy").join(name)).unwrap();
@@ -138,7 +139,7 @@ fn a_key_used_twice_is_reported() {
         "{run:?}"
     );
 
-    // The cloud is given both, and the second push says so, however often.
+    // When both are pushed to a cloud, the second push reports it every time.
     let cloud = scene.cloud("epochs.redb");
     scene.run(&["push", "bundles", "--to", &cloud.url]).done();
     for stored in [1, 0] {
@@ -182,12 +183,12 @@ fn a_push_sends_what_the_cloud_does_not_have() {
     let run = scene.run(&["push", "nothing", "--to", &cloud.url]);
     assert!(run.failed(2).contains("nothing/x.mseal: not a bundle"), "{run:?}");
 
-    // A cloud refuses what is not of its group, by name.
+    // A cloud refuses bundles of another group.
     scene.roster("away", "keys/op.key.pem", "away.cbor");
     let arguments =
         ["seal", "data.csv", "--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "away"];
-    let who = ["--roster", "away.cbor", "--operator", "keys/op.pub.pem"];
-    scene.run(&[&arguments[..], &COLUMNS, &who].concat()).done();
+    let options = ["--roster", "away.cbor", "--operator", "keys/op.pub.pem"];
+    scene.run(&[&arguments[..], &COLUMNS, &options].concat()).done();
     let run = scene.run(&["push", "away", "--to", &cloud.url]);
     assert!(run.stderr.contains("UnknownDevice"), "{run:?}");
     assert_ne!(run.code, 0);
@@ -205,7 +206,7 @@ fn a_killed_replay_continues_without_losing_a_sealed_reading() {
     let scene = Scene::new();
     scene.table("data.csv", 300);
     let cloud = scene.cloud("epochs.redb");
-    let who =
+    let options =
         ["--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "bundles", "--to", &cloud.url];
     let replay = |speed| {
         [
@@ -220,11 +221,11 @@ fn a_killed_replay_continues_without_losing_a_sealed_reading() {
                 speed,
             ][..],
             &COLUMNS,
-            &who,
+            &options,
         ]
         .concat()
     };
-    // Five hours in about half a second: killed on the way.
+    // Replay five hours in about half a second, and kill it meanwhile.
     let mut process = scene.command(&replay("36000")).stderr(Stdio::null()).spawn().unwrap();
     while scene.names("bundles").iter().filter(|name| name.ends_with(".mseal")).count() < 2 {
         std::thread::sleep(Duration::from_millis(5));
@@ -241,9 +242,9 @@ fn a_killed_replay_continues_without_losing_a_sealed_reading() {
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     let verified = scene.with_roster(&[&["verify", "--json"][..], &files].concat()).done().json();
     let device = &verified["devices"][0];
-    assert_eq!(device["events"].as_u64(), Some(300), "every reading is sealed once");
+    assert_eq!(device["events"].as_u64(), Some(300), "every reading must be sealed once");
     assert!(device["restarts"].as_u64().unwrap() <= 1, "{device}");
-    // What was stored and not pushed when it was killed, the second run has pushed.
+    // The second run has pushed the bundles that were stored but not pushed at the kill.
     let pushed = scene.run(&["push", "bundles", "--to", &cloud.url, "--json"]).done().json();
     assert_eq!(
         (pushed["stored"].as_u64(), pushed["known"].as_u64()),
@@ -256,10 +257,10 @@ fn a_killed_replay_continues_without_losing_a_sealed_reading() {
 fn sealing_is_refused_until_an_interrupted_replay_has_finished() {
     let scene = Scene::new();
     scene.table("data.csv", 70);
-    let who = ["--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "bundles"];
+    let options = ["--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "bundles"];
     let group = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
     // The first reading is due at once, the second in a minute.
-    let arguments = [&["replay", "data.csv"][..], &who, &group, &COLUMNS].concat();
+    let arguments = [&["replay", "data.csv"][..], &options, &group, &COLUMNS].concat();
     let mut process = scene.command(&arguments).stderr(Stdio::null()).spawn().unwrap();
     let waits = || {
         let journal = scene.names("keys").into_iter().find(|name| name.ends_with(".journal"));
@@ -268,12 +269,12 @@ fn sealing_is_refused_until_an_interrupted_replay_has_finished() {
     while !waits() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Nobody else seals with the key meanwhile, wherever to.
+    // Meanwhile no other process can seal with the key, in any directory.
     let run = seal_into(&scene, "data.csv", "keys/dev1.key.pem", "elsewhere", &[]);
     assert!(run.failed(2).contains("another process is sealing with it"), "{run:?}");
     process.kill().unwrap();
     process.wait().unwrap();
-    // If the device sealed by other means now, the reading would be passed over.
+    // If `seal` were allowed now, the replay's reading would be skipped.
     let run = scene.seal("data.csv", "dev1", &[]);
     assert!(
         run.failed(2).contains("not sealed yet: 1 reading of an interrupted replay of dev1"),

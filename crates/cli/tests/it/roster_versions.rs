@@ -14,19 +14,20 @@ use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use moteseal_core::roster::{DeviceDraft, RosterDraft};
 use moteseal_verify::Roster;
 
-/// What the versions of this test differ in.
+/// The fields in which the versions of this test differ.
 #[derive(Clone, Copy)]
-struct Says<'a> {
+struct Version<'a> {
     history: &'a [Digest],
     epoch_ms: u64,
     levels: u8,
     budget: u64,
 }
 
-const FIRST: Says<'static> = Says { history: &[], epoch_ms: 3_600_000, levels: 16, budget: 500 };
+const FIRST: Version<'static> =
+    Version { history: &[], epoch_ms: 3_600_000, levels: 16, budget: 500 };
 
-/// Writes a version of the group's roster; its digest.
-fn roster(scene: &Scene, out: &str, says: Says<'_>) -> Digest {
+/// Writes a version of the group's roster; returns its digest.
+fn roster(scene: &Scene, out: &str, version: Version<'_>) -> Digest {
     let operator = decode_secret_pem(&fs::read(scene.path("keys/op.key.pem")).unwrap()).unwrap();
     let certify = |device: DeviceId, key: &str| {
         let key = decode_public_pem(&fs::read(scene.path(&format!("keys/{key}.pub.pem"))).unwrap())
@@ -45,10 +46,10 @@ fn roster(scene: &Scene, out: &str, says: Says<'_>) -> Digest {
     let coordinator = certify(DeviceId::of("home", "coordinator"), "gateway");
     let draft = RosterDraft {
         group_name: "home",
-        history: says.history,
-        epoch_ms: says.epoch_ms,
-        levels: says.levels,
-        budget: Some(says.budget),
+        history: version.history,
+        epoch_ms: version.epoch_ms,
+        levels: version.levels,
+        budget: Some(version.budget),
         first_epoch: EpochNumber(0),
         last_epoch: None,
         coordinator: Some(&coordinator),
@@ -64,29 +65,32 @@ fn roster(scene: &Scene, out: &str, says: Says<'_>) -> Digest {
 struct Site(Scene);
 
 impl Site {
-    /// The roster, a later version, and versions that are none; a gateway whose broker is away.
+    /// Writes the first version of a roster, a later one, and four that cannot follow the first.
     fn new() -> Self {
         let scene = Scene::new();
         scene.run(&["key", "new", "--out", "keys/gateway"]).done();
         scene.run(&["key", "link", "--out", "keys/link.key"]).done();
         let history = &[roster(&scene, "first.cbor", FIRST)][..];
-        for (name, says) in [
-            ("later", Says { history, ..FIRST }),
-            ("budget", Says { history, budget: 600, ..FIRST }),
-            ("levels", Says { history, levels: 17, ..FIRST }),
-            ("epochs", Says { history, epoch_ms: 1_800_000, ..FIRST }),
-            ("other", Says { history: &[Digest([7; 32])], ..FIRST }),
+        for (name, version) in [
+            ("later", Version { history, ..FIRST }),
+            ("budget", Version { history, budget: 600, ..FIRST }),
+            ("levels", Version { history, levels: 17, ..FIRST }),
+            ("epochs", Version { history, epoch_ms: 1_800_000, ..FIRST }),
+            ("other", Version { history: &[Digest([7; 32])], ..FIRST }),
         ] {
-            roster(&scene, &format!("{name}.cbor"), says);
+            roster(&scene, &format!("{name}.cbor"), version);
         }
         Self(scene)
     }
 
-    /// A cloud that runs with a roster; its last word where it does not.
+    /// Runs a cloud with a roster.
+    ///
+    /// # Errors
+    /// The error that the cloud printed.
     fn cloud(&self, version: &str) -> Result<(), String> {
         let roster = format!("{version}.cbor");
         let arguments = ["cloud", "run", "--store", "epochs.redb", "--listen", "127.0.0.1:0"];
-        self.runs(
+        self.run(
             &[&arguments[..], &["--roster", &roster, "--operator", "keys/op.pub.pem"]].concat(),
             "epochs.redb-roster",
             version,
@@ -103,31 +107,31 @@ impl Site {
 
     fn gateway(&self, version: &str) -> Result<(), String> {
         self.config(version);
-        self.runs(&["gateway", "run", "--config", "gateway.toml"], "gateway/roster", version)
+        self.run(&["gateway", "run", "--config", "gateway.toml"], "gateway/roster", version)
     }
 
-    /// Runs until the roster is recorded, or the command ends.
-    fn runs(&self, arguments: &[&str], record: &str, version: &str) -> Result<(), String> {
-        let wanted = fs::read(self.0.path(&format!("{version}.cbor"))).unwrap();
+    /// Runs a command until it has recorded the roster, or ends.
+    fn run(&self, arguments: &[&str], record: &str, version: &str) -> Result<(), String> {
+        let expected = fs::read(self.0.path(&format!("{version}.cbor"))).unwrap();
         let mut process =
             self.0.command(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let start = Instant::now();
         while process.try_wait().unwrap().is_none() {
-            if fs::read(self.0.path(record)).is_ok_and(|found| found == wanted) {
+            if fs::read(self.0.path(record)).is_ok_and(|found| found == expected) {
                 end(process);
                 return Ok(());
             }
             assert!(
                 start.elapsed() < Duration::from_secs(30),
-                "it neither records the roster nor ends"
+                "the command neither records the roster nor ends"
             );
             std::thread::sleep(Duration::from_millis(20));
         }
         let output = process.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(2));
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(said.trim().lines().count(), 1, "{said}");
-        Err(said)
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(stderr.trim().lines().count(), 1, "{stderr}");
+        Err(stderr)
     }
 }
 
@@ -136,33 +140,32 @@ fn end(mut process: Child) {
     process.wait().unwrap();
 }
 
-/// The first version, then those that cannot follow it, then the later one, and then the first
-/// again.
-fn goes_on(site: &Site, runs: fn(&Site, &str) -> Result<(), String>) {
-    runs(site, "first").unwrap();
-    runs(site, "first").unwrap();
+/// Runs the first version, those that cannot follow it, the later one, and the first again.
+fn check_versions(site: &Site, run: fn(&Site, &str) -> Result<(), String>) {
+    run(site, "first").unwrap();
+    run(site, "first").unwrap();
     for (version, name) in [
         ("budget", "BudgetChanged"),
         ("levels", "LevelsChanged"),
         ("epochs", "EpochLengthChanged"),
         ("other", "NotLater"),
     ] {
-        let said = runs(site, version).unwrap_err();
-        assert!(said.contains(name) && said.contains(&format!("{version}.cbor")), "{said}");
+        let error = run(site, version).unwrap_err();
+        assert!(error.contains(name) && error.contains(&format!("{version}.cbor")), "{error}");
     }
-    // What was refused has left no trace.
-    runs(site, "first").unwrap();
-    runs(site, "later").unwrap();
-    let said = runs(site, "first").unwrap_err();
-    assert!(said.contains("NotLater"), "{said}");
-    runs(site, "later").unwrap();
+    // A refused version changes nothing.
+    run(site, "first").unwrap();
+    run(site, "later").unwrap();
+    let error = run(site, "first").unwrap_err();
+    assert!(error.contains("NotLater"), "{error}");
+    run(site, "later").unwrap();
 }
 
 #[test]
 fn a_cloud_accepts_only_later_versions_of_its_roster() {
     let site = Site::new();
-    goes_on(&site, Site::cloud);
-    // A store that is gone binds nobody.
+    check_versions(&site, Site::cloud);
+    // A store that was removed does not restrict the next one.
     ["epochs.redb", "epochs.redb-journal"]
         .iter()
         .for_each(|file| fs::remove_file(site.0.path(file)).unwrap());
@@ -172,8 +175,8 @@ fn a_cloud_accepts_only_later_versions_of_its_roster() {
 #[test]
 fn a_gateway_accepts_only_later_versions_of_its_roster() {
     let site = Site::new();
-    goes_on(&site, Site::gateway);
-    // A check says the same and changes nothing.
+    check_versions(&site, Site::gateway);
+    // With --check the result is the same, and nothing changes.
     site.config("budget");
     assert!(
         site.0

@@ -1,8 +1,8 @@
-//! A group that samples within a budget, simulated by the seed: frames lost, repeated and
-//! reordered, devices that reboot or die, a gateway killed at any moment. Whatever happens, every
-//! seal verifies or its loss is stated, the budget holds, and the audit accuses nobody: an epoch is
-//! justified, or undetermined for exactly the devices that were silent on it. And in the same
-//! weather a coordinator that cheats, in each of its ways, is found or at least not acquitted.
+//! A group that samples within a budget, simulated from a seed: frames are lost, repeated and
+//! reordered, devices reboot or die, and the gateway is killed at any moment. In every run each seal
+//! verifies or its loss is stated, the budget holds, and the audit has no findings: an epoch is
+//! justified, or undetermined for exactly the devices that were silent on it. Under the same faults
+//! each cheat of a coordinator is found, or its epoch is at least not justified.
 
 mod conclusions;
 
@@ -36,11 +36,11 @@ fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-/// How bad it is.
+/// The rates of the faults in percent, except `delay`: the longest delay of a frame, in ticks.
 #[derive(Debug)]
-struct Weather {
+struct FaultRates {
     loss: u64,
-    again: u64,
+    repeats: u64,
     delay: u64,
     reboots: u64,
     deaths: u64,
@@ -51,9 +51,9 @@ struct Device {
     id: DeviceId,
     scheme: Scheme,
     mote: Option<Mote<SecretKey>>,
-    /// What a journal keeps: the chain with what was opened.
+    /// The durable state: the chain, with the index that was opened.
     chain: Chain,
-    /// Every record that was sensed, by the index that was open, which is of this epoch.
+    /// The sensed records by the index of the seal that was open, with the seal's epoch.
     truth: BTreeMap<u32, (EpochNumber, Vec<[u8; 4]>)>,
     quiet: u64,
     dead: bool,
@@ -66,20 +66,20 @@ enum Log {
 
 struct World {
     chance: Chance,
-    weather: Weather,
+    faults: FaultRates,
     roster: Roster,
     schema: Vec<u8>,
     budget: u64,
     devices: Vec<Device>,
     coordinator: GroupCoordinator,
-    /// What the gateway has synced.
+    /// The gateway's durable log.
     log: Vec<Log>,
-    /// Frames under way: when they arrive, to whom (none: the coordinator), what.
+    /// Frames in transit: the time of arrival, the recipient (`None`: the coordinator), the frame.
     air: Vec<(u64, Option<usize>, Vec<u8>)>,
-    words: Vec<(u64, usize, Announcement)>,
+    announcements: Vec<(u64, usize, Announcement)>,
     ended: Vec<Ended>,
-    /// Bundles of seals that came after their manifest, with their epochs: an coordinator that was
-    /// killed may say some of them again.
+    /// Bundles of seals that arrived after their manifest, with their epochs. A coordinator that was
+    /// killed may return some of them again.
     late: BTreeSet<(EpochNumber, Vec<u8>)>,
     sensed: u64,
 }
@@ -89,9 +89,9 @@ impl World {
         let mut chance = Chance::new(seed);
         let calm = chance.percent(10);
         let mut up_to = |most: u64| if calm { 0 } else { chance.below(most + 1) };
-        let weather = Weather {
+        let faults = FaultRates {
             loss: up_to(30),
-            again: up_to(20),
+            repeats: up_to(20),
             delay: up_to(12),
             reboots: up_to(2),
             deaths: up_to(1),
@@ -132,14 +132,14 @@ impl World {
         let coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
         let mut world = Self {
             chance,
-            weather,
+            faults,
             schema: schema.as_bytes().to_vec(),
             budget,
             devices,
             coordinator,
             log: Vec::new(),
             air: Vec::new(),
-            words: Vec::new(),
+            announcements: Vec::new(),
             ended: Vec::new(),
             late: BTreeSet::new(),
             sensed: 0,
@@ -161,11 +161,11 @@ impl World {
     }
 
     fn send(&mut self, now: u64, to: Option<usize>, frame: Vec<u8>) {
-        if self.chance.percent(self.weather.loss) {
+        if self.chance.percent(self.faults.loss) {
             return;
         }
-        let delay = self.chance.below(self.weather.delay + 1);
-        if self.chance.percent(self.weather.again) {
+        let delay = self.chance.below(self.faults.delay + 1);
+        if self.chance.percent(self.faults.repeats) {
             let later = now + delay + self.chance.below(30);
             self.air.push((later, to, frame.clone()));
         }
@@ -176,31 +176,34 @@ impl World {
     fn announce(&mut self, now: u64, epoch: EpochNumber, round: Round) {
         let mut out = [0; MAX_ANNOUNCEMENT];
         let round = round.min(Round(LEVELS - 1));
-        let word =
+        let announcement =
             Announcement::issue(self.roster.group(), epoch, round, &secret(99), &mut out).unwrap();
-        // Every device checks the signature; once will do here.
-        let word =
-            Announcement::open(word, self.roster.group(), self.roster.coordinator().unwrap())
-                .unwrap();
+        // Every device checks the signature; check it only once here.
+        let announcement = Announcement::open(
+            announcement,
+            self.roster.group(),
+            self.roster.coordinator().unwrap(),
+        )
+        .unwrap();
         for at in 0..self.devices.len() {
-            if !self.chance.percent(self.weather.loss) {
-                let delay = self.chance.below(self.weather.delay + 1);
-                self.words.push((now + delay, at, word));
+            if !self.chance.percent(self.faults.loss) {
+                let delay = self.chance.below(self.faults.delay + 1);
+                self.announcements.push((now + delay, at, announcement));
             }
         }
     }
 
-    fn tick(&mut self, now: u64, sensing: bool) {
+    fn tick(&mut self, now: u64, senses: bool) {
         let epoch = EpochNumber(FIRST + now / TICKS);
         for at in 0..self.devices.len() {
-            self.device(at, now, epoch, sensing);
+            self.device(at, now, epoch, senses);
         }
-        // What arrives, arrives in any order.
+        // Frames that are due arrive in random order.
         let (mut due, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.air).into_iter().partition(|(when, ..)| *when <= now);
         self.air = later;
         let mut touched = BTreeSet::new();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let mut raised = BTreeMap::new();
         while !due.is_empty() {
             let place = self.chance.below(due.len() as u64) as usize;
@@ -217,7 +220,7 @@ impl World {
                 Ok(news) => {
                     touched.insert(news.device);
                     if news.durable {
-                        heard.push(Log::Frame(frame, epoch));
+                        received.push(Log::Frame(frame, epoch));
                     }
                     raised.extend(news.raised);
                 }
@@ -230,11 +233,11 @@ impl World {
                 assert!(self.coordinator.kept(epoch) <= self.budget);
             }
         }
-        // The gateway dies before the sync, or after it, or not at all.
-        let killed = self.chance.percent(self.weather.kills);
+        // The gateway is killed before the sync, after it, or not at all.
+        let killed = self.chance.percent(self.faults.kills);
         let synced = !killed || self.chance.percent(50);
         if synced {
-            self.log.extend(heard);
+            self.log.extend(received);
         }
         if killed {
             self.restart_coordinator();
@@ -245,12 +248,12 @@ impl World {
                 let at = self.devices.iter().position(|known| known.id == device);
                 self.send(now, at, frame);
             }
-            // What is not durable is not said.
+            // Only durable rounds are announced.
             for (epoch, round) in raised {
                 self.announce(now, epoch, round);
             }
         }
-        // A round that was announced before is said again from time to time.
+        // Announced rounds are repeated periodically.
         if now.is_multiple_of(8) {
             for epoch in self.coordinator.epochs().collect::<Vec<_>>() {
                 let round = self.coordinator.round(epoch);
@@ -293,7 +296,7 @@ impl World {
         self.coordinator = coordinator;
     }
 
-    fn device(&mut self, at: usize, now: u64, epoch: EpochNumber, sensing: bool) {
+    fn device(&mut self, at: usize, now: u64, epoch: EpochNumber, senses: bool) {
         if self.devices[at].dead {
             return;
         }
@@ -301,21 +304,21 @@ impl World {
         if now.is_multiple_of(TICKS) && now > 0 && now <= EPOCHS * TICKS {
             let device = &mut self.devices[at];
             let mote = device.mote.as_mut().unwrap();
-            // A device that sensed nothing says so.
+            // A device that sensed nothing makes an empty seal.
             if device.chain.position.last.is_none_or(|(_, last)| last < epoch_before)
                 && mote.end(epoch_before).is_ok()
             {
                 device.chain = mote.chain();
             }
         }
-        if sensing {
+        if senses {
             for _ in 0..self.chance.below(6) {
                 let device = &mut self.devices[at];
                 let mote = device.mote.as_mut().unwrap();
                 let record = (self.sensed as u32).to_be_bytes();
                 self.sensed += 1;
                 if let Some(chain) = mote.would_open(epoch, &record) {
-                    // Persisted before the first event.
+                    // The opened index is durable before the first event.
                     device.chain =
                         Chain { next_index: chain.next_index, epoch: chain.epoch, ..mote.chain() };
                 }
@@ -325,27 +328,27 @@ impl World {
                 device.truth.entry(index).or_insert_with(|| (epoch, Vec::new())).1.push(record);
             }
         }
-        if self.chance.percent(self.weather.reboots) && sensing {
+        if self.chance.percent(self.faults.reboots) && senses {
             let device = &mut self.devices[at];
             let (chain, waiting) = device.mote.take().unwrap().into_parts();
             device.chain = chain;
-            if self.chance.percent(self.weather.deaths * 20) {
+            if self.chance.percent(self.faults.deaths * 20) {
                 self.devices[at].dead = true;
                 return;
             }
             self.boot(at, waiting);
         }
         let due: Vec<_> = {
-            let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.words)
+            let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.announcements)
                 .into_iter()
                 .partition(|(when, to, _)| *to == at && *when <= now);
-            self.words = later;
+            self.announcements = later;
             due
         };
         let device = &mut self.devices[at];
         let mote = device.mote.as_mut().unwrap();
-        for (_, _, word) in due {
-            mote.announced(&word);
+        for (_, _, announcement) in due {
+            mote.announced(&announcement);
         }
         device.quiet += 1;
         if device.quiet > 10 && !mote.is_done() {
@@ -365,8 +368,8 @@ impl World {
         }
         while now < (EPOCHS + 5) * TICKS {
             if now == (EPOCHS + 3) * TICKS {
-                self.weather =
-                    Weather { loss: 0, again: 0, delay: 0, reboots: 0, deaths: 0, kills: 0 };
+                self.faults =
+                    FaultRates { loss: 0, repeats: 0, delay: 0, reboots: 0, deaths: 0, kills: 0 };
             }
             self.tick(now, false);
             now += 1;
@@ -396,18 +399,18 @@ fn simulate(seeds: std::ops::Range<u64>) -> Outcome {
     total
 }
 
-/// Runs as many as `MOTESEAL_SEEDS` says: 400 in the usual test, 10,000 in `make test-long`.
+/// Runs as many seeds as `MOTESEAL_SEEDS` states: 400 by default, 10,000 in `make test-long`.
 #[test]
-fn with_any_faults_only_cheating_coordinators_are_accused() {
+fn under_any_faults_the_audit_has_findings_only_for_cheating_coordinators() {
     let seeds = std::env::var("MOTESEAL_SEEDS")
         .map_or(400, |seeds| seeds.parse().expect("a number of seeds"));
     let total = simulate(0..seeds);
-    // The simulation is worth something only if it is not all calm, and not all chaos.
+    // The runs must include both justified and undetermined epochs.
     println!("{seeds} runs: {total:?}");
     assert!(total.justified > seeds && total.undetermined > seeds / 8, "{total:?}");
-    assert_eq!(total.left, 0, "a living device is done once the link comes to its senses");
-    // Every way to cheat had its occasions; those that can be found were found in one weather of
-    // three at least.
+    assert_eq!(total.left, 0, "every live device must be done once there are no faults");
+    // Each cheat was applied often enough; those that can be found were found in at least a third
+    // of the runs.
     for cheat in CHEATS {
         let (tried, found) = total.cheats.get(cheat.name).copied().unwrap_or_default();
         let can_be_found = cheat.found_by != FoundBy::Doubt;

@@ -1,6 +1,6 @@
-//! What the command line seals, checked by the verifier that was written from the specification
-//! alone (spec/verify.py): the same verdict on good bundles of every suite and scheme, the same
-//! error name on bad ones.
+//! Compares `moteseal verify` with the verifier that was written from the specification alone
+//! (spec/verify.py), on bundles of `moteseal seal`: both accept good bundles of every suite and
+//! scheme, and report the same error name for bad ones.
 
 use std::fs;
 use std::process::Command;
@@ -10,17 +10,17 @@ use moteseal_adversary::{Answer, Holdings, Select};
 use moteseal_core::identity::decode_public_pem;
 use moteseal_verify::Roster;
 
-/// The second verifier's last word on each file: "verified" or the error's name. `None` where
+/// The result of the second verifier for each file: "verified" or the name of the error. `None` if
 /// Python is not set up.
-fn second(scene: &Scene, files: &[String], roster: &str) -> Option<Vec<String>> {
+fn second_verifier(scene: &Scene, files: &[String], roster: &str) -> Option<Vec<String>> {
     let python = repository(".venv/bin/python");
     if !python.exists() {
-        let absent = "no .venv for spec/verify.py; tools/setup.sh test makes it";
+        let missing = "no .venv for spec/verify.py; tools/setup.sh test makes it";
         assert!(
             std::env::var_os("MOTESEAL_DATA_REQUIRED").is_none_or(|required| required != "1"),
-            "{absent}"
+            "{missing}"
         );
-        println!("SKIPPED: {absent}");
+        println!("SKIPPED: {missing}");
         return None;
     }
     let mut command = Command::new(python);
@@ -35,19 +35,19 @@ fn second(scene: &Scene, files: &[String], roster: &str) -> Option<Vec<String>> 
         .arg(scene.path("keys/op.pub.pem"));
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let word = |file: &String| {
-        let said = format!("{}: ", scene.path(file).display());
+    let outcome = |file: &String| {
+        let prefix = format!("{}: ", scene.path(file).display());
         let line = text
             .lines()
-            .rfind(|line| line.starts_with(&said))
+            .rfind(|line| line.starts_with(&prefix))
             .unwrap_or_else(|| panic!("nothing on {file}: {text}"));
-        let words = line[said.len()..].trim_start_matches("refused, ");
-        words.split([',', ':']).next().unwrap().to_owned()
+        let verdict = line[prefix.len()..].trim_start_matches("refused, ");
+        verdict.split([',', ':']).next().unwrap().to_owned()
     };
-    Some(files.iter().map(word).collect())
+    Some(files.iter().map(outcome).collect())
 }
 
-/// A bundle without its readings, under the signature that it had.
+/// A bundle without its readings, with the unchanged signature.
 fn emptied(scene: &Scene, bundle: &[u8]) -> Vec<u8> {
     let operator = decode_public_pem(&fs::read(scene.path("keys/op.pub.pem")).unwrap()).unwrap();
     let roster = Roster::open(&fs::read(scene.path("roster.cbor")).unwrap(), &operator).unwrap();
@@ -79,7 +79,7 @@ fn bundles_of_every_suite_and_scheme_verify() {
         scene.run(&[&group[..], &["--device", &device, "--out", &roster]].concat()).done();
         for scheme in ["star", "tree"] {
             let (out, key) = (format!("{suite}-{scheme}"), format!("keys/{suite}.key.pem"));
-            let who = [
+            let options = [
                 "--roster",
                 &roster,
                 "--operator",
@@ -89,21 +89,24 @@ fn bundles_of_every_suite_and_scheme_verify() {
                 "--device",
                 "mote",
             ];
-            // One table sealed twice by one key: two chains, of which a device could only have one.
+            // Seal the same table twice with one key, as two chains with separate states.
             let state = format!("{out}.chain");
             let seal = ["seal", "data.csv", "--scheme", scheme, "--out", &out, "--state", &state];
-            scene.run(&[&seal[..], &who[..], &COLUMNS[..]].concat()).done();
+            scene.run(&[&seal[..], &options[..], &COLUMNS[..]].concat()).done();
             let names = scene.names(&out).into_iter().filter(|name| name.ends_with(".mseal"));
             let files: Vec<String> = names.map(|name| format!("{out}/{name}")).collect();
             assert_eq!(files.len(), 5, "{files:?}");
-            let Some(words) = second(&scene, &files, &roster) else { return };
-            assert!(words.iter().all(|word| word == "verified"), "{suite} {scheme}: {words:?}");
+            let Some(outcomes) = second_verifier(&scene, &files, &roster) else { return };
+            assert!(
+                outcomes.iter().all(|outcome| outcome == "verified"),
+                "{suite} {scheme}: {outcomes:?}"
+            );
         }
     }
 }
 
 #[test]
-fn bad_bundles_are_refused_by_the_same_name() {
+fn both_verifiers_refuse_bad_bundles_by_the_same_name() {
     let scene = Scene::new();
     scene.table("data.csv", 60);
     let mut files = Vec::new();
@@ -129,7 +132,7 @@ fn bad_bundles_are_refused_by_the_same_name() {
             }
         }
     }
-    // The readings cut out of a bundle: its signature holds still.
+    // Bundles whose readings were removed: the signature still verifies.
     for scheme in ["star", "tree"] {
         let good = scene.names(scheme).into_iter().find(|name| name.ends_with(".mseal")).unwrap();
         let good = fs::read(scene.path(scheme).join(good)).unwrap();
@@ -137,20 +140,19 @@ fn bad_bundles_are_refused_by_the_same_name() {
         fs::write(scene.path(&name), emptied(&scene, &good)).unwrap();
         files.push(name);
     }
-    // A file of no bytes is a stream of no items; only the command line minds.
+    // An empty file is a stream without items; only `moteseal verify` rejects it.
     files.retain(|file| !file.ends_with("cut-0.mseal"));
-    let Some(words) = second(&scene, &files, "roster.cbor") else { return };
-    for (file, word) in files.iter().zip(words) {
+    let Some(outcomes) = second_verifier(&scene, &files, "roster.cbor") else { return };
+    for (file, outcome) in files.iter().zip(outcomes) {
         let run = scene.with_roster(&["verify", file]);
-        if word == "verified" {
-            // A cut between two items leaves a stream without a part: it verifies, and holds
-            // nothing.
+        if outcome == "verified" {
+            // Truncated between two items, the stream has no part: it verifies and is empty.
             assert!(file.contains("-cut-"), "{file}");
             continue;
         }
         assert!(
-            run.failed(3).contains(&format!("{file}: {word}: ")),
-            "{file}: {word}, but {run:?}"
+            run.failed(3).contains(&format!("{file}: {outcome}: ")),
+            "{file}: {outcome}, but {run:?}"
         );
     }
 }

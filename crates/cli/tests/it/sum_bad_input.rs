@@ -12,14 +12,14 @@ const UNREACHABLE: i32 = 6;
 const TREE: &str = "[gateways]\nroot = \"querier\"\n[devices]\ndev1 = \"root\"\ndev2 = \"root\"\n";
 const QUERY: &str = "SELECT AVG(temperature) FROM sensors EPOCH DURATION 5s";
 
-/// A group that is set up for sums, with a broker that is not there.
+/// A group that is set up for sums, with a broker that does not run.
 fn scene() -> Scene {
     let scene = Scene::new();
     scene.run(&["key", "new", "--out", "keys/q"]).done();
     scene.run(&["key", "link", "--out", "keys/querier.link.key"]).done();
     scene.with_roster(&["sum", "setup", "--querier", "keys/q.key.pem", "--out", "sumkeys"]).done();
     scene.write("tree.toml", TREE);
-    // A port that was free a moment ago: nobody answers there.
+    // A free port, on which no broker listens.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     configure(&scene, &format!("[link]\nurl = \"mqtt://127.0.0.1:{port}\"\n"));
     scene
@@ -118,7 +118,7 @@ fn an_invalid_range_is_reported_with_its_column() {
 }
 
 #[test]
-fn keys_of_another_roster_or_another_kind_are_refused_by_name() {
+fn refuses_keys_of_another_roster_or_another_kind() {
     let scene = scene();
     let devices = ["--device", "dev1=keys/dev1.pub.pem", "--device", "dev2=keys/dev2.pub.pem"];
     let new = [
@@ -215,7 +215,7 @@ fn the_wait_for_a_broker_is_bounded() {
     let run = ask(&scene, QUERY);
     assert!(run.failed(UNREACHABLE).contains("Unreachable: mqtt://127.0.0.1:"), "{run:?}");
     assert_eq!(run.out, "");
-    // No file is left that a query would have filled.
+    // No empty file of rows remains.
     let run = scene.run(&[
         "sum",
         "run",

@@ -1,6 +1,6 @@
-//! Two aggregators of private sums as processes over a real broker (Debian's Mosquitto), one the
-//! child of the other, killed with SIGKILL and restarted. Every epoch is exact over the sources
-//! that it names.
+//! Two aggregators of private sums as processes over a real broker (Debian's Mosquitto). One is the
+//! child of the other; it is killed with SIGKILL and restarted. Every epoch is exact over the
+//! sources that it names.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -26,12 +26,12 @@ use moteseal_sum::wire::{SumUplink, close_share};
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::gateway_id;
 
-/// Longer than anything here takes that is not broken.
+/// Longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(60);
 const MASTER: [u8; 32] = [4; 32];
 const TREE: &str = "[gateways]\nroot = \"querier\"\nleaf = \"root\"\n[devices]\ndev1 = \"leaf\"\ndev2 = \"root\"\n";
 
-/// A process that is killed when nobody wants it any more.
+/// A process that is killed when this is dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -51,7 +51,7 @@ fn secret(scene: &Scene, name: &str) -> [u8; 32] {
     std::array::from_fn(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap())
 }
 
-/// What a source says of an epoch: one slot, its reading.
+/// A source's share of an epoch: one slot with its reading.
 fn reading(
     roster: &Roster,
     device: DeviceId,
@@ -154,7 +154,7 @@ fn aggregators_over_a_broker_add_up_every_epoch_although_one_is_killed() {
             ["dev1.sum", "dev2.sum", "root.up"].map(|name| LinkKey::new(&secret(&scene, name)));
         let (_root, mut leaf) = (start("root"), Some(start("leaf")));
         let (mut whole, mut partial, began) = (0, 0, Instant::now());
-        // Whole, then without the leaf, then whole again: each three times in a row.
+        // The phases alternate: three complete epochs, three without the leaf.
         let mut phase = 0;
         let mut epoch = unix_ms() / 1000;
         while phase < 5 {
@@ -173,7 +173,7 @@ fn aggregators_over_a_broker_add_up_every_epoch_although_one_is_killed() {
                 mote.send(reading(&roster, device, key, query, epoch, value)).await.unwrap();
             }
             let due = Duration::from_millis(((epoch + 2) * 1000).saturating_sub(unix_ms()));
-            let said = tokio::time::timeout(due, async {
+            let received = tokio::time::timeout(due, async {
                 loop {
                     let up = aggregator.receive().await.unwrap();
                     if let Ok(SumUplink::Share(share)) = SumUplink::open(&up.frame, &keys[2])
@@ -183,8 +183,8 @@ fn aggregators_over_a_broker_add_up_every_epoch_although_one_is_killed() {
                     }
                 }
             });
-            // Before they have heard the query schedule they say nothing.
-            let Ok(frame) = said.await else { continue };
+            // Aggregators that have not received the query schedule send nothing.
+            let Ok(frame) = received.await else { continue };
             let Ok(SumUplink::Share(share)) = SumUplink::open(&frame, &keys[2]) else {
                 unreachable!()
             };
@@ -216,7 +216,7 @@ fn aggregators_over_a_broker_add_up_every_epoch_although_one_is_killed() {
             match phase {
                 0 | 2 | 4 if whole == 3 => {
                     (phase, whole, partial) = (phase + 1, 0, 0);
-                    // Dropped, it is killed with SIGKILL.
+                    // Dropping it kills it with SIGKILL.
                     leaf = None;
                 }
                 1 | 3 if partial == 3 => {

@@ -1,5 +1,5 @@
-//! Devices as sources of private sums: they answer what they sensed in an epoch of a query, once,
-//! soon after its end, and nothing else.
+//! Devices as sources of private sums: a device answers each epoch of a query once, soon after its
+//! end, with what it sensed in it.
 
 use crate::group;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use moteseal_sum::wire::SumUplink;
 use moteseal_verify::Roster;
 
 const EPOCH_MS: u64 = 1000;
-/// When the tests begin: at the start of an epoch of 5 s.
+/// The Unix time at which the tests begin, in milliseconds: the start of an epoch of 5 s.
 const START: u64 = 1_700_000_000_000;
 const AVERAGE: &str = "SELECT AVG(reading) FROM sensors WHERE reading > 10 EPOCH DURATION 5s";
 
@@ -53,7 +53,7 @@ fn link() -> LinkKey {
     LinkKey::new(&[8; 32])
 }
 
-/// The device's answers, as it starts.
+/// The state of the device's answers at its start.
 fn answerer(roster: &Roster, querier: &SecretKey, clock: &Arc<AtomicU64>) -> Answerer {
     let membership = Membership {
         group: roster.group(),
@@ -80,10 +80,10 @@ impl Scene {
         Self { folder, roster, mote, answerer, clock, querier, query: QueryId([0; 16]) }
     }
 
-    /// Kills the device and starts it again: the journal is all that it keeps.
+    /// Kills the device and starts it again. Only the journal survives.
     fn restart(&mut self) {
         let Self { folder, roster, mote, .. } = self;
-        // The journal is one process's at a time.
+        // Only one process can open the journal: close it before it is opened again.
         let spare = tempfile::tempdir().unwrap();
         drop(std::mem::replace(mote, group::mote(roster, 0, spare.path(), 8)));
         *mote = group::mote(roster, 0, folder.path(), 8);
@@ -95,7 +95,10 @@ impl Scene {
         self.answerer.hear(&schedule, &mut self.mote).unwrap();
     }
 
-    /// Hears an announcement; the name of why it is not acted on.
+    /// Passes an announcement to the device.
+    ///
+    /// # Errors
+    /// The name of the reason why it has no effect.
     fn try_hear(&mut self, announcement: &[u8]) -> Result<(), &'static str> {
         self.answerer.try_hear(announcement, &mut self.mote).unwrap().map_err(|error| error.name())
     }
@@ -127,7 +130,7 @@ impl Scene {
         self.answerer.sensed(&reading.to_be_bytes());
     }
 
-    /// What is answered at a time: the epoch, and the values of its slots, opened.
+    /// The answers that are sent at a time: the epoch, and the decrypted values of its slots.
     fn answers(&mut self, after_ms: u64, is_up: bool) -> Vec<(u64, Vec<u128>)> {
         self.clock.store(START + after_ms, Ordering::Relaxed);
         let frames = self.answerer.answers(is_up, &mut self.mote).unwrap();
@@ -170,12 +173,12 @@ fn answers_the_last_reading_of_an_epoch_once_and_soon() {
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 60])]);
     assert_eq!(scene.answers(5020, true), []);
     assert_eq!(scene.answers(10_010, true), [(1, vec![1, 99])]);
-    // Nothing was sensed, and then something that the query is not about: zeros, so that nobody can
-    // tell which.
+    // Nothing was sensed, and then a reading that does not meet the condition: zeros in both cases,
+    // so that they cannot be distinguished.
     assert_eq!(scene.answers(15_010, true), [(2, vec![0, 0])]);
     scene.sense(16_000, 10);
     assert_eq!(scene.answers(20_010, true), [(3, vec![0, 0])]);
-    // Too late: the gateway would not wait for it.
+    // Too late: the gateway no longer waits for it.
     scene.sense(22_000, 70);
     assert_eq!(scene.answers(25_900, true), []);
     assert_eq!(scene.answers(30_000, true), [(5, vec![0, 0])]);
@@ -187,7 +190,7 @@ fn does_not_answer_what_cannot_be_sent_in_time() {
     scene.hear(1, &[AVERAGE]);
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, false), []);
-    // The link is back in time.
+    // The link is up again in time.
     assert_eq!(scene.answers(5200, true), [(0, vec![1, 50])]);
     scene.sense(5500, 51);
     assert_eq!(scene.answers(10_010, false), []);
@@ -201,7 +204,7 @@ fn a_schedule_without_a_query_ends_it_and_no_older_one_restores_it() {
     scene.hear(5, &[AVERAGE]);
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
-    // Announced again, it continues.
+    // The query continues when a newer schedule contains it again.
     scene.sense(6000, 51);
     scene.hear(6, &[AVERAGE]);
     assert_eq!(scene.answers(10_010, true), [(1, vec![1, 51])]);
@@ -211,7 +214,7 @@ fn a_schedule_without_a_query_ends_it_and_no_older_one_restores_it() {
     scene.hear(6, &[AVERAGE]);
     scene.sense(16_000, 52);
     assert_eq!(scene.answers(20_010, true), []);
-    // Not the querier's.
+    // A schedule of another signer has no effect.
     scene.querier = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
     scene.hear(8, &[AVERAGE]);
     scene.sense(21_000, 52);
@@ -221,18 +224,18 @@ fn a_schedule_without_a_query_ends_it_and_no_older_one_restores_it() {
 #[test]
 fn refuses_a_replayed_announcement_after_a_restart() {
     let mut scene = Scene::new();
-    let (old, newest, twin) =
+    let (old, newest, other) =
         (scene.schedule(6, &[AVERAGE]), scene.schedule(7, &[]), scene.schedule(7, &[AVERAGE]));
     assert_eq!(scene.try_hear(&old), Ok(()));
     assert_eq!(scene.try_hear(&newest), Ok(()));
     for _ in 0..2 {
         assert_eq!(scene.try_hear(&old), Err("OlderAgenda"));
-        assert_eq!(scene.try_hear(&twin), Err("TwoAgendas"));
+        assert_eq!(scene.try_hear(&other), Err("TwoAgendas"));
         scene.restart();
     }
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, true), []);
-    // The newest one is heard again as ever, and so is the next one.
+    // A repetition of the newest schedule, and the next schedule, are accepted.
     assert_eq!(scene.try_hear(&newest), Ok(()));
     scene.hear(8, &[AVERAGE]);
     scene.sense(6000, 51);
@@ -244,10 +247,10 @@ fn refuses_announcements_of_other_groups_or_kinds_without_using_a_number() {
     let mut scene = Scene::new();
     let good = scene.schedule(9, &[AVERAGE]);
     let BroadcastFrame::Single { head, leaf } = BroadcastFrame::decode(&good).unwrap() else {
-        panic!("not a chain of one")
+        panic!("not a chain of one message")
     };
     let id = Head::peek(head).unwrap().id();
-    let says = |querier: &SecretKey, id: ChainId, kind: Kind| {
+    let announce = |querier: &SecretKey, id: ChainId, kind: Kind| {
         let draft = SingleDraft { id, kind, label: "", message: leaf };
         draft
             .seal(querier, &mut vec![0; MAX_QUERY_SCHEDULE], &mut vec![0; MAX_QUERY_SCHEDULE])
@@ -258,7 +261,7 @@ fn refuses_announcements_of_other_groups_or_kinds_without_using_a_number() {
     let stranger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
     for (announcement, name) in [
         (
-            says(
+            announce(
                 &scene.querier,
                 ChainId { network: NetworkId([1; 8]), ..highest },
                 Kind::QuerySchedule,
@@ -266,22 +269,22 @@ fn refuses_announcements_of_other_groups_or_kinds_without_using_a_number() {
             "WrongNetwork",
         ),
         (
-            says(
+            announce(
                 &scene.querier,
                 ChainId { sender: DeviceId([1; 8]), ..highest },
                 Kind::QuerySchedule,
             ),
             "WrongSender",
         ),
-        (says(&scene.querier, highest, Kind::Messages), "WrongKind"),
-        (says(&scene.querier, highest, Kind::Image), "WrongKind"),
-        (says(&stranger, highest, Kind::QuerySchedule), "WrongKey"),
+        (announce(&scene.querier, highest, Kind::Messages), "WrongKind"),
+        (announce(&scene.querier, highest, Kind::Image), "WrongKind"),
+        (announce(&stranger, highest, Kind::QuerySchedule), "WrongKey"),
         (good[..good.len() - 1].to_vec(), "Truncated"),
     ] {
         assert_eq!(scene.try_hear(&announcement), Err(name));
         assert_eq!(scene.mote.schedule(), None, "{name}");
     }
-    assert_eq!(says(&scene.querier, id, Kind::QuerySchedule), good);
+    assert_eq!(announce(&scene.querier, id, Kind::QuerySchedule), good);
     assert_eq!(scene.try_hear(&good), Ok(()));
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
@@ -295,13 +298,13 @@ fn a_clock_that_is_set_back_gives_no_second_answer() {
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
     scene.sense(200, 51);
     assert_eq!(scene.answers(5020, true), []);
-    // Nor does forgetting everything but the journal.
+    // The same holds after a restart with only the journal.
     scene.restart();
     scene.clock.store(START + 300, Ordering::Relaxed);
     scene.hear(1, &[AVERAGE]);
     scene.sense(400, 52);
     assert_eq!(scene.answers(5030, true), []);
-    // What comes later is answered as ever.
+    // Later epochs are answered.
     scene.sense(6000, 53);
     assert_eq!(scene.answers(10_010, true), [(1, vec![1, 53])]);
 }
@@ -314,10 +317,11 @@ fn a_device_that_starts_within_an_epoch_does_not_answer_it() {
     scene.restart();
     scene.clock.store(START + 4000, Ordering::Relaxed);
     scene.hear(1, &[AVERAGE]);
-    // What it sensed before it was killed it does not know: silent, not zero.
+    // The device does not know the readings from before the kill: it is silent and does not answer
+    // zero.
     assert_eq!(scene.answers(5010, true), []);
     assert_eq!(scene.answers(10_010, true), [(1, vec![0, 0])]);
-    // The last reading counts: with one after the restart it knows the answer.
+    // The last reading is the answer: with a reading after the restart, the device knows it.
     scene.sense(11_000, 60);
     scene.restart();
     scene.clock.store(START + 12_000, Ordering::Relaxed);
@@ -334,7 +338,7 @@ fn a_clock_that_was_ahead_for_a_while_does_not_silence_a_source() {
     scene.hear(1, &[AVERAGE]);
     scene.sense(YEARS + 100, 50);
     assert_eq!(scene.answers(YEARS + 5010, true), []);
-    // The clock is right again, and the query schedule is heard again, as it is every minute.
+    // The clock is right again, and the query schedule arrives again, as it does every minute.
     scene.clock.store(START, Ordering::Relaxed);
     scene.hear(1, &[AVERAGE]);
     scene.sense(100, 51);

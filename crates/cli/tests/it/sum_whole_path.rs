@@ -1,6 +1,6 @@
 //! Private sums from sources over real gateways to the querier, in one process and in real time:
-//! every epoch is exact over the named participants, and an altered sum is refused with the name of
-//! its edge.
+//! every epoch is exact over the named participants, and an altered sum is refused and its edge is
+//! named.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -35,7 +35,7 @@ const EPOCHS: u64 = 5;
 const GRACE: Duration = Duration::from_millis(150);
 const SOURCES: u32 = 8;
 const KEY_GROUP: u32 = 3;
-/// Each aggregator's name, above whom it is, and its link secret.
+/// The name of each aggregator, and of its parent.
 const AGGREGATORS: [(&str, &str); 3] = [("root", "querier"), ("gw-a", "root"), ("gw-b", "root")];
 
 fn secret(aggregator: &str) -> [u8; 32] {
@@ -63,43 +63,43 @@ fn schema(buffer: &mut [u8; MAX_SCHEMA]) -> Schema<'_> {
     Schema::encode(&[Field::parse("temperature:Cel:i16/100").unwrap()], buffer).unwrap()
 }
 
-/// What a source reads in an epoch.
+/// The reading of a source in an epoch.
 fn reading(position: u32, epoch: u64) -> i16 {
     i16::try_from(u64::from(position) * 37 + epoch % 100).unwrap() - 150
 }
 
-/// What happens in an epoch: a source is silent in every third, another bends what it says in every
-/// fifth.
+/// Whether a source is silent in an epoch: one source is, in every third epoch.
 const fn is_silent(position: u32, epoch: u64) -> bool {
     position == 2 && epoch.is_multiple_of(3)
 }
 
-const fn bends(position: u32, epoch: u64) -> bool {
+/// Whether a source's answer to an epoch is altered: one source's is, in every fifth epoch.
+const fn is_altered(position: u32, epoch: u64) -> bool {
     position == 6 && epoch.is_multiple_of(5)
 }
 
-/// A source: it answers each epoch that is asked for, a moment after its end.
+/// A source, which answers each epoch of the query 20 ms after its end.
 async fn source(mut link: MemoryChild, roster: Roster, position: u32, aggregator: &str) {
     let device = roster.devices().nth(position as usize).unwrap().id;
     let link_key = LinkKey::new(&LinkKey::secret_of(&secret(aggregator), roster.group(), device));
     let source = Master::new([5; 32]).source(roster.group(), device, position / KEY_GROUP);
-    let (mut guard, mut asked, mut next) = (EpochGuard::default(), None, 0);
+    let (mut guard, mut query, mut next) = (EpochGuard::default(), None, 0);
     loop {
         let due =
-            asked.as_ref().map_or(u64::MAX, |(_, _, until, _): &(QueryId, u64, u64, Vec<u8>)| {
+            query.as_ref().map_or(u64::MAX, |(_, _, until, _): &(QueryId, u64, u64, Vec<u8>)| {
                 if next < *until { (next + 1) * EPOCH_MS + 20 } else { u64::MAX }
             });
         tokio::select! {
             down = link.receive() => {
                 let Down::Announcement(bytes) = down.unwrap() else { continue };
                 let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
-                let said = schedule::hear(&bytes, roster.group(), &key(2).public(), &mut scratch).unwrap();
-                let schedule = QuerySchedule::open(&said, roster.group(), &roster.digest()).unwrap();
-                asked = schedule.queries().next().map(|(id, posed)| (id, posed.first, posed.until, posed.plan.to_vec()));
-                next = next.max(asked.as_ref().map_or(0, |(_, first, ..)| *first));
+                let bytes = schedule::hear(&bytes, roster.group(), &key(2).public(), &mut scratch).unwrap();
+                let schedule = QuerySchedule::open(&bytes, roster.group(), &roster.digest()).unwrap();
+                query = schedule.queries().next().map(|(id, posed)| (id, posed.first, posed.until, posed.plan.to_vec()));
+                next = next.max(query.as_ref().map_or(0, |(_, first, ..)| *first));
             }
             () = tokio::time::sleep(Duration::from_millis(due.saturating_sub(unix_ms()).min(60_000))) => {
-                let Some((query, _, _, plan)) = &asked else { continue };
+                let Some((query, _, _, plan)) = &query else { continue };
                 let epoch = next;
                 next += 1;
                 if is_silent(position, epoch) {
@@ -113,12 +113,12 @@ async fn source(mut link: MemoryChild, roster: Roster, position: u32, aggregator
                 let keys = source.for_query(*query);
                 let psr = |(slot, value): (u8, &u128)| keys.encrypt(&mut permit, Slot(slot), *value).unwrap();
                 let mut psrs: Vec<Psr> = (0..).zip(&values[..count]).map(psr).collect();
-                if bends(position, epoch) {
+                if is_altered(position, epoch) {
                     psrs[0] = psrs[0].merge(&psrs[0]);
                 }
-                let (mut who, mut out) = ([0; 8], [0; 512]);
-                let length = Participation::encode_one(position, &mut who).unwrap();
-                let frame = close_share(query.reference(), epoch, &who[..length], &psrs, &link_key, &mut out).unwrap();
+                let (mut participant, mut out) = ([0; 8], [0; 512]);
+                let length = Participation::encode_one(position, &mut participant).unwrap();
+                let frame = close_share(query.reference(), epoch, &participant[..length], &psrs, &link_key, &mut out).unwrap();
                 link.send(Bytes::copy_from_slice(frame)).await.unwrap();
             }
         }
@@ -129,10 +129,12 @@ async fn source(mut link: MemoryChild, roster: Roster, position: u32, aggregator
 async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge() {
     let roster = roster();
     let names: Vec<String> = roster.devices().map(|device| device.name.clone()).collect();
-    let home = |position: u32| if position < 4 { "gw-a" } else { "gw-b" };
-    let homes: Vec<(&str, &str)> =
-        (0..).zip(&names).map(|(position, name)| (name.as_str(), home(position))).collect();
-    let tree = AggregationTree::new(&roster, AGGREGATORS, homes).unwrap();
+    let aggregator_of = |position: u32| if position < 4 { "gw-a" } else { "gw-b" };
+    let aggregators: Vec<(&str, &str)> = (0..)
+        .zip(&names)
+        .map(|(position, name)| (name.as_str(), aggregator_of(position)))
+        .collect();
+    let tree = AggregationTree::new(&roster, AGGREGATORS, aggregators).unwrap();
     let networks: BTreeMap<&str, Network> = AGGREGATORS
         .iter()
         .map(|(name, _)| *name)
@@ -141,7 +143,7 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
         .collect();
     let folder = tempfile::tempdir().unwrap();
     let mut tasks = tokio::task::JoinSet::new();
-    for (name, above) in AGGREGATORS {
+    for (name, parent) in AGGREGATORS {
         let (number, last) = NumberFile::open(&folder.path().join(name)).unwrap();
         let id = tree.aggregator(name).unwrap().id().unwrap();
         let member = Member {
@@ -150,21 +152,21 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
             name,
             querier: &key(2).public(),
             children_secret: &secret(name),
-            up_secret: &LinkKey::secret_of(&secret(above), roster.group(), id),
+            up_secret: &LinkKey::secret_of(&secret(parent), roster.group(), id),
             grace: GRACE,
             number: last,
         };
         let gateway =
             SumGateway::bind(Aggregator::new(&member).unwrap(), number, None).await.unwrap();
-        let (aggregator, up) = (networks[name].parent(), networks[above].child(id.0));
+        let (aggregator, up) = (networks[name].parent(), networks[parent].child(id.0));
         tasks.spawn(
             async move { gateway.run(aggregator, up, std::future::pending()).await.unwrap() },
         );
     }
     for position in 0..SOURCES {
-        let link =
-            networks[home(position)].child(roster.devices().nth(position as usize).unwrap().id.0);
-        tasks.spawn(source(link, roster.clone(), position, home(position)));
+        let link = networks[aggregator_of(position)]
+            .child(roster.devices().nth(position as usize).unwrap().id.0);
+        tasks.spawn(source(link, roster.clone(), position, aggregator_of(position)));
     }
 
     let mut buffer = [0; MAX_SCHEMA];
@@ -187,7 +189,7 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
     let mut numbers = ScheduleNumbers::open(&folder.path().join("querier.state")).unwrap();
     let (aggregator, signer, link_secret) =
         (networks["querier"].parent(), key(2), secret("querier"));
-    let asking = Endpoint {
+    let endpoint = Endpoint {
         link: &aggregator,
         link_secret: &link_secret,
         signer: &signer,
@@ -200,12 +202,12 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
         Ok(())
     };
     let run = RunOptions { epochs: Some(EPOCHS), grace: GRACE, lease: Duration::from_secs(60) };
-    run_query(asking, &tree, querier, run, &mut take, std::future::pending()).await.unwrap();
+    run_query(endpoint, &tree, querier, run, &mut take, std::future::pending()).await.unwrap();
 
     let rows = rows.into_inner().unwrap();
     assert_eq!(rows.len() as u64, EPOCHS);
     for row in &rows {
-        if bends(6, row.epoch) {
+        if is_altered(6, row.epoch) {
             let Outcome::Rejected { refusal, findings } = &row.outcome else { panic!("{row:?}") };
             assert_eq!(refusal.name(), "SharesMismatch");
             let found: Vec<String> = findings.iter().map(ToString::to_string).collect();
@@ -216,18 +218,18 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
         let silent: Vec<u32> =
             (0..SOURCES).filter(|position| is_silent(*position, row.epoch)).collect();
         assert_eq!(row.silent().collect::<Vec<_>>(), silent);
-        let said = (0..SOURCES)
+        let readings = (0..SOURCES)
             .filter(|position| !silent.contains(position))
             .map(|position| reading(position, row.epoch));
-        let said: Vec<i128> = said.filter(|raw| *raw > -120).map(i128::from).collect();
+        let values: Vec<i128> = readings.filter(|raw| *raw > -120).map(i128::from).collect();
         let digits: Vec<_> =
             accepted.values().iter().map(|value| value.unwrap().digits()).collect();
-        assert_eq!(digits, [Some(said.iter().sum()), Some(said.len() as i128)], "{row:?}");
+        assert_eq!(digits, [Some(values.iter().sum()), Some(values.len() as i128)], "{row:?}");
     }
-    // Five epochs in a row have one of each kind.
+    // Five consecutive epochs include one of each kind.
     assert!(
-        rows.iter().any(|row| bends(6, row.epoch))
+        rows.iter().any(|row| is_altered(6, row.epoch))
             && rows.iter().any(|row| is_silent(2, row.epoch))
     );
-    assert!(tasks.try_join_next().is_none(), "nobody has stopped");
+    assert!(tasks.try_join_next().is_none(), "a task ended");
 }

@@ -1,5 +1,5 @@
-//! What an auditor concludes from the uploads of a simulated group, honest or cheating, and the
-//! checks of those conclusions against what each device sensed.
+//! Audits the uploads of a simulated group, honest or cheating, and checks the reports against the
+//! readings of each device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,8 @@ use super::{World, secret};
 use crate::upload_verifiers::{audited, audited_alone, got};
 
 impl World {
-    /// Everything that was uploaded, by epoch: what is late and what was listed; of an epoch in
-    /// which nobody was heard in time no manifest.
+    /// Everything that was uploaded, by epoch: listed and late seals. An epoch in which no frame
+    /// arrived in time has no manifest.
     fn uploads(&self) -> Vec<Upload> {
         let late_of = |epoch| {
             self.late.iter().filter(move |(of, _)| *of == epoch).map(|(_, bundle)| bundle.clone())
@@ -50,7 +50,8 @@ impl World {
         uploads.into_values().collect()
     }
 
-    /// Checks every bundle against what was sensed, and says which seals of which device arrived.
+    /// Checks every bundle against the sensed records; returns the seals of each device that
+    /// arrived.
     fn arrived(&self) -> BTreeMap<DeviceId, Vec<Arrived>> {
         let mut arrived: BTreeMap<DeviceId, Vec<Arrived>> = BTreeMap::new();
         let listed =
@@ -61,7 +62,9 @@ impl World {
             let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
                 let Event::Proven(proven) = event else { return Ok(()) };
                 let statement = proven.seal.statement();
-                let Select::Levels(mask) = proven.part.select else { panic!("levels") };
+                let Select::Levels(mask) = proven.part.select else {
+                    panic!("not selected by levels")
+                };
                 let device =
                     self.devices.iter().find(|device| device.id == statement.device).unwrap();
                 let none = (statement.epoch, Vec::new());
@@ -97,7 +100,7 @@ impl World {
         arrived
     }
 
-    /// What anyone concludes from what the gateway uploads.
+    /// Audits the uploads of an honest gateway.
     pub(super) fn audit(&self) -> Outcome {
         let mut outcome = Outcome::default();
         let (uploads, arrived) = (self.uploads(), self.arrived());
@@ -112,7 +115,7 @@ impl World {
                 "Justified" => outcome.justified += 1,
                 _ => outcome.undetermined += 1,
             }
-            // Who audits the epoch alone is told the same.
+            // The audit of the epoch alone has the same result.
             let at = uploads.iter().position(|upload| upload.epoch == ended.epoch).unwrap();
             let alone = audited_alone(&self.roster, &uploads, at, &secret(99)).unwrap();
             let of = of_epoch(&alone, ended.epoch);
@@ -129,8 +132,8 @@ impl World {
         outcome
     }
 
-    /// A manifest lists what is there, and of that exactly the levels from its round on are kept,
-    /// within the budget.
+    /// Asserts that a manifest lists exactly the seals that arrived in time, that exactly the levels
+    /// from its round on are kept, and that they are within the budget.
     fn check_manifest(&self, ended: &Ended, arrived: &BTreeMap<DeviceId, Vec<Arrived>>) {
         let mut scratch = vec![0; ended.manifest.len() + 64];
         let coordinator = self.roster.coordinator().unwrap();
@@ -138,24 +141,24 @@ impl World {
             Manifest::open(&ended.manifest, self.roster.group(), coordinator, &mut scratch)
                 .unwrap();
         let listed: BTreeSet<Digest> = manifest.devices().flat_map(|(_, seals)| seals).collect();
-        let there: Vec<&Arrived> = arrived
+        let listed_seals: Vec<&Arrived> = arrived
             .values()
             .flatten()
             .filter(|seal| seal.is_listed && seal.epoch == ended.epoch)
             .collect();
-        assert_eq!(there.iter().map(|seal| seal.digest).collect::<BTreeSet<_>>(), listed);
+        assert_eq!(listed_seals.iter().map(|seal| seal.digest).collect::<BTreeSet<_>>(), listed);
         let from = u32::MAX.checked_shl(u32::from(manifest.round().0)).unwrap_or(0);
         assert!(
-            there.iter().all(|seal| seal.mask == seal.surviving & from),
-            "exactly the levels from the round on"
+            listed_seals.iter().all(|seal| seal.mask == seal.surviving & from),
+            "the levels from the round on must be kept, and no others"
         );
-        let kept: u64 = there.iter().map(|seal| seal.kept).sum();
+        let kept: u64 = listed_seals.iter().map(|seal| seal.kept).sum();
         assert_eq!(kept, ended.kept);
         assert!(kept <= self.budget);
     }
 
-    /// An epoch is undetermined for exactly the devices that were silent on it; of all others it
-    /// has whatever they sensed, unless they say that they restarted.
+    /// Asserts that an epoch is undetermined for exactly the devices that were silent on it, and
+    /// has all readings of the others, except those that state a restart.
     fn check_doubts(&self, audited: &EpochReport, arrived: &BTreeMap<DeviceId, Vec<Arrived>>) {
         let epoch = audited.epoch;
         let named = |of: &dyn Fn(&Doubt) -> bool| {
@@ -205,12 +208,13 @@ impl World {
             silent.is_empty() && (is_due || restarted.is_empty()),
             "{audited:?}"
         );
-        // Nothing else is in doubt: what is listed is there.
+        // There are no other doubts: every listed seal exists.
         let others = audited.doubts.len() - absent.len() - restarted.len() - late.len();
         assert!(others == 0, "{audited:?}");
     }
 
-    /// Lets the coordinator cheat in one way, on the first occasion that there is, if there is one.
+    /// Applies a cheat to the first epoch and device, from a random start, to which it is
+    /// applicable. Returns `None` if there is none.
     pub(super) fn cheat(&mut self, cheat: &Cheat) -> Option<Caught> {
         let honest = self.uploads();
         let occasions = honest.len() * self.devices.len();
@@ -226,16 +230,16 @@ impl World {
         None
     }
 
-    /// What becomes of a cheat: it is found, or the epoch is undetermined with the devices named
-    /// that make it so, whether all epochs are audited or that one. It is never justified, and no
-    /// other epoch is accused.
+    /// Asserts that a cheat is found, or that the epoch is undetermined and the devices that cause
+    /// this are named, in an audit of all epochs and of that epoch alone. The epoch is never
+    /// justified, and no other epoch has a finding.
     fn caught(&self, cheat: &Cheat, uploads: &[Upload], at: usize, device: DeviceId) -> Caught {
-        let (upload, what) =
+        let (upload, case) =
             (&uploads[at], format!("{cheat:?} of {device} in epoch {}", uploads[at].epoch));
         if cheat.found_by == FoundBy::Verifier {
             let bundle = upload.bundles.iter().find(|bundle| bundle.device == device).unwrap();
             let name = got(&self.roster, upload, bundle).unwrap_err();
-            assert!(cheat.names.contains(&name.as_str()), "{what}: {name}");
+            assert!(cheat.names.contains(&name.as_str()), "{case}: {name}");
             return Caught::Found;
         }
         let reports = [
@@ -246,39 +250,38 @@ impl World {
             Ok(report) => {
                 let others: Vec<_> =
                     report.findings().filter(|(epoch, _)| *epoch != upload.epoch).collect();
-                assert!(others.is_empty(), "{what}: {others:?}");
+                assert!(others.is_empty(), "{case}: {others:?}");
                 let of = of_epoch(&report, upload.epoch);
-                // Without a manifest and without a seal of anybody nothing is said of an epoch, and
-                // nothing claimed.
-                let nothing = cheat.name == "yesterday-resent" && upload.bundles.is_empty();
-                assert_eq!(of.is_empty(), nothing, "{what}: {report:?}");
+                // An epoch without a manifest and without seals is not in the report.
+                let is_absent = cheat.name == "yesterday-resent" && upload.bundles.is_empty();
+                assert_eq!(of.is_empty(), is_absent, "{case}: {report:?}");
                 let caught = |of: &EpochReport| {
                     if self.is_due_but_not_kept(cheat, upload, of) {
                         Caught::Found
                     } else {
-                        caught_in(cheat, of, &what)
+                        caught_in(cheat, of, &case)
                     }
                 };
                 of.into_iter().map(caught).min().unwrap_or(Caught::Undetermined)
             }
-            // One round more than there are levels is no manifest at all.
+            // A manifest whose round is above the number of levels is invalid.
             Err(name) => {
                 assert_eq!(
                     (cheat.name, name.as_str()),
                     ("kept-too-little", "RoundOutOfRange"),
-                    "{what}"
+                    "{case}"
                 );
                 Caught::Found
             }
         });
-        // Who sees the seals of one epoch only may not know a replayed one; who sees more of them
-        // may see a restart, and wonder.
+        // The two results may differ: an audit of one epoch may not recognise a replayed seal, and
+        // an audit of all epochs may have doubts because of a restart. Return that of all epochs.
         caught[0]
     }
 
-    /// Where a device restarted, an honest round may be above the one that the counters ask for.
-    /// Who signs that one instead is justified by them, but does not have its readings: whoever
-    /// asks for what it should have kept finds out.
+    /// If a device restarted, the honest round may be above the due round of the counters. A
+    /// coordinator that signs the due round instead is justified by the counters, but lacks the
+    /// readings: a client that queries them finds the cheat.
     fn is_due_but_not_kept(&self, cheat: &Cheat, upload: &Upload, of: &EpochReport) -> bool {
         let is_due =
             cheat.name == "kept-too-much" && of.is_justified && of.due == Some(upload.round);
@@ -295,31 +298,30 @@ fn of_epoch(report: &Report, epoch: EpochNumber) -> Vec<&EpochReport> {
 }
 
 /// The result for the altered epoch, or for one of its manifests.
-fn caught_in(cheat: &Cheat, of: &EpochReport, what: &str) -> Caught {
+fn caught_in(cheat: &Cheat, of: &EpochReport, case: &str) -> Caught {
     let names: Vec<&str> = of.findings.iter().map(Finding::name).collect();
     match of.verdict() {
         "Unjustified" => {
-            // Where a device's chain has gone silent nobody can say that a seal was invented, but
-            // that nobody shows it. And where it restarted, the round that was told may say more
-            // than the counters.
+            // If a device's chain has ended, an invented seal is reported as `Unshown`. If the
+            // device restarted, the announced round may show more than the counters.
             let known = |name: &&str| {
                 cheat.names.contains(name)
                     || *name == "Unshown"
                     || (cheat.name == "kept-too-much" && *name == "RoundOverstated")
             };
-            assert!(names.iter().any(known), "{what}: {of:?}");
+            assert!(names.iter().any(known), "{case}: {of:?}");
             Caught::Found
         }
         "Undetermined" => {
-            let names_whom = of.doubts.iter().any(|doubt| match doubt {
+            let names_a_device = of.doubts.iter().any(|doubt| match doubt {
                 Doubt::NoManifest { .. } => true,
                 Doubt::Late { .. } => false,
                 doubt => doubt.device().is_some(),
             });
-            assert!(names_whom, "{what}: nobody is named: {of:?}");
+            assert!(names_a_device, "{case}: no device is named: {of:?}");
             Caught::Undetermined
         }
-        verdict => panic!("{what}: {verdict}, a false acquittal: {of:?}"),
+        verdict => panic!("{case}: {verdict}, although the coordinator cheated: {of:?}"),
     }
 }
 
@@ -336,7 +338,7 @@ struct Arrived {
     index: u32,
     epoch: EpochNumber,
     digest: Digest,
-    /// Its predecessor, by its own words.
+    /// Index and epoch of the previous seal, as it states.
     before: Option<(u32, EpochNumber)>,
     is_last: bool,
     restart: bool,
@@ -347,26 +349,26 @@ struct Arrived {
     mask: u32,
 }
 
-/// Whether a device's seals, by index, leave open what it sensed in an epoch: the obvious way, over
-/// all of them.
+/// Whether a device's seals, sorted by index, do not determine what it sensed in an epoch. The
+/// simple implementation, over all seals, as an oracle for the audit.
 fn is_silent(seals: &[Arrived], epoch: EpochNumber) -> bool {
     let listed: Vec<&Arrived> =
         seals.iter().filter(|seal| seal.epoch == epoch && seal.is_listed).collect();
     let newest = listed.last().map(|seal| seal.index);
-    let left_out = seals
+    let is_skipped = seals
         .iter()
         .any(|seal| seal.epoch == epoch && !seal.is_listed && Some(seal.index) < newest);
-    if left_out || listed.iter().any(|seal| seal.is_last) {
-        return left_out;
+    if is_skipped || listed.iter().any(|seal| seal.is_last) {
+        return is_skipped;
     }
-    let behind = seals.iter().find(|seal| seal.epoch > epoch && !seal.restart);
-    let first_behind = seals.iter().find(|seal| seal.epoch > epoch).map(|seal| seal.index);
-    !behind.is_some_and(|behind| {
+    let next = seals.iter().find(|seal| seal.epoch > epoch && !seal.restart);
+    let first_later = seals.iter().find(|seal| seal.epoch > epoch).map(|seal| seal.index);
+    !next.is_some_and(|next| {
         let follows = match newest {
-            Some(newest) => behind.before.is_some_and(|(index, _)| index == newest),
-            None => behind.before.is_none_or(|(_, of)| of < epoch),
+            Some(newest) => next.before.is_some_and(|(index, _)| index == newest),
+            None => next.before.is_none_or(|(_, of)| of < epoch),
         };
-        follows && Some(behind.index) == first_behind
+        follows && Some(next.index) == first_later
     })
 }
 
@@ -375,6 +377,6 @@ pub(super) struct Outcome {
     pub(super) justified: u64,
     pub(super) undetermined: u64,
     pub(super) left: u64,
-    /// By a cheat's name, how often there was an occasion for it, and how often it was found.
+    /// By the name of a cheat: how often it was applied, and how often it was found.
     pub(super) cheats: BTreeMap<&'static str, (u64, u64)>,
 }

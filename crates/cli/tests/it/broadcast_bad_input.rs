@@ -16,7 +16,7 @@ const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 
 /// Sends a line, with further arguments.
-fn send(network: &Network, line: &str, more: &[&str]) -> Output {
+fn try_send_line(network: &Network, line: &str, more: &[&str]) -> Output {
     let mut command =
         network.send(&network.url(""), &[&["--lines", "-", "--linger", "0.5"], more].concat());
     let mut process = command
@@ -30,8 +30,8 @@ fn send(network: &Network, line: &str, more: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn sent(network: &Network, line: &str, more: &[&str]) {
-    let output = send(network, line, more);
+fn send_line(network: &Network, line: &str, more: &[&str]) {
+    let output = try_send_line(network, line, more);
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
@@ -70,11 +70,11 @@ fn an_invalid_certificate_is_reported_and_nothing_is_delivered() {
     let watcher = network.watch("w", &[&network.url("")], &["--chains", "1", "--wait", "20"]);
     // The network of another base station.
     network.certify("other", 1, &[], "foreign.cert");
-    sent(&network, "one", &["--cert", "foreign.cert"]);
+    send_line(&network, "one", &["--cert", "foreign.cert"]);
     refuses(&watcher, "WrongNetwork");
     let expired = ["--not-before", "2020-01-01T00:00:00Z", "--not-after", "2020-02-01T00:00:00Z"];
     network.certify("base", 6, &expired, "expired.cert");
-    let refused = send(&network, "two", &["--cert", "expired.cert"]);
+    let refused = try_send_line(&network, "two", &["--cert", "expired.cert"]);
     assert_eq!(refused.status.code(), Some(REFUSED));
     assert!(text(&refused.stderr).contains("Expired"), "{}", text(&refused.stderr));
     // A sender that sends the expired certificate nevertheless.
@@ -100,17 +100,17 @@ fn refuses_a_revoked_certificate_by_file_and_by_broadcast() {
         network.watch("informed", &[&network.url("")], &["--revocations", "base.revocation"]);
     let uninformed = network.watch("uninformed", &[&network.url("")], &[]);
     // The informed watcher refuses the certificate, and broadcasts the revocation.
-    sent(&network, "one", &[]);
+    send_line(&network, "one", &[]);
     refuses(&informed, "Revoked");
     assert_eq!(uninformed.until("revoked")["min_serial"], 8);
-    sent(&network, "two", &[]);
+    send_line(&network, "two", &[]);
     refuses(&uninformed, "Revoked");
     uninformed.kill();
     let again = network.watch("uninformed", &[&network.url("")], &[]);
-    sent(&network, "three", &[]);
+    send_line(&network, "three", &[]);
     refuses(&again, "Revoked");
     network.certify("base", 8, &[], "new.cert");
-    sent(&network, "four", &["--cert", "new.cert"]);
+    send_line(&network, "four", &["--cert", "new.cert"]);
     assert_eq!(again.until("message")["text"], "four");
 }
 
@@ -143,7 +143,7 @@ fn any_receiver_of_a_revocation_broadcasts_it() {
 fn refuses_a_lower_chain_number_also_after_a_restart() {
     let network = Network::new();
     let watcher = network.watch("w", &[&network.url("")], &[]);
-    sent(&network, "one", &[]);
+    send_line(&network, "one", &[]);
     assert_eq!(watcher.until("message")["text"], "one");
     watcher.until("complete");
     // A sender that has lost the number of its last chain.
@@ -155,14 +155,14 @@ fn refuses_a_lower_chain_number_also_after_a_restart() {
         journal.sync().unwrap();
     };
     lose();
-    sent(&network, "two", &["--state", "lost.chains"]);
+    send_line(&network, "two", &["--state", "lost.chains"]);
     refuses(&watcher, "ChainGoesBack");
     watcher.kill();
     let again = network.watch("w", &[&network.url("")], &[]);
     lose();
-    sent(&network, "two", &["--state", "lost.chains"]);
+    send_line(&network, "two", &["--state", "lost.chains"]);
     refuses(&again, "ChainGoesBack");
-    sent(&network, "three", &[]);
+    send_line(&network, "three", &[]);
     assert_eq!(again.until("message")["text"], "three");
 }
 
@@ -235,7 +235,7 @@ fn ignores_malformed_frames() {
         raw(&network, frame);
     }
     refuses(&watcher, "Malformed");
-    sent(&network, "still there", &[]);
+    send_line(&network, "still there", &[]);
     assert_eq!(watcher.until("message")["text"], "still there");
 }
 
@@ -249,7 +249,7 @@ fn messages_that_were_not_read_are_delivered_again() {
         network.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_secs(1));
     drop(unread.stdout.take());
-    sent(&network, "not read", &[]);
+    send_line(&network, "not read", &[]);
     let ended = unread.wait_with_output().unwrap();
     assert!(
         !ended.status.success() && text(&ended.stderr).contains("OutputFailed"),
@@ -268,10 +268,10 @@ fn gives_up_a_chain_larger_than_the_quota_and_accepts_the_next() {
     let sent = network.send(&network.url(""), &["--linger", "0", "image.bin"]).output().unwrap();
     assert!(sent.status.success(), "{}", text(&sent.stderr));
     assert_eq!(watcher.until("abandoned")["name"], "QuotaReached");
-    sent(&network, "still there", &[]);
+    send_line(&network, "still there", &[]);
     assert_eq!(watcher.until("message")["text"], "still there");
     watcher.kill();
     let again = network.watch("w", &[&network.url("")], &["--quota", "1"]);
-    sent(&network, "and again", &[]);
+    send_line(&network, "and again", &[]);
     assert_eq!(again.until("message")["text"], "and again");
 }

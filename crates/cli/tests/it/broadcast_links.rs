@@ -27,7 +27,7 @@ fn lines_arrive_once_and_in_order_despite_losses_and_leave_evidence() {
         network.watch(&format!("w{seed}"), &[&url], &["--evidence", "evidence"])
     });
     let lines: Vec<String> = (0..50).map(|number| format!("order {number}")).collect();
-    say(
+    send(
         &network,
         &network.url("&loss=0.2&seed=3"),
         &lines.iter().map(String::as_str).collect::<Vec<_>>(),

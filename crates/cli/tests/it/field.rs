@@ -86,7 +86,7 @@ impl Field {
     /// The first device closes its epochs, the second leaves them open, the third seals each in two
     /// parts.
     pub fn new(scheme: Scheme) -> Self {
-        Self::telling(scheme, 0)
+        Self::with_shift(scheme, 0)
     }
 
     /// The same devices with the same keys, but readings that differ by `shift`: each shift gives

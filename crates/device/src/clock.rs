@@ -40,8 +40,7 @@ impl Clock {
     }
 
     /// Receives an epoch that the coordinator has announced, `elapsed` after the start. An old
-    /// announcement
-    /// changes nothing.
+    /// announcement changes nothing.
     pub(crate) fn announced(&mut self, epoch: EpochNumber, elapsed: Duration) {
         let unix_ms = epoch.0.saturating_mul(self.epoch_ms);
         self.start_ms = self.start_ms.max(unix_ms.saturating_sub(millis(elapsed)));

@@ -1,9 +1,9 @@
 //! A mote that survives restarts: its inputs are in a journal, and are replayed after a restart.
 //!
 //! The state of a [`Mote`] follows from its inputs: readings, ends of epochs, announcements,
-//! acknowledgements. A [`DurableMote`] writes each to its journal, and returns frames only once the
-//! inputs that they follow from are synced. After a kill at any moment it rebuilds the same seals,
-//! byte for byte: it loses no synced reading and never signs two statements under one index.
+//! acknowledgements. A [`DurableMote`] writes each to its journal, and returns frames only after
+//! the inputs that they follow from are synced. After a kill at any moment it rebuilds the same
+//! seals, byte for byte: it loses no synced reading and never signs two statements under one index.
 //!
 //! The chain's state is in the [`Outbox`], where every sealer with the same key keeps it, so that
 //! no sealer continues a chain that another one has extended. Opened indices are stored there
@@ -122,7 +122,7 @@ impl DurableError {
 
 moteseal_api::named_error!(DurableError);
 
-/// The newest epoch of which readings were taken, and how many.
+/// The newest epoch that has readings, and their number.
 pub type Taken = Option<(EpochNumber, u64)>;
 
 /// A mote's state before a seal was opened.
@@ -150,7 +150,7 @@ pub struct DurableMote<K> {
     journal: Journal,
     path: PathBuf,
     state: Outbox,
-    /// The chain as the state has it.
+    /// The chain according to the state file.
     persisted: Chain,
     group: GroupId,
     coordinator: PublicKey,
@@ -165,7 +165,7 @@ pub struct DurableMote<K> {
     /// Seals that were given up because the gateway refused them, since this process opened the
     /// journal.
     refused: u64,
-    /// The epochs of queries that may still be answered; `None` before answers were allowed.
+    /// The guard of the query epochs; `None` before answers were permitted.
     guard: Option<Box<EpochGuard>>,
     /// Number and digest of the newest query schedule.
     schedule: Option<(u64, Digest)>,
@@ -286,7 +286,7 @@ impl<K: Signer> DurableMote<K> {
         self.most_waiting as usize
     }
 
-    /// The newest epoch of which readings were taken, and how many.
+    /// The newest epoch that has readings, and their number.
     #[must_use]
     pub const fn taken(&self) -> Taken {
         self.taken
@@ -332,15 +332,15 @@ impl<K: Signer> DurableMote<K> {
         &mut self,
         bytes: &[u8],
     ) -> Result<Result<Announcement, AnnouncementError>, DurableError> {
-        let word = Announcement::open(bytes, self.group, &self.coordinator);
-        if let Ok(word) = &word
-            && self.mote.announced(word)
+        let announcement = Announcement::open(bytes, self.group, &self.coordinator);
+        if let Ok(announcement) = &announcement
+            && self.mote.announced(announcement)
         {
-            self.keep_newest(word, bytes);
+            self.keep_newest(announcement, bytes);
             self.append(&Input::Announcement(bytes))?;
             self.tidy()?;
         }
-        Ok(word)
+        Ok(announcement)
     }
 
     /// Receives an acknowledgement or a refusal; returns whether it changed anything.
@@ -352,8 +352,8 @@ impl<K: Signer> DurableMote<K> {
             return self.receive_refusal(frame);
         }
         // Most acknowledgements change nothing and need not be in the journal.
-        let heard = self.mote.acknowledged(frame);
-        if heard == Ok(true) {
+        let result = self.mote.acknowledged(frame);
+        if result == Ok(true) {
             self.append(&Input::Acknowledgement(frame))?;
             self.tidy()?;
         }
@@ -364,7 +364,7 @@ impl<K: Signer> DurableMote<K> {
             );
             self.give_up(index)?;
         }
-        Ok(heard)
+        Ok(result)
     }
 
     /// Gives up a seal that the gateway refuses, if it would otherwise delay the others forever. If
@@ -399,7 +399,7 @@ impl<K: Signer> DurableMote<K> {
         }
     }
 
-    /// As [`Mote::timeout`].
+    /// Makes everything that is not acknowledged due again, as [`Mote::timeout`].
     pub fn timeout(&mut self) {
         self.mote.timeout();
     }
@@ -462,9 +462,9 @@ impl<K: Signer> DurableMote<K> {
                 self.taken = Some((epoch, count + 1));
             }
             Input::Announcement(bytes) => {
-                if let Ok(word) = Announcement::open(bytes, self.group, &self.coordinator) {
-                    self.mote.announced(&word);
-                    self.keep_newest(&word, bytes);
+                if let Ok(announcement) = Announcement::open(bytes, self.group, &self.coordinator) {
+                    self.mote.announced(&announcement);
+                    self.keep_newest(&announcement, bytes);
                 }
             }
             Input::Acknowledgement(frame) => {

@@ -89,7 +89,7 @@ pub enum OutboxError {
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull => {
-            "the disk is full; nothing was stored: free some space and run it again".to_owned()
+            "the disk is full; nothing was stored; free some space and try again".to_owned()
         }
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
             "a file is in this place; name a directory".to_owned()
@@ -248,7 +248,7 @@ impl Outbox {
     /// the first event of a seal is added.
     ///
     /// # Errors
-    /// `Io`; the state is then unchanged.
+    /// `Io`. The state is then unchanged.
     pub fn persist(&self, chain: &Chain) -> Result<(), OutboxError> {
         write_durably(&self.state, &encode(self.device, chain, &self.whole))
             .map_err(at(&self.state))?;
@@ -302,8 +302,7 @@ impl Outbox {
         }
         opened.next_index = last.chain.next_index;
         // After a crash, the chain continues after the renamed bundles. The later epochs of this
-        // batch
-        // stay open.
+        // batch stay open.
         opened.epoch = bundles.first().map(Bundle::epoch);
         self.persist(&opened)?;
         for (bundle, temporary) in missing.iter().zip(&staged.0) {

@@ -404,9 +404,8 @@ async fn parse<T: serde::de::DeserializeOwned>(
 }
 
 /// The seals that the cloud lists under these indices of a device. The listing is not trusted: if
-/// the cloud
-/// claims a seal that it does not have, verification detects it. At most one request is made for
-/// each index, and only these indices are kept.
+/// the cloud claims a seal that it does not have, verification detects it. At most one request is
+/// made for each index, and only these indices are kept.
 async fn list(
     cloud: &Client,
     device: DeviceId,
@@ -417,8 +416,7 @@ async fn list(
     while let Some(&from) = rest.next() {
         let answer = match cloud.get(&paths::seals(device, SealIndex(from), PAGE)).await {
             // The cloud's roster does not have the device: the cloud will reject the upload and
-            // state the
-            // reason.
+            // state the reason.
             Err(NetError::Refused { status: 404, .. }) => return Ok(found),
             answer => answer?.expect(JSON)?,
         };

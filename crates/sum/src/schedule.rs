@@ -195,21 +195,21 @@ impl<'a> QuerySchedule<'a> {
     /// # Errors
     /// [`QueryScheduleError`].
     pub fn open(
-        said: &OpenedSingle<'a>,
+        message: &OpenedSingle<'a>,
         group: GroupId,
         roster: &Digest,
     ) -> Result<Self, QueryScheduleError> {
-        let ChainId { network: of, sender, number } = said.id();
+        let ChainId { network: of, sender, number } = message.id();
         if of != network(group) {
             return Err(QueryScheduleError::WrongNetwork);
         }
         if sender != querier_id() {
             return Err(QueryScheduleError::WrongSender);
         }
-        if said.kind() != Kind::QuerySchedule {
+        if message.kind() != Kind::QuerySchedule {
             return Err(QueryScheduleError::WrongKind);
         }
-        let mut reader = Reader::new(said.message())?;
+        let mut reader = Reader::new(message.message())?;
         reader.array(5)?;
         reader.version()?;
         let of = Digest(reader.fixed()?);
@@ -219,7 +219,7 @@ impl<'a> QuerySchedule<'a> {
             return Err(QueryScheduleError::WrongRoster);
         }
         let schedule = Self {
-            digest: said.digest(),
+            digest: message.digest(),
             number: number.0,
             roster: of,
             sources,

@@ -235,8 +235,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// The slot for the next chain of a sender: a free slot, or that of a complete chain (the
     /// sender's own first, then those that are no longer advertised, the oldest first), or that of
     /// the sender's own oldest chain. A slot with another sender's incomplete chain is used only if
-    /// nothing of that chain has arrived for very long. So a sender that signs heads but sends no
-    /// leaves cannot occupy all slots for ever.
+    /// nothing of that chain has arrived for very long. A sender that signs heads but sends no
+    /// leaves therefore cannot occupy all slots for ever.
     fn chain_place(&self, sender: DeviceId) -> Option<usize> {
         if let Some(free) = self.chains.iter().position(Option::is_none) {
             return Some(free);
@@ -548,14 +548,14 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let piece = match piece {
             Piece::Leaves { chain, block, bits } => {
                 let bits = bits & !self.recent_bits(chain, block);
-                let said = (0..64).filter(|index| {
+                let planned = (0..64).filter(|index| {
                     bits >> index & 1 == 1
                         && is_about_to_be_sent(Item::Leaf { chain, block, index: *index })
                 });
                 Piece::Leaves {
                     chain,
                     block,
-                    bits: said.fold(bits, |bits, index| bits & !(1 << index)),
+                    bits: planned.fold(bits, |bits, index| bits & !(1 << index)),
                 }
             }
             piece => {

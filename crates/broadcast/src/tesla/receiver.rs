@@ -371,8 +371,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
             return Err(KeyError::ForgedKey);
         }
         (self.parameters.committed, self.parameters.key) = (interval, *key);
-        let told = u64::from(interval) + u64::from(schedule.delay);
-        let in_time = self.highest(now_ms).is_some_and(|highest| highest >= told);
+        let disclosed = u64::from(interval) + u64::from(schedule.delay);
+        let in_time = self.highest(now_ms).is_some_and(|highest| highest >= disclosed);
         for (row, key) in self.rows.iter_mut().zip(noted) {
             if key.is_some() && !in_time {
                 self.losses.given_up += row.waiting();

@@ -22,7 +22,9 @@ mod hostile;
 mod properties;
 mod table;
 
-use table::{OFFSET, SECRET, START, Table, amid, hear, receiver, schedule, settings, taken};
+use table::{
+    OFFSET, SECRET, START, Table, amid, receive_frame, receiver, schedule, settings, taken,
+};
 
 #[test]
 fn the_sender_follows_the_specification() {
@@ -201,14 +203,14 @@ fn parameters_arrive_in_a_signed_chain_of_the_same_or_a_later_number() {
     assert_eq!(decoded(&wrong), Err(ParametersError::WrongChain));
     let mut receiver = receiver::<4, 1>(decoded(&right).unwrap());
     let mut buffer = [0; 64];
-    hear(
+    receive_frame(
         &mut receiver,
         amid(&schedule, 1),
         sender.packet(amid(&schedule, 1), b"left", &mut buffer).unwrap(),
     )
     .unwrap();
     let disclosed = sender.disclosure(amid(&schedule, 3), &mut buffer).unwrap().unwrap();
-    hear(&mut receiver, amid(&schedule, 3), disclosed).unwrap();
+    receive_frame(&mut receiver, amid(&schedule, 3), disclosed).unwrap();
     assert_eq!(taken(&mut receiver), [(1, b"left".to_vec())]);
 }
 

@@ -60,7 +60,7 @@ pub fn save(
     Ok(path)
 }
 
-/// Removes the unfinished files with this key that processes that no longer run have left.
+/// Removes unfinished files with this key that were left by processes that no longer run.
 fn remove_unfinished(folder: &Path, key: &str) -> io::Result<()> {
     let start = format!(".{key}.");
     for entry in fs::read_dir(folder)? {

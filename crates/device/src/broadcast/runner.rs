@@ -68,13 +68,13 @@ pub async fn run<L: BroadcastLink>(
             watcher.next_due().map(|due| Duration::from_millis(due.saturating_sub(now(start).ms)));
         for taken in 0..AT_ONCE {
             turn += 1;
-            let heard = tokio::select! {
+            let received = tokio::select! {
                 biased;
                 () = &mut stop => return Ok(()),
-                heard = first_of(links, turn) => heard,
+                received = first_of(links, turn) => received,
                 () = sleep(if taken == 0 { wait } else { Some(Duration::ZERO) }) => break,
             };
-            match heard {
+            match received {
                 Ok((link, frame)) => watcher.receive(now(start), link, &frame, tell)?,
                 Err(_) => return Ok(()),
             }
@@ -98,9 +98,9 @@ async fn first_of<L: BroadcastLink>(links: &[L], turn: usize) -> Result<(u8, Byt
         for place in 0..receiving.len() {
             let place = (place + turn) % links.len().max(1);
             let Some(link) = receiving.get_mut(place) else { continue };
-            if let Poll::Ready(heard) = link.as_mut().poll(context) {
+            if let Poll::Ready(received) = link.as_mut().poll(context) {
                 return Poll::Ready(
-                    heard.map(|frame| (u8::try_from(place).unwrap_or(u8::MAX), frame)),
+                    received.map(|frame| (u8::try_from(place).unwrap_or(u8::MAX), frame)),
                 );
             }
         }

@@ -48,7 +48,7 @@ pub struct Options<'a> {
     pub bases: &'a [PublicKey],
     /// The number of links. What is received on one is relayed to the others.
     pub links: u8,
-    /// When the node sends what.
+    /// The node's delays and intervals.
     pub timing: Timing,
     /// The folder for files; `None` keeps them only in the archive.
     pub save: Option<PathBuf>,

@@ -17,7 +17,7 @@ use super::{DurableError, DurableMote};
 /// No further answer is permitted while this many runs of answers are in no seal.
 pub const MOST_UNSTATED: usize = 64;
 /// At most this many seals are closed to make room for one answer: enough for all unstated runs,
-/// eight a seal.
+/// eight per seal.
 const MOST_PARTS: usize = MOST_UNSTATED / moteseal_seal::MAX_ANSWERED + 1;
 
 named_errors! {
@@ -40,7 +40,7 @@ named_errors! {
     QueryScheduleRefused {
     /// A schedule with a higher number was accepted before.
         OlderAgenda {
-        /// That number.
+        /// The number of the newest accepted schedule.
             newest: u64,
         } => "query schedule {newest} was accepted before",
     /// A different schedule with the same number was accepted before.
@@ -76,8 +76,7 @@ impl<K: Signer> DurableMote<K> {
         epoch: u64,
     ) -> Result<Result<Permit, AnswerRefused>, DurableError> {
         let Some(guard) = &self.guard else { return Ok(Err(AnswerRefused::NotBegun)) };
-        // The guard itself advances when the input is applied, in the same way as when the journal
-        // is
+        // The guard itself advances when the input is applied, as it does when the journal is
         // replayed.
         let permit = match EpochGuard::clone(guard).advance(query, duration_ms, epoch) {
             Ok(permit) => permit,

@@ -73,7 +73,7 @@ fn sealed(directory: &Path) -> (Vec<u16>, usize) {
         let mut visit = |event: Event<'_>| {
             let Event::Proven(proven) = event else { panic!("{event:?}") };
             let statement = proven.seal.statement();
-            assert!(prev.is_none_or(|prev| statement.prev == prev), "the chain is unbroken");
+            assert!(prev.is_none_or(|prev| statement.prev == prev), "the chain is broken");
             prev = Some(proven.seal.digest());
             restarts += usize::from(statement.restart);
             proven.sample.for_each(&Scalar, |_, _, record| {

@@ -19,7 +19,7 @@ named_errors! {
         /// A part is missing before or between the given ones, or one of them is of another device
         /// or epoch.
         Missing => "a part of the epoch is missing",
-        /// A part follows the one that closed the epoch.
+        /// A part follows the part that closed the epoch.
         EpochClosed => "a part of the epoch follows the part that the device marked as its last",
         /// The last part does not close the epoch, and no seal of a later epoch follows it.
         TailUnknown => "nothing shows that the epoch has no further part",

@@ -282,9 +282,8 @@ impl<'a> Parser<'a> {
             Kind::Word if !is_reserved(token.text) => self.schema.field(token.text),
             Kind::Quoted => self.schema.fields().find(|field| is_quoted(field.name, token.text)),
             Kind::Word if self.schema.field(token.text).is_some() => {
-                return Err(self.unexpected(
-                    "the name of a column, in double quotes since it is a word of the language",
-                ));
+                return Err(self
+                    .unexpected("the name of a column, in double quotes because it is a keyword"));
             }
             _ => return Err(self.unexpected(expected)),
         };

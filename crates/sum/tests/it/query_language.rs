@@ -92,7 +92,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "SELECT AVG(from) FROM sensors EPOCH DURATION 5s",
-        "UnexpectedToken: column 12: expected the name of a column, in double quotes since it is a word of the language, found from",
+        "UnexpectedToken: column 12: expected the name of a column, in double quotes because it is a keyword, found from",
     ),
     (
         "SELECT AVG(room temp) FROM sensors EPOCH DURATION 5s",

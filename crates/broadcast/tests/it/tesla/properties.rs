@@ -10,7 +10,7 @@ use moteseal_core::cbor::Writer;
 use proptest::prelude::*;
 
 use crate::tesla::table::{
-    OFFSET, SECRET, START, Table, amid, hear, receiver, schedule, settings, taken,
+    OFFSET, SECRET, START, Table, amid, receive_frame, receiver, schedule, settings, taken,
 };
 
 /// The reference receiver: it keeps everything and checks only the clock. It has no limits.
@@ -227,7 +227,7 @@ proptest! {
         arrivals.sort_by_key(|(at, _)| *at);
         let mut got = Vec::new();
         for (at, frame) in arrivals {
-            prop_assert_eq!(hear(&mut receiver, at.checked_add_signed(off).unwrap(), &frame), Ok(()));
+            prop_assert_eq!(receive_frame(&mut receiver, at.checked_add_signed(off).unwrap(), &frame), Ok(()));
             got.extend(taken(&mut receiver));
         }
         let given_up = usize::try_from(receiver.losses().given_up).unwrap();

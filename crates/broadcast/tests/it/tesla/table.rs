@@ -48,7 +48,7 @@ pub(crate) fn taken<const R: usize, const P: usize, const B: usize>(
     all
 }
 
-pub(crate) fn hear<const R: usize, const P: usize, const B: usize>(
+pub(crate) fn receive_frame<const R: usize, const P: usize, const B: usize>(
     receiver: &mut Receiver<R, P, B>,
     now_ms: u64,
     frame: &[u8],

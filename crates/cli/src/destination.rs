@@ -146,9 +146,9 @@ pub(crate) fn distinct(
     Ok(())
 }
 
-/// Prints to stderr what was verified, a line for each device. `came` says what happened to the
+/// Prints to stderr what was verified, a line for each device. `action` is what happened to the
 /// bytes: received, or read.
-pub(crate) fn report_lines(report: &Report, roster: &Roster, came: &str) {
+pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
     for device in &report.devices {
         let until = match device.standing {
             Standing::Complete => "complete".to_owned(),
@@ -180,7 +180,7 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, came: &str) {
         ));
     }
     talk(format_args!(
-        "{} checked, {} {came}",
+        "{} checked, {} {action}",
         count(report.signatures, "signature"),
         bytes(report.bytes)
     ));

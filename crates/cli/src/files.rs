@@ -119,7 +119,7 @@ pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure
 }
 
 /// The name of a temporary file next to `path`.
-pub(crate) fn beside(path: &Path) -> PathBuf {
+pub(crate) fn temporary_path(path: &Path) -> PathBuf {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     path.with_file_name(format!(".{name}.{}.part", std::process::id()))
 }

@@ -122,10 +122,10 @@ fn new(arguments: &New) -> Result<(), Failure> {
     })?;
     let path = |suffix: &str| arguments.out.with_file_name(format!("{name}.{suffix}"));
     let paths = [path("key.pem"), path("pub.pem"), path("salt.key")];
-    if let Some(taken) = paths.iter().find(|path| path.exists()) {
+    if let Some(existing) = paths.iter().find(|path| path.exists()) {
         return Err(Failure::usage(format_args!(
             "{} already exists; keys are never replaced",
-            taken.display()
+            existing.display()
         )));
     }
     let algorithm = Algorithm::from_name(&arguments.alg).ok_or_else(|| {

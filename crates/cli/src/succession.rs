@@ -69,7 +69,7 @@ impl<'a> Succession<'a> {
         if self.is_recorded {
             return Ok(());
         }
-        let temporary = files::beside(&self.record);
+        let temporary = files::temporary_path(&self.record);
         let written = (|| {
             let mut file = fs::OpenOptions::new()
                 .write(true)

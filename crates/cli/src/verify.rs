@@ -227,7 +227,7 @@ fn in_words(query: &Query, roster: &Roster) -> String {
     format!("{choice} of {}, {range}", devices.join(", "))
 }
 
-/// The given files, and the bundles of each given directory, by name.
+/// The given files, and the bundles of each given directory, sorted by name.
 fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::with_capacity(given.len());
     for path in given {

@@ -2,7 +2,7 @@
 //! receivers: all receive it, with at most 1.8 times its bytes on the air; and a receiver that is
 //! killed keeps what it has.
 //!
-//! A test program apart from `it`, because it counts bytes that are sent under pacing: other tests
+//! This is a separate test program, because it counts bytes that are sent under pacing: other tests
 //! that compete for the processor would delay responses, which are then sent again.
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -2,7 +2,7 @@
 //! error, without effect on other devices. A device that sends too fast slows only itself. At its
 //! disk limit a gateway rejects frames instead of losing what it acknowledged.
 //!
-//! A test program apart from `it`, because it measures latency: other tests that run at the same
+//! This is a separate test program, because it measures latency: other tests that run at the same
 //! time would change it.
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,7 +1,7 @@
 //! The fuzz targets of `fuzz/src` on the stable toolchain: thousands of mutations of each target's
 //! seeds, the same ones in every run. `make fuzz-smoke` runs the same targets under libFuzzer.
 //!
-//! A test program apart from `it`, because the targets are compiled as modules of the crate root.
+//! This is a separate test program, because the targets are compiled as modules of the crate root.
 
 #![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub)]
 
@@ -29,8 +29,8 @@ impl Mutator {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// Makes one to four changes: sets a byte, flips a bit, removes or doubles a range, inserts a
-    /// range of another seed, or truncates.
+    /// Makes one to four changes: sets a byte, flips a bit, removes or doubles a range, replaces a
+    /// range by one of another seed, or truncates.
     fn mutate(&mut self, seed: &[u8], other: &[u8]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..=self.below(4) {
@@ -73,7 +73,7 @@ fn no_target_panics_on_a_few_thousand_mutations() {
     }
 }
 
-/// Every byte of a whole bundle of each scheme set to every other value, and every truncation.
+/// Sets every byte of a bundle of each scheme to every other value, and truncates it at every byte.
 #[test]
 fn no_changed_byte_of_a_bundle_yields_a_row_that_was_not_sealed() {
     for history in fixture::sealed() {
@@ -230,7 +230,7 @@ fn no_rearranged_stream_yields_a_row_that_was_not_sealed() {
 }
 
 #[test]
-fn the_seeds_are_what_they_claim() {
+fn the_seeds_yield_their_stated_numbers_of_rows() {
     for history in fixture::sealed() {
         assert_eq!(stream::rows(&fixture::stream(history, 0, 0xf)).len(), 9 + 10 + 11);
         assert_eq!(stream::rows(&fixture::stream(history, 1, 0)).len(), 0);

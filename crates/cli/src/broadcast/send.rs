@@ -301,17 +301,17 @@ async fn send_all(
         };
         let per_block =
             arguments.block.unwrap_or(if content.kind() == Kind::Image { 32 } else { 1 });
-        // Numbers are taken one by one: another process of this sender may send a chain meanwhile,
+        // Reserve one number at a time: another process of this sender may send a chain meanwhile,
         // and numbers must not decrease.
         let chain = build((speaker.next()?, speaker.id, per_block, label), content, hashes)
             .map_err(about)?;
         let chain = place.get_or_init(|| chain);
         let head = sign(chain, &speaker.key)?;
         let bar = bar(u64::from(chain.blocks()), "blocks");
-        let said =
+        let sent =
             sender.say(chain, content, head, |block| bar.set_position(u64::from(block))).await;
         bar.finish_and_clear();
-        said.map_err(about)?;
+        sent.map_err(about)?;
         report(arguments, chain, content, label, less(sender.amount(), before))?;
     }
     sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(Failure::from)

@@ -326,7 +326,7 @@ impl Unfinished {
                 path.display()
             )));
         }
-        let temporary = files::beside(path);
+        let temporary = files::temporary_path(path);
         let file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary);
         let file = file.map_err(|error| Failure::file("write", path, &error))?;
         Ok(Self { path: path.to_owned(), temporary, out: BufWriter::new(file) })

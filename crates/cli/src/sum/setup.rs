@@ -70,13 +70,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// The operator's public key: the given file, or the one in the roster's folder.
 fn operator(arguments: &Arguments) -> Result<PathBuf, Failure> {
-    let beside = || {
+    let in_roster_folder = || {
         ["op.pub.pem", "keys/op.pub.pem"]
             .map(|name| arguments.roster.with_file_name(name))
             .into_iter()
             .find(|path| path.exists())
     };
-    arguments.operator.clone().or_else(beside).ok_or_else(|| {
+    arguments.operator.clone().or_else(in_roster_folder).ok_or_else(|| {
         Failure::usage(format_args!(
             "there is no op.pub.pem in the folder of {}; name the operator's public key with --operator",
             arguments.roster.display()

@@ -219,7 +219,7 @@ fn every_command_reports_an_empty_file() {
 }
 
 #[test]
-fn keys_are_never_replaced_and_never_shown() {
+fn keys_are_never_replaced_and_never_printed() {
     let scene = Scene::new();
     let before = fs::read(scene.path("keys/dev1.key.pem")).unwrap();
     let run = scene.run(&["key", "new", "--out", "keys/dev1"]);

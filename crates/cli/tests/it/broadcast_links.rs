@@ -1,5 +1,5 @@
-//! Broadcasts over several kinds of links: lines and live commands, a Mosquitto broker, and watchers
-//! that relay from one link to another.
+//! Broadcasts over several kinds of links: lines and live commands, a Mosquitto broker, and
+//! watchers that relay from one link to another.
 
 use std::fs;
 use std::io::Write as _;

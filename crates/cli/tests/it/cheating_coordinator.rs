@@ -372,9 +372,9 @@ async fn a_round_that_is_too_low_is_found_even_with_all_its_readings() {
     let found: Vec<_> = report.findings().collect();
     let [(epoch, finding)] = found[..] else { panic!("{found:?}") };
     assert_eq!((epoch, finding.name()), (uploads[1].epoch, "OverBudget"));
-    let says =
+    let expected =
         format!("round {round} keeps {kept} events; the budget requires round {}", round.0 + 1);
-    assert!(finding.describe(&group.roster).contains(&says), "{finding:?}");
+    assert!(finding.describe(&group.roster).contains(&expected), "{finding:?}");
 }
 
 /// Replaces the bundle by one with every level from `round` on, made from the device's readings.

@@ -1,5 +1,5 @@
-//! An aggregator claims that live devices were silent in a private sum. Their seals, which the audit
-//! fetches and verifies, contradict it. Devices, aggregator, cloud and the command are real.
+//! An aggregator claims that live devices were silent in a private sum. Their seals, which the
+//! audit fetches and verifies, contradict it. Devices, aggregator, cloud and the command are real.
 
 use crate::budgeted::{Cloud, FIRST, Group, secret};
 use moteseal_core::identity::encode_public_pem;

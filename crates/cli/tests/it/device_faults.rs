@@ -313,7 +313,8 @@ fn accepts_an_announcement_of_the_open_epoch_although_another_device_is_ahead() 
     }
 }
 
-/// Opens the state of the chain, the only file that `moteseal device run` and `moteseal seal` share.
+/// Opens the state of the chain, the only file that `moteseal device run` and `moteseal seal`
+/// share.
 fn chain_state(folder: &Path, roster: &Roster) -> (Outbox, moteseal_device::Chain) {
     let folder = folder.join("mote-0");
     Outbox::open(&folder.join("sealed"), &folder.join("chain"), roster, group::device_id(roster, 0))

@@ -1,5 +1,5 @@
-//! A gateway and its devices over a link within this process: what reaches the cloud verifies,
-//! stays within the budget, and is justified, despite lost frames, restarts and an unreachable
+//! A gateway and its devices over a link within this process: the epochs at the cloud verify,
+//! stay within the budget, and are justified, despite lost frames, restarts and an unreachable
 //! cloud.
 
 use crate::group;

@@ -301,8 +301,8 @@ fn simulate(seed: u64) -> Total {
     for device in &world.devices {
         let mote = device.mote.as_ref().unwrap().mote();
         assert!(mote.is_done(), "every device must be done once there are no faults");
-        // Each index that was opened is either a seal at the cloud, or was given up because too many
-        // waited.
+        // Each index that was opened is either a seal at the cloud, or was given up because too
+        // many waited.
         let sealed = audited.indices.get(&device.id).cloned().unwrap_or_default();
         assert!(sealed.is_disjoint(&device.given_up), "{sealed:?} and {:?}", device.given_up);
         let known: BTreeSet<u32> = sealed.union(&device.given_up).copied().collect();

@@ -234,8 +234,8 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_without_findings() {
 async fn uploads_respect_the_limit_of_events_of_a_cloud() {
     let folder = tempfile::tempdir().unwrap();
     let mut site = Site::new(folder.path());
-    // Two seals of 600 events, of which a budget of 30 keeps few. The bundles are short, but a cloud
-    // computes the level of every event.
+    // Two seals of 600 events, of which a budget of 30 keeps few. The bundles are short, but a
+    // cloud computes the level of every event.
     for mote in [&mut site.calm, &mut site.busy] {
         sense(mote, FIRST, 600);
         mote.end(EpochNumber(FIRST)).unwrap();

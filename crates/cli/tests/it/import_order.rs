@@ -40,8 +40,8 @@ const SPECIAL: &[(&str, &str, &[&str])] = &[
     ("moteseal-lab", "experiments", &["moteseal-bench", "moteseal-demo"]),
 ];
 
-/// Roles that the documentation tests of another role use: the example on the front page of `client`
-/// seals, pushes, gets and verifies.
+/// Roles that the documentation tests of another role use: the example on the front page of
+/// `client` seals, pushes, gets and verifies.
 const EXAMPLES: &[(&str, &str)] =
     &[("moteseal-client", "moteseal-cloud"), ("moteseal-client", "moteseal-device")];
 

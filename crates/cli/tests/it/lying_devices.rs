@@ -490,8 +490,8 @@ fn a_chain_that_returns_to_the_coordinator_does_not_accuse_it_falsely() {
 #[test]
 fn later_seals_cannot_hide_forwarded_events_of_an_epoch() {
     let mut world = World::new();
-    // The first seal is listed and does not close its epoch. Then come events that are never sealed,
-    // and a seal that bypasses the coordinator.
+    // The first seal is listed and does not close its epoch. Then come events that are never
+    // sealed, and a seal that bypasses the coordinator.
     world.close(LIAR, Claim { is_last: false, ..Claim::nothing(0, FIRST) }).unwrap();
     world.raise(1, FIRST).unwrap();
     world.end(FIRST);

@@ -1,7 +1,7 @@
 //! The integration tests of `moteseal`: the command as a user runs it, the roles together in one
 //! process, and the workspace's own rules.
 //!
-//! Three test programs stay apart from this one, for the reasons that their headers give:
+//! Three test programs are separate from this one, for the reasons that their headers state:
 //! `broadcast_image`, `gateway_refusals` and `mutation`.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 

@@ -506,8 +506,8 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
         );
     }
     assert!(sealed[0] >= 2 && sealed[1] >= 4, "{sealed:?}");
-    // On a busy machine the motes' clocks lose ticks and answers can be too late. At least one epoch
-    // must have the answers of both.
+    // On a busy machine the motes' clocks lose ticks and answers can be too late. At least one
+    // epoch must have the answers of both.
     let answers: Vec<&Value> = rows.iter().filter(|row| row["participants"] == 2).collect();
     assert!(!answers.is_empty(), "{rows:#?}\n{}", site.logs());
     let (least, most) = recorded

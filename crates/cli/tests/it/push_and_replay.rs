@@ -37,9 +37,9 @@ fn a_second_table_continues_the_chain_of_the_first() {
     let mut bytes = fs::read(scene.path(files[4])).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    fs::write(scene.path("bent.mseal"), bytes).unwrap();
-    let run = scene.with_roster(&["verify", files[0], "bent.mseal"]);
-    assert!(run.failed(3).contains("bent.mseal: "), "{run:?}");
+    fs::write(scene.path("altered.mseal"), bytes).unwrap();
+    let run = scene.with_roster(&["verify", files[0], "altered.mseal"]);
+    assert!(run.failed(3).contains("altered.mseal: "), "{run:?}");
 }
 
 /// Two tables of one device, the second later than the first.

@@ -1,8 +1,8 @@
 //! A group that samples within a budget, simulated from a seed: frames are lost, repeated and
-//! reordered, devices reboot or die, and the gateway is killed at any moment. In every run each seal
-//! verifies or its loss is stated, the budget holds, and the audit has no findings: an epoch is
-//! justified, or undetermined for exactly the devices that were silent on it. Under the same faults
-//! each cheat of a coordinator is found, or its epoch is at least not justified.
+//! reordered, devices reboot or die, and the gateway is killed at any moment. In every run each
+//! seal verifies or its loss is stated, the budget holds, and the audit has no findings: an epoch
+//! is justified, or undetermined for exactly the devices that were silent on it. Under the same
+//! faults each cheat of a coordinator is found, or its epoch is at least not justified.
 
 mod conclusions;
 
@@ -78,8 +78,8 @@ struct World {
     air: Vec<(u64, Option<usize>, Vec<u8>)>,
     announcements: Vec<(u64, usize, Announcement)>,
     ended: Vec<Ended>,
-    /// Bundles of seals that arrived after their manifest, with their epochs. A coordinator that was
-    /// killed may return some of them again.
+    /// Bundles of seals that arrived after their manifest, with their epochs. A coordinator that
+    /// was killed may return some of them again.
     late: BTreeSet<(EpochNumber, Vec<u8>)>,
     sensed: u64,
 }

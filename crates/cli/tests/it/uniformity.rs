@@ -136,7 +136,7 @@ fn every_position_is_sampled_equally_often_over_2000_salts() {
 
 /// How many of 2,000 intervals contain the true value.
 struct Coverage {
-    /// What is estimated.
+    /// The name of the statistic.
     name: String,
     truth: f64,
     hits: u32,

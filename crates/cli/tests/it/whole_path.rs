@@ -318,7 +318,7 @@ fn reports_unknown_devices_and_unreachable_clouds() {
 }
 
 #[test]
-fn tls_and_tokens_are_options_from_the_start() {
+fn push_and_get_trust_a_cloud_by_the_given_certificate() {
     let scene = Scene::new();
     scene.table("data.csv", 100);
     scene.seal("data.csv", "dev1", &[]).done();

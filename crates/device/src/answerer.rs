@@ -146,7 +146,7 @@ impl Answerer {
         mote: &mut DurableMote<K>,
     ) -> Result<(), DurableError> {
         if let Err(error) = self.try_hear(announcement, mote)? {
-            warn!(error = %error.named(), "a query schedule is not acted on");
+            warn!(error = %error.named(), "a query schedule was rejected");
         }
         Ok(())
     }
@@ -311,7 +311,7 @@ impl Answerer {
             match answer(&self.membership, &self.schema, running, epoch, mote)? {
                 Ok(frame) => frames.push(frame),
                 Err(error) => {
-                    warn!(epoch, %error, "an epoch of a query is not answered");
+                    warn!(epoch, %error, "an epoch of a query was not answered");
                 }
             }
         }

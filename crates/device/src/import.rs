@@ -123,7 +123,7 @@ pub enum ImportErrorKind {
     Io(io::Error),
     /// The file is empty.
     #[error(
-        "the file is empty; it needs a header line with the columns' names, then one line a \
+        "the file is empty; it needs a header line with the columns' names, then a line for each \
          reading"
     )]
     Empty,
@@ -154,7 +154,7 @@ pub enum ImportErrorKind {
     },
     /// A row has a different number of columns than the header.
     #[error(
-        "{found} columns, but the header has {expected}; if the separator was guessed wrong, \
+        "{found} columns, but the header has {expected}; if the detected delimiter is wrong, \
          give --delimiter"
     )]
     Width {
@@ -176,7 +176,7 @@ pub enum ImportErrorKind {
         error: ValueError,
     },
     /// A row lacks a value.
-    #[error("column {column}: there is no value; --skip-incomplete leaves out rows like this")]
+    #[error("column {column}: no value; --skip-incomplete skips rows like this")]
     Missing {
         /// The column.
         column: String,
@@ -201,8 +201,8 @@ pub enum ImportErrorKind {
     },
     /// A time is before the one in the previous row.
     #[error(
-        "the clock goes back: {} is before {} in line {before_line}; sort the file by time, \
-         or give --sort",
+        "times go back: {} is before {} in line {before_line}; sort the file by time, or give \
+         --sort",
         display_ms(*.unix_ms), display_ms(*.before_ms)
     )]
     ClockGoesBack {
@@ -215,7 +215,7 @@ pub enum ImportErrorKind {
     },
     /// A time is in the future.
     #[error(
-        "{} is in the future; once sealed, no earlier reading could follow: correct the \
+        "{} is in the future; after it is sealed, no earlier reading can follow: correct the \
          clock, or give --allow-future",
         display_ms(*.unix_ms)
     )]
@@ -224,7 +224,7 @@ pub enum ImportErrorKind {
         unix_ms: u64,
     },
     /// Epochs are too long for the 4 bytes of a `time` field.
-    #[error("--keep-time holds at most 49 days in an epoch; use shorter epochs or leave it out")]
+    #[error("--keep-time allows epochs of at most 49 days; use shorter epochs or omit it")]
     EpochTooLong,
 }
 
@@ -240,7 +240,8 @@ impl fmt::Display for ImportError {
 
 impl std::error::Error for ImportError {}
 
-/// The formats of times, or the one that the first row has.
+/// The end of the message about a time that cannot be parsed: the accepted formats, or that of the
+/// first row.
 fn expected_time(first_row: Option<TimeFormat>) -> String {
     match first_row {
         None => {

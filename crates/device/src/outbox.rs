@@ -92,7 +92,7 @@ fn reason(error: &io::Error) -> String {
             "the disk is full; nothing was stored; free some space and try again".to_owned()
         }
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
-            "a file is in this place; name a directory".to_owned()
+            "this path, or a part of it, is a file; name a directory".to_owned()
         }
         _ => error.to_string(),
     }

@@ -85,7 +85,7 @@ pub enum PushError {
         error: io::Error,
     },
     /// The directory has no bundles.
-    #[error("{} holds no bundles (.{EXTENSION}); `moteseal seal --out` makes them", .0.display())]
+    #[error("{} has no bundles (.{EXTENSION}); create some with `moteseal seal --out`", .0.display())]
     NoBundles(PathBuf),
     /// A file is not a bundle.
     #[error("{} is not a bundle: {cause}; move it elsewhere", .path.display())]

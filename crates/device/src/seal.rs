@@ -150,22 +150,22 @@ named_errors! {
         EpochClosed {
         /// The reading's epoch.
             epoch: EpochNumber,
-        } => "epoch {epoch} is sealed and closed",
+        } => "epoch {epoch} is already sealed and closed",
     /// The reading's epoch is outside those that the roster allows.
         EpochOutOfRange {
         /// The reading's epoch.
             epoch: EpochNumber,
-        } => "epoch {epoch} is outside those of the roster",
+        } => "epoch {epoch} is outside the roster's epochs",
     /// The record does not have the schema's size, or is longer than 65,535 bytes.
         WrongLength {
         /// Its length in bytes.
             length: usize,
-        } => "a record of {length} bytes is not of the schema's size",
+        } => "a record of {length} bytes does not fit the schema",
     /// The record is longer than a device that samples within a budget can forward.
         TooLong {
         /// Its length in bytes.
             length: usize,
-        } => "a record of {length} bytes is too long; within a budget a reading has at most {MAX_RECORD}",
+        } => "a record of {length} bytes is too long; the maximum within a budget is {MAX_RECORD}",
     /// The device has used up its indices.
         IndexExhausted => "the device has used all its 2^32 indices; give it a new name",
     /// The signer failed.

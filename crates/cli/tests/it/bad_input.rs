@@ -416,7 +416,7 @@ fn reports_a_directory_instead_of_a_file_and_the_reverse() {
     let run = scene.seal("data.csv", "dev1", &[]);
     assert!(
         run.failed(USAGE)
-            .contains("--out bundles: this path, or a part of it, is a file; name a directory"),
+            .contains("bundles: this path, or a part of it, is a file; name a directory"),
         "{run:?}"
     );
 }

@@ -411,7 +411,9 @@ fn waiting_readings_keep_their_scheme() {
     let refused = group::open_mote(&roster, 0, folder.path(), 3, |_| {}).unwrap_err();
     assert!(matches!(refused, DurableError::OtherScheme(_, Scheme::Tree)), "{refused:?}");
     assert!(
-        refused.to_string().contains("sealed by tree; run once more with that scheme"),
+        refused.to_string().contains(
+            "sealed by tree, that the gateway does not have yet; run once more with that scheme"
+        ),
         "{refused}"
     );
     let mut mote = group::open_mote(&roster, 0, folder.path(), 3, tree).unwrap();

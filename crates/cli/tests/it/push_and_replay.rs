@@ -109,7 +109,7 @@ fn a_key_in_a_read_only_folder_needs_a_state_option() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(
-        stderr.contains("/dev/stdin: the chain's state cannot be kept here")
+        stderr.contains("the chain's state cannot be stored at /dev/stdin")
             && stderr.contains("--state"),
         "{stderr}"
     );
@@ -178,7 +178,7 @@ fn a_push_sends_what_the_cloud_does_not_have() {
 
     fs::create_dir(scene.path("nothing")).unwrap();
     let run = scene.run(&["push", "nothing", "--to", &cloud.url]);
-    assert!(run.failed(2).contains("nothing: there are no bundles (.mseal) in it"), "{run:?}");
+    assert!(run.failed(2).contains("nothing has no bundles (.mseal)"), "{run:?}");
     scene.write("nothing/x.mseal", "not a bundle");
     let run = scene.run(&["push", "nothing", "--to", &cloud.url]);
     assert!(run.failed(2).contains("nothing/x.mseal: not a bundle"), "{run:?}");
@@ -271,7 +271,7 @@ fn sealing_is_refused_until_an_interrupted_replay_has_finished() {
     }
     // Meanwhile no other process can seal with the key, in any directory.
     let run = seal_into(&scene, "data.csv", "keys/dev1.key.pem", "elsewhere", &[]);
-    assert!(run.failed(2).contains("another process is sealing with it"), "{run:?}");
+    assert!(run.failed(2).contains("another process is sealing with"), "{run:?}");
     process.kill().unwrap();
     process.wait().unwrap();
     // If `seal` were allowed now, the replay's reading would be skipped.

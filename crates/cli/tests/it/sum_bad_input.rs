@@ -74,7 +74,7 @@ fn an_invalid_query_is_shown_with_a_caret_below_the_mistake() {
         assert_eq!(run.out, "");
     }
     let run = ask(&scene, "SELECT AVG(pressure) FROM sensors EPOCH DURATION 5s");
-    assert!(run.failed(USAGE).contains("there are temperature, humidity, total"), "{run:?}");
+    assert!(run.failed(USAGE).contains("the columns are temperature, humidity, total"), "{run:?}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ named_errors! {
 /// Why an epoch of a query was not answered.
     AnswerRefused {
     /// [`DurableMote::begin_answers`] was not called for this journal.
-        NotBegun => "the device does not know from which time on it may answer",
+        NotBegun => "the device does not know from when on it may answer",
     /// The epoch was answered, or may have been.
         Guard(error: GuardError) => forward,
     /// Too many answers are waiting for a seal that states them.
@@ -42,9 +42,9 @@ named_errors! {
         OlderAgenda {
         /// The number of the newest accepted schedule.
             newest: u64,
-        } => "query schedule {newest} was accepted before",
+        } => "the newer query schedule {newest} was accepted before",
     /// A different schedule with the same number was accepted before.
-        TwoAgendas => "the querier signed two query schedules under one number",
+        TwoAgendas => "the querier signed two query schedules with the same number",
     }
 }
 

@@ -74,7 +74,7 @@ pub enum TableError {
     #[error("not UTF-8 text; convert the file, for example with iconv -f latin1 -t utf8")]
     NotText,
     /// Two columns have the same name.
-    #[error("two columns are called {0:?}; rename one in the header")]
+    #[error("two columns have the name {0:?}; rename one in the header")]
     DuplicateColumn(String),
 }
 

@@ -158,7 +158,7 @@ fn the_state_is_next_to_the_key_under_one_name() {
     }
     let error = open_with(home.path(), &key.join("state")).unwrap_err().to_string();
     assert!(
-        error.contains("the chain's state cannot be kept here") && error.contains("with --state"),
+        error.contains("the chain's state cannot be stored at") && error.contains("with --state"),
         "{error}"
     );
 }

@@ -12,9 +12,9 @@ use moteseal_core::record::EpochNumber;
 use moteseal_device::import::display_ms;
 use moteseal_verify::Roster;
 
-use crate::asked::Asked;
 use crate::client_error;
 use crate::cloud::runtime;
+use crate::cloud_query::CloudQuery;
 use crate::failure::{Exit, Failure};
 use crate::progress::{bytes, count, thousands};
 use crate::terminal::{Stdout, talk};
@@ -36,7 +36,7 @@ use crate::terminal::{Stdout, talk};
                   5 there is a finding, 6 the cloud does not respond.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    asked: Asked,
+    cloud_query: CloudQuery,
     /// Audit this epoch only
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["since", "until"], value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     epoch: Option<u64>,
@@ -50,10 +50,10 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let roster = arguments.asked.roster()?;
+    let roster = arguments.cloud_query.roster()?;
     let (since, until) = match arguments.epoch {
         Some(epoch) => (EpochNumber(epoch), Some(EpochNumber(epoch + 1))),
-        None => arguments.asked.epochs(&roster),
+        None => arguments.cloud_query.epochs(&roster),
     };
     if until.is_some_and(|until| until <= since) {
         return Err(Failure::usage(
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ));
     }
     let claims = arguments.sums.as_deref().map(|path| claims(&roster, path)).transpose()?;
-    let cloud = arguments.asked.client()?;
+    let cloud = arguments.cloud_query.client()?;
     let mut request = Client::new(&cloud, &roster).audit().since(since);
     if let Some(until) = until {
         request = request.until(until);

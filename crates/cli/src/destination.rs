@@ -59,7 +59,7 @@ impl Destination {
         self.out.as_deref()
     }
 
-    /// Whether rows are asked for at all.
+    /// Whether rows are requested at all.
     pub(crate) const fn is_given(&self) -> bool {
         self.out.is_some() || self.format.is_some()
     }
@@ -212,7 +212,7 @@ fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64
     }
 }
 
-/// The failure for a device that is less complete than was asked for, if there is one.
+/// The failure for a device that is less complete than requested, if there is one.
 pub(crate) fn incomplete(report: &Report, roster: &Roster) -> Option<Failure> {
     let error = report.require_complete(roster).err()?;
     let hint =

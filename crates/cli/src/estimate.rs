@@ -11,9 +11,9 @@ use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
-use crate::asked::{Asked, Kept};
 use crate::client_error;
 use crate::cloud::runtime;
+use crate::cloud_query::{CloudQuery, KeptFiles};
 use crate::destination::{distinct, incomplete, report_lines};
 use crate::failure::{Exit, Failure};
 use crate::get::{rate, seed};
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
     #[command(flatten)]
-    asked: Asked,
+    cloud_query: CloudQuery,
     /// The share of all readings to sample: 1, 1/8, 3/16, 0.25; default: the highest at which the
     /// readings of all epochs and devices were kept
     #[arg(long, value_parser = rate)]
@@ -75,7 +75,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     each: bool,
     #[command(flatten)]
-    kept: Kept,
+    kept: KeptFiles,
     /// Print the result as JSON to stdout
     #[arg(long)]
     json: bool,
@@ -116,9 +116,9 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let roster = arguments.asked.roster()?;
+    let roster = arguments.cloud_query.roster()?;
     let (subject, keep_values) = arguments.subject()?;
-    let cloud = arguments.asked.client()?;
+    let cloud = arguments.cloud_query.client()?;
     let runtime = runtime()?;
     let mut query = arguments.query(&roster)?;
     let client = Client::new(&cloud, &roster);
@@ -130,7 +130,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         talk(format_args!("--rate {rate}"));
     }
     let mut pinned = arguments.kept.pinned(&roster)?;
-    distinct(&arguments.kept.written(), &arguments.asked.read())?;
+    distinct(&arguments.kept.written(), &arguments.cloud_query.read())?;
     let progress = spinner("verified rows");
     let mut sample = GroupSample::new(subject, keep_values, arguments.each);
     let mut sink = |rows: &Rows<'_>| {
@@ -223,7 +223,7 @@ impl Arguments {
     fn query(&self, roster: &Roster) -> Result<Query, Failure> {
         let choice =
             self.at_most.map_or(Choice::Rate(self.rate.unwrap_or(Rate::ALL)), Choice::AtMost);
-        self.asked.query(roster, &self.devices, choice)
+        self.cloud_query.query(roster, &self.devices, choice)
     }
 
     /// The estimates of the group, then of devices in the order of the query: of each with

@@ -8,9 +8,9 @@ use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 use serde_json::json;
 
-use crate::asked::{Asked, Kept};
 use crate::client_error;
 use crate::cloud::runtime;
+use crate::cloud_query::{CloudQuery, KeptFiles};
 use crate::destination::{Destination, distinct, incomplete, report_lines};
 use crate::failure::Failure;
 use crate::key::random;
@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    asked: Asked,
+    cloud_query: CloudQuery,
     /// The share of all readings: 1, 1/8, 3/16, 0.25
     #[arg(long, value_parser = rate)]
     rate: Option<Rate>,
@@ -56,7 +56,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     destination: Destination,
     #[command(flatten)]
-    kept: Kept,
+    kept: KeptFiles,
     /// Estimate the mean of this field over all readings, from the sample of a --rate
     #[arg(long, value_name = "FIELD", requires = "rate")]
     mean: Option<String>,
@@ -76,12 +76,15 @@ pub(crate) fn seed(text: &str) -> Result<[u8; 32], String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let roster = arguments.asked.roster()?;
+    let roster = arguments.cloud_query.roster()?;
     let query = arguments.query(&roster)?;
-    let cloud = arguments.asked.client()?;
+    let cloud = arguments.cloud_query.client()?;
     let mut pinned = arguments.kept.pinned(&roster)?;
     let [proof, pins] = arguments.kept.written();
-    distinct(&[("--out", arguments.destination.out()), proof, pins], &arguments.asked.read())?;
+    distinct(
+        &[("--out", arguments.destination.out()), proof, pins],
+        &arguments.cloud_query.read(),
+    )?;
     let mut output =
         arguments.destination.open(arguments.mean.as_deref(), spinner("verified rows"))?;
     let client = Client::new(&cloud, &roster);
@@ -117,7 +120,7 @@ impl Arguments {
                 ));
             }
         };
-        self.asked.query(roster, &self.devices, choice)
+        self.cloud_query.query(roster, &self.devices, choice)
     }
 
     fn seed(&self) -> Result<[u8; 32], Failure> {

@@ -7,11 +7,11 @@
 #![forbid(unsafe_code)]
 
 mod aggregation;
-mod asked;
 mod audit;
 mod broadcast;
 mod client_error;
 mod cloud;
+mod cloud_query;
 mod config;
 mod destination;
 mod device;

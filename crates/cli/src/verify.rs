@@ -16,8 +16,8 @@ use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
-use crate::asked::Pins;
 use crate::client_error;
+use crate::cloud_query::Pins;
 use crate::destination::{Destination, distinct, incomplete, report_lines};
 use crate::failure::{Exit, Failure};
 use crate::files;
@@ -162,7 +162,7 @@ pub(crate) fn open(path: &Path) -> Result<StreamFile, Failure> {
     })
 }
 
-/// Verifies a proof, and writes its rows if asked to.
+/// Verifies a proof, and writes its rows if requested.
 fn proof(
     arguments: &Arguments,
     path: &Path,

@@ -360,11 +360,12 @@ impl Reporter<'_> {
     }
 
     fn verdict(self) -> Result<(), Failure> {
-        let asked = self.arguments.chains.unwrap_or(0);
-        if self.complete >= asked {
+        let expected = self.arguments.chains.unwrap_or(0);
+        if self.complete >= expected {
             return Ok(());
         }
-        let found = format!("{} of {} were complete in time", self.complete, count(asked, "chain"));
+        let found =
+            format!("{} of {} were complete in time", self.complete, count(expected, "chain"));
         let names: Vec<&str> = self.refused.keys().copied().collect();
         Err(match (self.complete, names.is_empty()) {
             (0, false) => Failure::refused(format_args!("{found}; refused: {}", names.join(", "))),

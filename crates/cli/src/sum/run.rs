@@ -115,14 +115,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (mut writer, mut tally) = (output.writer, Tally::default());
     let closed = output.closed;
     let announced = format!("query {}: {}", query.id(), query.plan());
-    let asked = format!(
+    let participants = format!(
         "{} are asked, {} must answer",
         count(u64::from(query.sources()), "source"),
         query.floor()
     );
     let started = || {
         talk(announced);
-        talk(asked);
+        talk(participants);
     };
     let gone = Notify::new();
     let mut take = |row: &Row| {

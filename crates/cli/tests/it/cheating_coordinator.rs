@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::budgeted::{Cloud, FIRST, Group, NAMES, coordinator, secret};
-use crate::upload_verifiers::{audited, audited_alone, got};
+use crate::upload_verifiers::{audited, audited_alone, rows_of};
 use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload};
 use moteseal_adversary::{Answer, Item, Select};
 use moteseal_client::audit::{Doubt, EpochReport, Finding, Report, Verdict};
@@ -53,7 +53,7 @@ fn honest_epochs_are_justified_with_their_numbers() {
                 upload
                     .bundles
                     .iter()
-                    .map(|bundle| got(&group.roster, upload, bundle).unwrap())
+                    .map(|bundle| rows_of(&group.roster, upload, bundle).unwrap())
                     .sum(),
             );
             assert_eq!(
@@ -93,7 +93,7 @@ fn assert_found(group: &Group, uploads: &[Upload], cheat: &Cheat, at: usize, dev
     let case = format!("{cheat:?} of {device} in epoch {epoch}");
     if cheat.found_by == FoundBy::Verifier {
         let bundle = uploads[at].bundles.iter().find(|bundle| bundle.device == device).unwrap();
-        let name = got(&group.roster, &uploads[at], bundle).unwrap_err();
+        let name = rows_of(&group.roster, &uploads[at], bundle).unwrap_err();
         assert!(cheat.names.contains(&name.as_str()), "{case}: {name}");
         return;
     }
@@ -364,7 +364,7 @@ async fn a_round_that_is_too_low_is_found_even_with_all_its_readings() {
     let kept: u64 = uploads[1]
         .bundles
         .iter()
-        .map(|bundle| got(&group.roster, &uploads[1], bundle).unwrap())
+        .map(|bundle| rows_of(&group.roster, &uploads[1], bundle).unwrap())
         .sum();
     assert!(kept > BUDGET, "only {kept} readings are kept");
     let (_, refused, report) = through_a_cloud(&group.roster, &uploads).await;

@@ -337,5 +337,5 @@ async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
 /// The number of readings in a bundle.
 fn kept_readings(group: &Group, uploads: &[Upload], bundle: &Bundle) -> u64 {
     let upload = uploads.iter().find(|upload| upload.bundles.contains(bundle)).unwrap();
-    upload_verifiers::got(&group.roster, upload, bundle).unwrap()
+    upload_verifiers::rows_of(&group.roster, upload, bundle).unwrap()
 }

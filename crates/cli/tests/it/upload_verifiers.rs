@@ -38,7 +38,7 @@ pub fn audited_alone(
         upload.bundles.retain(|bundle| {
             let has_ended = ended.entry(bundle.device).or_default();
             let is_served = !*has_ended;
-            *has_ended |= upload.epoch > epoch || closes(bundle);
+            *has_ended |= upload.epoch > epoch || closes_epoch(bundle);
             is_served
         });
     }
@@ -47,7 +47,7 @@ pub fn audited_alone(
 }
 
 /// Whether a bundle's seal states that it is the last of its epoch.
-fn closes(bundle: &Bundle) -> bool {
+fn closes_epoch(bundle: &Bundle) -> bool {
     let items = Answer::decode(&bundle.bytes).unwrap().items;
     items.iter().any(|item| matches!(item, Item::Part(part) if part.last_in_epoch))
 }
@@ -64,7 +64,7 @@ fn run(mut audit: Audit<'_>, bytes: &[u8]) -> Result<Report, String> {
 
 /// The result of a client that queries everything that the round left of one device's epoch, and
 /// gets this bundle: the number of rows, or the name of the error.
-pub fn got(roster: &Roster, upload: &Upload, bundle: &Bundle) -> Result<u64, String> {
+pub fn rows_of(roster: &Roster, upload: &Upload, bundle: &Bundle) -> Result<u64, String> {
     let choice = Choice::Rate(Rate::new(1, 1 << upload.round.0).unwrap());
     let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));
     let mut session =

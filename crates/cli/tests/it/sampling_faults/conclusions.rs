@@ -16,7 +16,7 @@ use moteseal_seal::stream::Select;
 use moteseal_verify::{Event, ReadError, StreamReader};
 
 use super::{World, secret};
-use crate::upload_verifiers::{audited, audited_alone, got};
+use crate::upload_verifiers::{audited, audited_alone, rows_of};
 
 impl World {
     /// Everything that was uploaded, by epoch: listed and late seals. An epoch in which no frame
@@ -238,7 +238,7 @@ impl World {
             (&uploads[at], format!("{cheat:?} of {device} in epoch {}", uploads[at].epoch));
         if cheat.found_by == FoundBy::Verifier {
             let bundle = upload.bundles.iter().find(|bundle| bundle.device == device).unwrap();
-            let name = got(&self.roster, upload, bundle).unwrap_err();
+            let name = rows_of(&self.roster, upload, bundle).unwrap_err();
             assert!(cheat.names.contains(&name.as_str()), "{case}: {name}");
             return Caught::Found;
         }
@@ -287,7 +287,7 @@ impl World {
             cheat.name == "kept-too-much" && of.is_justified && of.due == Some(upload.round);
         let level = Level(upload.round.0);
         let lacks = |bundle: &Bundle| {
-            bundle.counters.at(level) == 0 || got(&self.roster, upload, bundle).is_err()
+            bundle.counters.at(level) == 0 || rows_of(&self.roster, upload, bundle).is_err()
         };
         is_due && upload.bundles.iter().all(lacks)
     }

@@ -20,7 +20,7 @@ use crate::time::{When, when};
 
 /// A cloud, a group, and a range of time.
 #[derive(Args, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CloudQuery {
     /// The cloud's address
     #[arg(long, value_name = "URL")]
     from: String,
@@ -40,7 +40,7 @@ pub(crate) struct Asked {
     until: Option<When>,
 }
 
-impl Asked {
+impl CloudQuery {
     /// Reads the roster and checks the operator's signature.
     pub(crate) fn roster(&self) -> Result<Roster, Failure> {
         files::roster(&self.roster, &self.operator)
@@ -88,7 +88,7 @@ impl Asked {
 
 /// The files that a verified response is kept in.
 #[derive(Args, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct KeptFiles {
     /// Keep the response as a proof, which `moteseal verify` checks later and offline
     #[arg(long, value_name = "FILE")]
     proof: Option<PathBuf>,
@@ -120,7 +120,7 @@ impl Pins {
     }
 }
 
-impl Kept {
+impl KeptFiles {
     /// The files that are written, by their options.
     pub(crate) fn written(&self) -> [(&'static str, Option<&Path>); 2] {
         [("--proof", self.proof.as_deref()), ("--pinned-seals", self.pins.pinned_seals.as_deref())]

@@ -137,38 +137,38 @@ impl Chain {
 }
 
 named_errors! {
-/// Why [`Sealer`] did not take a reading or did not open or close a seal.
+    /// Why [`Sealer`] did not take a reading or did not open or close a seal.
     SealRefused {
-    /// The reading's epoch is before the epoch that was opened last.
+        /// The reading's epoch is before the epoch that was opened last.
         EpochGoesBack {
-        /// The reading's epoch.
+            /// The reading's epoch.
             epoch: EpochNumber,
-        /// The epoch that was opened last.
+            /// The epoch that was opened last.
             after: EpochNumber,
         } => "epoch {epoch} is before epoch {after}, which the device has already opened",
-    /// The reading's epoch has been closed: no further seal may cover it.
+        /// The reading's epoch has been closed: no further seal may cover it.
         EpochClosed {
-        /// The reading's epoch.
+            /// The reading's epoch.
             epoch: EpochNumber,
         } => "epoch {epoch} is already sealed and closed",
-    /// The reading's epoch is outside those that the roster allows.
+        /// The reading's epoch is outside those that the roster allows.
         EpochOutOfRange {
-        /// The reading's epoch.
+            /// The reading's epoch.
             epoch: EpochNumber,
         } => "epoch {epoch} is outside the roster's epochs",
-    /// The record does not have the schema's size, or is longer than 65,535 bytes.
+        /// The record does not have the schema's size, or is longer than 65,535 bytes.
         WrongLength {
-        /// Its length in bytes.
+            /// Its length in bytes.
             length: usize,
         } => "a record of {length} bytes does not fit the schema",
-    /// The record is longer than a device that samples within a budget can forward.
+        /// The record is longer than a device that samples within a budget can forward.
         TooLong {
-        /// Its length in bytes.
+            /// Its length in bytes.
             length: usize,
         } => "a record of {length} bytes is too long; the maximum within a budget is {MAX_RECORD}",
-    /// The device has used up its indices.
+        /// The device has used up its indices.
         IndexExhausted => "the device has used all its 2^32 indices; give it a new name",
-    /// The signer failed.
+        /// The signer failed.
         Sign(error: SignError) => forward,
     }
 }

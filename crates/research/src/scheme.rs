@@ -72,15 +72,15 @@ impl fmt::Display for Unsupported {
 impl std::error::Error for Unsupported {}
 
 named_errors! {
-/// Why nothing was opened.
+    /// Why nothing was opened.
     OpenError {
-    /// The bytes are not in the scheme's encoding.
+        /// The bytes are not in the scheme's encoding.
         Malformed => "the bytes are not in the scheme's encoding",
-    /// The signature does not prove what was served.
+        /// The signature does not prove what was served.
         NotAuthentic => "the signature does not prove what was served",
-    /// It is authentic, but it is not what was queried.
+        /// It is authentic, but it is not what was queried.
         NotAsAsked => "authentic, but not what was queried",
-    /// The scheme cannot prove the query.
+        /// The scheme cannot prove the query.
         Unsupported => "the scheme cannot prove the query",
     }
 }

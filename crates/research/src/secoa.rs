@@ -36,15 +36,15 @@ use crate::prf::{Hm1, KEY_BYTES};
 pub const CERTIFICATE_BYTES: usize = 20;
 
 named_errors! {
-/// Why the querier rejects a result.
+    /// Why the querier rejects a result.
     Refused {
-    /// The numbers of values, sources and SEALs do not match.
+        /// The numbers of values, sources and SEALs do not match.
         Malformed => "the numbers of values, sources and SEALs do not match",
-    /// It names an unknown source.
+        /// It names an unknown source.
         UnknownSource => "the querier has no key of the source of a maximum",
-    /// No source certified the value: it is too large, or of another epoch.
+        /// No source certified the value: it is too large, or of another epoch.
         Inflated => "the source of a maximum did not certify it for this epoch",
-    /// Some source's SEAL was further along its chain, or is missing.
+        /// Some source's SEAL was further along its chain, or is missing.
         Deflated => "a source's SEAL was further along its chain, or is missing",
     }
 }

@@ -70,11 +70,11 @@ impl Source {
 }
 
 named_errors! {
-/// Why the querier rejects a record.
+    /// Why the querier rejects a record.
     OpenError {
-    /// The source is unknown.
+        /// The source is unknown.
         UnknownSource => "the querier has no key of a participant",
-    /// Its shares do not add up to those of the sources.
+        /// Its shares do not add up to those of the sources.
         SharesMismatch => "the record is not the sum of the answers of these sources in this epoch",
     }
 }

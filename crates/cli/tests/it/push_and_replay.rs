@@ -271,7 +271,12 @@ fn sealing_is_refused_until_an_interrupted_replay_has_finished() {
     }
     // Meanwhile no other process can seal with the key, in any directory.
     let run = seal_into(&scene, "data.csv", "keys/dev1.key.pem", "elsewhere", &[]);
-    assert!(run.failed(2).contains("another process is sealing with"), "{run:?}");
+    let line = run.failed(2);
+    assert!(
+        line.contains("another process is sealing with ")
+            && line.contains(".chain; wait for it to end"),
+        "{run:?}"
+    );
     process.kill().unwrap();
     process.wait().unwrap();
     // If `seal` were allowed now, the replay's reading would be skipped.

@@ -21,13 +21,13 @@ pub const MOST_UNSTATED: usize = 64;
 const MOST_PARTS: usize = MOST_UNSTATED / moteseal_seal::MAX_ANSWERED + 1;
 
 named_errors! {
-/// Why an epoch of a query was not answered.
+    /// Why an epoch of a query was not answered.
     AnswerRefused {
-    /// [`DurableMote::begin_answers`] was not called for this journal.
+        /// [`DurableMote::begin_answers`] was not called for this journal.
         NotBegun => "the device does not know from when on it may answer",
-    /// The epoch was answered, or may have been.
+        /// The epoch was answered, or may have been.
         Guard(error: GuardError) => forward,
-    /// Too many answers are waiting for a seal that states them.
+        /// Too many answers are waiting for a seal that states them.
         AnswersFull => (
             "{MOST_UNSTATED} runs of answers wait for a seal that states them; let the gateway \
              receive the seals that wait"
@@ -36,14 +36,14 @@ named_errors! {
 }
 
 named_errors! {
-/// Why a query schedule was rejected.
+    /// Why a query schedule was rejected.
     QueryScheduleRefused {
-    /// A schedule with a higher number was accepted before.
+        /// A schedule with a higher number was accepted before.
         OlderAgenda {
-        /// The number of the newest accepted schedule.
+            /// The number of the newest accepted schedule.
             newest: u64,
         } => "the newer query schedule {newest} was accepted before",
-    /// A different schedule with the same number was accepted before.
+        /// A different schedule with the same number was accepted before.
         TwoAgendas => "the querier signed two query schedules with the same number",
     }
 }

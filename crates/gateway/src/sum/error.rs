@@ -7,44 +7,44 @@ use moteseal_sum::schedule::QueryScheduleError;
 use moteseal_sum::sies::PsrError;
 
 named_errors! {
-/// Why a frame or a query schedule was rejected. A rejection is counted and changes nothing.
+    /// Why a frame or a query schedule was rejected. A rejection is counted and changes nothing.
     Refused {
-    /// The frame does not decode, or it is not from the sender that it names.
+        /// The frame does not decode, or it is not from the sender that it names.
         Frame(error: FrameError) => from,
-    /// The query schedule does not decode, or is not the querier's for this group and roster.
+        /// The query schedule does not decode, or is not the querier's for this group and roster.
         QuerySchedule(error: QueryScheduleError) => from,
-    /// The participants are not a valid set of positions of the roster.
+        /// The participants are not a valid set of positions of the roster.
         Participation(error: ParticipationError) => from,
-    /// A partial state record is invalid.
+        /// A partial state record is invalid.
         Psr(error: PsrError) => from,
-    /// This gateway has no such child in the tree.
+        /// This gateway has no such child in the tree.
         UnknownChild => "the tree has no such child here; give all gateways the same tree",
-    /// The frame is longer than any valid frame of this child.
+        /// The frame is longer than any valid frame of this child.
         FrameTooLong => "longer than any frame of this child",
-    /// No active query has this reference.
+        /// No active query has this reference.
         WrongQuery => "no such query runs",
-    /// The epoch was not asked for, or is still too far ahead.
+        /// The epoch was not asked for, or is still too far ahead.
         WrongEpoch => "an epoch that was not asked for, or has not begun yet; check the child's clock",
-    /// The epoch has already been sent to the parent, without this share.
+        /// The epoch has already been sent to the parent, without this share.
         EpochOver => "the epoch was forwarded without it; check the child's clock, or raise `grace`",
-    /// A participant is not below this child.
+        /// A participant is not below this child.
         NotBeneath => "a source that is not below this child; give all gateways the same tree",
-    /// The number of records does not match the query's slots and the key groups of the
-    /// participants.
+        /// The number of records does not match the query's slots and the key groups of the
+        /// participants.
         WrongPsrCount => "not one record for each slot of the query and key group of the participants",
-    /// The child has sent a different share of this epoch before; the first one counts.
+        /// The child has sent a different share of this epoch before; the first one counts.
         Contradiction => "the child has sent another answer for this epoch before",
-    /// No question waits for this answer.
+        /// No question waits for this answer.
         NotAsked => "an answer to a question that was not asked",
-    /// The question is for a node that is not below this gateway.
+        /// The question is for a node that is not below this gateway.
         UnknownNode => "a question to a node that is not below this gateway; give querier and gateways the same tree",
-    /// The query schedule is older than the accepted one.
+        /// The query schedule is older than the accepted one.
         OlderAgenda => "older than a query schedule that was accepted before",
-    /// Another query schedule with the same number was accepted.
+        /// Another query schedule with the same number was accepted.
         TwoAgendas => "another query schedule with this number was accepted; the querier must not reuse a number",
-    /// The query schedule states another number of sources than the roster has.
+        /// The query schedule states another number of sources than the roster has.
         SourcesMismatch => "the query schedule counts other sources than the roster has",
-    /// The query schedule's number could not be made durable, so the schedule is rejected.
+        /// The query schedule's number could not be made durable, so the schedule is rejected.
         NotDurable => "the number could not be written to the state folder, so the query schedule is not accepted",
     }
 }

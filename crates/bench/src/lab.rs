@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// The seed of all simulations: up to 64 hexadecimal digits; zeros at the end may be left out
     #[arg(long, value_name = "HEX", default_value = "00", value_parser = seed)]
     seed: Seed,
-    /// Measure and simulate little: shows that everything works, not how fast it is
+    /// Measure and simulate as little as possible, as a check; the times mean nothing
     #[arg(long)]
     quick: bool,
 }

@@ -13,7 +13,7 @@ use libpaillier::unknown_order::BigNumber;
 use libpaillier::{DecryptionKey, EncryptionKey};
 use moteseal_core::{DeviceId, GroupId};
 use moteseal_lanes::Host;
-use moteseal_seal::engine::Engine as _;
+use moteseal_sum::engine::KeyEngine as _;
 use moteseal_sum::guard::EpochGuard;
 use moteseal_sum::query::QueryId;
 use moteseal_sum::sies::{KeyLanes, KeyTotals, LANES, Master, Psr, Slot, SourceKey};

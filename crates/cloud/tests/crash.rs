@@ -1,5 +1,8 @@
 //! A cloud process is killed thirty times at random moments under load, always with the same store.
 //! Every bundle that it acknowledged must be present afterwards, and verify.
+//!
+//! A test program apart from `it`, whose tests reopen stores: between fork and exec, a new process
+//! holds copies of the open files of its parent, and thus their locks.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "it/support.rs"]

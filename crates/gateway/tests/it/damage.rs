@@ -91,8 +91,7 @@ fn reports_a_damaged_journal_and_does_not_modify_it() {
             };
             assert_eq!(*offset, ends[frame]);
             assert!(
-                error.to_string().starts_with("JournalDamaged: ")
-                    && error.to_string().contains("restore it"),
+                error.name() == "JournalDamaged" && error.to_string().contains("restore it"),
                 "{error}"
             );
         });

@@ -161,7 +161,7 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
         let refused = root.hear(*from, frame, END).unwrap_err();
         assert_eq!(refused.name(), *name);
         assert!(is_listed(name), "{name} is not in spec/errors.md");
-        assert!(refused.to_string().starts_with(name), "{refused}");
+        assert!(refused.named().to_string().starts_with(name), "{refused}");
         let output = root.take_said();
         assert!(
             output.up.is_empty()

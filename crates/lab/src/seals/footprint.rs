@@ -1,5 +1,5 @@
 //! Counts of instructions and bytes on a Cortex-M3 (`docs/footprint.csv` and
-//! `docs/footprint_levels.csv`). This module reads them; `crates/bench/tests/footprint` writes them
+//! `docs/footprint_levels.csv`). This module reads them; `crates/bench/tests/it/footprint` writes them
 //! and checks them against their bars (limits).
 //!
 //! A line has a component, what was counted, its unit and the number. A missing line yields `None`.

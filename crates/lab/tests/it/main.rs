@@ -8,6 +8,7 @@ mod broadcast_hostile;
 mod broadcast_node;
 mod broadcast_real_udp;
 mod broadcast_report;
+mod command;
 mod receiver;
 mod sampling;
 mod sampling_report;

@@ -1,6 +1,5 @@
 //! Compares the embedded store with a map in memory: both pass the suite and return the same
 //! results for any sequence of operations.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;

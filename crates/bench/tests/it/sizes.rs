@@ -1,8 +1,7 @@
 //! The size tables of `docs/sizes.md`: the test regenerates them, compares them with the page, and
 //! checks them against their bars.
 //!
-//! `MOTESEAL_BLESS=1 cargo test -p moteseal-bench --test sizes` writes the page.
-#![allow(clippy::unwrap_used, missing_docs)]
+//! `MOTESEAL_BLESS=1 cargo test -p moteseal-bench --test it sizes` writes the page.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -150,7 +149,7 @@ fn the_size_tables_are_up_to_date_and_within_their_bars() {
     let mut table = Table { text: String::new() };
     table.text.push_str(
         "# Sizes\n\n\
-         `cargo test -p moteseal-bench --test sizes` regenerates this page. It fails if a number has\n\
+         `cargo test -p moteseal-bench --test it sizes` regenerates this page. It fails if a number has\n\
          changed or exceeds its bar, the upper limit that the test enforces. With `MOTESEAL_BLESS=1` it\n\
          writes the page.\n\n\
          An epoch has 298 readings of 4 bytes, as in the paper's section VIII, and 16 levels.\n\n\

@@ -1,5 +1,4 @@
 //! The embedded store keeps the promises of the trait.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::sync::Arc;
 

@@ -3,11 +3,11 @@
 
 use std::fmt::Write as _;
 
-use crate::figures::Figures;
+use super::figures::Figures;
 
 const START: &str = "# Footprint on a Cortex-M3
 
-`cargo test -p moteseal-bench --test footprint` regenerates this page and the tables next to it
+`cargo test -p moteseal-bench --test it footprint` regenerates this page and the tables next to it
 (`footprint.csv`, `footprint_levels.csv`). It fails if a number has changed or exceeds its bar, the
 upper limit that the test enforces. With `MOTESEAL_BLESS=1` it writes the files. The test builds the
 programs of `firmware/footprint`, one for each part, and runs them in QEMU (`mps2-an385`) with

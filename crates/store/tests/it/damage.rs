@@ -1,9 +1,9 @@
 //! Damage to the file is found and named by the check, and never served.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fs;
 use std::path::Path;
 
+use moteseal_api::NamedError as _;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_store::check::{Report, check};
@@ -151,7 +151,7 @@ fn a_missing_predecessor_is_a_gap_but_not_damage() {
     let made: Vec<Made> = (0..4).map(|epoch| mote.seal_some(Scheme::Star, epoch, 10)).collect();
     let store = RedbStore::open(&path, Options::default()).unwrap();
     store.put(vec![made[0].bundle.clone(), made[3].bundle.clone()]).unwrap();
-    let error = run_check(&path).unwrap_err().to_string();
+    let error = run_check(&path).unwrap_err().named().to_string();
     assert!(error.starts_with("StoreLocked: another process has "), "{error}");
     drop(store);
     let report = run_check(&path).unwrap();
@@ -319,7 +319,7 @@ fn errors_on_opening_name_the_file_and_the_remedy() {
         ("folder", true, "StoreFailed", "folder"),
     ] {
         let found = open(name, create).unwrap_err();
-        let text = found.to_string();
+        let text = found.named().to_string();
         assert_eq!(found.name(), error, "{text}");
         assert!(text.starts_with(error) && text.contains(name) && text.contains(remedy), "{text}");
         assert!(!text.contains('\n'));

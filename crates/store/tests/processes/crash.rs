@@ -1,6 +1,5 @@
 //! A writing process is killed at random moments. Every batch that it acknowledged must be complete
 //! and verify.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::BTreeMap;
 use std::env;
@@ -70,7 +69,7 @@ fn write_until_killed() {
 /// it acknowledged.
 fn kill_one(path: &Path, round: usize, after: Duration) -> BTreeMap<usize, usize> {
     let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "write_until_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "crash::write_until_killed", "--ignored", "--nocapture"])
         .env("MOTESEAL_STORE", path)
         .env("MOTESEAL_ROUND", round.to_string())
         .stdout(Stdio::piped())
@@ -101,6 +100,7 @@ fn kill_one(path: &Path, round: usize, after: Duration) -> BTreeMap<usize, usize
 
 #[test]
 fn acknowledged_batches_survive_kill_9() {
+    let _alone = crate::alone();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("epochs");
     let mut all: Vec<(String, usize)> = Vec::new();
@@ -181,11 +181,11 @@ fn fill_the_disk() {
 
 #[test]
 fn a_full_disk_fails_only_the_batch() {
+    let _alone = crate::alone();
     let directory = tempfile::tempdir().unwrap();
     let path: PathBuf = directory.path().join("epochs");
     drop(RedbStore::open(&path, Options::default()).unwrap());
-    let limited =
-        "trap '' XFSZ; ulimit -f 4096; exec \"$0\" --exact fill_the_disk --ignored --nocapture";
+    let limited = "trap '' XFSZ; ulimit -f 4096; exec \"$0\" --exact crash::fill_the_disk --ignored --nocapture";
     let mut child = Command::new("sh")
         .args(["-c", limited])
         .arg(env::current_exe().unwrap())
@@ -212,6 +212,7 @@ fn a_full_disk_fails_only_the_batch() {
 
 #[test]
 fn a_full_queue_returns_busy() {
+    let _alone = crate::alone();
     let directory = tempfile::tempdir().unwrap();
     let options = Options { queue_bytes: 10_000, ..Options::default() };
     let store = RedbStore::open(&directory.path().join("epochs"), options).unwrap();
@@ -249,6 +250,7 @@ fn a_full_queue_returns_busy() {
 
 #[test]
 fn closing_stores_queued_batches() {
+    let _alone = crate::alone();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("epochs");
     let store = RedbStore::open(&path, Options::default()).unwrap();

@@ -2,10 +2,9 @@
 //! `firmware/footprint` in QEMU, compares the numbers with `docs/footprint.md`,
 //! `docs/footprint.csv` and `docs/footprint_levels.csv`, and checks them against their bars.
 //!
-//! `MOTESEAL_BLESS=1 cargo test -p moteseal-bench --test footprint` writes these files. The
+//! `MOTESEAL_BLESS=1 cargo test -p moteseal-bench --test it footprint` writes these files. The
 //! compiler, the lock file and QEMU's count of instructions are deterministic, so every number must
 //! be equal. The results of each program are compared with those of the host.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 mod figures;
 mod inputs;

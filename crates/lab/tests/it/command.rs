@@ -1,5 +1,4 @@
 //! `moteseal-lab` as a user runs it: a table, JSON, files, and errors for missing data.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,6 +1,5 @@
 //! The archive of a broadcast node returns what it was given, after kills, incomplete writes and
 //! damage, and stays within its quota.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -22,7 +22,7 @@ use moteseal_sum::sies::{Slot, SourceSecret};
 use num_bigint::BigUint;
 use sha2::{Digest as _, Sha256};
 
-use crate::program::Program;
+use super::program::Program;
 
 /// The message of the uTESLA sender.
 pub(crate) const MESSAGE: &[u8; 32] = b"close valve 7 until further word";

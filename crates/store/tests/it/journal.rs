@@ -1,10 +1,10 @@
 //! The journal keeps what was synced, drops an incomplete frame that a crash left, and reports
 //! damage.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use moteseal_api::NamedError as _;
 use moteseal_store::journal::{Journal, JournalError, MAX_PENDING};
 use proptest::prelude::*;
 
@@ -216,7 +216,7 @@ fn a_long_journal_is_compacted_into_frames_of_a_mebibyte() {
 fn errors_name_the_file_and_the_remedy() {
     let (directory, path) = place();
     let _journal = Journal::open(&path).unwrap();
-    let error = Journal::open(&path).unwrap_err().to_string();
+    let error = Journal::open(&path).unwrap_err().named().to_string();
     assert!(
         error.starts_with("JournalLocked: ")
             && error.contains("outbox.journal")
@@ -224,52 +224,13 @@ fn errors_name_the_file_and_the_remedy() {
     );
     let other = directory.path().join("notes.txt");
     fs::write(&other, "not a journal").unwrap();
-    let error = Journal::open(&other).unwrap_err().to_string();
+    let error = Journal::open(&other).unwrap_err().named().to_string();
     assert!(error.starts_with("NotAJournal: ") && error.contains("notes.txt"), "{error}");
     assert_eq!(fs::read(&other).unwrap(), b"not a journal", "another file must stay as it is");
-    let error = Journal::open(&directory.path().join("missing/journal")).unwrap_err().to_string();
+    let error =
+        Journal::open(&directory.path().join("missing/journal")).unwrap_err().named().to_string();
     assert!(error.starts_with("JournalFailed: ") && error.contains("missing/journal"), "{error}");
     let mut journal = Journal::open(&directory.path().join("long")).unwrap();
-    let error = journal.append(&vec![0; MAX_PENDING]).unwrap_err().to_string();
+    let error = journal.append(&vec![0; MAX_PENDING]).unwrap_err().named().to_string();
     assert!(error.starts_with("JournalTooMuch: "), "{error}");
-}
-
-/// Runs in a process whose files may not exceed 64 KiB: see below.
-#[test]
-#[ignore = "run by a_full_disk_is_reported_and_loses_nothing in a process with a limit"]
-fn fill_the_disk() {
-    let Ok(path) = std::env::var("MOTESEAL_JOURNAL") else { return };
-    let mut journal = Journal::open(PathBuf::from(path).as_path()).unwrap();
-    journal.append(b"small").unwrap();
-    journal.sync().unwrap();
-    journal.append(&[7; 100_000]).unwrap();
-    for _ in 0..2 {
-        let error = journal.sync().unwrap_err().to_string();
-        assert!(
-            error.starts_with("DiskFull: no space left for ")
-                && error.ends_with("free some and try again"),
-            "{error}"
-        );
-    }
-    assert_eq!(all(&journal).len(), 2, "records that wait must be kept");
-}
-
-#[test]
-fn a_full_disk_is_reported_and_loses_nothing() {
-    let (_directory, path) = place();
-    let limited = "trap '' XFSZ; ulimit -f 128; exec \"$0\" --exact fill_the_disk --ignored";
-    let this = std::env::current_exe().unwrap();
-    // The child's output goes through pipes: a long output file would reach the limit.
-    let child = std::process::Command::new("sh")
-        .args(["-c", limited])
-        .arg(this)
-        .env("MOTESEAL_JOURNAL", &path)
-        .output()
-        .unwrap();
-    assert!(
-        child.status.success() && String::from_utf8_lossy(&child.stdout).contains("1 passed"),
-        "{child:?}"
-    );
-    let journal = Journal::open(&path).unwrap();
-    assert_eq!((all(&journal), journal.torn_bytes()), (vec![b"small".to_vec()], 0));
 }

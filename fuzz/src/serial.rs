@@ -143,7 +143,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             longest_body: 64,
             device: DeviceId([7; 8]),
             session: BINDING.sender,
-            heard: received,
+            received: received,
         };
         stuffed(&hello.encode())
     };
@@ -166,7 +166,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut received = Vec::new();
     receive(&mut gateway, &input, &mut received);
     assert_eq!(
-        (gateway.counters().heard, gateway.counters().heard_again),
+        (gateway.counters().received, gateway.counters().received_again),
         (3, 1),
         "the seed does not open a session"
     );

@@ -58,7 +58,7 @@ pub fn run(bytes: &[u8]) {
     let querier = fixture::operator().public();
     let is_ours = || schedule() == bytes;
     let mut scratch = vec![0; bytes.len() + 64];
-    if let Ok(opened) = schedule::hear(bytes, GroupId::of("home"), &querier, &mut scratch) {
+    if let Ok(opened) = schedule::receive(bytes, GroupId::of("home"), &querier, &mut scratch) {
         assert!(
             is_ours() && QuerySchedule::open(&opened, GroupId::of("home"), &ROSTER).is_ok(),
             "a schedule that was never signed"

@@ -167,7 +167,7 @@ impl LyingAggregator {
     }
 
     /// Records a child's frame.
-    pub fn hear(&mut self, child: DeviceId, frame: &[u8]) {
+    pub fn receive(&mut self, child: DeviceId, frame: &[u8]) {
         let Some(at) = self.aggregator.child(child) else { return };
         let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &self.keys[at]) else { return };
         let Some(claim) = self.read(&share) else { return };

@@ -187,7 +187,7 @@ impl Broadcaster {
     }
 
     /// Records a frame that was received just now.
-    pub fn hear(&mut self, frame: &[u8]) {
+    pub fn receive(&mut self, frame: &[u8]) {
         keep(&mut self.recent, frame);
     }
 

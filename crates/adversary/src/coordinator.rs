@@ -184,7 +184,7 @@ pub struct Cheat {
     pub names: &'static [&'static str],
     /// Alters the epoch at an index, to the disadvantage of a device. Returns false if the cheat
     /// does not apply.
-    pub bend: fn(&mut [Upload], usize, DeviceId) -> bool,
+    pub alter: fn(&mut [Upload], usize, DeviceId) -> bool,
 }
 
 impl std::fmt::Debug for Cheat {
@@ -200,7 +200,7 @@ pub const CHEATS: &[Cheat] = &[
         about: "a device is left out of an epoch: neither listed nor uploaded",
         found_by: FoundBy::Audit,
         names: &["Missing"],
-        bend: |uploads, at, device| {
+        alter: |uploads, at, device| {
             let had = uploads[at].listed.contains_key(&device);
             uploads[at].drop_device(device);
             had
@@ -211,35 +211,35 @@ pub const CHEATS: &[Cheat] = &[
         about: "a device's seal is uploaded, but not listed: its counters are left out",
         found_by: FoundBy::Doubt,
         names: &["Late"],
-        bend: |uploads, at, device| uploads[at].listed.remove(&device).is_some(),
+        alter: |uploads, at, device| uploads[at].listed.remove(&device).is_some(),
     },
     Cheat {
         name: "event-dropped",
         about: "one reading is cut out of what was kept of a device",
         found_by: FoundBy::Verifier,
         names: &["EventsLength"],
-        bend: |uploads, at, device| of(uploads, at, device).is_some_and(cut_event),
+        alter: |uploads, at, device| of(uploads, at, device).is_some_and(cut_event),
     },
     Cheat {
         name: "event-replaced",
         about: "one reading of a device is told twice instead of the one behind it",
         found_by: FoundBy::Verifier,
         names: &["NotAuthentic"],
-        bend: |uploads, at, device| of(uploads, at, device).is_some_and(repeat_event),
+        alter: |uploads, at, device| of(uploads, at, device).is_some_and(repeat_event),
     },
     Cheat {
         name: "level-dropped",
         about: "what was kept of a device lacks the finest level that the manifest's round keeps",
         found_by: FoundBy::Verifier,
         names: &["NotAsAsked"],
-        bend: |uploads, at, device| of(uploads, at, device).is_some_and(drop_level),
+        alter: |uploads, at, device| of(uploads, at, device).is_some_and(drop_level),
     },
     Cheat {
         name: "kept-too-little",
         about: "one round more than the counters ask for",
         found_by: FoundBy::Audit,
         names: &["StoppedEarly"],
-        bend: |uploads, at, _| {
+        alter: |uploads, at, _| {
             uploads[at].round.0 += 1;
             true
         },
@@ -249,7 +249,7 @@ pub const CHEATS: &[Cheat] = &[
         about: "one round less than the counters ask for",
         found_by: FoundBy::Audit,
         names: &["OverBudget"],
-        bend: |uploads, at, _| {
+        alter: |uploads, at, _| {
             uploads[at].round.0 = uploads[at].round.0.saturating_sub(1);
             true
         },
@@ -259,7 +259,7 @@ pub const CHEATS: &[Cheat] = &[
         about: "a device is listed that the roster does not have",
         found_by: FoundBy::Audit,
         names: &["InventedDevice"],
-        bend: |uploads, at, _| {
+        alter: |uploads, at, _| {
             uploads[at].listed.insert(DeviceId(*b"phantom!"), vec![Digest([0x77; 32])]);
             true
         },
@@ -269,7 +269,7 @@ pub const CHEATS: &[Cheat] = &[
         about: "a seal of a device is listed that it never signed",
         found_by: FoundBy::Audit,
         names: &["InventedSeal"],
-        bend: |uploads, at, device| {
+        alter: |uploads, at, device| {
             uploads[at].listed.entry(device).or_default().push(Digest([0x78; 32]));
             true
         },
@@ -279,7 +279,7 @@ pub const CHEATS: &[Cheat] = &[
         about: "the list of the epoch before is signed again",
         found_by: FoundBy::Audit,
         names: &["Replayed"],
-        bend: |uploads, at, _| {
+        alter: |uploads, at, _| {
             let Some(before) = at.checked_sub(1) else { return false };
             uploads[at].listed = uploads[before].listed.clone();
             true
@@ -290,7 +290,7 @@ pub const CHEATS: &[Cheat] = &[
         about: "the manifest of the epoch before is sent again, and none of this one",
         found_by: FoundBy::Doubt,
         names: &["NoManifest"],
-        bend: |uploads, at, _| {
+        alter: |uploads, at, _| {
             uploads[at].withheld = true;
             true
         },
@@ -300,7 +300,7 @@ pub const CHEATS: &[Cheat] = &[
         about: "two lists are signed of one epoch, one of them without a device",
         found_by: FoundBy::Audit,
         names: &["TwoManifests"],
-        bend: |uploads, at, device| {
+        alter: |uploads, at, device| {
             let mut other = Upload { bundles: Vec::new(), other: None, ..uploads[at].clone() };
             let had = other.listed.remove(&device).is_some();
             uploads[at].other = Some(Box::new(other));
@@ -312,7 +312,7 @@ pub const CHEATS: &[Cheat] = &[
         about: "one device's seal is listed under another's name",
         found_by: FoundBy::Audit,
         names: &["InventedSeal"],
-        bend: |uploads, at, device| {
+        alter: |uploads, at, device| {
             let listed = &mut uploads[at].listed;
             let Some(other) = listed.keys().copied().find(|other| *other != device) else {
                 return false;
@@ -327,7 +327,7 @@ pub const CHEATS: &[Cheat] = &[
         about: "two devices' readings change places",
         found_by: FoundBy::Verifier,
         names: &["EventsLength", "NotAuthentic"],
-        bend: |uploads, at, device| {
+        alter: |uploads, at, device| {
             let bundles = &mut uploads[at].bundles;
             let Some(one) = bundles.iter().position(|bundle| bundle.device == device) else {
                 return false;

@@ -198,7 +198,7 @@ fn receive(roster: &Roster, frames: &[Vec<u8>]) {
     let Some(mut coordinator) = GroupCoordinator::new(roster.clone(), GROUP_SECRET) else { return };
     for frame in frames {
         assert!(
-            coordinator.hear(frame, EPOCH).is_ok_and(|news| news.durable),
+            coordinator.receive(frame, EPOCH).is_ok_and(|news| news.durable),
             "every frame is new"
         );
     }

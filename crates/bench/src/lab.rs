@@ -54,9 +54,9 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     let given: Vec<String> = std::env::args().skip(1).collect();
     let command = format!("moteseal-bench {}", given.join(" "));
     let effort = if arguments.quick { &Effort::QUICK } else { &Effort::FULL };
-    let mut tell = |step: &str| eprintln!("{step}");
-    let done = Recorded::load(&folder, &arguments.footprint, &mut tell).and_then(|recorded| {
-        run(&recorded, &arguments.out, arguments.seed, effort, &command, &mut tell)
+    let mut progress = |step: &str| eprintln!("{step}");
+    let done = Recorded::load(&folder, &arguments.footprint, &mut progress).and_then(|recorded| {
+        run(&recorded, &arguments.out, arguments.seed, effort, &command, &mut progress)
     });
     crate::written(done.map(|()| arguments.out.join(page::PAGE)))
 }
@@ -117,7 +117,11 @@ pub(crate) struct Recorded {
 
 impl Recorded {
     /// Reads all data. Absent data is recorded in the result; malformed data is an error.
-    fn load(folder: &Folder, footprint: &Path, tell: &mut dyn FnMut(&str)) -> Result<Self, String> {
+    fn load(
+        folder: &Folder,
+        footprint: &Path,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Self, String> {
         let mut recorded =
             Self { devices: Vec::new(), readings: None, footprint: None, absent: Vec::new() };
         let mut absent = |what: &str, error: DataError| match error {
@@ -129,7 +133,7 @@ impl Recorded {
             }
             error => Err(error.to_string()),
         };
-        tell("reading the recorded days");
+        progress("reading the recorded days");
         for source in Source::ALL {
             match source.load(folder) {
                 Ok(recording) => recorded.devices.push(recording),
@@ -163,26 +167,26 @@ fn run(
     seed: Seed,
     effort: &Effort,
     command: &str,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<(), String> {
     let message = |error: report::ReportError| error.to_string();
     let is_whole = recorded.devices.len() == Source::ALL.len();
 
     let sampling = if is_whole {
-        report::write_of(&recorded.devices, &out.join("sampling"), seed, effort.sampling, tell)
+        report::write_of(&recorded.devices, &out.join("sampling"), seed, effort.sampling, progress)
             .map_err(message)?
     } else {
-        tell("figures 5 to 7 need recordings that are absent");
+        progress("figures 5 to 7 need recordings that are absent");
         no_sampling(&recorded.absent.join("; "))
     };
 
     let inputs =
         Inputs { devices: &recorded.devices, is_whole, footprint: recorded.footprint.clone() };
-    let measured = seals::measure(&inputs, &effort.seals, seed, tell)?;
+    let measured = seals::measure(&inputs, &effort.seals, seed, progress)?;
     let sealing = report::seals::write(&measured, &out.join("sealing")).map_err(message)?;
 
     let sums = match &recorded.readings {
-        Some(readings) => sums::of(readings, &out.join("sums"), &effort.sums, tell)?,
+        Some(readings) => sums::of(readings, &out.join("sums"), &effort.sums, progress)?,
         None => no_sums(
             recorded
                 .absent
@@ -192,14 +196,14 @@ fn run(
         ),
     };
 
-    tell("broadcasts: times");
+    progress("broadcasts: times");
     let times = broadcast::times(effort.broadcast_times);
     let broadcast = report::broadcast::write(
         Some(&times),
         &out.join("broadcast"),
         seed,
         effort.broadcast,
-        tell,
+        progress,
     )
     .map_err(message)?;
 

@@ -107,7 +107,7 @@ pub(crate) fn measure(
     inputs: &Inputs<'_>,
     effort: &Effort,
     seed: Seed,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Measured, String> {
     let epochs = feed::epochs(inputs.devices, effort.days);
     let mut measured = Measured {
@@ -118,33 +118,33 @@ pub(crate) fn measure(
         footprint: inputs.footprint.clone(),
         ..Measured::default()
     };
-    tell("table I: primitives");
+    progress("table I: primitives");
     (measured.d, measured.primitives) = primitives::measure(effort)?;
-    tell("table II: properties of each scheme");
+    progress("table II: properties of each scheme");
     measured.abilities = schemes::abilities()?;
-    tell("table IV: state");
+    progress("table IV: state");
     measured.states = schemes::states();
-    tell("table V: cost of a record");
+    progress("table V: cost of a record");
     (measured.costs, measured.tree_packets) = schemes::costs(&epochs, effort)?;
-    tell("table VI: packets of wide trees");
+    progress("table VI: packets of wide trees");
     measured.packets = trees::packets(effort);
     if epochs.is_empty() {
-        tell("figures 8 to 10 and 14 need a recording");
+        progress("figures 8 to 10 and 14 need a recording");
     } else {
-        tell("figure 8: throughput by the signer's memory");
+        progress("figure 8: throughput by the signer's memory");
         measured.by_space = space::by_space(&epochs, effort)?;
-        tell("figure 9: throughput by the receiver's cache");
+        progress("figure 9: throughput by the receiver's cache");
         measured.by_cache = space::by_cache(&epochs, effort)?;
-        tell("figure 10: throughput by rate");
+        progress("figure 10: throughput by rate");
         measured.by_rate = space::by_rate(&epochs, effort)?;
     }
-    tell("figure 11: trees of degree 2, 3 and 4");
+    progress("figure 11: trees of degree 2, 3 and 4");
     measured.by_degree = trees::by_degree(effort);
     for budget in [500, 1000] {
-        tell(&format!("table VII and figure 14: the sampling protocol, budget {budget}"));
+        progress(&format!("table VII and figure 14: the sampling protocol, budget {budget}"));
         budget::measure(inputs, effort, budget, seed, &mut measured)?;
     }
-    tell("in addition: the length of an epoch, and the uplink");
+    progress("in addition: the length of an epoch, and the uplink");
     measured.by_epoch = beyond::by_epoch(effort)?;
     measured.uplink = beyond::uplink()?;
     Ok(measured)

@@ -97,10 +97,10 @@ fn run(
     folder: &Folder,
     out: &Path,
     effort: &Effort,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Entry>, String> {
     let readings = Readings::load(folder).map_err(|error| error.to_string())?;
-    of(&readings, out, effort, tell)
+    of(&readings, out, effort, progress)
 }
 
 /// The same for given readings.
@@ -108,9 +108,9 @@ pub(crate) fn of(
     readings: &Readings,
     out: &Path,
     effort: &Effort,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Entry>, String> {
-    let measured = measure(readings, effort, tell)?;
+    let measured = measure(readings, effort, progress)?;
     report::sums::write(&measured, out).map_err(|error| error.to_string())
 }
 
@@ -203,9 +203,9 @@ impl Exact {
 fn measure(
     readings: &Readings,
     effort: &Effort,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Measured, String> {
-    tell("table II: primitives");
+    progress("table II: primitives");
     let primitives = primitives::measure(effort.primitives);
     let sketches = effort.default.sketches;
     let (mut opened, mut estimates, mut edges) = (0, Estimates::default(), Edges::default());
@@ -213,7 +213,7 @@ fn measure(
     let mut source = Vec::new();
     for &decimals in effort.decimals {
         let setting = scaled(effort.default, decimals);
-        tell(&format!("figure 4: a source, values up to {}", setting.highest));
+        progress(&format!("figure 4: a source, values up to {}", setting.highest));
         let epochs = readings.values(&setting, decimals, effort.epochs);
         let exact = exact(&setting, &epochs)?;
         opened += exact.opened();
@@ -235,7 +235,7 @@ fn measure(
     let mut aggregator = Vec::new();
     for &fanout in effort.fanouts {
         let setting = Setting { fanout, ..effort.default };
-        tell(&format!("figure 5: an aggregator of {fanout}"));
+        progress(&format!("figure 5: an aggregator of {fanout}"));
         let epochs = readings.values(&setting, effort.default_decimals, effort.epochs);
         let exact = exact(&setting, &epochs)?;
         opened += exact.opened();
@@ -286,18 +286,18 @@ fn measure(
         };
     let mut querier_by_sources = Vec::new();
     for &sources in effort.sources {
-        tell(&format!("figure 6a: the querier of {sources} sources"));
+        progress(&format!("figure 6a: the querier of {sources} sources"));
         let setting = Setting { sources, ..effort.default };
         querier_by_sources.push(querier(setting, effort.default_decimals, &mut estimates)?);
     }
     let mut querier_by_domain = Vec::new();
     for &decimals in effort.decimals {
         let setting = scaled(effort.default, decimals);
-        tell(&format!("figure 6b: the querier, values up to {}", setting.highest));
+        progress(&format!("figure 6b: the querier, values up to {}", setting.highest));
         querier_by_domain.push(querier(setting, decimals, &mut estimates)?);
     }
 
-    tell(&format!("one network of SECOA in full, {} sources", effort.whole));
+    progress(&format!("one network of SECOA in full, {} sources", effort.whole));
     let setting = Setting { sources: effort.whole, ..effort.default };
     let values = readings.values(&setting, effort.default_decimals, 1);
     secoa::whole_network(

@@ -17,7 +17,7 @@ use crate::cloud::runtime;
 use crate::cloud_query::CloudQuery;
 use crate::failure::{Exit, Failure};
 use crate::progress::{bytes, count, thousands};
-use crate::terminal::{Stdout, talk};
+use crate::terminal::{Stdout, diagnostic};
 
 /// Audit what a group's coordinator kept: whether its final rounds follow from the counters that
 /// the devices signed, and whether it omitted seals.
@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     } else {
         print(&report, &roster)?;
     }
-    talk(format_args!(
+    diagnostic(format_args!(
         "{report}; {} of {} verified, {} received",
         count(report.signatures, "signature"),
         count(report.seals, "seal"),

@@ -14,7 +14,7 @@ use moteseal_verify::Roster;
 use crate::client_error;
 use crate::failure::{Exit, Failure};
 use crate::progress::{bytes, count, thousands};
-use crate::terminal::{Stdout, talk};
+use crate::terminal::{Stdout, diagnostic};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FormatName {
@@ -165,7 +165,7 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
             0 => String::new(),
             number => format!(", {}", count(number as u64, "restart")),
         };
-        talk(format_args!(
+        diagnostic(format_args!(
             "{:<12} verified  {} of {}, {}, {until}{late}{outages}{newer}",
             device.name,
             thousands(device.rows),
@@ -174,12 +174,12 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
         ));
     }
     if let Some(budget) = report.budget {
-        talk(format_args!(
+        diagnostic(format_args!(
             "{}",
             kept((budget, roster.levels()), report.round_span(), report.rounds.len() as u64)
         ));
     }
-    talk(format_args!(
+    diagnostic(format_args!(
         "{} checked, {} {action}",
         count(report.signatures, "signature"),
         bytes(report.bytes)

@@ -13,7 +13,7 @@ use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_device::answerer::{Answerer, Membership};
 use moteseal_device::durable::Identity;
 use moteseal_device::import::{Clock, display_ms};
-use moteseal_device::outbox::state_beside;
+use moteseal_device::outbox::default_state_path;
 use moteseal_device::runner;
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
 use moteseal_net::link::{State, until_up};
@@ -31,7 +31,7 @@ use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bar, count, thousands};
 use crate::replay::{Speed, speed};
-use crate::terminal::talk;
+use crate::terminal::diagnostic;
 use crate::time;
 
 mod provision;
@@ -148,7 +148,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let state = folder.join(&config.state);
     let chain_path = match &config.chain {
         Some(chain) => folder.join(chain),
-        None => state_beside(&key_path, device)?,
+        None => default_state_path(&key_path, device)?,
     };
     let sums = config
         .sum
@@ -156,20 +156,20 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         .map(|member| Sums::read(member, &config.link, file, &folder, &roster, device))
         .transpose()?;
     if arguments.check {
-        talk(format_args!(
+        diagnostic(format_args!(
             "device {} of group {}, {}",
             config.device,
             roster.group_name(),
             config.link.url
         ));
-        talk(match &source {
+        diagnostic(match &source {
             Source::Recording(recording) => {
                 format!("replays {}", count(recording.len() as u64, "reading"))
             }
             Source::Lines { .. } => "seals lines from stdin".to_owned(),
         });
         if let Some(sums) = &sums {
-            talk(format_args!(
+            diagnostic(format_args!(
                 "source {} of {} of private sums",
                 sums.membership.position, sums.membership.sources
             ));
@@ -192,7 +192,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let mut mote =
         DurableMote::open(identity, opened, &state.join("journal"), config.waiting_seals)?;
     if mote.mote().waiting() > 0 {
-        talk(format_args!(
+        diagnostic(format_args!(
             "{}: {} from an earlier session",
             config.device,
             count(mote.mote().waiting() as u64, "seal")
@@ -237,7 +237,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     } else {
         format!("{} wait in the journal", count(rest as u64, "seal"))
     };
-    talk(format_args!(
+    diagnostic(format_args!(
         "{}: {readings} taken, {left_out} already taken before; {end}",
         config.device
     ));
@@ -421,12 +421,12 @@ fn lines(
         let read = each_line(&mut io::stdin().lock(), |number, line| {
             match line.and_then(|line| record(&schema, &columns, opaque, line)) {
                 Ok(record) => return send.blocking_send(record).is_ok(),
-                Err(why) => talk(format_args!("stdin:{number}: {why}; the line is left out")),
+                Err(why) => diagnostic(format_args!("stdin:{number}: {why}; the line is left out")),
             }
             true
         });
         if let Err(error) = read {
-            talk(format_args!(
+            diagnostic(format_args!(
                 "cannot read stdin: {error}; the device stops when the gateway has what was read"
             ));
             let _ = broken.set(error);

@@ -19,7 +19,7 @@ use crate::failure::{Exit, Failure};
 use crate::get::{rate, seed};
 use crate::key::random;
 use crate::progress::{count, spinner, thousands};
-use crate::terminal::{Stdout, talk};
+use crate::terminal::{Stdout, diagnostic};
 
 /// Estimate a statistic of all readings from a verified sample, with a 95 % interval.
 #[derive(Args, Debug)]
@@ -127,7 +127,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     {
         let found = runtime.block_on(client.common_rate(&query.devices, query.since, query.until));
         *rate = found.map_err(|error| client_error::failure(&roster, &error))?;
-        talk(format_args!("--rate {rate}"));
+        diagnostic(format_args!("--rate {rate}"));
     }
     let mut pinned = arguments.kept.pinned(&roster)?;
     distinct(&arguments.kept.written(), &arguments.cloud_query.read())?;
@@ -233,7 +233,7 @@ impl Arguments {
             (Some(_), None) => {
                 let mut seed = [0; 32];
                 random(&mut seed)?;
-                talk(format_args!("--seed {}", hex::encode(seed)));
+                diagnostic(format_args!("--seed {}", hex::encode(seed)));
                 Some(seed)
             }
             (_, seed) => seed,

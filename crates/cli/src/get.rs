@@ -15,7 +15,7 @@ use crate::destination::{Destination, distinct, incomplete, report_lines};
 use crate::failure::Failure;
 use crate::key::random;
 use crate::progress::{spinner, thousands};
-use crate::terminal::{Stdout, talk};
+use crate::terminal::{Stdout, diagnostic};
 
 /// Get sealed readings and verify that they are authentic, complete, and not chosen by the cloud.
 #[derive(Args, Debug)]
@@ -129,7 +129,7 @@ impl Arguments {
             None => {
                 let mut seed = [0; 32];
                 random(&mut seed)?;
-                talk(format_args!("--seed {}", hex::encode(seed)));
+                diagnostic(format_args!("--seed {}", hex::encode(seed)));
                 Ok(seed)
             }
         }
@@ -139,12 +139,12 @@ impl Arguments {
     fn report_mean(&self, mean: &Estimator) -> Option<serde_json::Value> {
         let field = self.mean.as_deref()?;
         let Some(estimate) = mean.mean() else {
-            talk(format_args!(
+            diagnostic(format_args!(
                 "{field}: the mean cannot be estimated from fewer than two readings"
             ));
             return None;
         };
-        talk(format_args!(
+        diagnostic(format_args!(
             "{field}: mean {:.4} \u{b1} {:.4} (95 %), from {} of {} readings",
             estimate.value,
             estimate.half_width,

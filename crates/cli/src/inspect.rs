@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::files::likeness;
 use crate::progress::{bytes, count, thousands};
-use crate::terminal::{Stdout, talk};
+use crate::terminal::{Stdout, diagnostic};
 use crate::verify::open;
 
 /// Show the items of a bundle (.mseal) or proof (.mproof). Verifies nothing; use `moteseal verify`
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         number += 1;
     }
     if !arguments.json {
-        talk(format_args!(
+        diagnostic(format_args!(
             "{}, {}; nothing of it is verified",
             count(number, "item"),
             bytes(position)

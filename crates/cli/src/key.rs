@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::terminal::talk;
+use crate::terminal::diagnostic;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -109,7 +109,7 @@ fn link(arguments: &Link) -> Result<(), Failure> {
         };
     let text = Zeroizing::new(hex::encode(*secret) + "\n");
     files::create(out, text.as_bytes(), 0o600)?;
-    talk(format_args!("link secret of {whose}: {}", out.display()));
+    diagnostic(format_args!("link secret of {whose}: {}", out.display()));
     Ok(())
 }
 
@@ -151,7 +151,7 @@ fn new(arguments: &New) -> Result<(), Failure> {
         0o644,
     )?;
     for (path, what) in paths.iter().zip(["secret key", "public key", "salt key"]) {
-        talk(format_args!("{what:<10}  {}", path.display()));
+        diagnostic(format_args!("{what:<10}  {}", path.display()));
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
 use crate::progress::{bar, bytes, count, thousands};
-use crate::terminal::{Stdout, talk};
+use crate::terminal::{Stdout, diagnostic};
 
 /// How long to wait for a cloud that was started at the same time as this command.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let pushed = runtime()?.block_on(push.to(&cloud, &mut |done| progress.set_position(done)));
     progress.finish_and_clear();
     let pushed = pushed?;
-    talk(format_args!(
+    diagnostic(format_args!(
         "{}: {} stored, {} already there; {} in {}",
         arguments.to,
         count(pushed.stored, "bundle"),

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::progress::{bar, count, thousands};
 use crate::push::{Access, equivocation};
 use crate::source::{Source, TABLES};
-use crate::terminal::talk;
+use crate::terminal::diagnostic;
 
 /// Replay recorded readings at a chosen speed, as if the device sensed them now.
 ///
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let journal = arguments.journal.clone().unwrap_or_else(|| ready.journal());
     let (mut recorder, recovered) = Recorder::open(ready.sealer, ready.outbox, &journal)?;
     if recovered.readings > 0 {
-        talk(format_args!(
+        diagnostic(format_args!(
             "{}: continuing with {} of an unsealed epoch from the journal",
             arguments.source.device,
             count(recovered.readings, "reading")
@@ -114,7 +114,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Failure::new(error.kind().into(), message)
     })?;
     let pushed = pushed?;
-    talk(format_args!(
+    diagnostic(format_args!(
         "{}: {} replayed, {} already taken before; {} stored, the cloud has {}",
         arguments.source.device,
         count(replayed.readings, "reading"),

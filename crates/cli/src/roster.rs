@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::files;
 use crate::progress::count;
-use crate::terminal::{Stdout, talk};
+use crate::terminal::{Stdout, diagnostic};
 use crate::time;
 
 #[derive(Debug, Subcommand)]
@@ -126,7 +126,7 @@ fn new(arguments: &New) -> Result<(), Failure> {
     let bytes = roster.issue(&operator).map_err(|error| Failure::usage(error.named()))?;
     files::create(&arguments.out, &bytes, 0o644)?;
     let devices = count(keys.len() as u64, "device");
-    talk(format_args!(
+    diagnostic(format_args!(
         "roster of group {} with {devices}: {}",
         arguments.group,
         arguments.out.display()

@@ -6,7 +6,7 @@ use clap::Args;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::SealIndex;
 use moteseal_device::outbox::EXTENSION;
-use moteseal_device::recorder::left_in;
+use moteseal_device::recorder::unsealed_readings;
 use moteseal_device::{Batch, Bundle, Recording, Sealed};
 use moteseal_verify::Roster;
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::{bar, count, range};
 use crate::source::{Source, TABLES};
-use crate::terminal::{Stdout, talk};
+use crate::terminal::{Stdout, diagnostic};
 use crate::time::span;
 
 /// Seal recorded readings into one signed bundle per epoch, which can be pushed to any cloud.
@@ -62,7 +62,7 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     // The next run removes files that are written during it.
     interrupt::on_stop(move || clear_temporaries(&folder));
     let journal = ready.journal();
-    let left = left_in(&journal, &ready.sealer)?;
+    let left = unsealed_readings(&journal, &ready.sealer)?;
     if left > 0 {
         return Err(Failure::usage(format_args!(
             "{}: not sealed yet: {} of an interrupted replay of {}; run that replay again to finish it",
@@ -113,7 +113,7 @@ impl Arguments {
         paths: &[PathBuf],
     ) -> Result<(), Failure> {
         if sealed.left_out > 0 {
-            talk(format_args!(
+            diagnostic(format_args!(
                 "left out: {} of epochs that are already sealed",
                 count(sealed.left_out, "reading")
             ));
@@ -136,7 +136,7 @@ impl Arguments {
             .map(|(first, last)| (first.epoch(), last.epoch()));
         if let (Some((SealIndex(first), SealIndex(last))), Some((since, until))) = (indices, epochs)
         {
-            talk(format_args!(
+            diagnostic(format_args!(
                 "{}: {} under {} ({}), epochs from {}; overhead {:.2} B per reading on the uplink, {:.2} B in the files: {}",
                 self.source.device,
                 count(events, "reading"),
@@ -148,7 +148,7 @@ impl Arguments {
                 self.source.out.display()
             ));
         } else {
-            talk(format_args!("{}: nothing new to seal", self.source.device));
+            diagnostic(format_args!("{}: nothing new to seal", self.source.device));
         }
         if self.json {
             let bundles: Vec<_> = sealed

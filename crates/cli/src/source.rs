@@ -10,7 +10,7 @@ use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::SecretKey;
 use moteseal_device::import::{Clock, Delimiter, ImportErrorKind};
-use moteseal_device::outbox::state_beside;
+use moteseal_device::outbox::default_state_path;
 use moteseal_device::{Import, Outbox, Profile, Recording, Sealer};
 use moteseal_verify::Roster;
 use serde::Deserialize;
@@ -18,7 +18,7 @@ use serde::Deserialize;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::count;
-use crate::terminal::talk;
+use crate::terminal::diagnostic;
 use crate::time;
 
 /// Readings whose time is further ahead of this machine's clock are rejected.
@@ -193,7 +193,7 @@ impl Source {
     /// that does not exist if the file next to the key does: the chain would start again, and
     /// reuse its indices.
     fn state(&self, device: DeviceId) -> Result<PathBuf, Failure> {
-        let next_to_key = state_beside(&self.key, device);
+        let next_to_key = default_state_path(&self.key, device);
         let Some(state) = &self.state else { return next_to_key.map_err(Failure::from) };
         match next_to_key {
             Ok(default) if default.exists() && !state.exists() => {
@@ -249,13 +249,13 @@ impl Source {
 fn report(table: &Path, recording: &Recording) {
     let times =
         recording.time_format.map_or_else(String::new, |format| format!(", times in {format}"));
-    talk(format_args!(
+    diagnostic(format_args!(
         "{}: {}, separated by {}{times}",
         table.display(),
         count(recording.len() as u64, "reading"),
         recording.delimiter
     ));
     if recording.skipped > 0 {
-        talk(format_args!("left out: {} that lack a value", count(recording.skipped, "row")));
+        diagnostic(format_args!("left out: {} that lack a value", count(recording.skipped, "row")));
     }
 }

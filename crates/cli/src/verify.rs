@@ -22,7 +22,7 @@ use crate::destination::{Destination, distinct, incomplete, report_lines};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bar, count, range, spinner, thousands};
-use crate::terminal::{Stdout, talk};
+use crate::terminal::{Stdout, diagnostic};
 use crate::time::span;
 
 /// Verify bundles (.mseal) or a proof (.mproof) against the group's roster. Needs no network, and
@@ -147,7 +147,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         gravest.into_iter().find(|exit| problems.iter().any(|problem| problem.exit == *exit));
     let last = problems.pop();
     for problem in &problems {
-        talk(format_args!("moteseal: {}", problem.text));
+        diagnostic(format_args!("moteseal: {}", problem.text));
     }
     last.map_or(Ok(()), |last| Err(Failure::new(gravest.unwrap_or(last.exit), last.text)))
 }

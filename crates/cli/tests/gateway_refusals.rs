@@ -295,7 +295,7 @@ fn flood(station: &mut Station, roster: &Roster, device: u8) -> (u64, &'static s
     let key = group::link_key(roster, device);
     for frame in 0..100_000 {
         let events = frame * 200..(frame + 1) * 200;
-        match station.hear(&forward(device, &key, 0, FIRST, events), EpochNumber(FIRST)) {
+        match station.receive(&forward(device, &key, 0, FIRST, events), EpochNumber(FIRST)) {
             Ok(_) => {}
             Err(refused) => {
                 station.commit().unwrap();
@@ -331,7 +331,7 @@ fn a_device_that_floods_with_new_events_fills_only_its_own_part_of_the_journal()
     // Frames that were acknowledged before are acknowledged again.
     let (device, frames) = (group::device_id(&roster, 0), taken * 200);
     let key = group::link_key(&roster, device);
-    let _ = station.hear(&forward(device, &key, 0, FIRST, 0..200), EpochNumber(FIRST)).unwrap();
+    let _ = station.receive(&forward(device, &key, 0, FIRST, 0..200), EpochNumber(FIRST)).unwrap();
     let committed = station.commit().unwrap();
     let answer = Acknowledgement::open(&committed.acknowledgements[0].1, device, &key).unwrap();
     assert_eq!(answer.next, Sequence(frames));
@@ -339,7 +339,7 @@ fn a_device_that_floods_with_new_events_fills_only_its_own_part_of_the_journal()
     drop(station);
     let mut station = group::station(&roster, folder.path(), bound);
     let next = forward(device, &key, 0, FIRST, frames..frames + 200);
-    assert_eq!(station.hear(&next, EpochNumber(FIRST)).unwrap_err().name(), "OverQuota");
+    assert_eq!(station.receive(&next, EpochNumber(FIRST)).unwrap_err().name(), "OverQuota");
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn epochs_end_by_the_clock_also_while_no_frames_are_accepted() {
         .epoch_of(u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap());
     let device = group::device_id(&roster, 0);
     let _ = station
-        .hear(&forward(device, &group::link_key(&roster, device), 0, now.0, 0..200), now)
+        .receive(&forward(device, &group::link_key(&roster, device), 0, now.0, 0..200), now)
         .unwrap();
     station.commit().unwrap();
     let item = Item { manifest: None, bundles: vec![vec![7; 2 << 20]] };

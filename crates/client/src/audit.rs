@@ -386,7 +386,7 @@ impl Sheet {
         let missing = self.doubts.iter().any(Doubt::may_have_had_more);
         let restarted = self.doubts.iter().any(|doubt| matches!(doubt, Doubt::Restarted { .. }));
         let due = self.tally.due();
-        let checked = self.tally.judge(self.round, sample::Doubt { missing, restarted });
+        let checked = self.tally.verdict(self.round, sample::Doubt { missing, restarted });
         if let sample::Verdict::Unjustified(found) = checked {
             findings.push(Finding::Round { found, devices: std::mem::take(&mut self.overstated) });
         }

@@ -287,7 +287,7 @@ impl<'k> Group<'k> {
                         .filter(|(_, level, _)| level.0 >= forward.own_round.0)
                         .count() as u64;
                 }
-                let news = self.coordinator.hear(&frame, epoch).map_err(internal)?;
+                let news = self.coordinator.receive(&frame, epoch).map_err(internal)?;
                 raised = news.raised.or(raised);
                 self.held = self.held.max(self.coordinator.kept(epoch));
             }
@@ -316,7 +316,7 @@ fn cheating(keys: &Keys, honest: &[Upload], cheat: &Cheat) -> Option<Cheating> {
     let at = CHEATED.min(honest.len().checked_sub(1)?);
     let (uploads, device) = keys.roster.devices().find_map(|device| {
         let mut uploads = honest.to_vec();
-        let altered = (cheat.bend)(&mut uploads, at, device.id) && uploads != honest;
+        let altered = (cheat.alter)(&mut uploads, at, device.id) && uploads != honest;
         altered.then_some((uploads, device.id))
     })?;
     let (found, detail) = match cheat.found_by {

@@ -13,7 +13,7 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::record::Scheme;
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::{PublicKey, SecretKey, Signer};
-use moteseal_device::outbox::state_beside;
+use moteseal_device::outbox::default_state_path;
 use moteseal_device::{Batch, Bundle, Outbox, Profile, Sealer};
 use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
@@ -108,8 +108,9 @@ pub(crate) fn build(home: &Path, motes: &[Mote]) -> Result<Fleet, Failure> {
             let profile = Profile::new(&roster, &name, scheme, &schema)
                 .ok_or_else(|| internal("a mote has no profile"))?;
             let device = profile.device;
-            let state = state_beside(&home.join("keys").join(format!("{name}.key.pem")), device)
-                .map_err(internal)?;
+            let state =
+                default_state_path(&home.join("keys").join(format!("{name}.key.pem")), device)
+                    .map_err(internal)?;
             let (outbox, chain) =
                 Outbox::open(&bundles, &state, &roster, device).map_err(internal)?;
             let mut sealer = Sealer::new(profile, secret.clone(), SaltKey::new(**salt), chain);

@@ -30,7 +30,7 @@ use crate::results::{DRAWN, Estimated, Results};
 use crate::verdict::{self, Verdict};
 use crate::{internal, runtime, show};
 use moteseal_terminal::failure::Failure;
-use moteseal_terminal::output::talk;
+use moteseal_terminal::output::diagnostic;
 use moteseal_terminal::progress::bar;
 
 /// Epochs of each mote with `--quick`.
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(kind) = arguments.tamper.as_deref().filter(|kind| !verdict::kinds().contains(kind))
     {
         for kind in verdict::kinds() {
-            talk(format_args!("  {kind}"));
+            diagnostic(format_args!("  {kind}"));
         }
         return Err(Failure::usage(format_args!(
             "--tamper {kind}: unknown kind; the kinds are listed above"

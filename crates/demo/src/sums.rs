@@ -46,7 +46,7 @@ use crate::internal;
 use crate::readings::{Mote, motes};
 use crate::{random, runtime};
 use moteseal_terminal::failure::{Exit, Failure};
-use moteseal_terminal::output::{Stdout, talk};
+use moteseal_terminal::output::{Stdout, diagnostic};
 use moteseal_terminal::progress::count;
 
 const QUERY: &str = "SELECT AVG(temperature), STDDEV(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 2s";
@@ -202,10 +202,10 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         unix_ms: &system_clock,
     };
     if !json {
-        talk(format_args!(
+        diagnostic(format_args!(
             "mote-1 to mote-4 -> gw-a, mote-5 to mote-8 -> gw-b, both -> root -> querier; no gateway can decrypt"
         ));
-        talk(QUERY);
+        diagnostic(QUERY);
     }
     let format = if json { RowFormat::JsonLines } else { RowFormat::Table };
     let names =
@@ -222,7 +222,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
             liar.lock().unwrap_or_else(PoisonError::into_inner).turn(malice);
             turned.store(true, Ordering::Relaxed);
             if !json {
-                talk(format_args!("{LIAR} now {}", malice.about()));
+                diagnostic(format_args!("{LIAR} now {}", malice.about()));
             }
         }
         Ok(())
@@ -366,7 +366,7 @@ async fn sense(
         let due = answerer.due_in_ms().unwrap_or(u64::MAX).max(1);
         tokio::select! {
             down = link.receive() => match down {
-                Ok(Down::Announcement(schedule)) => answerer.hear(&schedule, &mut mote)?,
+                Ok(Down::Announcement(schedule)) => answerer.receive(&schedule, &mut mote)?,
                 Ok(Down::Frame(_)) => {}
                 Err(_) => return Ok(()),
             },
@@ -461,7 +461,7 @@ impl ParentLink for Observed {
         if let Some((liar, _)) = &self.lies {
             liar.lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .hear(DeviceId(up.device), &up.frame);
+                .receive(DeviceId(up.device), &up.frame);
         }
         Ok(up)
     }

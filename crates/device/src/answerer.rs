@@ -55,7 +55,7 @@ pub struct Membership {
 /// Why a device rejects a query schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unheard {
+pub enum ScheduleRejected {
     /// The announcement is not a query schedule, or it is not from this querier, or for another
     /// group or roster.
     #[error("{0}")]
@@ -71,7 +71,7 @@ pub enum Unheard {
     Refused(QueryScheduleRefused),
 }
 
-impl Unheard {
+impl ScheduleRejected {
     /// The error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -89,7 +89,7 @@ impl Unheard {
     }
 }
 
-moteseal_api::named_error!(Unheard);
+moteseal_api::named_error!(ScheduleRejected);
 
 /// A query that this device answers.
 struct Running {
@@ -140,12 +140,12 @@ impl Answerer {
     ///
     /// # Errors
     /// [`DurableError`].
-    pub fn hear<K: Signer>(
+    pub fn receive<K: Signer>(
         &mut self,
         announcement: &[u8],
         mote: &mut DurableMote<K>,
     ) -> Result<(), DurableError> {
-        if let Err(error) = self.try_hear(announcement, mote)? {
+        if let Err(error) = self.try_receive(announcement, mote)? {
             warn!(error = %error.named(), "a query schedule was rejected");
         }
         Ok(())
@@ -155,13 +155,13 @@ impl Answerer {
     /// newest accepted schedule, changes nothing.
     ///
     /// # Errors
-    /// The inner [`Unheard`] if the schedule is rejected. Otherwise [`DurableError`], in which case
+    /// The inner [`ScheduleRejected`] if the schedule is rejected. Otherwise [`DurableError`], in which case
     /// the schedule has no effect either.
-    pub fn try_hear<K: Signer>(
+    pub fn try_receive<K: Signer>(
         &mut self,
         announcement: &[u8],
         mote: &mut DurableMote<K>,
-    ) -> Result<Result<(), Unheard>, DurableError> {
+    ) -> Result<Result<(), ScheduleRejected>, DurableError> {
         let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
         let schedule = match self.open(
             announcement,
@@ -172,7 +172,7 @@ impl Answerer {
             Err(error) => return Ok(Err(error)),
         };
         if let Err(error) = mote.accept_schedule(schedule.number(), schedule.digest())? {
-            return Ok(Err(Unheard::Refused(error)));
+            return Ok(Err(ScheduleRejected::Refused(error)));
         }
         let before = std::mem::take(&mut self.running);
         for (id, posed) in schedule.queries() {
@@ -204,18 +204,18 @@ impl Answerer {
         announcement: &'a [u8],
         newest: Option<u64>,
         scratch: &mut [u8],
-    ) -> Result<QuerySchedule<'a>, Unheard> {
+    ) -> Result<QuerySchedule<'a>, ScheduleRejected> {
         let of = &self.membership;
         // Skip the signature check if the unverified number is already too old.
         if let Some(newest) = newest.filter(|newest| {
             schedule::claimed_number(announcement).is_ok_and(|number| number < *newest)
         }) {
-            return Err(Unheard::Refused(QueryScheduleRefused::OlderAgenda { newest }));
+            return Err(ScheduleRejected::Refused(QueryScheduleRefused::OlderAgenda { newest }));
         }
-        let verified = schedule::hear(announcement, of.group, &of.querier, scratch)?;
+        let verified = schedule::receive(announcement, of.group, &of.querier, scratch)?;
         let schedule = QuerySchedule::open(&verified, of.group, &of.roster)?;
         if (schedule.sources(), schedule.key_group()) != (of.sources, of.key_group) {
-            return Err(Unheard::OtherSources);
+            return Err(ScheduleRejected::OtherSources);
         }
         Ok(schedule)
     }

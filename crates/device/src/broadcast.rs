@@ -11,4 +11,4 @@ mod watcher;
 
 pub use image::{file_name, save};
 pub use runner::{now, run};
-pub use watcher::{News, Options, Tell, WatchError, Watcher};
+pub use watcher::{OnWatchEvent, Options, WatchError, WatchEvent, Watcher};

@@ -357,7 +357,7 @@ impl<K: Signer> DurableMote<K> {
             self.append(&Input::Acknowledgement(frame))?;
             self.tidy()?;
         }
-        if let Some(index) = self.mote.forsaken() {
+        if let Some(index) = self.mote.abandoned() {
             warn!(
                 seal = index.0,
                 "the gateway has lost acknowledged data of a seal; the seal is given up"

@@ -13,7 +13,7 @@
 //! next seal reports the outage (`restart`).
 //!
 //! If a gateway has lost data that it had acknowledged, the device can no longer send them:
-//! [`Mote::forsaken`] returns that seal, which must be given up.
+//! [`Mote::abandoned`] returns that seal, which must be given up.
 //!
 //! [`Chain`](crate::Chain) must survive a restart, as for every sealer: persist
 //! [`Mote::would_open`] before the first event of a seal. Closed seals survive if the caller keeps
@@ -251,8 +251,8 @@ impl<K: Signer> Mote<K> {
     /// asking for events that the device no longer has. Give this seal up: the gateway would ask
     /// forever.
     #[must_use]
-    pub fn forsaken(&self) -> Option<SealIndex> {
-        self.oldest().filter(|_| self.session.is_forsaken())
+    pub fn abandoned(&self) -> Option<SealIndex> {
+        self.oldest().filter(|_| self.session.is_abandoned())
     }
 
     /// Gives up a seal that is open or waits. If it is open, the next seal reports the gap

@@ -2,7 +2,7 @@
 //! file of its chain.
 //!
 //! The state belongs to the device's key, not to the directory: by default it is next to the key
-//! ([`state_beside`]), so that a key has one chain whatever directories its bundles are in.
+//! ([`default_state_path`]), so that a key has one chain whatever directories its bundles are in.
 //!
 //! A batch of bundles is stored completely or not at all, in this order: every bundle's bytes
 //! become durable under a temporary name; the state records that their indices are opened; the
@@ -138,7 +138,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> OutboxError + '_ {
 ///
 /// # Errors
 /// `NoState` if the key is not a file in a directory, but for example a pipe.
-pub fn state_beside(key: &Path, device: DeviceId) -> Result<PathBuf, OutboxError> {
+pub fn default_state_path(key: &Path, device: DeviceId) -> Result<PathBuf, OutboxError> {
     let no_state = |error| OutboxError::NoState { path: key.to_owned(), error };
     let file = fs::canonicalize(key).map_err(no_state)?;
     if !file.is_file() {
@@ -167,7 +167,7 @@ pub struct Outbox {
 impl Outbox {
     /// Opens the outbox of a device, creates the directory if necessary, and returns the position
     /// in the chain. A chain has one state, whatever directory its bundles go to. It is at `state`,
-    /// for example [`state_beside`] the key; the folder of `state` must exist.
+    /// for example [`default_state_path`] the key; the folder of `state` must exist.
     ///
     /// # Errors
     /// [`OutboxError`].

@@ -87,7 +87,10 @@ pub struct Recovered {
 ///
 /// # Errors
 /// [`RecordError`].
-pub fn left_in<K: Signer>(journal: &Path, sealer: &Sealer<K>) -> Result<u64, RecordError> {
+pub fn unsealed_readings<K: Signer>(
+    journal: &Path,
+    sealer: &Sealer<K>,
+) -> Result<u64, RecordError> {
     if !journal.exists() {
         return Ok(0);
     }

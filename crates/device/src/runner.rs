@@ -518,7 +518,7 @@ impl<K: Signer + Send> Run<'_, K> {
     fn receive_from_parent(&mut self, down: &Down) -> Result<(), RunError> {
         match (&mut self.answerer, down) {
             (Some(answerer), Down::Announcement(schedule)) => {
-                Ok(answerer.hear(schedule, self.mote)?)
+                Ok(answerer.receive(schedule, self.mote)?)
             }
             _ => Ok(()),
         }

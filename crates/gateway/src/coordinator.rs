@@ -1,7 +1,7 @@
 //! The coordinator of a group, without sockets, clock or disk (docs/design.md, sampling;
 //! spec/formats.md, section 8).
 //!
-//! [`GroupCoordinator::hear`] receives a device's frame and returns what it changed. The caller
+//! [`GroupCoordinator::receive`] receives a device's frame and returns what it changed. The caller
 //! makes each frame that changed something durable, in the order of receipt, and only then sends
 //! the [`GroupCoordinator::acknowledgement`]. After a restart it replays those frames, which leads
 //! to the same state. [`GroupCoordinator::end`] ends an epoch: it returns the manifest, and a
@@ -53,7 +53,7 @@ const ROUNDS: usize = 1 << 12;
 /// What a frame changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct News {
+pub struct FrameEffect {
     /// The device that sent the frame and expects an acknowledgement.
     pub device: DeviceId,
     /// Whether the frame must be durable before it is acknowledged.
@@ -250,8 +250,8 @@ impl GroupCoordinator {
     ///
     /// # Errors
     /// [`Refused`]; nothing has changed.
-    pub fn hear(&mut self, frame: &[u8], now: EpochNumber) -> Result<News, Refused> {
-        self.hear_if(frame, now, |_| true)
+    pub fn receive(&mut self, frame: &[u8], now: EpochNumber) -> Result<FrameEffect, Refused> {
+        self.receive_if(frame, now, |_| true)
     }
 
     /// Receives a frame, but accepts nothing new from a device without room in the journal:
@@ -259,12 +259,12 @@ impl GroupCoordinator {
     ///
     /// # Errors
     /// [`Refused`]; nothing has changed.
-    pub fn hear_if(
+    pub fn receive_if(
         &mut self,
         frame: &[u8],
         now: EpochNumber,
         has_room: impl FnOnce(DeviceId) -> bool,
-    ) -> Result<News, Refused> {
+    ) -> Result<FrameEffect, Refused> {
         if frame.len() > MAX_FRAME {
             return Err(FrameError::Malformed.into());
         }
@@ -287,8 +287,8 @@ impl GroupCoordinator {
             Uplink::Schema(bytes) => (None, self.learn(slot, bytes, has_room)?),
         };
         Ok(match outcome {
-            Outcome::Stale => News { device, durable: false, raised: None, about },
-            Outcome::Fresh(raised) => News {
+            Outcome::Stale => FrameEffect { device, durable: false, raised: None, about },
+            Outcome::Fresh(raised) => FrameEffect {
                 device,
                 durable: true,
                 raised: about.zip(raised).map(|((_, epoch), round)| (epoch, round)),

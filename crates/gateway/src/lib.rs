@@ -47,7 +47,7 @@
 //! child.send(frame.ok_or("no frame")?.to_vec().into()).await?;
 //!
 //! let up = parent.receive().await?;
-//! let news = coordinator.hear(&up.frame, EpochNumber(0))?;
+//! let news = coordinator.receive(&up.frame, EpochNumber(0))?;
 //! assert!(news.durable, "store the frame before it is acknowledged");
 //! let reply = coordinator.acknowledgement(id).ok_or("an unknown device")?;
 //! parent.send(up.device, reply.into()).await?;
@@ -78,7 +78,7 @@ use std::net::SocketAddr;
 
 use moteseal_service::Monitor;
 
-pub use coordinator::{Ended, GroupCoordinator, News, Refused};
+pub use coordinator::{Ended, FrameEffect, GroupCoordinator, Refused};
 pub use error::ServiceError;
 pub use outbox::Outbox;
 pub use queues::Queues;

@@ -34,7 +34,7 @@ use crate::error::ServiceError;
 use crate::group_time::GroupTime;
 pub use crate::group_time::Time;
 use crate::metrics::Metrics;
-use crate::station::{Said, Station, StationError};
+use crate::station::{Outgoing, Station, StationError};
 use crate::uplink;
 
 /// How many frames the station receives before it commits.
@@ -262,7 +262,7 @@ fn note_link(shared: &Shared, state: &State) {
     }
 }
 
-async fn send<L: ParentLink>(link: &L, outgoing: Said) {
+async fn send<L: ParentLink>(link: &L, outgoing: Outgoing) {
     if let Some(announcement) = outgoing.announcement {
         let announced =
             tokio::time::timeout(SEND_TIME, link.announce(Bytes::from(announcement))).await;
@@ -289,7 +289,7 @@ struct Keeper {
     station: Station,
     settings: Settings,
     shared: Arc<Shared>,
-    messages: mpsc::Sender<Said>,
+    messages: mpsc::Sender<Outgoing>,
     time: GroupTime,
     clock: Clock,
     announced: Option<Instant>,
@@ -315,7 +315,7 @@ impl Keeper {
         station: Station,
         settings: Settings,
         shared: Arc<Shared>,
-        messages: mpsc::Sender<Said>,
+        messages: mpsc::Sender<Outgoing>,
     ) -> Self {
         let mut time = GroupTime::new(settings.time, settings.grace, Instant::now());
         station
@@ -390,7 +390,7 @@ impl Keeper {
         let start = Instant::now();
         let (mut received, mut most, mut by_device) = (0, 0, HashMap::new());
         while let Some(up) = next {
-            self.hear(&up);
+            self.receive(&up);
             let own: &mut usize = by_device.entry(up.device).or_default();
             *own += 1;
             (received, most) = (received + 1, most.max(*own));
@@ -510,9 +510,9 @@ impl Keeper {
         }
     }
 
-    fn hear(&mut self, up: &Up) {
+    fn receive(&mut self, up: &Up) {
         self.shared.metrics.frames.increment(1);
-        match self.station.hear(&up.frame, self.time.checked_against()) {
+        match self.station.receive(&up.frame, self.time.checked_against()) {
             Ok(news) => {
                 if let Some((_, epoch)) = news.about {
                     self.time.received(news.device, epoch, Instant::now());
@@ -546,7 +546,7 @@ impl Keeper {
                 return Ok(());
             }
             self.station.end(epoch).map_err(ServiceError::Station)?;
-            if !self.commit(Station::commit_and_go_on)? {
+            if !self.commit(Station::commit_and_continue)? {
                 return Ok(());
             }
             self.time.ended(epoch);
@@ -559,7 +559,7 @@ impl Keeper {
     /// error that cannot go away is returned as `Err`.
     fn commit(
         &mut self,
-        how: fn(&mut Station) -> Result<Said, StationError>,
+        how: fn(&mut Station) -> Result<Outgoing, StationError>,
     ) -> Result<bool, ServiceError> {
         let start = Instant::now();
         match how(&mut self.station) {
@@ -570,7 +570,7 @@ impl Keeper {
                 if !outgoing.acknowledgements.is_empty() {
                     self.shared.metrics.commit_seconds.record(start.elapsed());
                 }
-                if outgoing != Said::default() {
+                if outgoing != Outgoing::default() {
                     let announcement = outgoing.announcement.is_some();
                     // A slow link misses messages that are repeated later: acknowledgements when
                     // devices ask, announcements in turns.

@@ -29,7 +29,7 @@ use moteseal_store::journal::JournalError;
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
-use crate::coordinator::{GroupCoordinator, News, Refused};
+use crate::coordinator::{FrameEffect, GroupCoordinator, Refused};
 use crate::ledger::Entry;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 use crate::quota::Quota;
@@ -124,7 +124,7 @@ moteseal_api::named_error!(StationError);
 
 /// The messages that may be sent after a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct Outgoing {
     /// An acknowledgement for each device that sent a frame, and a refusal for each device with a
     /// permanently rejected seal.
     pub acknowledgements: Vec<(DeviceId, Vec<u8>)>,
@@ -170,7 +170,7 @@ pub struct Station {
     /// Bytes that were appended to the journal since the last sync.
     uncommitted: usize,
     /// Devices that sent a frame since the last messages.
-    heard: BTreeSet<DeviceId>,
+    received: BTreeSet<DeviceId>,
     /// The refusal for each device with a rejected seal.
     refusals: BTreeMap<DeviceId, Vec<u8>>,
     /// Epochs whose round is to be announced, one with each commit.
@@ -225,7 +225,7 @@ impl Station {
             outbox,
             bound,
             uncommitted: 0,
-            heard: BTreeSet::new(),
+            received: BTreeSet::new(),
             refusals: BTreeMap::new(),
             to_announce: BTreeSet::new(),
             announced: None,
@@ -248,7 +248,7 @@ impl Station {
             let size = size_of_record(&record);
             match Entry::decode(&record).ok_or_else(foreign)? {
                 Entry::Standing(standing) => self.coordinator.resume(standing),
-                Entry::Frame { now, frame, .. } => match self.coordinator.hear(frame, now) {
+                Entry::Frame { now, frame, .. } => match self.coordinator.receive(frame, now) {
                     Ok(news) => {
                         recovered.frames += 1;
                         self.quota.add(news.device, size);
@@ -318,16 +318,16 @@ impl Station {
     ///
     /// # Errors
     /// [`Refused`]; nothing has changed.
-    pub fn hear(&mut self, frame: &[u8], now: EpochNumber) -> Result<News, Refused> {
+    pub fn receive(&mut self, frame: &[u8], now: EpochNumber) -> Result<FrameEffect, Refused> {
         // The journal puts only a few bytes before a frame, and the device does not control their
         // number.
         let Self { coordinator, quota, .. } = self;
-        let heard =
-            coordinator.hear_if(frame, now, |device| quota.admits(device, size_of_record(frame)));
-        let news = heard.inspect_err(|refused| {
+        let received = coordinator
+            .receive_if(frame, now, |device| quota.admits(device, size_of_record(frame)));
+        let news = received.inspect_err(|refused| {
             self.refusals.extend(self.coordinator.refusal(frame, refused));
         })?;
-        self.heard.insert(news.device);
+        self.received.insert(news.device);
         if news.durable {
             let entry = Entry::Frame { now, about: news.about, frame }.encode();
             self.uncommitted += entry.len();
@@ -335,7 +335,7 @@ impl Station {
             // An append fails only after 256 MiB without a sync, and a commit is due long before.
             // If it fails, the frame must not be acknowledged.
             if self.journal.append(&entry).is_err() {
-                self.heard.remove(&news.device);
+                self.received.remove(&news.device);
             }
         }
         // A device that continues in an ended epoch is sampled at the epoch's final round, which is
@@ -392,7 +392,7 @@ impl Station {
     ///
     /// # Errors
     /// [`StationError`]: until a later commit succeeds, send no message and receive no frame.
-    pub fn commit(&mut self) -> Result<Said, StationError> {
+    pub fn commit(&mut self) -> Result<Outgoing, StationError> {
         self.make_durable()?;
         if self.stale {
             self.compact()?;
@@ -406,7 +406,7 @@ impl Station {
     ///
     /// # Errors
     /// Those of [`commit`](Self::commit).
-    pub fn commit_and_go_on(&mut self) -> Result<Said, StationError> {
+    pub fn commit_and_continue(&mut self) -> Result<Outgoing, StationError> {
         self.make_durable()?;
         self.messages()
     }
@@ -464,9 +464,9 @@ impl Station {
         Ok(())
     }
 
-    fn messages(&mut self) -> Result<Said, StationError> {
-        let mut messages = Said::default();
-        for device in std::mem::take(&mut self.heard) {
+    fn messages(&mut self) -> Result<Outgoing, StationError> {
+        let mut messages = Outgoing::default();
+        for device in std::mem::take(&mut self.received) {
             messages
                 .acknowledgements
                 .extend(self.coordinator.acknowledgement(device).map(|frame| (device, frame)));

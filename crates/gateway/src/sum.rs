@@ -13,6 +13,6 @@ mod metrics;
 pub mod number;
 pub mod service;
 
-pub use aggregator::{Aggregator, Ended, Heard, Member, Said, Unusable};
+pub use aggregator::{Aggregator, Ended, FrameOutcome, Member, Outgoing, Unusable};
 pub use error::Refused;
 pub use gather::{KEPT_EPOCHS, OPEN_EPOCHS, kept_epochs};

@@ -71,7 +71,7 @@ impl From<(usize, usize)> for Edge {
 /// An outsider: it is not a node, receives frames and sends arbitrary ones.
 pub trait Outsider {
     /// Receives a frame.
-    fn hear(&mut self, now_ms: u64, frame: &[u8]);
+    fn receive(&mut self, now_ms: u64, frame: &[u8]);
     /// The next time at which it sends, in milliseconds.
     fn next_due(&self) -> Option<u64>;
     /// Writes a frame to `out` and returns its length; `None` if it has nothing more to send now.
@@ -81,7 +81,7 @@ pub trait Outsider {
 /// An observer of all frames and outcomes.
 pub trait Observer {
     /// A node has sent a frame on one of its links.
-    fn said(&mut self, now_ms: u64, who: usize, frame: &[u8], purpose: Purpose) {
+    fn sent(&mut self, now_ms: u64, who: usize, frame: &[u8], purpose: Purpose) {
         let _ = (now_ms, who, frame, purpose);
     }
 
@@ -185,7 +185,7 @@ pub struct Radio<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> 
     pub unix: Option<u64>,
     strangers: Vec<Stranger<'a>>,
     /// Frames sent by nodes, by purpose and by the frame's name.
-    pub said: BTreeMap<(Purpose, &'static str), u64>,
+    pub sent: BTreeMap<(Purpose, &'static str), u64>,
     /// Their size in bytes.
     pub said_bytes: u64,
 }
@@ -223,7 +223,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
             now_ms: 0,
             unix: None,
             strangers: Vec::new(),
-            said: BTreeMap::new(),
+            sent: BTreeMap::new(),
             said_bytes: 0,
         }
     }
@@ -262,7 +262,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
 
     /// A node broadcasts a chain: its head at once, its messages at the times in `releases`.
     /// Messages without a time follow with the last one that has a time.
-    pub fn say_at(&mut self, ms: u64, who: usize, chain: &SignedChain, releases: &[u64]) {
+    pub fn send_at(&mut self, ms: u64, who: usize, chain: &SignedChain, releases: &[u64]) {
         self.at(ms, Act::Originate { who, chain: Rc::new(chain.clone()) });
         let last = releases.iter().copied().max().unwrap_or(ms);
         let times = releases.iter().copied().chain(std::iter::repeat(last));
@@ -308,9 +308,9 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
     fn act(&mut self, act: Act, observer: &mut dyn Observer) {
         let now = self.now();
         match act {
-            Act::Hear { to, link, frame } => self.hear(to, link, &frame, observer),
+            Act::Hear { to, link, frame } => self.receive(to, link, &frame, observer),
             Act::Overhear { outsider, frame } => {
-                self.strangers[outsider].outsider.hear(now.ms, &frame);
+                self.strangers[outsider].outsider.receive(now.ms, &frame);
             }
             Act::Start { who } => self.start(who),
             Act::Stop { who } => self.stations[who].node = None,
@@ -366,7 +366,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         station.node = Some(node);
     }
 
-    fn hear(&mut self, to: usize, link: u8, frame: &[u8], observer: &mut dyn Observer) {
+    fn receive(&mut self, to: usize, link: u8, frame: &[u8], observer: &mut dyn Observer) {
         let now = self.now();
         let station = &mut self.stations[to];
         let Some(node) = &mut station.node else { return };
@@ -409,9 +409,9 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
             let Ok(Some(transmit)) = node.poll(now, &mut station.store, &mut out) else { return };
             let frame: Rc<[u8]> = out[..transmit.length].into();
             for link in (0..8).filter(|link| transmit.links.has(*link)) {
-                *self.said.entry((transmit.purpose, frame_name(&frame))).or_default() += 1;
+                *self.sent.entry((transmit.purpose, frame_name(&frame))).or_default() += 1;
                 self.said_bytes += frame.len() as u64;
-                observer.said(now.ms, who, &frame, transmit.purpose);
+                observer.sent(now.ms, who, &frame, transmit.purpose);
                 self.carry(who, link, &frame);
             }
         }
@@ -463,13 +463,13 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
     /// All frames that nodes have sent.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.said.values().sum()
+        self.sent.values().sum()
     }
 
     /// The frames that nodes have sent for a purpose.
     #[must_use]
-    pub fn said_for(&self, purpose: Purpose) -> u64 {
-        self.said.iter().filter(|((of, _), _)| *of == purpose).map(|(_, count)| count).sum()
+    pub fn sent_for(&self, purpose: Purpose) -> u64 {
+        self.sent.iter().filter(|((of, _), _)| *of == purpose).map(|(_, count)| count).sum()
     }
 }
 

@@ -92,7 +92,7 @@ impl From<DataError> for ReportError {
     }
 }
 
-/// Writes the report on sampling into a folder, which is created if it does not exist. Calls `tell`
+/// Writes the report on sampling into a folder, which is created if it does not exist. Calls `progress`
 /// before each step. Returns the entries for the [`page`].
 ///
 /// # Errors
@@ -102,12 +102,12 @@ pub fn write(
     out: &Path,
     seed: Seed,
     effort: Effort,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Entry>, ReportError> {
-    tell("reading the recorded days");
+    progress("reading the recorded days");
     let devices =
         Source::ALL.iter().map(|source| source.load(folder)).collect::<Result<Vec<_>, _>>()?;
-    write_of(&devices, out, seed, effort, tell)
+    write_of(&devices, out, seed, effort, progress)
 }
 
 /// The same for recordings that are already read, in the order of [`Source::ALL`].
@@ -119,14 +119,14 @@ pub fn write_of(
     out: &Path,
     seed: Seed,
     effort: Effort,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Entry>, ReportError> {
     let out = Out { folder: out };
     std::fs::create_dir_all(out.folder)
         .map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
     let mut index = SAMPLING.fill("head", &[("seed", &seed)]) + "\n";
-    let entries = days::write(devices, &out, seed, effort, tell, &mut index)?;
-    loads::write(&out, seed, effort, tell, &mut index)?;
+    let entries = days::write(devices, &out, seed, effort, progress, &mut index)?;
+    loads::write(&out, seed, effort, progress, &mut index)?;
     out.text(INDEX, &index)?;
     Ok(entries)
 }

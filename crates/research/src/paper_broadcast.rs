@@ -181,7 +181,7 @@ impl Receiver {
     }
 
     /// Processes a packet and returns what the receiver transmits in response (section III.A.2).
-    pub fn hear(&mut self, packet: &Packet) -> Vec<Packet> {
+    pub fn receive(&mut self, packet: &Packet) -> Vec<Packet> {
         match packet {
             Packet::First { digest, signature } => {
                 // Accepts the first one received and every later one: nothing distinguishes an old
@@ -268,7 +268,7 @@ impl Receiver {
         self.verified.push(ExtendedBlock { messages, next });
         (self.expected, self.current) = (Some(next), self.current + 1);
         for waiting in std::mem::take(&mut self.ahead) {
-            out.extend(self.hear(&waiting));
+            out.extend(self.receive(&waiting));
         }
         out
     }
@@ -293,11 +293,11 @@ mod tests {
             let mut receiver = Receiver::new(key.public().clone(), 9, per_block);
             for packet in chain.packets() {
                 assert_eq!(
-                    receiver.hear(&packet),
+                    receiver.receive(&packet),
                     std::slice::from_ref(&packet),
                     "each packet is broadcast again, once"
                 );
-                assert_eq!(receiver.hear(&packet).len(), 0);
+                assert_eq!(receiver.receive(&packet).len(), 0);
             }
             assert_eq!(receiver.accepted, messages(9));
         }
@@ -324,12 +324,12 @@ mod tests {
         let (mut near, mut far) =
             (Receiver::new(key.public().clone(), 6, 3), Receiver::new(key.public().clone(), 6, 3));
         for (at, packet) in chain.packets().iter().enumerate() {
-            near.hear(packet);
+            near.receive(packet);
             // The second message of the first block is lost.
             if at != 2 {
-                for relayed in far.hear(packet) {
-                    for answer in near.hear(&relayed) {
-                        far.hear(&answer);
+                for relayed in far.receive(packet) {
+                    for answer in near.receive(&relayed) {
+                        far.receive(&answer);
                     }
                 }
             }

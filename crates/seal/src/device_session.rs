@@ -103,7 +103,7 @@ impl DeviceSession {
     /// for events that the device no longer has. The device must give that seal up; otherwise the
     /// exchange never ends.
     #[must_use]
-    pub const fn is_forsaken(&self) -> bool {
+    pub const fn is_abandoned(&self) -> bool {
         self.unknown >= PATIENCE
     }
 
@@ -172,7 +172,7 @@ impl DeviceSession {
     }
 
     /// Counts the consecutive acknowledgements that do not know what was acknowledged of the oldest
-    /// seal ([`is_forsaken`](Self::is_forsaken)). `oldest` is the oldest seal that the coordinator
+    /// seal ([`is_abandoned`](Self::is_abandoned)). `oldest` is the oldest seal that the coordinator
     /// does not have, and its first event that is not acknowledged. `is_news` states whether the
     /// acknowledgement has dropped a seal or advanced a forwarder.
     ///

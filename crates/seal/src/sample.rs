@@ -24,7 +24,7 @@ pub use audit::{Doubt, Finding, Tally, Verdict};
 pub use choice::{Choice, ChoiceError, Rate, UniformSample};
 pub use coordinator::{Coordinator, Offer};
 pub use epoch::{EpochError, WholeEpoch};
-pub use forward::{Followed, Forwarder, Heard, Noted};
+pub use forward::{Followed, Forwarder, FrameOutcome, Noted};
 pub use kept::Kept;
 pub use manifest::{Manifest, ManifestDraft};
 

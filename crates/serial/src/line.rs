@@ -102,9 +102,9 @@ pub struct Counters {
     /// Bodies that were accepted for sending but may not have arrived.
     pub lost: u32,
     /// Bodies that were received.
-    pub heard: u32,
+    pub received: u32,
     /// Packets with a body that had already been received.
-    pub heard_again: u32,
+    pub received_again: u32,
     /// Received bytes that were not a packet for this end, mostly noise.
     pub dropped: u32,
 }
@@ -278,7 +278,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
             }
             self.peer = Some(peer);
         }
-        let knows_us = hello.heard == self.session;
+        let knows_us = hello.received == self.session;
         self.is_hello_wanted |= !hello.is_open || !knows_us;
         if !knows_us || self.is_open {
             return None;
@@ -332,7 +332,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
             && packet.get(1) == Some(&at(before).sequence())
             && at(before).open(packet).is_ok()
         {
-            count(&mut self.counters.heard_again);
+            count(&mut self.counters.received_again);
             self.acknowledge = Some(before);
             return None;
         }
@@ -340,7 +340,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
             (Some(channel), Ok(body)) => {
                 self.acknowledge = Some(self.expected);
                 self.expected = self.expected.wrapping_add(1);
-                count(&mut self.counters.heard);
+                count(&mut self.counters.received);
                 Some(Received::Body { channel, body })
             }
             (_, Err(error)) => {
@@ -399,7 +399,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
                 longest_body: u16::try_from(Self::LONGEST_RECEIVED).unwrap_or(u16::MAX),
                 device: self.side.id(),
                 session: self.session,
-                heard: self.peer.map_or(0, |peer| peer.session),
+                received: self.peer.map_or(0, |peer| peer.session),
             };
             self.control = hello.encode();
             self.going_out = Some((Packet::Hello, Stuffer::default()));

@@ -116,7 +116,7 @@ pub struct Hello {
     /// Its session number; never 0.
     pub session: u64,
     /// The other end's session number, if known; otherwise 0.
-    pub heard: u64,
+    pub received: u64,
 }
 
 impl Hello {
@@ -134,7 +134,7 @@ impl Hello {
         put(&self.longest_body.to_be_bytes());
         put(&self.device.0);
         put(&self.session.to_be_bytes());
-        put(&self.heard.to_be_bytes());
+        put(&self.received.to_be_bytes());
         let (front, checksum) = packet.split_at_mut(MIN_ROOM - 4);
         checksum.copy_from_slice(&Crc32::new().with(front).value().to_be_bytes());
         packet
@@ -163,7 +163,7 @@ impl Hello {
             longest_body: u16::from_be_bytes([rest[1], rest[2]]),
             device: DeviceId(number(3).to_be_bytes()),
             session: number(11),
-            heard: number(19),
+            received: number(19),
         };
         if rest[0] > 1 || hello.session == 0 { Err(PacketError::Malformed) } else { Ok(hello) }
     }

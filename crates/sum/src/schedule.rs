@@ -101,7 +101,7 @@ pub fn claimed_number(announcement: &[u8]) -> Result<u64, QueryScheduleError> {
 ///
 /// # Errors
 /// [`QueryScheduleError::Single`].
-pub fn hear<'a>(
+pub fn receive<'a>(
     announcement: &'a [u8],
     group: GroupId,
     querier: &PublicKey,

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use moteseal_api::{ErrorKind, NamedError};
 
-use crate::output::talk;
+use crate::output::diagnostic;
 
 /// The exit codes of every command; 0 is success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Failure {
 
     /// Prints `{program}: {message}` on stderr and returns the exit code.
     pub fn report(&self, program: &str) -> ExitCode {
-        talk(format_args!("{program}: {}", self.message));
+        diagnostic(format_args!("{program}: {}", self.message));
         ExitCode::from(self.exit as u8)
     }
 }

@@ -47,7 +47,7 @@ impl fmt::Write for Escape<'_, '_> {
 }
 
 /// Prints a line on stderr. Errors of stderr are ignored: the exit code reports the result.
-pub fn talk(line: impl fmt::Display) {
+pub fn diagnostic(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{}", Plain(line));
 }
 

@@ -8,7 +8,7 @@ use moteseal_core::link::{FrameError, LinkKey, MAX_FRAME, claimed_device};
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
-use moteseal_seal::sample::{Followed, Heard};
+use moteseal_seal::sample::{Followed, FrameOutcome};
 use moteseal_seal::wire::{Acknowledgement, Forward, Refusal, Uplink};
 use serde_json::{Value, json};
 
@@ -121,13 +121,13 @@ pub fn follow(input: &Value) -> Value {
         };
         let followed = at.get_or_insert(Followed::start(&forward));
         let before = *followed;
-        let (what, first) = match followed.hear(&forward) {
-            Heard::News(first) => ("news", Some(first.0)),
-            Heard::Old => ("old", None),
-            Heard::Gap => ("gap", None),
-            Heard::Next(next) => {
+        let (what, first) = match followed.receive(&forward) {
+            FrameOutcome::New(first) => ("news", Some(first.0)),
+            FrameOutcome::Old => ("old", None),
+            FrameOutcome::Gap => ("gap", None),
+            FrameOutcome::Next(next) => {
                 *followed = next;
-                assert_eq!(followed.hear(&forward), Heard::News(Sequence(0)));
+                assert_eq!(followed.receive(&forward), FrameOutcome::New(Sequence(0)));
                 ("next", Some(0))
             }
         };

@@ -161,7 +161,7 @@ pub fn schedule(input: &Value) -> Verdict {
     let (bytes, group, roster) =
         (bytes(input, "bytes"), GroupId(fixed(input, "group")), Digest(fixed(input, "roster")));
     let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
-    let message = schedule::hear(&bytes, group, &key, &mut scratch)
+    let message = schedule::receive(&bytes, group, &key, &mut scratch)
         .map_err(|error| error.name().to_owned())?;
     let schedule =
         QuerySchedule::open(&message, group, &roster).map_err(|error| error.name().to_owned())?;

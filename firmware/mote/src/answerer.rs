@@ -20,7 +20,7 @@ use moteseal_sum::wire::close_share;
 use crate::durable::{AnswerRefused, Durable};
 use crate::flash::Flash;
 use crate::journal::JournalError;
-use crate::notice::{Notice, Tell};
+use crate::notice::{Notice, OnNotice};
 
 /// The most queries that are answered at a time. If a query schedule has more, the mote answers the
 /// first ones that it can answer.
@@ -117,12 +117,12 @@ impl<'p> Answerer<'p> {
     /// # Errors
     /// [`JournalError`]: the query schedule must not be acted on.
     #[inline(never)]
-    pub fn hear<F: Flash>(
+    pub fn receive<F: Flash>(
         &mut self,
         now_ms: u64,
         announcement: &[u8],
         durable: &mut Durable<F>,
-        tell: &mut Tell<'_>,
+        notify: &mut OnNotice<'_>,
     ) -> Result<(), JournalError> {
         let newest = durable.memory().schedule();
         // Skip the signature check of an announcement that claims to be old.
@@ -132,7 +132,7 @@ impl<'p> Answerer<'p> {
             return Ok(());
         }
         let mut scratch = [0; ANNOUNCEMENT];
-        let opened = schedule::hear(
+        let opened = schedule::receive(
             announcement,
             self.provisioning.group,
             &self.membership.querier,
@@ -144,21 +144,21 @@ impl<'p> Answerer<'p> {
         let schedule = match opened {
             Ok(schedule) => schedule,
             Err(error) => {
-                tell(Notice::NotAnswering(error.name()));
+                notify(Notice::NotAnswering(error.name()));
                 return Ok(());
             }
         };
         if (schedule.sources(), schedule.key_group())
             != (self.membership.sources, self.membership.key_group)
         {
-            tell(Notice::NotAnswering("OtherSources"));
+            notify(Notice::NotAnswering("OtherSources"));
             return Ok(());
         }
         let found: (u64, Digest) = (schedule.number(), schedule.digest());
         match newest {
             Some((newest, _)) if found.0 < newest => return Ok(()),
             Some((newest, digest)) if found.0 == newest && digest != found.1 => {
-                tell(Notice::NotAnswering("TwoAgendas"));
+                notify(Notice::NotAnswering("TwoAgendas"));
                 return Ok(());
             }
             Some((newest, _)) if found.0 == newest => {}
@@ -168,7 +168,7 @@ impl<'p> Answerer<'p> {
         if self.unix_ms(now_ms).is_none_or(|unix_ms| unix_ms < found.0) {
             self.hint(now_ms, found.0);
         }
-        tell(Notice::QuerySchedule(found.0));
+        notify(Notice::QuerySchedule(found.0));
         // Keep what was sensed for queries that continue.
         for place in &mut self.running {
             place.take_if(|running| schedule.queries().all(|(id, _)| id != running.id));
@@ -189,7 +189,7 @@ impl<'p> Answerer<'p> {
                 start(place, self.provisioning, self.membership, unix_ms, id, &posed)
             });
             if let Err(why) = started {
-                tell(Notice::NotAnswering(why));
+                notify(Notice::NotAnswering(why));
             }
         }
         Ok(())
@@ -214,12 +214,12 @@ impl<'p> Answerer<'p> {
     ///
     /// # Errors
     /// [`JournalError`]: nothing may be sent.
-    pub fn say<F: Flash>(
+    pub fn next_body<F: Flash>(
         &mut self,
         now_ms: u64,
         out: &mut [u8],
         durable: &mut Durable<F>,
-        tell: &mut Tell<'_>,
+        notify: &mut OnNotice<'_>,
     ) -> Result<Option<usize>, JournalError> {
         let Some(now) = self.unix_ms(now_ms) else { return Ok(None) };
         for running in self.running.iter_mut().flatten() {
@@ -244,11 +244,11 @@ impl<'p> Answerer<'p> {
                     epoch,
                     out,
                     durable,
-                    tell,
+                    notify,
                 )?
             };
             if let Answer::Frame(length) = answer {
-                tell(Notice::Answered(epoch));
+                notify(Notice::Answered(epoch));
                 return Ok(Some(length));
             }
         }
@@ -300,7 +300,7 @@ fn respond<F: Flash>(
     epoch: u64,
     out: &mut [u8],
     durable: &mut Durable<F>,
-    tell: &mut Tell<'_>,
+    notify: &mut OnNotice<'_>,
 ) -> Result<Answer, JournalError> {
     let newest = running.newest.iter().flatten().find(|newest| newest.epoch == epoch);
     let reading = newest.and_then(|newest| newest.record.get(..newest.length));
@@ -321,18 +321,18 @@ fn respond<F: Flash>(
     let slots = match contributed {
         Ok(slots) => slots,
         Err(why) => {
-            tell(Notice::NotAnswering(why));
+            notify(Notice::NotAnswering(why));
             return Ok(Answer::Nothing);
         }
     };
     let mut permit = match durable.answer(running.id, running.epoch_ms, epoch)? {
         Ok(permit) => permit,
         Err(AnswerRefused::Guard(error)) => {
-            tell(Notice::NotAnswering(error.name()));
+            notify(Notice::NotAnswering(error.name()));
             return Ok(Answer::Nothing);
         }
         Err(AnswerRefused::Full) => {
-            tell(Notice::NotAnswering("AnswersFull"));
+            notify(Notice::NotAnswering("AnswersFull"));
             return Ok(Answer::Nothing);
         }
     };

@@ -20,7 +20,7 @@ use crate::command::Command;
 use crate::durable::{Durable, NoRoom};
 use crate::flash::Flash;
 use crate::journal::JournalError;
-use crate::notice::{Notice, Tell};
+use crate::notice::{Notice, OnNotice};
 
 /// The most senders that are known at a time. There is memory for the certificate of one.
 const SENDERS: usize = 1;
@@ -197,11 +197,11 @@ impl<F: Flash> Store for Kept<'_, F> {
 }
 
 /// A node of `moteseal_broadcast::recovery` with the dimensions of a mote.
-pub type Ears<'p> = Node<'p, SENDERS, 1, PER_BLOCK>;
+pub type BroadcastNode<'p> = Node<'p, SENDERS, 1, PER_BLOCK>;
 
 /// Receives broadcasts. The caller lends the memory.
 pub struct Listener<'p, 'm> {
-    node: &'m mut Ears<'p>,
+    node: &'m mut BroadcastNode<'p>,
     shelf: &'m mut Shelf,
 }
 
@@ -224,13 +224,13 @@ fn only_journal<T>(result: Result<T, KeepError>) -> Result<Option<T>, JournalErr
 /// # Errors
 /// [`JournalError`].
 #[inline(never)]
-pub fn ears<'p, F: Flash>(
+pub fn broadcast_node<'p, F: Flash>(
     audience: &'p Audience,
     seed: u64,
     now_ms: u64,
     shelf: &mut Shelf,
     durable: &mut Durable<F>,
-) -> Result<Ears<'p>, JournalError> {
+) -> Result<BroadcastNode<'p>, JournalError> {
     let settings = Settings {
         network: audience.network,
         bases: core::slice::from_ref::<PublicKey>(&audience.base),
@@ -255,7 +255,7 @@ pub fn ears<'p, F: Flash>(
 
 impl<'p, 'm> Listener<'p, 'm> {
     /// A listener with this node and its shelf. The node first asks which chains there are.
-    pub fn new(node: &'m mut Ears<'p>, shelf: &'m mut Shelf, now_ms: u64) -> Self {
+    pub fn new(node: &'m mut BroadcastNode<'p>, shelf: &'m mut Shelf, now_ms: u64) -> Self {
         node.solicit(now(now_ms));
         Self { node, shelf }
     }
@@ -265,12 +265,12 @@ impl<'p, 'm> Listener<'p, 'm> {
     /// # Errors
     /// [`JournalError`].
     #[inline(never)]
-    pub fn hear<F: Flash>(
+    pub fn receive<F: Flash>(
         &mut self,
         now_ms: u64,
         frame: &[u8],
         durable: &mut Durable<F>,
-        tell: &mut Tell<'_>,
+        notify: &mut OnNotice<'_>,
     ) -> Result<(), JournalError> {
         let event =
             self.node.receive(now(now_ms), LINE, frame, &mut Kept { shelf: self.shelf, durable });
@@ -288,13 +288,13 @@ impl<'p, 'm> Listener<'p, 'm> {
                     match Command::parse(message) {
                         Some(command) => {
                             durable.set(command.applied(durable.memory().settings()))?;
-                            tell(Notice::Acted(number, command));
+                            notify(Notice::Acted(number, command));
                         }
-                        None => tell(Notice::NoCommand(number)),
+                        None => notify(Notice::NoCommand(number)),
                     }
                 }
             }
-            Some(Event::Refused(refused)) => tell(Notice::Refused(refused)),
+            Some(Event::Refused(refused)) => notify(Notice::Refused(refused)),
             _ => {}
         }
         Ok(())
@@ -305,7 +305,7 @@ impl<'p, 'm> Listener<'p, 'm> {
     /// # Errors
     /// [`JournalError`].
     #[inline(never)]
-    pub fn say<F: Flash>(
+    pub fn next_body<F: Flash>(
         &mut self,
         now_ms: u64,
         out: &mut [u8],

@@ -19,7 +19,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::provision::Provisioning;
 use moteseal_mote::durable::{Durable, Settings};
 use moteseal_mote::flash::{Flash, FlashFailed};
-use moteseal_mote::listener::{Listener, Shelf, ears};
+use moteseal_mote::listener::{Listener, Shelf, broadcast_node};
 use moteseal_mote::notice::Notice;
 use moteseal_mote::readings::Recording;
 use moteseal_mote::{Fault, Mote};
@@ -81,7 +81,7 @@ impl Pages {
 }
 
 /// Prints what the mote does.
-fn tell(report: Notice) {
+fn notify(report: Notice) {
     #[cfg(feature = "report")]
     {
         moteseal_board::println!("mote: {report}");
@@ -145,9 +145,9 @@ fn run(
     let seed = Digest::of(&[b"moteseal/1/mote/seed\0", &*provisioning.link_secret, &boots]);
     let seed = seed.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
     let mut shelf = Shelf::new();
-    let mut ears = ears(audience, seed, clock.now_ms(), &mut shelf, durable);
+    let mut broadcast_node = broadcast_node(audience, seed, clock.now_ms(), &mut shelf, durable);
     let listener =
-        Listener::new(ears.as_mut().map_err(|error| *error)?, &mut shelf, clock.now_ms());
+        Listener::new(broadcast_node.as_mut().map_err(|error| *error)?, &mut shelf, clock.now_ms());
     work(provisioning, durable, Some(listener), uart, clock)
 }
 
@@ -162,7 +162,7 @@ fn work<'p>(
 ) -> Result<Infallible, Fault> {
     let readings = Recording::new(TABLE, RECORD, provisioning.window).ok_or(Fault::Readings)?;
     let mut mote = Mote::<_, _, LEVELS, BUFFER>::new(provisioning, durable, listener, readings);
-    mote.start(clock.now_ms(), &mut tell)?;
+    mote.start(clock.now_ms(), &mut notify)?;
     let mut line = Line::<PACKET, PACKET>::new(
         Side::Mote(provisioning.device),
         mote.boots(),
@@ -176,16 +176,16 @@ fn work<'p>(
             idle_turns = 0;
             match line.receive(byte) {
                 Some(Received::Body { channel, body }) => {
-                    mote.hear(now_ms, channel, body, &mut tell)?;
+                    mote.receive(now_ms, channel, body, &mut notify)?;
                 }
                 Some(Received::Opened(_)) => mote.opened(),
                 Some(Received::Dropped(_)) | None => {}
             }
         }
-        mote.work(now_ms, &mut tell)?;
+        mote.work(now_ms, &mut notify)?;
         if line.is_idle()
             && line.peer().is_some()
-            && let Some((channel, length)) = mote.say(now_ms, &mut out, &mut tell)?
+            && let Some((channel, length)) = mote.next_body(now_ms, &mut out, &mut notify)?
         {
             // The line is idle and the body fits. If `send` failed all the same, the body would be
             // sent again later, like one that the line loses.

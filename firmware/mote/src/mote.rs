@@ -24,7 +24,7 @@ use crate::durable::{Durable, Settings};
 use crate::flash::Flash;
 use crate::journal::JournalError;
 use crate::listener::Listener;
-use crate::notice::{Notice, Tell};
+use crate::notice::{Notice, OnNotice};
 use crate::open_seal::{Open, events_of, sign};
 use crate::readings::{Next, Readings};
 use crate::retry::Retry;
@@ -131,7 +131,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     ///
     /// # Errors
     /// `Schema`, `Levels`, `Journal`.
-    pub fn start(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
+    pub fn start(&mut self, now_ms: u64, notify: &mut OnNotice<'_>) -> Result<(), Fault> {
         let schema = Schema::decode(self.provisioning.schema).map_err(|_| Fault::Schema)?;
         self.framing = schema
             .record_size()
@@ -154,7 +154,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         self.place = self.durable.memory().resume();
         self.due_ms = now_ms;
         self.readings.resume(self.place);
-        tell(Notice::Started(self.boots()));
+        notify(Notice::Started(self.boots()));
         Ok(())
     }
 
@@ -187,28 +187,28 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn hear(
+    pub fn receive(
         &mut self,
         now_ms: u64,
         channel: Channel,
         body: &[u8],
-        tell: &mut Tell<'_>,
+        notify: &mut OnNotice<'_>,
     ) -> Result<(), Fault> {
         match channel {
             Channel::Coordinator if Refusal::is_claimed(body) => {
-                self.on_refusal(now_ms, body, tell)
+                self.on_refusal(now_ms, body, notify)
             }
-            Channel::Coordinator => self.on_acknowledgement(now_ms, body, tell),
+            Channel::Coordinator => self.on_acknowledgement(now_ms, body, notify),
             Channel::CoordinatorAnnouncement => {
                 self.on_announcement(body);
                 Ok(())
             }
             Channel::SumsAnnouncement => match &mut self.answerer {
-                Some(answerer) => Ok(answerer.hear(now_ms, body, self.durable, tell)?),
+                Some(answerer) => Ok(answerer.receive(now_ms, body, self.durable, notify)?),
                 None => Ok(()),
             },
             Channel::Broadcast => match &mut self.listener {
-                Some(listener) => Ok(listener.hear(now_ms, body, self.durable, tell)?),
+                Some(listener) => Ok(listener.receive(now_ms, body, self.durable, notify)?),
                 None => Ok(()),
             },
             Channel::Time => {
@@ -226,13 +226,13 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn work(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
+    pub fn work(&mut self, now_ms: u64, notify: &mut OnNotice<'_>) -> Result<(), Fault> {
         for _ in 0..BATCH {
-            if now_ms < self.due_ms || !self.sense(now_ms, tell)? {
+            if now_ms < self.due_ms || !self.sense(now_ms, notify)? {
                 break;
             }
         }
-        self.sign(now_ms, tell)?;
+        self.sign(now_ms, notify)?;
         if self.awaits_acknowledgement() && self.retry.is_due(now_ms) {
             self.session.timeout(outstanding(&mut self.open, self.durable));
         }
@@ -244,14 +244,14 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn say(
+    pub fn next_body(
         &mut self,
         now_ms: u64,
         out: &mut [u8],
-        tell: &mut Tell<'_>,
+        notify: &mut OnNotice<'_>,
     ) -> Result<Option<(Channel, usize)>, Fault> {
         if let Some(answerer) = &mut self.answerer
-            && let Some(length) = answerer.say(now_ms, out, self.durable, tell)?
+            && let Some(length) = answerer.next_body(now_ms, out, self.durable, notify)?
         {
             return Ok(Some((Channel::Sums, length)));
         }
@@ -260,7 +260,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             return Ok(Some((Channel::Coordinator, length)));
         }
         if let Some(listener) = &mut self.listener
-            && let Some(length) = listener.say(now_ms, out, self.durable)?
+            && let Some(length) = listener.next_body(now_ms, out, self.durable)?
         {
             return Ok(Some((Channel::Broadcast, length)));
         }
@@ -286,7 +286,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
 
     /// Takes the next reading, if possible. Returns whether another one may follow at once.
     #[inline(never)]
-    fn sense(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<bool, Fault> {
+    fn sense(&mut self, now_ms: u64, notify: &mut OnNotice<'_>) -> Result<bool, Fault> {
         if self.is_done || self.open.as_ref().is_some_and(|open| open.ended.is_some()) {
             return Ok(false);
         }
@@ -314,7 +314,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                     None => {
                         self.is_done = memory.sealed().is_none();
                         if self.is_done {
-                            tell(Notice::Done);
+                            notify(Notice::Done);
                         }
                     }
                 }
@@ -331,7 +331,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 return Ok(false);
             }
             if !core::mem::replace(&mut self.has_missed, true) {
-                tell(Notice::TooEarly(self.place));
+                notify(Notice::TooEarly(self.place));
             }
             self.place = self.place.saturating_add(1);
             return Ok(true);
@@ -349,7 +349,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 Some(open) => open.end(true),
                 None if memory.sealed().is_none() => {
                     self.is_done = true;
-                    tell(Notice::OutOfRange(self.place));
+                    notify(Notice::OutOfRange(self.place));
                 }
                 None => {}
             }
@@ -374,7 +374,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 scheme,
                 announced,
             );
-            tell(Notice::Opened(index, epoch, scheme));
+            notify(Notice::Opened(index, epoch, scheme));
         }
         if let Some(open) = &mut self.open {
             match open.take(record) {
@@ -401,7 +401,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     /// Signs the seal that has ended, once the coordinator has all its events and the previous
     /// seal.
     #[inline(never)]
-    fn sign(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
+    fn sign(&mut self, now_ms: u64, notify: &mut OnNotice<'_>) -> Result<(), Fault> {
         let memory = self.durable.memory();
         let is_ready = |open: &&mut Open<L, N>| {
             open.ended.is_some() && open.forwarder.is_drained() && memory.sealed().is_none()
@@ -417,7 +417,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             (items.open(), items.part()),
         )?;
         let statement = seal.statement();
-        tell(Notice::Sealed(statement.index, statement.epoch, statement.counters.total()));
+        notify(Notice::Sealed(statement.index, statement.epoch, statement.counters.total()));
         self.open = None;
         self.session.reset_patience();
         self.retry.progress(now_ms);
@@ -428,7 +428,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         &mut self,
         now_ms: u64,
         frame: &[u8],
-        tell: &mut Tell<'_>,
+        notify: &mut OnNotice<'_>,
     ) -> Result<(), Fault> {
         let Ok(acknowledgement) = self.session.open_acknowledgement(frame) else {
             return Ok(());
@@ -437,7 +437,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             self.durable.memory().sealed().map(|sealed| (sealed.index, events_of(sealed.part())));
         if let Some((index, _)) = sealed.filter(|(index, _)| is_sealed(&acknowledgement, *index)) {
             self.durable.seal_done(index)?;
-            tell(Notice::Taken(index));
+            notify(Notice::Taken(index));
             self.session.reset_patience();
             self.retry.progress(now_ms);
             return Ok(());
@@ -453,34 +453,39 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         self.session.acknowledged(&acknowledgement, oldest, is_news);
         if is_news {
             self.retry.progress(now_ms);
-        } else if self.session.is_forsaken() {
-            self.give_up(now_ms, tell)?;
+        } else if self.session.is_abandoned() {
+            self.give_up(now_ms, notify)?;
         }
         Ok(())
     }
 
-    fn on_refusal(&mut self, now_ms: u64, frame: &[u8], tell: &mut Tell<'_>) -> Result<(), Fault> {
+    fn on_refusal(
+        &mut self,
+        now_ms: u64,
+        frame: &[u8],
+        notify: &mut OnNotice<'_>,
+    ) -> Result<(), Fault> {
         let sealed = self.durable.memory().sealed().map(|sealed| sealed.index);
         let oldest = sealed.or(self.open.as_ref().map(|open| open.index));
         let costs_readings = self.open.as_ref().is_some_and(|open| open.ended.is_some());
         if let Ok(Some(_)) = self.session.refused(frame, oldest, costs_readings) {
-            self.give_up(now_ms, tell)?;
+            self.give_up(now_ms, notify)?;
         }
         Ok(())
     }
 
     /// Gives up the oldest seal. A signed seal stays missing from the chain; the readings of an
     /// open seal are sealed again if they can be read again.
-    fn give_up(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
+    fn give_up(&mut self, now_ms: u64, notify: &mut OnNotice<'_>) -> Result<(), Fault> {
         self.session.reset_patience();
         if let Some(index) = self.durable.memory().sealed().map(|sealed| sealed.index) {
             self.durable.give_up_seal(index)?;
-            tell(Notice::GivenUp(index));
+            notify(Notice::GivenUp(index));
         } else if let Some(open) = self.open.take() {
             self.place = self.durable.memory().resume();
             self.readings.resume(self.place);
             self.due_ms = now_ms.saturating_add(PAUSE_MS);
-            tell(Notice::GivenUp(open.index));
+            notify(Notice::GivenUp(open.index));
         }
         Ok(())
     }

@@ -69,4 +69,4 @@ impl fmt::Display for Notice {
 }
 
 /// The callback that receives notices.
-pub type Tell<'t> = dyn FnMut(Notice) + 't;
+pub type OnNotice<'t> = dyn FnMut(Notice) + 't;

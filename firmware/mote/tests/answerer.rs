@@ -105,7 +105,7 @@ fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
     let mut source = Answerer::new(&provisioning, provisioning.sums.as_ref().unwrap());
     let mut answered = Vec::new();
     source
-        .hear(0, &schedule(&schema, SIGNED), &mut durable, &mut |report| {
+        .receive(0, &schedule(&schema, SIGNED), &mut durable, &mut |report| {
             assert_eq!(report, Notice::QuerySchedule(SIGNED * EPOCH_MS))
         })
         .unwrap();
@@ -116,12 +116,12 @@ fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
                 Sensed => source.sensed(now_ms, &7_u32.to_be_bytes()),
             }
         }
-        let tell = &mut |report| {
+        let notify = &mut |report| {
             if let Notice::Answered(epoch) = report {
                 answered.push(epoch);
             }
         };
-        let _ = source.say(now_ms, &mut [0; 1400], &mut durable, tell).unwrap();
+        let _ = source.next_body(now_ms, &mut [0; 1400], &mut durable, notify).unwrap();
     }
     answered
 }

@@ -17,7 +17,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_mote::command::Command;
 use moteseal_mote::durable::{Durable, Settings};
-use moteseal_mote::listener::{Listener, Shelf, ears};
+use moteseal_mote::listener::{Listener, Shelf, broadcast_node};
 use moteseal_mote::notice::Notice;
 use support::Simulated;
 
@@ -63,11 +63,11 @@ fn receive(frames: &[Vec<u8>]) -> (Vec<Notice>, Settings) {
     let mut durable =
         Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
     let mut shelf = Shelf::new();
-    let mut ears = ears(&audience, 1, 0, &mut shelf, &mut durable).unwrap();
-    let mut listener = Listener::new(&mut ears, &mut shelf, 0);
+    let mut broadcast_node = broadcast_node(&audience, 1, 0, &mut shelf, &mut durable).unwrap();
+    let mut listener = Listener::new(&mut broadcast_node, &mut shelf, 0);
     let mut reports = Vec::new();
     for (now_ms, frame) in (0..).step_by(10_000).zip(frames) {
-        listener.hear(now_ms, frame, &mut durable, &mut |report| reports.push(report)).unwrap();
+        listener.receive(now_ms, frame, &mut durable, &mut |report| reports.push(report)).unwrap();
     }
     (reports, durable.memory().settings())
 }
@@ -107,12 +107,13 @@ fn rejects_replayed_commands_of_five_keys() {
             let mut durable =
                 Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
             let mut shelf = Shelf::new();
-            let mut ears = ears(&audience, 1, 0, &mut shelf, &mut durable).unwrap();
-            let mut listener = Listener::new(&mut ears, &mut shelf, 0);
+            let mut broadcast_node =
+                broadcast_node(&audience, 1, 0, &mut shelf, &mut durable).unwrap();
+            let mut listener = Listener::new(&mut broadcast_node, &mut shelf, 0);
             let mut is_obeyed = false;
             for frame in [certificate(key), command_frame(key, number, b"led on")] {
-                let tell = &mut |report| is_obeyed |= matches!(report, Notice::Acted(..));
-                listener.hear(0, &frame, &mut durable, tell).unwrap();
+                let notify = &mut |report| is_obeyed |= matches!(report, Notice::Acted(..));
+                listener.receive(0, &frame, &mut durable, notify).unwrap();
             }
             is_obeyed
         })

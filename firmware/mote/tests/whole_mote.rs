@@ -21,7 +21,7 @@ use moteseal_mote::notice::Notice;
 use moteseal_mote::readings::{Next, Readings, Recording};
 use moteseal_mote::{Fault, Mote};
 use moteseal_seal::level::Counters;
-use moteseal_seal::sample::{Followed, Heard};
+use moteseal_seal::sample::{Followed, FrameOutcome};
 use moteseal_seal::stream::Item;
 use moteseal_seal::tree::Tree;
 use moteseal_seal::wire::{Acknowledgement, Uplink};
@@ -146,14 +146,14 @@ impl Coordinator {
             Uplink::Schema(_) => {}
             Uplink::Forward(forward) => {
                 let followed = self.followed.get_or_insert(Followed::start(&forward));
-                let mut outcome = followed.hear(&forward);
-                if let Heard::Next(next) = outcome {
+                let mut outcome = followed.receive(&forward);
+                if let FrameOutcome::Next(next) = outcome {
                     (*followed, outcome) = (next, followed_again(&mut { next }, &forward));
                     assert!(!self.sealed.contains_key(&next.index.0), "an index was reused");
                     self.events.clear();
-                    let _ = followed.hear(&forward);
+                    let _ = followed.receive(&forward);
                 }
-                if let Heard::News(first) = outcome {
+                if let FrameOutcome::New(first) = outcome {
                     let events = forward.events().filter(|(seq, ..)| *seq >= first);
                     self.events
                         .extend(events.map(|(seq, _, record)| (seq.0, record.try_into().unwrap())));
@@ -266,8 +266,8 @@ fn coordinator(schema: &Schema<'_>) -> Coordinator {
 fn followed_again<'f>(
     followed: &mut Followed,
     forward: &moteseal_seal::wire::Forward<'f>,
-) -> Heard {
-    followed.hear(forward)
+) -> FrameOutcome {
+    followed.receive(forward)
 }
 
 /// The faults in a simulation.
@@ -344,7 +344,7 @@ fn run<'f, R: Readings>(
         if mote.work(*now_ms, quiet).is_err() {
             return false;
         }
-        let frame = match mote.say(*now_ms, &mut out, quiet) {
+        let frame = match mote.next_body(*now_ms, &mut out, quiet) {
             Err(_) => return false,
             Ok(None) => continue,
             Ok(Some((channel, length))) => {
@@ -357,7 +357,7 @@ fn run<'f, R: Readings>(
         }
         let answer = coordinator.receive(frame);
         if chance.below(100) >= loss(*now_ms)
-            && mote.hear(*now_ms, Channel::Coordinator, &answer, quiet).is_err()
+            && mote.receive(*now_ms, Channel::Coordinator, &answer, quiet).is_err()
         {
             return false;
         }

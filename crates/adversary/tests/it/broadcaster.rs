@@ -181,7 +181,7 @@ fn every_assault_is_possible_and_rejected() {
         let mut attacker = Broadcaster::new(&[assault], 100, 0, [3; 32]);
         earlier.frames().iter().for_each(|frame| attacker.remember(frame));
         for frame in scene.frames() {
-            attacker.hear(&frame);
+            attacker.receive(&frame);
             for frame in sent(&mut attacker, 20) {
                 assert!(!scene.accepts_forgery(&frame), "{}: {frame:02x?}", assault.about());
             }
@@ -205,7 +205,7 @@ fn forged_heads_and_certificates_fail_only_by_their_signature() {
         0,
         [4; 32],
     );
-    scene.frames().iter().for_each(|frame| attacker.hear(frame));
+    scene.frames().iter().for_each(|frame| attacker.receive(frame));
     let (mut heads, mut digests) = (0, std::collections::BTreeSet::new());
     for frame in sent(&mut attacker, 300) {
         let name = match BroadcastFrame::decode(&frame).unwrap() {
@@ -247,7 +247,7 @@ fn forged_commands_fail_by_their_signature_or_as_another_message() {
     let scene = Scene::new(9);
     let mut scratch = [0; MAX_HEAD];
     let mut attacker = Broadcaster::new(&[Assault::ForgeSingles], 10, 0, [8; 32]);
-    scene.frames().iter().for_each(|frame| attacker.hear(frame));
+    scene.frames().iter().for_each(|frame| attacker.receive(frame));
     let mut names = std::collections::BTreeSet::new();
     for frame in sent(&mut attacker, 100) {
         let opened =
@@ -267,7 +267,7 @@ fn forged_commands_fail_by_their_signature_or_as_another_message() {
 fn every_forged_head_is_well_formed() {
     let scene = Scene::new(9);
     let mut attacker = Broadcaster::new(&[Assault::ForgeHeads], 10, 0, [9; 32]);
-    scene.frames().iter().for_each(|frame| attacker.hear(frame));
+    scene.frames().iter().for_each(|frame| attacker.receive(frame));
     for frame in sent(&mut attacker, 1000) {
         let Ok(BroadcastFrame::Head(head)) = BroadcastFrame::decode(&frame) else {
             panic!("the frame is not a head")
@@ -286,8 +286,8 @@ fn replays_only_recorded_frames_in_bounded_memory() {
         "nothing must be replayed before a frame was recorded"
     );
     earlier.frames().iter().for_each(|frame| attacker.remember(frame));
-    (0..2 * REMEMBERED).for_each(|_| attacker.hear(&scene.frames()[0]));
-    scene.frames().iter().for_each(|frame| attacker.hear(frame));
+    (0..2 * REMEMBERED).for_each(|_| attacker.receive(&scene.frames()[0]));
+    scene.frames().iter().for_each(|frame| attacker.receive(frame));
     let known: Vec<_> = scene.frames().into_iter().chain(earlier.frames()).collect();
     let replayed = sent(&mut attacker, 200);
     assert_eq!(replayed.len(), 200);
@@ -303,7 +303,7 @@ fn the_same_seed_sends_the_same_frames_at_the_stated_rate() {
     let scene = Scene::new(9);
     let frames_of = |seed| {
         let mut attacker = Broadcaster::new(&Assault::ALL, 20, 5000, seed);
-        scene.frames().iter().for_each(|frame| attacker.hear(frame));
+        scene.frames().iter().for_each(|frame| attacker.receive(frame));
         assert_eq!(attacker.send(4999, &mut [0; MAX_FORGED]), None, "no frame before the start");
         let frames = sent(&mut attacker, 100);
         assert_eq!(attacker.next_due(), Some(10_000), "a hundred frames at twenty a second");

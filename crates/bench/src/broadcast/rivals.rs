@@ -265,7 +265,7 @@ impl Paper {
                 PaperReceiver::new(self.key.public().clone(), self.messages.len(), self.per_block);
             self.packets
                 .iter()
-                .for_each(|packet| drop(black_box(receiver.hear(black_box(packet)))));
+                .for_each(|packet| drop(black_box(receiver.receive(black_box(packet)))));
             assert_eq!(receiver.accepted.len(), self.messages.len());
         })
     }

@@ -27,7 +27,7 @@ use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bar, bytes, count};
-use crate::terminal::{Stdout, talk};
+use crate::terminal::{Stdout, diagnostic};
 
 /// The most lines that were read and not sent yet.
 const LINES: usize = 64;
@@ -206,7 +206,7 @@ async fn revoke(link: &Broadcast, revocations: &[Vec<u8>]) -> Result<(), Failure
         }
     }
     if !revocations.is_empty() {
-        talk(format_args!("sent {}", count(revocations.len() as u64, "revocation")));
+        diagnostic(format_args!("sent {}", count(revocations.len() as u64, "revocation")));
     }
     Ok(())
 }
@@ -309,7 +309,7 @@ async fn send_all(
         let head = sign(chain, &speaker.key)?;
         let bar = bar(u64::from(chain.blocks()), "blocks");
         let sent =
-            sender.say(chain, content, head, |block| bar.set_position(u64::from(block))).await;
+            sender.send(chain, content, head, |block| bar.set_position(u64::from(block))).await;
         bar.finish_and_clear();
         sent.map_err(about)?;
         report(arguments, chain, content, label, less(sender.amount(), before))?;
@@ -333,7 +333,7 @@ fn report(
     amount: Amount,
 ) -> Result<(), Failure> {
     let outline = chain.outline();
-    talk(format_args!(
+    diagnostic(format_args!(
         "sent chain {}{} of {}: {}, {}; {} on the air, {} of it repairs",
         outline.id.number,
         if label.is_empty() { String::new() } else { format!(" {label:?}") },
@@ -398,7 +398,7 @@ async fn send_live(
         let mut hashes = Hashes::default();
         let chain = build((speaker.next()?, speaker.id, 1, label), &content, &mut hashes)?;
         let head = sign(&chain, &speaker.key)?;
-        sender.say_at_once(head, line).await?;
+        sender.send_at_once(head, line).await?;
         report(arguments, &chain, &content, label, less(sender.amount(), before))?;
     }
     sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(Failure::from)

@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::key::sender::{display_seconds, network, not_signed, unix_seconds};
 use crate::progress::thousands;
-use crate::terminal::{Stdout, talk};
+use crate::terminal::{Stdout, diagnostic};
 use crate::time::instant;
 
 /// Verify evidence of a broadcast, offline: the sender's certificate, and a chain of messages under
@@ -289,7 +289,7 @@ impl<'a> Report<'a> {
             self.facts.insert("whole".to_owned(), json!(is_whole));
             self.out.line(Value::Object(self.facts))?;
         }
-        talk(&self.line);
+        diagnostic(&self.line);
         if !is_whole {
             let loose = if self.pending.is_empty() {
                 ""
@@ -306,7 +306,7 @@ impl<'a> Report<'a> {
         if let Some(file) = self.file {
             file.finish()?;
         }
-        talk(format_args!("verified: all {shown} messages, {} bytes", thousands(self.bytes)));
+        diagnostic(format_args!("verified: all {shown} messages, {} bytes", thousands(self.bytes)));
         Ok(())
     }
 }

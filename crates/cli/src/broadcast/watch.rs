@@ -11,7 +11,7 @@ use moteseal_broadcast::recovery::{RefusedBroadcast, Timing};
 use moteseal_broadcast::{KeyId, Kind, Outline, Revocation};
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
-use moteseal_device::broadcast::{News, Options, WatchError, Watcher, now};
+use moteseal_device::broadcast::{Options, WatchError, WatchEvent, Watcher, now};
 use moteseal_net::Broadcast;
 use moteseal_store::Archive;
 use moteseal_store::archive::QUOTA;
@@ -25,7 +25,7 @@ use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::key::sender::network;
 use crate::progress::{bytes, count};
-use crate::terminal::{Plain, Stdout, talk};
+use crate::terminal::{Plain, Stdout, diagnostic};
 
 /// How long a refusal is counted before it is reported again.
 const REFUSALS: Duration = Duration::from_secs(10);
@@ -145,10 +145,10 @@ async fn watch(
     let seed = getrandom::u64().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
     })?;
-    let mut report = |news: News<'_>| reporter.report(news);
+    let mut report = |news: WatchEvent<'_>| reporter.report(news);
     let opened = Watcher::open(options, archive, seed, now(start), &mut report);
     let mut watcher = opened?;
-    report(News::Listening).map_err(WatchError::Tell)?;
+    report(WatchEvent::Listening).map_err(WatchError::Output)?;
     let limit = async {
         match arguments.wait {
             Some(seconds) => tokio::time::sleep(Duration::from_secs_f64(seconds)).await,
@@ -167,7 +167,7 @@ async fn watch(
     ended?;
     let lost: u64 = links.iter().map(moteseal_net::BroadcastLink::dropped).sum();
     if lost > 0 {
-        talk(format_args!(
+        diagnostic(format_args!(
             "{} arrived faster than they could be processed, and were requested again",
             count(lost, "frame")
         ));
@@ -186,14 +186,14 @@ struct Reporter<'a> {
 }
 
 impl Reporter<'_> {
-    fn report(&mut self, news: News<'_>) -> io::Result<()> {
+    fn report(&mut self, news: WatchEvent<'_>) -> io::Result<()> {
         match news {
-            News::Listening => self.event(json!({ "event": "listening" }), "listening"),
-            News::Certified(sender) => {
+            WatchEvent::Listening => self.event(json!({ "event": "listening" }), "listening"),
+            WatchEvent::Certified(sender) => {
                 let shown = format!("sender {sender} is certified");
                 self.event(json!({ "event": "certified", "sender": sender.to_string() }), &shown)
             }
-            News::Begun { outline, label } => {
+            WatchEvent::Begun { outline, label } => {
                 let shown = format!(
                     "{} begins: {}",
                     named(outline, label),
@@ -201,7 +201,7 @@ impl Reporter<'_> {
                 );
                 self.event(of_chain("begun", outline, label), &shown)
             }
-            News::Resumed { outline, label, verified } => {
+            WatchEvent::Resumed { outline, label, verified } => {
                 let mut event = of_chain("resumed", outline, label);
                 event["verified_blocks"] = json!(verified);
                 event["blocks"] = json!(outline.blocks());
@@ -212,7 +212,7 @@ impl Reporter<'_> {
                 );
                 self.event(event, &shown)
             }
-            News::Progress { outline, verified } => {
+            WatchEvent::Progress { outline, verified } => {
                 let event = json!({
                     "event": "progress",
                     "sender": outline.id.sender.to_string(),
@@ -222,25 +222,25 @@ impl Reporter<'_> {
                 });
                 if self.arguments.json { self.line(event) } else { Ok(()) }
             }
-            News::Message { outline, label, number, message } => {
+            WatchEvent::Message { outline, label, number, message } => {
                 self.message(outline, label, number, message)
             }
-            News::Complete { outline, label, saved, evidence } => {
+            WatchEvent::Complete { outline, label, saved, evidence } => {
                 self.complete(outline, label, saved, evidence)
             }
-            News::Abandoned(chain) => {
+            WatchEvent::Abandoned(chain) => {
                 let shown = format!(
                     "chain {chain} was given up: its sender started the next one before it was complete"
                 );
                 self.event(json!({ "event": "abandoned", "reference": chain.to_string() }), &shown)
             }
-            News::TooLarge(chain) => {
+            WatchEvent::TooLarge(chain) => {
                 let shown = format!(
                     "QuotaReached: chain {chain} is larger than the quota; raise it with --quota for the next chain"
                 );
                 self.event(json!({ "event": "abandoned", "name": "QuotaReached", "reference": chain.to_string() }), &shown)
             }
-            News::Revoked { base, minimum } => {
+            WatchEvent::Revoked { base, minimum } => {
                 let path = self
                     .arguments
                     .ca
@@ -255,8 +255,8 @@ impl Reporter<'_> {
                     &shown,
                 )
             }
-            News::Refused(refused) => self.refuse(refused),
-            News::LinkDown { link, cause } => {
+            WatchEvent::Refused(refused) => self.refuse(refused),
+            WatchEvent::LinkDown { link, cause } => {
                 let url = self.arguments.on.get(usize::from(link)).map_or("", String::as_str);
                 self.event(json!({ "event": "link_down", "link": url, "cause": cause }), cause)
             }
@@ -269,7 +269,7 @@ impl Reporter<'_> {
         if self.arguments.json {
             return self.line(event);
         }
-        talk(shown);
+        diagnostic(shown);
         Ok(())
     }
 
@@ -331,7 +331,7 @@ impl Reporter<'_> {
         } else {
             ""
         };
-        talk(format_args!("{} is complete{size}{unsaved}", named(outline, label)));
+        diagnostic(format_args!("{} is complete{size}{unsaved}", named(outline, label)));
         Ok(())
     }
 

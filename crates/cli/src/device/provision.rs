@@ -20,7 +20,7 @@ use crate::config;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::source::SchemeName;
-use crate::terminal::talk;
+use crate::terminal::diagnostic;
 use crate::time;
 
 /// The document that lists all keys of the configuration.
@@ -161,7 +161,7 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
         in_key("columns")(Failure::usage(what))
     })?;
     files::create(&arguments.out, blob, 0o600)?;
-    talk(format_args!(
+    diagnostic(format_args!(
         "{}: {} bytes for {}; keep it as secret as its keys",
         arguments.out.display(),
         blob.len(),

@@ -15,7 +15,7 @@ use moteseal_device::import::display_ms;
 
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::terminal::talk;
+use crate::terminal::diagnostic;
 use crate::time::instant;
 
 /// The most bytes of a sender's name.
@@ -138,7 +138,7 @@ pub(crate) fn request(arguments: &Request) -> Result<(), Failure> {
     let mut buffer = [0; MAX_REQUEST];
     let draft = SenderRequestDraft { sender: *sender, key: &secret.public() };
     files::create(out, draft.issue(&secret, &mut buffer).map_err(internal)?, 0o644)?;
-    talk(format_args!("request of sender {sender}: {}", out.display()));
+    diagnostic(format_args!("request of sender {sender}: {}", out.display()));
     Ok(())
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn certify(arguments: &Certify) -> Result<(), Failure> {
     } else {
         format!("until {}", display_seconds(not_after))
     };
-    talk(format_args!(
+    diagnostic(format_args!(
         "certificate {serial} of sender {} in network {network}, {until}: {}",
         request.sender,
         out.display()
@@ -192,7 +192,7 @@ pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
     let mut buffer = [0; MAX_REVOCATION];
     let draft = RevocationDraft { network, base: &base.public(), minimum: *min_serial };
     files::create(out, draft.issue(&base, &mut buffer).map_err(internal)?, 0o644)?;
-    talk(format_args!(
+    diagnostic(format_args!(
         "revocation of serials below {min_serial} in network {network}: {}",
         out.display()
     ));

@@ -19,7 +19,7 @@ use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bar, count, thousands};
-use crate::terminal::{Plain, talk};
+use crate::terminal::{Plain, diagnostic};
 
 /// Longest query that is shown as a whole, in characters.
 const WHOLE: usize = 120;
@@ -106,7 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     progress.finish_and_clear();
     let query = query.map_err(|error| match error.column() {
         Some(column) => {
-            pointed(&arguments.query, column).iter().for_each(talk);
+            pointed(&arguments.query, column).iter().for_each(diagnostic);
             client_error::input(&error)
         }
         None => client_error::input(&error).about(file),
@@ -121,8 +121,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         query.floor()
     );
     let started = || {
-        talk(announced);
-        talk(participants);
+        diagnostic(announced);
+        diagnostic(participants);
     };
     let gone = Notify::new();
     let mut take = |row: &Row| {
@@ -154,7 +154,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let missed = ended?;
     finished.and(written)?;
     if missed > 0 {
-        talk(format_args!(
+        diagnostic(format_args!(
             "{} have no row: the querier was paused, or its clock was set",
             count(missed, "epoch")
         ));

@@ -11,7 +11,7 @@ use crate::client_error;
 use crate::failure::Failure;
 use crate::files;
 use crate::progress::{bar, count};
-use crate::terminal::talk;
+use crate::terminal::diagnostic;
 
 /// Make the key files of private sums: one for each device, and the querier's.
 #[derive(Args, Debug)]
@@ -56,10 +56,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let files = setup(&roster, &querier, out, *key_groups, &mut || progress.inc(1))
         .map_err(|error| client_error::input(&error))?;
     progress.finish_and_clear();
-    talk(format_args!("querier    {}", files.querier.display()));
-    talk(format_args!("devices    {} in {}", count(sources, "key file"), out.display()));
+    diagnostic(format_args!("querier    {}", files.querier.display()));
+    diagnostic(format_args!("devices    {} in {}", count(sources, "key file"), out.display()));
     if *key_groups > 1 {
-        talk(format_args!(
+        diagnostic(format_args!(
             "key groups {} of up to {}",
             sources.div_ceil(files.key_group.into()),
             count(files.key_group.into(), "device")

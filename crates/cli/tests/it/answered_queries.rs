@@ -116,7 +116,7 @@ impl Scene {
                     let before = self.signed.entry(index).or_insert_with(|| seal.clone());
                     assert_eq!(*before, seal, "two seals were signed under index {index}");
                 }
-                let _ = self.station.hear(&frame, now);
+                let _ = self.station.receive(&frame, now);
             }
             for (_, message) in self.station.commit().unwrap().acknowledgements {
                 let _ = mote.acknowledged(&message).unwrap().unwrap();
@@ -332,7 +332,7 @@ fn later_seals_state_the_answers_of_seals_that_the_gateway_refuses_permanently()
     let earlier_frame =
         group::forward_frame((id, &group::link_key(&scene.roster, id)), (0, FIRST + 4), 0..1, 5);
     let now = EpochNumber(FIRST + 9);
-    let _ = scene.station.hear(&earlier_frame, now).unwrap();
+    let _ = scene.station.receive(&earlier_frame, now).unwrap();
     scene.station.commit().unwrap();
     for epoch in FIRST..FIRST + 7 {
         sense(scene.mote(), EpochNumber(epoch), 20);

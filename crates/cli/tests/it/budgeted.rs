@@ -190,7 +190,7 @@ impl Group {
             let mut out = [0; 512];
             let frame =
                 Uplink::Schema(&mote.profile().schema).close(*device, &link, &mut out).unwrap();
-            assert!(self.coordinator.hear(frame, epoch).unwrap().durable);
+            assert!(self.coordinator.receive(frame, epoch).unwrap().durable);
         }
         let bundles: Vec<Vec<u8>> = bundles.into_iter().map(|(_, bundle)| bundle).collect();
         let empty = Upload {
@@ -226,7 +226,7 @@ impl Group {
                 continue;
             }
             for frame in mote.frames(64).unwrap() {
-                let news = self.coordinator.hear(&frame, epoch).unwrap();
+                let news = self.coordinator.receive(&frame, epoch).unwrap();
                 raised = news.raised.or(raised);
             }
             mote.acknowledged(&self.coordinator.acknowledgement(*device).unwrap()).unwrap();

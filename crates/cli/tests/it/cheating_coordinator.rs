@@ -77,7 +77,7 @@ fn every_cheat_is_reported_by_its_name() {
             for at in 1..LOADS.len() - 1 {
                 for &device in &group.devices {
                     let mut uploads = honest.clone();
-                    if (cheat.bend)(&mut uploads, at, device) && uploads != honest {
+                    if (cheat.alter)(&mut uploads, at, device) && uploads != honest {
                         applied.insert(cheat.name);
                         assert_found(&group, &uploads, cheat, at, device);
                     }
@@ -312,7 +312,7 @@ async fn every_cheat_is_found_through_a_cloud() {
     for cheat in CHEATS {
         let (at, device) = (1, group.devices[3]);
         let mut uploads = honest.clone();
-        assert!((cheat.bend)(&mut uploads, at, device), "{cheat:?}");
+        assert!((cheat.alter)(&mut uploads, at, device), "{cheat:?}");
         let case = format!("{cheat:?} of {device}");
         let (cloud, refused, report) = through_a_cloud(&group.roster, &uploads).await;
         let epoch = uploads[at].epoch;
@@ -454,7 +454,7 @@ async fn the_command_prints_the_findings() {
     assert_eq!(run(&cloud.url, &["--epoch", "7"]).0, 4);
 
     let mut dropped = honest.clone();
-    assert!((CHEATS[0].bend)(&mut dropped, 1, group.devices[3]));
+    assert!((CHEATS[0].alter)(&mut dropped, 1, group.devices[3]));
     let (cloud, ..) = through_a_cloud(&group.roster, &dropped).await;
     let (code, out, stderr) = run(&cloud.url, &["--json"]);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -470,7 +470,7 @@ async fn the_command_prints_the_findings() {
     );
     // The newest manifest omits a device: the epoch is undetermined, and the device is named.
     let mut last = honest;
-    assert!((CHEATS[0].bend)(&mut last, LOADS.len() - 1, group.devices[3]));
+    assert!((CHEATS[0].alter)(&mut last, LOADS.len() - 1, group.devices[3]));
     let (cloud, ..) = through_a_cloud(&group.roster, &last).await;
     let (code, _, stderr) = run(&cloud.url, &[]);
     assert!(code == 4 && stderr.contains("Absent: east is not listed"), "{code} {stderr}");

@@ -46,7 +46,7 @@ fn exchange(
             mote.timeout();
         }
         for frame in frames {
-            let _ = station.hear(&frame, now).unwrap();
+            let _ = station.receive(&frame, now).unwrap();
         }
         for (_, acknowledgement) in station.commit().unwrap().acknowledgements {
             mote.acknowledged(&acknowledgement).unwrap().unwrap();
@@ -228,7 +228,7 @@ fn late_acknowledgements_cost_no_seal() {
     sense(&mut mote, EPOCH, 0..100);
     let frames = mote.frames(64).unwrap();
     for frame in &frames {
-        let _ = station.hear(frame, EPOCH).unwrap();
+        let _ = station.receive(frame, EPOCH).unwrap();
     }
     let (_, old) = station.commit().unwrap().acknowledgements.remove(0);
     sense(&mut mote, EPOCH, 100..200);

@@ -66,7 +66,7 @@ async fn gateway(station: &mut Station, link: &mut MemoryParent, time: &Time) {
     loop {
         tokio::select! {
             up = link.receive() => {
-                let _ = station.hear(&up.unwrap().frame, time.epoch()).unwrap();
+                let _ = station.receive(&up.unwrap().frame, time.epoch()).unwrap();
             }
             () = sleep(Duration::from_millis(100)) => station.announce(time.epoch()),
         }

@@ -201,7 +201,7 @@ impl<'a> World<'a> {
                 }
                 None => {
                     let station = self.station.as_mut().unwrap();
-                    if let Err(refused) = station.hear(&message, epoch) {
+                    if let Err(refused) = station.receive(&message, epoch) {
                         panic!("an honest device's frame was refused: {refused}");
                     }
                     let coordinator = station.coordinator();

@@ -85,7 +85,7 @@ impl Site {
                 if frames.is_empty() {
                     break;
                 }
-                frames.iter().for_each(|frame| _ = self.station.hear(frame, now).unwrap());
+                frames.iter().for_each(|frame| _ = self.station.receive(frame, now).unwrap());
                 for (_, acknowledgement) in self.station.commit().unwrap().acknowledgements {
                     let _ = mote.acknowledged(&acknowledgement);
                 }

@@ -143,15 +143,15 @@ impl World {
         for number in [LIAR, HONEST] {
             let device = world.devices[usize::from(number)].profile.device;
             let frame = frame(&world.roster, device, &Uplink::Schema(schema.as_bytes()));
-            world.hear(frame).unwrap();
+            world.receive(frame).unwrap();
         }
         world
     }
 
-    fn hear(&mut self, frame: Vec<u8>) -> Result<(), &'static str> {
+    fn receive(&mut self, frame: Vec<u8>) -> Result<(), &'static str> {
         let news = self
             .coordinator
-            .hear(&frame, EpochNumber(FIRST + 5))
+            .receive(&frame, EpochNumber(FIRST + 5))
             .map_err(|refused| refused.name())?;
         if news.durable {
             self.journal.push(frame);
@@ -198,7 +198,7 @@ impl World {
             digests: None,
         };
         let frame = frame(&self.roster, device.profile.device, &Uplink::Forward(forward));
-        self.hear(frame)
+        self.receive(frame)
     }
 
     /// Forwards two thousand events, which raise the round of the epoch so far that almost nothing
@@ -228,7 +228,7 @@ impl World {
     ) -> Result<(), &'static str> {
         let before = self.devices[usize::from(device)].position;
         let frame = self.devices[usize::from(device)].close(&self.roster, claim, position);
-        let outcome = self.hear(frame);
+        let outcome = self.receive(frame);
         if outcome.is_err() {
             self.devices[usize::from(device)].position = before;
         }
@@ -257,7 +257,7 @@ impl World {
             GroupCoordinator::new(self.roster.clone(), group::GROUP_SECRET).unwrap();
         coordinator.resume(standing.clone());
         for frame in &self.journal {
-            let _ = coordinator.hear(frame, EpochNumber(FIRST + 5));
+            let _ = coordinator.receive(frame, EpochNumber(FIRST + 5));
         }
         assert_eq!(coordinator.standing(), standing);
         self.bundles.extend(coordinator.take_late().into_iter().map(|(_, bundle)| bundle));

@@ -132,12 +132,12 @@ fn gateway_result(
     let mut coordinator = GroupCoordinator::new(roster.clone(), group::GROUP_SECRET).unwrap();
     let mut refused = None;
     for frame in frames {
-        if let Err(error) = coordinator.hear(frame, EPOCH) {
+        if let Err(error) = coordinator.receive(frame, EPOCH) {
             refused = refused.or(Some(error.name()));
         }
     }
     for frame in &honest.frames {
-        let _ = coordinator.hear(frame, EPOCH).unwrap();
+        let _ = coordinator.receive(frame, EPOCH).unwrap();
     }
     let ended = coordinator.end(EPOCH, &secret(group::COORDINATOR)).unwrap();
     let mut scratch = vec![0; ended.manifest.len() + 64];

@@ -34,7 +34,7 @@ fn exchange(
         names.extend(
             frames
                 .iter()
-                .filter_map(|frame| station.hear(frame, EpochNumber(now)).err())
+                .filter_map(|frame| station.receive(frame, EpochNumber(now)).err())
                 .map(|refused| refused.name()),
         );
         for (to, message) in station.commit().unwrap().acknowledgements {
@@ -66,7 +66,7 @@ fn gives_up_permanently_refused_seals_and_delivers_the_next() {
     let now = FIRST + 9;
     // The gateway received a later epoch than the device seals now: the device's clock was set
     // back, and its state was lost.
-    let _ = station.hear(&earlier_frame(&roster, id, 0, FIRST + 4), EpochNumber(now)).unwrap();
+    let _ = station.receive(&earlier_frame(&roster, id, 0, FIRST + 4), EpochNumber(now)).unwrap();
     station.commit().unwrap();
     let mut device = group::mote(&roster, 0, folder.path(), 16);
     sense(&mut device, FIRST..FIRST + 7);
@@ -107,7 +107,7 @@ fn abandons_a_permanently_refused_open_seal_and_states_it_in_the_next() {
     drop(device);
     std::fs::remove_file(folder.path().join("mote-0/journal")).unwrap();
     let mut device = group::mote(&roster, 0, folder.path(), 16);
-    let _ = station.hear(&earlier_frame(&roster, id, 1, FIRST + 3), EpochNumber(now)).unwrap();
+    let _ = station.receive(&earlier_frame(&roster, id, 1, FIRST + 3), EpochNumber(now)).unwrap();
     station.commit().unwrap();
     for (epoch, refused) in [(FIRST + 1, 1), (FIRST + 2, 2)] {
         (0..20u32).for_each(|n| device.sense(EpochNumber(epoch), &n.to_be_bytes()).unwrap());

@@ -216,7 +216,7 @@ impl World {
                 }
                 continue;
             }
-            match self.coordinator.hear(&frame, epoch) {
+            match self.coordinator.receive(&frame, epoch) {
                 Ok(news) => {
                     touched.insert(news.device);
                     if news.durable {
@@ -281,7 +281,7 @@ impl World {
         for entry in &self.log {
             match entry {
                 Log::Frame(frame, now) => {
-                    let _ = coordinator.hear(frame, *now).unwrap();
+                    let _ = coordinator.receive(frame, *now).unwrap();
                 }
                 Log::End(epoch) => {
                     let again = coordinator.end(*epoch, &secret(99)).unwrap();

@@ -90,17 +90,20 @@ impl Scene {
         self.answerer = answerer(roster, &self.querier, &self.clock);
     }
 
-    fn hear(&mut self, number: u64, queries: &[&str]) {
+    fn receive(&mut self, number: u64, queries: &[&str]) {
         let schedule = self.schedule(number, queries);
-        self.answerer.hear(&schedule, &mut self.mote).unwrap();
+        self.answerer.receive(&schedule, &mut self.mote).unwrap();
     }
 
     /// Passes an announcement to the device.
     ///
     /// # Errors
     /// The name of the reason why it has no effect.
-    fn try_hear(&mut self, announcement: &[u8]) -> Result<(), &'static str> {
-        self.answerer.try_hear(announcement, &mut self.mote).unwrap().map_err(|error| error.name())
+    fn try_receive(&mut self, announcement: &[u8]) -> Result<(), &'static str> {
+        self.answerer
+            .try_receive(announcement, &mut self.mote)
+            .unwrap()
+            .map_err(|error| error.name())
     }
 
     /// An announcement of the querier.
@@ -164,7 +167,7 @@ fn plan(text: &str) -> Vec<u8> {
 #[test]
 fn answers_the_last_reading_of_an_epoch_once_and_soon() {
     let mut scene = Scene::new();
-    scene.hear(1, &[AVERAGE]);
+    scene.receive(1, &[AVERAGE]);
     scene.sense(100, 50);
     scene.sense(4900, 60);
     assert_eq!(scene.answers(4999, true), []);
@@ -187,7 +190,7 @@ fn answers_the_last_reading_of_an_epoch_once_and_soon() {
 #[test]
 fn does_not_answer_what_cannot_be_sent_in_time() {
     let mut scene = Scene::new();
-    scene.hear(1, &[AVERAGE]);
+    scene.receive(1, &[AVERAGE]);
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, false), []);
     // The link is up again in time.
@@ -201,22 +204,22 @@ fn does_not_answer_what_cannot_be_sent_in_time() {
 #[test]
 fn a_schedule_without_a_query_ends_it_and_no_older_one_restores_it() {
     let mut scene = Scene::new();
-    scene.hear(5, &[AVERAGE]);
+    scene.receive(5, &[AVERAGE]);
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
     // The query continues when a newer schedule contains it again.
     scene.sense(6000, 51);
-    scene.hear(6, &[AVERAGE]);
+    scene.receive(6, &[AVERAGE]);
     assert_eq!(scene.answers(10_010, true), [(1, vec![1, 51])]);
-    scene.hear(7, &[]);
+    scene.receive(7, &[]);
     scene.sense(11_000, 52);
     assert_eq!(scene.answers(15_010, true), []);
-    scene.hear(6, &[AVERAGE]);
+    scene.receive(6, &[AVERAGE]);
     scene.sense(16_000, 52);
     assert_eq!(scene.answers(20_010, true), []);
     // A schedule of another signer has no effect.
     scene.querier = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
-    scene.hear(8, &[AVERAGE]);
+    scene.receive(8, &[AVERAGE]);
     scene.sense(21_000, 52);
     assert_eq!(scene.answers(25_010, true), []);
 }
@@ -226,18 +229,18 @@ fn refuses_a_replayed_announcement_after_a_restart() {
     let mut scene = Scene::new();
     let (old, newest, other) =
         (scene.schedule(6, &[AVERAGE]), scene.schedule(7, &[]), scene.schedule(7, &[AVERAGE]));
-    assert_eq!(scene.try_hear(&old), Ok(()));
-    assert_eq!(scene.try_hear(&newest), Ok(()));
+    assert_eq!(scene.try_receive(&old), Ok(()));
+    assert_eq!(scene.try_receive(&newest), Ok(()));
     for _ in 0..2 {
-        assert_eq!(scene.try_hear(&old), Err("OlderAgenda"));
-        assert_eq!(scene.try_hear(&other), Err("TwoAgendas"));
+        assert_eq!(scene.try_receive(&old), Err("OlderAgenda"));
+        assert_eq!(scene.try_receive(&other), Err("TwoAgendas"));
         scene.restart();
     }
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, true), []);
     // A repetition of the newest schedule, and the next schedule, are accepted.
-    assert_eq!(scene.try_hear(&newest), Ok(()));
-    scene.hear(8, &[AVERAGE]);
+    assert_eq!(scene.try_receive(&newest), Ok(()));
+    scene.receive(8, &[AVERAGE]);
     scene.sense(6000, 51);
     assert_eq!(scene.answers(10_010, true), [(1, vec![1, 51])]);
 }
@@ -281,11 +284,11 @@ fn refuses_announcements_of_other_groups_or_kinds_without_using_a_number() {
         (announce(&stranger, highest, Kind::QuerySchedule), "WrongKey"),
         (good[..good.len() - 1].to_vec(), "Truncated"),
     ] {
-        assert_eq!(scene.try_hear(&announcement), Err(name));
+        assert_eq!(scene.try_receive(&announcement), Err(name));
         assert_eq!(scene.mote.schedule(), None, "{name}");
     }
     assert_eq!(announce(&scene.querier, id, Kind::QuerySchedule), good);
-    assert_eq!(scene.try_hear(&good), Ok(()));
+    assert_eq!(scene.try_receive(&good), Ok(()));
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
 }
@@ -293,7 +296,7 @@ fn refuses_announcements_of_other_groups_or_kinds_without_using_a_number() {
 #[test]
 fn a_clock_that_is_set_back_gives_no_second_answer() {
     let mut scene = Scene::new();
-    scene.hear(1, &[AVERAGE]);
+    scene.receive(1, &[AVERAGE]);
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
     scene.sense(200, 51);
@@ -301,7 +304,7 @@ fn a_clock_that_is_set_back_gives_no_second_answer() {
     // The same holds after a restart with only the journal.
     scene.restart();
     scene.clock.store(START + 300, Ordering::Relaxed);
-    scene.hear(1, &[AVERAGE]);
+    scene.receive(1, &[AVERAGE]);
     scene.sense(400, 52);
     assert_eq!(scene.answers(5030, true), []);
     // Later epochs are answered.
@@ -312,11 +315,11 @@ fn a_clock_that_is_set_back_gives_no_second_answer() {
 #[test]
 fn a_device_that_starts_within_an_epoch_does_not_answer_it() {
     let mut scene = Scene::new();
-    scene.hear(1, &[AVERAGE]);
+    scene.receive(1, &[AVERAGE]);
     scene.sense(100, 50);
     scene.restart();
     scene.clock.store(START + 4000, Ordering::Relaxed);
-    scene.hear(1, &[AVERAGE]);
+    scene.receive(1, &[AVERAGE]);
     // The device does not know the readings from before the kill: it is silent and does not answer
     // zero.
     assert_eq!(scene.answers(5010, true), []);
@@ -325,7 +328,7 @@ fn a_device_that_starts_within_an_epoch_does_not_answer_it() {
     scene.sense(11_000, 60);
     scene.restart();
     scene.clock.store(START + 12_000, Ordering::Relaxed);
-    scene.hear(1, &[AVERAGE]);
+    scene.receive(1, &[AVERAGE]);
     scene.sense(13_000, 61);
     assert_eq!(scene.answers(15_010, true), [(2, vec![1, 61])]);
 }
@@ -335,12 +338,12 @@ fn a_clock_that_was_ahead_for_a_while_does_not_silence_a_source() {
     const YEARS: u64 = 14 * 365 * 86_400_000;
     let mut scene = Scene::new();
     scene.clock.store(START + YEARS, Ordering::Relaxed);
-    scene.hear(1, &[AVERAGE]);
+    scene.receive(1, &[AVERAGE]);
     scene.sense(YEARS + 100, 50);
     assert_eq!(scene.answers(YEARS + 5010, true), []);
     // The clock is right again, and the query schedule arrives again, as it does every minute.
     scene.clock.store(START, Ordering::Relaxed);
-    scene.hear(1, &[AVERAGE]);
+    scene.receive(1, &[AVERAGE]);
     scene.sense(100, 51);
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 51])]);
 }

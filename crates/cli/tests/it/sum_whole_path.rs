@@ -93,7 +93,7 @@ async fn source(mut link: MemoryChild, roster: Roster, position: u32, aggregator
             down = link.receive() => {
                 let Down::Announcement(bytes) = down.unwrap() else { continue };
                 let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
-                let bytes = schedule::hear(&bytes, roster.group(), &key(2).public(), &mut scratch).unwrap();
+                let bytes = schedule::receive(&bytes, roster.group(), &key(2).public(), &mut scratch).unwrap();
                 let schedule = QuerySchedule::open(&bytes, roster.group(), &roster.digest()).unwrap();
                 query = schedule.queries().next().map(|(id, posed)| (id, posed.first, posed.until, posed.plan.to_vec()));
                 next = next.max(query.as_ref().map_or(0, |(_, first, ..)| *first));

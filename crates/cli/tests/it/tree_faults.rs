@@ -44,7 +44,7 @@ fn exchange(mote: &mut DurableMote<SecretKey>, station: &mut Station) -> Vec<&'s
     }
     let refused = frames
         .iter()
-        .filter_map(|frame| station.hear(frame, EPOCH).err())
+        .filter_map(|frame| station.receive(frame, EPOCH).err())
         .map(|refused| refused.name())
         .collect();
     for (_, message) in station.commit().unwrap().acknowledgements {
@@ -85,7 +85,10 @@ fn accepts_a_seal_whose_round_rose_after_its_last_frame() {
         let count = (3..).find(is_last_level).unwrap();
         (0..count).for_each(|_| mote.sense(EPOCH, &[7; 40]).unwrap());
         // All frames arrive, but the acknowledgement is lost.
-        mote.frames(1000).unwrap().iter().for_each(|frame| _ = station.hear(frame, EPOCH).unwrap());
+        mote.frames(1000)
+            .unwrap()
+            .iter()
+            .for_each(|frame| _ = station.receive(frame, EPOCH).unwrap());
         let _ = station.commit().unwrap();
         mote.sense(EPOCH, &vec![9; MAX_RECORD]).unwrap();
         mote.end(EPOCH).unwrap();
@@ -106,7 +109,7 @@ fn a_seal_has_the_round_that_a_full_buffer_raised_last() {
     for n in 0..300u32 {
         mote.sense(EPOCH, &n.to_be_bytes()).unwrap();
     }
-    mote.frames(1000).unwrap().iter().for_each(|frame| _ = station.hear(frame, EPOCH).unwrap());
+    mote.frames(1000).unwrap().iter().for_each(|frame| _ = station.receive(frame, EPOCH).unwrap());
     let _ = station.commit().unwrap();
     // None of these is acknowledged, so the buffer fills many times.
     for n in 0..3000u32 {

@@ -44,7 +44,7 @@ fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
     let mut motes: Vec<_> = (0..3).map(|device| mote(roster, device)).collect();
     let now = EpochNumber(FIRST);
     if is_ahead {
-        let _ = station.hear(&first_frame(roster, 3, 0, FIRST + 1), now).unwrap();
+        let _ = station.receive(&first_frame(roster, 3, 0, FIRST + 1), now).unwrap();
     }
     station.announce_next(now);
     let mut bytes = 0;
@@ -56,7 +56,7 @@ fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
         for frame in motes.iter_mut().flat_map(|mote| mote.frames(64).unwrap()).collect::<Vec<_>>()
         {
             bytes += frame.len();
-            let _ = station.hear(&frame, now).unwrap();
+            let _ = station.receive(&frame, now).unwrap();
         }
         let committed = station.commit().unwrap();
         for (device, frame) in committed.acknowledgements {

@@ -168,7 +168,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
     }
 
     /// Receives a child's share. Only its first share of an epoch counts.
-    pub fn hear(&mut self, child: DeviceId, share: &Share<'_>) -> Received {
+    pub fn receive(&mut self, child: DeviceId, share: &Share<'_>) -> Received {
         let Some(place) =
             self.aggregator.child(child).filter(|_| share.query == self.querier.id().reference())
         else {
@@ -221,7 +221,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
     }
 
     /// Closes the next epoch with the shares that have arrived. For a rejected result it also
-    /// returns what a localisation needs; the row's findings are empty until [`blame`](Row::blame)
+    /// returns what a localisation needs; the row's findings are empty until [`with_findings`](Row::with_findings)
     /// sets them.
     pub fn close(&mut self) -> (Row, Option<Failed>) {
         let epoch = self.next;
@@ -279,7 +279,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
 
     /// The fault localisation for an epoch with a rejected result.
     #[must_use]
-    pub fn walk(&self, failed: Failed) -> Localisation<'t> {
+    pub fn localise(&self, failed: Failed) -> Localisation<'t> {
         let shares = failed.shares.into_iter().map(|(place, share)| (place, share.ok()));
         Localisation::new(self.tree, &self.querier, failed.epoch, shares)
     }
@@ -288,7 +288,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
 impl Row {
     /// Sets the findings of the localisation.
     #[must_use]
-    pub fn blame(mut self, found: Vec<Finding>) -> Self {
+    pub fn with_findings(mut self, found: Vec<Finding>) -> Self {
         if let Outcome::Rejected { findings, .. } = &mut self.outcome {
             *findings = found;
         }

@@ -309,7 +309,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         match SumUplink::open(&up.frame, key) {
             Ok(SumUplink::Share(share)) => {
                 let child = DeviceId(up.device);
-                match self.epochs.hear(child, &share) {
+                match self.epochs.receive(child, &share) {
                     Received::Kept => {
                         debug!(%child, epoch = share.epoch, "received a child's share");
                     }
@@ -339,9 +339,9 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         let Some(failed) = failed else { return Ok(row) };
         let within = Duration::from_millis(self.epochs.localisation_ms(row.epoch, self.now_ms()))
             .clamp(LEAST_WAIT, LONGEST_LOCALISATION);
-        let localisation = self.epochs.walk(failed);
+        let localisation = self.epochs.localise(failed);
         let findings = self.localise(localisation, within).await?;
-        Ok(row.blame(findings))
+        Ok(row.with_findings(findings))
     }
 
     /// Locates a fault, until all questions are answered or the time for this epoch is up. Shares

@@ -52,13 +52,13 @@ fn rows() -> (Scene, Vec<Row>) {
         });
         for child in tree.querier().children() {
             if let Some(share) = traffic.shares.get(&child.name) {
-                epochs.hear(child.id, &opened(&share.frame(scene.id, number, 8)));
+                epochs.receive(child.id, &opened(&share.frame(scene.id, number, 8)));
             }
         }
         let (row, failed) = epochs.close();
         let edge = Finding::Edge { child: "mote3".to_owned(), parent: "gw-0".to_owned() };
         let forgotten = Finding::Forgotten { node: "gw-1".to_owned(), parent: "gw-0".to_owned() };
-        rows.push(if failed.is_some() { row.blame(vec![forgotten, edge]) } else { row });
+        rows.push(if failed.is_some() { row.with_findings(vec![forgotten, edge]) } else { row });
     }
     (scene, rows)
 }

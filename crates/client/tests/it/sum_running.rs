@@ -186,7 +186,7 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
                 Down::Announcement(bytes) => {
                     let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
                     let public = World::signer().public();
-                    let opened = schedule::hear(&bytes, group, &public, &mut scratch).unwrap();
+                    let opened = schedule::receive(&bytes, group, &public, &mut scratch).unwrap();
                     let roster = &world.scene.question.roster;
                     let schedule = QuerySchedule::open(&opened, group, roster).unwrap();
                     let query = schedule.queries().next();

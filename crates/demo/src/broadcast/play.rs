@@ -42,8 +42,8 @@ struct Attacker<'c> {
 }
 
 impl Outsider for Attacker<'_> {
-    fn hear(&mut self, _: u64, frame: &[u8]) {
-        self.attacker.hear(frame);
+    fn receive(&mut self, _: u64, frame: &[u8]) {
+        self.attacker.receive(frame);
     }
 
     fn next_due(&self) -> Option<u64> {
@@ -73,7 +73,7 @@ impl<'t> Witness<'t> {
 }
 
 impl Observer for Witness<'_> {
-    fn said(&mut self, _: u64, _: usize, frame: &[u8], purpose: Purpose) {
+    fn sent(&mut self, _: u64, _: usize, frame: &[u8], purpose: Purpose) {
         self.sent.count(frame, purpose);
         self.forged += u64::from(!self.truth.is_genuine(frame));
     }
@@ -135,7 +135,7 @@ pub(crate) fn play(
             let Ok(()) = station.store.raise(earlier.outline.key, earlier.outline.id.number);
         }
         radio.start_all();
-        radio.say_at(0, 0, present, &arrivals(MESSAGES, &mut seed.draws()));
+        radio.send_at(0, 0, present, &arrivals(MESSAGES, &mut seed.draws()));
         radio
     };
 

@@ -11,7 +11,7 @@ use moteseal_broadcast::wire::MAX_BROADCAST_FRAME;
 use moteseal_net::broadcast::MAX_DATAGRAM;
 use moteseal_net::{BroadcastLink, LinkError};
 
-use super::watcher::{News, Tell, WatchError, Watcher};
+use super::watcher::{OnWatchEvent, WatchError, WatchEvent, Watcher};
 
 // Every frame fits every link.
 const _: () = assert!(MAX_BROADCAST_FRAME <= MAX_DATAGRAM);
@@ -37,7 +37,7 @@ pub async fn run<L: BroadcastLink>(
     watcher: &mut Watcher<'_>,
     links: &[L],
     start: Instant,
-    tell: &mut Tell<'_>,
+    notify: &mut OnWatchEvent<'_>,
     stop: impl Future<Output = ()>,
 ) -> Result<(), WatchError> {
     let mut stop = std::pin::pin!(stop);
@@ -45,7 +45,7 @@ pub async fn run<L: BroadcastLink>(
     let mut turn = 0;
     let mut is_down = vec![false; links.len()];
     loop {
-        watcher.tend(now(start), tell)?;
+        watcher.tend(now(start), notify)?;
         while let Some(transmit) = watcher.poll(now(start), &mut out)? {
             let frame = Bytes::copy_from_slice(&out[..transmit.length]);
             for ((number, link), was_down) in (0..).zip(links).zip(&mut is_down) {
@@ -59,7 +59,8 @@ pub async fn run<L: BroadcastLink>(
                 };
                 // Reported once per outage. Others will request the frames that are not sent now.
                 if let (Err(cause), false) = (&sent, *was_down) {
-                    tell(News::LinkDown { link: number, cause }).map_err(WatchError::Tell)?;
+                    notify(WatchEvent::LinkDown { link: number, cause })
+                        .map_err(WatchError::Output)?;
                 }
                 *was_down = sent.is_err();
             }
@@ -75,7 +76,7 @@ pub async fn run<L: BroadcastLink>(
                 () = sleep(if taken == 0 { wait } else { Some(Duration::ZERO) }) => break,
             };
             match received {
-                Ok((link, frame)) => watcher.receive(now(start), link, &frame, tell)?,
+                Ok((link, frame)) => watcher.receive(now(start), link, &frame, notify)?,
                 Err(_) => return Ok(()),
             }
         }

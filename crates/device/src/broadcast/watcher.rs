@@ -61,7 +61,7 @@ pub struct Options<'a> {
 /// An event that a watcher reports.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub enum News<'n> {
+pub enum WatchEvent<'n> {
     /// The links are open, and the archive is loaded.
     Listening,
     /// A sender's certificate was accepted.
@@ -134,7 +134,7 @@ pub enum News<'n> {
 }
 
 /// Receives the watcher's reports.
-pub type Tell<'t> = dyn FnMut(News<'_>) -> io::Result<()> + 't;
+pub type OnWatchEvent<'t> = dyn FnMut(WatchEvent<'_>) -> io::Result<()> + 't;
 
 /// Why a watcher stopped.
 #[derive(Debug, thiserror::Error)]
@@ -149,7 +149,7 @@ pub enum WatchError {
     Save(PathBuf, io::Error),
     /// A report could not be delivered.
     #[error("the output could not be written: {0}")]
-    Tell(io::Error),
+    Output(io::Error),
     /// Verified data in the archive has changed. After a restart, the watcher verifies it again and
     /// requests what is missing.
     #[error(
@@ -166,7 +166,7 @@ impl WatchError {
         match self {
             Self::Archive(error) => error.name(),
             Self::Save(..) => "SaveFailed",
-            Self::Tell(_) => "OutputFailed",
+            Self::Output(_) => "OutputFailed",
             Self::Damaged(_) => "ArchiveDamaged",
         }
     }
@@ -216,7 +216,7 @@ impl<'a> Watcher<'a> {
         mut archive: Archive,
         seed: u64,
         now: Now,
-        tell: &mut Tell<'_>,
+        notify: &mut OnWatchEvent<'_>,
     ) -> Result<Self, WatchError> {
         let relay = if options.links > 1 { Relay::OtherLinks } else { Relay::Never };
         let settings = Settings {
@@ -241,17 +241,17 @@ impl<'a> Watcher<'a> {
             resumed_at: now.ms,
         };
         for revocation in options.revocations {
-            watcher.revoke(now, revocation, tell)?;
+            watcher.revoke(now, revocation, notify)?;
         }
         watcher.unresumed = watcher.archive.chains();
-        watcher.resume(now, tell)?;
+        watcher.resume(now, notify)?;
         watcher.node.solicit(now);
         Ok(watcher)
     }
 
     /// Resumes chains of the archive: all incomplete ones, and the newest of the complete ones, to
     /// serve them.
-    fn resume(&mut self, now: Now, tell: &mut Tell<'_>) -> Result<(), WatchError> {
+    fn resume(&mut self, now: Now, notify: &mut OnWatchEvent<'_>) -> Result<(), WatchError> {
         self.resumed_at = now.ms;
         let all = std::mem::take(&mut self.unresumed);
         let (complete, mut chains): (Vec<_>, Vec<_>) =
@@ -270,14 +270,14 @@ impl<'a> Watcher<'a> {
             };
             let (outline, label) = self.head(chain)?;
             if !resumed.is_complete {
-                tell(News::Resumed {
+                notify(WatchEvent::Resumed {
                     outline: &outline,
                     label: &label,
                     verified: resumed.verified,
                 })
-                .map_err(WatchError::Tell)?;
+                .map_err(WatchError::Output)?;
             }
-            self.deliver(chain, resumed.verified, resumed.is_complete, tell)?;
+            self.deliver(chain, resumed.verified, resumed.is_complete, notify)?;
         }
         Ok(())
     }
@@ -290,11 +290,11 @@ impl<'a> Watcher<'a> {
         &mut self,
         now: Now,
         revocation: &[u8],
-        tell: &mut Tell<'_>,
+        notify: &mut OnWatchEvent<'_>,
     ) -> Result<(), WatchError> {
         match self.node.revoke(now, revocation, &mut self.archive)? {
             Event::Revoked { base, minimum } => {
-                tell(News::Revoked { base, minimum }).map_err(WatchError::Tell)
+                notify(WatchEvent::Revoked { base, minimum }).map_err(WatchError::Output)
             }
             // This revocation or a later one is already known.
             _ => Ok(()),
@@ -310,7 +310,7 @@ impl<'a> Watcher<'a> {
         now: Now,
         link: u8,
         frame: &[u8],
-        tell: &mut Tell<'_>,
+        notify: &mut OnWatchEvent<'_>,
     ) -> Result<(), WatchError> {
         if let Ok(BroadcastFrame::Wanted { chain, .. }) = BroadcastFrame::decode(frame)
             && self
@@ -324,7 +324,7 @@ impl<'a> Watcher<'a> {
             Err(ArchiveError::ReferenceTaken(_)) => {
                 Event::Refused(RefusedBroadcast::ReferenceTaken)
             }
-            Err(ArchiveError::QuotaReached { .. }) => return self.give_up(frame, tell),
+            Err(ArchiveError::QuotaReached { .. }) => return self.give_up(frame, notify),
             event => event?,
         };
         if let Event::Pending { chain, .. } | Event::Verified { chain, .. } = event {
@@ -334,26 +334,30 @@ impl<'a> Watcher<'a> {
         match event {
             Event::Nothing | Event::Pending { .. } => Ok(()),
             Event::Certified { sender, .. } => {
-                tell(News::Certified(sender)).map_err(WatchError::Tell)?;
-                self.resume(now, tell)
+                notify(WatchEvent::Certified(sender)).map_err(WatchError::Output)?;
+                self.resume(now, notify)
             }
             Event::Accepted { chain, abandoned, .. } => {
                 let (outline, label) = self.head(chain)?;
                 if !self.archive.has_room_for(outline.messages) {
                     self.node.abandon(chain, &mut self.archive)?;
-                    return tell(News::TooLarge(chain)).map_err(WatchError::Tell);
+                    return notify(WatchEvent::TooLarge(chain)).map_err(WatchError::Output);
                 }
-                tell(News::Begun { outline: &outline, label: &label }).map_err(WatchError::Tell)?;
-                abandoned
-                    .map_or(Ok(()), |chain| tell(News::Abandoned(chain)).map_err(WatchError::Tell))
+                notify(WatchEvent::Begun { outline: &outline, label: &label })
+                    .map_err(WatchError::Output)?;
+                abandoned.map_or(Ok(()), |chain| {
+                    notify(WatchEvent::Abandoned(chain)).map_err(WatchError::Output)
+                })
             }
             Event::Verified { chain, last, is_last, .. } => {
-                self.deliver(chain, last, is_last, tell)
+                self.deliver(chain, last, is_last, notify)
             }
             Event::Revoked { base, minimum } => {
-                tell(News::Revoked { base, minimum }).map_err(WatchError::Tell)
+                notify(WatchEvent::Revoked { base, minimum }).map_err(WatchError::Output)
             }
-            Event::Refused(refused) => tell(News::Refused(refused)).map_err(WatchError::Tell),
+            Event::Refused(refused) => {
+                notify(WatchEvent::Refused(refused)).map_err(WatchError::Output)
+            }
         }
     }
 
@@ -386,16 +390,16 @@ impl<'a> Watcher<'a> {
     ///
     /// # Errors
     /// [`WatchError`].
-    pub fn tend(&mut self, now: Now, tell: &mut Tell<'_>) -> Result<(), WatchError> {
+    pub fn tend(&mut self, now: Now, notify: &mut OnWatchEvent<'_>) -> Result<(), WatchError> {
         if self.unresumed.is_empty() || now.ms < self.resumed_at.saturating_add(RESUME_MS) {
             Ok(())
         } else {
-            self.resume(now, tell)
+            self.resume(now, notify)
         }
     }
 
     /// Drops the chain of a frame for which the archive has no room. The others continue.
-    fn give_up(&mut self, frame: &[u8], tell: &mut Tell<'_>) -> Result<(), WatchError> {
+    fn give_up(&mut self, frame: &[u8], notify: &mut OnWatchEvent<'_>) -> Result<(), WatchError> {
         let chain = match BroadcastFrame::decode(frame) {
             Ok(BroadcastFrame::Fragment { chain, .. } | BroadcastFrame::Repair { chain, .. }) => {
                 chain
@@ -410,7 +414,7 @@ impl<'a> Watcher<'a> {
         };
         self.node.abandon(chain, &mut self.archive)?;
         self.archive.forget(chain)?;
-        tell(News::TooLarge(chain)).map_err(WatchError::Tell)
+        notify(WatchEvent::TooLarge(chain)).map_err(WatchError::Output)
     }
 
     fn head(&mut self, chain: ChainRef) -> Result<(Outline, String), WatchError> {
@@ -429,13 +433,13 @@ impl<'a> Watcher<'a> {
         chain: ChainRef,
         verified: u32,
         is_complete: bool,
-        tell: &mut Tell<'_>,
+        notify: &mut OnWatchEvent<'_>,
     ) -> Result<(), WatchError> {
         let (outline, label) = self.head(chain)?;
         let noted = self.archive.noted(chain);
         let (outline, label) = (&outline, &*label);
         if outline.kind == Kind::Image {
-            tell(News::Progress { outline, verified }).map_err(WatchError::Tell)?;
+            notify(WatchEvent::Progress { outline, verified }).map_err(WatchError::Output)?;
         } else {
             let first = u32::try_from(noted).unwrap_or(u32::MAX).saturating_add(1);
             for block in first..=verified {
@@ -452,8 +456,8 @@ impl<'a> Watcher<'a> {
                     };
                     let message = leaf.get(before..).ok_or(WatchError::Damaged(chain))?;
                     let number = outline.message(block, index);
-                    tell(News::Message { outline, label, number, message })
-                        .map_err(WatchError::Tell)?;
+                    notify(WatchEvent::Message { outline, label, number, message })
+                        .map_err(WatchError::Output)?;
                 }
                 self.archive.note(chain, u64::from(block))?;
             }
@@ -470,7 +474,8 @@ impl<'a> Watcher<'a> {
                 .map(|folder| self.write_evidence(chain, outline, &folder))
                 .transpose()?;
             let (saved, evidence) = (saved.as_deref(), evidence.as_deref());
-            tell(News::Complete { outline, label, saved, evidence }).map_err(WatchError::Tell)?;
+            notify(WatchEvent::Complete { outline, label, saved, evidence })
+                .map_err(WatchError::Output)?;
             self.archive.note(chain, all)?;
         }
         if is_complete {

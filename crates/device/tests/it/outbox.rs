@@ -7,7 +7,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_device::outbox::{Outbox, OutboxError, state_beside};
+use moteseal_device::outbox::{Outbox, OutboxError, default_state_path};
 use moteseal_device::{Bundle, Chain, Profile, Sealer};
 use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
@@ -145,16 +145,16 @@ fn the_state_is_next_to_the_key_under_one_name() {
     let (device, other) = (roster().id("dev1").unwrap(), roster().id("a/b").unwrap());
     let key = home.path().join("dev1.key.pem");
     fs::write(&key, "a key").unwrap();
-    let state = state_beside(&key, device).unwrap();
+    let state = default_state_path(&key, device).unwrap();
     assert_eq!(state.file_name().unwrap().to_str().unwrap(), format!("dev1.{device}.chain"));
-    assert_ne!(state_beside(&key, other).unwrap(), state);
+    assert_ne!(default_state_path(&key, other).unwrap(), state);
     fs::create_dir(home.path().join("elsewhere")).unwrap();
     let link = home.path().join("elsewhere/link.key.pem");
     std::os::unix::fs::symlink(&key, &link).unwrap();
-    assert_eq!(state_beside(&link, device).unwrap(), state);
+    assert_eq!(default_state_path(&link, device).unwrap(), state);
     // Where a file next to the key is not possible, the user must name one.
     for key in [home.path(), &home.path().join("none.key.pem")] {
-        assert!(state_beside(key, device).unwrap_err().to_string().contains("with --state"));
+        assert!(default_state_path(key, device).unwrap_err().to_string().contains("with --state"));
     }
     let error = open_with(home.path(), &key.join("state")).unwrap_err().to_string();
     assert!(

@@ -8,7 +8,7 @@ use moteseal_core::record::EpochNumber;
 use moteseal_core::record::Scheme;
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_device::recorder::{RecordError, Recorder, Recovered, left_in};
+use moteseal_device::recorder::{RecordError, Recorder, Recovered, unsealed_readings};
 use moteseal_device::{Outbox, Profile, Sealer};
 use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;
@@ -238,8 +238,11 @@ fn reports_readings_left_in_a_journal_that_is_not_used() {
     take(&mut recorder, 0..7);
     drop(recorder);
     let left = || {
-        left_in(&directory.path().join("journal"), &sealer(directory.path(), u32::MAX, "v").0)
-            .unwrap()
+        unsealed_readings(
+            &directory.path().join("journal"),
+            &sealer(directory.path(), u32::MAX, "v").0,
+        )
+        .unwrap()
     };
     assert_eq!(left(), 7);
     let (mut recorder, _) = open(directory.path());

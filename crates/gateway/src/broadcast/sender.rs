@@ -204,7 +204,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
     ///
     /// # Errors
     /// [`SendError`].
-    pub async fn say(
+    pub async fn send(
         &mut self,
         chain: &'s OutgoingChain<'s>,
         content: &'s Content,
@@ -237,7 +237,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
     ///
     /// # Errors
     /// [`SendError`].
-    pub async fn say_at_once(&mut self, head: Vec<u8>, message: Vec<u8>) -> Result<(), SendError> {
+    pub async fn send_at_once(&mut self, head: Vec<u8>, message: Vec<u8>) -> Result<(), SendError> {
         let claim =
             Head::peek(&head).map_err(|_| SendError::Refused(RefusedBroadcast::Malformed))?;
         let reference = claim.reference();
@@ -252,7 +252,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
     ///
     /// # Errors
     /// `Link`.
-    pub async fn say_frame(&mut self, frame: &BroadcastFrame<'_>) -> Result<(), SendError> {
+    pub async fn send_frame(&mut self, frame: &BroadcastFrame<'_>) -> Result<(), SendError> {
         let mut writer = Writer::new(&mut self.out);
         frame.encode(&mut writer).map_err(|_| SendError::Refused(RefusedBroadcast::Malformed))?;
         let length = writer.position();
@@ -282,7 +282,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         // this.
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
-            self.say_frame(&BroadcastFrame::Holds { chain, block, index }).await?;
+            self.send_frame(&BroadcastFrame::Holds { chain, block, index }).await?;
             if !self.drive(Instant::now() + window, Some((chain, block))).await? {
                 unanswered += 1;
                 if unanswered == UNANSWERED {

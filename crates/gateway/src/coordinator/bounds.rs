@@ -53,7 +53,7 @@ fn a_full_epoch_rejects_frames_and_does_not_affect_other_epochs() {
     let roster = Roster::open(&first.issue(&secret(8)).unwrap(), &secret(8).public()).unwrap();
     let (north, south) = (roster.id("north").unwrap(), roster.id("south").unwrap());
     let mut coordinator = GroupCoordinator::new(roster.clone(), SECRET).unwrap();
-    assert!(coordinator.hear(&forward(&roster, north, 0, FIRST, 0), NEXT).unwrap().durable);
+    assert!(coordinator.receive(&forward(&roster, north, 0, FIRST, 0), NEXT).unwrap().durable);
     coordinator.epoch(FIRST).queues.exhaust(Level(5));
 
     let (standing, counts, kept) =
@@ -62,7 +62,7 @@ fn a_full_epoch_rejects_frames_and_does_not_affect_other_epochs() {
     for device in [north, south] {
         let (index, from) = if device == north { (0, 1) } else { (0, 0) };
         assert_eq!(
-            coordinator.hear(&forward(&roster, device, index, FIRST, from), NEXT).unwrap_err(),
+            coordinator.receive(&forward(&roster, device, index, FIRST, from), NEXT).unwrap_err(),
             Refused::EpochFull
         );
     }
@@ -77,7 +77,7 @@ fn a_full_epoch_rejects_frames_and_does_not_affect_other_epochs() {
     );
 
     // Another epoch has room of its own.
-    assert!(coordinator.hear(&forward(&roster, south, 0, NEXT, 0), NEXT).unwrap().durable);
+    assert!(coordinator.receive(&forward(&roster, south, 0, NEXT, 0), NEXT).unwrap().durable);
     assert_eq!(coordinator.kept(NEXT), 1);
     // The full epoch ends like any other. A seal that was rejected for it arrives late.
     let ended = coordinator.end(FIRST, &secret(9)).unwrap();
@@ -85,5 +85,5 @@ fn a_full_epoch_rejects_frames_and_does_not_affect_other_epochs() {
         (ended.round, ended.bundles.len(), ended.absent),
         (Round(0), 0, vec![north.min(south), north.max(south)])
     );
-    assert!(coordinator.hear(&forward(&roster, south, 0, NEXT, 1), NEXT).unwrap().durable);
+    assert!(coordinator.receive(&forward(&roster, south, 0, NEXT, 1), NEXT).unwrap().durable);
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, SealIndex, Sequence,
 };
-use moteseal_seal::sample::{Followed, Heard, Offer};
+use moteseal_seal::sample::{Followed, FrameOutcome, Offer};
 use moteseal_seal::wire::Forward;
 use moteseal_seal::{star, tree};
 use sha2::Digest as _;
@@ -175,16 +175,16 @@ impl GroupCoordinator {
             }
             Some(open) => open.followed,
         };
-        let heard = match followed.hear(forward) {
-            Heard::Next(next) => {
+        let received = match followed.receive(forward) {
+            FrameOutcome::Next(next) => {
                 followed = next;
-                followed.hear(forward)
+                followed.receive(forward)
             }
-            heard => heard,
+            received => received,
         };
-        Ok(match heard {
-            Heard::News(first) => Some((followed, first)),
-            Heard::Old | Heard::Gap | Heard::Next(_) => None,
+        Ok(match received {
+            FrameOutcome::New(first) => Some((followed, first)),
+            FrameOutcome::Old | FrameOutcome::Gap | FrameOutcome::Next(_) => None,
         })
     }
 

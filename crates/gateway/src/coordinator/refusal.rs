@@ -10,7 +10,7 @@ use super::{GroupCoordinator, close, link_key};
 
 impl GroupCoordinator {
     /// Returns the frame that informs a device that one of its seals is rejected. `frame` is the
-    /// frame that [`hear`](Self::hear) rejected. Returns `None` if the device did not send the
+    /// frame that [`receive`](Self::receive) rejected. Returns `None` if the device did not send the
     /// frame, if it concerns no seal, or if it may be accepted later. Send the result only once
     /// earlier frames are durable.
     #[must_use]

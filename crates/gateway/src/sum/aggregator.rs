@@ -89,14 +89,14 @@ pub struct Aggregator {
     key_group: u32,
     queries: Vec<Gathering>,
     asked: VecDeque<Explain>,
-    output: Said,
+    output: Outgoing,
     /// The buffer in which frames are encoded.
     frame: Box<[u8; MAX_FRAME]>,
 }
 
 /// What the caller must send and log.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct Outgoing {
     /// The query schedule to announce to all children.
     pub announcement: Option<Vec<u8>>,
     /// Frames for the parent.
@@ -133,7 +133,7 @@ pub struct Unusable {
 
 /// What an accepted frame changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum FrameOutcome {
     /// It was new.
     Taken,
     /// It is a repetition of an earlier one.
@@ -175,7 +175,7 @@ impl Aggregator {
             key_group: 1,
             queries: Vec::new(),
             asked: VecDeque::new(),
-            output: Said::default(),
+            output: Outgoing::default(),
             frame: Box::new([0; MAX_FRAME]),
         })
     }
@@ -198,7 +198,7 @@ impl Aggregator {
     }
 
     /// Returns what is to be sent and logged since the last call.
-    pub fn take_said(&mut self) -> Said {
+    pub fn take_outgoing(&mut self) -> Outgoing {
         std::mem::take(&mut self.output)
     }
 
@@ -220,21 +220,21 @@ impl Aggregator {
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn hear_schedule(
+    pub fn receive_schedule(
         &mut self,
         bytes: &[u8],
         now_ms: u64,
         keep: impl FnOnce(u64) -> io::Result<()>,
-    ) -> Result<Heard, Refused> {
+    ) -> Result<FrameOutcome, Refused> {
         if self.schedule.as_deref() == Some(bytes) {
-            return Ok(Heard::Repeated);
+            return Ok(FrameOutcome::Repeated);
         }
         // Reject an old schedule before the expensive check of its signature.
         if schedule::claimed_number(bytes)? < self.number {
             return Err(Refused::OlderAgenda);
         }
         let mut scratch = vec![0; bytes.len().saturating_add(64).min(MAX_QUERY_SCHEDULE)];
-        let message = schedule::hear(bytes, self.group, &self.querier, &mut scratch)?;
+        let message = schedule::receive(bytes, self.group, &self.querier, &mut scratch)?;
         let schedule = QuerySchedule::open(&message, self.group, &self.roster)?;
         if schedule.sources() != self.node.group_sources() {
             return Err(Refused::SourcesMismatch);
@@ -270,7 +270,7 @@ impl Aggregator {
             }
         }
         self.output.announcement = Some(bytes.to_vec());
-        Ok(Heard::Taken)
+        Ok(FrameOutcome::Taken)
     }
 
     /// Starts a new query, or returns the name of the error that prevents it.
@@ -310,7 +310,12 @@ impl Aggregator {
     ///
     /// # Errors
     /// [`Refused`]; nothing has changed.
-    pub fn hear(&mut self, child: DeviceId, frame: &[u8], now_ms: u64) -> Result<Heard, Refused> {
+    pub fn receive(
+        &mut self,
+        child: DeviceId,
+        frame: &[u8],
+        now_ms: u64,
+    ) -> Result<FrameOutcome, Refused> {
         let child = self.node.child(child).ok_or(Refused::UnknownChild)?;
         let longest =
             if self.node.children()[child].is_gateway { MAX_FRAME } else { MAX_SOURCE_FRAME };
@@ -328,7 +333,7 @@ impl Aggregator {
         child: usize,
         share: &Share<'_>,
         now_ms: u64,
-    ) -> Result<Heard, Refused> {
+    ) -> Result<FrameOutcome, Refused> {
         let at = self.query(share.query)?;
         let query = &mut self.queries[at];
         query.check_epoch(share.epoch, now_ms)?;
@@ -340,7 +345,7 @@ impl Aggregator {
         if is_last {
             self.end(at, share.epoch);
         }
-        Ok(if is_news { Heard::Taken } else { Heard::Repeated })
+        Ok(if is_news { FrameOutcome::Taken } else { FrameOutcome::Repeated })
     }
 
     fn query(&self, reference: u32) -> Result<usize, Refused> {
@@ -409,7 +414,7 @@ impl Aggregator {
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn hear_question(&mut self, frame: &[u8], now_ms: u64) -> Result<Heard, Refused> {
+    pub fn receive_question(&mut self, frame: &[u8], now_ms: u64) -> Result<FrameOutcome, Refused> {
         let question = Explain::open(frame, &self.up)?;
         self.tick(now_ms);
         let at = self.query(question.query)?;
@@ -421,16 +426,16 @@ impl Aggregator {
             self.output.down.push((self.node.children()[child].id, frame.to_vec()));
         }
         if self.asked.contains(&question) {
-            return Ok(Heard::Repeated);
+            return Ok(FrameOutcome::Repeated);
         }
         if self.asked.len() == MAX_ASKED {
             self.asked.pop_front();
         }
         self.asked.push_back(question);
-        Ok(Heard::Taken)
+        Ok(FrameOutcome::Taken)
     }
 
-    fn answer(&mut self, at: usize, question: &Explain) -> Result<Heard, Refused> {
+    fn answer(&mut self, at: usize, question: &Explain) -> Result<FrameOutcome, Refused> {
         let kept = self.queries[at].kept(question.epoch)?;
         let children: Vec<(DeviceId, &[u8], &[Psr])> = kept
             .iter()
@@ -440,11 +445,15 @@ impl Aggregator {
             .collect();
         let frame = Children::close(question, &children, &self.up, &mut *self.frame);
         self.output.up.extend(frame.map(|frame| frame.to_vec()));
-        Ok(Heard::Taken)
+        Ok(FrameOutcome::Taken)
     }
 
     /// Forwards an answer to a forwarded question.
-    fn relay_answer(&mut self, child: usize, answer: &Children<'_>) -> Result<Heard, Refused> {
+    fn relay_answer(
+        &mut self,
+        child: usize,
+        answer: &Children<'_>,
+    ) -> Result<FrameOutcome, Refused> {
         if self.node.next_hop(answer.node) != Some(child) {
             return Err(Refused::NotBeneath);
         }
@@ -458,7 +467,7 @@ impl Aggregator {
             self.asked.iter().position(|asked| *asked == question).ok_or(Refused::NotAsked)?;
         self.asked.remove(asked);
         self.output.up.extend(answer.relay(&self.up, &mut *self.frame).map(|frame| frame.to_vec()));
-        Ok(Heard::Taken)
+        Ok(FrameOutcome::Taken)
     }
 }
 

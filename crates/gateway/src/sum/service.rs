@@ -27,7 +27,7 @@ use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::aggregator::{Aggregator, Ended, Heard, Said};
+use super::aggregator::{Aggregator, Ended, FrameOutcome, Outgoing};
 use super::error::Refused;
 use super::gather::OPEN_EPOCHS;
 use super::metrics::SumMetrics;
@@ -154,7 +154,7 @@ impl SumGateway {
             self.receive_waiting(&children)?;
             let now_ms = self.unix_ms();
             self.aggregator.tick(now_ms);
-            let output = self.aggregator.take_said();
+            let output = self.aggregator.take_outgoing();
             self.send_all(output, &children, &up).await.map_err(ServiceError::Link)?;
             let due_ms =
                 self.aggregator.due_ms().map_or(u64::MAX, |due| due.saturating_sub(now_ms));
@@ -167,7 +167,7 @@ impl SumGateway {
                 }
                 received = children.receive() => {
                     let received = received.map_err(ServiceError::Link)?;
-                    self.hear(DeviceId(received.device), &received.frame);
+                    self.receive(DeviceId(received.device), &received.frame);
                 }
                 changed = state.changed() => {
                     changed.map_err(|_| ServiceError::Link(LinkError::Closed))?;
@@ -191,7 +191,7 @@ impl SumGateway {
         let received = self.receive_waiting(&children);
         let now_ms = self.unix_ms();
         self.aggregator.finish(now_ms);
-        let output = self.aggregator.take_said();
+        let output = self.aggregator.take_outgoing();
         let result = self.send_all(output, &children, &up).await.map_err(ServiceError::Link);
         tasks.shutdown().await;
         info!("stopped");
@@ -239,7 +239,7 @@ impl SumGateway {
             Down::Announcement(schedule) => {
                 let number = &self.number;
                 let mut failed = None;
-                let received = self.aggregator.hear_schedule(schedule, now_ms, |highest| {
+                let received = self.aggregator.receive_schedule(schedule, now_ms, |highest| {
                     number.store(highest).inspect_err(|error| failed = Some(error.to_string()))
                 });
                 if let Some(cause) = failed {
@@ -247,10 +247,10 @@ impl SumGateway {
                 }
                 received
             }
-            Down::Frame(frame) => self.aggregator.hear_question(frame, now_ms),
+            Down::Frame(frame) => self.aggregator.receive_question(frame, now_ms),
         };
         match received {
-            Ok(Heard::Taken) if matches!(down, Down::Announcement(_)) => {
+            Ok(FrameOutcome::Taken) if matches!(down, Down::Announcement(_)) => {
                 let metrics = &self.shown.metrics;
                 metrics.queries.set(value(self.aggregator.queries().len() as u64));
                 metrics.schedule.set(value(self.aggregator.number()));
@@ -274,15 +274,15 @@ impl SumGateway {
             // has arrived.
             let Some(received) = unconstrained(children.receive()).now_or_never() else { break };
             let received = received.map_err(ServiceError::Link)?;
-            self.hear(DeviceId(received.device), &received.frame);
+            self.receive(DeviceId(received.device), &received.frame);
         }
         Ok(())
     }
 
-    fn hear(&mut self, child: DeviceId, frame: &[u8]) {
+    fn receive(&mut self, child: DeviceId, frame: &[u8]) {
         self.shown.metrics.frames.increment(1);
         let now_ms = self.unix_ms();
-        if let Err(refused) = self.aggregator.hear(child, frame, now_ms) {
+        if let Err(refused) = self.aggregator.receive(child, frame, now_ms) {
             let known = self.aggregator.node().child(child);
             let name = known.map_or_else(
                 || child.to_string(),
@@ -303,7 +303,7 @@ impl SumGateway {
 
     async fn send_all(
         &self,
-        output: Said,
+        output: Outgoing,
         children: &impl ParentLink,
         up: &impl ChildLink,
     ) -> Result<(), LinkError> {

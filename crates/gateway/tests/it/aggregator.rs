@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::summing::{EPOCH_MS, T, World};
-use moteseal_gateway::sum::{Heard, KEPT_EPOCHS, Refused, kept_epochs};
+use moteseal_gateway::sum::{FrameOutcome, KEPT_EPOCHS, Refused, kept_epochs};
 use moteseal_verify::aggregation::{QUERIER, gateway_id};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -81,7 +81,7 @@ proptest! {
         let mut reached = Vec::new();
         for position in &speaks {
             if world.gateways.contains_key(world.tree.gateway_of(*position).unwrap()) {
-                prop_assert_eq!(world.send_reading(*position, T, values[*position as usize].into(), END + 3), Ok(Heard::Taken));
+                prop_assert_eq!(world.send_reading(*position, T, values[*position as usize].into(), END + 3), Ok(FrameOutcome::Taken));
                 reached.extend(world.forward_all(END + 5).0);
             }
         }
@@ -128,9 +128,9 @@ proptest! {
 fn an_epoch_is_sent_once_when_all_have_answered_or_its_time_is_up() {
     let mut world = small();
     for position in 0..8 {
-        assert_eq!(world.send_reading(position, T, 10, END - 1), Ok(Heard::Taken));
+        assert_eq!(world.send_reading(position, T, 10, END - 1), Ok(FrameOutcome::Taken));
         // A frame may arrive twice.
-        assert_eq!(world.send_reading(position, T, 10, END - 1), Ok(Heard::Repeated));
+        assert_eq!(world.send_reading(position, T, 10, END - 1), Ok(FrameOutcome::Repeated));
     }
     let (reached, _) = world.forward_all(END);
     assert_eq!(reached.len(), 1);
@@ -142,7 +142,7 @@ fn an_epoch_is_sent_once_when_all_have_answered_or_its_time_is_up() {
             Some(END + EPOCH_MS + 200 * u64::from(gateway.node().height()))
         );
         gateway.tick(END + EPOCH_MS);
-        assert!(gateway.take_said().up.is_empty());
+        assert!(gateway.take_outgoing().up.is_empty());
     }
 }
 
@@ -155,7 +155,7 @@ fn rejects_a_late_share_and_does_not_send_the_epoch_again() {
     }
     let (late, now) = (world.send_reading(0, T, 1, END + 400), END + 400);
     assert_eq!(late, Err(Refused::EpochOver));
-    assert_eq!(world.send_reading(0, T + 1, 1, now), Ok(Heard::Taken));
+    assert_eq!(world.send_reading(0, T + 1, 1, now), Ok(FrameOutcome::Taken));
     let of_left = (0..8).find(|position| world.tree.gateway_of(*position) == Some("left")).unwrap();
     assert_eq!(world.send_reading(of_left, T, 1, END + 199), Err(Refused::EpochOver));
     // With a clock that is behind, no ended epoch is opened again.
@@ -182,12 +182,12 @@ fn shortens_a_grace_period_that_is_longer_than_epochs_for_the_whole_tree() {
             std::time::Duration::from_secs(seconds),
         ))
         .unwrap();
-        gateway.hear_schedule(&schedule, END - 1, |_| Ok(())).unwrap();
+        gateway.receive_schedule(&schedule, END - 1, |_| Ok(())).unwrap();
         // End the epochs that were open before.
         while gateway.due_ms().unwrap() <= END {
             gateway.tick(gateway.due_ms().unwrap());
         }
-        assert!(gateway.take_said().up.len() <= 1);
+        assert!(gateway.take_outgoing().up.len() <= 1);
         gateway.due_ms().unwrap() % EPOCH_MS
     };
     // The tree has three levels with the querier's, and the root waits for two of them: at most
@@ -199,24 +199,24 @@ fn shortens_a_grace_period_that_is_longer_than_epochs_for_the_whole_tree() {
 fn a_restarted_gateway_answers_the_next_epochs() {
     let mut world = small();
     let schedule = world.schedule(1, &[world.posed()]);
-    assert_eq!(world.send_reading(1, T, 10, END), Ok(Heard::Taken));
+    assert_eq!(world.send_reading(1, T, 10, END), Ok(FrameOutcome::Taken));
     let name = world.tree.gateway_of(1).unwrap().to_owned();
     // After a crash, the number is on disk, and the newest query schedule is received again.
     let mut restarted = world.gateway(&name, 1);
     assert_eq!(
-        restarted.hear(world.device(1), &world.reading(1, T, 10), END),
+        restarted.receive(world.device(1), &world.reading(1, T, 10), END),
         Err(Refused::WrongQuery)
     );
     let mut kept = None;
-    let accepted = restarted.hear_schedule(&schedule, END + 100, |number| {
+    let accepted = restarted.receive_schedule(&schedule, END + 100, |number| {
         kept = Some(number);
         Ok(())
     });
-    assert_eq!((accepted, kept), (Ok(Heard::Taken), None));
+    assert_eq!((accepted, kept), (Ok(FrameOutcome::Taken), None));
     // The gateway sends nothing for the ended epoch, because it may have sent its sum before the
     // crash. Frames that still wait are accepted.
     restarted.tick(END + 10_000);
-    let output = restarted.take_said();
+    let output = restarted.take_outgoing();
     assert_eq!(
         (output.announcement, output.ended.iter().map(|ended| ended.epoch).collect::<Vec<_>>()),
         (Some(schedule), vec![T + 1])
@@ -224,10 +224,13 @@ fn a_restarted_gateway_answers_the_next_epochs() {
     world.gateways.insert(name, restarted);
     for gateway in world.gateways.values_mut() {
         gateway.tick(END + 2 * EPOCH_MS - 1);
-        gateway.take_said();
+        gateway.take_outgoing();
     }
     for position in 0..8 {
-        assert_eq!(world.send_reading(position, T + 2, 10, END + 2 * EPOCH_MS), Ok(Heard::Taken));
+        assert_eq!(
+            world.send_reading(position, T + 2, 10, END + 2 * EPOCH_MS),
+            Ok(FrameOutcome::Taken)
+        );
     }
     let (reached, _) = world.forward_all(END + 2 * EPOCH_MS);
     let share = world.opened("root", T + 2, &reached[0].1);
@@ -288,18 +291,18 @@ fn answers_questions_about_shares_page_by_page_and_forgets_the_shares_later() {
     ];
     for (frame, refused) in frames {
         assert_eq!(
-            world.gateways.get_mut("root").unwrap().hear(gateway_id("left"), &frame, END),
+            world.gateways.get_mut("root").unwrap().receive(gateway_id("left"), &frame, END),
             Err(refused)
         );
     }
     let stranger = world.question(QUERIER, gateway_id("root"), gateway_id("nobody"), T, 0);
     assert_eq!(
-        world.gateways.get_mut("root").unwrap().hear_question(&stranger, END),
+        world.gateways.get_mut("root").unwrap().receive_question(&stranger, END),
         Err(Refused::UnknownNode)
     );
     let early = world.question(QUERIER, gateway_id("root"), gateway_id("root"), T + 1, 0);
     assert_eq!(
-        world.gateways.get_mut("root").unwrap().hear_question(&early, END),
+        world.gateways.get_mut("root").unwrap().receive_question(&early, END),
         Err(Refused::WrongEpoch)
     );
     // Shares are kept for a minute, which is twelve epochs here.
@@ -311,7 +314,7 @@ fn answers_questions_about_shares_page_by_page_and_forgets_the_shares_later() {
         let now = END + later * EPOCH_MS + 1000;
         for gateway in world.gateways.values_mut() {
             gateway.tick(now);
-            gateway.take_said();
+            gateway.take_outgoing();
         }
         assert_eq!(world.explain("root", "left", T, now).is_empty(), !is_kept, "{later}");
     }
@@ -326,7 +329,7 @@ fn a_gateway_that_stops_sends_the_sums_of_epochs_that_have_ended() {
     world.send_reading(of_left[0], T + 1, 5, END).unwrap();
     let left = world.gateways.get_mut("left").unwrap();
     left.finish(END);
-    let output = left.take_said();
+    let output = left.take_outgoing();
     assert_eq!(
         output.ended.iter().map(|ended| (ended.epoch, ended.participants)).collect::<Vec<_>>(),
         [(T, 1)]
@@ -341,7 +344,7 @@ fn epochs_are_skipped_if_the_clock_was_not_read_for_hours() {
     let name = world.tree.gateway_of(0).unwrap().to_owned();
     let gateway = world.gateways.get_mut(&name).unwrap();
     gateway.tick(END + 10_000 * EPOCH_MS);
-    let output = gateway.take_said();
+    let output = gateway.take_outgoing();
     // The shares are sent, but not ten thousand empty sums.
     assert_eq!((output.ended[0].epoch, output.ended[0].participants), (T, 1));
     assert!((2..20).contains(&output.up.len()), "{}", output.up.len());
@@ -357,19 +360,19 @@ fn a_clock_that_was_ahead_for_a_moment_loses_no_epoch_after_it_is_set_back() {
         gateway.tick(END + 3_600_000);
         gateway.tick(END);
         assert!(gateway.due_ms().unwrap() < END + EPOCH_MS);
-        gateway.take_said();
+        gateway.take_outgoing();
     }
     // The epoch that just ends, the next one, and one that had been ended an hour too early.
     for epoch in [T, T + 1, T + 718] {
         let now = (epoch + 1) * EPOCH_MS;
         for gateway in world.gateways.values_mut() {
             gateway.tick(now);
-            gateway.take_said();
+            gateway.take_outgoing();
         }
         for position in 0..8 {
             assert_eq!(
                 world.send_reading(position, epoch, 10, now),
-                Ok(Heard::Taken),
+                Ok(FrameOutcome::Taken),
                 "{}",
                 epoch - T
             );
@@ -392,10 +395,10 @@ fn a_clock_that_is_set_back_a_little_opens_no_epoch_again() {
     for now in [END + EPOCH_MS + wait, END, END - EPOCH_MS] {
         for gateway in world.gateways.values_mut() {
             gateway.tick(now);
-            gateway.take_said();
+            gateway.take_outgoing();
         }
         assert_eq!(world.send_reading(0, T, 10, now), Err(Refused::EpochOver));
-        assert_eq!(world.send_reading(0, T + 1, 10, now), Ok(Heard::Repeated));
+        assert_eq!(world.send_reading(0, T + 1, 10, now), Ok(FrameOutcome::Repeated));
     }
 }
 
@@ -406,20 +409,20 @@ fn a_restarted_gateway_answers_no_question_about_epochs_before_its_restart() {
     let of_left: Vec<u32> =
         (0..8).filter(|position| world.tree.gateway_of(*position) == Some("left")).collect();
     let mut restarted = world.gateway("left", 1);
-    restarted.hear_schedule(&schedule, END + 100, |_| Ok(())).unwrap();
-    restarted.take_said();
+    restarted.receive_schedule(&schedule, END + 100, |_| Ok(())).unwrap();
+    restarted.take_outgoing();
     world.gateways.insert("left".to_owned(), restarted);
     // One child answered before the restart, and the others do now. The gateway does not have all
     // shares, so it reports none.
     for epoch in [T, T + 1, T + 2] {
         let now = (epoch + 1) * EPOCH_MS + 150;
         for position in &of_left[1..] {
-            assert_eq!(world.send_reading(*position, epoch, 10, now), Ok(Heard::Taken));
+            assert_eq!(world.send_reading(*position, epoch, 10, now), Ok(FrameOutcome::Taken));
         }
         let left = world.gateways.get_mut("left").unwrap();
         left.tick(now + 100);
         assert_eq!(
-            left.take_said().ended.last().map(|ended| (ended.epoch, ended.participants)),
+            left.take_outgoing().ended.last().map(|ended| (ended.epoch, ended.participants)),
             Some((epoch, 2))
         );
         let answered = world.explain("root", "left", epoch, now + 100).len();
@@ -435,7 +438,7 @@ fn announces_the_unchanged_schedule_every_minute() {
     let start = T * EPOCH_MS;
     let mut announced = |now| {
         left.tick(now);
-        left.take_said().announcement
+        left.take_outgoing().announcement
     };
     for (now, is_announced) in [
         (0, false),
@@ -455,13 +458,13 @@ fn announces_the_unchanged_schedule_every_minute() {
     // announces none.
     let newer = world.schedule(2, &[]);
     let left = world.gateways.get_mut("left").unwrap();
-    left.hear_schedule(&newer, start, |_| Ok(())).unwrap();
-    assert_eq!(left.take_said().announcement.as_ref(), Some(&newer));
+    left.receive_schedule(&newer, start, |_| Ok(())).unwrap();
+    assert_eq!(left.take_outgoing().announcement.as_ref(), Some(&newer));
     left.tick(start + 60_000);
-    assert_eq!(left.take_said().announcement.as_ref(), Some(&newer));
+    assert_eq!(left.take_outgoing().announcement.as_ref(), Some(&newer));
     let mut fresh = world.gateway("left", 2);
     fresh.tick(start);
-    assert_eq!(fresh.take_said().announcement, None);
+    assert_eq!(fresh.take_outgoing().announcement, None);
 }
 
 #[test]
@@ -475,8 +478,8 @@ fn shares_that_arrived_before_an_epoch_ended_count_even_if_processed_late() {
             // One source is silent in the first epoch.
             if (position, epoch) != (3, T) {
                 assert_eq!(
-                    world.gateways.get_mut("root").unwrap().hear(device, &frame, now),
-                    Ok(Heard::Taken)
+                    world.gateways.get_mut("root").unwrap().receive(device, &frame, now),
+                    Ok(FrameOutcome::Taken)
                 );
             }
         }

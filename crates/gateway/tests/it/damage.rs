@@ -75,7 +75,7 @@ fn reports_a_damaged_journal_and_does_not_modify_it() {
     let journal = folder.path().join("journal");
     let mut ends = vec![std::fs::metadata(&journal).unwrap().len()];
     for range in [0..40, 40..80, 80..120] {
-        let news = station.hear(&frame(device, range), EpochNumber(70)).unwrap();
+        let news = station.receive(&frame(device, range), EpochNumber(70)).unwrap();
         assert!(news.durable);
         assert_eq!(station.commit().unwrap().acknowledgements.len(), 1, "it was acknowledged");
         ends.push(std::fs::metadata(&journal).unwrap().len());
@@ -104,7 +104,7 @@ fn a_crash_during_a_commit_is_not_reported_as_damage() {
     let folder = tempfile::tempdir().unwrap();
     let device = roster().id("mote").unwrap();
     let mut station = station(folder.path()).unwrap();
-    let _ = station.hear(&frame(device, 0..40), EpochNumber(70)).unwrap();
+    let _ = station.receive(&frame(device, 0..40), EpochNumber(70)).unwrap();
     station.commit().unwrap();
     drop(station);
     let journal = folder.path().join("journal");

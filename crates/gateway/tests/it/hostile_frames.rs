@@ -66,7 +66,7 @@ impl World {
                 world.close(device, &Uplink::Schema(&schema())),
                 world.forward(device, 0, FIRST, 0..30),
             ] {
-                assert!(world.coordinator.hear(&frame, NOW).unwrap().durable);
+                assert!(world.coordinator.receive(&frame, NOW).unwrap().durable);
             }
         }
         world
@@ -178,7 +178,7 @@ fn is_listed(name: &str) -> bool {
 /// Receives an altered frame. Returns the name of the rejection, if it is rejected.
 fn check_frame(world: &mut World, frame: &[u8]) -> Option<&'static str> {
     let before = world.seen();
-    match world.coordinator.hear(frame, NOW) {
+    match world.coordinator.receive(frame, NOW) {
         Err(refused) => {
             assert_eq!(world.seen(), before, "{refused}");
             assert!(is_listed(refused.name()), "{refused}");
@@ -193,7 +193,7 @@ fn check_frame(world: &mut World, frame: &[u8]) -> Option<&'static str> {
             assert!(after.1.iter().all(|(_, kept, _)| *kept <= 100));
             // Replaying the journal leads to the same state.
             *world = World::under_way();
-            let again = world.coordinator.hear(frame, NOW).unwrap();
+            let again = world.coordinator.receive(frame, NOW).unwrap();
             assert_eq!((again, world.seen()), (news, after));
             *world = World::under_way();
             None
@@ -218,7 +218,7 @@ fn an_altered_frame_with_a_valid_tag_is_rejected_or_affects_no_other_device() {
     for frame in frames {
         let is_known =
             matches!(Uplink::open(&frame, &world.key(world.liar)), Ok(Uplink::Schema(_)));
-        assert_eq!(World::under_way().coordinator.hear(&frame, NOW).unwrap().durable, !is_known);
+        assert_eq!(World::under_way().coordinator.receive(&frame, NOW).unwrap().durable, !is_known);
         let item = &frame[..frame.len() - 16];
         for length in 0..item.len() {
             let cut = tagged(&world, &item[..length]);
@@ -253,7 +253,7 @@ fn an_altered_frame_with_a_valid_tag_is_rejected_or_affects_no_other_device() {
     assert!(expected.iter().all(|name| names.contains(name)), "{names:?}");
     // The honest device continues.
     let next = world.forward(world.honest, 0, FIRST, 30..60);
-    assert!(world.coordinator.hear(&next, NOW).unwrap().durable);
+    assert!(world.coordinator.receive(&next, NOW).unwrap().durable);
 }
 
 #[test]
@@ -263,12 +263,12 @@ fn a_device_that_opens_too_many_epochs_does_not_keep_others_from_opening_one() {
     // One event of each epoch, under a new index.
     for opened in 0..512 {
         let frame = world.forward(world.liar, opened, FIRST + u64::from(opened), 0..1);
-        assert!(world.coordinator.hear(&frame, now).unwrap().durable, "{opened}");
+        assert!(world.coordinator.receive(&frame, now).unwrap().durable, "{opened}");
     }
     let before = world.seen();
     for epoch in [FIRST + 512, FIRST + 513] {
         let frame = world.forward(world.liar, 512, epoch, 0..1);
-        assert_eq!(world.coordinator.hear(&frame, now).unwrap_err(), Refused::TooManyEpochs);
+        assert_eq!(world.coordinator.receive(&frame, now).unwrap_err(), Refused::TooManyEpochs);
     }
     assert_eq!(world.seen(), before);
     // Another device that reaches the epoch opens it, also for the first device.
@@ -277,13 +277,13 @@ fn a_device_that_opens_too_many_epochs_does_not_keep_others_from_opening_one() {
         world.forward(world.liar, 512, FIRST + 512, 0..1),
     );
     assert!(
-        world.coordinator.hear(&honest, now).unwrap().durable
-            && world.coordinator.hear(&liar, now).unwrap().durable
+        world.coordinator.receive(&honest, now).unwrap().durable
+            && world.coordinator.receive(&liar, now).unwrap().durable
     );
     assert_eq!(
         world
             .coordinator
-            .hear(&world.forward(world.liar, 513, FIRST + 513, 0..1), now)
+            .receive(&world.forward(world.liar, 513, FIRST + 513, 0..1), now)
             .unwrap_err(),
         Refused::TooManyEpochs
     );
@@ -292,14 +292,14 @@ fn a_device_that_opens_too_many_epochs_does_not_keep_others_from_opening_one() {
     assert!(
         world
             .coordinator
-            .hear(&world.forward(world.liar, 513, FIRST + 513, 0..1), now)
+            .receive(&world.forward(world.liar, 513, FIRST + 513, 0..1), now)
             .unwrap()
             .durable
     );
     assert_eq!(
         world
             .coordinator
-            .hear(&world.forward(world.liar, 514, FIRST + 514, 0..1), now)
+            .receive(&world.forward(world.liar, 514, FIRST + 514, 0..1), now)
             .unwrap_err(),
         Refused::TooManyEpochs
     );

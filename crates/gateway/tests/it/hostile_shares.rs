@@ -11,7 +11,7 @@ use moteseal_broadcast::{ChainId, Head, Kind, SingleDraft};
 use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
-use moteseal_gateway::sum::{Aggregator, Heard, Member, OPEN_EPOCHS, Refused, kept_epochs};
+use moteseal_gateway::sum::{Aggregator, FrameOutcome, Member, OPEN_EPOCHS, Refused, kept_epochs};
 use moteseal_sum::participation::Participation;
 use moteseal_sum::query::QueryId;
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
@@ -152,17 +152,17 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
     // The same bytes with a valid record are accepted, so the others are rejected for the defect
     // that they contain.
     let mut root = world.gateway("root", 0);
-    root.hear_schedule(&world.schedule(1, &[world.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
-    assert_eq!(root.hear(child, &raw(&[0; 32]), END), Ok(Heard::Taken));
+    root.receive_schedule(&world.schedule(1, &[world.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
+    assert_eq!(root.receive(child, &raw(&[0; 32]), END), Ok(FrameOutcome::Taken));
 
     let root = world.gateways.get_mut("root").unwrap();
     root.tick(END);
     for (from, frame, name) in &cases {
-        let refused = root.hear(*from, frame, END).unwrap_err();
+        let refused = root.receive(*from, frame, END).unwrap_err();
         assert_eq!(refused.name(), *name);
         assert!(is_listed(name), "{name} is not in spec/errors.md");
         assert!(refused.named().to_string().starts_with(name), "{refused}");
-        let output = root.take_said();
+        let output = root.take_outgoing();
         assert!(
             output.up.is_empty()
                 && output.down.is_empty()
@@ -173,7 +173,7 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
     }
     // The epoch's sum is as if none of these frames had been sent.
     for position in 0..8 {
-        assert_eq!(world.send_reading(position, T, 7, END), Ok(Heard::Taken));
+        assert_eq!(world.send_reading(position, T, 7, END), Ok(FrameOutcome::Taken));
     }
     let (reached, _) = world.forward_all(END);
     let share = world.opened("root", T, &reached[0].1);
@@ -184,15 +184,15 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
 fn rejects_a_second_share_of_an_epoch_that_differs_and_keeps_the_first() {
     let mut world = world();
     for position in 0..8 {
-        assert_eq!(world.send_reading(position, T, 7, END), Ok(Heard::Taken));
+        assert_eq!(world.send_reading(position, T, 7, END), Ok(FrameOutcome::Taken));
         assert_eq!(world.send_reading(position, T, 8, END), Err(Refused::Contradiction));
-        assert_eq!(world.send_reading(position, T, 7, END), Ok(Heard::Repeated));
+        assert_eq!(world.send_reading(position, T, 7, END), Ok(FrameOutcome::Repeated));
     }
     let (reached, _) = world.forward_all(END);
     let share = world.opened("root", T, &reached[0].1);
     assert_eq!(world.sums(T, &[share]), Ok(vec![8, 56]));
     assert_eq!(world.send_reading(0, T, 8, END), Err(Refused::Contradiction));
-    assert!(world.gateways.values_mut().all(|gateway| gateway.take_said().up.is_empty()));
+    assert!(world.gateways.values_mut().all(|gateway| gateway.take_outgoing().up.is_empty()));
 }
 
 #[test]
@@ -205,12 +205,12 @@ fn rejects_every_altered_byte_and_every_truncation_of_a_frame() {
         for flip in [1, 0x80, 0xff] {
             let mut altered = frame.clone();
             altered[at] ^= flip;
-            assert_eq!(gateway.hear(device, &altered, END).unwrap_err().name(), "NotAuthentic");
+            assert_eq!(gateway.receive(device, &altered, END).unwrap_err().name(), "NotAuthentic");
         }
-        assert!(gateway.hear(device, &frame[..at], END).is_err());
+        assert!(gateway.receive(device, &frame[..at], END).is_err());
     }
-    assert_eq!((gateway.held_bytes(), gateway.take_said().up.len()), (0, 0));
-    assert_eq!(gateway.hear(device, &frame, END), Ok(Heard::Taken));
+    assert_eq!((gateway.held_bytes(), gateway.take_outgoing().up.len()), (0, 0));
+    assert_eq!(gateway.receive(device, &frame, END), Ok(FrameOutcome::Taken));
 }
 
 #[test]
@@ -226,9 +226,9 @@ fn an_altered_item_with_a_valid_tag_is_accepted_or_rejected_with_a_listed_name()
             let frame = tagged(&world, "right", device, &altered);
             let mut gateway = world.gateway("right", 0);
             gateway
-                .hear_schedule(&world.schedule(1, &[world.posed()]), T * EPOCH_MS, |_| Ok(()))
+                .receive_schedule(&world.schedule(1, &[world.posed()]), T * EPOCH_MS, |_| Ok(()))
                 .unwrap();
-            if let Err(refused) = gateway.hear(device, &frame, END) {
+            if let Err(refused) = gateway.receive(device, &frame, END) {
                 assert!(is_listed(refused.name()), "{}", refused.name());
                 assert_eq!(gateway.held_bytes(), 0);
             }
@@ -254,8 +254,8 @@ fn a_flood_of_a_childs_frames_takes_bounded_memory() {
             let frame = world.frame("right", device, epoch, &one[..length], &psrs);
             let gateway = world.gateways.get_mut("right").unwrap();
             gateway.tick(now);
-            let _ = gateway.hear(device, &frame, now);
-            gateway.take_said();
+            let _ = gateway.receive(device, &frame, now);
+            gateway.take_outgoing();
             most = most.max(gateway.held_bytes());
         }
     }
@@ -276,8 +276,8 @@ fn only_the_last_of_many_questions_are_remembered() {
     let root = world.gateways.get_mut("root").unwrap();
     for first in 0..1000 {
         let frame = ask(first).close(&key, &mut [0; 128]).unwrap().to_vec();
-        assert_eq!(root.hear_question(&frame, END), Ok(Heard::Taken));
-        assert_eq!(root.take_said().down.len(), 1);
+        assert_eq!(root.receive_question(&frame, END), Ok(FrameOutcome::Taken));
+        assert_eq!(root.take_outgoing().down.len(), 1);
     }
     let of_left = LinkKey::new(&LinkKey::secret_of(
         &crate::summing::children_secret("root"),
@@ -289,10 +289,10 @@ fn only_the_last_of_many_questions_are_remembered() {
             .unwrap()
             .to_vec()
     };
-    assert_eq!(root.hear(gateway_id("left"), &answer(999), END), Ok(Heard::Taken));
-    assert_eq!(root.hear(gateway_id("left"), &answer(999), END), Err(Refused::NotAsked));
-    assert_eq!(root.hear(gateway_id("left"), &answer(900), END), Err(Refused::NotAsked));
-    assert_eq!(root.take_said().up.len(), 1);
+    assert_eq!(root.receive(gateway_id("left"), &answer(999), END), Ok(FrameOutcome::Taken));
+    assert_eq!(root.receive(gateway_id("left"), &answer(999), END), Err(Refused::NotAsked));
+    assert_eq!(root.receive(gateway_id("left"), &answer(900), END), Err(Refused::NotAsked));
+    assert_eq!(root.take_outgoing().up.len(), 1);
 }
 
 #[test]
@@ -342,49 +342,58 @@ fn accepts_only_the_queriers_newest_schedule_and_only_once_its_number_is_durable
     for (bytes, name) in cases {
         let mut gateway = fresh(0);
         let refused = gateway
-            .hear_schedule(&bytes, now, |_| panic!("{name}: the number was stored"))
+            .receive_schedule(&bytes, now, |_| panic!("{name}: the number was stored"))
             .unwrap_err();
         assert_eq!(refused.name(), name);
         assert!(is_listed(name), "{name}");
-        assert!(gateway.take_said().announcement.is_none() && gateway.queries().len() == 0);
+        assert!(gateway.take_outgoing().announcement.is_none() && gateway.queries().len() == 0);
     }
     let mut gateway = fresh(5);
     let mut kept = Vec::new();
-    let mut hear = |gateway: &mut Aggregator, bytes: &[u8]| {
-        let heard = gateway.hear_schedule(bytes, now, |number| {
+    let mut receive = |gateway: &mut Aggregator, bytes: &[u8]| {
+        let received = gateway.receive_schedule(bytes, now, |number| {
             kept.push(number);
             Ok(())
         });
-        (heard, gateway.take_said().announcement.is_some(), gateway.queries().len())
+        (received, gateway.take_outgoing().announcement.is_some(), gateway.queries().len())
     };
     assert_eq!(
-        hear(&mut gateway, &world.schedule(4, &[posed])),
+        receive(&mut gateway, &world.schedule(4, &[posed])),
         (Err(Refused::OlderAgenda), false, 0)
     );
     // The signature of an older schedule is not checked. An attacker therefore cannot make a
     // gateway check signatures by replaying old schedules.
     assert_eq!(
-        hear(&mut gateway, &world.draft(4, &[posed], &secret(4))),
+        receive(&mut gateway, &world.draft(4, &[posed], &secret(4))),
         (Err(Refused::OlderAgenda), false, 0)
     );
-    assert_eq!(hear(&mut gateway, &world.schedule(5, &[posed])), (Ok(Heard::Taken), true, 1));
-    assert_eq!(hear(&mut gateway, &world.schedule(5, &[posed])), (Ok(Heard::Repeated), false, 1));
+    assert_eq!(
+        receive(&mut gateway, &world.schedule(5, &[posed])),
+        (Ok(FrameOutcome::Taken), true, 1)
+    );
+    assert_eq!(
+        receive(&mut gateway, &world.schedule(5, &[posed])),
+        (Ok(FrameOutcome::Repeated), false, 1)
+    );
     // A different schedule with the same number, then one that ends the query, then the first one
     // again.
-    assert_eq!(hear(&mut gateway, &world.schedule(5, &[])), (Err(Refused::TwoAgendas), false, 1));
-    assert_eq!(hear(&mut gateway, &world.schedule(6, &[])), (Ok(Heard::Taken), true, 0));
     assert_eq!(
-        hear(&mut gateway, &world.schedule(5, &[posed])),
+        receive(&mut gateway, &world.schedule(5, &[])),
+        (Err(Refused::TwoAgendas), false, 1)
+    );
+    assert_eq!(receive(&mut gateway, &world.schedule(6, &[])), (Ok(FrameOutcome::Taken), true, 0));
+    assert_eq!(
+        receive(&mut gateway, &world.schedule(5, &[posed])),
         (Err(Refused::OlderAgenda), false, 0)
     );
     assert_eq!(kept, [6]);
     let full = || Err(std::io::Error::from(std::io::ErrorKind::StorageFull));
     assert_eq!(
-        gateway.hear_schedule(&world.schedule(7, &[posed]), now, |_| full()),
+        gateway.receive_schedule(&world.schedule(7, &[posed]), now, |_| full()),
         Err(Refused::NotDurable)
     );
     assert_eq!((gateway.queries().len(), gateway.number()), (0, 6));
-    assert!(gateway.take_said().announcement.is_none());
+    assert!(gateway.take_outgoing().announcement.is_none());
 }
 
 #[test]
@@ -393,8 +402,8 @@ fn reports_a_query_that_cannot_be_answered_and_answers_the_others() {
     let mut gateway = world.gateway("root", 0);
     let good = world.posed();
     let queries = [Posed { nonce: [1; 16], plan: &[0x80], ..good }, good];
-    gateway.hear_schedule(&world.schedule(1, &queries), T * EPOCH_MS, |_| Ok(())).unwrap();
-    let output = gateway.take_said();
+    gateway.receive_schedule(&world.schedule(1, &queries), T * EPOCH_MS, |_| Ok(())).unwrap();
+    let output = gateway.take_outgoing();
     let bad = QueryId::of(&world.roster.digest(), &[1; 16], &[0x80]);
     assert_eq!(
         output.unusable.iter().map(|query| (query.query, query.name)).collect::<Vec<_>>(),
@@ -407,12 +416,12 @@ fn reports_a_query_that_cannot_be_answered_and_answers_the_others() {
     let mut many = World::new(&[("root", QUERIER)], &names, 1);
     many.plan = plan("SELECT VARIANCE(t) FROM sensors EPOCH DURATION 5s");
     let mut gateway = many.gateway("root", 0);
-    gateway.hear_schedule(&many.schedule(1, &[many.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
-    assert_eq!(gateway.take_said().unusable[0].name, "QueryTooLarge");
+    gateway.receive_schedule(&many.schedule(1, &[many.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
+    assert_eq!(gateway.take_outgoing().unusable[0].name, "QueryTooLarge");
     assert!(is_listed("QueryTooLarge"));
     many.key_group = 2;
-    gateway.hear_schedule(&many.schedule(2, &[many.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
-    assert_eq!((gateway.take_said().unusable.len(), gateway.queries().len()), (0, 1));
+    gateway.receive_schedule(&many.schedule(2, &[many.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
+    assert_eq!((gateway.take_outgoing().unusable.len(), gateway.queries().len()), (0, 1));
 }
 
 #[test]
@@ -426,7 +435,7 @@ fn a_query_that_continues_in_a_newer_schedule_keeps_its_shares() {
     let other = Posed { nonce: [6; 16], ..world.posed() };
     let newer = world.schedule(2, &[other, world.posed()]);
     for gateway in world.gateways.values_mut() {
-        gateway.hear_schedule(&newer, END, |_| Ok(())).unwrap();
+        gateway.receive_schedule(&newer, END, |_| Ok(())).unwrap();
         assert_eq!(gateway.queries().len(), 2);
     }
     world.send_reading(3, T, 7, END + 10).unwrap();
@@ -437,7 +446,7 @@ fn a_query_that_continues_in_a_newer_schedule_keeps_its_shares() {
     let short = Posed { until: T + 2, ..world.posed() };
     let ended = world.schedule(3, &[short]);
     let root = world.gateways.get_mut("root").unwrap();
-    root.hear_schedule(&ended, END + 20, |_| Ok(())).unwrap();
+    root.receive_schedule(&ended, END + 20, |_| Ok(())).unwrap();
     assert_eq!(root.due_ms(), Some((T + 2) * EPOCH_MS + 400));
     root.tick((T + 2) * EPOCH_MS + 400);
     assert_eq!(root.due_ms(), None);

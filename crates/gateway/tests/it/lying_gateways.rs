@@ -54,7 +54,7 @@ fn run(
         let value = reading(position, epoch);
         if world.tree.gateway_of(position) == Some(name) {
             let frame = world.reading(position, epoch, value);
-            lying.hear(world.device(position), &frame);
+            lying.receive(world.device(position), &frame);
         }
         world.send_reading(position, epoch, value, end).unwrap();
     }
@@ -64,7 +64,7 @@ fn run(
         let now = end + 200 * height;
         world.gateways.get_mut(gateway).unwrap().tick(now);
         let parent = world.tree.parent(gateway).unwrap().to_owned();
-        for frame in world.gateways.get_mut(gateway).unwrap().take_said().up {
+        for frame in world.gateways.get_mut(gateway).unwrap().take_outgoing().up {
             // Skip the query that no source answers.
             let is_other = frame[3..7] != world.query.reference().to_be_bytes();
             if is_other {
@@ -74,11 +74,11 @@ fn run(
             lied |= lie.is_some();
             let frame = lie.unwrap_or(frame);
             if parent == name {
-                lying.hear(gateway_id(gateway), &frame);
+                lying.receive(gateway_id(gateway), &frame);
             }
             match world.gateways.get_mut(&parent) {
                 Some(above) => {
-                    refused = above.hear(gateway_id(gateway), &frame, now).err().or(refused);
+                    refused = above.receive(gateway_id(gateway), &frame, now).err().or(refused);
                 }
                 None => reached = Some(frame),
             }
@@ -100,7 +100,7 @@ fn prepared(
     let (one, other) = (world.posed(), Posed { nonce: [6; 16], ..world.posed() });
     let both = world.schedule(2, &[one, other]);
     for gateway in world.gateways.values_mut() {
-        gateway.hear_schedule(&both, T * EPOCH_MS, |_| Ok(())).unwrap();
+        gateway.receive_schedule(&both, T * EPOCH_MS, |_| Ok(())).unwrap();
     }
     let mut lying = liar(&world, name, Malice::ReplayQuery);
     if malice == Malice::ReplayQuery {

@@ -11,7 +11,7 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_gateway::sum::{Aggregator, Ended, Heard, Member, Refused};
+use moteseal_gateway::sum::{Aggregator, Ended, FrameOutcome, Member, Refused};
 use moteseal_sum::guard::{EpochGuard, Permit};
 use moteseal_sum::participation::Participation;
 use moteseal_sum::query::{Plan, QueryId};
@@ -126,10 +126,10 @@ impl World {
         let schedule = world.schedule(1, &[world.posed()]);
         for gateway in world.gateways.values_mut() {
             assert_eq!(
-                gateway.hear_schedule(&schedule, T * EPOCH_MS, |_| Ok(())),
-                Ok(Heard::Taken)
+                gateway.receive_schedule(&schedule, T * EPOCH_MS, |_| Ok(())),
+                Ok(FrameOutcome::Taken)
             );
-            gateway.take_said();
+            gateway.take_outgoing();
         }
         world
     }
@@ -247,13 +247,13 @@ impl World {
         epoch: u64,
         value: u128,
         now_ms: u64,
-    ) -> Result<Heard, Refused> {
+    ) -> Result<FrameOutcome, Refused> {
         let frame = self.reading(position, epoch, value);
         let (aggregator, device) =
             (self.tree.gateway_of(position).unwrap().to_owned(), self.device(position));
         let gateway = self.gateways.get_mut(&aggregator).unwrap();
         gateway.tick(now_ms);
-        gateway.hear(device, &frame, now_ms)
+        gateway.receive(device, &frame, now_ms)
     }
 
     /// How long a gateway waits after an epoch's end.
@@ -267,7 +267,7 @@ impl World {
         let (mut reached, mut ended) = (Vec::new(), Vec::new());
         let mut waiting: VecDeque<String> = self.gateways.keys().cloned().collect();
         while let Some(name) = waiting.pop_front() {
-            let output = self.gateways.get_mut(&name).unwrap().take_said();
+            let output = self.gateways.get_mut(&name).unwrap().take_outgoing();
             ended.extend(output.ended.into_iter().map(|one| (name.clone(), one)));
             let parent = self.tree.parent(&name).unwrap().to_owned();
             for frame in output.up {
@@ -275,7 +275,7 @@ impl World {
                     reached.push((name.clone(), frame));
                 } else if let Some(above) = self.gateways.get_mut(&parent) {
                     above.tick(now_ms);
-                    above.hear(gateway_id(&name), &frame, now_ms).unwrap();
+                    above.receive(gateway_id(&name), &frame, now_ms).unwrap();
                     waiting.push_back(parent.clone());
                 }
             }
@@ -371,8 +371,8 @@ impl World {
             let mut answer = None;
             while let Some((name, frame)) = down.pop_front() {
                 let gateway = self.gateways.get_mut(&name).unwrap();
-                gateway.hear_question(&frame, now_ms).unwrap();
-                let output = gateway.take_said();
+                gateway.receive_question(&frame, now_ms).unwrap();
+                let output = gateway.take_outgoing();
                 down.extend(
                     output
                         .down
@@ -388,9 +388,9 @@ impl World {
                         continue;
                     }
                     let above = self.gateways.get_mut(&parent).unwrap();
-                    above.hear(gateway_id(&from), &frame, now_ms).unwrap();
+                    above.receive(gateway_id(&from), &frame, now_ms).unwrap();
                     up.extend(
-                        above.take_said().up.into_iter().map(|frame| (parent.clone(), frame)),
+                        above.take_outgoing().up.into_iter().map(|frame| (parent.clone(), frame)),
                     );
                 }
             }

@@ -15,7 +15,7 @@ use moteseal_lab::report::{self, Effort, ReportError};
 
 use moteseal_terminal::failure::{Exit, Failure};
 use moteseal_terminal::interrupt;
-use moteseal_terminal::output::{Stdout, talk};
+use moteseal_terminal::output::{Stdout, diagnostic};
 
 /// The default folder of recorded data.
 const DEFAULT_DATA: &str = "../shared/data";
@@ -195,15 +195,15 @@ fn progress() -> impl FnMut(&str) {
     let is_terminal = std::io::stderr().is_terminal();
     move |step: &str| {
         if is_terminal {
-            talk(step);
+            diagnostic(step);
         }
     }
 }
 
 fn report(arguments: &Report) -> Result<(), Failure> {
     let common = &arguments.common;
-    let mut tell = progress();
-    report::write(&common.folder(), &arguments.out, common.seed, Effort::FULL, &mut tell)
+    let mut progress = progress();
+    report::write(&common.folder(), &arguments.out, common.seed, Effort::FULL, &mut progress)
         .map_err(report_failure)?;
     Stdout::lock().line(arguments.out.join(report::INDEX).display())
 }

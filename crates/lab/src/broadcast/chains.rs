@@ -149,7 +149,7 @@ pub fn speech(
     let message =
         |at: u32| seed.derive("message", number << 32 | u64::from(at)).0[..PAYLOAD].to_vec();
     let texts: Vec<Vec<u8>> = (0..messages).map(message).collect();
-    sender.say(number, per_block, &texts).map_err(NoChain::Draft)
+    sender.send(number, per_block, &texts).map_err(NoChain::Draft)
 }
 
 /// The settings of the testbed's nodes: the paper's two seconds, and a mote's rate limits.
@@ -175,7 +175,7 @@ pub fn run(per_block: u8, repeating: Repeating, loss: f64, seed: Seed) -> Result
     let mut radio =
         Testbed::new(&[settings(&authority, repeating); NODES], LINKS, Air::losing(loss), seed);
     radio.start_all();
-    radio.say_at(0, 0, &speech, &arrivals(MESSAGES, &mut seed.draws()));
+    radio.send_at(0, 0, &speech, &arrivals(MESSAGES, &mut seed.draws()));
     let (mut watch, mut complete_ms) = (Watch::default(), None);
     while complete_ms.is_none() && radio.now_ms() < LONGEST_MS {
         radio.run(radio.now_ms() + STEP_MS, &mut watch);
@@ -206,7 +206,7 @@ struct Watch {
 }
 
 impl Observer for Watch {
-    fn said(&mut self, _: u64, _: usize, frame: &[u8], purpose: Purpose) {
+    fn sent(&mut self, _: u64, _: usize, frame: &[u8], purpose: Purpose) {
         self.sent.count(frame, purpose);
     }
 

@@ -58,13 +58,13 @@ pub fn simulated(loss: f64, per_block: u8, seed: Seed) -> Result<Option<f64>, No
     radio.start_all();
     let release =
         |message: u64| 100 + message * GAP_MS + message / u64::from(per_block.max(1)) * PAUSE_MS;
-    radio.say_at(0, 0, &speech, &(0..u64::from(MESSAGES)).map(release).collect::<Vec<_>>());
+    radio.send_at(0, 0, &speech, &(0..u64::from(MESSAGES)).map(release).collect::<Vec<_>>());
     while radio.stations[1..].iter().any(|station| station.delivered.len() < MESSAGES as usize) {
         if radio.now_ms() > LONGEST_MS {
             return Ok(None);
         }
         radio.run(radio.now_ms() + 10, &mut ());
     }
-    let data = radio.said.iter().filter(|((_, name), _)| matches!(*name, "fragment" | "repair"));
+    let data = radio.sent.iter().filter(|((_, name), _)| matches!(*name, "fragment" | "repair"));
     Ok(Some(data.map(|(_, count)| *count).sum::<u64>() as f64 / f64::from(MESSAGES)))
 }

@@ -142,7 +142,7 @@ impl CertifiedSender {
     ///
     /// # Errors
     /// [`DraftError`].
-    pub fn say(
+    pub fn send(
         &self,
         number: u64,
         per_block: u8,

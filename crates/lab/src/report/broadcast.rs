@@ -46,7 +46,7 @@ fn colour(scheme: &str) -> Colour {
 /// The command that measures and writes the report.
 const COMMAND: &str = "moteseal-bench broadcast --out DIRECTORY";
 
-/// Writes the tables and figures into a folder, which is created if it does not exist. Calls `tell`
+/// Writes the tables and figures into a folder, which is created if it does not exist. Calls `progress`
 /// before each step. Returns the entries for the page.
 ///
 /// # Errors
@@ -56,7 +56,7 @@ pub fn write(
     out: &Path,
     seed: Seed,
     effort: Effort,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Entry>, ReportError> {
     let out = Out { folder: out };
     std::fs::create_dir_all(out.folder)
@@ -69,9 +69,9 @@ pub fn write(
             index += &format!("\n{}\n", BROADCAST.get("no times"));
         }
     }
-    tell("bytes per message");
+    progress("bytes per message");
     index += &costs::bytes(&out, &mut entries)?;
-    index += &network::write(&out, seed, effort, tell, &mut entries)?;
+    index += &network::write(&out, seed, effort, progress, &mut entries)?;
     index += &costs::memory(&out, &mut entries)?;
     out.text(INDEX, &index)?;
     Ok(entries)

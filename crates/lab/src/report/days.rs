@@ -28,19 +28,19 @@ pub(super) fn write(
     out: &Out<'_>,
     seed: Seed,
     effort: Effort,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
     index: &mut String,
 ) -> Result<Vec<Entry>, ReportError> {
     *index += &replacements(devices);
     *index += "\n## Recorded days\n\n";
     let mut table = Table::new(["figure", "the paper", "ours"]);
-    tell("figure 5: one day");
+    progress("figure 5: one day");
     figure5(devices, out, seed, &mut table)?;
-    tell("figure 6: events saved each day");
+    progress("figure 6: events saved each day");
     figure6(devices, out, seed, &mut table)?;
-    tell("figure 7a: a mean temperature each day");
+    progress("figure 7a: a mean temperature each day");
     figure7a(devices, out, seed, &mut table)?;
-    tell("figure 7b: the mean temperature by budget");
+    progress("figure 7b: the mean temperature by budget");
     figure7b(devices, out, seed, effort, &mut table)?;
     *index += &table.markdown();
     *index += &why(devices);

@@ -25,18 +25,18 @@ pub(super) fn write(
     out: &Out<'_>,
     seed: Seed,
     effort: Effort,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
     index: &mut String,
 ) -> Result<(), ReportError> {
     *index += "\n## Synthetic loads\n\n";
     let mut table = Table::new(["what", "theory", "measured"]);
-    tell("messages, by load, budget and devices");
+    progress("messages, by load, budget and devices");
     communication(out, seed, effort, &mut table)?;
-    tell("the growth of messages, compared with simpler protocols");
+    progress("the growth of messages, compared with simpler protocols");
     growth(out, seed, effort, &mut table)?;
-    tell("late rounds");
+    progress("late rounds");
     delay(out, seed, effort, &mut table)?;
-    tell("the used share of the budget");
+    progress("the used share of the budget");
     utilisation(out, seed, effort, &mut table)?;
     *index += &table.markdown();
     *index += &format!("\n{}\n", SAMPLING.get("loads why"));

@@ -16,7 +16,7 @@ fn signed(authority: &Authority, count: usize, per_block: u8) -> SignedChain {
     authority
         .certify("sink", Algorithm::Ed25519, 1)
         .unwrap()
-        .say(1, per_block, &messages(count))
+        .send(1, per_block, &messages(count))
         .unwrap()
 }
 
@@ -42,7 +42,7 @@ fn run<'a>(
     let mut radio =
         Testbed::new(&[settings(authority, relay); 7], TESTBED, Air::losing(loss), seed);
     radio.start_all();
-    radio.say_at(1_000, 0, signed, &poisson(10_000, signed.leaves.len(), 0.2, seed));
+    radio.send_at(1_000, 0, signed, &poisson(10_000, signed.leaves.len(), 0.2, seed));
     radio.run(LONG, &mut ());
     radio
 }
@@ -78,11 +78,11 @@ fn larger_blocks_need_fewer_requests_and_answers_and_blocks_of_ten_no_more_than_
             .collect();
         assert!(
             runs.iter()
-                .all(|radio| radio.said_for(Purpose::Original) + radio.said_for(Purpose::Relay)
+                .all(|radio| radio.sent_for(Purpose::Original) + radio.sent_for(Purpose::Relay)
                     == 7 * 102)
         );
         runs.iter()
-            .map(|radio| radio.said_for(Purpose::Request) + radio.said_for(Purpose::Answer))
+            .map(|radio| radio.sent_for(Purpose::Request) + radio.sent_for(Purpose::Answer))
             .sum::<u64>()
     };
     let (one, ten) = (repairs(1), repairs(10));

@@ -52,7 +52,7 @@ fn messages(count: usize, draws: &mut Draws) -> Vec<Vec<u8>> {
 struct Genuine<'s>(&'s [SignedChain]);
 
 impl Observer for Genuine<'_> {
-    fn said(&mut self, _: u64, who: usize, frame: &[u8], purpose: Purpose) {
+    fn sent(&mut self, _: u64, who: usize, frame: &[u8], purpose: Purpose) {
         let is_genuine = match BroadcastFrame::decode(frame).expect("a frame") {
             BroadcastFrame::Fragment { chain, block, index, leaf } => {
                 let signed =
@@ -124,7 +124,7 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
         let of = messages(count, &mut draws);
         chains.push((
             sender,
-            senders[sender].say(number, 1 + draws.below(16) as u8, &of).unwrap(),
+            senders[sender].send(number, 1 + draws.below(16) as u8, &of).unwrap(),
             of,
         ));
     }
@@ -134,7 +134,7 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
     for (sender, signed, of) in &chains {
         let rate = [0.2, 2.0][draws.below(2) as usize];
         let times = poisson(start, of.len(), rate, seed.derive("times", start));
-        radio.say_at(start, if *sender == 0 { 0 } else { nodes - 1 }, signed, &times);
+        radio.send_at(start, if *sender == 0 { 0 } else { nodes - 1 }, signed, &times);
         start = if *sender == 0 { times.last().unwrap() + 1_000 } else { start };
     }
     for who in 0..nodes {

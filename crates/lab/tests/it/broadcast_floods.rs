@@ -35,8 +35,8 @@ fn seeds(usual: u64) -> u64 {
 struct Attacker(Broadcaster);
 
 impl Outsider for Attacker {
-    fn hear(&mut self, _: u64, frame: &[u8]) {
-        self.0.hear(frame);
+    fn receive(&mut self, _: u64, frame: &[u8]) {
+        self.0.receive(frame);
     }
 
     fn next_due(&self) -> Option<u64> {
@@ -131,7 +131,7 @@ impl<'t> Witness<'t> {
 }
 
 impl Observer for Witness<'_> {
-    fn said(&mut self, now_ms: u64, who: usize, frame: &[u8], purpose: Purpose) {
+    fn sent(&mut self, now_ms: u64, who: usize, frame: &[u8], purpose: Purpose) {
         self.sent += 1;
         assert!(
             self.truth.is_genuine(frame),
@@ -233,7 +233,7 @@ fn times(pace: Pace, assaults: &[Assault], late: u64, seed: Seed) -> (u64, u64) 
             radio.add_outsider(Attacker(attacker), &NEAR);
         }
         radio.start_all();
-        radio.say_at(1000, 0, &scene.truth.chains[1], &poisson(1000, pace.messages as usize, pace.per_second, seed));
+        radio.send_at(1000, 0, &scene.truth.chains[1], &poisson(1000, pace.messages as usize, pace.per_second, seed));
         let messages = pace.messages as usize;
         let end = complete(&mut radio, messages, longest, &mut witness);
         let Some(end) = end else {
@@ -311,10 +311,10 @@ fn replayed_chains_are_refused_before_and_after_a_reboot() {
     let mut radio = scene.radio(0.1, seed);
     let mut witness = Witness::new(&scene.truth);
     radio.start_all();
-    radio.say_at(0, 0, &scene.truth.chains[0], &poisson(0, 20, 2.0, seed));
+    radio.send_at(0, 0, &scene.truth.chains[0], &poisson(0, 20, 2.0, seed));
     complete(&mut radio, 20, LONGEST_MS, &mut witness).unwrap();
     let now = radio.now_ms();
-    radio.say_at(now, 0, &scene.truth.chains[1], &poisson(now, 20, 2.0, seed));
+    radio.send_at(now, 0, &scene.truth.chains[1], &poisson(now, 20, 2.0, seed));
     complete(&mut radio, 40, LONGEST_MS, &mut witness).unwrap();
     scene.check_delivered(&radio, 0..2);
 
@@ -382,7 +382,7 @@ fn nodes_that_reboot_under_a_flood_continue_their_chain() {
         scene.truth.frames(0).iter().for_each(|frame| attacker.remember(frame));
         radio.add_outsider(Attacker(attacker), &NEAR);
         radio.start_all();
-        radio.say_at(1000, 0, &scene.truth.chains[1], &poisson(1000, 60, 0.2, seed));
+        radio.send_at(1000, 0, &scene.truth.chains[1], &poisson(1000, 60, 0.2, seed));
         for (who, at) in [(2, 60_000), (3, 90_000), (6, 90_000), (2, 150_000), (4, 200_000)] {
             radio.stop_at(at, who);
             radio.start_at(at + 5000, who);

@@ -16,7 +16,7 @@ use moteseal_lab::radio::{Authority, MapStore, SignedChain};
 fn a_leaf_with_any_bit_changed_is_refused_and_neither_kept_nor_relayed() {
     let authority = authority();
     for per_block in [1, 2, 5] {
-        let signed = sender(&authority).say(1, per_block, &test_messages(5)).unwrap();
+        let signed = sender(&authority).send(1, per_block, &test_messages(5)).unwrap();
         for place in 0..5 {
             let (mut node, mut store) = follower(&authority, &signed);
             for before in 0..place {
@@ -52,7 +52,7 @@ fn a_leaf_with_any_bit_changed_is_refused_and_neither_kept_nor_relayed() {
 fn each_cause_of_refusal_has_its_own_error() {
     let (authority, stranger) = (authority(), Authority::new(Algorithm::Ed25519, 2).unwrap());
     let sink = sender(&authority);
-    let signed = sink.say(5, 2, &test_messages(4)).unwrap();
+    let signed = sink.send(5, 2, &test_messages(4)).unwrap();
     let (mut node, mut store) = follower(&authority, &signed);
     let mut receive = |frame: &BroadcastFrame<'_>, unix: u64| {
         refusal(
@@ -73,7 +73,7 @@ fn each_cause_of_refusal_has_its_own_error() {
     );
     assert_eq!(
         receive(
-            &BroadcastFrame::Head(&of_stranger.say(6, 1, &test_messages(1)).unwrap().head),
+            &BroadcastFrame::Head(&of_stranger.send(6, 1, &test_messages(1)).unwrap().head),
             now
         ),
         "WrongNetwork"
@@ -84,20 +84,20 @@ fn each_cause_of_refusal_has_its_own_error() {
     assert_eq!(receive(&BroadcastFrame::Certificate(&early.certificate), now), "NotYetValid");
     let unknown = authority.certify("unknown", Algorithm::Ed25519, 4).unwrap();
     assert_eq!(
-        receive(&BroadcastFrame::Head(&unknown.say(1, 1, &test_messages(1)).unwrap().head), now),
+        receive(&BroadcastFrame::Head(&unknown.send(1, 1, &test_messages(1)).unwrap().head), now),
         "UnknownSender"
     );
     for number in [0, 4] {
         assert_eq!(
             receive(
-                &BroadcastFrame::Head(&sink.say(number, 1, &test_messages(1)).unwrap().head),
+                &BroadcastFrame::Head(&sink.send(number, 1, &test_messages(1)).unwrap().head),
                 now
             ),
             "ChainGoesBack"
         );
     }
     assert_eq!(
-        receive(&BroadcastFrame::Head(&sink.say(5, 1, &test_messages(1)).unwrap().head), now),
+        receive(&BroadcastFrame::Head(&sink.send(5, 1, &test_messages(1)).unwrap().head), now),
         "ChainGoesBack"
     );
     assert_eq!(
@@ -106,15 +106,15 @@ fn each_cause_of_refusal_has_its_own_error() {
         "the same head again is no error"
     );
     assert_eq!(
-        receive(&BroadcastFrame::Head(&sink.say(6, 17, &test_messages(20)).unwrap().head), now),
+        receive(&BroadcastFrame::Head(&sink.send(6, 17, &test_messages(20)).unwrap().head), now),
         "BlockTooLarge"
     );
     assert_eq!(
-        receive(&BroadcastFrame::Head(&sink.say(6, 64, &test_messages(3)).unwrap().head), now),
+        receive(&BroadcastFrame::Head(&sink.send(6, 64, &test_messages(3)).unwrap().head), now),
         "accepted",
         "its blocks have at most three messages"
     );
-    let mut forged = sink.say(7, 1, &test_messages(1)).unwrap().head;
+    let mut forged = sink.send(7, 1, &test_messages(1)).unwrap().head;
     *forged.last_mut().unwrap() ^= 1;
     assert_eq!(receive(&BroadcastFrame::Head(&forged), now), "NotAuthentic");
     assert_eq!(receive(&BroadcastFrame::Head(&forged), now), "RefusedBefore");
@@ -134,7 +134,7 @@ fn each_cause_of_refusal_has_its_own_error() {
 fn signature_checks_are_limited_and_a_genuine_head_has_the_same_chance_as_each_forged_one() {
     let authority = authority();
     let sink = sender(&authority);
-    let signed = sink.say(1, 1, &test_messages(1)).unwrap();
+    let signed = sink.send(1, 1, &test_messages(1)).unwrap();
     let genuine = encode(&BroadcastFrame::Head(&signed.head));
     let mut accepted_after = Vec::new();
     for run in 0..20_u64 {
@@ -198,10 +198,10 @@ fn a_flood_of_heads_of_one_sender_does_not_block_another_sender() {
         )
         .unwrap();
     }
-    let mut forged = sink.say(1, 1, &test_messages(1)).unwrap().head;
+    let mut forged = sink.send(1, 1, &test_messages(1)).unwrap().head;
     let (length, genuine) = (
         forged.len(),
-        encode(&BroadcastFrame::Head(&other.say(1, 1, &test_messages(1)).unwrap().head)),
+        encode(&BroadcastFrame::Head(&other.send(1, 1, &test_messages(1)).unwrap().head)),
     );
     let mut seconds = 0_u64;
     while node.chains().next().is_none() {
@@ -225,7 +225,7 @@ fn a_flood_of_heads_of_one_sender_does_not_block_another_sender() {
 #[test]
 fn forged_certificates_cost_limited_checks_and_displace_no_sender() {
     let authority = authority();
-    let signed = sender(&authority).say(1, 1, &test_messages(1)).unwrap();
+    let signed = sender(&authority).send(1, 1, &test_messages(1)).unwrap();
     let (mut node, mut store) = follower(&authority, &signed);
     for number in 0..1_000_u64 {
         let mut forged = authority
@@ -276,7 +276,7 @@ fn archive<'a>(authority: &'a Authority, signed: &SignedChain) -> (Receiver<'a>,
 #[test]
 fn a_node_sends_a_fragment_once_per_hold_off_however_often_it_is_requested() {
     let authority = authority();
-    let signed = sender(&authority).say(1, 5, &test_messages(100)).unwrap();
+    let signed = sender(&authority).send(1, 5, &test_messages(100)).unwrap();
     let (mut node, mut store, start) = archive(&authority, &signed);
     let mut last: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
     let mut answers = 0;
@@ -305,7 +305,7 @@ fn a_node_sends_a_fragment_once_per_hold_off_however_often_it_is_requested() {
 #[test]
 fn forged_hints_cause_no_more_requests_than_the_rate_limit_allows() {
     let authority = authority();
-    let signed = sender(&authority).say(1, 5, &test_messages(100)).unwrap();
+    let signed = sender(&authority).send(1, 5, &test_messages(100)).unwrap();
     let (mut node, mut store) = follower(&authority, &signed);
     let mut requests = 0;
     for step in 0..60_000_u64 {
@@ -347,7 +347,7 @@ fn forged_hints_cause_no_more_requests_than_the_rate_limit_allows() {
 #[test]
 fn a_forged_copy_of_a_leaf_does_not_suppress_an_answer() {
     let authority = authority();
-    let signed = sender(&authority).say(1, 1, &test_messages(3)).unwrap();
+    let signed = sender(&authority).send(1, 1, &test_messages(3)).unwrap();
     let (mut node, mut store, start) = archive(&authority, &signed);
     let wanted = encode(&BroadcastFrame::Wanted { chain: signed.reference(), block: 2, wanted: 1 });
     let forged = encode(&BroadcastFrame::Fragment {
@@ -376,7 +376,7 @@ fn a_forged_copy_of_a_leaf_does_not_suppress_an_answer() {
 #[test]
 fn a_clock_that_jumps_causes_neither_a_flood_nor_a_loss() {
     let authority = authority();
-    let signed = sender(&authority).say(1, 1, &test_messages(3)).unwrap();
+    let signed = sender(&authority).send(1, 1, &test_messages(3)).unwrap();
     let (mut node, mut store) = follower(&authority, &signed);
     let mut out = vec![0; MAX_BROADCAST_FRAME];
     for (step, ms) in
@@ -399,7 +399,7 @@ fn a_clock_that_jumps_causes_neither_a_flood_nor_a_loss() {
 #[test]
 fn a_genuine_head_with_a_forged_leaf_does_not_suppress_an_answer() {
     let authority = authority();
-    let signed = sender(&authority).say(1, 1, &test_messages(1)).unwrap();
+    let signed = sender(&authority).send(1, 1, &test_messages(1)).unwrap();
     let (mut node, mut store, start) = archive(&authority, &signed);
     let wanted = encode(&BroadcastFrame::Wanted { chain: signed.reference(), block: 0, wanted: 1 });
     let whole = encode(&BroadcastFrame::Single { head: &signed.head, leaf: &signed.leaves[0].2 });
@@ -420,7 +420,7 @@ fn a_genuine_head_with_a_forged_leaf_does_not_suppress_an_answer() {
 fn under_a_flood_of_forged_heads_a_node_keeps_requesting_the_genuine_one_and_stops_after_it() {
     let authority = authority();
     let sink = sender(&authority);
-    let signed = sink.say(1, 1, &test_messages(2)).unwrap();
+    let signed = sink.send(1, 1, &test_messages(2)).unwrap();
     let (mut node, mut store) = node(&authority);
     node.receive(
         at(0),
@@ -457,7 +457,7 @@ fn under_a_flood_of_forged_heads_a_node_keeps_requesting_the_genuine_one_and_sto
 #[test]
 fn constantly_forged_hints_cost_four_requests_and_then_one_per_quiet_time() {
     let authority = authority();
-    let signed = sender(&authority).say(1, 5, &test_messages(20)).unwrap();
+    let signed = sender(&authority).send(1, 5, &test_messages(20)).unwrap();
     let (mut node, mut store) = follower(&authority, &signed);
     let hint = encode(&BroadcastFrame::Holds { chain: signed.reference(), block: 4, index: 4 });
     let mut requests = Vec::new();
@@ -482,7 +482,7 @@ fn constantly_forged_hints_cost_four_requests_and_then_one_per_quiet_time() {
 #[test]
 fn a_forged_hint_causes_only_a_few_requests() {
     let authority = authority();
-    let signed = sender(&authority).say(1, 5, &test_messages(20)).unwrap();
+    let signed = sender(&authority).send(1, 5, &test_messages(20)).unwrap();
     let (mut node, mut store) = follower(&authority, &signed);
     let hint = BroadcastFrame::Holds { chain: signed.reference(), block: 4, index: 4 };
     node.receive(at(0), RADIO, &encode(&hint), &mut store).unwrap();

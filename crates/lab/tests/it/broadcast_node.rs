@@ -70,7 +70,7 @@ fn every_sequence_of_lost_repeated_and_reordered_leaves_is_delivered_as_by_the_r
     for (count, per_block) in
         [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3)]
     {
-        let signed = sender(&authority).say(1, per_block, &test_messages(count)).unwrap();
+        let signed = sender(&authority).send(1, per_block, &test_messages(count)).unwrap();
         let (node, store) = follower(&authority, &signed);
         for sequence in sequences(count) {
             let (mut node, mut store, mut reference) =
@@ -106,7 +106,7 @@ fn every_sequence_of_lost_repeated_and_reordered_leaves_is_delivered_as_by_the_r
 fn lost_leaves_are_requested_until_the_chain_is_complete() {
     let authority = authority();
     for (count, per_block) in [(1, 1), (3, 1), (4, 2), (4, 3)] {
-        let signed = sender(&authority).say(1, per_block, &test_messages(count)).unwrap();
+        let signed = sender(&authority).send(1, per_block, &test_messages(count)).unwrap();
         let (node, store) = follower(&authority, &signed);
         for lost in 0..1_usize << count {
             let (mut node, mut store) = (node.clone(), store.clone());
@@ -152,15 +152,21 @@ fn a_head_of_an_expired_sender_is_refused() {
     };
     assert_eq!(receive(&BroadcastFrame::Certificate(&sink.certificate), Some(199)), "accepted");
     assert_eq!(
-        receive(&BroadcastFrame::Head(&sink.say(1, 1, &test_messages(1)).unwrap().head), Some(199)),
+        receive(
+            &BroadcastFrame::Head(&sink.send(1, 1, &test_messages(1)).unwrap().head),
+            Some(199)
+        ),
         "accepted"
     );
     assert_eq!(
-        receive(&BroadcastFrame::Head(&sink.say(2, 1, &test_messages(1)).unwrap().head), Some(200)),
+        receive(
+            &BroadcastFrame::Head(&sink.send(2, 1, &test_messages(1)).unwrap().head),
+            Some(200)
+        ),
         "Expired"
     );
     assert_eq!(
-        receive(&BroadcastFrame::Head(&sink.say(2, 1, &test_messages(1)).unwrap().head), None),
+        receive(&BroadcastFrame::Head(&sink.send(2, 1, &test_messages(1)).unwrap().head), None),
         "accepted",
         "a node without a clock ignores the validity period"
     );
@@ -169,7 +175,7 @@ fn a_head_of_an_expired_sender_is_refused() {
 #[test]
 fn a_revoked_sender_is_refused_and_still_is_after_a_reboot() {
     let authority = authority();
-    let signed = sender(&authority).say(1, 1, &test_messages(3)).unwrap();
+    let signed = sender(&authority).send(1, 1, &test_messages(3)).unwrap();
     let (mut node, mut store) = follower(&authority, &signed);
     node.receive(at(0), RADIO, &leaf_frame(&signed, 0), &mut store).unwrap();
     let revocation = encode(&BroadcastFrame::Revocation(&authority.revoke(2).unwrap()));
@@ -207,7 +213,7 @@ fn after_a_reboot_an_old_chain_is_refused_and_nothing_is_delivered_twice() {
     let authority = authority();
     let sink = sender(&authority);
     let (old, signed) =
-        (sink.say(1, 1, &test_messages(1)).unwrap(), sink.say(2, 2, &test_messages(6)).unwrap());
+        (sink.send(1, 1, &test_messages(1)).unwrap(), sink.send(2, 2, &test_messages(6)).unwrap());
     let (mut node, mut store) = follower(&authority, &signed);
     for place in 0..3 {
         node.receive(at(0), RADIO, &leaf_frame(&signed, place), &mut store).unwrap();
@@ -269,7 +275,7 @@ fn a_chain_whose_head_was_stored_just_before_a_power_failure_continues_and_canno
     let authority = authority();
     let sink = sender(&authority);
     let (old, signed) =
-        (sink.say(1, 1, &test_messages(2)).unwrap(), sink.say(2, 1, &test_messages(2)).unwrap());
+        (sink.send(1, 1, &test_messages(2)).unwrap(), sink.send(2, 1, &test_messages(2)).unwrap());
     let (_, mut whole) = follower(&authority, &signed);
     let mut store = MapStore::default();
     for (item, bytes) in whole.clone().items() {
@@ -385,7 +391,7 @@ impl Store for Failing {
 #[test]
 fn a_failure_of_the_store_at_any_call_loses_no_message_and_repeats_none() {
     let authority = authority();
-    let signed = sender(&authority).say(1, 2, &test_messages(5)).unwrap();
+    let signed = sender(&authority).send(1, 2, &test_messages(5)).unwrap();
     let mut frames = vec![
         encode(&BroadcastFrame::Certificate(&signed.certificate)),
         encode(&BroadcastFrame::Head(&signed.head)),
@@ -429,14 +435,14 @@ fn a_senders_oldest_chain_is_replaced_by_its_newest_and_never_by_another_senders
         .unwrap();
     }
     let chains: Vec<SignedChain> =
-        (1..=4).map(|number| sink.say(number, 1, &test_messages(2)).unwrap()).collect();
+        (1..=4).map(|number| sink.send(number, 1, &test_messages(2)).unwrap()).collect();
     let mut receive = |head: &[u8], ms| {
         node.receive(at(ms), RADIO, &encode(&BroadcastFrame::Head(head)), &mut store).unwrap()
     };
     for signed in &chains[..3] {
         assert!(matches!(receive(&signed.head, 0), Event::Accepted { abandoned: None, .. }));
     }
-    let of_other = other.say(1, 1, &test_messages(1)).unwrap();
+    let of_other = other.send(1, 1, &test_messages(1)).unwrap();
     assert_eq!(receive(&of_other.head, 60_000), Event::Refused(RefusedBroadcast::NoRoom));
     // Half an hour of silence is allowed: a sender may be out of range for a while.
     assert_eq!(receive(&of_other.head, 1_900_000), Event::Refused(RefusedBroadcast::NoRoom));
@@ -463,7 +469,7 @@ fn a_senders_oldest_chain_is_replaced_by_its_newest_and_never_by_another_senders
 #[test]
 fn a_chain_of_one_message_is_one_frame_and_is_verified_at_once() {
     let authority = authority();
-    let signed = sender(&authority).say(1, 1, &test_messages(1)).unwrap();
+    let signed = sender(&authority).send(1, 1, &test_messages(1)).unwrap();
     let (mut sender, mut kept) = node(&authority);
     kept.keep(Item::Leaf { chain: signed.reference(), block: 1, index: 0 }, &signed.leaves[0].2)
         .unwrap();
@@ -505,10 +511,10 @@ fn chains_whose_leaves_never_arrive_are_replaced_after_a_timeout() {
         .unwrap();
     }
     for number in 1..=3 {
-        let head = silent.say(number, 1, &test_messages(2)).unwrap().head;
+        let head = silent.send(number, 1, &test_messages(2)).unwrap().head;
         node.receive(at(0), RADIO, &encode(&BroadcastFrame::Head(&head)), &mut store).unwrap();
     }
-    let head = encode(&BroadcastFrame::Head(&other.say(1, 1, &test_messages(1)).unwrap().head));
+    let head = encode(&BroadcastFrame::Head(&other.send(1, 1, &test_messages(1)).unwrap().head));
     let patience = 4 * u64::from(Timing::RADIO.advertise_ms.1);
     assert_eq!(
         node.receive(at(patience), RADIO, &head, &mut store).unwrap(),
@@ -544,14 +550,17 @@ fn a_stolen_key_can_exhaust_its_own_chain_numbers_but_not_those_of_the_senders_n
             .unwrap()
     };
     assert!(matches!(
-        receive(&stolen.say(u64::MAX, 1, &test_messages(1)).unwrap()),
+        receive(&stolen.send(u64::MAX, 1, &test_messages(1)).unwrap()),
         Event::Accepted { .. }
     ));
     assert_eq!(
-        receive(&stolen.say(7, 1, &test_messages(1)).unwrap()),
+        receive(&stolen.send(7, 1, &test_messages(1)).unwrap()),
         Event::Refused(RefusedBroadcast::ChainGoesBack)
     );
-    assert!(matches!(receive(&next.say(1, 1, &test_messages(1)).unwrap()), Event::Accepted { .. }));
+    assert!(matches!(
+        receive(&next.send(1, 1, &test_messages(1)).unwrap()),
+        Event::Accepted { .. }
+    ));
     // The store has a floor for each key, so this still holds after a reboot.
     assert_eq!(store.floor(stolen.key_id()).unwrap(), Some(ChainNumber(u64::MAX)));
     assert_eq!(store.floor(next.key_id()).unwrap(), Some(ChainNumber(1)));

@@ -80,11 +80,11 @@ fn seals(plan: &Plan, epoch: &Epoch) -> Vec<Seal<Authentic>> {
 fn check_audit(plan: &Plan, epoch: &Epoch) {
     let mut tally = Tally::new(plan.levels, plan.budget);
     seals(plan, epoch).iter().for_each(|seal| tally.add(seal));
-    assert_eq!(tally.judge(epoch.round, Doubt::default()), Verdict::Justified);
+    assert_eq!(tally.verdict(epoch.round, Doubt::default()), Verdict::Justified);
     assert_eq!((tally.due(), tally.from_round(epoch.round)), (epoch.round, epoch.kept()));
-    assert_ne!(tally.judge(Round(epoch.round.0 + 1), Doubt::default()), Verdict::Justified);
+    assert_ne!(tally.verdict(Round(epoch.round.0 + 1), Doubt::default()), Verdict::Justified);
     if let Some(before) = epoch.round.0.checked_sub(1) {
-        assert_ne!(tally.judge(Round(before), Doubt::default()), Verdict::Justified);
+        assert_ne!(tally.verdict(Round(before), Doubt::default()), Verdict::Justified);
     }
 }
 

@@ -136,7 +136,11 @@ async fn carries_bodies_of_every_length_and_channel_both_ways_over_tcp() {
     let too_long = gateway.send(Channel::Coordinator, Bytes::from(vec![0; MAX_BODY + 1])).await;
     assert_eq!(too_long.unwrap_err().name(), "FrameTooLong");
     assert_eq!(
-        (gateway.counted().line.heard, gateway.counted().line.lost, gateway.counted().connections),
+        (
+            gateway.counted().line.received,
+            gateway.counted().line.lost,
+            gateway.counted().connections
+        ),
         (300, 0, 1)
     );
 }
@@ -151,7 +155,7 @@ async fn repeats_packets_on_a_line_that_loses_changes_and_repeats_bytes() {
     both_ways(&mut mote, &mut gateway, 120, 300).await;
     let counted = gateway.counted().line;
     assert!(
-        counted.dropped > 0 && counted.repeated > 0 && counted.heard == 120 && counted.lost == 0,
+        counted.dropped > 0 && counted.repeated > 0 && counted.received == 120 && counted.lost == 0,
         "{counted:?}"
     );
 }
@@ -243,7 +247,7 @@ async fn a_terminal_carries_every_byte_unchanged_and_has_one_user() {
         }
     });
     let mut writer = controller;
-    let talk = tokio::spawn(async move {
+    let diagnostic = tokio::spawn(async move {
         let mut mote =
             Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Mote(MOTE), 1, QUICK);
         let (began, mut echo) = (Instant::now(), None);
@@ -288,7 +292,7 @@ async fn a_terminal_carries_every_byte_unchanged_and_has_one_user() {
         .clone();
     assert!(matches!(&down, State::Down { cause, .. } if cause.name() == "PortInUse"), "{down:?}");
     drop((another, gateway));
-    talk.abort();
+    diagnostic.abort();
 }
 
 #[tokio::test]
@@ -334,12 +338,12 @@ async fn reads_no_more_while_nobody_receives() {
     }
     let flooding = tokio::spawn(async move { connection.write_all(&flood).await });
     // The event `Opened` and seven bodies wait in the queue; the eighth body waits for room.
-    while gateway.counted().line.heard < 8 {
+    while gateway.counted().line.received < 8 {
         assert!(began.elapsed() < LONG, "{:?}", gateway.counted());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(gateway.counted().line.heard, 8);
+    assert_eq!(gateway.counted().line.received, 8);
     assert!(!flooding.is_finished(), "11 MB were accepted although nothing was received");
     flooding.abort();
 }

@@ -26,7 +26,7 @@ pub fn epoch_key_of_two(
 /// `times` times to a sum of that epoch changes the sum by `times` the difference of the readings.
 /// `None` if one of the records is not a residue.
 #[must_use]
-pub fn bend_by_two(
+pub fn alter_by_two(
     sum: &[u8; 32],
     first: &[u8; 32],
     second: &[u8; 32],
@@ -39,7 +39,7 @@ pub fn bend_by_two(
 /// Adds `delta` to a record of an epoch, as an attacker with that epoch's `K_t` can. `None` if the
 /// record is not a residue.
 #[must_use]
-pub fn bend(
+pub fn alter(
     sum: &[u8; 32],
     epoch_key: &[u8; 32],
     delta: i64,

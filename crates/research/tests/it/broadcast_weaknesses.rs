@@ -103,14 +103,14 @@ fn one_forged_fragment_costs_the_paper_a_block_and_spreads() {
         Packet::Fragment { block: 1, index: 1, message: b"valve 2 SHUT".to_vec(), next: None };
     let chain = paper_chain(&messages, 3);
     let mut receiver = paper_receiver(3, 3);
-    receiver.hear(&chain.packets()[0]);
+    receiver.receive(&chain.packets()[0]);
     for round in 1..=100 {
         assert_eq!(
-            receiver.hear(&forged),
+            receiver.receive(&forged),
             std::slice::from_ref(&forged),
             "the receiver forwards the fragment before it can check it"
         );
-        chain.packets().iter().skip(1).for_each(|packet| drop(receiver.hear(packet)));
+        chain.packets().iter().skip(1).for_each(|packet| drop(receiver.receive(packet)));
         assert_eq!(
             (receiver.failed_blocks, receiver.accepted.len()),
             (round, 0),
@@ -120,7 +120,7 @@ fn one_forged_fragment_costs_the_paper_a_block_and_spreads() {
     // Fragments of later blocks are kept without a limit, and the receiver answers each of them.
     for block in 2..1002 {
         let forged = Packet::Fragment { block, index: 0, message: vec![0; 20], next: None };
-        assert!(matches!(receiver.hear(&forged)[..], [Packet::Acknowledgement { .. }]));
+        assert!(matches!(receiver.receive(&forged)[..], [Packet::Acknowledgement { .. }]));
     }
     assert!(receiver.buffered() >= 1000);
 
@@ -145,12 +145,12 @@ fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
     let chain = paper_chain(&genuine, 3);
     assert_eq!(paper_broadcast::block_digest(&shifted, &[0x11; 8]), chain.first);
     let mut receiver = paper_receiver(3, 3);
-    receiver.hear(&chain.packets()[0]);
+    receiver.receive(&chain.packets()[0]);
     let forged = Chain {
         blocks: vec![ExtendedBlock { messages: shifted.clone(), next: [0x11; 8] }],
         ..chain.clone()
     };
-    forged.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
+    forged.packets().iter().for_each(|packet| drop(receiver.receive(packet)));
     assert_eq!(receiver.accepted, shifted);
     // The number of messages in a block is not signed either: a receiver that is configured for one
     // message accepts all three as a single one.
@@ -159,7 +159,7 @@ fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
         ..chain
     };
     let mut receiver = paper_receiver(1, 1);
-    joined.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
+    joined.packets().iter().for_each(|packet| drop(receiver.receive(packet)));
     assert_eq!(receiver.accepted, [genuine.concat()]);
 
     // Ours: each message is hashed separately, and the number of messages is signed.
@@ -194,11 +194,13 @@ fn the_paper_accepts_a_chain_of_another_network_and_we_reject_it() {
     let messages = texts(&["pumps off", "doors open"]);
     let test_site = paper_chain(&messages, 1);
     let mut plant = paper_receiver(2, 1);
-    test_site.packets().iter().for_each(|packet| drop(plant.hear(packet)));
+    test_site.packets().iter().for_each(|packet| drop(plant.receive(packet)));
     assert_eq!(plant.accepted, messages);
     // Any eight bytes that the key has ever signed for another purpose are a valid head.
     let (inner, next) = (paper_broadcast::digest(b"not a chain"), paper_key());
-    assert!(plant.hear(&Packet::First { digest: inner, signature: next.sign(&inner) }).len() == 1);
+    assert!(
+        plant.receive(&Packet::First { digest: inner, signature: next.sign(&inner) }).len() == 1
+    );
 
     // Ours: network, sender and number are signed and are part of every hash.
     let elsewhere =
@@ -273,8 +275,8 @@ fn a_sender_can_sign_two_messages_at_once_with_64_bit_digests_and_not_with_ours(
     let chain = paper_chain(std::slice::from_ref(&open), 1);
     for sent in [&open, &shut] {
         let mut receiver = paper_receiver(1, 1);
-        receiver.hear(&chain.packets()[0]);
-        receiver.hear(&Packet::Fragment {
+        receiver.receive(&chain.packets()[0]);
+        receiver.receive(&Packet::Fragment {
             block: 1,
             index: 0,
             message: sent.clone(),
@@ -432,7 +434,7 @@ fn the_paper_accepts_a_replayed_chain_and_we_reject_it_even_after_a_reboot() {
     let (first, second) = (paper_chain(&old, 1), paper_chain(&new, 1));
     let mut receiver = paper_receiver(1, 1);
     for chain in [&first, &second, &first] {
-        chain.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
+        chain.packets().iter().for_each(|packet| drop(receiver.receive(packet)));
     }
     assert_eq!(
         receiver.accepted,
@@ -482,7 +484,10 @@ fn a_flood_of_forged_heads_costs_the_paper_a_check_each_and_us_at_most_the_rate_
     let mut receiver = paper_receiver(1, 1);
     for forged in 0..50_u64 {
         let digest = forged.to_be_bytes();
-        assert_eq!(receiver.hear(&Packet::First { digest, signature: forger.sign(&digest) }), []);
+        assert_eq!(
+            receiver.receive(&Packet::First { digest, signature: forger.sign(&digest) }),
+            []
+        );
     }
     assert_eq!(
         receiver.signature_checks, 50,
@@ -529,9 +534,9 @@ fn forged_acknowledgements_make_the_papers_nodes_send_without_limit_and_ours_wit
     let messages = texts(&["one", "two", "three", "four", "five"]);
     let chain = paper_chain(&messages, 5);
     let mut receiver = paper_receiver(5, 5);
-    chain.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
+    chain.packets().iter().for_each(|packet| drop(receiver.receive(packet)));
     let request = Packet::Acknowledgement { block: 1, missing: u64::MAX };
-    let answers: usize = (0..1_000).map(|_| receiver.hear(&request).len()).sum();
+    let answers: usize = (0..1_000).map(|_| receiver.receive(&request).len()).sum();
     assert_eq!(
         answers, 5_000,
         "every node in range sends five messages for each forged acknowledgement of a few bytes"

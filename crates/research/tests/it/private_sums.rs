@@ -157,7 +157,7 @@ fn two_answers_in_one_epoch_reveal_the_epoch_key_of_the_papers_scheme() {
     );
 
     // With this key answers can be forged: the querier accepts a sum that is 5,000 too large.
-    let forged = attack::bend(&merged(&psrs).to_bytes(), &key, 5000, VALUE_SHIFT).unwrap();
+    let forged = attack::alter(&merged(&psrs).to_bytes(), &key, 5000, VALUE_SHIFT).unwrap();
     assert_eq!(querier.open(3, Psr::from_bytes(&forged).unwrap()), Ok(5800));
 }
 
@@ -169,7 +169,7 @@ fn two_answers_let_an_attacker_alter_the_papers_sums_without_knowing_readings() 
     let sum = merged(&psrs).to_bytes();
     for (times, altered) in [(1, 803), (10, 830), (-100, 500)] {
         let forged =
-            attack::bend_by_two(&sum, &psrs[2].to_bytes(), &again.to_bytes(), times).unwrap();
+            attack::alter_by_two(&sum, &psrs[2].to_bytes(), &again.to_bytes(), times).unwrap();
         assert_eq!(
             querier.open(3, Psr::from_bytes(&forged).unwrap()),
             Ok(altered),
@@ -187,7 +187,8 @@ fn a_leaked_key_lets_an_attacker_alter_every_sum_of_the_papers_scheme() {
         let psrs = answers(&sources, epoch, &[50; 8]);
         let key = attack::epoch_key_of_leaked(&GLOBAL, epoch);
         let others = [0, 1, 2, 3];
-        let forged = attack::bend(&merged(&psrs[..4]).to_bytes(), &key, -199, VALUE_SHIFT).unwrap();
+        let forged =
+            attack::alter(&merged(&psrs[..4]).to_bytes(), &key, -199, VALUE_SHIFT).unwrap();
         assert_eq!(querier.open_of(epoch, Psr::from_bytes(&forged).unwrap(), &others), Ok(1));
     }
 }

@@ -81,7 +81,7 @@ fn two_answers_in_one_epoch_break_the_papers_sums_and_our_guard_prevents_them() 
     let again = sources[1].answer(EPOCH, 97);
     let key =
         attack::epoch_key_of_two(&psrs[1].to_bytes(), &again.to_bytes(), 3, VALUE_SHIFT).unwrap();
-    let forged = attack::bend(&paper_sum(&psrs), &key, 5000, VALUE_SHIFT).unwrap();
+    let forged = attack::alter(&paper_sum(&psrs), &key, 5000, VALUE_SHIFT).unwrap();
     assert_eq!(querier.open(EPOCH, sies_paper::Psr::from_bytes(&forged).unwrap()), Ok(5400));
 
     // Ours: the guard permits an epoch once, also after a restart, because it is made durable
@@ -114,8 +114,8 @@ fn two_answers_in_one_epoch_break_the_papers_sums_and_our_guard_prevents_them() 
         let (first, second) = (first.to_bytes(), second.to_bytes());
         let key = attack::epoch_key_of_two(&first, &second, 3, SHARE_BITS).unwrap();
         for forged in [
-            attack::bend(&honest, &key, 50, SHARE_BITS),
-            attack::bend_by_two(&honest, &first, &second, 1),
+            attack::alter(&honest, &key, 50, SHARE_BITS),
+            attack::alter_by_two(&honest, &first, &second, 1),
         ] {
             assert_eq!(
                 open(&master, 0, &sources, SLOT, EPOCH, &forged.unwrap()),
@@ -133,7 +133,7 @@ fn a_leaked_key_breaks_all_sums_of_the_paper_and_one_key_group_of_ours() {
     for epoch in [0, EPOCH, 1 << 50] {
         let psrs: Vec<_> = sources.iter().map(|source| source.answer(epoch, 100)).collect();
         let key = attack::epoch_key_of_leaked(&[7; 20], epoch);
-        let forged = attack::bend(&paper_sum(&psrs), &key, 77, VALUE_SHIFT).unwrap();
+        let forged = attack::alter(&paper_sum(&psrs), &key, 77, VALUE_SHIFT).unwrap();
         assert_eq!(querier.open(epoch, sies_paper::Psr::from_bytes(&forged).unwrap()), Ok(477));
     }
 
@@ -151,7 +151,7 @@ fn a_leaked_key_breaks_all_sums_of_the_paper_and_one_key_group_of_ours() {
         })
         .collect();
     let forged: Vec<_> =
-        honest.iter().map(|sum| attack::bend(sum, &key, 77, SHARE_BITS).unwrap()).collect();
+        honest.iter().map(|sum| attack::alter(sum, &key, 77, SHARE_BITS).unwrap()).collect();
     assert_eq!(
         open(&master, 1, &groups[1], SLOT, EPOCH, &forged[1]),
         Err(OpenError::SharesMismatch),
@@ -169,7 +169,7 @@ fn a_leaked_key_breaks_all_sums_of_the_paper_and_one_key_group_of_ours() {
     {
         let honest =
             sum(&sources.iter().map(|source| answer(source, slot, epoch, 100)).collect::<Vec<_>>());
-        let forged = attack::bend(&honest, &key, 77, SHARE_BITS).unwrap();
+        let forged = attack::alter(&honest, &key, 77, SHARE_BITS).unwrap();
         assert_eq!(open(&master, 0, sources, slot, epoch, &honest), Ok(400));
         assert_eq!(open(&master, 0, sources, slot, epoch, &forged), Err(OpenError::SharesMismatch));
     }

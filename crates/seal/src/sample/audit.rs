@@ -3,7 +3,7 @@
 //!
 //! The final round is determined by the signed counters: `j* = min { j : the signed counters of
 //! levels >= j sum to at most B }`. A [`Tally`] adds up the counters of the authentic seals that a
-//! manifest lists, and [`Tally::judge`] compares the manifest's round with the result. It checks
+//! manifest lists, and [`Tally::verdict`] compares the manifest's round with the result. It checks
 //! announced rounds only, not the higher rounds that devices may choose. The caller determines from
 //! the devices' chains which devices are missing and which restarted ([`History`](crate::History)).
 
@@ -96,7 +96,7 @@ impl Tally {
     }
 
     /// Checks an epoch's final round. `doubt` states what the devices' chains leave open.
-    pub fn judge(&self, round: Round, doubt: Doubt) -> Verdict {
+    pub fn verdict(&self, round: Round, doubt: Doubt) -> Verdict {
         let due = self.due();
         // Additional counters can only require a higher round.
         if round < due {

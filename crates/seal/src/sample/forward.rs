@@ -371,10 +371,10 @@ pub struct Followed {
 /// The meaning of a frame for a receiver that follows the seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Heard {
+pub enum FrameOutcome {
     /// The frame's events from this sequence number on are new: store them. The follower has
     /// advanced past the frame.
-    News(Sequence),
+    New(Sequence),
     /// The frame has nothing new: acknowledge again.
     Old,
     /// Earlier frames are missing: acknowledge again, and the device goes back.
@@ -392,28 +392,32 @@ impl Followed {
     }
 
     /// Processes a frame. Only a frame with new events changes the state.
-    pub fn hear(&mut self, forward: &Forward<'_>) -> Heard {
+    pub fn receive(&mut self, forward: &Forward<'_>) -> FrameOutcome {
         if forward.index > self.index {
             // Only an accepted frame may change the state, because the caller stores only the new
             // events.
             let is_start = forward.from.0 == 0 && forward.until.0 > 0;
-            return if is_start { Heard::Next(Self::start(forward)) } else { Heard::Gap };
+            return if is_start {
+                FrameOutcome::Next(Self::start(forward))
+            } else {
+                FrameOutcome::Gap
+            };
         }
         if forward.index < self.index || forward.epoch != self.epoch {
-            return Heard::Old;
+            return FrameOutcome::Old;
         }
         if forward.from > self.next {
-            return Heard::Gap;
+            return FrameOutcome::Gap;
         }
         if forward.until <= self.next {
-            return Heard::Old;
+            return FrameOutcome::Old;
         }
         if forward.own_round > self.confirmed {
             self.confirmed = forward.own_round;
         }
         let first = self.next;
         self.next = forward.until;
-        Heard::News(first)
+        FrameOutcome::New(first)
     }
 }
 

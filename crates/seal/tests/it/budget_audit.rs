@@ -95,7 +95,7 @@ proptest! {
         prop_assert_eq!(tally.due(), due);
         prop_assert_eq!(tally.from_round(due), coordinator.kept());
         for round in (0..=LEVELS).map(Round) {
-            match tally.judge(round, Doubt::default()) {
+            match tally.verdict(round, Doubt::default()) {
                 Verdict::Justified => prop_assert_eq!(round, due),
                 Verdict::Unjustified(Finding::OverBudget { kept, due: named, .. }) => {
                     prop_assert!(round < due && named == due && kept > budget);
@@ -106,14 +106,14 @@ proptest! {
                 other => prop_assert!(false, "{:?}", other),
             }
             // If a device is unknown, a higher round may be required, never a lower one.
-            match tally.judge(round, MISSING) {
+            match tally.verdict(round, MISSING) {
                 Verdict::Undetermined => prop_assert!(round >= due),
                 Verdict::Unjustified(Finding::OverBudget { .. }) => prop_assert!(round < due),
                 other => prop_assert!(false, "{:?}", other),
             }
             // Events lost by a restart may have raised the round. They cannot have lowered the
             // required one.
-            match tally.judge(round, RESTARTED) {
+            match tally.verdict(round, RESTARTED) {
                 Verdict::Justified => prop_assert_eq!(round, due),
                 Verdict::Undetermined => prop_assert!(round > due),
                 Verdict::Unjustified(Finding::OverBudget { .. }) => prop_assert!(round < due),
@@ -127,7 +127,7 @@ proptest! {
         let seals: Vec<_> = (1..).zip(&events[1..]).map(|(device, &events)| seal(device, events, 0)).collect();
         let tally = tally(&seals, budget);
         for round in (0..=LEVELS).map(Round) {
-            prop_assert_ne!(tally.judge(round, MISSING), Verdict::Justified);
+            prop_assert_ne!(tally.verdict(round, MISSING), Verdict::Justified);
         }
     }
 }
@@ -137,10 +137,10 @@ fn a_round_announced_above_the_final_one_is_a_finding() {
     let tally = tally(&[seal(1, 50, 0), seal(2, 50, 3)], 1000);
     let overstated =
         Verdict::Unjustified(Finding::RoundOverstated { round: Round(0), announced: Round(3) });
-    assert_eq!(tally.judge(Round(0), Doubt::default()), overstated);
-    assert_eq!(tally.judge(Round(0), MISSING), overstated);
+    assert_eq!(tally.verdict(Round(0), Doubt::default()), overstated);
+    assert_eq!(tally.verdict(Round(0), MISSING), overstated);
     assert!(matches!(
-        tally.judge(Round(3), Doubt::default()),
+        tally.verdict(Round(3), Doubt::default()),
         Verdict::Unjustified(Finding::StoppedEarly { due: Round(0), fitting: 100, .. })
     ));
 }

@@ -10,7 +10,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing};
 use moteseal_core::{DeviceId, Digest, GroupId, Level, Round, SealIndex, Sequence};
 use moteseal_seal::level::Salt;
-use moteseal_seal::sample::{Followed, Forwarder, Heard, Noted};
+use moteseal_seal::sample::{Followed, Forwarder, FrameOutcome, Noted};
 use moteseal_seal::tree::{leaf, node};
 use moteseal_seal::wire::{Acknowledgement, MAX_EVENTS, MAX_RECORD, Uplink, encode_event};
 use proptest::collection::vec;
@@ -131,7 +131,7 @@ impl World {
         let Ok(Uplink::Forward(forward)) = Uplink::open(frame, &key()) else {
             panic!("a frame of the device")
         };
-        if let Heard::News(first) = self.followed.hear(&forward) {
+        if let FrameOutcome::New(first) = self.followed.receive(&forward) {
             for (seq, level, record) in forward.events().filter(|(seq, ..)| *seq >= first) {
                 assert!(
                     self.taken.insert(seq.0, (level, record.to_vec())).is_none(),
@@ -305,15 +305,15 @@ fn stops_following_a_seal_abandoned_by_a_reboot() {
     };
     assert_eq!(frames(4), frames(5));
     let mut followed = Followed::start(&forward(4, 0, &[]));
-    assert_eq!(followed.hear(&forward(4, 0, &[])), Heard::News(Sequence(0)));
-    assert_eq!(followed.hear(&forward(4, 0, &[])), Heard::Old);
-    let Heard::Next(next) = followed.hear(&forward(6, 0, &[])) else {
+    assert_eq!(followed.receive(&forward(4, 0, &[])), FrameOutcome::New(Sequence(0)));
+    assert_eq!(followed.receive(&forward(4, 0, &[])), FrameOutcome::Old);
+    let FrameOutcome::Next(next) = followed.receive(&forward(6, 0, &[])) else {
         panic!("the device went on")
     };
     assert_eq!((next.index, next.next), (SealIndex(6), Sequence(0)));
     let mut followed = next;
-    assert_eq!(followed.hear(&forward(6, 1, &[])), Heard::Gap);
-    assert_eq!(followed.hear(&forward(4, 0, &[])), Heard::Old);
+    assert_eq!(followed.receive(&forward(6, 1, &[])), FrameOutcome::Gap);
+    assert_eq!(followed.receive(&forward(4, 0, &[])), FrameOutcome::Old);
     assert_eq!(followed.next, Sequence(0));
 }
 

@@ -55,11 +55,11 @@ fn settle(mote: &mut End, gateway: &mut End, now_ms: u64) -> [Vec<(Channel, Vec<
 #[test]
 fn the_first_packets_follow_the_specification() {
     let (mut mote, mut gateway) = ends();
-    let hello = |is_open: u8, device: [u8; 8], session: u64, heard: u64| {
+    let hello = |is_open: u8, device: [u8; 8], session: u64, received: u64| {
         let mut body = vec![1, is_open, 1, 44];
         body.extend(device);
         body.extend(session.to_be_bytes());
-        body.extend(heard.to_be_bytes());
+        body.extend(received.to_be_bytes());
         crate::reference::packet(0x80, None, &body)
     };
     let (a, b) = (1 << 32 | 1, 900 << 32 | 1);
@@ -103,7 +103,7 @@ fn delivers_bodies_in_both_directions() {
         assert!(mote.is_idle() && gateway.is_idle());
     }
     assert_eq!(
-        (mote.counters().acknowledged, mote.counters().heard, mote.counters().lost),
+        (mote.counters().acknowledged, mote.counters().received, mote.counters().lost),
         (600, 600, 0)
     );
 }
@@ -125,7 +125,12 @@ fn repeats_a_body_until_it_is_acknowledged_and_delivers_it_once() {
     assert!(mote.is_idle() && mote.due_ms().is_none());
     let counters = (mote.counters(), gateway.counters());
     assert_eq!(
-        (counters.0.repeated, counters.0.acknowledged, counters.1.heard, counters.1.heard_again),
+        (
+            counters.0.repeated,
+            counters.0.acknowledged,
+            counters.1.received,
+            counters.1.received_again
+        ),
         (1, 1, 1, 1)
     );
 }
@@ -241,7 +246,7 @@ fn reports_an_echo_and_an_end_of_the_same_kind() {
 
 #[test]
 fn rejects_each_kind_of_invalid_packet() {
-    let hello = Hello { is_open: false, longest_body: 1400, device: MOTE, session: 1, heard: 0 };
+    let hello = Hello { is_open: false, longest_body: 1400, device: MOTE, session: 1, received: 0 };
     let good = hello.encode();
     assert_eq!(Hello::decode(&good), Ok(hello));
     let resealed = |change: &dyn Fn(&mut Vec<u8>)| {

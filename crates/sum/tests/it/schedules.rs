@@ -51,7 +51,7 @@ fn issued(number: u64, queries: &[Posed<'_>]) -> Vec<u8> {
 /// The number and the nonces of an announcement, or the reason why it is rejected.
 fn opened(announcement: &[u8]) -> Result<(u64, Vec<[u8; 16]>), QueryScheduleError> {
     let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
-    let verified = schedule::hear(announcement, GROUP, &querier().public(), &mut scratch)?;
+    let verified = schedule::receive(announcement, GROUP, &querier().public(), &mut scratch)?;
     let schedule = QuerySchedule::open(&verified, GROUP, &ROSTER)?;
     Ok((schedule.number(), schedule.queries().map(|(_, posed)| posed.nonce).collect()))
 }
@@ -84,7 +84,7 @@ fn opens_a_schedule_that_the_querier_signed_with_every_suite() {
         let key = key(*algorithm, 7);
         let bytes = issue(&draft(9, &[POSED]), &key).unwrap();
         let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
-        let verified = schedule::hear(&bytes, GROUP, &key.public(), &mut scratch).unwrap();
+        let verified = schedule::receive(&bytes, GROUP, &key.public(), &mut scratch).unwrap();
         let schedule = QuerySchedule::open(&verified, GROUP, &ROSTER).unwrap();
         assert_eq!((schedule.number(), schedule.sources(), schedule.key_group()), (9, 500, 16));
         assert_eq!(schedule.queries().collect::<Vec<_>>(), [(POSED.id(&ROSTER), POSED)]);
@@ -150,7 +150,7 @@ fn rejects_other_networks_senders_and_kinds() {
 fn rejects_a_message_verified_for_another_sender_or_group() {
     let bytes = issued(9, &[POSED]);
     let (mut scratch, public) = (vec![0; MAX_QUERY_SCHEDULE], querier().public());
-    let verified = schedule::hear(&bytes, GROUP, &public, &mut scratch).unwrap();
+    let verified = schedule::receive(&bytes, GROUP, &public, &mut scratch).unwrap();
     assert_eq!(
         QuerySchedule::open(&verified, GroupId([9; 8]), &ROSTER).unwrap_err(),
         QueryScheduleError::WrongNetwork
@@ -159,7 +159,7 @@ fn rejects_a_message_verified_for_another_sender_or_group() {
         issue(&QueryScheduleDraft { group: GroupId([9; 8]), ..draft(9, &[POSED]) }, &querier())
             .unwrap();
     let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
-    let verified = schedule::hear(&elsewhere, GroupId([9; 8]), &public, &mut scratch).unwrap();
+    let verified = schedule::receive(&elsewhere, GroupId([9; 8]), &public, &mut scratch).unwrap();
     assert_eq!(
         QuerySchedule::open(&verified, GROUP, &ROSTER).unwrap_err(),
         QueryScheduleError::WrongNetwork
@@ -172,7 +172,7 @@ fn a_head_is_valid_for_one_schedule_and_one_number() {
     assert_eq!(message(&one), message(&newer));
     let digest = |bytes: &[u8]| {
         let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
-        let verified = schedule::hear(bytes, GROUP, &querier().public(), &mut scratch).unwrap();
+        let verified = schedule::receive(bytes, GROUP, &querier().public(), &mut scratch).unwrap();
         QuerySchedule::open(&verified, GROUP, &ROSTER).unwrap().digest()
     };
     let digests = [&one, &other, &newer].map(|bytes| digest(bytes));

@@ -640,7 +640,7 @@ fn cheats() -> File {
     for cheat in CHEATS {
         let altered = NAMES.iter().find_map(|name| {
             let mut uploads = honest.clone();
-            ((cheat.bend)(&mut uploads, at, id(name)) && uploads != honest)
+            ((cheat.alter)(&mut uploads, at, id(name)) && uploads != honest)
                 .then_some((*name, uploads))
         });
         let (name, altered) = altered.unwrap();

@@ -223,7 +223,8 @@ impl World {
             let (at, device) =
                 (occasion / self.devices.len(), self.devices[occasion % self.devices.len()].id);
             let mut uploads = honest.clone();
-            if !honest[at].withheld && (cheat.bend)(&mut uploads, at, device) && uploads != honest {
+            if !honest[at].withheld && (cheat.alter)(&mut uploads, at, device) && uploads != honest
+            {
                 return Some(self.caught(cheat, &uploads, at, device));
             }
         }

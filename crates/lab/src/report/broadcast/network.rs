@@ -75,14 +75,14 @@ pub(super) fn write(
     out: &Out<'_>,
     seed: Seed,
     effort: Effort,
-    tell: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
     entries: &mut Vec<Entry>,
 ) -> Result<String, ReportError> {
     let (mut points, mut delays) = (Vec::new(), Vec::new());
     for (name, scheme) in
         [("HMAC", Scheme::Hmac), ("SIGS", Scheme::Sigs), ("uTESLA", Scheme::Tesla)]
     {
-        tell(&format!("{name} in the testbed"));
+        progress(&format!("{name} in the testbed"));
         for loss in LOSSES {
             // All schemes use the same seeds and thus the same times of sending.
             let runs: Vec<_> = (0..effort.runs)
@@ -106,7 +106,7 @@ pub(super) fn write(
     for (repeating, suffix) in [(Repeating::Suppressed, ""), (Repeating::Always, ALWAYS)] {
         for per_block in BLOCKS {
             let name = format!("SA{per_block}{suffix}");
-            tell(&format!("{name} in the testbed"));
+            progress(&format!("{name} in the testbed"));
             for loss in LOSSES {
                 let run =
                     |run| chains::run(per_block, repeating, loss, seed.derive("broadcast", run));
@@ -125,7 +125,7 @@ pub(super) fn write(
     out.rows("fig7.csv", &delays)?;
     let text =
         transmissions(&points, out, entries)? + &authentication_delay(&delays, out, entries)?;
-    tell("repair on one hop");
+    progress("repair on one hop");
     Ok(text + &repairs(out, seed)? + &real(seed, effort)?)
 }
 

@@ -6,10 +6,14 @@
 //! digit of their scale. Arrow and Parquet hold scaled values as Float64, with unit, divisor and
 //! offset in the column's metadata. A `time` field becomes an absolute timestamp.
 //!
+//! Arrow and Parquet need the feature `columnar`, which is on by default.
+//!
 //! Memory is bounded: Arrow and Parquet rows are written in batches of a few thousand.
 
 mod atomic_file;
+#[cfg(feature = "columnar")]
 mod batches;
+#[cfg(feature = "columnar")]
 mod columns;
 mod row_output;
 mod text_formats;
@@ -19,19 +23,25 @@ use std::io::Write;
 use std::str::FromStr;
 use std::sync::Arc;
 
+#[cfg(feature = "columnar")]
 use arrow_ipc::writer::StreamWriter;
 use moteseal_core::schema::Schema;
 use moteseal_verify::SchemaEntry;
+#[cfg(feature = "columnar")]
 use parquet::arrow::ArrowWriter;
+#[cfg(feature = "columnar")]
 use parquet::basic::Compression;
+#[cfg(feature = "columnar")]
 use parquet::file::properties::WriterProperties;
 
 pub use crate::error::OutputError;
 pub use atomic_file::AtomicFile;
+#[cfg(feature = "columnar")]
 pub use batches::Batches;
 pub use row_output::{RowOutput, RowSpool};
 
 use crate::rows::{Rows, Sink};
+#[cfg(feature = "columnar")]
 use columns::Columns;
 use text_formats::{Csv, JsonLines, Table};
 
@@ -45,18 +55,22 @@ pub enum Format {
     /// One JSON object per line.
     JsonLines,
     /// An Arrow IPC stream.
+    #[cfg(feature = "columnar")]
     Arrow,
     /// A Parquet file.
+    #[cfg(feature = "columnar")]
     Parquet,
 }
 
 impl Format {
     /// All formats with the names that [`from_str`](FromStr::from_str) accepts.
-    pub const NAMES: [(&'static str, Self); 5] = [
+    pub const NAMES: &'static [(&'static str, Self)] = &[
         ("table", Self::Table),
         ("csv", Self::Csv),
         ("jsonl", Self::JsonLines),
+        #[cfg(feature = "columnar")]
         ("arrow", Self::Arrow),
+        #[cfg(feature = "columnar")]
         ("parquet", Self::Parquet),
     ];
 }
@@ -65,10 +79,11 @@ impl FromStr for Format {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let named = Self::NAMES.into_iter().find(|(name, _)| *name == text);
-        named
-            .map(|(_, format)| format)
-            .ok_or_else(|| "one of table, csv, jsonl, arrow, parquet".to_owned())
+        let named = Self::NAMES.iter().find(|(name, _)| *name == text);
+        named.map(|(_, format)| *format).ok_or_else(|| {
+            let names: Vec<_> = Self::NAMES.iter().map(|(name, _)| *name).collect();
+            format!("one of {}", names.join(", "))
+        })
     }
 }
 
@@ -85,7 +100,9 @@ enum State<W: Write + Send> {
     Table(Table<W>),
     Csv(Csv<W>),
     JsonLines(JsonLines<W>),
+    #[cfg(feature = "columnar")]
     Arrow(Columns, Box<StreamWriter<W>>),
+    #[cfg(feature = "columnar")]
     Parquet(Columns, Box<ArrowWriter<W>>),
     /// An error has been returned.
     Failed,
@@ -109,12 +126,14 @@ impl<W: Write + Send> Writer<W> {
             Format::Table => State::Table(Table::new(out, schema)?),
             Format::Csv => State::Csv(Csv::new(out, schema)?),
             Format::JsonLines => State::JsonLines(JsonLines::new(out)),
+            #[cfg(feature = "columnar")]
             Format::Arrow => {
                 let columns = Columns::new(schema)?;
                 let writer =
                     StreamWriter::try_new(out, columns.schema()).map_err(OutputError::of)?;
                 State::Arrow(columns, Box::new(writer))
             }
+            #[cfg(feature = "columnar")]
             Format::Parquet => {
                 let columns = Columns::new(schema)?;
                 let properties =
@@ -141,12 +160,14 @@ impl<W: Write + Send> Writer<W> {
             State::Table(table) => table.finish(),
             State::Csv(csv) => csv.finish(),
             State::JsonLines(lines) => lines.finish(),
+            #[cfg(feature = "columnar")]
             State::Arrow(mut columns, mut writer) => {
                 if let Some(batch) = columns.take()? {
                     writer.write(&batch).map_err(OutputError::of)?;
                 }
                 writer.finish().map_err(OutputError::of)
             }
+            #[cfg(feature = "columnar")]
             State::Parquet(mut columns, mut writer) => {
                 if let Some(batch) = columns.take()? {
                     writer.write(&batch).map_err(OutputError::of)?;
@@ -171,9 +192,11 @@ impl<W: Write + Send> Sink for Writer<W> {
             State::Table(table) => table.rows(rows),
             State::Csv(csv) => csv.rows(rows),
             State::JsonLines(lines) => lines.rows(rows),
+            #[cfg(feature = "columnar")]
             State::Arrow(columns, writer) => {
                 columns.rows(rows, &mut |batch| writer.write(&batch).map_err(OutputError::of))
             }
+            #[cfg(feature = "columnar")]
             State::Parquet(columns, writer) => {
                 columns.rows(rows, &mut |batch| writer.write(&batch).map_err(OutputError::of))
             }

@@ -7,6 +7,8 @@
 //! query over a link, and [`RowWriter`] writes the results. Only sums that are proven to be exact
 //! over named participants are returned.
 
+#[cfg(feature = "columnar")]
+mod arrow_rows;
 mod config;
 mod key_setup;
 mod key_table;

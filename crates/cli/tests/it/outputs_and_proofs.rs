@@ -234,7 +234,7 @@ async fn a_file_appears_complete_or_not_at_all() {
     };
     // The answer is refused under a roster that does not certify these devices.
     let stranger = Field::stranger(2, "orchard");
-    for format in Format::NAMES.map(|(_, format)| format) {
+    for format in Format::NAMES.iter().map(|(_, format)| *format) {
         let mut file = AtomicFile::create(&path).unwrap();
         let mut writer = Writer::new(format, &mut file);
         let query = field.query(rate("1"));
@@ -262,7 +262,7 @@ async fn a_file_appears_complete_or_not_at_all() {
         "{error}"
     );
     // On a full disk the error names the file and the remedy, in every format.
-    for format in Format::NAMES.map(|(_, format)| format) {
+    for format in Format::NAMES.iter().map(|(_, format)| *format) {
         let mut file = AtomicFile::create(Path::new("/dev/full")).unwrap();
         let mut writer = Writer::new(format, &mut file);
         let _ = moteseal_client::Client::new(&client(&cloud.url), &field.roster)

@@ -5,23 +5,22 @@
 //! an accepted answer has no values. It has the name of the error and, if the fault was localised,
 //! the edge.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::Write;
+#[cfg(feature = "columnar")]
 use std::sync::Arc;
 
-use arrow_array::builder::{ListBuilder, StringBuilder};
-use arrow_array::{
-    ArrayRef, Decimal128Array, RecordBatch, StringArray, TimestampMillisecondArray, UInt32Array,
-    UInt64Array,
-};
+#[cfg(feature = "columnar")]
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef, TimeUnit};
+#[cfg(feature = "columnar")]
+use arrow_schema::SchemaRef;
 use jiff::Timestamp;
 use moteseal_core::schema::Schema;
 use moteseal_sum::query::{Aggregate, FixedPoint, Plan, Selected};
 use serde_json::{Value, json};
 
+#[cfg(feature = "columnar")]
+use super::arrow_rows::{arrow_schema, batch};
 use super::localise::Finding;
 use super::open_epochs::{Outcome, Row};
 use crate::error::OutputError;
@@ -33,8 +32,6 @@ const NAMED: usize = 6;
 const VALUE_WIDTH: usize = 12;
 /// The width of an instant in characters.
 const INSTANT_WIDTH: usize = 20;
-/// The precision of decimals in Arrow.
-const DIGITS: u8 = 38;
 /// Digits after the point of mean and standard deviation, in addition to those of their column; and
 /// their number if the column has no exact decimals (spec/queries.md, section 5).
 const EXTRA_PLACES: i8 = 4;
@@ -50,6 +47,7 @@ pub enum RowFormat {
     /// Comma-separated values (RFC 4180) with a header line.
     Csv,
     /// An Arrow IPC stream with a batch for each epoch.
+    #[cfg(feature = "columnar")]
     Arrow,
 }
 
@@ -57,11 +55,15 @@ pub enum RowFormat {
 #[derive(Clone, Debug)]
 pub struct RowNames {
     /// The items, such as `AVG(temperature)`.
-    items: Vec<String>,
+    pub(super) items: Vec<String>,
     /// Their units, such as `Cel`; empty for a count.
-    units: Vec<String>,
+    pub(super) units: Vec<String>,
     /// Their numbers of digits after the point.
-    places: Vec<i8>,
+    #[cfg_attr(
+        not(feature = "columnar"),
+        expect(dead_code, reason = "only Arrow fixes the number")
+    )]
+    pub(super) places: Vec<i8>,
     /// The sources, by position.
     sources: Vec<String>,
 }
@@ -104,11 +106,11 @@ impl RowNames {
         }
     }
 
-    fn silent<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = &'a str> {
+    pub(super) fn silent<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = &'a str> {
         row.silent().map(|position| self.name(position))
     }
 
-    fn unheard<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = &'a str> {
+    pub(super) fn unheard<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = &'a str> {
         row.unheard_positions().map(|position| self.name(position))
     }
 
@@ -137,18 +139,18 @@ fn instant(ms: u64) -> String {
 
 /// Why a row has no values.
 #[derive(Default)]
-struct Error<'a> {
+pub(super) struct Error<'a> {
     /// The stable name of the error.
-    name: &'static str,
+    pub(super) name: &'static str,
     /// The name and the message.
     message: String,
     /// The located edges.
-    edges: Vec<String>,
+    pub(super) edges: Vec<String>,
     /// The aggregators that no longer have the epoch.
     forgotten: Vec<&'a str>,
 }
 
-fn failure(row: &Row) -> Option<Error<'_>> {
+pub(super) fn failure(row: &Row) -> Option<Error<'_>> {
     let (refusal, findings) = match &row.outcome {
         Outcome::Accepted(_) => return None,
         Outcome::Missing(refusal) => (refusal, &[][..]),
@@ -164,7 +166,7 @@ fn failure(row: &Row) -> Option<Error<'_>> {
     Some(Error { name, message: format!("{name}: {refusal}"), edges, forgotten })
 }
 
-fn values(row: &Row) -> &[Option<FixedPoint>] {
+pub(super) fn values(row: &Row) -> &[Option<FixedPoint>] {
     if let Outcome::Accepted(accepted) = &row.outcome { accepted.values() } else { &[] }
 }
 
@@ -176,9 +178,14 @@ pub struct RowWriter<W: Write> {
 }
 
 enum State<W: Write> {
-    Table { out: W, widths: Vec<usize>, has_header: bool },
+    Table {
+        out: W,
+        widths: Vec<usize>,
+        has_header: bool,
+    },
     Json(W),
     Csv(Box<csv::Writer<W>>),
+    #[cfg(feature = "columnar")]
     Arrow(SchemaRef, Box<StreamWriter<W>>),
 }
 
@@ -212,6 +219,7 @@ impl<W: Write> RowWriter<W> {
                 out.write_record(heads).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)?;
                 State::Csv(Box::new(out))
             }
+            #[cfg(feature = "columnar")]
             RowFormat::Arrow => {
                 let schema = Arc::new(arrow_schema(&names));
                 State::Arrow(
@@ -264,6 +272,7 @@ impl<W: Write> RowWriter<W> {
                 cells.push(names.unheard(row).collect::<Vec<_>>().join(" "));
                 out.write_record(cells).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)
             }
+            #[cfg(feature = "columnar")]
             State::Arrow(schema, out) => out
                 .write(&batch(schema, names, row)?)
                 .and_then(|()| out.flush())
@@ -281,6 +290,7 @@ impl<W: Write> RowWriter<W> {
                 out.flush().map_err(OutputError::of)
             }
             State::Csv(mut out) => out.flush().map_err(OutputError::of),
+            #[cfg(feature = "columnar")]
             State::Arrow(_, mut out) => {
                 out.finish().map_err(OutputError::of)?;
                 out.get_mut().flush().map_err(OutputError::of)
@@ -365,75 +375,6 @@ fn object(names: &RowNames, row: &Row) -> Value {
         "results": if accepted { Value::Object(results) } else { Value::Null },
         "error": error,
     })
-}
-
-fn arrow_schema(names: &RowNames) -> ArrowSchema {
-    let time = DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()));
-    let mut fields = vec![
-        ArrowField::new("epoch", DataType::UInt64, false),
-        ArrowField::new("start", time, false),
-        ArrowField::new("duration_ms", DataType::UInt32, false),
-    ];
-    for ((item, unit), places) in names.items.iter().zip(&names.units).zip(&names.places) {
-        let metadata = HashMap::from([("unit".to_owned(), unit.clone())]);
-        fields.push(
-            ArrowField::new(item, DataType::Decimal128(DIGITS, *places), true)
-                .with_metadata(metadata),
-        );
-    }
-    let name = Arc::new(ArrowField::new("item", DataType::Utf8, true));
-    fields.extend([
-        ArrowField::new("participants", DataType::UInt32, false),
-        ArrowField::new("sources", DataType::UInt32, false),
-        ArrowField::new("silent", DataType::List(Arc::clone(&name)), false),
-        ArrowField::new("error", DataType::Utf8, true),
-        ArrowField::new("edge", DataType::Utf8, true),
-        ArrowField::new("unheard", DataType::List(name), false),
-    ]);
-    ArrowSchema::new(fields)
-}
-
-fn batch(schema: &SchemaRef, names: &RowNames, row: &Row) -> Result<RecordBatch, OutputError> {
-    let start = i64::try_from(row.start_ms).unwrap_or(i64::MAX);
-    let mut columns: Vec<ArrayRef> = vec![
-        Arc::new(UInt64Array::from(vec![row.epoch])),
-        Arc::new(TimestampMillisecondArray::from(vec![start]).with_timezone("UTC")),
-        Arc::new(UInt32Array::from(vec![row.duration_ms])),
-    ];
-    for (item, places) in names.places.iter().enumerate() {
-        let value = values(row).get(item).copied().flatten();
-        // A value with more digits than the column's precision does not fit.
-        let unfit = || {
-            OutputError::unfit(format_args!(
-                "{} has more than {DIGITS} digits; write JSON or CSV",
-                names.items[item]
-            ))
-        };
-        let digits = value.map(|value| value.digits().ok_or_else(unfit)).transpose()?;
-        let array = Decimal128Array::from(vec![digits])
-            .with_precision_and_scale(DIGITS, *places)
-            .map_err(OutputError::of)?;
-        array.validate_decimal_precision(DIGITS).map_err(|_| unfit())?;
-        columns.push(Arc::new(array));
-    }
-    let (mut silent, mut unheard) =
-        (ListBuilder::new(StringBuilder::new()), ListBuilder::new(StringBuilder::new()));
-    names.silent(row).for_each(|name| silent.values().append_value(name));
-    names.unheard(row).for_each(|name| unheard.values().append_value(name));
-    silent.append(true);
-    unheard.append(true);
-    let failure = failure(row);
-    let edge =
-        failure.as_ref().map(|failure| failure.edges.join("; ")).filter(|edges| !edges.is_empty());
-    columns.extend([
-        Arc::new(UInt32Array::from(vec![row.participants.count()])) as ArrayRef,
-        Arc::new(UInt32Array::from(vec![row.sources])),
-        Arc::new(silent.finish()),
-        Arc::new(StringArray::from(vec![failure.as_ref().map(|failure| failure.name)])),
-        Arc::new(StringArray::from(vec![edge])),
-        Arc::new(unheard.finish()),
-    ]);
-    RecordBatch::try_new(schema.clone(), columns).map_err(OutputError::of)
 }
 
 #[cfg(test)]

@@ -202,7 +202,7 @@ fn formats_with_fixed_columns_reject_rows_of_a_second_schema() {
     let second = group.seal("mote-2", &mut two, EPOCH, &["b:A:u8"], &[vec![2]]);
     let answer = group.answer(&[(&first, u32::MAX), (&second, u32::MAX)]);
     let query = group.query(&["mote-1", "mote-2"], Some(EPOCH + 1), everything());
-    for (_, format) in Format::NAMES {
+    for (_, format) in Format::NAMES.iter().copied() {
         let mut writer = Writer::new(format, Vec::new());
         let verified = group.verify(query.clone(), None, &answer, &mut writer);
         assert_eq!(verified.is_ok(), format == Format::JsonLines, "{format:?}");

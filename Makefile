@@ -51,10 +51,14 @@ lab: setup-build ## Write every table and figure of the three papers next to our
 	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- lab --out lab/report $(LAB_FLAGS)
 
 .PHONY: test
-test: lint mote spec tests absent-data ## Run every check: lints, the mote's build, both verifiers, all tests
+test: lint-files lint-firmware mote spec tests absent-data ## Run every check: lints, the mote's build, both verifiers, all tests
 
-.PHONY: lint
-lint: setup-test ## Check formatting, clippy, dependencies and the hygiene of the files
+.PHONY: lint lint-files lint-firmware
+lint: lint-files lint-firmware ## Check formatting, clippy, dependencies and the hygiene of the files
+	$(call step,clippy)
+	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+
+lint-files: setup-test
 	$(call step,formatting)
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
@@ -64,9 +68,6 @@ lint: setup-test ## Check formatting, clippy, dependencies and the hygiene of th
 	@tools/hygiene.py
 	@tools/test_hygiene.py
 	@tools/telosb_csv.py --check
-	$(call step,clippy)
-	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
-	@for board in $(BOARDS); do ( cd firmware && set -x && cargo clippy --quiet $(CARGO_FLAGS) --workspace --release --features $$board -- -D warnings ); done
 	$(call step,dependencies)
 	@tools/deny.sh
 	$(call step,the code in Go)
@@ -74,12 +75,19 @@ lint: setup-test ## Check formatting, clippy, dependencies and the hygiene of th
 		cd peers/tessera && test -z "$$(gofmt -l .)" && GOTOOLCHAIN=local go vet -mod=readonly ./...; \
 	else echo 'SKIPPED gofmt and go vet of peers/tessera: Go 1.24 is not installed'; fi
 
+lint-firmware: setup-test
+	$(call step,clippy of the firmware)
+	@for board in $(BOARDS); do ( cd firmware && set -x && cargo clippy --quiet $(CARGO_FLAGS) --workspace --release --features $$board -- -D warnings ); done
+
 .PHONY: mote
 mote: setup-build ## Build the crates of a mote for a Cortex-M3 without an operating system
 	$(call step,core and the protocols for thumbv7m-none-eabi)
 	cargo build $(CARGO_FLAGS) $(PROTOCOLS:%=-p moteseal-%) --target thumbv7m-none-eabi
 
-TEST = cargo test $(CARGO_FLAGS) --workspace
+# The compiler of the tests is clippy's driver, which lints a crate while it compiles it: clippy by
+# itself (`make lint`) would analyse the workspace and its dependencies a second time.
+LINTING = RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
+TEST = $(LINTING) cargo test $(CARGO_FLAGS) --workspace
 # A cargo command that does not take part in make's job server.
 BY_ITSELF = env -u MAKEFLAGS -u MFLAGS
 # This test counts bytes under pacing, so it runs alone.
@@ -89,7 +97,7 @@ export RUST_TEST_THREADS ?= 4
 
 .PHONY: tests
 tests: setup-test ## Run only the tests: Rust, C, Python and the mote's firmware
-	$(call step,compiling the tests)
+	$(call step,clippy and the compilation of the tests)
 	$(TEST) --no-run $(CARGO_TALK)
 	$(call step,tests: two streams whose output is shown when they end)
 	@$(MAKE) STREAMS=2 --jobs=2 --output-sync=recurse tests-rust tests-other
@@ -112,7 +120,7 @@ firmware-test: setup-test
 .PHONY: python
 python: setup-test ## Test the Python package: its tests, types and example, with the binaries of the Rust tests
 	$(call step,the Python package)
-	@$(BY_ITSELF) CARGO_FLAGS="$(CARGO_FLAGS)" PYTHON=$(VENV_PYTHON) bindings/python/test.sh
+	@$(BY_ITSELF) $(LINTING) CARGO_FLAGS="$(CARGO_FLAGS)" PYTHON=$(VENV_PYTHON) bindings/python/test.sh
 
 .PHONY: c
 c: setup-test ## Test the C library for motes: header, examples on Linux and on a Cortex-M3, hostile use, README

@@ -54,6 +54,7 @@ pub(crate) fn firmware(board: Board, out: &Path) {
     let output = command
         .env_remove("RUSTFLAGS")
         .env_remove("RUSTDOCFLAGS")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .output()
         .unwrap();

@@ -86,6 +86,7 @@ fn cargo(what: &[&str], compact: bool) -> PathBuf {
     }
     cargo
         .env_remove("RUSTFLAGS")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CARGO_BUILD_TARGET")
         .env_remove("CARGO_BUILD_RUSTFLAGS");
     if !compact {

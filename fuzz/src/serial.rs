@@ -143,7 +143,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             longest_body: 64,
             device: DeviceId([7; 8]),
             session: BINDING.sender,
-            received: received,
+            received,
         };
         stuffed(&hello.encode())
     };

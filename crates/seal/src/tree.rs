@@ -206,7 +206,7 @@ impl<const H: usize> Tree<H> {
 
     /// Adds a record and returns its position. Costs two hashes per record on average.
     ///
-    /// [`TreeFull`]. The tree is then unchanged.
+    /// # Errors
     /// [`TreeFull`]; the tree is then unchanged.
     #[inline]
     pub fn push(&mut self, record: &[u8]) -> Result<Sequence, TreeFull> {

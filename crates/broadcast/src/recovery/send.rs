@@ -30,7 +30,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// if there is none. `out` needs room for the longest frame of the network: a chain's longest
     /// leaf and 32 bytes; [`MAX_BROADCAST_FRAME`](crate::wire::MAX_BROADCAST_FRAME) suffices.
     ///
-    /// The errors of the storage.
+    /// # Errors
     /// Those of the storage.
     pub fn poll<S: Store>(
         &mut self,

@@ -241,7 +241,7 @@ fn late_acknowledgements_cost_no_seal() {
             assert!(
                 !mote.acknowledged(&old).unwrap().unwrap(),
                 "an old acknowledgement had an effect"
-            )
+            );
         });
         if wait % 3 == 2 {
             exchange(&mut mote, &mut station, EPOCH, 1);

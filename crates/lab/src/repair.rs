@@ -14,8 +14,8 @@ use crate::chance::{Draws, Seed};
 pub enum Repair {
     /// Sends each message that a receiver lacks, once in each round.
     Plain,
-    /// Sends the exclusive-or of messages of which no receiver lacks two. A greedy choice keeps
-    /// their number small.
+    /// Sends the exclusive-or of several messages, of which each receiver lacks at most one. A
+    /// greedy choice keeps the number of transmissions small.
     Coded,
     /// Sends as many symbols as the receiver with the most losses lacks; each symbol helps every
     /// receiver. No code needs fewer.

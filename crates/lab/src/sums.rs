@@ -109,7 +109,7 @@ pub struct Model {
     pub sies: f64,
 }
 
-/// Equations 1 to 3: the microseconds of a source for each reading.
+/// Equations 1 to 3: how many microseconds a source takes for each reading.
 #[must_use]
 pub fn source(cost: &Primitives, setting: &Setting) -> Model {
     let sketches = f64::from(setting.sketches);
@@ -127,8 +127,8 @@ pub fn source(cost: &Primitives, setting: &Setting) -> Model {
     }
 }
 
-/// Equations 4 to 6: the microseconds of an aggregator for each epoch. A SEAL is rolled at most one
-/// time less than the largest sketch (table II).
+/// Equations 4 to 6: how many microseconds an aggregator takes for each epoch. A SEAL is rolled at
+/// most one time less than the largest sketch (table II).
 #[must_use]
 pub fn aggregator(cost: &Primitives, setting: &Setting) -> Model {
     let (sketches, merges) =
@@ -142,9 +142,9 @@ pub fn aggregator(cost: &Primitives, setting: &Setting) -> Model {
     }
 }
 
-/// Equations 7 to 9: the microseconds of the querier for each epoch. The SEALs from the sink are
-/// folded in ascending order, so that all of them together are rolled from the lowest position to
-/// the highest.
+/// Equations 7 to 9: how many microseconds the querier takes for each epoch. The SEALs from the
+/// sink are folded in ascending order, so that all of them together are rolled from the lowest
+/// position to the highest.
 #[must_use]
 pub fn querier(cost: &Primitives, setting: &Setting) -> Model {
     let (n, j) = (f64::from(setting.sources), f64::from(setting.sketches));

@@ -11,7 +11,7 @@ use super::{LINKS, MESSAGES, NODES, PAYLOAD, arrivals};
 use crate::chance::Seed;
 use crate::radio::{Air, Authority, Observer, Radio, SignedChain, frame_name};
 
-/// The room of a node: two senders, two chains, and blocks of the largest of
+/// The capacity of a node: two senders, two chains, and blocks of the largest size in
 /// [`BLOCKS`](super::BLOCKS).
 pub(super) const SENDERS: usize = 2;
 pub(super) const CHAINS: usize = 2;

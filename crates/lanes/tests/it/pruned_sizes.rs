@@ -96,10 +96,11 @@ const KEPT: &str = "# Trees within a budget
 `cargo test -p moteseal-lanes --test it pruned_sizes` checks this page. With `MOTESEAL_BLESS=1` it
 writes the page.
 
-The table shows the bytes of digests for each kept event, if a tree of this many events is kept at
-this rate. The digests are those of the compact multiproof: one for each maximal subtree without a
-kept event, which is the minimum that leads to the signed root. The last column is the size of an
-inclusion path of `log2 n` digests for each event, as the paper counts. Means over 16 salts.
+The table shows how many bytes of digests each kept event costs, if a tree of this many events is
+kept at this rate. The digests are those of the compact multiproof: one for each maximal subtree
+without a kept event, which is the minimum that leads to the signed root. The last column is the
+size of an inclusion path of `log2 n` digests for each event, as the paper counts. All numbers are
+means over 16 salts.
 
 ";
 
@@ -110,10 +111,11 @@ const FORWARDED: &str = "
 A coordinator keeps and uploads exactly these digests of a tree, in whatever order the events
 arrived (`cargo test -p moteseal-gateway pruned`).
 
-The table shows how much a device sends to its coordinator, at a round that it knows: all bytes of
+The table shows how much a device that knows the round sends to its coordinator: all bytes of
 its forward frames of about 1 KiB, as a multiple of the records plus the minimum of digests. The
-value is below 1 if short records are sent in place of their digests. Events that are forwarded
-before the round is known are additional, as for a star. 2^14 events, means over 16 salts.
+value is below 1 if short records are sent in place of their digests. Events that a device forwards
+before it knows the round are not included. The epoch has 2^14 events; all numbers are means over 16
+salts.
 
 ";
 

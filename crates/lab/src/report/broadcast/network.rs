@@ -270,7 +270,7 @@ fn transmissions(
         let theirs = match name {
             _ if name.strip_suffix(ALWAYS).unwrap_or(name) == "SA10" => "741".to_owned(),
             _ if name.starts_with("SA") => "more than 741".to_owned(),
-            "HMAC" => "missing about 10 each, 120 to repair them".to_owned(),
+            "HMAC" => "each node misses about 10; their repair takes 120".to_owned(),
             _ => String::new(),
         };
         table.row([name.to_owned(), a, b, c, d, e, f, g, lacking, theirs]);

@@ -1,5 +1,5 @@
-//! The arguments that all commands which ask a cloud have in common: the cloud, the roster, the
-//! range of time, and the files to keep a verified response in.
+//! The arguments common to all commands that query a cloud: the cloud, the roster, the range of
+//! time, and the files in which to keep a verified response.
 
 use std::path::{Path, PathBuf};
 

@@ -31,7 +31,7 @@ pub(crate) struct Gateway {
     pub(crate) link_secret: PathBuf,
     /// The folder of journal and outbox.
     pub(crate) state: PathBuf,
-    /// The most bytes in that folder.
+    /// The maximum number of bytes in that folder.
     #[serde(default = "default_disk", deserialize_with = "bytes")]
     pub(crate) disk: u64,
     /// How long to wait for seals after an epoch's end.
@@ -139,7 +139,7 @@ pub(crate) struct Device {
     /// Star or tree.
     #[serde(default)]
     pub(crate) scheme: SchemeName,
-    /// The most closed seals that wait for the gateway; more epochs are given up.
+    /// The maximum number of closed seals that wait for the gateway; further epochs are given up.
     #[serde(default = "default_waiting")]
     pub(crate) waiting_seals: u32,
     pub(crate) link: BrokerConfig,

@@ -36,9 +36,9 @@ use crate::time;
 
 mod provision;
 
-/// The most lines of stdin that wait to be sealed.
+/// The maximum number of lines of stdin that wait to be sealed.
 const LINES: usize = 1024;
-/// The most bytes of a line of stdin, without its newline; no record is longer. A longer line is
+/// The maximum bytes of a line of stdin, without its newline; no record is longer. A longer line is
 /// left out.
 const MAX_LINE: usize = 1 << 16;
 
@@ -87,7 +87,8 @@ pub(crate) struct Run {
     /// The device's configuration
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// The speed: 1 as recorded, 1000x a thousand times as fast, max as fast as the gateway accepts
+    /// The speed: 1 is as recorded, 1000x is a thousand times as fast, max is as fast as the
+    /// gateway accepts
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
     speed: Speed,
     /// Read and check everything, print what would be done, and exit

@@ -363,8 +363,8 @@ impl Arguments {
 }
 
 impl Estimates {
-    /// Whether there is a sampled reading, or a number that needs none: the count that the devices
-    /// signed.
+    /// Whether there is a result: a reading was sampled, or the result is a count that is known
+    /// without a sample, because the devices signed it.
     fn is_sampled(&self, what: What) -> bool {
         self.sampled > 0
             || (what == What::Count && self.lines.iter().any(|line| line.found.is_some()))

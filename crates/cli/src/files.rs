@@ -71,7 +71,7 @@ pub(crate) fn likeness(path: &Path) -> String {
         && fs::File::open(path).is_ok_and(|file| file.take(64).read_to_end(&mut head).is_ok());
     let like = if read { looks_like(&head) } else { None };
     like.map_or_else(String::new, |like| {
-        format!("; this is not a bundle or proof, it looks like {like}")
+        format!("; this is not a bundle or proof; it looks like {like}")
     })
 }
 

@@ -52,7 +52,8 @@ pub(crate) struct Link {
     /// The device's name in the roster
     #[arg(long, value_name = "NAME", requires = "group_secret", group = "child")]
     device: Option<String>,
-    /// The name of a gateway whose parent, another gateway or the querier, has that secret
+    /// A gateway's name; --group-secret is then the secret of its parent, which is another gateway
+    /// or the querier
     #[arg(long, value_name = "NAME", requires = "group_secret", group = "child")]
     gateway: Option<String>,
     /// The group's roster

@@ -42,7 +42,7 @@ pub(crate) struct New {
     /// needs 112 bytes per level
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=32))]
     levels: u8,
-    /// The most events per epoch that the group's coordinator may keep
+    /// The maximum number of events per epoch that the group's coordinator may keep
     #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..), requires = "coordinator")]
     budget: Option<u64>,
     /// With --budget: the public key of the coordinator, the group's gateway

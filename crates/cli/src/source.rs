@@ -125,7 +125,7 @@ pub(crate) struct Source {
     /// Accept times that are more than a day ahead of this machine's clock
     #[arg(long)]
     allow_future: bool,
-    /// The most readings of a seal; an epoch with more has several seals
+    /// The maximum number of readings in a seal; an epoch with more has several seals
     #[arg(long, value_name = "READINGS", value_parser = clap::value_parser!(u32).range(1..))]
     max_events: Option<u32>,
 }

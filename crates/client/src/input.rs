@@ -16,9 +16,9 @@ use zeroize::Zeroizing;
 
 /// The longest key, roster or configuration in bytes: 16 MiB hold a hundred thousand devices.
 const MAX_FILE: u64 = 16 << 20;
-/// The name of an error of a file that has no name of its own in `spec/errors.md`.
+/// The name of an error about a file, unless `spec/errors.md` has a more specific one.
 const BAD_FILE: &str = "BadFile";
-/// The name of an error of an argument that has no name of its own in `spec/errors.md`.
+/// The name of an error about an argument, unless `spec/errors.md` has a more specific one.
 const BAD_ARGUMENT: &str = "UsageError";
 
 /// A file or a value that cannot be used.
@@ -232,7 +232,7 @@ pub fn roster(path: &Path, operator: &Path) -> Result<Roster, InputError> {
                 let what = format_args!("{error} (operator {})", operator.display());
                 return InputError::new(error.name(), ErrorKind::Refused, what).in_file(path);
             }
-            Some(like) => format!("is not a roster, it looks like {like}"),
+            Some(like) => format!("is not a roster; it looks like {like}"),
             None => "is not a roster".to_owned(),
         };
         InputError::file(format_args!("{} {what}; `moteseal roster new` makes one", path.display()))

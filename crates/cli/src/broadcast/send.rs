@@ -29,7 +29,7 @@ use crate::files;
 use crate::progress::{bar, bytes, count};
 use crate::terminal::{Stdout, diagnostic};
 
-/// The most lines that were read and not sent yet.
+/// The maximum number of lines that were read and not sent yet.
 const LINES: usize = 64;
 /// How often a revocation is sent: receivers do not request one that was lost.
 const REVOCATIONS: u32 = 5;
@@ -62,8 +62,8 @@ pub(crate) struct Arguments {
     /// The address, for example udp://239.1.2.3:5000
     #[arg(long, value_name = "ADDRESS")]
     to: String,
-    /// Messages per block: receivers use them when the block is complete [default: 32 for files, 1
-    /// for lines]
+    /// Messages per block; receivers use no message before its block is complete [default: 32 for
+    /// files, 1 for lines]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     block: Option<u8>,
     /// Bytes per message of a file
@@ -84,7 +84,7 @@ pub(crate) struct Arguments {
     /// Respond to receivers for this many seconds after the last block
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
     linger: f64,
-    /// The most bytes per second
+    /// The maximum number of bytes per second
     #[arg(long, value_name = "BYTES", default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     rate: u64,
     /// Broadcast a base station's revocation before anything else; repeat for others

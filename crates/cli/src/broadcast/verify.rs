@@ -143,7 +143,7 @@ impl<'p> Frames<'p> {
         // An array of two, the first of which is 32: a certificate's frame.
         match files::looks_like(head) {
             Some(like) if !head.starts_with(&[0x82, 0x18, 32]) => Err(Failure::usage(
-                format_args!("{} is not evidence, it looks like {like}", path.display()),
+                format_args!("{} is not evidence; it looks like {like}", path.display()),
             )),
             _ => Ok(frames),
         }

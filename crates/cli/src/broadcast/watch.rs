@@ -29,7 +29,7 @@ use crate::terminal::{Plain, Stdout, diagnostic};
 
 /// How long a refusal is counted before it is reported again.
 const REFUSALS: Duration = Duration::from_secs(10);
-/// The most links.
+/// The maximum number of links.
 const MAX_LINKS: usize = 8;
 
 /// Receive authenticated broadcasts: print messages and save files once they are verified, and
@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
     /// A revocation of one of the base stations; repeat for others
     #[arg(long, value_name = "FILE")]
     revocations: Vec<PathBuf>,
-    /// The most MiB of stored chains; the oldest complete ones are deleted first
+    /// The maximum size of all stored chains in MiB; the oldest complete ones are deleted first
     #[arg(long, value_name = "MIB", default_value_t = QUOTA >> 20, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     quota: u64,
     /// Stop after this many complete chains

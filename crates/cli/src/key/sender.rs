@@ -209,7 +209,7 @@ pub(crate) fn not_signed(
 ) -> Failure {
     match files::looks_like(&bytes[..bytes.len().min(64)]) {
         Some(like) if !bytes.starts_with(&[0xd2, 0x84]) => {
-            Failure::usage(format_args!("{} is not a {what}, it looks like {like}", path.display()))
+            Failure::usage(format_args!("{} is not a {what}; it looks like {like}", path.display()))
         }
         _ => Failure::refused(format_args!("{}: {error}", path.display())),
     }

@@ -380,7 +380,7 @@ fn an_error_about_a_wrong_file_names_its_likely_kind() {
         for run in [scene.with_roster(&["verify", file]), scene.run(&["inspect", file])] {
             assert!(
                 run.failed(REFUSED)
-                    .contains(&format!("this is not a bundle or proof, it looks like {like}")),
+                    .contains(&format!("this is not a bundle or proof; it looks like {like}")),
                 "{run:?}"
             );
         }
@@ -388,7 +388,7 @@ fn an_error_about_a_wrong_file_names_its_likely_kind() {
             let run = scene.run(&["roster", "show", file, "--operator", "keys/op.pub.pem"]);
             assert!(
                 run.failed(USAGE)
-                    .contains(&format!("{file} is not a roster, it looks like {like}")),
+                    .contains(&format!("{file} is not a roster; it looks like {like}")),
                 "{run:?}"
             );
         }

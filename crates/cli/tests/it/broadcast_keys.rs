@@ -343,7 +343,7 @@ fn files_that_are_not_keys_requests_or_evidence_are_reported() {
     assert!(
         certify("keys/ops.pub.pem", "keys/base.key.pem")
             .failed(USAGE)
-            .contains("is not a request, it looks like a key")
+            .contains("is not a request; it looks like a key")
     );
     assert!(
         certify("ops.cert", "keys/base.key.pem").failed(REFUSED).contains("ops.cert: WrongType")
@@ -392,7 +392,7 @@ fn files_that_are_not_keys_requests_or_evidence_are_reported() {
     assert!(
         verify(&scene, "keys/ops.pub.pem", &[])
             .failed(USAGE)
-            .contains("is not evidence, it looks like a key (PEM)")
+            .contains("is not evidence; it looks like a key (PEM)")
     );
     scene.write("empty", "");
     assert!(verify(&scene, "empty", &[]).failed(USAGE).contains("empty is empty"));

@@ -17,14 +17,14 @@ pub enum Refused {
     UnknownDevice,
     /// The epoch is more than one ahead of the group's current epoch, or outside the roster's
     /// epochs.
-    #[error("the epoch is too far ahead, or not the roster's; check the device's clock")]
+    #[error("the epoch is too far ahead, or outside the roster's epochs; check the device's clock")]
     EpochTooFar,
     /// The epoch is before one that the device has forwarded or sealed under an earlier index, or
     /// is one that the device has closed.
-    #[error("the epoch is before one that the device has begun, or closed")]
+    #[error("the device has already begun a later epoch, or closed this one")]
     EpochGoesBack,
     /// The seal's event counts or levels differ from what its device forwarded.
-    #[error("the seal counts other events than its device forwarded, or gives them other levels")]
+    #[error("the seal's event counts or levels differ from what its device forwarded")]
     NotAsForwarded,
     /// The seal states a round that the coordinator has not announced.
     #[error("the seal states a round that this gateway has not announced")]
@@ -44,7 +44,7 @@ pub enum Refused {
     OverQuota,
     /// The framing, or the scheme (star or tree), differs from that of an earlier frame of the same
     /// seal.
-    #[error("the records' size, or star and tree, changed under one seal")]
+    #[error("the record size, or the scheme (star or tree), changed within one seal")]
     FramingChanged,
     /// The schema does not decode, or the device's seals already use the maximum number of schemas.
     #[error("the schema is invalid, or the device has too many of them")]

@@ -18,7 +18,7 @@ named_errors! {
         /// A partial state record is invalid.
         Psr(error: PsrError) => from,
         /// This gateway has no such child in the tree.
-        UnknownChild => "the tree has no such child here; give all gateways the same tree",
+        UnknownChild => "the tree has no such child of this gateway; give all gateways the same tree",
         /// The frame is longer than any valid frame of this child.
         FrameTooLong => "longer than any frame of this child",
         /// No active query has this reference.
@@ -31,9 +31,9 @@ named_errors! {
         NotBeneath => "a source that is not below this child; give all gateways the same tree",
         /// The number of records does not match the query's slots and the key groups of the
         /// participants.
-        WrongPsrCount => "not one record for each slot of the query and key group of the participants",
+        WrongPsrCount => "there is not exactly one record for each slot of the query and key group of the participants",
         /// The child has sent a different share of this epoch before; the first one counts.
-        Contradiction => "the child has sent another answer for this epoch before",
+        Contradiction => "the child has already sent a different answer for this epoch",
         /// No question waits for this answer.
         NotAsked => "an answer to a question that was not asked",
         /// The question is for a node that is not below this gateway.
@@ -42,8 +42,8 @@ named_errors! {
         OlderAgenda => "older than a query schedule that was accepted before",
         /// Another query schedule with the same number was accepted.
         TwoAgendas => "another query schedule with this number was accepted; the querier must not reuse a number",
-        /// The query schedule states another number of sources than the roster has.
-        SourcesMismatch => "the query schedule counts other sources than the roster has",
+        /// The query schedule states a different number of sources than the roster has.
+        SourcesMismatch => "the query schedule and the roster have different numbers of sources",
         /// The query schedule's number could not be made durable, so the schedule is rejected.
         NotDurable => "the number could not be written to the state folder, so the query schedule is not accepted",
     }

@@ -107,8 +107,8 @@ proptest! {
         prop_assert_eq!(shares.iter().map(|share| share.participants.len()).sum::<usize>(), reached_sources.len());
         let sum: u128 = expected.iter().map(|position| u128::from(values[*position as usize])).sum();
         prop_assert_eq!(world.sums(T, &shares), Ok(vec![expected.len() as u128, sum]));
-        // Every living gateway sends a frame, even an empty one, and reports the children that were
-        // silent.
+        // Every gateway that runs sends a frame, even an empty one, and reports the children that
+        // were silent.
         let roots = gateways.iter().filter(|(name, parent)| parent == QUERIER && world.gateways.contains_key(name)).count();
         prop_assert_eq!(reached.len(), roots);
         for (name, over) in ended {

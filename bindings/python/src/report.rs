@@ -89,7 +89,7 @@ impl Report {
         self.report.bytes
     }
 
-    /// The most events that the group keeps of each epoch; None if it keeps all.
+    /// The maximum number of events that the group keeps of each epoch; None if it keeps all.
     #[getter]
     fn budget(&self) -> Option<u64> {
         self.report.budget

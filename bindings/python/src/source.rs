@@ -57,7 +57,7 @@ impl Roster {
         self.roster.epoch_ms()
     }
 
-    /// The most events that the group keeps of each epoch; None if it keeps all.
+    /// The maximum number of events that the group keeps of each epoch; None if it keeps all.
     #[getter]
     fn budget(&self) -> Option<u64> {
         self.roster.budget()
@@ -69,7 +69,7 @@ impl Roster {
         self.roster.devices().map(|device| device.name.clone()).collect()
     }
 
-    /// When an epoch starts, in Unix milliseconds; None past 2^64.
+    /// When an epoch starts, in Unix milliseconds; None if that is 2^64 or more.
     fn epoch_start_ms(&self, epoch: u64) -> Option<u64> {
         self.roster.epoch_start_ms(EpochNumber(epoch))
     }

@@ -142,7 +142,7 @@ pub(crate) struct Following {
     /// The query's id.
     #[pyo3(get)]
     query: String,
-    /// The least number of participants of a result.
+    /// The minimum number of participants of a result.
     #[pyo3(get)]
     floor: u32,
     /// The number of devices that are asked.
@@ -308,7 +308,7 @@ impl Write for Lines<'_> {
         let line = String::from_utf8(std::mem::take(&mut self.line)).map_err(io::Error::other)?;
         self.sender.try_send(Message::Row(line)).map_err(|error| {
             io::Error::other(match error {
-                TrySendError::Full(_) => "no row was taken for thousands of epochs",
+                TrySendError::Full(_) => "the rows of thousands of epochs were not read",
                 TrySendError::Disconnected(_) => "the iterator of the rows was closed",
             })
         })

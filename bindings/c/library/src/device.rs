@@ -233,8 +233,8 @@ pub unsafe extern "C" fn moteseal_device_set_schema(
     schema_length: usize,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps the header's contract; every bit pattern of a moteseal_device is
-        // one.
+        // SAFETY: the caller keeps the header's contract; every bit pattern is a valid
+        // moteseal_device.
         let (device, schema) =
             unsafe { (given_mut(device)?, Schema::decode(bytes(schema, schema_length)?)?) };
         device.record_size =

@@ -35,12 +35,12 @@ class Roster:
         """How long an epoch is, in milliseconds."""
     @property
     def budget(self) -> int | None:
-        """The most events that the group keeps of each epoch; None if it keeps all."""
+        """The maximum number of events that the group keeps of each epoch; None if it keeps all."""
     @property
     def devices(self) -> list[str]:
         """The names of the devices."""
     def epoch_start_ms(self, epoch: int) -> int | None:
-        """When an epoch starts, in Unix milliseconds; None past 2^64."""
+        """When an epoch starts, in Unix milliseconds; None if that is 2^64 or more."""
     def epoch_of(self, unix_ms: int) -> int:
         """The epoch that contains a Unix time in milliseconds."""
     def __len__(self) -> int: ...
@@ -152,7 +152,7 @@ class Report:
         """The size of the response, in bytes."""
     @property
     def budget(self) -> int | None:
-        """The most events that the group keeps of each epoch; None if it keeps all."""
+        """The maximum number of events that the group keeps of each epoch; None if it keeps all."""
     @property
     def rounds(self) -> list[tuple[int, int]]:
         """If the group has a budget: the epochs whose manifest is in the response, each with its final round."""
@@ -362,7 +362,7 @@ class Following:
         """The query's id."""
     @property
     def floor(self) -> int:
-        """The least number of participants of a result."""
+        """The minimum number of participants of a result."""
     @property
     def sources(self) -> int:
         """The number of devices that are asked."""

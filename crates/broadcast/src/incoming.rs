@@ -45,7 +45,7 @@ named_errors! {
         /// The block has no such leaf.
         IndexOutOfRange => "the block has no such leaf",
         /// The leaf is longer than the chain's longest message allows.
-        LeafTooLong => "the leaf is longer than every leaf of the chain",
+        LeafTooLong => "the leaf is longer than any leaf of the chain can be",
         /// The leaf is too short for its trailer.
         LeafTooShort => "the leaf is too short for its trailer",
         /// All tags of the block match, but its digest does not: either an attacker has found a

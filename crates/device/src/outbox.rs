@@ -264,8 +264,8 @@ impl Outbox {
     /// each. A failed call can be repeated: an existing bundle with the same bytes is kept.
     ///
     /// # Errors
-    /// `Io` or `Unknown`. Nothing is stored, except that if a file could not be renamed at the very
-    /// end, the bundles before it are stored.
+    /// `Io` or `Unknown`. Then nothing is stored, with one exception: if a file could not be
+    /// renamed at the very end, the bundles before it are stored.
     pub fn store(
         &self,
         bundles: &[Bundle],

@@ -266,7 +266,8 @@ impl Features {
         true
     }
 
-    /// Hashes the front of the pairs and returns the number hashed.
+    /// Hashes as many pairs, from the first on, as the available loops can, and returns their
+    /// number.
     pub(crate) fn nodes(self, children: &[Digest], out: &mut [Digest]) -> usize {
         let mut done = 0;
         if self.avx512 {

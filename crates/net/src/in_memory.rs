@@ -36,7 +36,7 @@ pub struct Faults {
     pub delay: (Duration, Duration),
 }
 
-/// Links that share a parent. Cloning is cheap; clones are the same network.
+/// Links that share a parent. A clone refers to the same network.
 #[derive(Clone)]
 pub struct Network {
     inner: Arc<Inner>,

@@ -54,7 +54,7 @@ impl<'a> UrgentEvent<'a> {
         Ok(out.finish())
     }
 
-    /// Writes the bytes to sign to `buffer`, which must have 320 bytes more than the record.
+    /// Writes the bytes to sign to `buffer`, which must be 320 bytes longer than the record.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -82,7 +82,7 @@ impl<'a> UrgentEvent<'a> {
     }
 
     /// Reads a signed object and verifies it with the key that the directory has for its device and
-    /// index. `scratch` must have 64 bytes more than `bytes`.
+    /// index. `scratch` must be 64 bytes longer than `bytes`.
     ///
     /// # Errors
     /// [`UrgentError`].

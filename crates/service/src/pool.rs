@@ -58,7 +58,7 @@ enum Full {
 }
 
 impl Pool {
-    /// A pool of `total`, of which `percent` are a peer's share, but at least `least`: the smallest
+    /// A pool of `total`. A peer's share is `percent` of it, but at least `least`, the smallest
     /// amount that is useful to a peer.
     #[must_use]
     pub fn new(total: u64, percent: u8, least: u64) -> Arc<Self> {

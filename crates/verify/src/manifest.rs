@@ -52,8 +52,8 @@ pub fn open<'b, D: Directory + ?Sized>(
 ) -> Result<Manifest<'b>, ManifestError> {
     let mut opened = Err(ManifestError::NoCoordinator);
     directory.with_coordinator(&mut |key: &PublicKey| {
-        // A Sig_structure contains the payload and fewer other bytes than the object, apart from
-        // its own heads.
+        // A Sig_structure contains the payload and some of the object's other bytes. It also has
+        // CBOR heads of its own, for which 64 bytes suffice.
         let mut scratch = vec![0; bytes.len() + 64];
         opened = Manifest::open(bytes, directory.group(), key, &mut scratch)
             .map_err(ManifestError::Announcement);

@@ -75,7 +75,7 @@ fn start() -> *mut u32 {
 /// `Flash`.
 fn write(word: usize, change: impl FnOnce(u32) -> u32) {
     // SAFETY: the word is in the reserved region, and nothing else refers to it during the call.
-    // The access is volatile, so that the words are written one by one and in this order, like
+    // The access is volatile, so that the words are written one by one and in this order, as in
     // flash.
     unsafe {
         let place = start().add(word);

@@ -537,8 +537,9 @@ impl<F: Flash> Durable<F> {
         self.journal.write(kind, &[content.written()], &self.memory, Memory::snapshot)
     }
 
-    /// Selects the recording to sense: the place of its first reading in the table, and the time of
-    /// that reading. A recording other than the previous one is sensed from its first reading.
+    /// Selects the recording that provides the readings: the position of its first reading in the
+    /// table, and the time of that reading. A recording other than the previous one starts with its
+    /// first reading.
     ///
     /// # Errors
     /// [`JournalError`].

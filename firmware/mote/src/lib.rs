@@ -1,6 +1,6 @@
 //! A complete mote without a heap: it seals star and tree epochs within its group's budget, answers
-//! private sums, acts on authenticated broadcasts, and keeps in two pages of flash what a reboot
-//! must not lose (spec/mote.md).
+//! private sums, acts on authenticated broadcasts, and keeps everything that must survive a reboot
+//! in two pages of flash (spec/mote.md).
 //!
 //! The mote is generic over flash and readings, so that hosts can test it; `main.rs` runs it on a
 //! board. The protocols are in the crates `moteseal_seal`, `moteseal_sum` and `moteseal_broadcast`;

@@ -23,7 +23,8 @@ pub(crate) fn other_rate(answer: &mut Answer, context: &Context<'_>) -> bool {
     })
 }
 
-/// Changes the selection of the part nearest to the middle for which `select` returns another one.
+/// Changes the selection of one part: of those for which `select` returns another selection, the
+/// part nearest to the middle.
 fn change_one(served: &mut [Served], select: impl Fn(&Served) -> Option<Select>) -> Option<()> {
     let changed: Vec<(usize, Select)> =
         served.iter().enumerate().filter_map(|(at, serve)| Some((at, select(serve)?))).collect();

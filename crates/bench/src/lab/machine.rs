@@ -1,5 +1,5 @@
-//! The machine of a report: processor, cores, memory, system, compiler, vector loops. A property
-//! that cannot be read is unknown.
+//! The machine on which a report was made: processor, cores, memory, system, compiler, vector
+//! loops. A property that cannot be read is reported as unknown.
 
 use std::process::Command;
 

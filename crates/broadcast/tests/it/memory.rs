@@ -25,8 +25,8 @@ fn a_node_needs_no_more_memory_than_documented() {
         let stated = if MAX_SIGNATURE > 64 { host } else { mote };
         assert!(size <= stated, "{name}: {size} bytes, stated {stated}");
     }
-    // Another chain needs a verifier, half a kilobyte for leaves that arrive early, and the times
-    // of its requests and advertisements.
+    // Each additional chain needs a verifier, half a kilobyte for leaves that arrive early, and the
+    // times of its requests and advertisements.
     let (two, three) = (size_of::<Node<'_, 2, 2, 10>>(), size_of::<Node<'_, 2, 3, 10>>());
     assert!(three - two <= size_of::<Incoming<10>>() + 800, "{}", three - two);
 }

@@ -85,7 +85,7 @@ pub fn setup(
 fn file_of(name: &str) -> Result<String, InputError> {
     if name.contains(['/', '\0']) || name.starts_with('.') || name == "querier" {
         return Err(InputError::argument(format_args!(
-            "the roster's device {name:?} cannot name a key file; rename it"
+            "no key file can have the name of the roster's device {name:?}; rename the device"
         )));
     }
     Ok(format!("{name}.sum.key"))

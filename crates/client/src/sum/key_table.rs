@@ -46,9 +46,9 @@ pub(super) struct NotOpened {
 }
 
 impl KeyTable {
-    /// Derives the keys for a query, of the sources at the positions `0, 1, ...`. Any of the
-    /// threads calls `progress` after every few thousand sources, with their number. The table
-    /// takes 32 bytes for each source and each key group.
+    /// Derives the keys of a query for the sources at positions `0, 1, ...`. Several threads may do
+    /// this; each calls `progress` after every few thousand sources, with the number of sources
+    /// since its previous call. The table takes 32 bytes for each source and each key group.
     pub fn build(
         master: &Master,
         group: GroupId,

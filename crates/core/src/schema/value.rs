@@ -29,8 +29,8 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// The nearest `f64`. For numerators above 2^53 it is the nearest quotient of the nearest
-    /// numerator.
+    /// The nearest `f64`. A numerator above 2^53 is first rounded to an `f64`, so that the result
+    /// is rounded twice.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn to_f64(self) -> f64 {

@@ -405,8 +405,8 @@ proptest! {
         }
     }
 
-    /// Every record has a text that writes the same record, and, as long as an `f64` is precise
-    /// enough, also an `f64` that does.
+    /// Writing the text of a record yields the same record. So does writing its `f64`, if an `f64`
+    /// is precise enough.
     #[test]
     fn any_scaled_record_round_trips_through_text((_, _, kind, _, offset) in any_field(), twos in 0u32..10, fives in 0u32..9, raw: u64) {
         prop_assume!(kind.is_integer());

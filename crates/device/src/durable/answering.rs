@@ -24,7 +24,7 @@ named_errors! {
     /// Why an epoch of a query was not answered.
     AnswerRefused {
         /// [`DurableMote::begin_answers`] was not called for this journal.
-        NotBegun => "the device does not know from when on it may answer",
+        NotBegun => "the time from which the device may answer is not known",
         /// The epoch was answered, or may have been.
         Guard(error: GuardError) => forward,
         /// Too many answers are waiting for a seal that states them.

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 /// A timeout for steps that must not fail.
 const LONG: Duration = Duration::from_secs(60);
 const MOTE: DeviceId = DeviceId(*b"device 1");
-/// A short timing, so that repetitions are fast although much is lost.
+/// Repeats packets quickly and often, so that tests are fast although many packets are lost.
 const QUICK: Timing = Timing { repeat_ms: 20, tries: 200 };
 
 fn options(address: &str) -> Options {

@@ -1,5 +1,5 @@
-//! Tests of what power loss and damage leave of a journal, sector by sector and byte by byte, and
-//! that the file is the same however a frame was written.
+//! Tests what remains of a journal after a power loss or damage, sector by sector and byte by byte,
+//! and that every way of writing a frame leaves the same file.
 
 #![allow(clippy::unwrap_used)]
 

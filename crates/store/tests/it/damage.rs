@@ -213,7 +213,7 @@ fn flip_impl(
                     };
                     let named = naming().any(|finding| finding.concerns(key.device, key.index));
                     assert!(whole == Ok(true) || named, "{whole:?} {}", what(made));
-                    // A search may meet the damage of another seal of the device.
+                    // A search may stop at damage to another seal of the device.
                     let near = naming()
                         .any(|finding| finding.device.is_none_or(|device| device == key.device));
                     assert!(is_listed(&store, made) || near, "not found by epoch: {}", what(made));

@@ -396,8 +396,8 @@ fn a_sample_reads_only_the_ranges_it_needs() {
     assert_eq!(counted(), (1, eighth.len() as u64));
     assert!(eighth == star.blocks(!0b111) && eighth.len() < 4 * n as usize / 7);
 
-    // A hundred of a tree's events: a chunk for each, a tile of the next level for each of sixteen,
-    // and one tile above.
+    // A hundred of a tree's events: a chunk for each, at most sixteen tiles of the next level, and
+    // one tile above them.
     let selected: Vec<Sequence> = (0..m)
         .map(|i| Sequence((i * 7_919_317) % u64::from(n)))
         .collect::<BTreeSet<_>>()

@@ -339,7 +339,7 @@ impl Query {
             })
     }
 
-    /// The expected results over the rows that answered, as text.
+    /// The expected results, as text, over the rows of the sources that answered.
     pub(crate) fn expected(&self, answered: &[Option<&[u8]>]) -> Vec<Option<String>> {
         let rows: Vec<&[u8]> =
             answered.iter().flatten().copied().filter(|row| self.matches(row)).collect();

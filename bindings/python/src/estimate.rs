@@ -18,7 +18,7 @@ use crate::question::{number, seed};
 use crate::report::{Report, incomplete, loads};
 use crate::work;
 
-/// The most bins of a histogram.
+/// The maximum number of bins of a histogram.
 const MOST_BINS: u16 = 1000;
 
 /// An estimate with a 95 % confidence interval. A bound is None if the sample is too small for it.

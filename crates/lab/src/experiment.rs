@@ -29,7 +29,7 @@ pub struct DayLine {
     pub sent_theory: f64,
     /// Events kept.
     pub kept: u64,
-    /// The most events buffered at once.
+    /// The maximum number of events buffered at once.
     pub most_buffered: u64,
     /// The final round.
     pub round: u8,

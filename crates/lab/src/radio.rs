@@ -38,7 +38,7 @@ pub struct Air {
     pub loss: f64,
     /// The probability that it arrives twice.
     pub duplicates: f64,
-    /// The least delay in milliseconds.
+    /// The minimum delay in milliseconds.
     pub delay_ms: u32,
     /// The largest random delay in addition, in milliseconds; frames can overtake each other.
     pub jitter_ms: u32,

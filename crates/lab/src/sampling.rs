@@ -96,7 +96,7 @@ pub struct Epoch {
     pub monitored: u64,
     /// Events sent to the coordinator.
     pub sent: u64,
-    /// The most events buffered at once.
+    /// The maximum number of events buffered at once.
     pub most_kept: u64,
     /// The final round.
     pub round: Round,

@@ -59,7 +59,7 @@ pub struct Traffic {
     pub round: u8,
     /// Events kept at the end.
     pub kept: u64,
-    /// The most events kept at once.
+    /// The maximum number of events kept at once.
     pub most_kept: u64,
 }
 

@@ -128,7 +128,7 @@ struct Item {
 struct Column<'a> {
     name: &'a str,
     divisor: u32,
-    /// The least and the greatest numerator that may be summed; `None` for a column that is not
+    /// The minimum and the maximum numerator that may be summed; `None` for a column that is not
     /// summed.
     range: Option<(i64, i64)>,
 }

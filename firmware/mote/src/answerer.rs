@@ -22,8 +22,8 @@ use crate::flash::Flash;
 use crate::journal::JournalError;
 use crate::notice::{Notice, OnNotice};
 
-/// The most queries that are answered at a time. If a query schedule has more, the mote answers the
-/// first ones that it can answer.
+/// The maximum number of queries that are answered at a time. If a query schedule has more, the
+/// mote answers the first ones that it can answer.
 const QUERIES: usize = 2;
 /// The longest plan that a mote keeps, in bytes.
 const PLAN: usize = 320;
@@ -33,7 +33,7 @@ const RECORD: usize = 32;
 const ANNOUNCEMENT: usize = 1400 + 64;
 /// An answer is sent within this fraction (one tenth) of the next epoch, or not at all.
 const WITHIN: u64 = 10;
-/// The least and the greatest time for an answer, in milliseconds, whatever the length of the
+/// The minimum and the maximum time for an answer, in milliseconds, whatever the length of the
 /// epoch.
 const WITHIN_MS: (u64, u64) = (250, 1000);
 

@@ -16,14 +16,14 @@ use moteseal_sum::query::QueryId;
 use crate::flash::Flash;
 use crate::journal::{Journal, JournalError, Page};
 
-/// The most bytes of the open item and the part item of a closed seal: a part without events in a
-/// group of 32 levels.
+/// The maximum number of bytes of the open item and the part item of a closed seal: a part without
+/// events in a group of 32 levels.
 pub const MAX_ITEMS: usize = 720;
-/// The most runs of answers that no seal states yet. Half of them are reserved for the answers of a
-/// seal that is given up.
+/// The maximum number of runs of answers that no seal states yet. Half of them are reserved for the
+/// answers of a seal that is given up.
 const MAX_UNSTATED: usize = 16;
-/// The most keys of senders whose newest chain is remembered. A key is never forgotten, because its
-/// old chains could then be replayed; chains of further keys are refused.
+/// The maximum number of senders' keys whose newest chain is recorded. A key is never removed,
+/// because its old chains could then be replayed; chains of further keys are refused.
 const MAX_FLOORS: usize = 4;
 
 const IDENTITY: u8 = 0;

@@ -22,7 +22,8 @@ use crate::flash::Flash;
 use crate::journal::JournalError;
 use crate::notice::{Notice, OnNotice};
 
-/// The most senders that are known at a time. There is memory for the certificate of one.
+/// The maximum number of senders that are known at a time. There is memory for the certificate of
+/// one.
 const SENDERS: usize = 1;
 /// Messages in a block: live commands and lines are sent in blocks of one message.
 const PER_BLOCK: usize = 1;

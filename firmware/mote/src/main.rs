@@ -25,7 +25,7 @@ use moteseal_mote::readings::Recording;
 use moteseal_mote::{Fault, Mote};
 use moteseal_serial::{Line, MAX_BODY, Received, Side, Timing, room};
 
-/// The most levels of a group that this firmware can belong to.
+/// The maximum number of levels of a group that this firmware can belong to.
 const LEVELS: usize = 16;
 /// Bytes of the buffer for events that the coordinator has not acknowledged: an event of 4 bytes
 /// takes 11.

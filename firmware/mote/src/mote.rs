@@ -29,7 +29,7 @@ use crate::open_seal::{Open, events_of, sign};
 use crate::readings::{Next, Readings};
 use crate::retry::Retry;
 
-/// The most readings that one call of [`Mote::work`] takes.
+/// The maximum number of readings that one call of [`Mote::work`] takes.
 const BATCH: usize = 8;
 /// Bytes of events and digests in one frame: with the other fields of the frame, they fit a body of
 /// the serial line.

@@ -35,7 +35,7 @@ pub(crate) trait Storage: Sized {
     const MARK: u32;
     /// Bytes before the elements, on every machine: a multiple of 8.
     const FIXED: usize;
-    /// The most elements that are used.
+    /// The maximum number of elements that are used.
     const MOST: usize;
 
     /// The bytes of a state with this many elements.

@@ -41,7 +41,7 @@ pub(super) struct Sampled {
     pub(super) seqs: Vec<Sequence>,
     /// The indices of the saved ones.
     pub(super) saved: Vec<usize>,
-    /// The least level of the saved events: the final round.
+    /// The lowest level of the saved events: the final round.
     pub(super) round: u8,
 }
 

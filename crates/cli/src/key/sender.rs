@@ -18,7 +18,7 @@ use crate::files;
 use crate::terminal::diagnostic;
 use crate::time::instant;
 
-/// The most bytes of a sender's name.
+/// The maximum number of bytes of a sender's name.
 const MAX_NAME: usize = 64;
 const SECONDS_A_DAY: u64 = 86_400;
 

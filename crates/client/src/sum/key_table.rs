@@ -16,7 +16,7 @@ use moteseal_sum::sies::{KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, OpenEr
 
 use super::share::{Shape, Sum};
 
-/// The least number of sources for which starting a thread is worthwhile.
+/// The minimum number of sources for which starting a thread is worthwhile.
 const WORTH_A_THREAD: usize = 4096;
 /// The largest number of threads.
 const MAX_THREADS: usize = 16;

@@ -27,7 +27,7 @@ use crate::input::{self, InputError};
 
 /// Time to reach the broker.
 const REACHED_WITHIN: Duration = Duration::from_secs(10);
-/// A query ends this long after its querier has died.
+/// A query ends this long after its querier has stopped without withdrawing it.
 const LEASE: Duration = Duration::from_secs(3600);
 
 /// A query that is ready to be announced.
@@ -113,7 +113,7 @@ impl PreparedQuery {
         &self.plan
     }
 
-    /// The least number of participants for which a sum is opened.
+    /// The minimum number of participants for which a sum is opened.
     #[must_use]
     pub const fn floor(&self) -> u32 {
         self.querier.question().floor

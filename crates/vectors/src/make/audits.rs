@@ -95,7 +95,7 @@ impl Scene {
         Self::of(&devices)
     }
 
-    /// The least round whose events, by the counters of all seals of the epoch, fit the budget.
+    /// The lowest round whose events, by the counters of all seals of the epoch, fit the budget.
     fn due(&self, epoch: u64) -> u8 {
         let of_epoch = || {
             self.seals

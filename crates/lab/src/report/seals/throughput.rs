@@ -410,7 +410,7 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             rates(row.verified),
         ]);
     }
-    // The least memory with which a star reaches 90 % of its best throughput.
+    // The minimum memory with which a star reaches 90 % of its best throughput.
     let enough = |share: f64| {
         let best = most(of("GSC", share).map(|row| row.verified.median));
         let mut at: Vec<&ByRate> = of("GSC", share).collect();

@@ -757,7 +757,7 @@ moteseal_error moteseal_star_begin(moteseal_star *star,
 // Adds the next event. The star keeps digests only: keep the event itself elsewhere if it is to be
 // sent.
 //
-// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to
+// @param event, length  The event in the schema's format: `record_size` bytes, or any number up to
 //        65,535 where that is 0.
 // @param level  May be null. Receives the event's level, which is secret until the seal is sent.
 // @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events); then nothing has changed.
@@ -809,7 +809,7 @@ moteseal_error moteseal_tree_begin(moteseal_tree *tree,
 // Adds the next event. The tree keeps digests only: keep the event itself elsewhere if it is to be
 // sent.
 //
-// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to
+// @param event, length  The event in the schema's format: `record_size` bytes, or any number up to
 //        65,535 where that is 0.
 // @param level  May be null. Receives the event's level, which is secret until the seal is sent.
 // @return `NotBegun`, `WrongLength`, `TreeFull` (2^height - 1 events); then nothing has changed.

@@ -1,4 +1,4 @@
-//! Schemas: what decodes has exactly one encoding, and any record of its size can be read.
+//! Schemas: a schema that decodes has exactly one encoding, and any record of its size can be read.
 
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 

@@ -31,7 +31,7 @@ pub const MANIFESTS: &str = "/v1/manifests";
 pub const OPENAPI: &str = "/openapi.json";
 /// `GET`: Prometheus metrics.
 pub const METRICS: &str = "/metrics";
-/// `GET`: status 200 while the process lives.
+/// `GET`: status 200 while the process runs.
 pub const HEALTHZ: &str = "/healthz";
 /// `GET`: status 200 while the service accepts requests, 503 while it is stopping or its store
 /// fails.

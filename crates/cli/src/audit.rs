@@ -40,8 +40,8 @@ pub(crate) struct Arguments {
     /// Audit this epoch only
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["since", "until"], value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     epoch: Option<u64>,
-    /// The output of a querier of private sums, one line of JSON per epoch: the devices that it
-    /// names silent are compared with the answers that the devices' seals state
+    /// The output of a querier of private sums, one line of JSON per epoch: what it reports as
+    /// silent is compared with the answers that the devices' seals state
     #[arg(long, value_name = "FILE")]
     sums: Option<PathBuf>,
     /// Print the result as JSON to stdout

@@ -496,7 +496,7 @@ fn outline(path: PathBuf) -> Result<File, PushError> {
             (Item::Part(part), Some(open)) => {
                 seals.push(seal(open.last, &part).ok_or_else(|| not(&"its index overflows"))?);
             }
-            _ => return Err(not(&"it has other items than schemas, opens and parts")),
+            _ => return Err(not(&"it has items other than schema, open and part items")),
         }
         at += length;
     }

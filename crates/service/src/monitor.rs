@@ -95,7 +95,7 @@ pub fn metrics_page(rendered: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// The response of `/healthz` while the process lives.
+/// The response of `/healthz` while the process runs.
 #[must_use]
 pub fn alive() -> Response<Full<Bytes>> {
     text(StatusCode::OK, "alive\n")

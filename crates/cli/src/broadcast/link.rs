@@ -18,7 +18,7 @@ pub(crate) struct Access {
     /// For mqtts: a PEM file of certificate authorities to trust instead of the platform's
     #[arg(long, value_name = "FILE")]
     broker_ca: Option<PathBuf>,
-    /// The user at the broker
+    /// The user's name at the broker
     #[arg(long, value_name = "NAME", requires = "password_file")]
     user: Option<String>,
     /// A file with the user's password

@@ -2,7 +2,7 @@
 //! end.
 //!
 //! The announcement is a lease: it names the epoch until which the query runs, and is renewed while
-//! the querier lives. Devices therefore stop soon after a querier has died. The only I/O is the
+//! the querier runs. Devices therefore stop soon after a querier was killed. The only I/O is the
 //! link and the file of the numbers of query schedules.
 
 use std::collections::{HashMap, VecDeque};

@@ -1,5 +1,5 @@
 //! A query over a link: every epoch is either answered exactly, or reported as missing or rejected;
-//! and devices answer only while the querier lives. The tests use tokio's paused clock.
+//! and devices answer only while the querier runs. The tests use tokio's paused clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

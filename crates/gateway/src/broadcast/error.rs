@@ -23,7 +23,7 @@ pub enum SendError {
     Refused(RefusedBroadcast),
     /// A message differs from the one that was signed. The chain ends here; the messages that were
     /// sent before are valid.
-    #[error("{}; send it anew, and do not change it until it is sent", changed(*.message))]
+    #[error("{}; send it again, and do not change it until it is sent", changed(*.message))]
     ContentChanged {
         /// Its number in the chain, from 0; `None` if the whole file was replaced or modified.
         message: Option<u32>,

@@ -63,7 +63,7 @@ proptest! {
     ) {
         let (gateways, devices) = shape(&parents, &devices);
         let mut world = world(&gateways, &devices, key_group);
-        // A dead gateway sends nothing, and all sources below it are silent.
+        // A gateway that does not run sends nothing, and all sources below it are silent.
         for (at, (name, _)) in gateways.iter().enumerate() {
             if dead[at] == 0 {
                 world.gateways.remove(name);

@@ -144,8 +144,8 @@ fn print(report: &Report, roster: &Roster) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The numbers behind a verdict: "round 3, due 3: 412 of 3,101 readings kept, budget 500; 8 seals
-/// of 8 devices; by level 1,560 790 339 ...".
+/// The numbers on which a verdict is based: "round 3, due 3: 412 of 3,101 readings kept, budget
+/// 500; 8 seals of 8 devices; by level 1,560 790 339 ...".
 fn numbers(epoch: &EpochReport, budget: u64) -> String {
     let (Some((_, round)), Some(due)) = (epoch.manifest, epoch.due) else {
         return format!("{}, no manifest", count(epoch.seals, "seal"));

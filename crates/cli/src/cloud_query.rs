@@ -62,7 +62,7 @@ impl CloudQuery {
         (since, self.until.map(|until| until.epoch_after(roster.epoch_ms())))
     }
 
-    /// The devices of these names; all of the roster if there are none.
+    /// The devices of these names; all in the roster if there are none.
     pub(crate) fn devices(
         &self,
         roster: &Roster,

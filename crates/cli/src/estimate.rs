@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// The field; for a count or a proportion, a condition on a field: 'temperature>=25'
     #[arg(value_name = "FIELD")]
     field: String,
-    /// The names of the devices; default: all of the roster
+    /// The names of the devices; default: all in the roster
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
     #[command(flatten)]

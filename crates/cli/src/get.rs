@@ -33,7 +33,7 @@ use crate::terminal::{Stdout, diagnostic};
                   Exit codes: 0 verified, 3 rejected, 4 something is withheld or not yet sealed, 6 the cloud does not respond."
 )]
 pub(crate) struct Arguments {
-    /// The names of the devices; default: all of the roster
+    /// The names of the devices; default: all in the roster
     #[arg(value_name = "DEVICE", conflicts_with = "all")]
     devices: Vec<String>,
     /// Every device of the roster

@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if !arguments.json {
         diagnostic(format_args!(
-            "{}, {}; nothing of it is verified",
+            "{}, {}; none of it is verified",
             count(number, "item"),
             bytes(position)
         ));

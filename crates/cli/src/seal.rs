@@ -20,8 +20,8 @@ use crate::time::span;
 
 /// Seal recorded readings into one signed bundle per epoch, which can be pushed to any cloud.
 ///
-/// Sealing another file continues the device's chain, also in another directory: the state of the
-/// chain is next to the key.
+/// Sealing another file continues the device's chain, even in another directory, because the state
+/// of the chain is next to the key.
 #[derive(Args, Debug)]
 #[command(after_help = format!(
     "Example:\n  \

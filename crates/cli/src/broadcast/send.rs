@@ -404,7 +404,8 @@ async fn send_live(
     sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(Failure::from)
 }
 
-/// Reads the lines of an input. A line that is too long is returned only as far as to show that.
+/// Reads the lines of an input. Of a line that is too long, only enough is returned to show that it
+/// is too long.
 fn read_lines(mut reader: Box<dyn io::BufRead + Send>, put: &mpsc::Sender<io::Result<Vec<u8>>>) {
     loop {
         let mut line = Vec::new();

@@ -23,7 +23,7 @@ use crate::terminal::{Plain, diagnostic};
 
 /// Longest query that is shown as a whole, in characters.
 const WHOLE: usize = 120;
-/// Of a longer query: characters that are shown before and after a mistake.
+/// The number of characters of a longer query that are shown before and after a mistake.
 const SHOWN: (usize, usize) = (60, 40);
 
 /// Run a query over a group, and print the exact, proven result of each epoch.

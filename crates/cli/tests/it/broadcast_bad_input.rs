@@ -1,4 +1,4 @@
-//! Forged and invalid broadcasts, and invalid arguments: each is reported, and nothing of it is
+//! Forged and invalid broadcasts, and invalid arguments: each is reported, and no part of it is
 //! delivered.
 
 use std::fs;

@@ -571,8 +571,8 @@ fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
         );
         assert!(devices.iter_mut().all(Running::is_running), "a device ended instead of waiting");
         if kill {
-            // The journal has everything that was acknowledged before the disk was full, also after
-            // a kill.
+            // Even after a kill, the journal has everything that was acknowledged before the disk
+            // was full.
             drop(gateway);
             gateway = site.gateway_within(ROOM);
             watch = gateway.first_line();
@@ -581,7 +581,7 @@ fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
             assert!(!log.contains("frames=0 ") && log.contains(" refused=0 "), "{log}");
         }
     }
-    // Once there is room, the gateway continues by itself.
+    // Once there is room, the gateway continues without a restart.
     let pid = gateway.process.id().to_string();
     assert!(
         Command::new("prlimit")

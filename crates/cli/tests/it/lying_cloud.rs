@@ -364,7 +364,7 @@ async fn every_lie_about_a_group_with_a_budget_is_rejected_by_its_name() {
             }
             applied += 1;
             // A seal that a manifest lists is reported as missing before a tail is reported as
-            // unknown, and also if its device is skipped.
+            // unknown, even if the seal's device is skipped.
             let passed =
                 lie.expected.contains(&"TailUnknown") || lie.name == "devices-out-of-order";
             let listed = !own && passed && name == "Missing";

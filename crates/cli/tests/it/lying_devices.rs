@@ -426,7 +426,7 @@ fn a_chain_cannot_move_an_abandoned_seal_to_an_earlier_epoch() {
         let mut world = World::new();
         world.raise(0, FIRST + 1).unwrap();
         if restarts {
-            // The gateway knows the abandoned seal also after the end of its epoch and a restart.
+            // The gateway knows the abandoned seal even after the end of its epoch and a restart.
             world.forward((1, FIRST + 2), 0, 0..1, |_, _| Some(0)).unwrap();
             world.end(FIRST + 1);
         }

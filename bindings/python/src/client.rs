@@ -124,7 +124,7 @@ impl Client {
 
     /// Returns verified readings; raises if they are not authentic or not complete.
     ///
-    /// devices is a name or several; default: all of the roster. since and until are a datetime with a
+    /// devices is a name or several; default: all in the roster. since and until are a datetime with a
     /// time zone, a date, Unix milliseconds or RFC 3339 text; the range is rounded to whole epochs. The
     /// amount is one of rate ("1/8", 0.125, Fraction(1, 8); 1 is everything), at_most (readings of each
     /// epoch) and sample (readings of each epoch, drawn by seed; only for the tree scheme). proof is a

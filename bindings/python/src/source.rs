@@ -99,7 +99,7 @@ impl Roster {
         Ok(Self { roster: Arc::new(roster), path, operator })
     }
 
-    /// The devices of these names; without names, all of the roster.
+    /// The devices of these names; without names, all in the roster.
     pub(crate) fn named(&self, names: Option<&[String]>) -> Result<Vec<DeviceId>, Problem> {
         let Some(names) = names else {
             return Ok(self.roster.devices().map(|device| device.id).collect());

@@ -55,9 +55,9 @@ pub struct Audit<'r> {
     /// The current device.
     at: Option<DeviceAudit>,
     done: BTreeSet<DeviceId>,
-    /// Findings about devices, also for epochs without a manifest.
+    /// Findings about devices, including those for epochs without a manifest.
     findings: BTreeMap<EpochNumber, Vec<Finding>>,
-    /// From this level on every seal of the range has all its events.
+    /// Every seal of the range has all its events of this level and the levels above it.
     survives_from: Round,
     /// Claims of silence in private sums, if the caller gave any.
     claims: Option<Claims>,

@@ -199,7 +199,7 @@ pub struct Incomplete {
     pub device: DeviceId,
     /// Its name in the roster.
     pub name: String,
-    /// The first epoch of which something may be missing.
+    /// The first epoch that may be incomplete.
     pub from: EpochNumber,
     /// The start of that epoch as RFC 3339 text; its number if that is past the year 9999.
     pub time: String,

@@ -241,7 +241,7 @@ impl Estimator {
     }
 
     /// The number of events that meet the condition of [`of_share`](Self::of_share). The bounds are
-    /// exact if all events were sampled at one rate, else those of Korn and Graubard.
+    /// exact if all events were sampled at one rate, and those of Korn and Graubard otherwise.
     ///
     /// `None` without a condition, if no event was sampled, or under the conditions of
     /// [`mean`](Self::mean); at one rate, a single sampled event is enough.

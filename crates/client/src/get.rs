@@ -105,7 +105,7 @@ pub struct Get<'a> {
 }
 
 impl<'a> Get<'a> {
-    /// Adds the device of this name. Without any device, all of the roster are asked for.
+    /// Adds the device of this name. Without any device, all in the roster are asked for.
     pub fn device(mut self, name: &str) -> Self {
         match self.client.roster.id(name) {
             Some(device) => self.devices.push(device),
@@ -117,7 +117,7 @@ impl<'a> Get<'a> {
         self
     }
 
-    /// Adds devices. Without any device, all of the roster are asked for.
+    /// Adds devices. Without any device, all in the roster are asked for.
     pub fn devices(mut self, devices: impl IntoIterator<Item = DeviceId>) -> Self {
         self.devices.extend(devices);
         self

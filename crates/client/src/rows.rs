@@ -41,7 +41,7 @@ impl<'a> Rows<'a> {
         self.statement
     }
 
-    /// When the epoch starts, in Unix milliseconds; `None` past 2^64.
+    /// When the epoch starts, in Unix milliseconds; `None` if that is 2^64 or more.
     #[must_use]
     pub const fn start_ms(&self) -> Option<u64> {
         self.start_ms

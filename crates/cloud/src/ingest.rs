@@ -29,7 +29,7 @@ pub(crate) fn acknowledge<T>(
 }
 
 /// Runs `work` on a thread that may block, at most one for each core. `work` keeps what it owns
-/// until it is done, also if the client closes the connection.
+/// until it is done, even if the client closes the connection.
 pub(crate) async fn on_verifier<T: Send + 'static>(
     shared: &Arc<Shared>,
     work: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,

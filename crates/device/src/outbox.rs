@@ -70,7 +70,7 @@ pub enum OutboxError {
         .0.display()
     )]
     BadState(PathBuf),
-    /// A bundle has the state's next index or a later one, but the state does not know it.
+    /// A bundle has the state's next index or a later one, but the state does not record it.
     #[error(
         "{} exists, but {} does not record it; restore the state or name the right one with \
          --state: without it the device would sign an index twice, and needs a new name. \

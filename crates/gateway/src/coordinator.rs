@@ -8,7 +8,7 @@
 //! bundle for each seal, pruned to the round that the signed counters require.
 //!
 //! A seal is accepted only if it verifies. The coordinator has the events of the levels that it
-//! kept, a running digest of each level that it has dropped since, and nothing of the levels that
+//! kept, a running digest of each level that it has dropped since, and nothing from the levels that
 //! the device did not forward. For a tree, it has the roots of all subtrees between kept events. A
 //! rejected frame is counted by the name of its error and affects no other device.
 

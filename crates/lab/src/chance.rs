@@ -121,7 +121,7 @@ impl Average {
         self.mean
     }
 
-    /// The standard deviation of one value; 0 of fewer than two values.
+    /// The standard deviation of one value; 0 if there are fewer than two values.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn deviation(&self) -> f64 {

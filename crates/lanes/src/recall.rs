@@ -32,7 +32,7 @@ pub struct Recall {
 
 #[derive(Debug, Default)]
 struct Seals {
-    /// In the order in which they were computed.
+    /// The cached levels, in the order in which they were computed.
     counted: VecDeque<Counted>,
     /// The number of bytes of all of them.
     bytes: usize,

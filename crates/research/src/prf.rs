@@ -1,7 +1,7 @@
 //! The pseudo-random functions of Papadopoulos et al., "Secure and Efficient In-Network Processing
 //! of Exact SUM Queries" (ICDE 2011), table I: `HM_1` is HMAC over SHA-1, `HM_256` over SHA-256.
 //!
-//! SHA-1 is used as the papers define. It is still secure as a MAC, but the product does not use
+//! SHA-1 is used as the papers specify. It is still secure as a MAC, but the product does not use
 //! it.
 
 use hmac::{Hmac, KeyInit, Mac};

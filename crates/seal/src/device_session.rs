@@ -56,8 +56,8 @@ pub struct DeviceSession {
     closing_sent: Option<SealIndex>,
     /// Everything was sent again, and no acknowledgement has arrived since.
     has_asked: bool,
-    /// The number of consecutive acknowledgements that did not know what the coordinator had
-    /// acknowledged of the oldest seal.
+    /// The number of consecutive acknowledgements that did not include what the coordinator had
+    /// already acknowledged of the oldest seal.
     unknown: u8,
 }
 

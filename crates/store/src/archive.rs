@@ -336,7 +336,8 @@ impl Archive {
 
     fn remove(&mut self, chain: ChainRef) -> Result<(), ArchiveError> {
         self.record(Fact::Forgotten(chain))?;
-        // The file is removed after the fact: without its head, the next start would remove it.
+        // The file is removed after that was recorded. If the process is killed in between, the
+        // next start removes the file, because its chain has no head.
         self.sync()?;
         if let Some(leaves) = self.leaves.remove(&chain) {
             self.in_files -= leaves.bytes();

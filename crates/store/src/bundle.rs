@@ -184,7 +184,7 @@ impl Bundle {
     /// survived) and their compact multiproof, 32-byte digests concatenated.
     ///
     /// # Errors
-    /// [`BundleError`]; `Partial` also if `kept` is another mask, or every record is included.
+    /// [`BundleError`], including `Partial` if `kept` is another mask or every record is included.
     pub fn pruned_tree(
         seal: &Seal<Authentic>,
         signature: &[u8],
@@ -206,7 +206,7 @@ impl Bundle {
     /// that `above` is the root).
     ///
     /// # Errors
-    /// [`BundleError`]; `Partial` also if `kept` is another mask, or has every surviving level.
+    /// [`BundleError`], including `Partial` if `kept` is another mask or has every surviving level.
     pub fn pruned(
         seal: &Seal<Authentic>,
         signature: &[u8],

@@ -125,7 +125,7 @@ pub trait EpochStore: Send + Sync {
     /// A range of the body of a seal, in bytes: see [`Bundle::rows`].
     ///
     /// # Errors
-    /// [`ReadError`]; `Damaged` also for a range that ends after the body.
+    /// [`ReadError`], including `Damaged` for a range that ends after the body.
     fn body(&self, seal: &StoredSeal, range: Range<u64>) -> Result<Vec<u8>, ReadError>;
 
     /// The encoding of a schema that a stored seal refers to; `None` if the store does not have it.
@@ -186,7 +186,7 @@ pub trait EpochStore: Send + Sync {
     /// chunk of 256 records and one tile of 256 hashes.
     ///
     /// # Errors
-    /// [`ReadError`]; `Damaged` also for records that do not exist.
+    /// [`ReadError`], including `Damaged` for records that do not exist.
     fn tree_part(&self, seal: &StoredSeal, selected: &[Sequence]) -> Result<TreePart, ReadError> {
         debug_assert_eq!(seal.seal().statement().scheme, Scheme::Tree);
         let geometry = seal.geometry();

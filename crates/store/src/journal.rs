@@ -200,7 +200,7 @@ impl Journal {
         Ok(())
     }
 
-    /// The bytes of an incomplete frame that opening the journal dropped: nothing of it had been
+    /// The bytes of an incomplete frame that opening the journal dropped: no part of it had been
     /// synced.
     #[must_use]
     pub const fn torn_bytes(&self) -> u64 {
@@ -238,7 +238,7 @@ impl Journal {
     }
 
     /// Makes everything appended so far durable. Once this returns, it survives a kill and a power
-    /// loss. After an error nothing of it counts as written, and the call can be repeated.
+    /// loss. After an error none of it counts as written, and the call can be repeated.
     ///
     /// # Errors
     /// [`JournalError`].

@@ -172,7 +172,7 @@ impl Roster {
         self.devices.get(&id).map(|device| device.name.as_str())
     }
 
-    /// The start of an epoch, in Unix milliseconds; `None` past 2^64.
+    /// The start of an epoch, in Unix milliseconds; `None` if that is 2^64 or more.
     #[must_use]
     pub fn epoch_start_ms(&self, epoch: EpochNumber) -> Option<u64> {
         epoch.0.checked_mul(self.epoch_ms)

@@ -501,7 +501,7 @@ impl<F: Flash> Durable<F> {
     /// them.
     ///
     /// # Errors
-    /// [`JournalError`]; also if the journal is another device's.
+    /// [`JournalError`], including when the journal is another device's.
     #[inline(never)]
     pub fn open(
         flash: F,
@@ -664,7 +664,7 @@ impl<F: Flash> Durable<F> {
     }
 
     /// Raises the floor of a key: no chain of this key up to this number is accepted afterwards.
-    /// Call this before anything of the chain is acted on.
+    /// Call this before acting on any message of the chain.
     ///
     /// # Errors
     /// [`NoRoom`] in the inner result if there are too many keys, [`JournalError`] in the outer

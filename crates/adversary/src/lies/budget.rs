@@ -36,7 +36,7 @@ pub(crate) fn withheld_manifest(answer: &mut Answer, context: &Context<'_>) -> b
     true
 }
 
-/// Also serves nothing of the epoch, as an honest cloud without a manifest does.
+/// Also serves nothing from the epoch, as an honest cloud without a manifest does.
 pub(crate) fn feigned_absence(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some((at, epoch)) = middle(answer, context).filter(|_| by_round(context)) else {
         return false;

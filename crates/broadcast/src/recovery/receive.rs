@@ -115,7 +115,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         })
     }
 
-    /// Checks everything of a head except its signature, and returns the sender's slot. With
+    /// Checks everything in a head except its signature, and returns the sender's slot. With
     /// `is_kept`, a head that was accepted before may be the sender's latest.
     pub(super) fn may_accept(
         &self,
@@ -235,7 +235,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// The slot for the next chain of a sender: a free slot, or that of a complete chain (the
     /// sender's own first, then those that are no longer advertised, the oldest first), or that of
     /// the sender's own oldest chain. A slot with another sender's incomplete chain is used only if
-    /// nothing of that chain has arrived for very long. A sender that signs heads but sends no
+    /// no part of that chain has arrived for very long. A sender that signs heads but sends no
     /// leaves therefore cannot occupy all slots for ever.
     fn chain_place(&self, sender: DeviceId) -> Option<usize> {
         if let Some(free) = self.chains.iter().position(Option::is_none) {

@@ -85,7 +85,7 @@ pub struct Timing {
     pub request_ms: u32,
     /// The maximum random delay of each fragment that answers a request.
     pub reply_ms: u32,
-    /// After a fragment was sent as an answer, it is not sent as an answer again for this long,
+    /// Once a fragment was sent as an answer, it is not sent as an answer again for this long,
     /// even if it is requested. The node may withhold it for up to twice as long.
     pub hold_off_ms: u32,
     /// After this long without a new leaf, a node requests the missing leaves of a block. The

@@ -416,8 +416,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         self.parameters.schedule.interval_at(now_ms.saturating_add(self.settings.offset_ms))
     }
 
-    /// Charges steps to the budget, unless there are no more than for a key that is due after `d`
-    /// lost disclosures.
+    /// Charges steps to the budget. Steps are free if there are no more of them than the key that
+    /// is due after `d` lost disclosures takes.
     fn spend(&mut self, now_ms: u64, steps: u32) -> Result<(), KeyError> {
         if steps <= u32::from(self.parameters.schedule.delay) + 1 {
             return Ok(());

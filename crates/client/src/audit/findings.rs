@@ -139,7 +139,7 @@ pub enum Finding {
         query: QueryId,
         /// The epoch of that query.
         epoch: u64,
-        /// The start of that epoch in Unix milliseconds; `None` if it is unknown or past 2^64.
+        /// The start of that epoch in Unix milliseconds; `None` if it is unknown, or 2^64 or more.
         start_ms: Option<u64>,
         /// The seal that states the answer.
         index: SealIndex,

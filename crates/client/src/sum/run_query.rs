@@ -124,10 +124,10 @@ impl<L> fmt::Debug for Endpoint<'_, L> {
 /// Runs a query and passes its epochs to `rows` in order, until there were enough of them or `stop`
 /// completes. Then the query is withdrawn. Returns how many epochs have no row: after a long pause
 /// of the querier, only the last of the elapsed epochs have one. If the clock was ahead for a
-/// while, epochs that were closed then without any share occur again at their time.
+/// while, epochs that were closed without any share in that time are repeated at their time.
 ///
 /// # Errors
-/// [`RunError`]. A query that was announced is withdrawn also after an error, if the link works.
+/// [`RunError`]. A query that was announced is withdrawn even after an error, if the link works.
 pub async fn run_query<L: ParentLink + Sync, E: KeyEngine + Sync>(
     asking: Endpoint<'_, L>,
     tree: &AggregationTree,

@@ -10,7 +10,7 @@ use super::stop::Stop;
 
 /// Seals read from the store at a time.
 const PAGE: usize = 64;
-/// Seals of an epoch that one choice can consider together, at most.
+/// The maximum number of seals of an epoch that one choice can consider together.
 const EPOCH_PARTS: usize = 1 << 14;
 
 /// A seal of the range, or the first one after it.

@@ -1,4 +1,4 @@
-//! A node with an archive: it delivers everything that it has verified, also after kills and
+//! A node with an archive: it delivers everything that it has verified, even after kills and
 //! reboots.
 //!
 //! A block's messages are delivered and then recorded as delivered. After a kill between the two,

@@ -117,7 +117,7 @@ impl GroupCoordinator {
                 }
                 Ok(open.followed.next.0 == n)
             }
-            // A device forwards nothing of a seal without events before it closes it.
+            // For a seal without events, a device forwards nothing before it closes the seal.
             _ => Ok(n == 0),
         }
     }

@@ -271,7 +271,7 @@ fn a_device_that_opens_too_many_epochs_does_not_keep_others_from_opening_one() {
         assert_eq!(world.coordinator.receive(&frame, now).unwrap_err(), Refused::TooManyEpochs);
     }
     assert_eq!(world.seen(), before);
-    // Another device that reaches the epoch opens it, also for the first device.
+    // Another device that reaches the epoch opens it for both devices.
     let (honest, liar) = (
         world.forward(world.honest, 0, FIRST + 512, 0..1),
         world.forward(world.liar, 512, FIRST + 512, 0..1),

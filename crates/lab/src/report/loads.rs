@@ -16,7 +16,7 @@ use crate::traffic::{
 /// The budget and the devices of the figures.
 const BUDGET: u64 = 500;
 const DEVICES: u64 = 100;
-/// The delay of the delayed line in the figure of growth, in events.
+/// The delay, in events, of the line *delayed* in the figure of growth.
 const DELAY: u64 = 10_000;
 /// The largest load that is simulated event by event.
 const MOST_ONE_BY_ONE: u64 = 1_000_000;

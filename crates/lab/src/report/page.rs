@@ -203,7 +203,7 @@ const STYLE: &str = include_str!("text/page.css");
 /// Writes the page. Every file that it links to must exist.
 ///
 /// # Errors
-/// [`ReportError::Write`]: also if a figure that an entry shows cannot be read.
+/// [`ReportError::Write`], including when a figure that an entry shows cannot be read.
 pub fn write(out: &Path, machine: &Machine, parts: &[Part]) -> Result<(), ReportError> {
     let mut html = String::new();
     html += "<h2 id=\"machine\">The machine</h2>\n<dl>";

@@ -155,8 +155,8 @@ pub(super) fn levels(state: [u64; 4], levels: u8, first: u64, out: &mut [u8]) ->
     steps.len() * STEP
 }
 
-/// Adds the number of events of each level among the events `0 .. n` to `counts`. Two alternating
-/// tables let neighbours of one level be counted without waiting.
+/// Adds the number of events of each level among the events `0 .. n` to `counts`. Two tables
+/// are used in turns, so that consecutive events of one level are counted without waiting.
 #[target_feature(enable = "avx2,lzcnt")]
 pub(super) fn count(key: LevelKey, levels: u8, n: u32, counts: &mut [u32]) {
     let lanes = Lanes::new(key.state(), levels);

@@ -60,8 +60,8 @@ impl<H: Hash> Star<H> {
     }
 }
 
-/// The levels whose blocks together have at least the share `rate` of all events, and as little
-/// more as `units` levels allow. One bit for each level.
+/// The levels whose blocks together have at least the share `rate` of all events, and exceed it as
+/// little as `units` levels allow. One bit for each level.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn cover(rate: f64, units: usize) -> u64 {

@@ -84,8 +84,8 @@ fn two_answers_in_one_epoch_break_the_papers_sums_and_our_guard_prevents_them() 
     let forged = attack::alter(&paper_sum(&psrs), &key, 5000, VALUE_SHIFT).unwrap();
     assert_eq!(querier.open(EPOCH, sies_paper::Psr::from_bytes(&forged).unwrap()), Ok(5400));
 
-    // Ours: the guard permits an epoch once, also after a restart, because it is made durable
-    // before the answer is sent.
+    // Ours: the guard permits an epoch once, even after a restart, because the guard's state is
+    // made durable before the answer is sent.
     let master = Master::new([9; 32]);
     let sources = ours(&master, 0, 4, QUERY);
     let mut guard = EpochGuard::default();

@@ -2,9 +2,9 @@
 //! it. One call writes and waits for the disk.
 //!
 //! It overwrites whole blocks: before a frame it repeats the earlier bytes of the first block, and
-//! after it the zeros that were there. It therefore only writes frames whose room was written
-//! ahead. A crash leaves the same as if the bytes had been written through the cache: each sector
-//! is old or new. The format of the journal does not depend on it.
+//! after it the zeros that were there. It therefore only writes frames whose space was written
+//! ahead. After a crash the file is the same as if the bytes had been written through the cache:
+//! each sector is old or new. The format of the journal does not depend on it.
 
 use std::fs::File;
 use std::io;

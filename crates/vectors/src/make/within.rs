@@ -76,8 +76,8 @@ impl World {
     }
 }
 
-/// The mask of each seal of a device for a query with *at most*: nothing of epochs without a round,
-/// which includes those after the range.
+/// The mask of each seal of a device for a query with *at most*. It is empty for epochs without a
+/// round, which includes those after the range.
 fn at_most(sealed: &[Sealed], m: u64, rounds: &[(u64, u8)]) -> Vec<u32> {
     let rounds: BTreeMap<u64, u8> = rounds.iter().copied().collect();
     let mask = |one: &Sealed| {

@@ -11,7 +11,7 @@ fn main() -> ! {
     let (mut meter, mut input) = Meter::start();
     let item = input.item();
     let mut count = 0;
-    // Call everything of the harness that the parts use.
+    // Call every function of the harness that the parts use.
     meter.measure("nothing", &mut || count += 1);
     let counted = meter.count(&mut || count += 1);
     meter.number("counted", counted);

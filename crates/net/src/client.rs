@@ -422,7 +422,7 @@ fn is_refused(error: &reqwest::Error) -> bool {
 /// Why there is no response, and whether the scheme may be wrong.
 fn unreached(url: &Url, error: &reqwest::Error) -> String {
     let cause = cause_of(error);
-    // How rustls reports bytes that are not TLS, and hyper bytes that are not HTTP.
+    // How rustls reports bytes that are not TLS, and how hyper reports bytes that are not HTTP.
     match url.scheme() {
         "https" if cause.contains("InvalidContentType") => {
             "the service there does not use TLS; try http://".to_owned()

@@ -159,7 +159,7 @@ pub async fn until_up_within(
 pub enum LinkError {
     /// The frame is longer than this kind of link carries: [`MAX_FRAME`], or
     /// [`MAX_DATAGRAM`](crate::broadcast::MAX_DATAGRAM) on a broadcast link.
-    #[error("a frame of {length} bytes; this link carries at most {limit}")]
+    #[error("the frame has {length} bytes, but this link carries at most {limit}")]
     FrameTooLong {
         /// Its length in bytes.
         length: usize,

@@ -35,7 +35,7 @@ named_errors! {
         TooOld => "the epoch starts before the time from which answered queries are remembered",
         /// The query had epochs of another length before. A query's id identifies its plan, which
         /// fixes the length.
-        DurationMismatch => "the query had epochs of another length before",
+        DurationMismatch => "the query's epochs had a different length before",
         /// Epochs of 0 ms, or an epoch that ends after 2^64 - 1 ms.
         EpochOutOfRange => "an epoch must be longer than 0 ms and end before 2^64 ms",
     }

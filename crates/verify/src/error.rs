@@ -37,7 +37,7 @@ pub enum ReadErrorKind {
     #[error("the stream ends, or changes to another device, before a signature proves its parts")]
     Unsigned,
     /// A run has more parts, events or bytes than a run may have.
-    #[error("more parts, events or bytes than one signature may cover")]
+    #[error("there are more parts, events or bytes than one signature may cover")]
     RunTooLong,
     /// More bundles than this receiver accepts at once; the field is the maximum.
     #[error("at most {0} bundles are accepted at once; send fewer")]

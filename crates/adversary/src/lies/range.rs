@@ -85,7 +85,7 @@ pub(crate) fn shortened_epoch(answer: &mut Answer, context: &Context<'_>) -> boo
                 served[*at].select = select;
             }
             let last = *last;
-            // Also the seal after the range, because it would show that a part is missing.
+            // Include the seal after the range, because it would show that a part is missing.
             let mut at = 0;
             served.retain(|serve| {
                 at += 1;

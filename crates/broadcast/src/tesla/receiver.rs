@@ -26,7 +26,7 @@ named_errors! {
         /// offset.
         FutureInterval => "the interval has not begun, even with the allowed clock offset",
         /// The key may already be public, according to the clock or because it was received.
-        NotSafe => "the key of the interval may be public already",
+        NotSafe => "the key of the interval may already be public",
         /// The message is longer than this receiver's places for packets.
         MessageTooLong => "the message is longer than this receiver can keep",
         /// The same packet was received before.

@@ -56,7 +56,7 @@ pub(crate) struct Arguments {
     /// End after this many epochs
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
-    /// Least number of participants of a result; default: more than half of the sources
+    /// The minimum number of participants of a result; default: more than half of the sources
     #[arg(long, value_name = "COUNT")]
     floor: Option<u32>,
     /// Print one JSON object a line

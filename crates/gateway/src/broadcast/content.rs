@@ -38,7 +38,7 @@ pub enum ContentError {
         messages: u64,
     },
     /// The message size is 0, or larger than a message can be.
-    #[error("messages of {0} bytes; they have 1 to {MAX_MESSAGE}")]
+    #[error("a message has 1 to {MAX_MESSAGE} bytes, not {0}")]
     BadMessageSize(usize),
     /// The file cannot be read.
     #[error("{}: {}", .0.display(), .1)]

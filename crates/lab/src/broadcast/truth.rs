@@ -25,7 +25,7 @@ impl Truth {
     }
 
     /// Whether a frame that a node sends contains genuine data, or is a correct advertisement or
-    /// request. No node has more than the end of a chain.
+    /// request. An advertisement of messages after the end of a chain is not correct.
     #[must_use]
     pub fn is_genuine(&self, frame: &[u8]) -> bool {
         match BroadcastFrame::decode(frame) {

@@ -162,7 +162,7 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
             kept(if *sender == 0 { 0 } else { nodes - 1 }, signed, &radio)
         })
         .collect();
-    // Chain numbers only go up: a node that has accepted a later chain of a sender refuses an
+    // Chain numbers only increase: a node that has accepted a later chain of a sender refuses an
     // earlier one that it did not know.
     let is_due = |who: usize, signed: &SignedChain, radio: &Testbed<'_>| {
         let id = signed.outline.id;

@@ -53,7 +53,7 @@ named_errors! {
             due: Round,
             /// The number of events that would have fitted.
             fitting: u64,
-        } => "round {round}, although the {fitting} events of round {due} fit the budget",
+        } => "the round is {round}, although the {fitting} events of round {due} fit the budget",
         /// A round above the final one was announced to a device, so its events of the levels in
         /// between are missing.
         RoundOverstated {

@@ -109,7 +109,7 @@ impl Coordinator {
         }
     }
 
-    /// Raises the round to one that the signed counters require, which include events that never
+    /// Raises the round to the one that the signed counters require. They include events that never
     /// arrived. Returns the levels to discard.
     #[must_use]
     pub fn settle(&mut self, round: Round) -> Range<u8> {

@@ -132,7 +132,7 @@ impl Queues {
             .then(|| slot.0 as usize * usize::from(self.levels) + usize::from(level.0))
     }
 
-    /// Keeps an event after the device's others of its level. Does nothing if the level was dropped
+    /// Appends an event to the device's queue of its level. Does nothing if the level was dropped
     /// or does not exist.
     ///
     /// # Errors

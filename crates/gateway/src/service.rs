@@ -3,10 +3,10 @@
 //!
 //! The station has a thread of its own, because it waits for the disk. It takes a frame from the
 //! link only when it is ready to process it; frames that arrive faster wait in the link, which
-//! takes one from each device in turn. The station receives a batch of frames, commits it at once, and
-//! only then sends acknowledgements and announcements, through a bounded queue. Epochs end by the
-//! clock, after a grace period during which frames can arrive. Time in which the link is down, or
-//! the station cannot accept frames, does not count as grace.
+//! takes one from each device in turn. The station receives a batch of frames, commits it at once,
+//! and only then sends acknowledgements and announcements, through a bounded queue. Epochs end by
+//! the clock, after a grace period during which frames can arrive. Time in which the link is down,
+//! or the station cannot accept frames, does not count as grace.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -10,7 +10,7 @@ use moteseal_device::DurableMote;
 use moteseal_seal::wire::{Acknowledgement, MAX_REFUSAL, Refusal};
 use moteseal_verify::Roster;
 
-/// A device whose closed seals 0 and 1 wait, and whose seal 2 is open. Nothing of them was
+/// A device whose closed seals 0 and 1 wait, and whose seal 2 is open. Nothing in them was
 /// acknowledged.
 fn device(roster: &Roster, folder: &std::path::Path) -> DurableMote<SecretKey> {
     let mut device = group::mote(roster, 0, folder, 8);

@@ -1,6 +1,6 @@
 //! Gateways that alter the sums they forward. The aggregator above rejects the frame, or the sum
-//! does not open. In the second case, fault localisation from the querier, which learns only
-//! whether each child's sum opens, finds the edge at which it was altered.
+//! does not open. In the second case, the querier localises the fault: it finds the edge at which
+//! the sum was altered, and learns nothing but whether each child's sum opens.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 //! What an untrusted cloud, gateway, coordinator or radio neighbour might do: tables of lies and
-//! attacks for tests, the demo and the lab. No product crate links this crate.
+//! attacks for tests, the demo and the vectors. No product crate links this crate.
 //!
 //! For developers who want to show that a verifier rejects an attack. An [`Answer`] is a cloud's
 //! answer whose fields can all be changed; unchanged, it encodes to the bytes from which it was

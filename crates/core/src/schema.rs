@@ -138,6 +138,15 @@ impl FieldType {
     pub const fn is_integer(self) -> bool {
         !matches!(self, Self::F32 | Self::F64 | Self::Time)
     }
+
+    /// Whether the type has negative values.
+    #[must_use]
+    pub const fn is_signed(self) -> bool {
+        match self {
+            Self::I8 | Self::I16 | Self::I32 | Self::I64 | Self::F32 | Self::F64 => true,
+            Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::Time => false,
+        }
+    }
 }
 
 impl fmt::Display for FieldType {

@@ -391,10 +391,11 @@ fn is_quoted(name: &str, quoted: &str) -> bool {
 /// The range of numerators of a field, limited to what a plan can name.
 fn numerators(field: &Field<'_>) -> (i64, i64) {
     let bits = 8 * u32::try_from(field.kind.size()).unwrap_or(8);
-    let signed =
-        matches!(field.kind, FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64);
-    let (low, high) =
-        if signed { (-(1i128 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
+    let (low, high) = if field.kind.is_signed() {
+        (-(1i128 << (bits - 1)), (1 << (bits - 1)) - 1)
+    } else {
+        (0, (1 << bits) - 1)
+    };
     // A mote does not answer with values outside signed 64 bits.
     let clamped =
         |raw: i128| (raw + i128::from(field.offset)).clamp(i64::MIN.into(), i64::MAX.into());

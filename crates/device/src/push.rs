@@ -366,7 +366,7 @@ impl Pushed {
             match put(cloud, bytes.clone()).await {
                 Ok(receipt) => break receipt,
                 Err(error) if error.is_unreachable() && attempt < ATTEMPTS && self.requests > 0 => {
-                    tracing::warn!(attempt, error = %error.named(), "trying again");
+                    tracing::warn!(attempt, error = %error.named(), "the upload failed; trying again");
                     tokio::time::sleep(Duration::from_millis(250 << attempt)).await;
                     attempt += 1;
                 }
@@ -489,7 +489,7 @@ fn outline(path: PathBuf) -> Result<File, PushError> {
     let bytes = fs::read(&path).map_err(io)?;
     let (mut at, mut opens, mut seals) = (0, Vec::new(), Vec::new());
     while at < bytes.len() {
-        let (item, length) = Item::decode(&bytes[at..]).map_err(|error| not(&error))?;
+        let (item, length) = Item::decode(&bytes[at..]).map_err(|error| not(&error.named()))?;
         match (item, opens.last()) {
             (Item::Schema(_), _) => {}
             (Item::Open(open), _) => opens.push(open),

@@ -151,7 +151,7 @@ pub async fn uplink(
             match push.to(cloud, &mut |_| {}).await {
                 Ok(pushed) => break pushed,
                 Err(PushError::Net { error, .. }) if error.is_unreachable() => {
-                    tracing::warn!(error = %error.named(), seconds = wait.as_secs(), "bundles wait in the outbox");
+                    tracing::warn!(error = %error.named(), seconds = wait.as_secs(), "the upload failed; bundles wait in the outbox");
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(AGAIN.1);
                 }

@@ -591,7 +591,7 @@ impl<K: Signer + Send> Run<'_, K> {
                 error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }),
             )) => {
                 self.ran.refused += 1;
-                warn!(error = %error.named(), "a reading is left out");
+                warn!(error = %error.named(), "skipped a reading");
             }
             Err(error) => return Err(error.into()),
         }
@@ -642,7 +642,7 @@ impl<K: Signer + Send> Run<'_, K> {
                     }
                 }
                 Err(error) => {
-                    warn!(error = %error.named(), "an announcement is not the coordinator's");
+                    warn!(error = %error.named(), "ignored an announcement that is not the coordinator's");
                 }
             },
             Down::Frame(frame) => match self.mote.acknowledged(frame)? {
@@ -652,7 +652,9 @@ impl<K: Signer + Send> Run<'_, K> {
                         self.retry.reset();
                     }
                 }
-                Err(error) => warn!(error = %error.named(), "a frame is not the gateway's"),
+                Err(error) => {
+                    warn!(error = %error.named(), "ignored a frame that is not the gateway's")
+                }
             },
         }
         Ok(())

@@ -15,7 +15,7 @@ pub enum ServiceError {
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The station's thread cannot be started, or failed.
-    #[error("the station's thread: {0}")]
+    #[error("the station's thread failed: {0}")]
     Thread(std::io::Error),
     /// The station cannot continue.
     #[error(transparent)]

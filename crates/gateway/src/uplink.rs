@@ -115,9 +115,9 @@ pub(crate) async fn run(
                 }
             }
             Err(error) if error.is_gone() => {
-                warn!(%name, error = error.named(), "an item was removed from the outbox by hand; it is not uploaded");
+                warn!(%name, error = error.named(), "this file was removed from the outbox; it will not be uploaded");
                 if let Err(error) = remove(&outbox, name).await {
-                    warn!(%name, error = %error.named(), "the item cannot be removed");
+                    warn!(%name, error = %error.named(), "the entry of the removed file cannot be deleted");
                     held.insert(name, Instant::now());
                 }
             }
@@ -126,7 +126,7 @@ pub(crate) async fn run(
                 error!(
                     %name,
                     error = error.named(),
-                    "an item cannot be uploaded; it stays in the outbox and is tried again"
+                    "the outbox cannot read or remove this; it stays there, and the upload is repeated later"
                 );
                 held.insert(name, Instant::now());
             }
@@ -135,7 +135,7 @@ pub(crate) async fn run(
                 error!(
                     %name,
                     error = error.named(),
-                    "the cloud rejects an item; it stays in the outbox and is tried again"
+                    "the cloud rejected this; it stays in the outbox, and the upload is repeated later"
                 );
                 held.insert(name, Instant::now());
             }
@@ -145,7 +145,7 @@ pub(crate) async fn run(
                     failing = Some(error.name());
                     warn!(
                         error = error.named(),
-                        "epochs wait in the outbox until the cloud takes them"
+                        "epochs wait in the outbox until the cloud accepts them"
                     );
                 }
                 tokio::time::sleep(pause).await;

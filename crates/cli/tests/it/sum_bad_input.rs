@@ -194,7 +194,7 @@ fn refuses_a_floor_that_would_reveal_a_reading() {
         let line = run.failed(USAGE);
         assert!(
             line.contains("FloorOutOfRange: the floor is")
-                && line.contains("from 2 to the 2 sources"),
+                && line.contains("from 2 to the number of sources in the roster, 2"),
             "{line}"
         );
     }

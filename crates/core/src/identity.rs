@@ -41,9 +41,9 @@ named_errors! {
     CertificateError {
         /// The bytes are not a certificate.
         Decode(error: DecodeError) => from,
-        /// The certificate is signed with another suite than the operator's key.
+        /// The certificate is signed with a suite that is not that of the operator's key.
         AlgorithmMismatch =>
-            "the certificate is signed with another signature suite than the operator's key",
+            "the certificate is not signed with the signature suite of the operator's key",
         /// The signature was rejected.
         Signature(error: SignatureError) => from,
         /// The certified key was rejected.

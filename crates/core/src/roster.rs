@@ -77,16 +77,16 @@ named_errors! {
     RosterError {
         /// The bytes are not a roster.
         Decode(error: DecodeError) => from,
-        /// The roster is signed with another suite than the operator's key.
+        /// The roster is signed with a suite that is not that of the operator's key.
         AlgorithmMismatch =>
-            "the roster is signed with another signature suite than the operator's key",
+            "the roster is not signed with the signature suite of the operator's key",
         /// The operator did not sign these bytes.
         NotAuthentic => "the roster is not signed by this operator",
         /// The encoding of the operator's signature was rejected.
         Signature(error: SignatureError) => forward,
         /// The operator did not sign a certificate.
         CertificateNotAuthentic => "a certificate in the roster is not signed by this operator",
-        /// A certificate was rejected for another reason than its signature.
+        /// A certificate was rejected for a reason other than its signature.
         Certificate(error: CertificateError) => forward,
         /// A certificate is listed under a device or group that it was not issued for.
         CertificateMismatch =>

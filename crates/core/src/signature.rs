@@ -126,8 +126,8 @@ named_errors! {
             "the key is not in PKCS#8 (private) or SubjectPublicKeyInfo (public) form",
         /// The text is not exactly one PEM block (RFC 7468).
         MalformedPem => "the file is not one PEM block",
-        /// The PEM block has another label than expected: a public key instead of a private one, or
-        /// an older format.
+        /// The PEM block does not have the expected label: it is a public key instead of a private
+        /// one, or has an older format.
         WrongPemLabel => "the PEM block has the wrong label; private keys are PRIVATE KEY \
             (unencrypted PKCS#8, as `openssl pkey` writes), public keys PUBLIC KEY",
         /// The private key of ML-DSA has no seed.

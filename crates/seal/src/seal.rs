@@ -238,7 +238,7 @@ named_errors! {
         IndexOutOfRange => "the roster has no key for the seal's device and index",
         /// The roster's key is of another signature suite.
         AlgorithmMismatch =>
-            "the seal is signed with another signature suite than the roster's key",
+            "the seal is not signed with the signature suite of the roster's key",
         /// The signature was rejected.
         Signature(error: SignatureError) => from,
         /// The successor names another predecessor.

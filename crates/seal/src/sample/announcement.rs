@@ -17,8 +17,8 @@ named_errors! {
     AnnouncementError {
         /// The bytes do not decode.
         Decode(error: DecodeError) => from,
-        /// It is signed with another suite than the coordinator's key.
-        AlgorithmMismatch => "signed with another signature suite than the coordinator's key",
+        /// It is signed with a suite that is not that of the coordinator's key.
+        AlgorithmMismatch => "it is not signed with the signature suite of the coordinator's key",
         /// The signature was rejected.
         Signature(error: SignatureError) => from,
         /// It is signed for another group.

@@ -276,7 +276,7 @@ enum moteseal_error
   MOTESEAL_ERROR_TOO_OLD = 111,
   // The query previously had epochs of another length.
   MOTESEAL_ERROR_DURATION_MISMATCH = 112,
-  // The permit is for another query than the key.
+  // The permit is for a different query from the key's.
   MOTESEAL_ERROR_WRONG_QUERY = 113,
   // This slot, or a later one, was already used under the permit.
   MOTESEAL_ERROR_SLOT_USED = 114,

@@ -103,7 +103,7 @@ fn run(
     of(&readings, out, effort, progress)
 }
 
-/// The same for given readings.
+/// Like [`run`], for given readings.
 pub(crate) fn of(
     readings: &Readings,
     out: &Path,

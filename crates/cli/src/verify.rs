@@ -118,7 +118,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     progress.finish_and_clear();
     if bundles.is_empty() {
-        // It is likelier that the roster is another operator's than that every signature is forged.
+        // It is more likely that the roster is another operator's than that every signature is
+        // forged.
         for at in unauthentic {
             let Some(problem) = problems.get_mut(at) else { continue };
             problem.text += &format!(

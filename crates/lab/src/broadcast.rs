@@ -34,12 +34,12 @@ pub const LOSSES: [f64; 7] = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3];
 /// Executions over which a point is averaged.
 pub const RUNS: u64 = 5;
 
-/// The nodes that receive each other. Figure 2 of the paper is not in its text, which states seven
-/// nodes, three hops, that the sender's one-hop receivers are 1 and 2, and that the sender, 1, 3
-/// and 4 receive node 2. The rest is assumed.
+/// The nodes that receive each other. Figure 2 of the paper is only a picture. The text states that
+/// there are seven nodes and three hops, that the sender's one-hop receivers are 1 and 2, and that
+/// the sender and nodes 1, 3 and 4 receive node 2. The rest is assumed.
 pub const LINKS: [(usize, usize); 11] =
     [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (2, 4), (3, 4), (3, 5), (4, 5), (4, 6), (5, 6)];
-/// The same in one line, for the subtitle of a figure.
+/// The assumed links in one line, for the subtitle of a figure.
 pub const ASSUMED: &str = "S-1 S-2 1-2 1-3 2-3 2-4 3-4 3-5 4-5 4-6 5-6";
 
 /// The nodes that receive a node.

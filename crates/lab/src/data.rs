@@ -202,7 +202,8 @@ impl Folder {
         Self { root: root.into(), motes: None }
     }
 
-    /// The same, with the motes' files in a separate folder (a checkout has them in `data/telosb`).
+    /// This folder, but with the motes' files in a separate one (a checkout has them in
+    /// `data/telosb`).
     #[must_use]
     pub fn with_motes(self, motes: impl Into<PathBuf>) -> Self {
         Self { motes: Some(motes.into()), ..self }

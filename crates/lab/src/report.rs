@@ -110,7 +110,7 @@ pub fn write(
     write_of(&devices, out, seed, effort, progress)
 }
 
-/// The same for recordings that are already read, in the order of [`Source::ALL`].
+/// Like [`write()`], for recordings that are already read, in the order of [`Source::ALL`].
 ///
 /// # Errors
 /// [`ReportError`], except `Data`.

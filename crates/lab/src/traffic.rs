@@ -150,8 +150,8 @@ pub fn skipping(load: &Load, draws: &mut Draws) -> Traffic {
     end
 }
 
-/// The same, and reports the costs after each of the given numbers of events, which are in
-/// ascending order.
+/// Like [`skipping`], but also reports the costs after each of the given numbers of events, which
+/// are in ascending order.
 pub fn skipping_through(
     load: &Load,
     stops: &[u64],

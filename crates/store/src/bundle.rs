@@ -180,8 +180,8 @@ impl Bundle {
         )
     }
 
-    /// The same for a tree with only the records of the levels `kept` (those from a round on that
-    /// survived) and their compact multiproof, 32-byte digests concatenated.
+    /// Like [`new`](Self::new), for a tree with only the records of the levels `kept` (those from a
+    /// round on that survived) and their compact multiproof, 32-byte digests concatenated.
     ///
     /// # Errors
     /// [`BundleError`], including `Partial` if `kept` is another mask or every record is included.
@@ -201,9 +201,9 @@ impl Bundle {
         Self::lay_out(seal, signature, schema, (kept, Omitted::Siblings(siblings)), &[], events)
     }
 
-    /// The same for a star with only the surviving levels `kept`: those from a round on. `above` is
-    /// `A_{b-1}`, where `b` is the lowest kept level (the number of levels if there is none, so
-    /// that `above` is the root).
+    /// Like [`new`](Self::new), for a star with only the surviving levels `kept`: those from a
+    /// round on. `above` is `A_{b-1}`, where `b` is the lowest kept level (the number of levels if
+    /// there is none, so that `above` is the root).
     ///
     /// # Errors
     /// [`BundleError`], including `Partial` if `kept` is another mask or has every surviving level.

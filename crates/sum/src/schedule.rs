@@ -48,9 +48,9 @@ named_errors! {
     QueryScheduleError {
         /// It is not a chain of one message that the querier signed for the group's network.
         Single(error: SingleError) => from,
-        /// It belongs to another network than the group's.
+        /// It does not belong to the group's network.
         WrongNetwork => "the queries are for another group",
-        /// It was sent by another sender than the querier.
+        /// Its sender is not the querier.
         WrongSender => "the sender is not the querier",
         /// The querier signed it, but as another kind of message.
         WrongKind => "the querier signed this, but not as a query schedule",

@@ -50,7 +50,7 @@ named_errors! {
 named_errors! {
     /// Why a source does not encrypt a value.
     EncryptError {
-        /// The permit is for another query than the key.
+        /// The permit is for a different query from the key's.
         WrongQuery => "the permit and the key are for different queries",
         /// A value of this slot, or of a later one, was already encrypted under the permit.
         SlotUsed => "a permit encrypts one value for each slot, in order: two under one key reveal the key that all sources share",

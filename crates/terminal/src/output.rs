@@ -76,7 +76,7 @@ impl Stdout {
     ///
     /// # Errors
     ///
-    /// Stdout cannot be written, for another reason than a closed pipe.
+    /// Stdout cannot be written, for a reason other than a closed pipe.
     pub fn line(&mut self, line: impl fmt::Display) -> Result<(), Failure> {
         self.attempt(|out| writeln!(out, "{}", Plain(line)))
     }
@@ -85,7 +85,7 @@ impl Stdout {
     ///
     /// # Errors
     ///
-    /// `from` cannot be read, or stdout cannot be written, for another reason than a closed pipe.
+    /// `from` cannot be read, or stdout cannot be written, for a reason other than a closed pipe.
     pub fn copy(&mut self, mut from: impl Read) -> Result<(), Failure> {
         let mut chunk = vec![0; 64 << 10];
         while self.is_open {

@@ -166,7 +166,7 @@ pub enum moteseal_error {
     TooOld = 111,
     /// The query previously had epochs of another length.
     DurationMismatch = 112,
-    /// The permit is for another query than the key.
+    /// The permit is for a different query from the key's.
     WrongQuery = 113,
     /// This slot, or a later one, was already used under the permit.
     SlotUsed = 114,

@@ -120,7 +120,7 @@ impl Sent {
         Self { per_block, key: key.public(), head, leaves }
     }
 
-    /// The same with the last leaf of each block first, so that its tag must be checked, too.
+    /// These frames with the last leaf of each block first, so that its tag must be checked, too.
     pub(super) fn backwards(&self) -> Self {
         let mut leaves = self.leaves.clone();
         leaves.sort_by_key(|(block, index, _)| (*block, std::cmp::Reverse(*index)));

@@ -33,7 +33,7 @@ fn evidence(blocks: u32) -> Vec<Vec<u8>> {
     evidence_of(&key(2), blocks)
 }
 
-/// The same for a sender with this key.
+/// Like [`evidence`], for a sender with this key.
 fn evidence_of(ops: &SecretKey, blocks: u32) -> Vec<Vec<u8>> {
     let base = key(1);
     let id = ChainId { network: network(), sender: sender_named("ops"), number: ChainNumber(3) };

@@ -145,7 +145,7 @@ impl Row<'_> {
         }
     }
 
-    /// The same with a decimal point, if the table uses a decimal comma.
+    /// Like [`value`](Self::value), but with a decimal point if the table uses a decimal comma.
     pub(super) fn number(&self, column: usize) -> std::borrow::Cow<'_, str> {
         let value = self.value(column);
         match self {

@@ -120,7 +120,7 @@ impl World {
         world
     }
 
-    /// The same, with the query schedule received by all gateways at the start of `T`.
+    /// Like [`new`](Self::new), but all gateways receive the query schedule at the start of `T`.
     pub(crate) fn asked(gateways: &[(&str, &str)], devices: &[&str], key_group: u32) -> Self {
         let mut world = Self::new(gateways, devices, key_group);
         let schedule = world.schedule(1, &[world.posed()]);
@@ -294,7 +294,7 @@ impl World {
         self.try_opened(child, epoch, frame).unwrap()
     }
 
-    /// The same; `None` if a record in it is invalid.
+    /// Like [`opened`](Self::opened); `None` if a record in the frame is invalid.
     pub(crate) fn try_opened(&self, child: &str, epoch: u64, frame: &[u8]) -> Option<OpenedShare> {
         match SumUplink::open(frame, &self.key_at(QUERIER, gateway_id(child))).unwrap() {
             SumUplink::Share(share) => {

@@ -45,8 +45,9 @@ impl Bytes {
         each(self.signature + self.digests + self.tags, self.messages)
     }
 
-    /// The same with digests of eight bytes, as in the paper. Tags are included: they reject forged
-    /// fragments before a block is complete, which the paper does not do.
+    /// Like [`authenticators`](Self::authenticators), but with digests of eight bytes, as in the
+    /// paper. Tags are included: they reject forged fragments before a block is complete, which the
+    /// paper does not do.
     #[must_use]
     pub fn short_authenticators(&self) -> f64 {
         each(

@@ -43,7 +43,7 @@ fn day(file: &str, text: &str, days: &mut [Vec<Event>]) -> Result<(), DataError>
             return Err(line.wrong("another file holds this day, too"));
         }
         if *of_file.get_or_insert(day) != day {
-            return Err(line.wrong("the time is of another day than the file's first"));
+            return Err(line.wrong("the time is not on the same day as the file's first"));
         }
         events.push(Event { second, reading: line.measure("temperature", temperature)? });
     }
@@ -141,7 +141,7 @@ mod tests {
             ),
             (
                 format!("{ROW}{}", ROW.replace("1335830520", "1335916800")),
-                "a.csv, line 2: the time is of another day than the file's first",
+                "a.csv, line 2: the time is not on the same day as the file's first",
             ),
         ] {
             assert_eq!(read(&[&text]).unwrap_err(), format!("DataMalformed: {what}"));

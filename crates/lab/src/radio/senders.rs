@@ -73,7 +73,8 @@ impl Authority {
         self.certify_for(name, algorithm, serial, (0, u64::MAX))
     }
 
-    /// The same, valid in the given half-open range of Unix time in seconds.
+    /// Like [`certify`](Self::certify), but the certificate is valid in the given half-open range
+    /// of Unix time in seconds.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -87,7 +88,7 @@ impl Authority {
         self.certify_key(name, name, algorithm, serial, valid)
     }
 
-    /// The same, for a key that is derived from a given name.
+    /// Like [`certify_for`](Self::certify_for), for a key that is derived from a given name.
     ///
     /// # Errors
     /// [`KeyError`].

@@ -91,7 +91,7 @@ impl Estimate {
         self.mean.exp2()
     }
 
-    /// The same, corrected for the expected excess.
+    /// The estimate of [`by_the_letter`](Self::by_the_letter), corrected for the expected excess.
     #[must_use]
     pub fn corrected(self) -> f64 {
         (self.mean - EXCESS).exp2()

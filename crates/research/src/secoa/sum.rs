@@ -100,7 +100,7 @@ impl Source {
         self.report_sketch(epoch, &Sketch::of(sketches, self.0.number(), epoch, value))
     }
 
-    /// The same for an existing sketch.
+    /// Like [`report`](Self::report), for an existing sketch.
     #[must_use]
     pub fn report_sketch(&self, epoch: u64, sketch: &Sketch) -> Partial {
         Partial {

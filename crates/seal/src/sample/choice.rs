@@ -187,8 +187,8 @@ impl EpochCounts {
         Self { counts: [0; MAX_LEVELS], available: u32::MAX, levels }
     }
 
-    /// The same for an epoch that ended at `round`: levels below it are treated as missing, even if
-    /// some were kept.
+    /// Like [`new`](Self::new), for an epoch that ended at `round`: levels below it are treated as
+    /// missing, even if some were kept.
     #[must_use]
     pub const fn at_round(levels: u8, round: Round) -> Self {
         let available = if round.0 as usize >= MAX_LEVELS { 0 } else { u32::MAX << round.0 };

@@ -86,7 +86,7 @@ fn opens_up(item: &[u8]) -> bool {
     true
 }
 
-/// The same for a coordinator's frame.
+/// Like [`opens_up`], for a coordinator's frame.
 fn opens_down(item: &[u8]) -> bool {
     let frame = tagged(item, DOWN);
     match Acknowledgement::open(&frame, DEVICE, &key()) {

@@ -165,7 +165,7 @@ fn kinds() -> [Sealed; 3] {
     [plain, device("south").seal(&raised), device("west").seal(&lossy)]
 }
 
-/// The same for trees, which never lose events.
+/// Like [`kinds`], for trees, which never lose events.
 fn trees() -> [Sealed; 2] {
     let plain = device("north").seal(&Epoch::new(Scheme::Tree, 7, 40));
     let mut raised = Epoch::new(Scheme::Tree, 7, 60);

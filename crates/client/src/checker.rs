@@ -222,7 +222,7 @@ impl<'r> Checker<'r> {
         Ok(())
     }
 
-    /// Closes the devices of the query before `place`, of which the response contains nothing.
+    /// Closes the devices of the query before `place`, for which the response contains nothing.
     fn pass_over(&mut self, place: usize) -> Result<(), Rejection> {
         while self.done < place {
             if let Some(check) = self.check(self.done) {

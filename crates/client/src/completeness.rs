@@ -191,7 +191,7 @@ impl DeviceReport {
     }
 }
 
-/// A device of which less arrived than was requested. What arrived is verified.
+/// A device from which less arrived than was requested. What arrived is verified.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.sentence())]
 pub struct Incomplete {

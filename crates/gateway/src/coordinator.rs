@@ -44,7 +44,7 @@ mod intake;
 mod refusal;
 mod schemas;
 
-/// The maximum number of open epochs of which one device may be the first sender. An epoch that no
+/// The maximum number of open epochs for which one device may be the first sender. An epoch that no
 /// other device reaches costs memory and, when it ends, time.
 const OPENED: usize = 512;
 /// How many ended epochs keep their final round, for seals that arrive late.
@@ -133,7 +133,7 @@ pub struct GroupCoordinator {
     devices: Vec<Member>,
     schemas: Schemas,
     epochs: BTreeMap<EpochNumber, Epoch>,
-    /// Ended epochs of which a device still has a seal open.
+    /// Ended epochs for which a device still has an open seal.
     late: BTreeMap<EpochNumber, Epoch>,
     /// Bundles of late seals.
     late_bundles: Vec<(EpochNumber, Vec<u8>)>,
@@ -481,7 +481,7 @@ impl GroupCoordinator {
         std::mem::take(&mut self.late_bundles)
     }
 
-    /// Drops late epochs of which no device has a seal open any more.
+    /// Drops late epochs for which no device has an open seal any more.
     fn forget_late(&mut self) {
         let open: Vec<_> = self
             .devices

@@ -80,7 +80,7 @@ named_errors! {
         TailUnknown {
             /// The device.
             device: DeviceId,
-            /// The first epoch of which nothing is known.
+            /// The first epoch about which nothing is known.
             from: EpochNumber,
         } => "nothing shows what device {device} sealed from epoch {from} on",
         /// The device signed two histories: two seals with one index, or a seal whose chain leaves
@@ -118,7 +118,7 @@ pub struct History {
     since: EpochNumber,
     until: EpochNumber,
     last: Option<(SealIndex, Digest)>,
-    /// The first epoch of which nothing is known yet.
+    /// The first epoch about which nothing is known yet.
     unknown: EpochNumber,
     ended: bool,
     seals: u32,

@@ -229,7 +229,7 @@ pub(crate) unsafe fn wipe_bytes(state: *mut u8, size: usize) {
 /// Plain data to read.
 ///
 /// # Safety
-/// `pointer` is null or points to a `T` of which every bit pattern is valid.
+/// `pointer` is null or points to a `T`, a type for which every bit pattern is valid.
 pub(crate) unsafe fn given<'a, T>(pointer: *const T) -> Result<&'a T, Error> {
     checked(pointer)?;
     // SAFETY: not null, aligned, and a T by the caller's contract.

@@ -63,8 +63,8 @@ fn the_sender_follows_the_specification() {
             Err(SenderError::Ended)
         );
     }
-    // After the end, too, the clock must not go back: interval 9 discloses other keys than interval
-    // 8.
+    // Even after the end, the clock must not go back: interval 9 does not disclose the same keys as
+    // interval 8.
     assert_eq!(
         sender.disclosure(amid(&schedule, 999), &mut buffer),
         Err(SenderError::ClockWentBack)

@@ -70,7 +70,7 @@ impl Manifests {
         !listed && self.ended.contains_key(&epoch)
     }
 
-    /// Rejects a device of which a listed seal was not shown.
+    /// Rejects a device if one of its listed seals was not shown.
     pub(super) fn all_shown(&self, device: DeviceId) -> Result<(), Rejection> {
         match self.unseen.get(&device).and_then(BTreeSet::first) {
             Some(&(epoch, seal)) => Err(Rejection::Unshown { device, epoch, seal }),

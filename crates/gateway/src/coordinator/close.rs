@@ -122,7 +122,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// The newest seal before this index of which the coordinator has received anything, and its
+    /// The newest seal before this index from which the coordinator has received anything, and its
     /// epoch.
     fn seen_before(&self, slot: u32, index: SealIndex) -> Option<(SealIndex, EpochNumber)> {
         let member = &self.devices[slot as usize];

@@ -1,4 +1,4 @@
-//! The announcement of a round: the lowest level of which a coordinator wants events in the current
+//! The announcement of a round: the lowest level whose events a coordinator requests in the current
 //! epoch (spec/formats.md, section 8).
 //!
 //! Announcements and manifests are signed with the key that the roster certifies for the
@@ -64,7 +64,7 @@ const ANNOUNCEMENT: usize = 32;
 /// Maximum length of an announcement, signature included.
 pub const MAX_ANNOUNCEMENT: usize = ANNOUNCEMENT + AROUND;
 
-/// A verified announcement: the current epoch, and the lowest level of which events are wanted.
+/// A verified announcement: the current epoch, and the lowest level whose events are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announcement {
     epoch: EpochNumber,

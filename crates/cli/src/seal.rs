@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use moteseal_api::NamedError as _;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::SealIndex;
 use moteseal_device::outbox::EXTENSION;
@@ -82,7 +83,7 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
         batch.seal(recording, &mut ready.sealer, &mut |count| progress.set_position(count));
     progress.finish_and_clear();
     let sealed = sealed.map_err(|error| {
-        Failure::usage(format_args!("{}: {error}", arguments.source.table.display()))
+        Failure::usage(format_args!("{}: {}", arguments.source.table.display(), error.named()))
     })?;
     let progress = bar(sealed.bundles.len() as u64, "storing");
     let stored = ready.outbox.store(&sealed.bundles, &mut |_| progress.inc(1));

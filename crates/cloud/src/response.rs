@@ -213,8 +213,9 @@ impl Response<'_> {
         let opened = manifest::open(manifest.bytes(), self.roster).map_err(|error| Stop {
             name: "StoreDamaged",
             detail: format!(
-                "{} no longer verifies: {error}; run `moteseal store check`",
-                manifest.key()
+                "{} no longer verifies: {}: {error}; run `moteseal store check`",
+                manifest.key(),
+                error.name()
             ),
         })?;
         let round = self.rounds.entry(opened.epoch()).or_insert(opened.round());

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload, stream};
 use moteseal_api::{CBOR_SEQ, COSE, JSON, Query, paths};
-use moteseal_client::audit::{self, Audit};
+use moteseal_client::audit::{self, Audit, Finding};
 use moteseal_client::estimate::{Estimate, Estimator};
 use moteseal_client::{Rows, Session, Stop};
 use moteseal_core::link::LinkKey;
@@ -64,9 +64,12 @@ pub(crate) struct Edge {
 pub(crate) struct Cheating {
     pub name: &'static str,
     pub about: &'static str,
-    /// The name of the finding, and its message.
+    /// The name of the finding.
     pub found: String,
+    /// Its message.
     pub detail: String,
+    /// Its message, without the rounds that were announced to each device.
+    pub summary: String,
     pub caught: bool,
 }
 
@@ -319,16 +322,18 @@ fn cheating(keys: &Keys, honest: &[Upload], cheat: &Cheat) -> Option<Cheating> {
         let altered = (cheat.alter)(&mut uploads, at, device.id) && uploads != honest;
         altered.then_some((uploads, device.id))
     })?;
-    let (found, detail) = match cheat.found_by {
+    let (found, detail, summary) = match cheat.found_by {
         FoundBy::Verifier => {
             let bundle = uploads[at].bundles.iter().find(|bundle| bundle.device == device)?;
-            refused(&keys.roster, &uploads[at], bundle)
+            let (found, detail) = refused(&keys.roster, &uploads[at], bundle);
+            (found, detail.clone(), detail)
         }
         FoundBy::Audit | FoundBy::Doubt => audited(keys, &uploads),
     };
     let caught = cheat.names.contains(&found.as_str());
-    let detail = readable(&keys.roster, &detail);
-    Some(Cheating { name: cheat.name, about: cheat.about, found, detail, caught })
+    let readable = |text: &str| readable(&keys.roster, text);
+    let (detail, summary) = (readable(&detail), readable(&summary));
+    Some(Cheating { name: cheat.name, about: cheat.about, found, detail, summary, caught })
 }
 
 /// The same message with device names instead of ids, and shortened digests.
@@ -346,9 +351,11 @@ fn readable(roster: &Roster, text: &str) -> String {
     named.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The first finding of an audit of altered uploads, or else its first doubt.
-fn audited(keys: &Keys, uploads: &[Upload]) -> (String, String) {
-    let accepted = || ("accepted".to_owned(), "the audit found every epoch justified".to_owned());
+/// The first finding of an audit of altered uploads, or else its first doubt: its name, its message
+/// and its summary.
+fn audited(keys: &Keys, uploads: &[Upload]) -> (String, String, String) {
+    let all = |name: &str, detail: String| (name.to_owned(), detail.clone(), detail);
+    let accepted = || all("accepted", "the audit found every epoch justified".to_owned());
     let (Some(first), Ok(bytes)) =
         (uploads.first(), stream(uploads, &keys.roster, &keys.coordinator))
     else {
@@ -357,14 +364,20 @@ fn audited(keys: &Keys, uploads: &[Upload]) -> (String, String) {
     let Ok(mut audit) = Audit::new(&keys.roster, first.epoch, None) else { return accepted() };
     let mut feed = audit.stream();
     if let Err(refusal) = feed.feed(&bytes).and_then(|()| feed.finish()) {
-        return (refusal.name().to_owned(), refusal.to_string());
+        return all(refusal.name(), refusal.to_string());
     }
     let report = audit.finish();
     if let Some((_, finding)) = report.findings().next() {
-        return (finding.name().to_owned(), finding.describe(&keys.roster));
+        let detail = finding.describe(&keys.roster);
+        return match finding {
+            Finding::Round { found, .. } => {
+                (finding.name().to_owned(), detail, format!("{}: {found}", found.name()))
+            }
+            finding => all(finding.name(), detail),
+        };
     }
     let doubt = report.epochs.iter().flat_map(|epoch| &epoch.doubts).next();
-    doubt.map_or_else(accepted, |doubt| (doubt.name().to_owned(), doubt.describe(&keys.roster)))
+    doubt.map_or_else(accepted, |doubt| all(doubt.name(), doubt.describe(&keys.roster)))
 }
 
 /// How a client rejects an altered bundle from a cloud that colludes with the coordinator.

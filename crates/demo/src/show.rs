@@ -259,9 +259,8 @@ fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> 
     writeln!(out, "\n  {}", ink.bold("then the coordinator cheats"))?;
     for cheat in &edge.cheats {
         let mark = if cheat.caught { ink.green("x") } else { ink.red("NOT CAUGHT") };
-        // The detail of what each device was told is only in --json.
-        let detail = cheat.detail.split(" (told: ").next().unwrap_or_default();
-        writeln!(out, "    {mark} {:<19} {detail}", cheat.name)?;
+        // What was announced to each device is only in --json.
+        writeln!(out, "    {mark} {:<19} {}", cheat.name, cheat.summary)?;
     }
     let caught = edge.cheats.len() - edge.uncaught();
     writeln!(

@@ -36,16 +36,16 @@ impl fmt::Display for BatchRefused {
         match self.refused {
             SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. } => write!(
                 f,
-                "the device has already sealed the time of the reading at {at} ({}); --new-only skips such readings",
-                self.refused.name()
+                "the device has already sealed the time of the reading at {at}; skip readings that \
+                 are not new (--new-only)"
             ),
             SealRefused::EpochOutOfRange { epoch } => {
                 write!(
                     f,
-                    "the reading at {at} is in epoch {epoch}, which the roster does not allow (EpochOutOfRange)"
+                    "the reading at {at} is in epoch {epoch}, which the roster does not allow"
                 )
             }
-            other => write!(f, "the reading at {at}: {}", other.named()),
+            other => write!(f, "the reading at {at}: {other}"),
         }
     }
 }

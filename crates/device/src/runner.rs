@@ -691,7 +691,7 @@ fn note_link(state: &State) {
     match state {
         State::Up => info!("the link to the gateway is up"),
         State::Down { cause, again_in } => {
-            warn!(%cause, ?again_in, "the link to the gateway is down; readings wait");
+            warn!(cause = %cause.named(), ?again_in, "the link to the gateway is down; readings wait");
         }
         State::Connecting => {}
     }

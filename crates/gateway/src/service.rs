@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use moteseal_api::NamedError as _;
 use moteseal_core::record::EpochNumber;
 use moteseal_net::link::State;
 use moteseal_net::{Client, LinkError, ParentLink, Up};
@@ -255,7 +256,7 @@ fn note_link(shared: &Shared, state: &State) {
     shared.metrics.link_up.set(f64::from(u8::from(is_up)));
     match state {
         State::Down { cause, again_in } => {
-            warn!(%cause, ?again_in, "the link to the devices is down");
+            warn!(cause = %cause.named(), ?again_in, "the link to the devices is down");
         }
         State::Up if !was_up => info!("the link to the devices is up"),
         _ => {}

@@ -58,7 +58,7 @@ impl fmt::Display for Notice {
             Self::Done => f.write_str("done"),
             Self::TooEarly(at) => write!(f, "too-early {at}"),
             Self::OutOfRange(at) => write!(f, "out-of-range {at}"),
-            Self::QuerySchedule(number) => write!(f, "query schedule {number}"),
+            Self::QuerySchedule(number) => write!(f, "query-schedule {number}"),
             Self::NotAnswering(why) => write!(f, "not-answering {why}"),
             Self::Answered(epoch) => write!(f, "answered {epoch}"),
             Self::Acted(chain, command) => write!(f, "acted {chain} {command}"),

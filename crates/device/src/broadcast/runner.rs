@@ -6,6 +6,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use moteseal_api::NamedError as _;
 use moteseal_broadcast::recovery::Now;
 use moteseal_broadcast::wire::MAX_BROADCAST_FRAME;
 use moteseal_net::broadcast::MAX_DATAGRAM;
@@ -54,7 +55,7 @@ pub async fn run<L: BroadcastLink>(
                 }
                 // A link that accepts nothing must not delay the others.
                 let sent = match tokio::time::timeout(PATIENCE, link.send(frame.clone())).await {
-                    Ok(sent) => sent.map_err(|error| error.to_string()),
+                    Ok(sent) => sent.map_err(|error| error.named().to_string()),
                     Err(_) => Err("it has accepted nothing for a second".to_owned()),
                 };
                 // Reported once per outage. Others will request the frames that are not sent now.

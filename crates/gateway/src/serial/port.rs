@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use moteseal_api::NamedError as _;
 use moteseal_core::DeviceId;
 use moteseal_net::link::State;
 use moteseal_net::mqtt::MqttChild;
@@ -215,7 +216,7 @@ impl PortTask {
             }
             (Err(error), _) | (_, Err(error)) => {
                 shared.claims.give_back(device, self.number);
-                warn!(port = self.address, %error, "the links of the mote cannot be opened");
+                warn!(port = self.address, error = %error.named(), "the links of the mote cannot be opened");
             }
         }
         Ok(())
@@ -238,7 +239,7 @@ impl PortTask {
         let was_open = self.metrics().set_open(is_open);
         match state {
             State::Down { cause, again_in } if was_open || self.should_log("down") => {
-                warn!(port = self.address, %cause, ?again_in, "the serial line is down");
+                warn!(port = self.address, cause = %cause.named(), ?again_in, "the serial line is down");
             }
             State::Up if !was_open => self.logged = None,
             _ => {}
@@ -275,7 +276,7 @@ impl PortTask {
             if let State::Down { cause, .. } = state
                 && self.should_log("cut off")
             {
-                warn!(port = self.address, %cause, "a link of the mote is down");
+                warn!(port = self.address, cause = %cause.named(), "a link of the mote is down");
             }
         }
     }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use moteseal_api::NamedError as _;
 use moteseal_core::DeviceId;
 use moteseal_net::link::State;
 use moteseal_net::{ChildLink, Down, LinkError, ParentLink};
@@ -225,7 +226,7 @@ impl SumGateway {
             gauge.set(f64::from(u8::from(is_up)));
             match &*state {
                 State::Down { cause, again_in } => {
-                    warn!(%cause, ?again_in, "the link to the {peer} is down");
+                    warn!(cause = %cause.named(), ?again_in, "the link to the {peer} is down");
                 }
                 State::Up if !was_up => info!("the link to the {peer} is up"),
                 _ => {}
@@ -294,10 +295,10 @@ impl SumGateway {
 
     fn refuse(&mut self, sender: &str, refused: Refused) {
         self.shown.metrics.refused(refused.name());
-        debug!(from = sender, %refused, "rejected a frame");
+        debug!(from = sender, refused = %refused.named(), "rejected a frame");
         if self.refused.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             self.refused = Some(Instant::now());
-            warn!(from = sender, %refused, "frames are rejected");
+            warn!(from = sender, refused = %refused.named(), "frames are rejected");
         }
     }
 

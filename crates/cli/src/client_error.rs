@@ -5,8 +5,8 @@ use moteseal_client::output::OutputError;
 use moteseal_client::{Error, InputError};
 use moteseal_verify::Roster;
 
+use crate::device_name::with_name;
 use crate::failure::Failure;
-use crate::files;
 
 /// The reason why there are no verified rows, with the device's name instead of its id.
 pub(crate) fn failure(roster: &Roster, error: &Error) -> Failure {
@@ -18,8 +18,7 @@ pub(crate) fn failure(roster: &Roster, error: &Error) -> Failure {
         Error::Rejected(rejected) => rejected.device(),
         _ => None,
     };
-    let text =
-        device.map_or_else(|| text.clone(), |device| files::with_name(roster, device, &text));
+    let text = device.map_or_else(|| text.clone(), |device| with_name(roster, device, &text));
     Failure::new(error.kind().into(), text)
 }
 

@@ -56,13 +56,6 @@ pub(crate) fn roster(path: &Path, operator: &Path) -> Result<Roster, Failure> {
     input::roster(path, operator).map_err(|error| client_error::input(&error))
 }
 
-/// A message with a device's name instead of its id.
-pub(crate) fn with_name(roster: &Roster, device: DeviceId, message: &str) -> String {
-    roster
-        .name(device)
-        .map_or_else(|| message.to_owned(), |name| message.replace(&device.to_string(), name))
-}
-
 /// `; ... it looks like ...` if the file's first bytes show its kind; else nothing.
 pub(crate) fn likeness(path: &Path) -> String {
     let mut head = Vec::with_capacity(64);

@@ -15,6 +15,7 @@ mod cloud_query;
 mod config;
 mod destination;
 mod device;
+mod device_name;
 mod estimate;
 mod files;
 mod gateway;

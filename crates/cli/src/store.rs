@@ -8,6 +8,7 @@ use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
 use crate::cloud::store_failure;
+use crate::device_name::with_name;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bar, bytes, count};
@@ -117,7 +118,7 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
 fn named(roster: &Roster, finding: &Finding) -> String {
     finding.device.map_or_else(
         || finding.to_string(),
-        |device| files::with_name(roster, device, &finding.to_string()),
+        |device| with_name(roster, device, &finding.to_string()),
     )
 }
 

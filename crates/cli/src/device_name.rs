@@ -1,0 +1,11 @@
+//! Messages name devices as the roster does.
+
+use moteseal_core::record::DeviceId;
+use moteseal_verify::Roster;
+
+/// A message with a device's name instead of its id.
+pub(crate) fn with_name(roster: &Roster, device: DeviceId, message: &str) -> String {
+    roster
+        .name(device)
+        .map_or_else(|| message.to_owned(), |name| message.replace(&device.to_string(), name))
+}

@@ -5,6 +5,7 @@
 //! the same store again for the same name, after the earlier handle was dropped.
 
 mod coordinator;
+mod coordinator_key;
 pub mod mote;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -26,6 +26,7 @@ mod open;
 #[cfg(test)]
 mod power;
 mod record;
+mod replay;
 mod writer;
 
 use std::fmt;
@@ -50,8 +51,9 @@ use crate::epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Reply};
 use crate::journal::Journal;
 use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::{self, StoredSeal};
-use apply::Withheld;
-use writer::{Job, Pending, Writer};
+use apply::Pending;
+use replay::Withheld;
+use writer::{Job, Writer};
 
 /// From a [`SealKey`] to a head, followed by the body if that is short.
 pub(crate) const SEALS: TableDefinition<'_, [u8; SealKey::LENGTH], &[u8]> =

@@ -4,22 +4,11 @@ use std::collections::BTreeMap;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Round};
-use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_seal::sample::{Manifest, ManifestDraft};
 
+use super::coordinator_key;
 use super::mote::Made;
 use crate::manifest::StoredManifest;
-
-fn secret() -> SecretKey {
-    #[allow(clippy::expect_used)]
-    SecretKey::from_seed(Algorithm::Ed25519, &[0xc0; 32])
-        .expect("any 32 bytes are a seed of Ed25519")
-}
-
-/// The key of the only coordinator.
-pub(super) fn public() -> PublicKey {
-    secret().public()
-}
 
 /// The coordinator's manifest of an epoch that ended at `round`, listing these seals.
 ///
@@ -42,10 +31,11 @@ pub fn manifest(epoch: u64, round: u8, seals: &[&Made]) -> StoredManifest {
         round: Round(round),
         devices: &devices,
     };
+    let key = coordinator_key::secret();
     let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
-    let bytes = draft.issue(&secret(), &mut scratch, &mut out).expect("a manifest").to_vec();
+    let bytes = draft.issue(&key, &mut scratch, &mut out).expect("a manifest").to_vec();
     let mut scratch = vec![0; bytes.len() + 64];
-    let opened = Manifest::open(&bytes, group, &public(), &mut scratch)
+    let opened = Manifest::open(&bytes, group, &key.public(), &mut scratch)
         .expect("a manifest that was just signed");
     StoredManifest::new(&opened, &bytes)
 }

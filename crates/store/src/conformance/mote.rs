@@ -18,6 +18,7 @@ use moteseal_seal::tree::{Tree, leaf};
 use moteseal_seal::{Authentic, MAX_MESSAGE, Position, Seal, Star, Statement, star};
 use moteseal_verify::{SchemaEntry, write};
 
+use super::coordinator_key;
 use crate::bundle::Bundle;
 
 /// The number of levels of every device of this module.
@@ -327,6 +328,6 @@ impl Directory for Motes {
     }
 
     fn with_coordinator(&self, use_key: &mut dyn FnMut(&PublicKey)) {
-        use_key(&super::coordinator::public());
+        use_key(&coordinator_key::secret().public());
     }
 }

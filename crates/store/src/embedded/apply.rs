@@ -12,56 +12,28 @@
 //! Batches that cannot be applied because of a damaged page are withheld: reads of their devices
 //! fail, and the batches stay in the journal.
 
-use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use moteseal_core::record::DeviceId;
-use redb::Database;
-
 use super::commit::{Damaged, Known, sync, write};
-use super::writer::Pending;
-use super::{Shared, State, open, record};
+use super::replay::{BYTES, Failure, replay};
+use super::{Shared, State, open};
 use crate::batch::Batch;
-use crate::epochs::{PutError, Receipt};
-use crate::journal::{Journal, JournalError};
+use crate::epochs::{PutError, Receipt, Reply};
+use crate::journal::Journal;
 use crate::pages;
 
-/// The pending bytes and batches that trigger a transaction.
-const BYTES: usize = 4 << 20;
+/// The pending batches that trigger a transaction, as do [`BYTES`] of them.
 const BATCHES: usize = 1024;
 
-/// Acknowledged batches that cannot be applied to the tables because of a damaged page.
-#[derive(Default)]
-pub(super) struct Withheld {
-    pub(super) devices: HashSet<DeviceId>,
-    /// Whether manifests are among them.
-    pub(super) manifests: bool,
-    /// The batches as the journal has them.
-    records: Vec<Vec<u8>>,
-}
-
-impl Withheld {
-    pub(super) fn is_empty(&self) -> bool {
-        self.devices.is_empty() && !self.manifests
-    }
-
-    fn add(&mut self, batch: &Batch) {
-        self.devices.extend(batch.bundles.iter().map(|bundle| bundle.key.device));
-        self.manifests |= !batch.manifests.is_empty();
-        self.records.extend(record::encode(batch));
-    }
-
-    /// Removes everything else from a journal.
-    pub(super) fn empty(&self, journal: &mut Journal) -> Result<(), JournalError> {
-        if self.records.is_empty() {
-            journal.reset()
-        } else {
-            journal.compact(self.records.iter().map(Vec::as_slice))
-        }
-    }
+/// A batch that is journaled and not yet in the tables.
+pub(super) struct Pending {
+    pub(super) batch: Batch,
+    pub(super) bytes: usize,
+    /// The reply, if it was not sent yet.
+    pub(super) reply: Option<Reply>,
 }
 
 impl State {
@@ -118,7 +90,8 @@ impl State {
 }
 
 /// Applies batches to the tables, notifies waiting callers, and sends the replies that were not
-/// sent yet. Returns whether the batches are in the tables or have become [`Withheld`].
+/// sent yet. Returns whether the batches are in the tables or have become
+/// [`Withheld`](super::replay::Withheld).
 fn apply(
     shared: &Shared,
     known: &mut Known,
@@ -285,51 +258,6 @@ fn rebuild(
     }
     shared.state().held = Some(error.clone());
     Err(error)
-}
-
-/// Why a journal could not be applied.
-pub(super) enum Failure {
-    /// It could not be read.
-    Journal(JournalError),
-    /// A record is complete but not a batch: its number, from 0.
-    NotABatch(u64),
-    /// The file could not be written.
-    Unwritable(PutError),
-}
-
-/// Applies the first `count` records of a journal; stored data does not change. Returns the batches
-/// that damage prevents from being applied.
-pub(super) fn replay(
-    database: &Database,
-    store: &str,
-    known: &mut Known,
-    journal: &Journal,
-    count: usize,
-) -> Result<Withheld, Failure> {
-    let mut withheld = Withheld::default();
-    let mut batches: Vec<Batch> = Vec::new();
-    let mut bytes = 0;
-    let mut write_all = |batches: &mut Vec<Batch>| {
-        let results = write(database, store, false, known, &batches.iter().collect::<Vec<_>>());
-        for (batch, result) in batches.iter().zip(results.map_err(Failure::Unwritable)?) {
-            if result.is_err() {
-                withheld.add(batch);
-            }
-        }
-        batches.clear();
-        Ok(())
-    };
-    for (number, record) in (0..).zip(journal.iter().take(count)) {
-        let record = record.map_err(Failure::Journal)?;
-        bytes += record.len();
-        batches.push(record::decode(&record).ok_or(Failure::NotABatch(number))?);
-        if bytes >= BYTES {
-            write_all(&mut batches)?;
-            bytes = 0;
-        }
-    }
-    write_all(&mut batches)?;
-    Ok(withheld)
 }
 
 /// Makes everything durable in the tables and removes the journal, so that one file is left.

@@ -12,8 +12,8 @@ use std::time::Duration;
 use moteseal_api::ErrorKind;
 use redb::{Database, DatabaseError, ReadableDatabase, StorageError};
 
-use super::apply::{Failure, Withheld, replay};
 use super::commit::{Known, sync};
+use super::replay::{Failure, Withheld, replay};
 use super::{EQUIVOCATIONS, MANIFESTS, PIECES, SCHEMAS, SEALS, UNORDERED};
 use crate::epochs::PutError;
 use crate::journal::{Journal, JournalError, is_full, sync_directory};

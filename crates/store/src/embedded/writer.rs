@@ -55,14 +55,6 @@ pub(super) struct Job {
     reply: Reply,
 }
 
-/// A batch that is journaled and not yet in the tables.
-pub(super) struct Pending {
-    pub(super) batch: Batch,
-    pub(super) bytes: usize,
-    /// The reply, if it was not sent yet.
-    pub(super) reply: Option<Reply>,
-}
-
 impl Writer {
     pub(super) fn start(shared: Arc<Shared>) -> io::Result<Self> {
         let mut writer = Self { shared: Arc::clone(&shared), journaling: None, applying: None };
@@ -251,7 +243,7 @@ fn flush(
             state.wanted = state.journaled;
         }
         state.pending_bytes += job.bytes;
-        state.pending.push(Pending { batch: job.batch, bytes: job.bytes, reply });
+        state.pending.push(apply::Pending { batch: job.batch, bytes: job.bytes, reply });
         shared.unapplied.fetch_add(1, Ordering::SeqCst);
     }
     if idle {

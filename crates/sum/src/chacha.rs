@@ -6,7 +6,8 @@
 
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::sies::WORDS;
+/// The number of 32-bit words of a block that are used: eight for a key, five for a share.
+pub const WORDS: usize = 13;
 
 /// The first [`WORDS`] words of the block under a key; the block counter is the slot, the nonce 4
 /// zero bytes and the epoch, little-endian.

@@ -16,6 +16,7 @@ use crypto_bigint::U256;
 use hmac::{Hmac, KeyInit, Mac};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
+pub use crate::chacha::WORDS;
 use crate::chacha::block;
 use crate::field::Element;
 use crate::guard::Permit;
@@ -29,8 +30,6 @@ pub const SHARE_BITS: u32 = 160;
 /// Every value and every sum of a slot is below this: `p / 2^160`, rounded down. Set-up checks that
 /// all sources together stay below it.
 pub const SUM_LIMIT: u128 = (1 << (256 - SHARE_BITS)) - 1;
-/// The number of 32-bit words of a block that are used: eight for a key, five for a share.
-pub const WORDS: usize = 13;
 
 /// One of the aggregates from which a query is answered, each with its own PSR: a count, a sum, a
 /// sum of squares.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use moteseal_api::{ErrorKind, NamedError};
 
-use crate::output::diagnostic;
+use crate::diagnostic::diagnostic;
 
 /// The exit codes of every command; 0 is success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod diagnostic;
 pub mod failure;
 pub mod interrupt;
 pub mod output;

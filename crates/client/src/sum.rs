@@ -17,6 +17,7 @@ mod open_epochs;
 mod participants;
 mod prepare;
 mod querier;
+mod row_values;
 mod row_writer;
 mod run_query;
 mod schedule_numbers;
@@ -32,7 +33,8 @@ pub use prepare::PreparedQuery;
 pub use querier::{
     Accepted, EPOCHS_AFTER, LEAST_FLOOR, PoseError, Querier, Question, Rejection, default_floor,
 };
-pub use row_writer::{RowFormat, RowNames, RowWriter};
+pub use row_values::RowNames;
+pub use row_writer::{RowFormat, RowWriter};
 pub use run_query::{Endpoint, RunError, RunOptions, run_query};
 pub use schedule_numbers::{ScheduleNumberError, ScheduleNumbers};
 pub use share::{Shape, ShareError, Sum};

@@ -11,7 +11,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef, TimeUnit};
 
 use super::open_epochs::Row;
-use super::row_writer::{RowNames, failure, values};
+use super::row_values::{RowNames, failure, values};
 use crate::error::OutputError;
 
 /// The precision of decimals in Arrow.

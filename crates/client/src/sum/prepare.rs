@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 use super::config::QuerierConfig;
 use super::open_epochs::Row;
 use super::querier::{PoseError, Querier, Question, default_floor};
-use super::row_writer::RowNames;
+use super::row_values::RowNames;
 use super::run_query::{Endpoint, RunError, RunOptions, run_query};
 use super::schedule_numbers::ScheduleNumbers;
 use crate::error::OutputError;

@@ -1,0 +1,152 @@
+//! What every format writes of a row: the names of its columns and sources, its values, and why it
+//! has none.
+
+use moteseal_core::schema::Schema;
+use moteseal_sum::query::{Aggregate, FixedPoint, Plan, Selected};
+
+use super::localise::Finding;
+use super::open_epochs::{Outcome, Row};
+
+/// Digits after the point of mean and standard deviation, in addition to those of their column; and
+/// their number if the column has no exact decimals (spec/queries.md, section 5).
+const EXTRA_PLACES: i8 = 4;
+const INEXACT_PLACES: i8 = 9;
+
+/// The names in a row: the selected items, and the sources.
+#[derive(Clone, Debug)]
+pub struct RowNames {
+    /// The items, such as `AVG(temperature)`.
+    pub(super) items: Vec<String>,
+    /// Their units, such as `Cel`; empty for a count.
+    pub(super) units: Vec<String>,
+    /// Their numbers of digits after the point.
+    #[cfg_attr(
+        not(feature = "columnar"),
+        expect(dead_code, reason = "only Arrow fixes the number")
+    )]
+    pub(super) places: Vec<i8>,
+    /// The sources, by position.
+    sources: Vec<String>,
+}
+
+impl RowNames {
+    /// The names of a plan's items, with the units of a schema, and of the sources by position.
+    #[must_use]
+    pub fn new(plan: &Plan<'_>, schema: &Schema<'_>, sources: Vec<String>) -> Self {
+        let items =
+            || plan.items().map(|item| (item, item.column.and_then(|column| schema.field(column))));
+        let unit = |(item, field): (Selected<'_>, Option<moteseal_core::schema::Field<'_>>)| match (
+            item.aggregate,
+            field,
+        ) {
+            (Aggregate::Count, _) | (_, None) => String::new(),
+            (_, Some(field)) if field.unit.is_empty() => String::new(),
+            // UCUM writes an exponent after the unit, which is in parentheses if it is more than
+            // one word.
+            (Aggregate::Variance, Some(field)) if field.unit.chars().all(char::is_alphabetic) => {
+                format!("{}2", field.unit)
+            }
+            (Aggregate::Variance, Some(field)) => format!("({})2", field.unit),
+            (_, Some(field)) => field.unit.to_owned(),
+        };
+        let places = |(item, field): (Selected<'_>, Option<moteseal_core::schema::Field<'_>>)| {
+            let exact = field.map_or(Some(0), |field| places_of(field.divisor));
+            match (item.aggregate, exact) {
+                (Aggregate::Count, _) => 0,
+                (_, None) => INEXACT_PLACES,
+                (Aggregate::Sum, Some(places)) => places,
+                (Aggregate::Variance, Some(places)) => 2 * places + EXTRA_PLACES,
+                (_, Some(places)) => places + EXTRA_PLACES,
+            }
+        };
+        Self {
+            items: plan.items().map(|item| item.to_string()).collect(),
+            units: items().map(unit).collect(),
+            places: items().map(places).collect(),
+            sources,
+        }
+    }
+
+    pub(super) fn silent<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = &'a str> {
+        row.silent().map(|position| self.name(position))
+    }
+
+    pub(super) fn unheard<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = &'a str> {
+        row.unheard_positions().map(|position| self.name(position))
+    }
+
+    fn name(&self, position: u32) -> &str {
+        self.sources.get(position as usize).map_or("", String::as_str)
+    }
+}
+
+/// The number of digits after the point that shows every multiple of `1 / divisor` exactly; `None`
+/// if no number does.
+fn places_of(divisor: u32) -> Option<i8> {
+    let mut rest = 1 % u64::from(divisor.max(1));
+    // A divisor has at most 31 factors of two.
+    (0..=31).find(|_| {
+        let is_whole = rest == 0;
+        rest = rest * 10 % u64::from(divisor.max(1));
+        is_whole
+    })
+}
+
+/// Why a row has no values.
+#[derive(Default)]
+pub(super) struct Error<'a> {
+    /// The stable name of the error.
+    pub(super) name: &'static str,
+    /// The name and the message.
+    pub(super) message: String,
+    /// The located edges.
+    pub(super) edges: Vec<String>,
+    /// The aggregators that no longer have the epoch.
+    pub(super) forgotten: Vec<&'a str>,
+}
+
+/// Why a row has no values; `None` if its answer is accepted.
+pub(super) fn failure(row: &Row) -> Option<Error<'_>> {
+    let (refusal, findings) = match &row.outcome {
+        Outcome::Accepted(_) => return None,
+        Outcome::Missing(refusal) => (refusal, &[][..]),
+        Outcome::Rejected { refusal, findings } => (refusal, &findings[..]),
+    };
+    let edges = findings
+        .iter()
+        .filter(|finding| finding.forgotten().is_none())
+        .map(ToString::to_string)
+        .collect();
+    let forgotten = findings.iter().filter_map(Finding::forgotten).collect();
+    let name = refusal.name();
+    Some(Error { name, message: format!("{name}: {refusal}"), edges, forgotten })
+}
+
+/// The values of a row, by item; empty if its answer is not accepted.
+pub(super) fn values(row: &Row) -> &[Option<FixedPoint>] {
+    if let Outcome::Accepted(accepted) = &row.outcome { accepted.values() } else { &[] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digits_of_a_divisor_show_every_multiple_exactly() {
+        let expected = [
+            (1, Some(0)),
+            (2, Some(1)),
+            (8, Some(3)),
+            (10, Some(1)),
+            (100, Some(2)),
+            (250, Some(3)),
+            (3, None),
+            (60, None),
+        ];
+        for (divisor, places) in expected {
+            assert_eq!(places_of(divisor), places, "{divisor}");
+        }
+        assert_eq!(places_of(1 << 31), Some(31));
+        assert_eq!(places_of(u32::MAX), None);
+    }
+}

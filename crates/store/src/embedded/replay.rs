@@ -30,7 +30,7 @@ impl Withheld {
         self.devices.is_empty() && !self.manifests
     }
 
-    fn add(&mut self, batch: &Batch) {
+    pub(super) fn add(&mut self, batch: &Batch) {
         self.devices.extend(batch.bundles.iter().map(|bundle| bundle.key.device));
         self.manifests |= !batch.manifests.is_empty();
         self.records.extend(record::encode(batch));

@@ -1,9 +1,33 @@
 //! Makes the vectors: the inputs and, for invalid inputs, the expected errors.
+//!
+//! The modules, and the folders and files below `spec/vectors/v1` that each of them makes:
+//!
+//! - `audits`: `audit`
+//! - `broadcasts`: `broadcast`
+//! - `coordinator`: `word`
+//! - `cose`: `cose`
+//! - `encodings`: `cbor`, `choice/formulas`, `level/levels`, `permutation/choose`, `star/seals`,
+//!   `tree/shapes`
+//! - `explained`: `stream/explained`, `tree/receipts`
+//! - `identity`: `certificate`, `roster`, `schema`, `urgent`
+//! - `kept`: `budget/offers`
+//! - `links`: `link`
+//! - `order`: `stream/items`, `stream/order`
+//! - `parts`: `level/streams`, `star/parts`, `tree/parts`, `stream/ml-dsa-44`, `stream/mutations`,
+//!   `stream/runs`
+//! - `plans`: `query`
+//! - `private`: `sum`, except `sum/agendas`
+//! - `pruned`: `stream/manifests`, `stream/no-budget`, `stream/no-coordinator`, `stream/pruned`
+//! - `schedules`: `sum/agendas`
+//! - `served`: `choice/answers`, `choice/ranges`, `permutation/answers`
+//! - `tesla`: `tesla`
+//! - `within`: `budget/answers`, `budget/none`, `budget/samples`
 
 mod audits;
 mod broadcasts;
 mod coordinator;
 mod cose;
+mod encodings;
 mod explained;
 mod identity;
 mod kept;
@@ -15,7 +39,6 @@ mod private;
 mod pruned;
 mod schedules;
 mod served;
-mod sums;
 mod tesla;
 mod within;
 
@@ -30,7 +53,7 @@ use crate::{changed_input, changes};
 /// Every file, by its path below v1.
 pub fn files() -> BTreeMap<String, Value> {
     let mut files = Files::default();
-    sums::make(&mut files);
+    encodings::make(&mut files);
     cose::make(&mut files);
     identity::make(&mut files);
     parts::make(&mut files);

@@ -5,5 +5,5 @@
 mod certificates;
 mod chain;
 mod evidence;
-mod memory;
+mod node_memory;
 mod tesla;

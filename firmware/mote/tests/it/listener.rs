@@ -1,8 +1,6 @@
 //! Broadcasts at a mote: it acts on a command once, and reports messages that are not commands.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod support;
-
+use crate::support::Simulated;
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainId, ChainNumber, KeyId, Kind, MAX_SENDER_CERTIFICATE, MAX_SINGLE, SenderCertificateDraft,
@@ -19,7 +17,6 @@ use moteseal_mote::command::Command;
 use moteseal_mote::durable::{Durable, Settings};
 use moteseal_mote::listener::{Listener, Shelf, broadcast_node};
 use moteseal_mote::notice::Notice;
-use support::Simulated;
 
 const NETWORK: NetworkId = NetworkId([13; 8]);
 const SENDER: DeviceId = DeviceId([7; 8]);

@@ -1,15 +1,12 @@
 //! The keys of senders that a mote remembers: as many as it has room for. No key is forgotten to
 //! make room for another.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod support;
-
+use crate::support::Simulated;
 use moteseal_broadcast::{ChainNumber, KeyId};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::Scheme;
 use moteseal_mote::durable::{Durable, NoRoom, Settings};
-use support::Simulated;
 
 const SETTINGS: Settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
 

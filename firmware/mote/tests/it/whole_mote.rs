@@ -1,14 +1,12 @@
 //! A complete mote with flash that loses power at any word, a link that loses frames, and a
 //! coordinator that checks everything. The events under a seal are exactly the readings that were
 //! sensed, no index is signed twice, and the next seal states what is missing.
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod support;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
+use crate::support::{Chance, Simulated};
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
 use moteseal_core::provision::{Provisioning, Window};
@@ -27,7 +25,6 @@ use moteseal_seal::tree::Tree;
 use moteseal_seal::wire::{Acknowledgement, Uplink};
 use moteseal_seal::{Position, Seal, Statement, star};
 use moteseal_serial::Channel;
-use support::{Chance, Simulated};
 use zeroize::Zeroizing;
 
 const DEVICE: DeviceId = DeviceId([7; 8]);

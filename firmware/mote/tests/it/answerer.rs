@@ -1,9 +1,7 @@
 //! A mote as a source of private sums: whatever time it is given, it never answers that it sensed
 //! nothing in an epoch that it did not observe from beginning to end.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod support;
-
+use crate::support::Simulated;
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::{Membership, Provisioning, Window};
 use moteseal_core::record::Scheme;
@@ -16,7 +14,6 @@ use moteseal_mote::notice::Notice;
 use moteseal_sum::query::{MAX_PLAN, Plan};
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
 use moteseal_sum::sies::Master;
-use support::Simulated;
 use zeroize::Zeroizing;
 
 const DEVICE: DeviceId = DeviceId([7; 8]);

@@ -1,5 +1,4 @@
 //! Simulated flash that loses power after any number of words, in the middle of the next one.
-#![allow(dead_code, unreachable_pub)]
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,36 +7,36 @@ use moteseal_mote::flash::{Flash, FlashFailed};
 
 /// Pseudorandom numbers that are the same in every run (SplitMix64).
 #[derive(Clone, Debug)]
-pub struct Chance(pub u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ mixed >> 31
     }
 
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }
 
 /// The number of words or erasures that succeed before the power fails; `None` if it does not fail.
-pub type Fuse = Rc<Cell<Option<u64>>>;
+pub(crate) type Fuse = Rc<Cell<Option<u64>>>;
 
 /// Two pages of 4 KiB.
 #[derive(Clone, Debug)]
-pub struct Simulated {
-    pub bytes: Vec<u8>,
-    pub fuse: Fuse,
+pub(crate) struct Simulated {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) fuse: Fuse,
     /// The number of words and erasures so far.
-    pub writes: Rc<Cell<u64>>,
+    pub(crate) writes: Rc<Cell<u64>>,
     chance: Chance,
 }
 
 impl Simulated {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             bytes: vec![0xff; 8192],
             fuse: Rc::default(),
@@ -47,7 +46,7 @@ impl Simulated {
     }
 
     /// The same flash after the power has returned.
-    pub fn repowered(&self) -> Self {
+    pub(crate) fn repowered(&self) -> Self {
         Self {
             bytes: self.bytes.clone(),
             fuse: Rc::default(),

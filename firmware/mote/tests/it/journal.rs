@@ -1,9 +1,7 @@
 //! Power failures at every word of a long history: a change that was reported as durable survives,
 //! an interrupted change is either complete or absent, and no other state ever appears.
-#![allow(clippy::unwrap_used, missing_docs)]
 
-mod support;
-
+use crate::support::{Chance, Simulated};
 use moteseal_broadcast::{ChainNumber, KeyId};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -13,7 +11,6 @@ use moteseal_mote::flash::{Flash, FlashFailed};
 use moteseal_mote::journal::JournalError;
 use moteseal_seal::{Answers, Position};
 use moteseal_sum::query::QueryId;
-use support::{Chance, Simulated};
 
 const DEVICE: DeviceId = DeviceId([7; 8]);
 const CERTIFICATE: Digest = Digest([8; 32]);

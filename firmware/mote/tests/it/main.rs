@@ -1,0 +1,10 @@
+//! A mote on a host: with simulated flash that loses power, links that lose frames, and time that
+//! the tests set.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod answerer;
+mod durable;
+mod journal;
+mod listener;
+mod support;
+mod whole_mote;

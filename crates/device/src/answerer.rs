@@ -155,8 +155,8 @@ impl Answerer {
     /// newest accepted schedule, changes nothing.
     ///
     /// # Errors
-    /// The inner [`ScheduleRejected`] if the schedule is rejected. Otherwise [`DurableError`], in which case
-    /// the schedule has no effect either.
+    /// The inner [`ScheduleRejected`] if the schedule is rejected. Otherwise [`DurableError`], in
+    /// which case the schedule has no effect either.
     pub fn try_receive<K: Signer>(
         &mut self,
         announcement: &[u8],

@@ -5,12 +5,16 @@
 //! remaining state of earlier epochs. The first byte of a record is its kind; numbers are
 //! big-endian, and lengths in bytes are in parentheses:
 //!
-//! | first byte | then |
-//! |---|---|
-//! | 0 | the state of ended epochs, in CBOR: `[1, over / null, [* [epoch, round]], [* [device, index, digest, epoch, is last]], [* [device, index, epoch]], [* schema], [* [device, [* place]]]]`: rounds, newest seals, abandoned seals, schemas, and the devices that use them |
-//! | 1 | the gateway's epoch (8), the seal's epoch (8) and index (4), a frame about the seal |
-//! | 2 | a frame with a stream schema |
-//! | 3 | the epoch (8) that was ended |
+//! - 0: the state of ended epochs, in CBOR: `[1, over / null, rounds, newest, abandoned, schemas,
+//!   users]` with
+//!   - `rounds`: `[* [epoch, round]]`;
+//!   - `newest`, the newest seals: `[* [device, index, digest, epoch, is last]]`;
+//!   - `abandoned`, the abandoned seals: `[* [device, index, epoch]]`;
+//!   - `schemas`: `[* schema]`;
+//!   - `users`, the devices and the places of the schemas that they use: `[* [device, [* place]]]`.
+//! - 1: the gateway's epoch (8), the seal's epoch (8) and index (4), a frame about the seal.
+//! - 2: a frame with a stream schema.
+//! - 3: the epoch (8) that was ended.
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::digest::Digest;

@@ -15,8 +15,8 @@ const HALF_ORDER: &str = "7fffffff800000007fffffffffffffffde737d56d38bcf4279dce5
 /// absent: `make test` reports that (tools/absent_data.py), and `MOTESEAL_DATA_REQUIRED=1` makes it
 /// a failure.
 fn data(path: &str) -> Option<Vec<u8>> {
-    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let path = std::env::var_os("MOTESEAL_DATA").map_or_else(beside, PathBuf::from).join(path);
+    let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let path = std::env::var_os("MOTESEAL_DATA").map_or_else(default, PathBuf::from).join(path);
     if !path.exists() {
         let absent =
             format!("{} is not here; set MOTESEAL_DATA to the folder of vectors", path.display());

@@ -1,23 +1,31 @@
 //! The records of a mote's journal: its inputs, and where the journal starts.
 //!
-//! The first byte of a record is its kind. Numbers are big-endian; `?` is 0 for none, or 1 and the
-//! number:
-//! | first byte | then |
-//! |---|---|
-//! | 0 | the device (8), the schema's digest (32), most waiting (4), the chain before: `prev` (32), `?` index (4), `?` epoch (8), whether that epoch is closed (1), next index (4), `?` epoch (8); sealed readings: `?` epoch (8), count (8); 1 for trees, 0 or nothing for stars (1) |
-//! | 1 | a reading: its epoch (8), the record |
-//! | 2 | an announcement as received |
-//! | 3 | an acknowledgement as received |
-//! | 4 | an epoch (8) was begun |
-//! | 5 | an epoch (8) has ended |
-//! | 6 | seals were given up: the next index (4), the newest epoch (8), its readings (8), whether the previous seal was the last of its epoch (1; if absent, it was) |
-//! | 7 | a seal (4) was given up, because the gateway refuses it or has lost data that it had acknowledged; the answers that the seal stated, as in 12 |
-//! | 8 | indices were opened and never used: the next one (4) |
-//! | 9 | an epoch of a query was answered: the query (16), the length of its epochs in milliseconds (8), the epoch (8) |
-//! | 10 | a query schedule was accepted: its number (8), its digest (32) |
-//! | 11 | the state of the epoch guard |
-//! | 12 | the answers that no seal stated: runs of a query (16), the first epoch (8) and their number (4) |
-//! | 13 | the open seal had no room for an answer: it was closed, and its epoch (8) continues |
+//! The first byte of a record is its kind. Numbers are big-endian, and their lengths in bytes are
+//! in parentheses; `?` is 0 for none, or 1 and the number:
+//!
+//! - 0: the start of the journal:
+//!   - the device (8), the schema's digest (32), most waiting (4);
+//!   - the chain before: `prev` (32), `?` index (4), `?` epoch (8), whether that epoch is closed
+//!     (1), next index (4), `?` epoch (8);
+//!   - sealed readings: `?` epoch (8), count (8);
+//!   - 1 for trees, 0 or nothing for stars (1).
+//! - 1: a reading: its epoch (8), the record.
+//! - 2: an announcement as received.
+//! - 3: an acknowledgement as received.
+//! - 4: an epoch (8) was begun.
+//! - 5: an epoch (8) has ended.
+//! - 6: seals were given up: the next index (4), the newest epoch (8), its readings (8), whether
+//!   the previous seal was the last of its epoch (1; if absent, it was).
+//! - 7: a seal (4) was given up, because the gateway refuses it or has lost data that it had
+//!   acknowledged; the answers that the seal stated, as in 12.
+//! - 8: indices were opened and never used: the next one (4).
+//! - 9: an epoch of a query was answered: the query (16), the length of its epochs in milliseconds
+//!   (8), the epoch (8).
+//! - 10: a query schedule was accepted: its number (8), its digest (32).
+//! - 11: the state of the epoch guard.
+//! - 12: the answers that no seal stated: runs of a query (16), the first epoch (8) and their
+//!   number (4).
+//! - 13: the open seal had no room for an answer: it was closed, and its epoch (8) continues.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use moteseal_api::ErrorKind;
 
 /// The name of the file in the state folder, and of the file that is locked while a process uses
-/// the folder.
+/// the folder. An agenda is the earlier name of a query schedule; the files keep it, so that a new
+/// version finds the number of an old one.
 const NUMBER: &str = "agenda";
 const LOCK: &str = "agenda.lock";
 /// The longest number with its newline, in bytes.

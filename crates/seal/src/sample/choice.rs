@@ -270,7 +270,8 @@ impl EpochCounts {
 ///
 /// ```compile_fail
 /// # use moteseal_seal::sample::{Rate, Sample, UniformSample};
-/// fn forge<'a>(sample: Sample<'a, moteseal_seal::Authentic>, seal: &moteseal_seal::Seal<moteseal_seal::Unverified>) {
+/// # use moteseal_seal::{Authentic, Seal, Unverified};
+/// fn forge<'a>(sample: Sample<'a, Authentic>, seal: &Seal<Unverified>) {
 ///     let _ = UniformSample::by_rate(sample, seal, Rate::ALL);
 /// }
 /// ```

@@ -157,8 +157,9 @@ impl<'e> WholeEpoch<'e> {
 ///
 /// ```compile_fail
 /// use moteseal_seal::sample::epoch::ForcedPart;
+/// # use moteseal_seal::stream::Select;
 /// # fn of(seal: &moteseal_seal::Seal<moteseal_seal::Authentic>) {
-/// let hand_picked = ForcedPart { seal, start: 0, select: moteseal_seal::stream::Select::Levels(1) };
+/// let hand_picked = ForcedPart { seal, start: 0, select: Select::Levels(1) };
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug)]

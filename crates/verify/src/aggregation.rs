@@ -6,10 +6,10 @@
 //! rejected. This module does no I/O.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 
 use moteseal_core::digest::Digest;
+use moteseal_core::error::Named;
 use moteseal_core::record::DeviceId;
 
 use crate::roster::Roster;
@@ -51,19 +51,30 @@ pub fn check_gateway_name(name: &str) -> Result<(), TreeError> {
 }
 
 /// What is wrong with a tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {
     /// No gateway has the querier as its parent.
+    #[error("no gateway has the parent {QUERIER:?}; connect at least one to the querier")]
     NoRoot,
     /// A gateway's name is empty, too long, or contains other characters than letters, digits, `-`,
     /// `_` and `.`.
+    #[error(
+        "{0:?} is not a valid name of a gateway; use 1 to {MAX_GATEWAY_NAME} letters, digits, \
+         '-', '_' and '.'"
+    )]
     InvalidGatewayName(String),
     /// A gateway has the querier's name.
+    #[error("{QUERIER:?} is the name of the querier; rename the gateway")]
     ReservedName,
     /// A gateway is listed twice.
+    #[error("the gateway {0:?} is listed twice; remove one entry")]
     DuplicateGateway(String),
     /// A gateway's parent is not listed.
+    #[error(
+        "the parent of {gateway:?} is {parent:?}, which is not a gateway; name a gateway or \
+         {QUERIER:?}"
+    )]
     UnknownParent {
         /// The gateway.
         gateway: String,
@@ -71,14 +82,19 @@ pub enum TreeError {
         parent: String,
     },
     /// A gateway is its own ancestor.
+    #[error("{0:?} is above itself; every path up must end at {QUERIER:?}")]
     Cycle(String),
     /// More than [`MAX_HEIGHT`] gateways on a path; the lowest of them.
+    #[error("the path from {0:?} up has more than {MAX_HEIGHT} gateways; make the tree lower")]
     TooHigh(String),
     /// A device that the roster does not have.
+    #[error("the roster has no device {0:?}; remove it here, or add it to the roster")]
     UnknownDevice(String),
     /// A device is listed twice.
+    #[error("the device {0:?} is listed twice; a device has one gateway")]
     DuplicateDevice(String),
     /// A device's gateway is not listed.
+    #[error("the gateway of {device:?} is {gateway:?}, which is not listed as a gateway")]
     UnknownGateway {
         /// The device.
         device: String,
@@ -86,16 +102,31 @@ pub enum TreeError {
         gateway: String,
     },
     /// Devices of the roster that are not in the tree.
+    #[error(
+        "these devices have no gateway: {}; every device of the roster needs one",
+        first_names(_0)
+    )]
     DevicesMissing(Vec<String>),
     /// A gateway with no device below it.
+    #[error("the gateway {0:?} has no device below it; remove it")]
     NoSources(String),
     /// A gateway has the id of a device or of another gateway.
+    #[error("the gateway {gateway:?} has the same id as {other:?}; rename it")]
     IdTaken {
         /// The gateway.
         gateway: String,
         /// The node with the same id.
         other: String,
     },
+}
+
+/// The first names of a list, and how many more there are.
+fn first_names(names: &[String]) -> String {
+    let first = names[..names.len().min(NAMED)].join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
 }
 
 impl TreeError {
@@ -118,77 +149,13 @@ impl TreeError {
             Self::IdTaken { .. } => "IdTaken",
         }
     }
-}
 
-impl fmt::Display for TreeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoRoot => write!(
-                f,
-                "no gateway has the parent {QUERIER:?}; connect at least one to the querier"
-            ),
-            Self::InvalidGatewayName(name) => {
-                write!(
-                    f,
-                    "{name:?} is not a valid name of a gateway; use 1 to {MAX_GATEWAY_NAME} \
-                     letters, digits, '-', '_' and '.'"
-                )
-            }
-            Self::ReservedName => {
-                write!(f, "{QUERIER:?} is the name of the querier; rename the gateway")
-            }
-            Self::DuplicateGateway(name) => {
-                write!(f, "the gateway {name:?} is listed twice; remove one entry")
-            }
-            Self::UnknownParent { gateway, parent } => {
-                write!(
-                    f,
-                    "the parent of {gateway:?} is {parent:?}, which is not a gateway; name a \
-                     gateway or {QUERIER:?}"
-                )
-            }
-            Self::Cycle(name) => {
-                write!(f, "{name:?} is above itself; every path up must end at {QUERIER:?}")
-            }
-            Self::TooHigh(name) => write!(
-                f,
-                "the path from {name:?} up has more than {MAX_HEIGHT} gateways; make the tree lower"
-            ),
-            Self::UnknownDevice(name) => write!(
-                f,
-                "the roster has no device {name:?}; remove it here, or add it to the roster"
-            ),
-            Self::DuplicateDevice(name) => {
-                write!(f, "the device {name:?} is listed twice; a device has one gateway")
-            }
-            Self::UnknownGateway { device, gateway } => {
-                write!(
-                    f,
-                    "the gateway of {device:?} is {gateway:?}, which is not listed as a gateway"
-                )
-            }
-            Self::DevicesMissing(names) => {
-                write!(
-                    f,
-                    "these devices have no gateway: {}",
-                    names[..names.len().min(NAMED)].join(", ")
-                )?;
-                if names.len() > NAMED {
-                    write!(f, " and {} more", names.len() - NAMED)?;
-                }
-                f.write_str("; every device of the roster needs one")
-            }
-            Self::NoSources(name) => {
-                write!(f, "the gateway {name:?} has no device below it; remove it")
-            }
-            Self::IdTaken { gateway, other } => {
-                write!(f, "the gateway {gateway:?} has the same id as {other:?}; rename it")
-            }
-        }
+    /// The error with its name, displayed as `Name: sentence`.
+    #[must_use]
+    pub const fn named(&self) -> Named<'static, &Self> {
+        Named { name: self.name(), error: self }
     }
 }
-
-impl std::error::Error for TreeError {}
 
 /// A tree of gateways over all devices of a roster. It has been checked completely.
 #[derive(Clone, Debug)]

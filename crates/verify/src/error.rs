@@ -1,7 +1,5 @@
 //! Why a stream is rejected, and where: the errors of [`StreamReader`](crate::StreamReader).
 
-use std::fmt;
-
 use moteseal_core::cbor::DecodeError;
 use moteseal_core::error::Named;
 use moteseal_core::record::{DeviceId, SealIndex};
@@ -55,7 +53,8 @@ pub enum ReadErrorKind {
 }
 
 /// Why a stream is rejected, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} (item {item}{})", at(*device, *run))]
 pub struct ReadError {
     /// What is wrong.
     pub kind: ReadErrorKind,
@@ -108,18 +107,12 @@ impl ReadError {
     }
 }
 
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (item {}", self.kind, self.item)?;
-        if let Some(device) = self.device {
-            write!(f, ", device {device}")?;
-        }
-        match self.run {
-            Some((first, last)) if first == last => write!(f, ", index {first})"),
-            Some((first, last)) => write!(f, ", indices {first} to {last})"),
-            None => f.write_str(")"),
-        }
+/// `, device D, index I`, as far as they are known.
+fn at(device: Option<DeviceId>, run: Option<(SealIndex, SealIndex)>) -> String {
+    let device = device.map_or_else(String::new, |device| format!(", device {device}"));
+    match run {
+        Some((first, last)) if first == last => format!("{device}, index {first}"),
+        Some((first, last)) => format!("{device}, indices {first} to {last}"),
+        None => device,
     }
 }
-
-impl std::error::Error for ReadError {}

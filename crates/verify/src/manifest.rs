@@ -2,6 +2,7 @@
 //! that the roster certifies for it (spec/formats.md, section 8.1). Whether the round in it is
 //! correct is checked by the audit.
 
+use moteseal_core::error::Named;
 use moteseal_core::roster::Directory;
 use moteseal_core::signature::PublicKey;
 use moteseal_seal::sample::{AnnouncementError, Manifest};
@@ -38,6 +39,12 @@ impl ManifestError {
             Self::EpochOutOfRange => "EpochOutOfRange",
             Self::RoundOutOfRange => "RoundOutOfRange",
         }
+    }
+
+    /// The error with its name, displayed as `Name: sentence`.
+    #[must_use]
+    pub const fn named(self) -> Named<'static, Self> {
+        Named { name: self.name(), error: self }
     }
 }
 

@@ -5,6 +5,7 @@
 //! must therefore not change between versions; a group that needs other values is a new group.
 //! Devices and keys may change and are not compared here.
 
+use moteseal_core::error::Named;
 use moteseal_core::roster::Directory as _;
 
 use crate::roster::Roster;
@@ -41,6 +42,12 @@ impl SuccessionError {
             Self::LevelsChanged => "LevelsChanged",
             Self::BudgetChanged => "BudgetChanged",
         }
+    }
+
+    /// The error with its name, displayed as `Name: sentence`.
+    #[must_use]
+    pub const fn named(self) -> Named<'static, Self> {
+        Named { name: self.name(), error: self }
     }
 }
 

@@ -186,7 +186,7 @@ impl Problem {
         } else {
             format!(" (until={:?}); or allow it with allow_incomplete=True", error.time)
         };
-        Self::new(error.kind(), error.error_name(), format_args!("{error}{hint}"))
+        Self::new(error.kind(), error.name(), format_args!("{error}{hint}"))
             .about(Some(error.device), roster)
             .at(None, Some(error.from.0))
     }

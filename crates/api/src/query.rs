@@ -46,6 +46,8 @@ impl QueryError {
     }
 }
 
+crate::named_error!(QueryError);
+
 impl Query {
     /// Reads the JSON and checks it.
     ///

@@ -1,6 +1,7 @@
 //! The errors of the client library as failures of a command: the kind decides the exit code, and
 //! the line starts with the name of the error.
 
+use moteseal_api::NamedError as _;
 use moteseal_client::output::OutputError;
 use moteseal_client::{Error, InputError};
 use moteseal_verify::Roster;
@@ -12,7 +13,7 @@ use crate::failure::Failure;
 pub(crate) fn failure(roster: &Roster, error: &Error) -> Failure {
     let text = match error {
         Error::Output(error) => error.to_string(),
-        error => format!("{}: {error}", error.name()),
+        error => error.named().to_string(),
     };
     let device = match error {
         Error::Rejected(rejected) => rejected.device(),

@@ -81,8 +81,7 @@ impl CloudQuery {
     ) -> Result<Query, Failure> {
         let (devices, (since, until)) = (self.devices(roster, names)?, self.epochs(roster));
         let query = Query { devices, since, until, choice };
-        Query::from_json(query.to_json().as_bytes())
-            .map_err(|error| Failure::usage(format_args!("{}: {error}", error.name())))
+        Ok(Query::from_json(query.to_json().as_bytes())?)
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
+use moteseal_api::NamedError as _;
 use moteseal_client::estimate::Estimator;
 use moteseal_client::output::{AtomicFile, Format, OutputError, RowOutput, RowSpool};
 use moteseal_client::{Report, Rows, Sink, Standing, start_text};
@@ -217,6 +218,5 @@ pub(crate) fn incomplete(report: &Report, roster: &Roster) -> Option<Failure> {
     let error = report.require_complete(roster).err()?;
     let hint =
         if error.lacks_manifest { String::new() } else { format!(" (--until {})", error.time) };
-    let text = format_args!("{}: {error}{hint}", error.error_name());
-    Some(Failure::new(Exit::Incomplete, text))
+    Some(Failure::new(Exit::Incomplete, format_args!("{}{hint}", error.named())))
 }

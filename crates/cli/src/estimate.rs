@@ -279,11 +279,8 @@ impl Arguments {
             (Some(replicates), Some(seed)) => Method::Bootstrap { replicates, seed },
             _ => Method::Analytic,
         };
-        let estimate = |statistic: &Statistic| {
-            sample
-                .estimate(statistic, method)
-                .map_err(|error| Failure::usage(format_args!("{}: {error}", error.name())))
-        };
+        let estimate =
+            |statistic: &Statistic| sample.estimate(statistic, method).map_err(Failure::from);
         let one = |found| vec![Line { of: Of::One, found }];
         let subject = Subject::parse(&self.field);
         Ok(match self.what {

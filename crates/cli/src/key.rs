@@ -93,9 +93,7 @@ fn link(arguments: &Link) -> Result<(), Failure> {
                 let group_secret = files::link_secret(group_secret)?;
                 let roster = files::roster(path, operator)?;
                 let child = if gateway.is_some() {
-                    check_gateway_name(name).map_err(|error| {
-                        Failure::usage(format_args!("{}: {error}", error.name()))
-                    })?;
+                    check_gateway_name(name).map_err(|error| Failure::usage(error.named()))?;
                     gateway_id(name)
                 } else {
                     files::device(&roster, path, name)?

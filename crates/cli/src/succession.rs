@@ -52,9 +52,9 @@ impl<'a> Succession<'a> {
                 let (is, was) = (roster.version(), before.version());
                 let state = record.display();
                 Failure::usage(format_args!(
-                    "{}: {}: {error} (it is version {is}; {state} is version {was})",
+                    "{}: {} (it is version {is}; {state} is version {was})",
                     path.display(),
-                    error.name()
+                    error.named()
                 ))
             })?;
         }

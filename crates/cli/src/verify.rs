@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use moteseal_api::Query;
+use moteseal_api::{NamedError as _, Query};
 use moteseal_client::bundles::{
     BundleError, BundleFault, BundleReport, BundleVerifier, StreamFile, device_name,
 };
@@ -68,8 +68,7 @@ impl Problem {
             _ if error.fault.name() == "Equivocation" => Exit::Finding,
             kind => kind.into(),
         };
-        let (path, fault) = (error.path.display(), &error.fault);
-        Self { exit, text: format!("{path}: {}: {fault}", fault.name()) }
+        Self { exit, text: format!("{}: {}", error.path.display(), error.fault.named()) }
     }
 }
 

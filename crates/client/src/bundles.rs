@@ -179,6 +179,22 @@ pub enum BundleFault {
     },
 }
 
+impl BundleError {
+    /// The stable name of the error (`spec/errors.md`).
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.fault.name()
+    }
+
+    /// What the caller does next.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.fault.kind()
+    }
+}
+
+moteseal_api::named_error!(BundleError, BundleFault);
+
 impl BundleFault {
     /// The stable name of the error (`spec/errors.md`).
     #[must_use]

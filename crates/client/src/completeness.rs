@@ -210,7 +210,7 @@ pub struct Incomplete {
 impl Incomplete {
     /// The stable name (`spec/errors.md`).
     #[must_use]
-    pub const fn error_name(&self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         if self.lacks_manifest { "ManifestMissing" } else { "TailUnknown" }
     }
 
@@ -235,6 +235,8 @@ impl Incomplete {
         }
     }
 }
+
+moteseal_api::named_error!(Incomplete);
 
 impl Report {
     /// Fails for the first device that is less complete than requested.

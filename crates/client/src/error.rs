@@ -60,11 +60,13 @@ impl Error {
         match self {
             Self::Query(_) | Self::UnknownDevice { .. } | Self::NoBudget(_) => ErrorKind::Usage,
             Self::Net(error) => net_kind(error),
-            Self::Rejected(rejected) => rejected.rejection.kind(),
+            Self::Rejected(rejected) => rejected.kind(),
             Self::Output(error) => error.kind(),
         }
     }
 }
+
+moteseal_api::named_error!(Error, OutputError);
 
 /// What the caller does about an error of the network.
 fn net_kind(error: &NetError) -> ErrorKind {
@@ -103,10 +105,18 @@ pub struct NoBudget;
 impl NoBudget {
     /// The stable name of the error: `NoBudget`.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         "NoBudget"
     }
+
+    /// Always [`ErrorKind::Usage`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Usage
+    }
 }
+
+moteseal_api::named_error!(NoBudget);
 
 /// Why a [`Session`](crate::Session) stopped.
 #[derive(Debug, thiserror::Error)]

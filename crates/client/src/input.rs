@@ -106,6 +106,18 @@ impl InputError {
         self.kind
     }
 
+    /// What the error is about, from the outside in: a file, then a key of a configuration.
+    #[must_use]
+    pub fn place(&self) -> &[String] {
+        &self.place
+    }
+
+    /// What happened and what to do, without the place and the name.
+    #[must_use]
+    pub fn sentence(&self) -> &str {
+        &self.sentence
+    }
+
     /// The message with the name of the error after the place: `keys: WrongRoster: ...`. Names that
     /// only say that a file or an argument is wrong are left out.
     #[must_use]

@@ -1,8 +1,6 @@
 //! Why a response or a proof is rejected: the property that failed, its stable name, and where.
 
-use std::fmt;
-
-use moteseal_api::ErrorKind;
+use moteseal_api::{ErrorKind, NamedError as _};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_seal::sample::{ChoiceError, EpochError};
@@ -256,8 +254,11 @@ impl Rejection {
     }
 }
 
+moteseal_api::named_error!(Rejection, Rejected);
+
 /// A rejection, and what a comparison with the store's explanation found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.sentence())]
 pub struct Rejected {
     /// Why the response as a whole is rejected.
     pub rejection: Rejection,
@@ -272,6 +273,19 @@ impl Rejected {
         match &self.finding {
             Some(finding) => finding.name(),
             None => self.rejection.name(),
+        }
+    }
+
+    /// What the caller does next, as for the rejection.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.rejection.kind()
+    }
+
+    fn sentence(&self) -> String {
+        match &self.finding {
+            Some(finding) => format!("{finding}; {}", self.rejection.named()),
+            None => self.rejection.to_string(),
         }
     }
 
@@ -299,14 +313,3 @@ impl From<Rejection> for Rejected {
         Self { rejection, finding: None }
     }
 }
-
-impl fmt::Display for Rejected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.finding {
-            Some(finding) => write!(f, "{finding}; {}: {}", self.rejection.name(), self.rejection),
-            None => self.rejection.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Rejected {}

@@ -140,12 +140,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     };
     let ended = runtime()?.block_on(query.run(arguments.epochs, started, &mut take, stop));
-    let ended = ended.map_err(|error| {
-        let text = match &error {
-            RunError::Output(error) => error.to_string(),
-            error => format!("{}: {error}", error.name()),
-        };
-        Failure::new(error.kind().into(), text)
+    let ended = ended.map_err(|error| match error {
+        RunError::Output(error) => client_error::output(error),
+        error => error.into(),
     });
     // Rows before a failure are kept; without any row, no file is left.
     let finished = writer.finish().map_err(client_error::output);

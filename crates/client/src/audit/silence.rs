@@ -9,9 +9,9 @@
 //! aggregator or link dropped it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io::{self, BufRead};
 
+use moteseal_api::ErrorKind;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_seal::{Answers, Statement};
 use moteseal_sum::query::QueryId;
@@ -37,12 +37,14 @@ pub struct Claims {
 }
 
 /// Why a querier's record of its epochs cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimsError {
     /// It could not be read.
+    #[error("{0}")]
     Io(io::Error),
     /// A line does not have the format of a querier's record.
+    #[error("line {line}: {what}")]
     Line {
         /// The number of the line, from 1.
         line: usize,
@@ -50,26 +52,28 @@ pub enum ClaimsError {
         what: String,
     },
     /// More claims than fit into memory.
+    #[error(
+        "more than {MAX_CLAIMS} pairs of a silent device and an epoch; split the record and audit \
+         each part"
+    )]
     TooMany,
 }
 
-impl fmt::Display for ClaimsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => error.fmt(f),
-            Self::Line { line, what } => write!(f, "line {line}: {what}"),
-            Self::TooMany => {
-                write!(
-                    f,
-                    "more than {MAX_CLAIMS} pairs of a silent device and an epoch; split the \
-                     record and audit each part"
-                )
-            }
-        }
+impl ClaimsError {
+    /// The stable name of the error: `BadFile`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        "BadFile"
+    }
+
+    /// Always [`ErrorKind::Usage`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Usage
     }
 }
 
-impl std::error::Error for ClaimsError {}
+moteseal_api::named_error!(ClaimsError);
 
 /// The keys of a line that are read; others are ignored.
 #[derive(Deserialize)]

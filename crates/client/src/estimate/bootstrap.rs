@@ -7,6 +7,7 @@
 //! keyed by the seed, so anyone with the seed can reproduce the interval.
 
 use chacha20::ChaCha12Rng;
+use moteseal_api::ErrorKind;
 use rand_core::{Rng, SeedableRng};
 
 use super::values::{Values, Weighted, weighted_quantile};
@@ -42,10 +43,18 @@ pub struct TooManyDraws;
 impl TooManyDraws {
     /// The stable name of the error: `TooManyEvents`.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         "TooManyEvents"
     }
+
+    /// Always [`ErrorKind::Usage`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Usage
+    }
 }
+
+moteseal_api::named_error!(TooManyDraws);
 
 /// Estimates a statistic, with an interval from `replicates` replicates of the sample (clamped to
 /// [`REPLICATES`]) that `seed` determines.

@@ -33,18 +33,9 @@ const COMPARISONS: [(&str, Comparison); 6] = [
 ];
 
 /// The text is not a valid condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a condition is a field, one of < <= = != >= >, and a number: 'temperature>=25.5'")]
 pub struct ConditionError;
-
-impl fmt::Display for ConditionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "a condition is a field, one of < <= = != >= >, and a number: 'temperature>=25.5'",
-        )
-    }
-}
-
-impl std::error::Error for ConditionError {}
 
 impl Condition {
     /// The name of the field.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use moteseal_api::NamedError as _;
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
@@ -242,6 +243,6 @@ fn pose_error(error: &PoseError) -> InputError {
             error.name(),
             format_args!("{error}: narrow its values with [ranges] in the configuration"),
         ),
-        _ => InputError::internal(error),
+        PoseError::Plan(_) => InputError::internal(error.named()),
     }
 }

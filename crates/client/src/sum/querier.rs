@@ -5,8 +5,7 @@
 //! error. Only one result of each epoch is accepted: the difference of two would reveal the
 //! readings of the sources that are in only one of them.
 
-use std::fmt;
-
+use moteseal_api::ErrorKind;
 use moteseal_core::cbor::DecodeError;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, GroupId};
@@ -32,10 +31,11 @@ pub fn default_floor(sources: u32) -> u32 {
 }
 
 /// Why a query cannot be asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoseError {
     /// The floor is below two or above the number of sources.
+    #[error("{}", floor_out_of_range(*floor, *sources))]
     FloorOutOfRange {
         /// The floor.
         floor: u32,
@@ -43,8 +43,10 @@ pub enum PoseError {
         sources: u32,
     },
     /// A sum could overflow. The text names the sum and the remedy.
+    #[error("{0}")]
     Overflow(String),
     /// The plan is invalid.
+    #[error(transparent)]
     Plan(DecodeError),
 }
 
@@ -58,45 +60,48 @@ impl PoseError {
             Self::Plan(error) => error.name(),
         }
     }
-}
 
-impl fmt::Display for PoseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// [`Internal`](ErrorKind::Internal) if the plan is invalid, because this crate encodes it;
+    /// else [`Usage`](ErrorKind::Usage).
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::FloorOutOfRange { sources, .. } if *sources < LEAST_FLOOR => {
-                write!(
-                    f,
-                    "the roster has {sources} sources, but a sum needs at least {LEAST_FLOOR}: a \
-                     sum over one source would show its reading"
-                )
-            }
-            Self::FloorOutOfRange { floor, sources } => {
-                write!(
-                    f,
-                    "the floor is {floor}; it must be from {LEAST_FLOOR} to the number of sources \
-                     in the roster, {sources}"
-                )
-            }
-            Self::Overflow(text) => f.write_str(text),
-            Self::Plan(error) => error.named().fmt(f),
+            Self::FloorOutOfRange { .. } | Self::Overflow(_) => ErrorKind::Usage,
+            Self::Plan(_) => ErrorKind::Internal,
         }
     }
 }
 
-impl std::error::Error for PoseError {}
+fn floor_out_of_range(floor: u32, sources: u32) -> String {
+    if sources < LEAST_FLOOR {
+        format!(
+            "the roster has {sources} sources, but a sum needs at least {LEAST_FLOOR}: a sum over \
+             one source would show its reading"
+        )
+    } else {
+        format!(
+            "the floor is {floor}; it must be from {LEAST_FLOOR} to the number of sources in the \
+             roster, {sources}"
+        )
+    }
+}
 
 /// Why an answer is rejected.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejection {
     /// The answer is to a different query.
+    #[error("the answer is to a different query")]
     WrongQuery,
     /// The answer is for a different epoch, or for one at least [`EPOCHS_AFTER`] epochs before the
     /// newest accepted one.
+    #[error("the answer is for a different epoch than the one that is opened")]
     WrongEpoch,
     /// The participants or the records are invalid.
-    Share(ShareError),
+    #[error(transparent)]
+    Share(#[from] ShareError),
     /// Fewer participants than the floor.
+    #[error("{participants} took part, but sums of fewer than {floor} participants are not shown")]
     BelowFloor {
         /// Number of participants.
         participants: u32,
@@ -104,6 +109,7 @@ pub enum Rejection {
         floor: u32,
     },
     /// A sum is not correct.
+    #[error("{error} ({slot}, key group {key_group})")]
     Sum {
         /// The error.
         error: OpenError,
@@ -113,8 +119,13 @@ pub enum Rejection {
         key_group: u32,
     },
     /// Each sum is possible by itself, but no readings have all these sums.
+    #[error(transparent)]
     Answer(AnswerError),
     /// The epoch already has a result.
+    #[error(
+        "this epoch already has a result, and the difference of two results could show single \
+         readings"
+    )]
     AlreadyAccepted,
 }
 
@@ -132,42 +143,19 @@ impl Rejection {
             Self::AlreadyAccepted => "AlreadyAccepted",
         }
     }
-}
 
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// [`Incomplete`](ErrorKind::Incomplete) if too few sources took part, else
+    /// [`Refused`](ErrorKind::Refused).
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::WrongQuery => f.write_str("the answer is to a different query"),
-            Self::WrongEpoch => {
-                f.write_str("the answer is for a different epoch than the one that is opened")
-            }
-            Self::Share(error) => error.fmt(f),
-            Self::BelowFloor { participants, floor } => {
-                write!(
-                    f,
-                    "{participants} took part, but sums of fewer than {floor} participants are \
-                     not shown"
-                )
-            }
-            Self::Sum { error, slot, key_group } => {
-                write!(f, "{error} ({slot}, key group {key_group})")
-            }
-            Self::Answer(error) => error.fmt(f),
-            Self::AlreadyAccepted => f.write_str(
-                "this epoch already has a result, and the difference of two results could show \
-                 single readings",
-            ),
+            Self::BelowFloor { .. } => ErrorKind::Incomplete,
+            _ => ErrorKind::Refused,
         }
     }
 }
 
-impl std::error::Error for Rejection {}
-
-impl From<ShareError> for Rejection {
-    fn from(error: ShareError) -> Self {
-        Self::Share(error)
-    }
-}
+moteseal_api::named_error!(PoseError, Rejection);
 
 impl From<ParticipationError> for Rejection {
     fn from(error: ParticipationError) -> Self {

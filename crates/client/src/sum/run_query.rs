@@ -101,6 +101,8 @@ impl RunError {
     }
 }
 
+moteseal_api::named_error!(RunError);
+
 /// The querier's end of the link, its keys and its clock.
 pub struct Endpoint<'a, L> {
     /// The querier's end of the link to its children.

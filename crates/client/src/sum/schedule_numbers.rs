@@ -49,6 +49,8 @@ impl ScheduleNumberError {
     }
 }
 
+moteseal_api::named_error!(ScheduleNumberError);
+
 /// The number of the newest schedule.
 #[derive(Debug)]
 pub struct ScheduleNumbers {

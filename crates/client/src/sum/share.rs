@@ -2,9 +2,9 @@
 //! that has a participant. Every byte is parsed. Only opening a share shows whether its numbers are
 //! right; before that, shares can be added and compared, and nothing else.
 
-use std::fmt;
 use std::ops::Range;
 
+use moteseal_api::ErrorKind;
 use moteseal_sum::participation::{Participation, ParticipationError};
 use moteseal_sum::sies::{Psr, PsrError, Slot};
 use moteseal_sum::wire::Psrs;
@@ -38,12 +38,14 @@ impl Shape {
 }
 
 /// Why a child's share is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShareError {
     /// The encoding of the participants is invalid.
-    Participation(ParticipationError),
+    #[error(transparent)]
+    Participation(#[from] ParticipationError),
     /// The number of records is not that of the slots of the key groups that have a participant.
+    #[error("{found} partial state records; these participants require {expected}")]
     WrongPsrCount {
         /// The number that the participants require.
         expected: usize,
@@ -51,17 +53,20 @@ pub enum ShareError {
         found: usize,
     },
     /// A record is invalid.
+    #[error(transparent)]
     Psr(PsrError),
     /// A participant is not below the child in the tree.
+    #[error("it names a participant that is not below the child in the tree")]
     NotBeneath,
     /// Another child named the same participant.
+    #[error("two children name the same participant")]
     Overlap,
 }
 
 impl ShareError {
     /// The stable name of the error (`spec/errors.md`).
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Participation(error) => error.name(),
             Self::WrongPsrCount { .. } => "WrongPsrCount",
@@ -70,31 +75,15 @@ impl ShareError {
             Self::Overlap => "Overlap",
         }
     }
-}
 
-impl fmt::Display for ShareError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Participation(error) => error.fmt(f),
-            Self::WrongPsrCount { expected, found } => {
-                write!(f, "{found} partial state records; these participants require {expected}")
-            }
-            Self::Psr(error) => error.fmt(f),
-            Self::NotBeneath => {
-                f.write_str("it names a participant that is not below the child in the tree")
-            }
-            Self::Overlap => f.write_str("two children name the same participant"),
-        }
+    /// Always [`ErrorKind::Refused`].
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        ErrorKind::Refused
     }
 }
 
-impl std::error::Error for ShareError {}
-
-impl From<ParticipationError> for ShareError {
-    fn from(error: ParticipationError) -> Self {
-        Self::Participation(error)
-    }
-}
+moteseal_api::named_error!(ShareError);
 
 /// A share, or the sum of several shares of one query and epoch; not opened.
 #[derive(Clone, Debug, PartialEq, Eq)]

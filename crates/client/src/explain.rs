@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use moteseal_api::{CBOR_SEQ, paths};
+use moteseal_api::{CBOR_SEQ, NamedError as _, paths};
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex};
 use moteseal_lanes::Host;
 use moteseal_net::{Client as Cloud, NetError};
@@ -64,7 +64,7 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, index, epoch, .. } = self;
         match &self.what {
-            Disagreement::Differs(finding) => write!(f, "{}: {finding}", finding.name())?,
+            Disagreement::Differs(finding) => write!(f, "{finding}")?,
             Disagreement::Signature => {
                 f.write_str("the signature is not the device's; everything else is as sealed")?;
             }
@@ -104,7 +104,7 @@ async fn disagreement(cloud: &Cloud, roster: &Roster, suspect: &Suspect) -> Opti
     {
         Ok(Ok(explained)) => explained,
         Ok(Err(what)) => return Some(what),
-        Err(error) => return Some(Disagreement::Withheld { cause: error.to_string() }),
+        Err(error) => return Some(Disagreement::Withheld { cause: error.named().to_string() }),
     };
     let found = examine(suspect, roster, &explained).err()?;
     if found != (moteseal_verify::Finding::Path { seq: None }) {

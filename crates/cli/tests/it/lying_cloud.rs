@@ -13,12 +13,13 @@ use moteseal_adversary::{
     Answer, BUDGET_LIES, Context, EXPLAIN_LIES, ExplainLie, Explanation, Item, LIES, Lie, Question,
     find,
 };
-use moteseal_api::{CBOR_SEQ, JSON, PROBLEM_JSON, Query, paths};
-use moteseal_client::{DeviceReport, Report, Standing};
+use moteseal_api::{CBOR_SEQ, JSON, NamedError as _, PROBLEM_JSON, Query, paths};
+use moteseal_client::{DeviceReport, Disagreement, Rejection, Report, Standing};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_net::{Client, NetError};
 use moteseal_seal::sample::Choice;
+use moteseal_verify::explain::Finding as Difference;
 
 /// How the server in between alters answers.
 #[derive(Clone, Copy, Default)]
@@ -336,6 +337,51 @@ async fn a_false_explanation_is_named_and_the_response_stays_refused() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_located_lie_is_one_line_with_each_name_once() {
+    let altered = find("altered-reading").unwrap();
+    let withheld = EXPLAIN_LIES.iter().find(|lie| lie.name == "withheld-explanation").unwrap();
+    for (scheme, explain) in
+        [(Scheme::Star, None), (Scheme::Tree, None), (Scheme::Star, Some(withheld))]
+    {
+        let scene = Scene::new(scheme).await;
+        let rate = Choice::Rate("1".parse().unwrap());
+        let (outcome, ..) = scene.ask(rate, Some(altered), explain).await;
+        let error = outcome.unwrap_err();
+        let moteseal_client::Error::Rejected(rejected) = &error else { panic!("{error}") };
+        let finding = rejected.finding.as_ref().unwrap();
+        let (device, index, epoch) = (finding.device, finding.index, finding.epoch);
+        let located = match &finding.what {
+            Disagreement::Differs(Difference::Block { level }) => format!(
+                "BlockDigestMismatch: the events of level {level} are not the ones that were sealed"
+            ),
+            Disagreement::Differs(Difference::Path { seq: Some(seq) }) => {
+                format!("PathMismatch: event {seq} is not what was sealed")
+            }
+            Disagreement::Withheld { cause } => {
+                assert!(cause.starts_with("NotFound: http://127.0.0.1:"), "{cause}");
+                format!(
+                    "ExplanationWithheld: the store does not show what the device signed ({cause})"
+                )
+            }
+            other => panic!("{other:?}"),
+        };
+        let Rejection::Read(read) = &rejected.rejection else { panic!("{rejected}") };
+        let (first, last) = read.run.unwrap();
+        let run = if first == last {
+            format!("index {first}")
+        } else {
+            format!("indices {first} to {last}")
+        };
+        let expected = format!(
+            "{located} (device {device}, index {index}, epoch {epoch}); NotAuthentic: {} \
+             (item {}, device {device}, {run})",
+            read.kind, read.item
+        );
+        assert_eq!(error.named().to_string(), expected);
+    }
 }
 
 /// Applies the lies about a group with a budget, and all others.

@@ -22,15 +22,15 @@ use crate::report::{Report, incomplete, loads};
 use crate::source::roster;
 use crate::work::{self, Stop, Stoppable};
 
-/// Verified rows and the report about them. Data frames import them without a copy (the Arrow PyCapsule
-/// interface):
+/// Verified rows and the report about them. Data frames import them without a copy (the Arrow
+/// PyCapsule interface):
 ///
 /// >>> pyarrow.table(answer)
 /// >>> polars.DataFrame(answer)
 /// >>> answer.to_pandas()
 ///
-/// The columns are epoch, epoch_start, device, index (of the seal) and seq (under that seal), then the
-/// sealed columns.
+/// The columns are epoch, epoch_start, device, index (of the seal) and seq (under that seal), then
+/// the sealed columns.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -107,9 +107,9 @@ impl Answer {
         PyCapsule::new_with_value(py, schema, c"arrow_schema")
     }
 
-    /// The rows, for Arrow consumers: a PyCapsule named "arrow_array_stream". Each call returns all rows
-    /// again and shares their memory. A requested schema is ignored, as the interface allows; the
-    /// consumer converts.
+    /// The rows, for Arrow consumers: a PyCapsule named "arrow_array_stream". Each call returns all
+    /// rows again and shares their memory. A requested schema is ignored, as the interface allows;
+    /// the consumer converts.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,

@@ -57,8 +57,8 @@ pub(crate) fn is_proof(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
     }
 }
 
-/// Verifies bundles (.mseal): every signature and every reading, and that no seal is missing between
-/// the first and the last of each device. Needs no network. The reports are sorted by name.
+/// Verifies bundles (.mseal): every signature and every reading, and that no seal is missing
+/// between the first and the last of each device. Needs no network. The reports are sorted by name.
 #[pyfunction]
 #[pyo3(signature = (paths, roster, operator = None))]
 pub(crate) fn verify_bundles(

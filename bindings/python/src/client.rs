@@ -1,4 +1,4 @@
-//! The client in Python: queries an untrusted cloud, verifies the response, saves it, and returns it.
+//! The client in Python: queries an untrusted cloud, then verifies, saves and returns the response.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,22 +22,24 @@ use crate::question::{self, pin_file};
 use crate::source::{Roster, roster};
 use crate::work::{self, Stop, Stoppable};
 
-/// Default time to wait for a cloud that is starting, in seconds; the same as that of `moteseal get`.
+/// Default time to wait for a cloud that is starting, in seconds; `moteseal get` has the same.
 const PATIENCE: f64 = 2.0;
 /// The longest patience, in seconds.
 const MOST_PATIENCE: f64 = 86_400.0;
 
-/// Asks one cloud for sealed readings and verifies every response: it is authentic, complete and not
-/// chosen by the cloud. Otherwise a method raises.
+/// Asks one cloud for sealed readings and verifies every response: it is authentic, complete and
+/// not chosen by the cloud. Otherwise a method raises.
 ///
-/// >>> client = moteseal.Client("http://127.0.0.1:8080", roster="roster.cbor", operator="keys/op.pub.pem")
+/// >>> trust = {"roster": "roster.cbor", "operator": "keys/op.pub.pem"}
+/// >>> client = moteseal.Client("http://127.0.0.1:8080", **trust)
 /// >>> answer = client.get(["dev1", "dev2"], since="2026-01-01", rate="1/8")
 ///
-/// roster is a path (then operator is the path of the operator's public key) or a moteseal.Roster. token
-/// is a file with a bearer token, ca a PEM file of certificate authorities to trust in addition to the
-/// system's. pinned_seals is the file of the newest verified seal of each device: a later response that
-/// omits or contradicts one is rejected. True is the file that `moteseal get` uses, False is none.
-/// patience is the number of seconds to wait for a cloud that is starting. Threads may share a client.
+/// roster is a path (then operator is the path of the operator's public key) or a moteseal.Roster.
+/// token is a file with a bearer token, ca a PEM file of certificate authorities to trust in
+/// addition to the system's. pinned_seals is the file of the newest verified seal of each device: a
+/// later response that omits or contradicts one is rejected. True is the file that `moteseal get`
+/// uses, False is none. patience is the number of seconds to wait for a cloud that is starting.
+/// Threads may share a client.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -124,13 +126,14 @@ impl Client {
 
     /// Returns verified readings; raises if they are not authentic or not complete.
     ///
-    /// devices is a name or several; default: all in the roster. since and until are a datetime with a
-    /// time zone, a date, Unix milliseconds or RFC 3339 text; the range is rounded to whole epochs. The
-    /// amount is one of rate ("1/8", 0.125, Fraction(1, 8); 1 is everything), at_most (readings of each
-    /// epoch) and sample (readings of each epoch, drawn by seed; only for the tree scheme). proof is a
-    /// file to keep the response in, which `verify_proof` and `moteseal verify` check later and offline.
-    /// If the end of the range is not known yet, this raises TailUnknown or ManifestMissing with the
-    /// verified readings as `.answer`; allow_incomplete=True returns them instead.
+    /// devices is a name or several; default: all in the roster. since and until are a datetime
+    /// with a time zone, a date, Unix milliseconds or RFC 3339 text; the range is rounded to whole
+    /// epochs. The amount is one of rate ("1/8", 0.125, Fraction(1, 8); 1 is everything), at_most
+    /// (readings of each epoch) and sample (readings of each epoch, drawn by seed; only for the
+    /// tree scheme). proof is a file to keep the response in, which `verify_proof` and
+    /// `moteseal verify` check later and offline. If the end of the range is not known yet, this raises
+    /// TailUnknown or ManifestMissing with the verified readings as `.answer`;
+    /// allow_incomplete=True returns them instead.
     #[pyo3(signature = (devices = None, since = None, until = None, rate = None, *, at_most = None, sample = None, seed = None, proof = None, allow_incomplete = false))]
     #[allow(clippy::too_many_arguments)]
     fn get(
@@ -159,9 +162,9 @@ impl Client {
 
     /// Gets a verified sample to estimate from: client.estimate("temperature", rate="1/8").mean().
     ///
-    /// what is a field, or a condition on one ("temperature>=25") whose share and number are estimated.
-    /// Without rate or at_most, the rate is the highest at which the whole range is available. each=True
-    /// also keeps the sample of each device apart.
+    /// what is a field, or a condition on one ("temperature>=25") whose share and number are
+    /// estimated. Without rate or at_most, the rate is the highest at which the whole range is
+    /// available. each=True also keeps the sample of each device apart.
     #[pyo3(signature = (what, devices = None, since = None, until = None, rate = None, *, at_most = None, each = false, proof = None, allow_incomplete = false))]
     #[allow(clippy::too_many_arguments)]
     fn estimate(

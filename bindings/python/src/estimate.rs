@@ -129,9 +129,9 @@ struct Asked {
     roster: Arc<moteseal_verify::Roster>,
 }
 
-/// Estimates over all readings of a range, from a verified sample. Each estimate has a 95 % confidence
-/// interval. With bootstrap=1000, the interval comes from that many resamples, drawn by seed. If the
-/// sample is too small for an estimate, NoSample is raised; nothing counts as zero.
+/// Estimates over all readings of a range, from a verified sample. Each estimate has a 95 %
+/// confidence interval. With bootstrap=1000, the interval comes from that many resamples, drawn by
+/// seed. If the sample is too small for an estimate, NoSample is raised; nothing counts as zero.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Estimates {

@@ -1,5 +1,6 @@
-//! Errors as Python exceptions. The class follows from the kind of the error, and `error.name` is its
-//! stable name (`spec/errors.md`). The classes themselves are Python code, in `moteseal.errors`.
+//! Errors as Python exceptions. The class follows from the kind of the error, and `error.name` is
+//! its stable name (`spec/errors.md`). The classes themselves are Python code, in
+//! `moteseal.errors`.
 
 use std::fmt;
 use std::path::Path;
@@ -15,17 +16,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 pub(crate) use moteseal_client::bundles::device_name as name;
-
-/// The base class of the exceptions of a kind.
-const fn class(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Usage => "UsageError",
-        ErrorKind::Refused => "Refused",
-        ErrorKind::Incomplete => "Incomplete",
-        ErrorKind::Unreachable => "Unreachable",
-        _ => "Failed",
-    }
-}
 
 /// An error before it is raised in Python.
 #[derive(Debug)]
@@ -136,8 +126,13 @@ impl Problem {
     }
 
     /// With the file's name before the message.
-    pub(crate) fn in_file(mut self, path: &Path) -> Self {
-        self.0.message = format!("{}: {}", path.display(), self.0.message);
+    pub(crate) fn in_file(self, path: &Path) -> Self {
+        self.at_place(path.display())
+    }
+
+    /// With a place before the message: a file, or a key of a configuration.
+    fn at_place(mut self, place: impl fmt::Display) -> Self {
+        self.0.message = format!("{place}: {}", self.0.message);
         self
     }
 
@@ -155,26 +150,20 @@ impl Problem {
         about.set_item("refusal", refusal)?;
         about.set_item("url", url)?;
         let make = py.import("moteseal.errors")?.getattr("_of")?;
-        Ok(PyErr::from_value(make.call((class(kind), name, message), Some(&about))?))
+        Ok(PyErr::from_value(make.call((kind.as_str(), name, message), Some(&about))?))
     }
 }
 
 impl From<OutputError> for Problem {
     fn from(error: OutputError) -> Self {
-        let name = if error.kind() == ErrorKind::Usage { "UsageError" } else { error.name() };
-        Self::new(error.kind(), name, error)
+        Self::new(error.kind(), error.name(), error)
     }
 }
 
 impl From<InputError> for Problem {
     fn from(error: InputError) -> Self {
-        let (kind, name) = (error.kind(), error.name());
-        let mut problem = Self::new(kind, name, "");
-        problem.0.message = match error.line() {
-            line if line.contains(&format!("{name}: ")) => line,
-            line => format!("{name}: {line}"),
-        };
-        problem
+        let problem = Self::new(error.kind(), error.name(), error.sentence());
+        error.place().iter().rev().fold(problem, Self::at_place)
     }
 }
 

@@ -1,9 +1,10 @@
-//! Moteseal for Python: the data application of `moteseal-client` as the extension module `moteseal._moteseal`.
+//! Moteseal for Python: the data application of `moteseal-client` as the extension module
+//! `moteseal._moteseal`.
 //!
-//! This crate converts types only. Arguments become queries ([`question`]), responses become Arrow tables
-//! that data frames import without a copy ([`answer`]), and errors become exceptions ([`failure`]). A
-//! background thread does the work without Python's lock, and an interrupt stops it ([`work`]). The client
-//! library verifies.
+//! This crate converts types only. Arguments become queries ([`question`]), responses become Arrow
+//! tables that data frames import without a copy ([`answer`]), and errors become exceptions
+//! ([`failure`]). A background thread does the work without Python's lock, and an interrupt stops
+//! it ([`work`]). The client library verifies.
 
 mod answer;
 mod bundles;

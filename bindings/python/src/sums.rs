@@ -1,5 +1,5 @@
-//! Private sums in Python: a background thread runs a query of `moteseal_client::sum`, and its rows wait
-//! in a queue until Python takes them. `moteseal.sums` wraps this for users.
+//! Private sums in Python: a background thread runs a query of `moteseal_client::sum`, and its rows
+//! wait in a queue until Python takes them. `moteseal.sums` wraps this for users.
 
 mod setup;
 
@@ -181,7 +181,8 @@ impl Following {
         }
     }
 
-    /// Withdraws the query, and waits until that is announced. Rows that were not taken are discarded.
+    /// Withdraws the query, and waits until that is announced. Rows that were not taken are
+    /// discarded.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.stop.stop();
         while self.next(py)?.is_some() {}

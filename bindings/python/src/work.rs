@@ -61,8 +61,8 @@ impl<S: Sink> Sink for Stoppable<'_, S> {
     }
 }
 
-/// Runs `work` on a new thread, without Python's lock. A signal that Python turns into an exception,
-/// such as Ctrl-C, stops the work.
+/// Runs `work` on a new thread, without Python's lock. A signal that Python turns into an
+/// exception, such as Ctrl-C, stops the work.
 ///
 /// # Errors
 /// The error of `work`, or the exception of the signal.

@@ -144,7 +144,7 @@ def test_an_unknown_end_raises(client: moteseal.Client) -> None:
     with pytest.raises(moteseal.TailUnknown) as caught:
         client.get(until="2030-01-01", rate="1/8")
     error = caught.value
-    assert isinstance(error, moteseal.Incomplete) and error.exit_code == 4 and error.device in ("dev1", "dev2")
+    assert isinstance(error, moteseal.Incomplete) and error.kind == "incomplete" and error.device in ("dev1", "dev2")
     assert "2010-05-09T16:00:00Z" in str(error)
     # The readings so far are verified, and a caller may accept them.
     allowed = client.get(until="2030-01-01", rate="1/8", allow_incomplete=True)
@@ -197,4 +197,4 @@ def test_invalid_arguments_raise(client: moteseal.Client, asked: dict[str, Any],
 def test_a_sample_of_a_star_raises(client: moteseal.Client) -> None:
     with pytest.raises(moteseal.UsageError) as caught:
         client.get("dev1", sample=10)
-    assert caught.value.exit_code == 2 and caught.value.name == "SchemeMismatch" and isinstance(caught.value, ValueError)
+    assert caught.value.kind == "usage" and caught.value.name == "SchemeMismatch" and isinstance(caught.value, ValueError)

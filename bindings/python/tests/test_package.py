@@ -37,22 +37,30 @@ def test_every_error_of_a_stream_or_answer_has_a_base_class() -> None:
         section = re.search(rf"(?ms)^## {re.escape(heading)}$.*?(?=^## |\Z)", text)
         assert section is not None
         for name in re.findall(r"(?m)^\| `(\w+)`", section[0]):
-            error = errors._of("Refused", name, f"{name}: x")
+            error = errors._of("refused", name, f"{name}: x")
             assert isinstance(error, moteseal.Refused) and error.name == name
             checked += 1
     assert checked > 40
 
 
 def test_an_error_without_its_own_class_is_raised_as_its_base() -> None:
-    error = errors._of("Refused", "SomethingNew", "SomethingNew: what it is", device="dev1", index=3)
+    error = errors._of("refused", "SomethingNew", "SomethingNew: what it is", device="dev1", index=3)
     assert type(error) is moteseal.Refused and (error.name, error.device, error.index) == ("SomethingNew", "dev1", 3)
     assert str(error) == "SomethingNew: what it is"
     # UnknownDevice is a usage error in an argument, but not in a response.
-    assert type(errors._of("Refused", "UnknownDevice", "x")) is moteseal.Refused
-    assert type(errors._of("UsageError", "UnknownDevice", "x")) is moteseal.UnknownDevice
-    unreachable = errors._of("Unreachable", "Busy", "Busy: x", url="http://a")
+    assert type(errors._of("refused", "UnknownDevice", "x")) is moteseal.Refused
+    assert type(errors._of("usage", "UnknownDevice", "x")) is moteseal.UnknownDevice
+    unreachable = errors._of("unreachable", "Busy", "Busy: x", url="http://a")
     assert type(unreachable) is moteseal.Busy and unreachable.url == "http://a" and str(unreachable) == "Busy: x"
     assert isinstance(unreachable, OSError)
+
+
+def test_every_base_class_has_the_kind_of_its_errors() -> None:
+    kinds = {"UsageError": "usage", "Refused": "refused", "Incomplete": "incomplete", "Unreachable": "unreachable", "Failed": "internal"}
+    assert {base.__name__: kind for kind, base in errors._BASES.items()} == kinds
+    for name in errors.__all__[1:]:
+        (kind,) = {kind for kind, base in errors._BASES.items() if issubclass(getattr(errors, name), base)}
+        assert getattr(errors, name).kind == kind, name
 
 
 def test_the_stubs_match_the_extension() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -12,17 +13,26 @@ from home import Home, dishonest_cloud, run, warmer
 import moteseal
 
 
-@pytest.mark.parametrize(("device", "name"), [("dev1", "BlockDigestMismatch"), ("dev2", "PathMismatch")])
-def test_rejects_a_changed_reading_and_locates_it(cloud: str, home: Home, device: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "name", "text"),
+    [
+        ("dev1", "BlockDigestMismatch", r"the events of level \d+ are not the ones that were sealed"),
+        ("dev2", "PathMismatch", r"event \d+ is not what was sealed"),
+    ],
+)
+def test_rejects_a_changed_reading_and_locates_it(cloud: str, home: Home, device: str, name: str, text: str) -> None:
     with dishonest_cloud(cloud, warmer) as url:
         client = moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=False)
         with pytest.raises(moteseal.Refused) as caught:
             client.get(device, rate=1)
     error = caught.value
     # The explaining form from the store, which the device has signed, locates the epoch.
-    assert error.exit_code == 3 and error.name == name and error.refusal == "NotAuthentic"
+    assert error.kind == "refused" and error.name == name and error.refusal == "NotAuthentic"
     noon = client.roster.epoch_of(1273406400000)
-    assert (error.device, error.index, error.epoch) == (device, 3, noon) and name in str(error)
+    assert (error.device, error.index, error.epoch) == (device, 3, noon)
+    located = rf"{name}: {text} \(device {device}, index 3, epoch {noon}\)"
+    rejected = rf"NotAuthentic: .+ \(item \d+, device {device}, .+\)"
+    assert re.fullmatch(f"{located}; {rejected}", str(error)), str(error)
 
 
 def test_rejects_a_change_of_any_byte(cloud: str, home: Home) -> None:
@@ -78,7 +88,7 @@ def test_reports_a_withheld_epoch_that_was_pinned(cloud: str, home: Home, tmp_pa
         with pytest.raises(moteseal.Missing) as caught:
             moteseal.Client(url, roster=roster, pinned_seals=pins).get("dev1", rate="1/8")
         error = caught.value
-        assert isinstance(error, moteseal.Incomplete) and error.exit_code == 4
+        assert isinstance(error, moteseal.Incomplete) and error.kind == "incomplete"
         assert (error.device, error.index) == ("dev1", 6)
         # Without a pinned seal this is not detectable, and the report states where the data ends. An explicit end is not reached.
         unpinned = moteseal.Client(url, roster=roster, pinned_seals=False)
@@ -96,7 +106,7 @@ def test_a_dead_cloud_is_unreachable_and_not_refused(home: Home) -> None:
             client.get(rate="1/8")
     error = caught.value
     assert issubclass(moteseal.Unreachable, ConnectionError) and not isinstance(error, moteseal.Refused)
-    assert error.exit_code == 6 and error.url is not None and error.url.startswith(url)
+    assert error.kind == "unreachable" and error.url is not None and error.url.startswith(url)
 
 
 def test_a_server_that_is_not_a_cloud_is_unreachable(cloud: str, home: Home) -> None:

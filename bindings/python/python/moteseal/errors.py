@@ -7,6 +7,8 @@
         Unreachable  (also a ConnectionError)  the service does not respond: retry later
         Failed                                 this machine failed
 
+`error.kind` is the same as text: "usage", "refused", "incomplete", "unreachable" or "internal".
+
 Failures that programs often handle have a class of their own below one of these. Any other failure is
 raised as its base class; test `error.name`. Arguments of a wrong type or out of range raise Python's own
 TypeError and ValueError.
@@ -14,17 +16,19 @@ TypeError and ValueError.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from moteseal._moteseal import Answer, Estimates
+
+Kind = Literal["usage", "refused", "incomplete", "unreachable", "internal"]
 
 
 class MotesealError(Exception):
     """The base of all exceptions of this package. `str()` describes the error and what to do about it."""
 
-    exit_code: ClassVar[int] = 1
-    """The exit code of the command line for this failure."""
+    kind: ClassVar[Kind] = "internal"
+    """What the caller does next: the same for every exception of a base class."""
 
     name: str
     """The name of the failure in spec/errors.md: "NotAuthentic"."""
@@ -62,19 +66,19 @@ class MotesealError(Exception):
 class UsageError(MotesealError, ValueError):
     """The arguments or a file are wrong: an unknown device, an invalid address, the wrong file."""
 
-    exit_code = 2
+    kind = "usage"
 
 
 class Refused(MotesealError):
     """A check failed. None of the data was returned, and none of it can be trusted."""
 
-    exit_code = 3
+    kind = "refused"
 
 
 class Incomplete(MotesealError):
     """All data is authentic, but something is withheld, not yet sealed, or not sampled."""
 
-    exit_code = 4
+    kind = "incomplete"
 
     answer: Answer | Estimates | None = None
     """The verified data, if only its end is unknown (TailUnknown, ManifestMissing)."""
@@ -83,13 +87,13 @@ class Incomplete(MotesealError):
 class Unreachable(MotesealError, ConnectionError):
     """The service does not respond, or is not a cloud. Its data was not checked."""
 
-    exit_code = 6
+    kind = "unreachable"
 
 
 class Failed(MotesealError):
     """This machine failed: a disk, a file, a thread."""
 
-    exit_code = 1
+    kind = "internal"
 
 
 class BadFile(UsageError):
@@ -140,17 +144,11 @@ class Busy(Unreachable):
     """The service asks to retry later."""
 
 
-_BASES: dict[str, type[MotesealError]] = {
-    "UsageError": UsageError,
-    "Refused": Refused,
-    "Incomplete": Incomplete,
-    "Unreachable": Unreachable,
-    "Failed": Failed,
-}
+_BASES: dict[Kind, type[MotesealError]] = {base.kind: base for base in (UsageError, Refused, Incomplete, Unreachable, Failed)}
 
 
 def _of(
-    base: str,
+    kind: Kind,
     name: str,
     message: str,
     *,
@@ -160,12 +158,12 @@ def _of(
     refusal: str | None = None,
     url: str | None = None,
 ) -> MotesealError:
-    """The exception for an error: of the class with its name if that is a subclass of the base, otherwise of the base."""
-    kind = _BASES[base]
+    """The exception for an error: of the class with its name if that is of the same kind, otherwise of the kind's base class."""
+    base = _BASES[kind]
     named = globals().get(name)
-    if isinstance(named, type) and issubclass(named, kind):
-        kind = named
-    return kind(message, name=name, device=device, index=index, epoch=epoch, refusal=refusal, url=url)
+    if isinstance(named, type) and issubclass(named, base):
+        base = named
+    return base(message, name=name, device=device, index=index, epoch=epoch, refusal=refusal, url=url)
 
 
 __all__ = [

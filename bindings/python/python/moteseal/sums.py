@@ -71,8 +71,8 @@ class Row:
         values = None if results is None else {name: None if value is None else Decimal(value) for name, value in results.items()}
         error = None
         if failed is not None:
-            base = "Incomplete" if failed["name"] == "BelowFloor" else "Refused"
-            error = errors._of(base, failed["name"], failed["message"], epoch=found["epoch"])
+            kind: errors.Kind = "incomplete" if failed["name"] == "BelowFloor" else "refused"
+            error = errors._of(kind, failed["name"], failed["message"], epoch=found["epoch"])
         return cls(
             query=found["query"],
             epoch=found["epoch"],

@@ -12,9 +12,9 @@ use crate::work;
 
 /// Makes the key files of private sums, as `moteseal sum setup` does, and returns their paths.
 ///
-/// querier.sum.key comes first and stays with the querier; NAME.sum.key goes to that device only. querier
-/// is the key that signs queries, either half. Devices are divided into key_groups: a device whose key is
-/// stolen can falsify the sums of its group only. No file is replaced.
+/// querier.sum.key comes first and stays with the querier; NAME.sum.key goes to that device only.
+/// querier is the key that signs queries, either half. Devices are divided into key_groups: a
+/// device whose key is stolen can falsify the sums of its group only. No file is replaced.
 #[pyfunction]
 #[pyo3(signature = (roster, operator = None, *, querier, out, key_groups = None))]
 pub(crate) fn setup_sums(

@@ -106,7 +106,7 @@ tests: setup-test ## Run only the tests: Rust, C, Python and the mote's firmware
 
 .PHONY: tests-rust tests-other
 tests-rust:
-	$(BY_ITSELF) $(TEST) --lib --bins --tests -- --skip $(ALONE)
+	$(BY_ITSELF) $(TEST) --no-fail-fast --lib --bins --tests -- --skip $(ALONE)
 	$(BY_ITSELF) $(TEST) --doc
 
 tests-other:

@@ -653,7 +653,7 @@ impl<K: Signer + Send> Run<'_, K> {
                     }
                 }
                 Err(error) => {
-                    warn!(error = %error.named(), "ignored a frame that is not the gateway's")
+                    warn!(error = %error.named(), "ignored a frame that is not the gateway's");
                 }
             },
         }

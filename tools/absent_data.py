@@ -3,8 +3,8 @@
 
 The data may not be redistributed. Tests look for it in the folder that MOTESEAL_DATA names, otherwise in
 ../shared/data next to the checkout, and pass without it. cargo hides the output of a passing test, so this
-script, the last step of `make test`, reports these tests. MOTESEAL_DATA_REQUIRED=1 makes absence a failure,
-here and in the tests.
+script, the last step of `make test`, reports these tests. MOTESEAL_DATA_REQUIRED=1 makes absence a failure
+here, and in the tests that read vectors.
 
 The script also compares the list below with the tests, and fails if they disagree.
 """

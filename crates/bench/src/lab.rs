@@ -40,6 +40,27 @@ pub(crate) struct Arguments {
     quick: bool,
 }
 
+impl Arguments {
+    /// The command line for the page. It omits arguments with their default values.
+    fn command(&self) -> String {
+        let mut command = format!("moteseal-bench lab --out {}", self.out.display());
+        let mut add = |argument: String| command.push_str(&argument);
+        if let Some(data) = &self.data {
+            add(format!(" --data {}", data.display()));
+        }
+        if self.footprint != Path::new(FOOTPRINT) {
+            add(format!(" --footprint {}", self.footprint.display()));
+        }
+        if self.seed != Seed::default() {
+            add(format!(" --seed {}", self.seed));
+        }
+        if self.quick {
+            add(" --quick".to_owned());
+        }
+        command
+    }
+}
+
 /// The motes' files of a checkout.
 const MOTES: &str = "data/telosb";
 /// What was counted on a Cortex-M3, in a checkout.
@@ -51,8 +72,7 @@ const FOOTPRINT_LEVELS: &str = "footprint_levels.csv";
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     let folder = Folder::new(crate::data_directory(arguments.data.as_deref()));
     let folder = if Path::new(MOTES).is_dir() { folder.with_motes(MOTES) } else { folder };
-    let given: Vec<String> = std::env::args().skip(1).collect();
-    let command = format!("moteseal-bench {}", given.join(" "));
+    let command = arguments.command();
     let effort = if arguments.quick { &Effort::QUICK } else { &Effort::FULL };
     let mut progress = |step: &str| eprintln!("{step}");
     let done = Recorded::load(&folder, &arguments.footprint, &mut progress).and_then(|recorded| {
@@ -328,6 +348,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::BTreeSet;
 
+    use clap::Parser as _;
     use moteseal_lab::data::Event;
 
     use super::*;
@@ -421,6 +442,18 @@ mod tests {
             || text == "not in the paper"
             || text.contains("independent")
             || text.contains("accurate")
+    }
+
+    #[test]
+    fn the_command_on_the_page_is_the_one_that_was_given() {
+        for command in [
+            "moteseal-bench lab --out report",
+            "moteseal-bench lab --out report --data d --footprint f.csv --seed 0a01 --quick",
+        ] {
+            let parsed = crate::Arguments::try_parse_from(command.split(' ')).unwrap();
+            let crate::Suite::Lab(arguments) = parsed.suite else { unreachable!() };
+            assert_eq!(arguments.command(), command);
+        }
     }
 
     #[test]

@@ -1004,7 +1004,7 @@ moteseal_error moteseal_urgent_message(const moteseal_device *device,
                                        size_t capacity,
                                        size_t *length);
 
-// Writes an urgent event as it is sent: a tagged COSE_Sign1 (RFC 9052).
+// Writes an urgent event in the form in which it is sent: a tagged COSE_Sign1 (RFC 9052).
 //
 // @param signature, signature_length  The signature over `moteseal_urgent_message` with the same
 //        arguments.

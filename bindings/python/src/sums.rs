@@ -309,7 +309,7 @@ impl Write for Lines<'_> {
         let line = String::from_utf8(std::mem::take(&mut self.line)).map_err(io::Error::other)?;
         self.sender.try_send(Message::Row(line)).map_err(|error| {
             io::Error::other(match error {
-                TrySendError::Full(_) => "the rows of thousands of epochs were not read",
+                TrySendError::Full(_) => "the query was stopped: the rows of thousands of epochs wait to be read; read the iterator faster",
                 TrySendError::Disconnected(_) => "the iterator of the rows was closed",
             })
         })

@@ -97,7 +97,7 @@ pub(crate) struct Run {
     /// The gateway's configuration
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Read and check everything, print what would be done, and exit
+    /// Check the configuration and the files that it names, print what would run, and exit
     #[arg(long)]
     check: bool,
     /// The format of the log on stderr; RUST_LOG selects the level

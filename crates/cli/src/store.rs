@@ -16,7 +16,7 @@ use crate::terminal::Stdout;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Read a whole store, verify every seal again, and name all damage.
+    /// Read a whole store, verify every seal again, and report all damage.
     #[command(after_help = "Example:\n  \
                             moteseal store check epochs.redb --roster roster.cbor --operator keys/op.pub.pem\n\n\
                             The file is not modified. Stop the cloud first. Exit codes: 0 no damage, 5 something is damaged.\n\

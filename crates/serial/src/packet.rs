@@ -143,8 +143,8 @@ impl Hello {
     /// Reads a packet whose first byte is [`HELLO`].
     ///
     /// # Errors
-    /// `Malformed`, `ChecksumMismatch`, `UnsupportedVersion`, checked in this order; the length is
-    /// checked last, because it depends on the version.
+    /// `Malformed` for the first bytes, then `ChecksumMismatch`, then `UnsupportedVersion`. The length
+    /// and the fields depend on the version; a wrong one is `Malformed`, too.
     pub fn decode(packet: &[u8]) -> Result<Self, PacketError> {
         let (front, checksum) = packet.split_last_chunk::<4>().ok_or(PacketError::Malformed)?;
         let [HELLO, 0, version, rest @ ..] = front else { return Err(PacketError::Malformed) };

@@ -1,8 +1,8 @@
 //! An open seal: hashes its events and forwards them to the coordinator.
 //!
 //! The seal is signed only after the coordinator has acknowledged all events, so that a signed seal
-//! never depends on events that a reboot would lose. A reboot costs an index that was never signed,
-//! which the next seal states (`restart`), and nothing that was signed.
+//! never depends on events that a reboot would lose. A reboot loses nothing that was signed. It only
+//! skips the index of the unsigned seal, and the next seal states this gap (`restart`).
 
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;

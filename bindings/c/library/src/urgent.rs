@@ -74,7 +74,7 @@ pub unsafe extern "C" fn moteseal_urgent_message(
     })
 }
 
-/// Writes an urgent event as it is sent: a tagged COSE_Sign1 (RFC 9052).
+/// Writes an urgent event in the form in which it is sent: a tagged COSE_Sign1 (RFC 9052).
 ///
 /// @param signature, signature_length  The signature over `moteseal_urgent_message` with the same
 ///        arguments.

@@ -1,5 +1,5 @@
-//! A device that seals, for tests and benchmarks of stores. Its keys and seals are real, and
-//! verified as a cloud verifies them.
+//! A device that makes seals, for tests and benchmarks of stores. It signs them with real keys, and
+//! its bundles are verified as a cloud verifies them.
 
 use std::sync::Arc;
 

@@ -106,7 +106,8 @@ fn outcome(
     (out, result, suspects)
 }
 
-/// Reads one stream in every mode. Returns whether it is rejected.
+/// Asserts that a stream has the same result with each tested piece size and number of threads.
+/// Returns whether the stream is rejected.
 fn all_agree(group: &Roster, bytes: &[u8], what: &str) -> bool {
     let expected = outcome(group, bytes, PIECES[0], 1);
     for (piece, threads) in

@@ -91,7 +91,7 @@ pub(crate) struct Run {
     /// gateway accepts
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = factor)]
     speed: Speed,
-    /// Read and check everything, print what would be done, and exit
+    /// Check the configuration and the files that it names, print what would run, and exit
     #[arg(long)]
     check: bool,
     /// The format of the log on stderr; RUST_LOG selects the level

@@ -366,7 +366,7 @@ impl Outbox {
 }
 
 fn lock(file: &File, path: &Path) -> Result<(), OutboxError> {
-    match file.try_lock() {
+    match moteseal_store::lock::try_lock(file) {
         Ok(()) => Ok(()),
         Err(fs::TryLockError::WouldBlock) => Err(OutboxError::Locked(path.to_owned())),
         Err(fs::TryLockError::Error(error)) => Err(at(path)(error)),

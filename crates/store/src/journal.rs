@@ -32,6 +32,8 @@ use xxhash_rust::xxh64::xxh64;
 use direct::{BLOCK, Direct};
 pub use error::JournalError;
 
+use crate::lock::try_lock;
+
 const HEADER: &[u8; 20] = b"moteseal journal, 2\n";
 const FRAME: [u8; 4] = *b"\xf7MJ\n";
 /// The bytes before a frame's records.
@@ -559,7 +561,7 @@ enum Tail {
 }
 
 fn lock(path: &Path, file: &File) -> Result<(), JournalError> {
-    match file.try_lock() {
+    match try_lock(file) {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => Err(JournalError::Locked(path.to_owned())),
         Err(TryLockError::Error(error)) => Err(JournalError::io(path, error)),

@@ -49,6 +49,7 @@ pub mod conformance;
 mod embedded;
 mod epochs;
 pub mod journal;
+pub mod lock;
 mod manifest;
 mod pages;
 mod stored;

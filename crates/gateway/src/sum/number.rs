@@ -84,7 +84,7 @@ impl NumberFile {
             .write(true)
             .open(&path)
             .map_err(failed(&path))?;
-        lock.try_lock().map_err(|error| match error {
+        moteseal_store::lock::try_lock(&lock).map_err(|error| match error {
             TryLockError::WouldBlock => NumberError::StateLocked(folder.to_owned()),
             TryLockError::Error(error) => NumberError::StateFailed(path, error),
         })?;

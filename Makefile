@@ -107,10 +107,14 @@ tests: setup-test ## Run only the tests: Rust, C, Python and the mote's firmware
 .PHONY: tests-rust tests-other
 tests-rust:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --lib --bins --tests -- --skip $(ALONE)
-	$(BY_ITSELF) $(TEST) --doc
 
 tests-other:
-	@$(MAKE) STREAMS= firmware-test c python
+	@$(MAKE) STREAMS= firmware-test c python examples
+
+.PHONY: examples
+examples: setup-test
+	$(call step,the examples of the documentation)
+	$(BY_ITSELF) $(TEST) --no-fail-fast --doc
 
 .PHONY: firmware-test
 firmware-test: setup-test

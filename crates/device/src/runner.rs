@@ -164,7 +164,7 @@ struct Now<'a> {
     start: Instant,
     /// The machine's clock is too far ahead to be trusted.
     is_far: bool,
-    /// The machine's clock is behind the epochs that were sealed.
+    /// The machine's clock shows an earlier epoch than the newest sealed one.
     is_behind: bool,
 }
 

@@ -12,8 +12,9 @@
 //! no lookup and is sent after the sync. Any other batch gets its reply after it was applied, with
 //! the receipt of its transaction. The same holds for the first batch of each device and schema
 //! since the store was opened, because only its transaction shows that the pages it needs are
-//! undamaged, and for every batch while the tables are far behind the journal: that slows callers
-//! down before they are rejected.
+//! undamaged. It also holds for every batch while the batches that are in the journal but not yet in
+//! the tables fill more than half of the queue's limit: this slows callers down before batches are
+//! rejected.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

@@ -36,7 +36,7 @@ pub fn run(bytes: &[u8]) {
     assert!(event.is_err(), "an urgent event that was never signed");
 }
 
-/// Each seal's whole object, and a certificate.
+/// Returns each seal's whole object, and a certificate.
 pub fn seeds() -> Vec<Vec<u8>> {
     let object = |sealed: &fixture::Sealed| {
         let mut out = [0; MAX_MESSAGE + 128];

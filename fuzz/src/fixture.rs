@@ -29,7 +29,7 @@ const NAMES: [(&str, Scheme); 2] = [("star", Scheme::Star), ("tree", Scheme::Tre
 /// A row: device, index, sequence number, record.
 pub type Row = (DeviceId, u32, u64, Vec<u8>);
 
-/// The operator's key.
+/// Returns the operator's key.
 pub fn operator() -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap()
 }
@@ -38,7 +38,7 @@ fn key(name: &str) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &Digest::of(&[name.as_bytes()]).0).unwrap()
 }
 
-/// A certificate of the device called `name`.
+/// Returns a certificate of the device called `name`.
 pub fn certificate(name: &str) -> Vec<u8> {
     let (public, mut out) = (key(name).public(), [0; MAX_CERTIFICATE]);
     let draft = CertificateDraft {
@@ -51,7 +51,7 @@ pub fn certificate(name: &str) -> Vec<u8> {
     draft.issue(&operator(), &mut out).unwrap().to_vec()
 }
 
-/// The roster's file.
+/// Returns the roster's file.
 pub fn roster() -> &'static [u8] {
     static ROSTER: OnceLock<Vec<u8>> = OnceLock::new();
     ROSTER.get_or_init(|| {
@@ -78,7 +78,7 @@ pub fn roster() -> &'static [u8] {
     })
 }
 
-/// The roster, opened.
+/// Returns the roster, opened.
 pub fn directory() -> &'static Roster<'static> {
     static OPEN: OnceLock<Roster<'static>> = OnceLock::new();
     OPEN.get_or_init(|| {
@@ -86,7 +86,7 @@ pub fn directory() -> &'static Roster<'static> {
     })
 }
 
-/// The schema of all records: a temperature and a humidity, 2 bytes each.
+/// Returns the schema of all records: a temperature and a humidity, 2 bytes each.
 pub fn schema() -> Vec<u8> {
     let fields = [
         Field::new("temperature", "Cel", FieldType::I16).scaled(100, 0),
@@ -153,7 +153,7 @@ fn seal(
     Sealed { seal, signature, events, blocks: blocks.to_vec() }
 }
 
-/// Every row that was ever sealed.
+/// Returns every row that was ever sealed.
 pub fn rows() -> &'static BTreeSet<Row> {
     static ROWS: OnceLock<BTreeSet<Row>> = OnceLock::new();
     ROWS.get_or_init(|| {
@@ -169,8 +169,8 @@ pub fn rows() -> &'static BTreeSet<Row> {
     })
 }
 
-/// The stream of a schema and one device's seals from `first` on, at the levels of `mask`, signed
-/// at the end only.
+/// Returns the stream of a schema and one device's seals from `first` on, at the levels of `mask`,
+/// signed at the end only.
 pub fn stream(history: &[Sealed], first: usize, mask: u32) -> Vec<u8> {
     let mut out = vec![0; 4096 + history.len() * (PART_OVERHEAD + 1024)];
     let mut writer = Writer::new(&mut out);
@@ -190,7 +190,7 @@ pub fn stream(history: &[Sealed], first: usize, mask: u32) -> Vec<u8> {
     out
 }
 
-/// The stream of one whole tree seal and three single events of it.
+/// Returns the stream of one whole tree seal and three single events of it.
 pub fn single_events(sealed: &Sealed) -> Vec<u8> {
     let mut out = vec![0; 8192];
     let mut writer = Writer::new(&mut out);
@@ -211,7 +211,7 @@ pub fn single_events(sealed: &Sealed) -> Vec<u8> {
     out
 }
 
-/// The explaining form of a seal.
+/// Returns the explaining form of a seal.
 pub fn explanation(sealed: &Sealed) -> Vec<u8> {
     let mut object = [0; 1024];
     let mut writer = Writer::new(&mut object);

@@ -27,7 +27,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Each suite's files.
+/// Returns each suite's files.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for algorithm in Algorithm::ALL {

@@ -12,7 +12,7 @@ use crate::fixture;
 
 pub(crate) const SECRET: [u8; 32] = [0x4c; 32];
 
-/// The tag of an item, from the text of spec/formats.md, section 8.2.
+/// Returns the tag of an item, from the text of spec/formats.md, section 8.2.
 fn tag(direction: &[u8], item: &[u8]) -> [u8; 16] {
     let hmac = |key: &[u8; 32], message: &[u8]| {
         let pad = |byte: u8| {
@@ -82,7 +82,7 @@ pub fn run(bytes: &[u8]) {
     );
 }
 
-/// A round and a manifest.
+/// Returns a round and a manifest.
 fn announcements() -> Vec<Vec<u8>> {
     let (group, operator) = (GroupId::of("home"), fixture::operator());
     let mut out = [0; MAX_ANNOUNCEMENT];
@@ -107,7 +107,7 @@ fn announcements() -> Vec<Vec<u8>> {
     vec![round, draft.issue(&operator, &mut scratch, &mut out).unwrap().to_vec()]
 }
 
-/// The items of each kind of frame, without their tags, and the announcements.
+/// Returns the items of each kind of frame, without their tags, and the announcements.
 pub fn seeds() -> Vec<Vec<u8>> {
     let key = LinkKey::new(&SECRET);
     let sealed = &fixture::sealed()[0][1];

@@ -50,7 +50,7 @@ fn check(roster: &Roster<'_>) {
     }
 }
 
-/// The fixture's roster, and its payload.
+/// Returns the fixture's roster, and its payload.
 pub fn seeds() -> Vec<Vec<u8>> {
     let payload = Sign1::decode(fixture::roster(), Typ::Roster).unwrap().payload;
     vec![fixture::roster().to_vec(), payload.to_vec()]

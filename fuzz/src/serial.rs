@@ -134,8 +134,8 @@ pub fn run(bytes: &[u8]) {
     as_script(bytes);
 }
 
-/// A mote's bytes to a gateway of the session in `as_bytes`, packets, and a script in which bodies
-/// arrive.
+/// Returns a mote's bytes to a gateway of the session in `as_bytes`, packets, and a script in which
+/// bodies arrive.
 pub fn seeds() -> Vec<Vec<u8>> {
     let hello = |is_open, received| {
         let hello = Hello {

@@ -30,7 +30,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The rows of every run that verifies, up to the first error.
+/// Returns the rows of every run that verifies, up to the first error.
 pub fn rows(bytes: &[u8]) -> Vec<Row> {
     let limits = Limits { max_events: 1 << 12 };
     let mut follower = Follower::new(fixture::directory(), Scalar, limits);
@@ -84,7 +84,7 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
     rows
 }
 
-/// The rows of a run, proven backwards from its last seal's signature.
+/// Returns the rows of a run, proven backwards from its last seal's signature.
 fn prove(run: Vec<Rebuilt<'_>>, signature: &[u8]) -> Option<Vec<Row>> {
     let mut rows = Vec::new();
     let mut successor: Option<Seal<Authentic>> = None;

@@ -197,7 +197,7 @@ fn ingest(program: &Path, folder: &Path) -> Result<Report, Failed> {
     Ok(report)
 }
 
-/// The bodies of uploads, each with `size` concatenated bundles.
+/// Returns the bodies of uploads, each with `size` concatenated bundles.
 fn bodies(bundles: &[Bundle], size: usize) -> Vec<Vec<u8>> {
     bundles
         .chunks(size)
@@ -216,7 +216,7 @@ fn write_entries(path: &Path, entries: &[impl AsRef<[u8]>]) -> Result<(), Failed
     Ok(file.flush()?)
 }
 
-/// The number of bundles a second when each bundle is synced alone.
+/// Returns the number of bundles a second when each bundle is synced alone.
 fn synced_a_second(file: &mut File, bundles: &[Vec<u8>]) -> Result<f64, Failed> {
     let start = Instant::now();
     for bundle in bundles {

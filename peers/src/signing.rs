@@ -74,7 +74,7 @@ pub(crate) fn run() -> Result<Vec<Report>, Failed> {
     Ok(vec![report])
 }
 
-/// The message that a device signs for each event: its id, the event's number, the event.
+/// Returns the message that a device signs for each event: its id, the event's number, the event.
 fn message(reading: u32) -> [u8; 20] {
     let mut message = [0; 20];
     message[..8].copy_from_slice(b"device 1");
@@ -83,12 +83,12 @@ fn message(reading: u32) -> [u8; 20] {
     message
 }
 
-/// The roster, opened from its bytes as a verifier does.
+/// Returns the roster, opened from its bytes as a verifier does.
 fn roster(fleet: &Fleet) -> Result<Roster, Failed> {
     Ok(Roster::open(fleet.roster.bytes(), &fleet.operator_key())?)
 }
 
-/// The next epochs of the fleet's only device, each as a separate bundle.
+/// Returns the next epochs of the fleet's only device, each as a separate bundle.
 fn sealed(fleet: &mut Fleet, epochs: u64, size: u32) -> Result<Vec<Vec<u8>>, Failed> {
     Ok(fleet.seal(epochs, size)?.into_iter().flatten().map(|bundle| bundle.bytes).collect())
 }

@@ -33,7 +33,8 @@ pub(crate) struct Got {
 }
 
 impl<'r> Application<'r> {
-    /// An application that queries the service at `address` for the first `devices` of the roster.
+    /// Creates an application that queries the service at `address` for the first `devices` of the
+    /// roster.
     pub(crate) fn new(roster: &'r Roster, address: &str, devices: usize) -> Result<Self, Failed> {
         let devices = roster.devices().take(devices).map(|device| device.id).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -77,7 +77,7 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     if printed == ExitCode::SUCCESS { written } else { printed }
 }
 
-/// The measurements that have bars, and those without.
+/// Returns the measurements that have bars, and those without.
 fn run() -> Report {
     let mut report = Report::new(format!(
         "authenticated broadcast, {MESSAGES} messages of {PAYLOAD} bytes, one thread; host loops: {}; D = one dependent SHA-256 compression",

@@ -80,8 +80,8 @@ impl Broker {
         self.folder.join("ca.pem")
     }
 
-    /// The time that Mosquitto's own clients need for `messages` lines of 32 bytes, from the first
-    /// published to the last received.
+    /// Returns the time that Mosquitto's own clients need for `messages` lines of 32 bytes, from
+    /// the first published to the last received.
     pub(crate) fn own_clients(&self, messages: usize) -> Result<Duration, Failed> {
         let lines = self.folder.join("lines");
         if !lines.exists() {

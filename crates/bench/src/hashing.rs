@@ -83,7 +83,7 @@ pub(crate) fn framing() -> Framing {
     Framing::fixed(4).expect("four bytes are a record's size")
 }
 
-/// The root of one seal's star.
+/// Returns the root of one seal's star.
 pub(crate) fn sealed_star(events: &[[u8; 4]]) -> Digest {
     let mut star = Star::<LEVELS>::new(DEVICE, SealIndex(0), &SALT, framing());
     for event in events {
@@ -120,7 +120,7 @@ fn star_sealing(report: &mut Report, events: &[[u8; 4]]) {
     report.add("  faster than by the paper's step", times.ratio(3, 1), "x", None);
 }
 
-/// The paper's star (section IV.C): `D = H(H(event)
+/// Returns the paper's star (section IV.C): `D = H(H(event)
 ///
 ///  D)` for the event's level, with as few instructions as ours.
 fn papers_star(events: &[[u8; 4]]) -> [Digest; LEVELS] {
@@ -246,8 +246,8 @@ impl SealedEpoch {
         Self::signed(key, n, statement, &digests, blocks)
     }
 
-    /// The response of a cloud for `n` events of which those from `round` on were kept: `kept` has
-    /// these, in order, each with its level.
+    /// Returns the response of a cloud for `n` events of which those from `round` on were kept:
+    /// `kept` has these, in order, each with its level.
     pub(crate) fn pruned(
         key: &SecretKey,
         directory: &OneDevice,

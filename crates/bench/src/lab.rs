@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// The command line for the page. It omits arguments with their default values.
+    /// Returns the command line for the page. It omits arguments with their default values.
     fn command(&self) -> String {
         let mut command = format!("moteseal-bench lab --out {}", self.out.display());
         let mut add = |argument: String| command.push_str(&argument);
@@ -418,12 +418,12 @@ mod tests {
         std::fs::read_to_string(out.join(page::PAGE)).unwrap()
     }
 
-    /// The texts between two marks.
+    /// Returns the texts between two marks.
     fn between<'t>(text: &'t str, from: &str, to: &str) -> Vec<&'t str> {
         text.split(from).skip(1).map(|rest| rest.split(to).next().unwrap()).collect()
     }
 
-    /// The content of a section under a name.
+    /// Returns the content of a section under a name.
     fn content<'t>(html: &'t str, id: &str, name: &str) -> &'t str {
         let section = html
             .split(&format!("<section id=\"{id}\">"))

@@ -57,7 +57,7 @@ impl Fleet {
         Ok(Self { roster, operator, sealers, epoch: 400_000 })
     }
 
-    /// The next `epochs` bundles of each device, with `events` readings each.
+    /// Returns the next `epochs` bundles of each device, with `events` readings each.
     pub(crate) fn seal(&mut self, epochs: u64, events: u32) -> Result<Vec<Vec<Bundle>>, Failed> {
         let first = self.epoch;
         self.epoch += epochs;
@@ -75,12 +75,12 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// The key that the roster is signed with.
+    /// Returns the key that the roster is signed with.
     pub(crate) fn operator_key(&self) -> PublicKey {
         self.operator.public()
     }
 
-    /// The next epoch to seal.
+    /// Returns the next epoch to seal.
     pub(crate) const fn next_epoch(&self) -> u64 {
         self.epoch
     }
@@ -97,18 +97,19 @@ impl Fleet {
     }
 }
 
-/// The record of a device's reading with this index in an epoch, as [`Fleet::seal`] seals it.
+/// Returns the record of a device's reading with this index in an epoch, as [`Fleet::seal`] seals
+/// it.
 pub(crate) const fn record(epoch: u64, reading: u32) -> [u8; 4] {
     (reading ^ epoch as u32).to_be_bytes()
 }
 
-/// The sum of all bytes of a device's readings in an epoch. An application that reports it has read
-/// each of them.
+/// Returns the sum of all bytes of a device's readings in an epoch. An application that reports it
+/// has read each of them.
 pub(crate) fn byte_sum(epoch: u64, readings: u32) -> u64 {
     (0..readings).flat_map(|reading| record(epoch, reading)).map(u64::from).sum()
 }
 
-/// A device's secrets, one of each kind.
+/// Returns a device's secrets, one of each kind.
 fn seed(kind: u8, device: u16) -> [u8; 32] {
     let mut seed = [kind; 32];
     seed[..2].copy_from_slice(&device.to_be_bytes());
@@ -145,7 +146,7 @@ impl Service {
         Ok(Self { child, address })
     }
 
-    /// The processor time of the service, user and kernel.
+    /// Returns the processor time of the service, user and kernel.
     pub(crate) fn processor_time(&self) -> Result<Duration, Failed> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();

@@ -100,8 +100,8 @@ impl Output {
     }
 }
 
-/// The directory of recorded data: the given one, else `$MOTESEAL_DATA`, else the one next to a
-/// checkout.
+/// Returns the directory of recorded data: the given one, else `$MOTESEAL_DATA`, else the one next
+/// to a checkout.
 fn data_directory(given: Option<&Path>) -> PathBuf {
     given
         .map(Path::to_owned)

@@ -43,7 +43,7 @@ pub(crate) fn interleaved(repetitions: usize, contenders: &mut [Contender<'_>]) 
     Times(times)
 }
 
-/// The thread's own clock.
+/// Returns the thread's own clock.
 #[cfg(unix)]
 #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)]
 pub(crate) fn thread_time() -> Duration {
@@ -51,7 +51,7 @@ pub(crate) fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// A clock.
+/// Returns a clock.
 #[cfg(not(unix))]
 pub(crate) fn thread_time() -> Duration {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
@@ -69,7 +69,7 @@ impl Times {
         &self.0[contender]
     }
 
-    /// The time of a contender relative to `base`.
+    /// Returns the time of a contender relative to `base`.
     pub(crate) fn ratio(&self, contender: usize, base: usize) -> f64 {
         self.ratios(contender, base).median
     }
@@ -79,7 +79,7 @@ impl Times {
         Spread::of(self.0[contender].clone())
     }
 
-    /// The time of a contender relative to `base`, with the spread of the ratios within a
+    /// Returns the time of a contender relative to `base`, with the spread of the ratios within a
     /// repetition.
     pub(crate) fn ratios(&self, contender: usize, base: usize) -> Spread {
         Spread::of(
@@ -109,7 +109,7 @@ impl Spread {
     }
 }
 
-/// The median: the middle value, or the mean of the two middle values.
+/// Returns the median: the middle value, or the mean of the two middle values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -167,7 +167,7 @@ async fn deliver(
     Ok(Outcome { time, frames_a_sync })
 }
 
-/// A group of one device with a budget for all events.
+/// Returns a group of one device with a budget for all events.
 fn group() -> Result<(Roster, DeviceId, SecretKey), Failed> {
     let secret = |byte| SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]);
     let (operator, device, coordinator) = (secret(1)?, secret(2)?, secret(3)?);

@@ -110,8 +110,8 @@ impl Pairs {
     }
 }
 
-/// The newest ten epochs of one device at an eighth, in milliseconds, from stores of 10^5 to 10^7
-/// readings.
+/// Returns the newest ten epochs of one device at an eighth, in milliseconds, from stores of 10^5
+/// to 10^7 readings.
 pub(crate) fn growth(report: &mut Report) -> Result<Vec<(f64, f64)>, Failed> {
     let folder =
         tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;

@@ -26,7 +26,8 @@ use feed::Record;
 
 use crate::measure::Times;
 
-/// The median time of a contender with the least and the most, as the lab's page shows them.
+/// Returns the median time of a contender with the least and the most, as the lab's page shows
+/// them.
 fn extremes(times: &Times, contender: usize) -> Spread {
     let repetitions = times.repetitions(contender).iter().copied();
     let (least, most) =

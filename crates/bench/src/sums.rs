@@ -131,7 +131,7 @@ impl Readings {
         if readings.is_empty() { Err(wrong()) } else { Ok(Self(readings)) }
     }
 
-    /// A value for a source and epoch: a random reading, multiplied by the power of ten and
+    /// Returns a value for a source and epoch: a random reading, multiplied by the power of ten and
     /// truncated.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn values(&self, setting: &Setting, decimals: u32, epochs: u32) -> Vec<Vec<u64>> {

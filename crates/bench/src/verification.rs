@@ -193,7 +193,7 @@ struct Placed<'a> {
     shape: Shape,
 }
 
-/// The parts of a response.
+/// Returns the parts of a response.
 fn parts<'a>(follower: &mut Follower<'_, Roster, Host>, mut bytes: &'a [u8]) -> Vec<Placed<'a>> {
     let (mut parts, mut place, mut shape) = (Vec::new(), None, None);
     while !bytes.is_empty() {

@@ -1,6 +1,6 @@
-//! `moteseal-demo broadcast`: the testbed of Liu et al. (2012), with seven nodes, three hops, loss
-//! and an attacker, in virtual time. It shows what each node verified and rejected, and whether a
-//! forgery was accepted.
+//! `moteseal-demo broadcast`: simulates the testbed of Liu et al. (2012) in virtual time: seven
+//! nodes, three hops, packet loss, and an attacker. It shows what each node verified and rejected,
+//! and whether any node accepted a forgery.
 
 mod play;
 
@@ -19,9 +19,10 @@ use moteseal_terminal::progress::{count, thousands};
 /// Broadcast to seven simulated motes over lossy hops, while an attacker forges, replays and floods
 /// at a hundred times the genuine rate.
 ///
-/// A sender broadcasts 100 messages of 20 bytes, one every five seconds. The attacker reaches the
-/// nodes that relay to the distant ones. One node reboots meanwhile. Then all nodes reboot, and all
-/// frames are sent again. Time is virtual: the demo takes seconds.
+/// A sender broadcasts 100 messages of 20 bytes, one every five seconds on average. The attacker is
+/// in range of the nodes that relay to the most distant nodes. One node reboots in the middle of
+/// the run. At the end all nodes reboot, and all frames are sent again. Time is virtual: the demo
+/// takes only seconds.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Exit codes: 0 no attack succeeded, 1 genuine messages are missing or late, 3 a forgery was accepted.\n\
@@ -31,7 +32,7 @@ pub(crate) struct Arguments {
     /// The seed of all randomness, up to 64 hexadecimal digits; trailing zeros may be omitted
     #[arg(long, value_name = "HEX", default_value = "00")]
     seed: Seed,
-    /// The probability that a node loses a transmission, 0 to 0.3
+    /// The probability that a node loses a frame, 0 to 0.3
     #[arg(long, value_name = "PROBABILITY", default_value = "0.2", value_parser = loss)]
     loss: f64,
     /// Messages per block
@@ -48,7 +49,7 @@ fn loss(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a probability from 0 to 0.3".to_owned())
 }
 
-/// The assumed links: the text of the paper does not list the links of its figure 2.
+/// The assumed links. The paper does not list the links of its figure 2.
 const TOPOLOGY: &str = "        1 --- 3 --- 5
       / |   / |   / |        S  the sender
     S   |  /  |  /  |        1 to 6  receivers, which relay and repair
@@ -59,7 +60,7 @@ const TOPOLOGY: &str = "        1 --- 3 --- 5
 #[derive(Debug, Default)]
 struct Node {
     verified: usize,
-    /// Bytes in its store.
+    /// The number of bytes in the node's store.
     kept: usize,
     heads_checked: u64,
     certificates_checked: u64,
@@ -72,28 +73,29 @@ struct Node {
 #[derive(Debug, Default)]
 struct Results {
     messages: usize,
-    /// Virtual milliseconds until the chain is complete, without and with the attacker. `None` if
-    /// it was not complete within three times the undisturbed time.
+    /// Virtual milliseconds until every node has the complete chain, without and with the attacker.
+    /// `None` if some node does not have it after three times the time without the attacker.
     undisturbed_ms: Option<u64>,
     disturbed_ms: Option<u64>,
-    /// Transmissions by purpose, under attack, until the chain was complete.
+    /// The number of transmissions for each purpose until the chain was complete, with the
+    /// attacker.
     sent: moteseal_lab::broadcast::chains::Sent,
     undisturbed_sent: moteseal_lab::broadcast::chains::Sent,
     nodes: Vec<Node>,
     refused: BTreeMap<&'static str, u64>,
     attacks: Vec<(Assault, u64)>,
-    /// The memory of a node, in bytes.
+    /// The size of a node's state in memory, in bytes.
     node_bytes: usize,
-    /// Forgeries that were sent by nodes, kept or delivered; all must be 0.
+    /// The number of forgeries that nodes sent, stored or delivered. All must be 0.
     forged_sent: u64,
     forged_kept: u64,
     forged_delivered: u64,
-    /// Messages that were delivered or accepted a second time after all nodes had rebooted.
+    /// The number of messages that were delivered or accepted again after all nodes had rebooted.
     replayed: u64,
     over_meter: u64,
 }
 
-/// The progress of the nodes at a time.
+/// The progress of the nodes at a point in time.
 struct Step {
     ms: u64,
     verified: Vec<usize>,
@@ -103,7 +105,7 @@ struct Step {
 }
 
 impl Results {
-    /// The number of successful attacks.
+    /// Returns the number of successful attacks of all kinds.
     const fn breaches(&self) -> u64 {
         self.forged_sent
             + self.forged_kept
@@ -160,7 +162,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     verdict(&results)
 }
 
-/// Prints a text of several lines line by line, because output escapes control characters.
+/// Prints a text of several lines line by line, because `Stdout` escapes the control characters in
+/// a line.
 fn lines(out: &mut Stdout, text: &str) -> Result<(), Failure> {
     text.lines().try_for_each(|line| out.line(line))
 }

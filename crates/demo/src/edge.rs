@@ -1,6 +1,6 @@
-//! The demo's group with a budget: the same motes send to a coordinator, which keeps a sample
-//! within the budget and uploads it. Anyone can audit it, using what the motes signed. Then it
-//! cheats.
+//! Demonstrates a group with a budget. The same motes send to a coordinator, which keeps a sample
+//! within the budget and uploads it. An audit checks the coordinator from what the motes signed.
+//! Then the coordinator cheats.
 
 use bytes::Bytes;
 use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload, stream};
@@ -32,27 +32,30 @@ use crate::readings::{EPOCH_MS, Mote};
 use moteseal_terminal::failure::Failure;
 use moteseal_terminal::progress::bar;
 
-/// The budget: how many readings may be kept per epoch, of the 1,440 of all motes.
+/// The budget: the number of readings that the group may keep per epoch, of the 1,440 that its
+/// motes sense.
 const BUDGET: u64 = 400;
 const GROUP: &str = "telosb-edge";
-/// Readings of each mote between two exchanges with the coordinator.
+/// The number of readings that each mote senses between two exchanges with the coordinator.
 const EXCHANGE: usize = 8;
-/// The maximum number of frames of a mote in one exchange.
+/// The maximum number of frames that a mote sends in one exchange.
 const FRAMES: usize = 64;
-/// The epoch in which the coordinator cheats; there are others before and after it.
+/// The epoch in which the coordinator cheats, counted from the first. There are honest epochs
+/// before and after it.
 const CHEATED: usize = 3;
 
-/// What the coordinator kept, and the results of the audit and the queries.
+/// The readings that the coordinator kept, and the results of the audit and the queries.
 #[derive(Debug)]
 pub(crate) struct Edge {
     pub budget: u64,
     pub readings: u64,
-    /// Readings that the motes sent to the coordinator.
+    /// The number of readings that the motes sent to the coordinator.
     pub forwarded: u64,
-    /// The maximum number of readings of an epoch that the coordinator held at any time.
+    /// The largest number of readings of one epoch that the coordinator held at any time.
     pub held: u64,
     pub audit: audit::Report,
-    /// A rate that is available in every epoch, and the result of a query at this rate.
+    /// A sampling rate that is available in every epoch. `sampled` is the result of a query at this
+    /// rate.
     pub rate: Rate,
     pub sampled: moteseal_client::Report,
     pub temperature: Option<Estimate>,
@@ -64,17 +67,17 @@ pub(crate) struct Edge {
 pub(crate) struct Cheating {
     pub name: &'static str,
     pub about: &'static str,
-    /// The name of the finding.
+    /// The name of the audit's finding.
     pub found: String,
-    /// Its message.
+    /// The message of the finding.
     pub detail: String,
-    /// Its message, without the rounds that were announced to each device.
+    /// The message of the finding, without the rounds that were announced to each device.
     pub summary: String,
     pub caught: bool,
 }
 
 impl Edge {
-    /// How many readings were kept, by the signed counters.
+    /// Returns the number of readings that were kept, according to the signed counters.
     pub(crate) fn kept(&self) -> u64 {
         self.audit.epochs.iter().map(|epoch| epoch.kept).sum()
     }
@@ -84,7 +87,7 @@ impl Edge {
     }
 }
 
-/// The group's keys and roster, which the cloud needs at its start.
+/// The group's keys and roster. The cloud needs the roster when it starts.
 pub(crate) struct Keys {
     pub roster: Roster,
     pub devices: Vec<(SecretKey, Zeroizing<[u8; 32]>)>,
@@ -92,7 +95,7 @@ pub(crate) struct Keys {
     pub link: Zeroizing<[u8; 32]>,
 }
 
-/// Creates the group.
+/// Creates the group's keys and roster.
 pub(crate) fn keys(motes: &[Mote]) -> Result<Keys, Failure> {
     let (operator, coordinator) = (random::signing_key()?, random::signing_key()?);
     let devices = motes.iter().map(|_| Ok((random::signing_key()?, random::bytes()?)));
@@ -157,7 +160,7 @@ pub(crate) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result
     })
 }
 
-/// Uploads an epoch as a coordinator does: the manifest first.
+/// Uploads an epoch as a coordinator does: the manifest first, then the bundles.
 async fn send(client: &Client, ended: &Ended) -> Result<(), Failure> {
     let manifest = Bytes::from(ended.manifest.clone());
     client
@@ -174,7 +177,8 @@ async fn send(client: &Client, ended: &Ended) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The scheme of a mote. A group may mix stars and trees; here the motes alternate.
+/// Returns the scheme of the mote at this place. A group may contain stars and trees; here they
+/// alternate.
 fn scheme_of(place: usize) -> Scheme {
     if place.is_multiple_of(2) { Scheme::Star } else { Scheme::Tree }
 }
@@ -184,7 +188,7 @@ struct Group<'k> {
     keys: &'k Keys,
     samplers: Vec<Sampler<SecretKey>>,
     links: Vec<(DeviceId, LinkKey)>,
-    /// The readings that each mote has not sensed yet.
+    /// The readings that each mote has still to sense.
     readings_of: Vec<Readings<'k>>,
     first: EpochNumber,
     last: EpochNumber,
@@ -250,7 +254,7 @@ impl<'k> Group<'k> {
         (self.first.0..=self.last.0).map(EpochNumber)
     }
 
-    /// Simulates an epoch: the motes sense in turn, and send what their round permits.
+    /// Simulates an epoch: the motes sense in turn and send the readings that their round permits.
     fn epoch(&mut self, epoch: EpochNumber) -> Result<Ended, Failure> {
         loop {
             let before = self.readings;
@@ -270,21 +274,23 @@ impl<'k> Group<'k> {
         for sampler in &mut self.samplers {
             sampler.end(epoch).map_err(internal)?;
         }
-        // Each exchange completes at least the oldest waiting seal of each mote.
+        // Each exchange completes at least the oldest waiting seal of each mote, so the loop ends.
         while self.samplers.iter().any(|sampler| !sampler.is_done()) {
             self.exchange(epoch)?;
         }
         self.coordinator.end(epoch, &self.keys.coordinator).map_err(internal)
     }
 
-    /// Passes frames up and acknowledgements down, and announces a raised round.
+    /// Passes the motes' frames to the coordinator and its acknowledgements back, and announces a
+    /// raised round.
     fn exchange(&mut self, epoch: EpochNumber) -> Result<(), Failure> {
         let mut raised = None;
         for (sampler, (device, link)) in self.samplers.iter_mut().zip(&self.links) {
             for frame in sampler.frames(FRAMES).map_err(internal)? {
                 if let Uplink::Forward(forward) = Uplink::open(&frame, link).map_err(internal)? {
-                    // A device with a tree may send a reading below its round if it is shorter than
-                    // its digest.
+                    // Count only readings at or above the mote's round. A mote with a tree may also
+                    // send a reading below its round, if the reading is shorter than the digest
+                    // that would replace it.
                     self.forwarded += forward
                         .events()
                         .filter(|(_, level, _)| level.0 >= forward.own_round.0)
@@ -313,7 +319,7 @@ impl<'k> Group<'k> {
 }
 
 /// Lets the coordinator cheat in one way, for the first device for which that is possible. Returns
-/// the name and message with which the cheating is found; `None` if it is not possible for any
+/// how the audit or the client detects it; `None` if this way of cheating is not possible for any
 /// device.
 fn cheating(keys: &Keys, honest: &[Upload], cheat: &Cheat) -> Option<Cheating> {
     let at = CHEATED.min(honest.len().checked_sub(1)?);
@@ -336,7 +342,7 @@ fn cheating(keys: &Keys, honest: &[Upload], cheat: &Cheat) -> Option<Cheating> {
     Some(Cheating { name: cheat.name, about: cheat.about, found, detail, summary, caught })
 }
 
-/// The same message with device names instead of ids, and shortened digests.
+/// Returns the message with device names instead of ids, and with shortened digests.
 fn readable(roster: &Roster, text: &str) -> String {
     let named = roster.devices().fold(text.to_owned(), |text, device| {
         text.replace(&format!("device {}", device.id), roster.name(device.id).unwrap_or_default())
@@ -351,8 +357,8 @@ fn readable(roster: &Roster, text: &str) -> String {
     named.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The first finding of an audit of altered uploads, or else its first doubt: its name, its message
-/// and its summary.
+/// Audits altered uploads. Returns the name, message and summary of the first finding, or of the
+/// first doubt if there is no finding.
 fn audited(keys: &Keys, uploads: &[Upload]) -> (String, String, String) {
     let all = |name: &str, detail: String| (name.to_owned(), detail.clone(), detail);
     let accepted = || all("accepted", "the audit found every epoch justified".to_owned());
@@ -380,7 +386,8 @@ fn audited(keys: &Keys, uploads: &[Upload]) -> (String, String, String) {
     doubt.map_or_else(accepted, |doubt| all(doubt.name(), doubt.describe(&keys.roster)))
 }
 
-/// How a client rejects an altered bundle from a cloud that colludes with the coordinator.
+/// Returns the name and message with which a client rejects an altered bundle from a cloud that
+/// colludes with the coordinator.
 fn refused(roster: &Roster, upload: &Upload, bundle: &Bundle) -> (String, String) {
     let rate = Rate::new(1, 1_u64 << upload.round.0.min(31)).unwrap_or(Rate::ALL);
     let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));

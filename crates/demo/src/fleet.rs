@@ -1,5 +1,5 @@
-//! The demo's devices: keys, a roster, and all seals. Each mote is two devices, one with stars and
-//! one with trees, so that one cloud stores both.
+//! The demo's devices, with their keys, roster and seals. Each mote has two devices, one that seals
+//! with stars and one that seals with trees, so that one cloud stores both.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +40,7 @@ pub(crate) struct Fleet {
     pub bundles: PathBuf,
 }
 
-/// What the motes sealed with one scheme.
+/// The result of sealing all readings with one scheme.
 #[derive(Debug)]
 pub(crate) struct Sealing {
     pub scheme: Scheme,
@@ -51,12 +51,12 @@ pub(crate) struct Sealing {
 }
 
 impl Sealing {
-    /// Bytes on the uplink in addition to the events.
+    /// Returns the bytes that the devices upload in addition to the events.
     pub(crate) fn overhead(&self) -> usize {
         self.bundles.iter().map(Bundle::uplink_overhead).sum()
     }
 
-    /// Nanoseconds per event, including signatures.
+    /// Returns the time per event in nanoseconds, including signatures.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn ns_per_event(&self) -> f64 {
         self.time.as_nanos() as f64 / self.events.max(1) as f64
@@ -135,7 +135,7 @@ pub(crate) fn build(home: &Path, motes: &[Mote]) -> Result<Fleet, Failure> {
     Ok(Fleet { keys, stars, trees, bundles, roster })
 }
 
-/// The name of the device that seals a mote's readings with trees.
+/// Returns the name of the device that seals a mote's readings with trees.
 pub(crate) fn tree_name(mote: &str) -> String {
     format!("{mote}-tree")
 }
@@ -175,7 +175,8 @@ fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     file.write_all(bytes).map_err(fail)
 }
 
-/// A device's signature over a message: the device colludes with the cloud.
+/// Signs a message with a device's key. The lying cloud calls this to simulate a device that
+/// colludes with it.
 pub(crate) fn sign(
     keys: &BTreeMap<DeviceId, SecretKey>,
     device: DeviceId,

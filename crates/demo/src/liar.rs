@@ -1,4 +1,4 @@
-//! A cloud that lies: a proxy that forwards requests to an honest cloud, and alters the responses.
+//! A cloud that lies: a proxy that forwards requests to an honest cloud and alters its responses.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -25,12 +25,12 @@ use crate::fleet::sign;
 /// The maximum size of an honest response in the demo, in bytes.
 const MOST: usize = 256 << 20;
 
-/// The lies to tell.
+/// The alterations that the proxy makes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tale {
-    /// The lie about the response.
+    /// The lie in the response to a query.
     pub lie: Option<&'static Lie>,
-    /// The lie about its explanation.
+    /// The lie in the explaining form.
     pub explanation: Option<&'static ExplainLie>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Tale {
 pub(crate) struct Alteration {
     pub honest_bytes: usize,
     pub bytes: usize,
-    /// The index of the first item that differs from the honest one.
+    /// The index of the first item that differs from the honest response.
     pub item: usize,
 }
 
@@ -60,12 +60,12 @@ impl Liar {
         Arc::new(Self { honest, holdings, keys, tale: Mutex::default() })
     }
 
-    /// Sets the lies from now on.
+    /// Sets the lies for all following responses.
     pub(crate) fn set_lies(&self, tale: Tale) {
         *self.tale.lock().unwrap_or_else(PoisonError::into_inner) = (tale, None);
     }
 
-    /// How the lie altered the last response, if the lie was possible.
+    /// Returns how the lie altered the last response; `None` if the lie was not possible.
     pub(crate) fn alteration(&self) -> Option<Alteration> {
         self.tale.lock().unwrap_or_else(PoisonError::into_inner).1
     }
@@ -107,7 +107,7 @@ impl Liar {
         Context { holdings: &self.holdings, question, accomplice: Some(accomplice) }
     }
 
-    /// The explaining form to return; `None` withholds it.
+    /// Alters the explaining form of a seal. Returns `None` if the lie is to withhold it.
     fn explanation(&self, device: DeviceId, index: SealIndex, honest: Vec<u8>) -> Option<Vec<u8>> {
         let tale = self.tale.lock().unwrap_or_else(PoisonError::into_inner).0;
         let (Some(lie), Ok(answer)) = (tale.explanation, Answer::decode(&honest)) else {

@@ -1,10 +1,11 @@
-//! `moteseal-demo`: demonstrations on real readings, with the real services and the real client.
+//! `moteseal-demo`: demonstrations with recorded readings, the real services and the real client.
 //!
-//! Without a subcommand: eight motes seal, store, sample and verify their readings; then the cloud
-//! lies and a coordinator cheats. `sums`: private sums with a malicious gateway. `broadcast`: a
-//! simulated radio testbed under attack.
+//! Without a subcommand, eight motes seal, store, sample and verify their readings; then the cloud
+//! lies and a coordinator cheats. `sums` demonstrates private sums with a malicious gateway.
+//! `broadcast` simulates a radio testbed under attack.
 //!
-//! This is a program apart from `moteseal` because it contains the adversary.
+//! These demonstrations are a separate program, because the `moteseal` program must not contain the
+//! adversary.
 
 #![forbid(unsafe_code)]
 
@@ -54,12 +55,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// An internal error: one that no input of the user causes.
+/// Returns an internal error, which is an error that no user input causes.
 fn internal(error: impl std::fmt::Display) -> Failure {
     Failure::internal(error)
 }
 
-/// A runtime for the services and clients of a demonstration.
+/// Creates the asynchronous runtime for the services and clients of a demonstration.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Runtime::new()
         .map_err(|error| internal(format_args!("cannot start threads: {error}")))

@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 use crate::internal;
 
-/// `N` random bytes, erased from memory when dropped.
+/// Returns `N` random bytes, which are erased from memory when dropped.
 pub(crate) fn bytes<const N: usize>() -> Result<Zeroizing<[u8; N]>, Failure> {
     let mut bytes = Zeroizing::new([0; N]);
     getrandom::fill(&mut *bytes)
@@ -14,7 +14,7 @@ pub(crate) fn bytes<const N: usize>() -> Result<Zeroizing<[u8; N]>, Failure> {
     Ok(bytes)
 }
 
-/// A new Ed25519 key.
+/// Generates a new Ed25519 key.
 pub(crate) fn signing_key() -> Result<SecretKey, Failure> {
     SecretKey::from_seed(Algorithm::Ed25519, &*bytes::<32>()?).map_err(internal)
 }

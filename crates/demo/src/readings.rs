@@ -1,4 +1,5 @@
-//! The demo's readings: eight TelosB motes (data/telosb), a reading every 5 seconds.
+//! The demo's readings, from eight TelosB motes (data/telosb). Each mote has a reading every 5
+//! seconds.
 
 use moteseal_device::import::{Clock, Delimiter};
 use moteseal_device::{Import, Recording};
@@ -9,9 +10,9 @@ use moteseal_terminal::failure::{Exit, Failure};
 const START_MS: u64 = 1_273_395_600_000;
 /// The interval between readings, from the data set's description.
 const EVERY_MS: u64 = 5_000;
-/// An epoch: 15 minutes, 180 readings.
+/// The length of an epoch: 15 minutes, which is 180 readings of each mote.
 pub(crate) const EPOCH_MS: u64 = 900_000;
-/// The sealed columns: 4 bytes per reading.
+/// The columns that are sealed, with 4 bytes per reading.
 pub(crate) const COLUMNS: [&str; 2] = ["temperature:Cel:i16/100", "humidity:%RH:u16/100"];
 
 const FILES: [(&str, &str); 8] = [
@@ -25,7 +26,7 @@ const FILES: [(&str, &str); 8] = [
     ("mote-8", include_str!("../../../data/telosb/multihop_indoor_moteid4_data.txt")),
 ];
 
-/// One mote's readings: the numbers in the raw file, and the recording to seal.
+/// One mote's readings: the numbers of the raw file, and the recording that is sealed.
 #[derive(Debug)]
 pub(crate) struct Mote {
     pub name: &'static str,
@@ -34,7 +35,7 @@ pub(crate) struct Mote {
     pub recording: Recording,
 }
 
-/// The readings of all motes, at most the first `epochs` epochs of each.
+/// Returns the readings of all motes, at most the first `epochs` epochs of each.
 pub(crate) fn motes(epochs: Option<u64>) -> Result<Vec<Mote>, Failure> {
     FILES.iter().map(|(name, text)| mote(name, text, epochs)).collect()
 }
@@ -45,7 +46,7 @@ fn mote(name: &'static str, text: &str, epochs: Option<u64>) -> Result<Mote, Fai
     });
     let mut table = "temperature,humidity\n".to_owned();
     let mut raw = Vec::new();
-    // Reading, mote, humidity, temperature, label.
+    // The columns are reading, mote, humidity, temperature, label.
     for line in text.lines().skip(1).take(most) {
         let mut words = line.split_whitespace().skip(2);
         let (Some(humidity), Some(temperature)) = (words.next(), words.next()) else { continue };

@@ -1,4 +1,4 @@
-//! What the demonstration of seals measured and observed.
+//! The measurements and observations of the demonstration of seals.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::fleet::Fleet;
 use crate::readings::Mote;
 use crate::verdict::Verdict;
 
-/// Readings per epoch in the sample that is drawn by a seed.
+/// The number of readings per epoch in the sample that a seed determines.
 pub(crate) const DRAWN: u32 = 20;
 
 /// All results of the demonstration.
@@ -23,7 +23,7 @@ pub(crate) struct Results {
     pub(crate) pushed: Pushed,
     pub(crate) push_time: Duration,
     pub(crate) store_bytes: u64,
-    /// Nanoseconds of one SHA-256 compression in a dependent sequence.
+    /// The time of one SHA-256 compression in a dependent sequence, in nanoseconds.
     pub(crate) compression_ns: f64,
     pub(crate) rate: Rate,
     pub(crate) sampled: Report,
@@ -33,9 +33,9 @@ pub(crate) struct Results {
     pub(crate) drawn: Report,
     pub(crate) estimates: Vec<Estimated>,
     pub(crate) verdicts: Vec<Verdict>,
-    /// Lies that were not possible with these responses.
+    /// The names of the lies that were not possible with these responses.
     pub(crate) untold: Vec<&'static str>,
-    /// The group with a budget; `None` if one lie is shown in detail.
+    /// The results of the group with a budget; `None` if only one lie is shown in detail.
     pub(crate) edge: Option<Edge>,
 }
 

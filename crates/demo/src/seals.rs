@@ -1,5 +1,5 @@
-//! `moteseal-demo`: seals, stores, samples and verifies real readings, with the real service and
-//! the real client. Then the cloud lies, and a coordinator cheats.
+//! `moteseal-demo` without a subcommand: seals, stores, samples and verifies recorded readings with
+//! the real service and the real client. Then the cloud lies, and a coordinator cheats.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,14 +33,15 @@ use moteseal_terminal::failure::Failure;
 use moteseal_terminal::output::diagnostic;
 use moteseal_terminal::progress::bar;
 
-/// Epochs of each mote with `--quick`.
+/// The number of epochs of each mote with `--quick`.
 const QUICK_EPOCHS: u64 = 8;
-/// How many epochs the queries to the lying cloud cover.
+/// The number of epochs that the queries to the lying cloud cover.
 const LIED_ABOUT: u64 = 20;
 
 /// Seal, store, sample and verify the readings of eight real motes. Then the cloud lies.
 ///
-/// The same motes then send through a coordinator with a budget, which is audited, and then cheats.
+/// Afterwards the same motes send their readings through a coordinator with a budget. The
+/// coordinator is audited, and then it cheats.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal-demo                        everything, in a few seconds\n  \
@@ -185,7 +186,7 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
     })
 }
 
-/// The same motes in a group with a budget, with another cloud.
+/// Demonstrates the same motes in a group with a budget, with another cloud.
 async fn at_the_edge(home: &Path, motes: &[Mote]) -> Result<Edge, Failure> {
     let keys = edge::keys(motes)?;
     let (client, running) = Running::start(&home.join("edge.redb"), keys.roster.clone()).await?;
@@ -194,7 +195,7 @@ async fn at_the_edge(home: &Path, motes: &[Mote]) -> Result<Edge, Failure> {
     edge
 }
 
-/// A cloud in this process.
+/// A cloud that runs in this process.
 struct Running {
     stop: oneshot::Sender<()>,
     serving: tokio::task::JoinHandle<()>,
@@ -219,7 +220,8 @@ impl Running {
     }
 }
 
-/// Queries the honest cloud. It is a fault of Moteseal if the response is rejected.
+/// Queries the honest cloud. Fails if the client rejects the response, which would be a fault of
+/// Moteseal.
 async fn ask(
     client: &Client,
     fleet: &Fleet,
@@ -244,7 +246,7 @@ async fn ask(
     }
 }
 
-/// Lets a cloud lie in every way, or only in the way of --tamper.
+/// Lets a cloud lie in every known way, or only in the way that `--tamper` names.
 async fn lies(
     arguments: &Arguments,
     honest: Client,
@@ -260,8 +262,8 @@ async fn lies(
     let url = Arc::clone(&liar).serve().await.map_err(internal)?;
     let client = Client::new(&url, &Options::default()).map_err(internal)?;
 
-    // The queries exclude one epoch before the range and some after it, so that lies can return
-    // them.
+    // The queries exclude one epoch before their range and some epochs after it, so that lies can
+    // return them.
     let epochs = if arguments.quick { QUICK_EPOCHS } else { LIED_ABOUT + 2 };
     let range = |devices: &[_], choice| {
         let (since, until) = (EpochNumber(first.0 + 1), Some(EpochNumber(first.0 + epochs - 1)));
@@ -294,7 +296,7 @@ async fn lies(
     let progress = bar((LIES.len() + EXPLAIN_LIES.len()) as u64, "lying");
     for lie in LIES.iter().filter(|lie| is_selected(lie.name)) {
         progress.inc(1);
-        // --quick skips lies that move tens of megabytes, unless --tamper selects one.
+        // `--quick` skips lies that transfer tens of megabytes, unless `--tamper` selects one.
         let left_out = lie.heavy && arguments.quick && arguments.tamper.is_none();
         let before = verdicts.len();
         for (scheme, queries) in
@@ -370,7 +372,8 @@ impl Sink for Both {
     }
 }
 
-/// Nanoseconds of one SHA-256 compression in a dependent sequence: the best of five rounds.
+/// Measures the time of one SHA-256 compression in a dependent sequence, in nanoseconds: the best
+/// of five rounds.
 #[allow(clippy::cast_precision_loss)]
 fn compression() -> f64 {
     const ROUND: u32 = 20_000;

@@ -17,7 +17,7 @@ use moteseal_terminal::failure::Failure;
 use moteseal_terminal::output::Stdout;
 use moteseal_terminal::progress::{bytes, thousands};
 
-/// Colours, if stdout is a terminal and NO_COLOR is not set.
+/// Whether to print colours: only if stdout is a terminal and `NO_COLOR` is not set.
 struct Ink(bool);
 
 impl Ink {
@@ -58,7 +58,8 @@ fn row(out: &mut impl Write, ink: &Ink, label: &str, text: &str) -> io::Result<(
     writeln!(out, "  {}  {text}", ink.bold(&format!("{label:<9}")))
 }
 
-/// How this program was called, so that the printed commands can be copied.
+/// Returns the path with which this program was called, so that users can copy the printed
+/// commands.
 fn program() -> String {
     std::env::args()
         .next()
@@ -66,7 +67,8 @@ fn program() -> String {
         .unwrap_or_else(|| "moteseal-demo".to_owned())
 }
 
-/// Writes text to stdout without escaping: it has colours, and no text from other sources.
+/// Writes text to stdout without escaping control characters, because the text has colours. It
+/// contains no text from other sources.
 fn print(write: impl FnOnce(&mut Vec<u8>, &Ink) -> io::Result<()>) -> Result<(), Failure> {
     let mut text = Vec::new();
     write(&mut text, &Ink::new()).map_err(internal)?;
@@ -214,7 +216,7 @@ fn lies(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints the group with a budget, and how its coordinator's cheating was found.
+/// Prints the results of the group with a budget, and how its coordinator's cheating was found.
 #[allow(clippy::cast_precision_loss)]
 fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> io::Result<()> {
     writeln!(
@@ -259,7 +261,8 @@ fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> 
     writeln!(out, "\n  {}", ink.bold("then the coordinator cheats"))?;
     for cheat in &edge.cheats {
         let mark = if cheat.caught { ink.green("x") } else { ink.red("NOT CAUGHT") };
-        // What was announced to each device is only in --json.
+        // The summary leaves out the rounds that were announced to each device. `--json` prints
+        // them.
         writeln!(out, "    {mark} {:<19} {}", cheat.name, cheat.summary)?;
     }
     let caught = edge.cheats.len() - edge.uncaught();

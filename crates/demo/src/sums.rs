@@ -1,6 +1,6 @@
-//! `moteseal-demo sums`: eight motes, three gateways in a tree, and a querier, with links within
-//! this process. Half-way, one of the gateways turns malicious and attacks in a different way in
-//! each epoch.
+//! `moteseal-demo sums`: eight motes, three gateways in a tree, and a querier. Their links are
+//! within this process. After half of the epochs one gateway turns malicious. It then makes a
+//! different attack in each epoch.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -63,14 +63,16 @@ const LIES: [Malice; 5] = [
     Malice::ClaimSilent,
 ];
 const HONEST_EPOCHS: u64 = 5;
-/// When a mote senses in an epoch: far from the epoch's start and end.
+/// The time at which a mote senses, in milliseconds after the start of the epoch: far from the
+/// epoch's start and end.
 const SENSES_AT_MS: u64 = 900;
 const GRACE: Duration = Duration::from_millis(400);
-/// The maximum number of waiting seals of a mote. It closes none in this short time.
+/// The maximum number of unacknowledged seals of a mote. The demo is too short for a mote to close
+/// a seal.
 const WAITING: u32 = 4;
 
 /// Add up the encrypted readings of eight motes at three gateways, one of which turns malicious
-/// half-way
+/// after half of the epochs
 #[derive(Args, Debug)]
 #[command(
     after_help = "Takes about 25 seconds. The exit code is 0 if every result was exact, and every altered sum was rejected and traced to the gateway that altered it."
@@ -81,7 +83,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// The plain values that each mote sensed in each epoch, which the sums must match.
+/// The values that each mote sensed in each epoch, not encrypted. The sums must match them.
 type Sensed = Arc<Mutex<BTreeMap<(u64, u32), Vec<u8>>>>;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -108,7 +110,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     let secrets = secrets()?;
     let master = querier_keys(&circle, &signer.public())?;
 
-    // One network per aggregator, with its children as devices.
+    // One network for each aggregator, in which the aggregator's children are the devices.
     let networks: BTreeMap<&str, Network> = GATEWAYS
         .iter()
         .map(|(name, _)| *name)
@@ -173,7 +175,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         });
     }
 
-    // The querier. gw-b turns malicious after half of the epochs.
+    // The querier. The gateway gw-b turns malicious after half of the epochs.
     let schema =
         Schema::decode(&motes.first().ok_or_else(|| internal("no motes"))?.recording.schema)
             .map_err(internal)?;
@@ -248,7 +250,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The attack in the epoch with this index.
+/// Returns the attack in the epoch with this index; `None` for an honest epoch.
 fn lie_of(place: u64) -> Option<Malice> {
     place.checked_sub(HONEST_EPOCHS).and_then(|at| LIES.get(usize::try_from(at).ok()?)).copied()
 }
@@ -258,9 +260,9 @@ fn lie_of(place: u64) -> Option<Malice> {
 struct Tally {
     exact: u64,
     refused: u64,
-    /// Motes that were falsely reported as silent.
+    /// The number of motes that were falsely reported as silent.
     named: u64,
-    /// Epochs in which too few sources answered in time, because the machine was busy.
+    /// The number of epochs in which too few sources answered in time because the machine was busy.
     missing: u64,
     /// The first wrong result, if any.
     wrong: Option<String>,
@@ -324,7 +326,7 @@ impl Tally {
     }
 }
 
-/// The result for the values that these motes sensed, computed without keys.
+/// Computes the expected result from the values that these motes sensed, without keys.
 fn plain(
     plan: &Plan<'_>,
     schema: &Schema<'_>,
@@ -358,7 +360,7 @@ async fn sense(
     let mut next = system_clock() / EPOCH_MS + 1;
     loop {
         for frame in answerer.answers(true, &mut mote)? {
-            // A link within the process does not fail.
+            // Sending does not fail on a link within the process.
             _ = link.send(Bytes::from(frame)).await;
         }
         let now = system_clock();
@@ -408,7 +410,7 @@ fn durable(
     DurableMote::open(identity, state, &folder.join("journal"), WAITING).map_err(internal)
 }
 
-/// A link secret for each aggregator.
+/// Generates a link secret for each aggregator.
 fn secrets() -> Result<BTreeMap<&'static str, Zeroizing<[u8; 32]>>, Failure> {
     GATEWAYS
         .iter()
@@ -449,7 +451,7 @@ fn liar(
     Ok(Arc::new(Mutex::new(liar)))
 }
 
-/// A link to children whose frames the malicious gateway also observes.
+/// A link to the children of an aggregator that also passes their frames to the malicious gateway.
 struct Observed {
     inner: MemoryParent,
     lies: Lies,
@@ -483,7 +485,8 @@ impl ParentLink for Observed {
     }
 }
 
-/// A link to the parent over which the malicious gateway sends altered sums, once it has turned.
+/// A link to the parent that replaces the sums with altered ones once the malicious gateway has
+/// started to attack.
 struct Altered {
     inner: MemoryChild,
     lies: Lies,

@@ -1,4 +1,4 @@
-//! Queries to a cloud that lies, and how the client rejects its responses.
+//! Sends queries to a cloud that lies, and records how the client rejects the responses.
 
 use moteseal_adversary::{EXPLAIN_LIES, ExplainLie, Explains, LIES, Lie};
 use moteseal_api::Query;
@@ -9,22 +9,22 @@ use moteseal_verify::{Finding, Roster};
 
 use crate::liar::{Alteration, Liar, Tale};
 
-/// The result of one lie about one scheme.
+/// The result of one lie, for one scheme.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     pub name: &'static str,
     pub what: &'static str,
     pub scheme: Scheme,
-    /// The name of the rejection.
+    /// The name of the error with which the client rejects the response.
     pub refused: String,
-    /// The name of the finding in the explaining form, if one was returned.
+    /// The name of the finding from the explaining form, if the cloud returned one.
     pub named: Option<String>,
-    /// The name of the rejection by a client with pinned seals, if only such a client can detect
-    /// the lie.
+    /// The name of the error with which a client with pinned seals rejects the response, if only
+    /// such a client can detect the lie.
     pub remembered: Option<String>,
     /// The device, seal, level, event or field to which the rejection refers.
     pub place: String,
-    /// The complete message.
+    /// The complete error message.
     pub detail: String,
     pub caught: bool,
     pub alteration: Alteration,
@@ -32,13 +32,13 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// The most specific name.
+    /// Returns the most specific name of an error for the lie.
     pub(crate) fn most_specific(&self) -> &str {
         self.named.as_deref().unwrap_or(&self.refused)
     }
 }
 
-/// How the client received a response.
+/// How the client accepted or rejected a response.
 struct Outcome {
     refused: String,
     named: Option<String>,
@@ -91,7 +91,7 @@ async fn ask(
     }
 }
 
-/// The place of a rejection, with the device's name.
+/// Returns the place to which a rejection refers, with the device's name.
 fn place(roster: &Roster, refused: &Rejected) -> String {
     if let Some(finding) = &refused.finding {
         let name = roster.name(finding.device).unwrap_or_default();
@@ -109,10 +109,10 @@ fn place(roster: &Roster, refused: &Rejected) -> String {
     index.map_or_else(|| name.clone(), |index| format!("{name} seal {index}"))
 }
 
-/// Queries the liar while it is honest. Returns the seals that a client then pins.
+/// Queries the proxy before it lies. Returns the seals that a client then pins.
 ///
 /// # Errors
-/// The client rejected the honest response.
+/// The message with which the client rejected the honest response.
 pub(crate) async fn honest(
     liar: &Liar,
     client: &Client,
@@ -125,7 +125,7 @@ pub(crate) async fn honest(
     if outcome.refused == "accepted" { Ok(pinned) } else { Err(outcome.detail) }
 }
 
-/// Lets the liar lie in the response to the first of these queries for which the lie is possible.
+/// Tries a lie: sends the queries in order until the lie is possible in a response.
 pub(crate) async fn try_lie(
     liar: &Liar,
     client: &Client,
@@ -163,7 +163,7 @@ pub(crate) async fn try_lie(
     None
 }
 
-/// Whether the explaining form gave the expected cause.
+/// Returns whether the explaining form gave the expected cause.
 fn explained(
     expected: Option<Explains>,
     scheme: Scheme,
@@ -176,7 +176,7 @@ fn explained(
     expected.map(|explains| explains.of(scheme)) == named
 }
 
-/// Alters a reading, and also the explanation.
+/// Tries a lie in an explaining form, after an altered reading has made the client request it.
 pub(crate) async fn try_explanation_lie(
     liar: &Liar,
     client: &Client,
@@ -208,7 +208,7 @@ pub(crate) async fn try_explanation_lie(
     })
 }
 
-/// The names of all kinds of lies.
+/// Returns the names of all kinds of lies.
 pub(crate) fn kinds() -> Vec<&'static str> {
     LIES.iter().map(|lie| lie.name).chain(EXPLAIN_LIES.iter().map(|lie| lie.name)).collect()
 }

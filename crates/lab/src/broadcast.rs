@@ -42,7 +42,7 @@ pub const LINKS: [(usize, usize); 11] =
 /// The assumed links in one line, for the subtitle of a figure.
 pub const ASSUMED: &str = "S-1 S-2 1-2 1-3 2-3 2-4 3-4 3-5 4-5 4-6 5-6";
 
-/// The nodes that receive a node.
+/// Returns the nodes that receive a node.
 pub fn neighbours(node: usize) -> impl Iterator<Item = usize> {
     LINKS.into_iter().filter_map(move |(one, other)| match node {
         _ if node == one => Some(other),
@@ -51,8 +51,8 @@ pub fn neighbours(node: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The times at which the sender has its messages, in milliseconds from the start: a Poisson
-/// process of [`RATE`].
+/// Returns the times at which the sender has its messages, in milliseconds from the start: a
+/// Poisson process of [`RATE`].
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn arrivals(messages: u32, draws: &mut Draws) -> Vec<u64> {

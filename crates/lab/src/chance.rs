@@ -34,7 +34,7 @@ impl FromStr for Seed {
 }
 
 impl Seed {
-    /// The seed of one component of a simulation.
+    /// Returns the seed of one component of a simulation.
     #[must_use]
     pub fn derive(self, part: &str, number: u64) -> Self {
         Self(Digest::of(&[b"moteseal/lab\0", &self.0, &number.to_be_bytes(), part.as_bytes()]).0)
@@ -69,8 +69,8 @@ impl Draws {
         ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// The level of an event that is known to be at or above `least`: each further level has
-    /// probability 1/2, up to the last of `levels`.
+    /// Returns the level of an event that is known to be at or above `least`: each further level
+    /// has probability 1/2, up to the last of `levels`.
     #[allow(clippy::cast_possible_truncation)]
     pub fn level_from(&mut self, least: u8, levels: u8) -> Level {
         let last = levels.saturating_sub(1);
@@ -78,7 +78,7 @@ impl Draws {
         Level(least.saturating_add(self.word().leading_zeros() as u8).min(last))
     }
 
-    /// The number of events up to and including the first success, if each succeeds with
+    /// Returns the number of events up to and including the first success, if each succeeds with
     /// `probability` in (0, 1]: the geometric distribution, by inversion.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn gap(&mut self, probability: f64) -> u64 {
@@ -109,26 +109,26 @@ impl Average {
         self.squares += distance * (value - self.mean);
     }
 
-    /// The number of values.
+    /// Returns the number of values.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// The mean; 0 if there are no values.
+    /// Returns the mean; 0 if there are no values.
     #[must_use]
     pub const fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// The standard deviation of one value; 0 if there are fewer than two values.
+    /// Returns the standard deviation of one value; 0 if there are fewer than two values.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn deviation(&self) -> f64 {
         if self.count < 2 { 0.0 } else { (self.squares / (self.count - 1) as f64).sqrt() }
     }
 
-    /// The standard error of the mean.
+    /// Returns the standard error of the mean.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn error(&self) -> f64 {

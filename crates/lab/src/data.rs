@@ -70,7 +70,7 @@ impl Source {
         Self::TelosB,
     ];
 
-    /// Its name on the command line and in tables.
+    /// Returns its name on the command line and in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ impl Source {
         }
     }
 
-    /// The recorded data, and what it replaces in the paper's experiment.
+    /// Returns the recorded data, and what it replaces in the paper's experiment.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
@@ -161,27 +161,27 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// A recording of given days, each with its events ordered by time.
+    /// Creates a recording of given days, each with its events ordered by time.
     #[must_use]
     pub fn new(name: &str, mut days: Vec<Vec<Event>>) -> Self {
         days.iter_mut().for_each(|day| day.sort_by_key(|event| event.second));
         Self { name: name.to_owned(), days }
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The number of different days.
+    /// Returns the number of different days.
     #[must_use]
     pub const fn days(&self) -> usize {
         self.days.len()
     }
 
-    /// The events of the experiment's day `day`, from 0. After the last recorded day the recording
-    /// repeats from its first day.
+    /// Returns the events of the experiment's day `day`, from 0. After the last recorded day the
+    /// recording repeats from its first day.
     #[must_use]
     pub fn day(&self, day: usize) -> &[Event] {
         if self.days.is_empty() { &[] } else { &self.days[day % self.days.len()] }
@@ -196,7 +196,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// The folder at `root`.
+    /// Returns the folder at `root`.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), motes: None }
@@ -209,7 +209,7 @@ impl Folder {
         Self { motes: Some(motes.into()), ..self }
     }
 
-    /// The path of the folder.
+    /// Returns the path of the folder.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
@@ -250,7 +250,7 @@ pub enum DataError {
 }
 
 impl DataError {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -283,7 +283,7 @@ impl std::error::Error for DataError {
     }
 }
 
-/// The text of a file; `remedy` states how to get its data set.
+/// Returns the text of a file; `remedy` states how to get its data set.
 fn read(path: &Path, remedy: &'static str) -> Result<String, DataError> {
     let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
     match std::fs::metadata(path) {
@@ -307,7 +307,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// The lines of a text, without their ends.
+    /// Returns the lines of a text, without their ends.
     fn all(file: &'a str, text: &'a str) -> impl Iterator<Item = Self> {
         text.lines().zip(1..).map(move |(text, number)| Self { file, number, text })
     }
@@ -341,7 +341,7 @@ impl<'a> Line<'a> {
         text.parse().map_err(|_| self.wrong(format_args!("the {name} is {text:?}")))
     }
 
-    /// A measured value.
+    /// Returns a measured value.
     fn measure(&self, name: &str, text: &str) -> Result<f64, DataError> {
         let value: f64 = self.number(name, text)?;
         if value.is_finite() {

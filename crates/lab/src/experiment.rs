@@ -195,19 +195,19 @@ impl Experiment {
         })
     }
 
-    /// The days.
+    /// Returns the days.
     #[must_use]
     pub fn days(&self) -> &[DayLine] {
         &self.days
     }
 
-    /// All days together.
+    /// Returns all days together.
     #[must_use]
     pub const fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// The events monitored and kept each day, as in figure 6.
+    /// Returns the events monitored and kept each day, as in figure 6.
     #[must_use]
     pub fn figure(&self) -> Figure {
         let names: Vec<_> = self.sources.iter().map(|source| source.name).collect();

@@ -86,7 +86,7 @@ impl Series {
         Self { name: name.into(), colour, stroke, points }
     }
 
-    /// A dotted horizontal line, for a bound.
+    /// Creates a dotted horizontal line, for a bound.
     #[must_use]
     pub fn level(name: impl Into<String>, colour: Colour, across: &Axis, at: f64) -> Self {
         let (from, to) = across.range();

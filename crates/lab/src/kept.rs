@@ -54,7 +54,8 @@ pub fn kept_each_day(title: &str, subtitle: &str, runs: &[(u64, Vec<Epoch>)]) ->
     }
 }
 
-/// The horizontal axis of a figure by days, with a tick at the first and the fifteenth of a month.
+/// Returns the horizontal axis of a figure by days, with a tick at the first and the fifteenth of a
+/// month.
 pub(crate) fn days_axis(days: usize) -> Axis {
     let last = as_f64(days.max(2) as u64 - 1);
     Axis::linear("day of 2012", 0.0, last).with_ticks(

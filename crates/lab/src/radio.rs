@@ -72,7 +72,7 @@ impl From<(usize, usize)> for Edge {
 pub trait Outsider {
     /// Receives a frame.
     fn receive(&mut self, now_ms: u64, frame: &[u8]);
-    /// The next time at which it sends, in milliseconds.
+    /// Returns the next time at which it sends, in milliseconds.
     fn next_due(&self) -> Option<u64>;
     /// Writes a frame to `out` and returns its length; `None` if it has nothing more to send now.
     fn send(&mut self, now_ms: u64, out: &mut [u8]) -> Option<usize>;
@@ -233,7 +233,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         self.strangers.push(Stranger { outsider: Box::new(outsider), near: near.to_vec() });
     }
 
-    /// The virtual time, in milliseconds.
+    /// Returns the virtual time, in milliseconds.
     #[must_use]
     pub const fn now_ms(&self) -> u64 {
         self.now_ms
@@ -460,20 +460,20 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         }
     }
 
-    /// All frames that nodes have sent.
+    /// Returns all frames that nodes have sent.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.sent.values().sum()
     }
 
-    /// The frames that nodes have sent for a purpose.
+    /// Returns the frames that nodes have sent for a purpose.
     #[must_use]
     pub fn sent_for(&self, purpose: Purpose) -> u64 {
         self.sent.iter().filter(|((of, _), _)| *of == purpose).map(|(_, count)| count).sum()
     }
 }
 
-/// The kind of a frame, by its name in spec/broadcast.md.
+/// Returns the kind of a frame, by its name in spec/broadcast.md.
 #[must_use]
 pub fn frame_name(frame: &[u8]) -> &'static str {
     match BroadcastFrame::decode(frame) {
@@ -489,7 +489,7 @@ pub fn frame_name(frame: &[u8]) -> &'static str {
     }
 }
 
-/// The messages of blocks in a store, without their trailers: chain, block, index, message.
+/// Returns the messages of blocks in a store, without their trailers: chain, block, index, message.
 #[must_use]
 pub fn messages(
     store: &mut MapStore,
@@ -513,7 +513,8 @@ pub fn messages(
     leaves.map(message).collect()
 }
 
-/// The given number of times of a Poisson process from `start_ms` on, with `per_second` on average.
+/// Returns the given number of times of a Poisson process from `start_ms` on, with `per_second` on
+/// average.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn poisson(start_ms: u64, count: usize, per_second: f64, seed: Seed) -> Vec<u64> {

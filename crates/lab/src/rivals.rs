@@ -7,7 +7,7 @@
 
 use crate::chance::Draws;
 
-/// The messages if every event is sent: one for each event.
+/// Returns the messages if every event is sent: one for each event.
 #[must_use]
 pub const fn send_everything(events: u64) -> u64 {
     events
@@ -23,7 +23,7 @@ pub struct Broadcast {
 }
 
 impl Broadcast {
-    /// All messages in both directions.
+    /// Returns all messages in both directions.
     #[must_use]
     pub const fn messages(&self, devices: u64) -> u64 {
         self.sent + self.announcements * devices
@@ -71,7 +71,8 @@ pub fn broadcast_changes(
     }
 }
 
-/// The expected number of sent events: `B (1 + H(events) - H(B))`, about `B (1 + ln(events / B))`.
+/// Returns the expected number of sent events: `B (1 + H(events) - H(B))`, about `B (1 + ln(events
+/// / B))`.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn expected_changes(events: u64, budget: u64) -> f64 {

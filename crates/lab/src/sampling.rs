@@ -15,8 +15,8 @@ use moteseal_seal::sample::{Coordinator, Offer};
 use crate::chance::Seed;
 use crate::data::Recording;
 
-/// The fewest levels that a roster needs for a load: `2^(L-1) >= 8 events / budget`; `None` if the
-/// maximum number of levels is too small.
+/// Returns the fewest levels that a roster needs for a load: `2^(L-1) >= 8 events / budget`; `None`
+/// if the maximum number of levels is too small.
 #[must_use]
 pub fn enough_levels(events: u64, budget: u64) -> Option<u8> {
     let enough = |levels: &u8| (u128::from(budget) << (levels - 1)) >= 8 * u128::from(events);
@@ -37,8 +37,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan with enough levels for the busiest of the first `days` days; `None` if the budget is
-    /// too small.
+    /// Creates a plan with enough levels for the busiest of the first `days` days; `None` if the
+    /// budget is too small.
     #[must_use]
     pub fn new(budget: u64, devices: &[Recording], days: usize, seed: Seed) -> Option<Self> {
         let busiest = (0..days).map(|day| load(devices, day)).max().unwrap_or(0);
@@ -115,7 +115,7 @@ impl Epoch {
         self.held.len() as u64
     }
 
-    /// The used share of a budget.
+    /// Returns the used share of a budget.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn used(&self, budget: u64) -> f64 {

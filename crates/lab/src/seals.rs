@@ -26,7 +26,7 @@ impl Spread {
     /// No measurement: all values are NaN.
     pub const NONE: Self = Self { median: f64::NAN, least: f64::NAN, most: f64::NAN };
 
-    /// The same spread in another unit.
+    /// Returns the same spread in another unit.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         Self { median: self.median * factor, least: self.least * factor, most: self.most * factor }
@@ -239,7 +239,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The source as text for people.
+    /// Returns the source as text for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

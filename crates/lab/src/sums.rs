@@ -45,7 +45,7 @@ impl Primitives {
         invert32: 3.2,
     };
 
-    /// Each primitive with the paper's symbol and meaning, in the order of table II.
+    /// Returns each primitive with the paper's symbol and meaning, in the order of table II.
     #[must_use]
     pub const fn named(&self) -> [(&'static str, &'static str, f64); 9] {
         [
@@ -82,7 +82,7 @@ impl Setting {
     pub const DEFAULT: Self =
         Self { sources: 1024, sketches: 300, fanout: 4, lowest: 1800, highest: 5000 };
 
-    /// The bound `x_i <= log2(N * D_U)`, rounded up: 23 by default, as in table II.
+    /// Returns the bound `x_i <= log2(N * D_U)`, rounded up: 23 by default, as in table II.
     #[must_use]
     pub fn largest_sketch(&self) -> u32 {
         (u128::from(self.sources) * u128::from(self.highest)).next_power_of_two().ilog2()

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A number with its thousands separated: `37,674`.
+/// Returns a number with its thousands separated: `37,674`.
 #[must_use]
 pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
@@ -16,20 +16,20 @@ pub fn thousands(number: u64) -> String {
     out
 }
 
-/// The nearest whole number of one that is not negative.
+/// Returns the nearest whole number of one that is not negative.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn rounded(number: f64) -> u64 {
     number.round() as u64
 }
 
-/// A share in percent: `72.1 %`.
+/// Returns a share in percent: `72.1 %`.
 #[must_use]
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// A day of the experiment, from 0, as a date of 2012.
+/// Returns a day of the experiment, from 0, as a date of 2012.
 #[must_use]
 pub fn date(day: usize) -> String {
     let mut day = day;
@@ -50,13 +50,13 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table without rows.
+    /// Creates a table without rows.
     #[must_use]
     pub fn new<const N: usize>(heading: [&str; N]) -> Self {
         Self { heading: heading.map(str::to_owned).to_vec(), rows: Vec::new() }
     }
 
-    /// A table of existing rows.
+    /// Creates a table of existing rows.
     #[must_use]
     pub const fn of(heading: Vec<String>, rows: Vec<Vec<String>>) -> Self {
         Self { heading, rows }
@@ -67,13 +67,13 @@ impl Table {
         self.rows.push(cells.to_vec());
     }
 
-    /// The names of the columns.
+    /// Returns the names of the columns.
     #[must_use]
     pub fn heading(&self) -> &[String] {
         &self.heading
     }
 
-    /// The rows.
+    /// Returns the rows.
     #[must_use]
     pub fn rows(&self) -> &[Vec<String>] {
         &self.rows

@@ -23,26 +23,26 @@ pub struct Day {
 }
 
 impl Day {
-    /// The error of the sample's mean.
+    /// Returns the error of the sample's mean.
     #[must_use]
     pub fn sampled_off(&self) -> Option<f64> {
         self.sampled.map(|sampled| sampled - self.truth)
     }
 
-    /// The error of the paper's truncation.
+    /// Returns the error of the paper's truncation.
     #[must_use]
     pub fn truncated_off(&self) -> f64 {
         self.truncated - self.truth
     }
 
-    /// The error of a truncation to as many readings as were sampled.
+    /// Returns the error of a truncation to as many readings as were sampled.
     #[must_use]
     pub fn truncated_alike_off(&self) -> Option<f64> {
         self.truncated_alike.map(|truncated| truncated - self.truth)
     }
 }
 
-/// The temperatures of one device on one day; `None` if it has no reading.
+/// Returns the temperatures of one device on one day; `None` if it has no reading.
 #[must_use]
 pub fn day(devices: &[Recording], device: usize, day: usize, epoch: &Epoch) -> Option<Day> {
     let readings: Vec<_> =

@@ -40,8 +40,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// A load with as many levels as a roster requires, and no delay; `None` if no group can have
-    /// that many levels.
+    /// Creates a load with as many levels as a roster requires, and no delay; `None` if no group
+    /// can have that many levels.
     #[must_use]
     pub fn new(events: u64, budget: u64, devices: u64) -> Option<Self> {
         Some(Self { events, budget, devices, levels: enough_levels(events, budget)?, delay: 0 })
@@ -64,7 +64,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// All messages in both directions, with one event in each message.
+    /// Returns all messages in both directions, with one event in each message.
     #[must_use]
     pub const fn messages(&self, devices: u64) -> u64 {
         self.sent + self.announcements * devices
@@ -92,7 +92,7 @@ impl Announced {
             .push_back((at.saturating_add(load.delay), round.min(load.levels.saturating_sub(1))));
     }
 
-    /// The last event before the devices' round changes.
+    /// Returns the last event before the devices' round changes.
     fn until(&self) -> u64 {
         self.on_the_way.front().map_or(u64::MAX, |&(at, _)| at)
     }
@@ -186,8 +186,8 @@ pub fn skipping_through(
     }
 }
 
-/// The expected number of sent events without delay: a budget in round 0, then half a budget each
-/// time the load doubles, `B (1 + log2(events / B) / 2)`; up to a budget, all events.
+/// Returns the expected number of sent events without delay: a budget in round 0, then half a
+/// budget each time the load doubles, `B (1 + log2(events / B) / 2)`; up to a budget, all events.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn expected_sent(events: u64, budget: u64) -> f64 {
@@ -195,8 +195,8 @@ pub fn expected_sent(events: u64, budget: u64) -> f64 {
     if events <= budget { events } else { budget * (1.0 + (events / budget).log2() / 2.0) }
 }
 
-/// The expected number of sent events, exact within a round: round `j` lasts from `2^(j-1)` to
-/// `2^j` budgets and accepts one event in `2^j`. [`expected_sent`] is a straight line in the
+/// Returns the expected number of sent events, exact within a round: round `j` lasts from `2^(j-1)`
+/// to `2^j` budgets and accepts one event in `2^j`. [`expected_sent`] is a straight line in the
 /// logarithm through the ends of the rounds; between them it is at most 3.5 % higher.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
@@ -209,9 +209,9 @@ pub fn expected_sent_within(events: u64, budget: u64) -> f64 {
     budget * (1.0 + (doublings.floor() + doublings.fract().exp2() - 1.0) / 2.0)
 }
 
-/// The expected number of additional sent events if every announcement arrives `delay` events late:
-/// while round `j` is in transit, devices send one event in `2^j` that they would have suppressed.
-/// The total is `delay * (1 - 2^-round)`, less the events after the end of the epoch.
+/// Returns the expected number of additional sent events if every announcement arrives `delay`
+/// events late: while round `j` is in transit, devices send one event in `2^j` that they would have
+/// suppressed. The total is `delay * (1 - 2^-round)`, less the events after the end of the epoch.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn expected_late(delay: u64, round: u8) -> f64 {
@@ -223,8 +223,8 @@ pub fn expected_late(delay: u64, round: u8) -> f64 {
 /// budget and one.
 pub const EXPECTED_USE: f64 = 0.5 / std::f64::consts::LN_2;
 
-/// The use of the budget in one epoch, with a load log-uniform in `[2, 64]` budgets; `None` if no
-/// group can have enough levels.
+/// Returns the use of the budget in one epoch, with a load log-uniform in `[2, 64]` budgets; `None`
+/// if no group can have enough levels.
 #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
 pub fn budget_used(budget: u64, draws: &mut Draws) -> Option<f64> {
     let budgets = (1.0 + 5.0 * draws.unit()).exp2();

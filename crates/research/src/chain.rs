@@ -15,7 +15,7 @@ pub use online::OnlineChain;
 
 use crate::scheme::{Ask, OpenError};
 
-/// The number of events from the start that must be served for a query.
+/// Returns the number of events from the start that must be served for a query.
 fn prefix(events: usize, ask: &Ask<'_>) -> usize {
     match ask {
         Ask::Events(chosen) => chosen

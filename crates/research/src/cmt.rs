@@ -29,7 +29,7 @@ impl Ciphertext {
         Self { high: u32::from_be_bytes(high), low: u128::from_be_bytes(low) }
     }
 
-    /// Its 20 bytes, big-endian.
+    /// Returns its 20 bytes, big-endian.
     #[must_use]
     pub fn to_bytes(self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
@@ -38,7 +38,7 @@ impl Ciphertext {
         bytes
     }
 
-    /// The aggregator's part: the sum of two ciphertexts is a ciphertext of the sum.
+    /// Returns the aggregator's part: the sum of two ciphertexts is a ciphertext of the sum.
     #[must_use]
     pub const fn merge(self, other: Self) -> Self {
         let (low, carry) = self.low.overflowing_add(other.low);
@@ -56,7 +56,7 @@ impl Ciphertext {
 pub struct Source([u8; KEY_BYTES]);
 
 impl Source {
-    /// The source with this key.
+    /// Returns the source with this key.
     #[must_use]
     pub const fn new(key: [u8; KEY_BYTES]) -> Self {
         Self(key)
@@ -74,14 +74,14 @@ impl Source {
 pub struct Querier(Vec<[u8; KEY_BYTES]>);
 
 impl Querier {
-    /// The querier of the sources with these keys.
+    /// Returns the querier of the sources with these keys.
     #[must_use]
     pub const fn new(keys: Vec<[u8; KEY_BYTES]>) -> Self {
         Self(keys)
     }
 
-    /// The sum of all sources' readings; `None` if the result is not a sum of as many 64-bit
-    /// readings. Nothing else can be checked.
+    /// Returns the sum of all sources' readings; `None` if the result is not a sum of as many
+    /// 64-bit readings. Nothing else can be checked.
     #[must_use]
     pub fn decrypt(&self, epoch: u64, sum: Ciphertext) -> Option<u128> {
         let keys = self

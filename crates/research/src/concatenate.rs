@@ -68,8 +68,8 @@ impl Scheme for Concatenate {
         scheme::pick(events, ask)
     }
 
-    /// The paper's device buffers every event until it signs; an incremental hash would not need
-    /// to.
+    /// The paper's device buffers every event until it signs; an incremental hash would not
+    /// need to.
     fn device_state(&self, events: u64, size: usize) -> u64 {
         events * size as u64
     }

@@ -5,8 +5,9 @@ use xxhash_rust::xxh64::xxh64;
 /// The number of levels of the compared schemes; with 64 bits of hash there could be 65.
 pub const LEVELS: u8 = 16;
 
-/// The number of leading zeros of xxHash64 of the event; the last level includes all higher counts.
-/// Equal events have equal levels, and the author of an event's content determines its level.
+/// Returns the number of leading zeros of xxHash64 of the event; the last level includes all higher
+/// counts. Equal events have equal levels, and the author of an event's content determines its
+/// level.
 #[must_use]
 pub fn level(event: &[u8]) -> u8 {
     #[allow(clippy::cast_possible_truncation)]

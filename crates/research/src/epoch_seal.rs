@@ -70,7 +70,7 @@ fn shape(context: &Context) -> Shape {
     Shape { digest: Schema::OPAQUE.digest(), framing: context.framing }
 }
 
-/// The seal of an epoch, and a star's digests.
+/// Returns the seal of an epoch, and a star's digests.
 fn seal(
     kind: Kind,
     context: &Context,

@@ -27,25 +27,25 @@ impl SharedKey {
         Self { sha256, sha1: Hmac::new_from_slice(key).expect("HMAC takes keys of any length") }
     }
 
-    /// The tag of a message.
+    /// Returns the tag of a message.
     #[must_use]
     pub fn tag(&self, message: &[u8]) -> [u8; TAG] {
         first(&self.sha256.clone().chain_update(message).finalize().into_bytes())
     }
 
-    /// The paper's tag: HMAC over SHA-1.
+    /// Returns the paper's tag: HMAC over SHA-1.
     #[must_use]
     pub fn paper_tag(&self, message: &[u8]) -> [u8; TAG] {
         first(&self.sha1.clone().chain_update(message).finalize().into_bytes())
     }
 
-    /// A packet: the message, then the tag.
+    /// Returns a packet: the message, then the tag.
     #[must_use]
     pub fn seal(&self, message: &[u8]) -> Vec<u8> {
         [message, &self.tag(message)].concat()
     }
 
-    /// The message of a packet, if its tag is valid.
+    /// Returns the message of a packet, if its tag is valid.
     #[must_use]
     pub fn open<'p>(&self, packet: &'p [u8]) -> Option<&'p [u8]> {
         let (message, tag) = packet.split_last_chunk()?;

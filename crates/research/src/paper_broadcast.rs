@@ -79,8 +79,8 @@ impl Chain {
         Self { first: next, signature: key.sign(&next), blocks }
     }
 
-    /// Everything that a sender broadcasts, in order. The next digest is sent with a block's last
-    /// message.
+    /// Returns everything that a sender broadcasts, in order. The next digest is sent with a
+    /// block's last message.
     #[must_use]
     pub fn packets(&self) -> Vec<Packet> {
         let mut packets = vec![Packet::First { digest: self.first, signature: self.signature }];
@@ -90,7 +90,7 @@ impl Chain {
         packets
     }
 
-    /// The number of bytes that are not messages: `L_sig + (k + 1) L_d`, as in equation 7.
+    /// Returns the number of bytes that are not messages: `L_sig + (k + 1) L_d`, as in equation 7.
     #[must_use]
     pub fn authenticator_bytes(&self) -> usize {
         SIGNATURE + (self.blocks.len() + 1) * DIGEST
@@ -174,7 +174,7 @@ impl Receiver {
         }
     }
 
-    /// The number of fragments that it keeps.
+    /// Returns the number of fragments that it keeps.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.held.len() + self.ahead.len()

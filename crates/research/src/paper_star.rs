@@ -36,7 +36,7 @@ impl RunningStar {
         *running = Digest::of(&[&Digest::of(&[event]).0, &running.0]);
     }
 
-    /// The digest over all levels, each with its number.
+    /// Returns the digest over all levels, each with its number.
     #[must_use]
     pub fn root(&self) -> Digest {
         let parts: Vec<u8> = (0..LEVELS)
@@ -92,7 +92,7 @@ impl Scheme for PaperStar {
         })
     }
 
-    /// The selected blocks, and the digest of every other block.
+    /// Returns the selected blocks, and the digest of every other block.
     fn serve(
         &self,
         context: &Context,

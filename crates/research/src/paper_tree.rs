@@ -20,7 +20,7 @@ fn node(left: &Digest, right: &Digest) -> Digest {
     Digest::of(&[&left.0, &right.0])
 }
 
-/// The largest power of two below `leaves`, which are at least two.
+/// Returns the largest power of two below `leaves`, which are at least two.
 const fn split(leaves: u64) -> u64 {
     1 << (leaves - 1).ilog2()
 }
@@ -52,7 +52,7 @@ fn siblings(first: u64, leaves: &[Digest], chosen: &[u64], out: &mut Vec<Digest>
     }
 }
 
-/// The root from chosen leaves and siblings: the inverse of [`siblings`].
+/// Returns the root from chosen leaves and siblings: the inverse of [`siblings`].
 fn rebuild(
     first: u64,
     count: u64,

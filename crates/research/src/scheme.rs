@@ -87,10 +87,10 @@ named_errors! {
 
 /// A way to sign an epoch's events.
 pub trait Scheme {
-    /// Its name in tables.
+    /// Returns its name in tables.
     fn name(&self) -> &'static str;
 
-    /// The device's part.
+    /// Returns the device's part.
     ///
     /// # Errors
     /// As the signer.
@@ -101,8 +101,8 @@ pub trait Scheme {
         events: &[Vec<u8>],
     ) -> Result<Sealed, SignError>;
 
-    /// The cloud's part: as few bytes as the scheme allows for the query. Sequence numbers must be
-    /// below the number of events.
+    /// Returns the cloud's part: as few bytes as the scheme allows for the query. Sequence numbers
+    /// must be below the number of events.
     ///
     /// # Errors
     /// [`Unsupported`].
@@ -113,7 +113,7 @@ pub trait Scheme {
         ask: &Ask<'_>,
     ) -> Result<Vec<u8>, Unsupported>;
 
-    /// The application's part: the rows that are proven and were queried.
+    /// Returns the application's part: the rows that are proven and were queried.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -125,13 +125,13 @@ pub trait Scheme {
         ask: &Ask<'_>,
     ) -> Result<Vec<Row>, OpenError>;
 
-    /// The number of bytes that the device must store after `events` events of `size` bytes, in
-    /// addition to its keys.
+    /// Returns the number of bytes that the device must store after `events` events of `size`
+    /// bytes, in addition to its keys.
     fn device_state(&self, events: u64, size: usize) -> u64;
 }
 
 impl Context {
-    /// The bytes that are signed over `digest`, with a tag that no product accepts.
+    /// Returns the bytes that are signed over `digest`, with a tag that no product accepts.
     pub(crate) fn message(&self, scheme: &str, digest: &[u8]) -> Vec<u8> {
         let mut message = b"moteseal/research/".to_vec();
         message.extend(scheme.as_bytes());
@@ -143,7 +143,7 @@ impl Context {
     }
 }
 
-/// The rows that an application with all events selects itself.
+/// Returns the rows that an application with all events selects itself.
 pub(crate) fn pick(events: Vec<&[u8]>, ask: &Ask<'_>) -> Result<Vec<Row>, OpenError> {
     let row = |seq: u64, event: &[u8]| Row { seq: Some(seq), event: event.to_vec() };
     let wanted: Box<dyn Fn(u64) -> bool> = match ask {

@@ -59,7 +59,7 @@ impl Key {
         Self(Hm1::new(bytes))
     }
 
-    /// The inflation certificate of a value.
+    /// Returns the inflation certificate of a value.
     fn certificate(&self, epoch: u64, instance: u32, value: u8) -> [u8; CERTIFICATE_BYTES] {
         let mut message = [b'c'; 14];
         message[1..9].copy_from_slice(&epoch.to_be_bytes());
@@ -68,7 +68,7 @@ impl Key {
         self.0.of(&message)
     }
 
-    /// The seed `sd_i` of one epoch.
+    /// Returns the seed `sd_i` of one epoch.
     fn seed(&self, epoch: u64, instance: u32) -> [u8; 20] {
         let mut message = [b's'; 13];
         message[1..9].copy_from_slice(&epoch.to_be_bytes());

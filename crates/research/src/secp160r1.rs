@@ -162,7 +162,7 @@ impl PublicKey {
         (times(&y, &y) == cubic % &CURVE.p).then_some(Self(Affine { x, y }))
     }
 
-    /// Its 40 bytes: `x` and `y`, big-endian.
+    /// Returns its 40 bytes: `x` and `y`, big-endian.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; PUBLIC_KEY] {
         let mut out = [0; PUBLIC_KEY];
@@ -171,8 +171,8 @@ impl PublicKey {
         out
     }
 
-    /// Whether a signature of a message is valid under this key. Both `s` and `n - s` are valid:
-    /// SEC 1 does not choose one.
+    /// Returns whether a signature of a message is valid under this key. Both `s` and `n - s` are
+    /// valid: SEC 1 does not choose one.
     #[must_use]
     pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE]) -> bool {
         let (r, s) =
@@ -195,7 +195,7 @@ pub struct SecretKey {
 }
 
 impl SecretKey {
-    /// The key for a number from 1 to below the order.
+    /// Returns the key for a number from 1 to below the order.
     #[must_use]
     pub fn new(d: BigUint) -> Option<Self> {
         let range = BigUint::from(1_u8)..CURVE.n.clone();
@@ -203,7 +203,7 @@ impl SecretKey {
         Some(Self { d, public: PublicKey(point) })
     }
 
-    /// The public key.
+    /// Returns the public key.
     #[must_use]
     pub const fn public(&self) -> &PublicKey {
         &self.public

@@ -32,13 +32,13 @@ impl Psr {
         from_bytes(bytes).map(Self)
     }
 
-    /// Its 32 bytes, big-endian.
+    /// Returns its 32 bytes, big-endian.
     #[must_use]
     pub fn to_bytes(self) -> [u8; BYTES] {
         field::to_bytes(&self.0)
     }
 
-    /// The merging phase.
+    /// Returns the merging phase.
     #[must_use]
     pub const fn merge(self, other: Self) -> Self {
         Self(add(&self.0, &other.0))
@@ -53,13 +53,13 @@ pub struct Source {
 }
 
 impl Source {
-    /// The source with the key `K`, which all share, and its own key `k_i`.
+    /// Returns the source with the key `K`, which all share, and its own key `k_i`.
     #[must_use]
     pub const fn new(global: [u8; KEY_BYTES], own: [u8; KEY_BYTES]) -> Self {
         Self { global, own }
     }
 
-    /// The initialization phase. In the paper, a source does not record which epochs it has
+    /// Returns the initialization phase. In the paper, a source does not record which epochs it has
     /// answered.
     #[must_use]
     pub fn answer(&self, epoch: u64, value: u32) -> Psr {
@@ -87,13 +87,13 @@ pub struct Querier {
 }
 
 impl Querier {
-    /// The querier with `K` and every `k_i`.
+    /// Returns the querier with `K` and every `k_i`.
     #[must_use]
     pub const fn new(global: [u8; KEY_BYTES], own: Vec<[u8; KEY_BYTES]>) -> Self {
         Self { global, own }
     }
 
-    /// The evaluation phase over all sources.
+    /// Returns the evaluation phase over all sources.
     ///
     /// # Errors
     /// [`OpenError::SharesMismatch`].
@@ -101,8 +101,8 @@ impl Querier {
         self.evaluate(epoch, psr, self.own.iter())
     }
 
-    /// The evaluation phase when nodes are reported as failed (the paper's discussion at the end of
-    /// section IV.B): over the sources that took part according to the aggregators.
+    /// Returns the evaluation phase when nodes are reported as failed (the paper's discussion at
+    /// the end of section IV.B): over the sources that took part according to the aggregators.
     ///
     /// # Errors
     /// [`OpenError`].

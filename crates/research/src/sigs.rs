@@ -8,7 +8,7 @@ use moteseal_core::signature::{PublicKey, SignError, Signer};
 
 use crate::secp160r1;
 
-/// A packet: the message, then the signature.
+/// Returns a packet: the message, then the signature.
 ///
 /// # Errors
 /// [`SignError`].
@@ -16,7 +16,7 @@ pub fn seal(signer: &dyn Signer, message: &[u8]) -> Result<Vec<u8>, SignError> {
     Ok([message, &signer.signature(message)?].concat())
 }
 
-/// The message of a packet, if its signature is valid.
+/// Returns the message of a packet, if its signature is valid.
 #[must_use]
 pub fn open<'p>(key: &PublicKey, packet: &'p [u8]) -> Option<&'p [u8]> {
     let (message, signature) =

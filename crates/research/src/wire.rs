@@ -57,7 +57,7 @@ impl<'a> Input<'a> {
         (0..count).map(|_| self.event(framing)).collect()
     }
 
-    /// The rest, which is a signature.
+    /// Returns the rest, which is a signature.
     pub(crate) fn signature(self) -> &'a [u8] {
         self.0
     }

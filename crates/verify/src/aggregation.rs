@@ -1,9 +1,10 @@
-//! The tree of gateways that adds up a group's private sums: which node sends to which, and which
-//! sources are below which node (spec/sums.md, section 6).
+//! The tree of gateways that adds up a group's private sums: the parent of each gateway and device,
+//! and the sources below each gateway (spec/sums.md, section 6).
 //!
-//! All participants have the same tree: a gateway takes from it what its children may send, the
-//! querier the route of a question. The tree is public and not trusted: sums over a wrong tree are
-//! rejected. This module does no I/O.
+//! All participants use the same tree. A gateway derives from it which sources each of its children
+//! may report. The querier derives the path along which it sends a question to a gateway. The tree
+//! is public and need not be trusted: the querier rejects sums that were added over a different
+//! tree. This module does no I/O.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,20 +15,20 @@ use moteseal_core::record::DeviceId;
 
 use crate::roster::Roster;
 
-/// The name by which a gateway's parent refers to the querier. No gateway can have this name.
+/// The parent name that connects a gateway to the querier. No gateway may have this name.
 pub const QUERIER: &str = "querier";
-/// Maximum length of a gateway's name in bytes. In the topics of a link it follows the 16 digits of
-/// the group and a point.
+/// Maximum length of a gateway's name, in bytes. The topics of a link contain the name after the 16
+/// hexadecimal digits of the group and a full stop.
 pub const MAX_GATEWAY_NAME: usize = 47;
-/// Maximum number of gateways on a path.
+/// Maximum number of gateways on the path from a source to the querier.
 pub const MAX_HEIGHT: u32 = 32;
 
-/// Maximum number of names in an error message.
+/// Maximum number of device names listed in one error message.
 const NAMED: usize = 8;
 const NOBODY: u32 = u32::MAX;
 
-/// The id of the gateway called `name`: the first eight bytes of `SHA-256("moteseal/1/gateway" ||
-/// name)`.
+/// Returns the id of the gateway called `name`: the first eight bytes of
+/// `SHA-256("moteseal/1/gateway" || name)`.
 #[must_use]
 pub fn gateway_id(name: &str) -> DeviceId {
     let mut id = [0; 8];
@@ -50,7 +51,7 @@ pub fn check_gateway_name(name: &str) -> Result<(), TreeError> {
     Ok(())
 }
 
-/// What is wrong with a tree.
+/// Why a tree is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {
@@ -84,10 +85,11 @@ pub enum TreeError {
     /// A gateway is its own ancestor.
     #[error("{0:?} is above itself; every path up must end at {QUERIER:?}")]
     Cycle(String),
-    /// More than [`MAX_HEIGHT`] gateways on a path; the lowest of them.
+    /// A path to the querier has more than [`MAX_HEIGHT`] gateways. The field is the lowest gateway
+    /// of this path.
     #[error("the path from {0:?} up has more than {MAX_HEIGHT} gateways; make the tree lower")]
     TooHigh(String),
-    /// A device that the roster does not have.
+    /// The tree lists a device that is not in the roster.
     #[error("the roster has no device {0:?}; remove it here, or add it to the roster")]
     UnknownDevice(String),
     /// A device is listed twice.
@@ -101,13 +103,13 @@ pub enum TreeError {
         /// The name of its gateway.
         gateway: String,
     },
-    /// Devices of the roster that are not in the tree.
+    /// Some devices of the roster are not in the tree.
     #[error(
         "these devices have no gateway: {}; every device of the roster needs one",
         first_names(_0)
     )]
     DevicesMissing(Vec<String>),
-    /// A gateway with no device below it.
+    /// A gateway has no device below it.
     #[error("the gateway {0:?} has no device below it; remove it")]
     NoSources(String),
     /// A gateway has the id of a device or of another gateway.
@@ -120,7 +122,7 @@ pub enum TreeError {
     },
 }
 
-/// The first names of a list, and how many more there are.
+/// Returns the first [`NAMED`] names of a list and the number of further names.
 fn first_names(names: &[String]) -> String {
     let first = names[..names.len().min(NAMED)].join(", ");
     match names.len().saturating_sub(NAMED) {
@@ -130,7 +132,7 @@ fn first_names(names: &[String]) -> String {
 }
 
 impl TreeError {
-    /// The stable name of the error (`spec/errors.md`).
+    /// Returns the stable name of the error (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -150,20 +152,21 @@ impl TreeError {
         }
     }
 
-    /// The error with its name, displayed as `Name: sentence`.
+    /// Returns the error with its name, displayed as `Name: sentence`.
     #[must_use]
     pub const fn named(&self) -> Named<'static, &Self> {
         Named { name: self.name(), error: self }
     }
 }
 
-/// A tree of gateways over all devices of a roster. It has been checked completely.
+/// A tree of gateways that contains all devices of a roster. All checks of [`TreeError`] have
+/// passed.
 #[derive(Clone, Debug)]
 pub struct AggregationTree {
-    /// By name.
+    /// Sorted by name.
     gateways: Vec<Gateway>,
     by_id: BTreeMap<DeviceId, usize>,
-    /// By position.
+    /// Sorted by position.
     sources: Vec<Source>,
     height: u32,
 }
@@ -172,9 +175,9 @@ pub struct AggregationTree {
 struct Gateway {
     id: DeviceId,
     name: String,
-    /// The querier, if `None`.
+    /// The index of the parent in `gateways`; `None` if the parent is the querier.
     parent: Option<usize>,
-    /// The largest number of edges down to a source.
+    /// The largest number of edges from the gateway down to a source.
     height: u32,
 }
 
@@ -191,11 +194,13 @@ pub struct Aggregator {
     name: String,
     id: Option<DeviceId>,
     height: u32,
-    /// By id.
+    /// Sorted by id.
     children: Vec<Child>,
-    /// By position: the child that the source is below.
+    /// For each position: the index of the child that is the source or is above it; [`NOBODY`] if
+    /// the source is not below this aggregator.
     owners: Vec<u32>,
-    /// The child that a gateway is below, or is.
+    /// For each gateway below this aggregator: the index of the child that is this gateway or is
+    /// above it.
     ways: BTreeMap<DeviceId, usize>,
 }
 
@@ -213,8 +218,8 @@ pub struct Child {
 }
 
 impl AggregationTree {
-    /// A tree from gateways with their parents ([`QUERIER`] or a gateway) and devices with their
-    /// gateways. The position of a source is that of its device in the roster.
+    /// Creates a tree from pairs of a gateway and its parent ([`QUERIER`] or a gateway), and pairs
+    /// of a device and its gateway. The position of a source is that of its device in the roster.
     ///
     /// # Errors
     /// [`TreeError`]: the first mistake.
@@ -264,12 +269,13 @@ impl AggregationTree {
         Ok(())
     }
 
-    /// The gateways from one up to the querier. Endless if gateways are their own ancestors.
+    /// Iterates over the gateways from `from` up to the querier. Never ends if a gateway is its own
+    /// ancestor.
     fn way_up(&self, from: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(from), |at| self.gateways[*at].parent)
     }
 
-    /// The number of sources.
+    /// Returns the number of sources.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)]
     pub const fn sources(&self) -> u32 {
@@ -277,25 +283,25 @@ impl AggregationTree {
         self.sources.len() as u32
     }
 
-    /// The largest number of edges from the querier down to a source: at least 2.
+    /// Returns the largest number of edges from the querier down to a source: at least 2.
     #[must_use]
     pub const fn height(&self) -> u32 {
         self.height
     }
 
-    /// The gateways' names, sorted.
+    /// Returns the gateways' names, sorted.
     pub fn gateways(&self) -> impl ExactSizeIterator<Item = &str> {
         self.gateways.iter().map(|gateway| gateway.name.as_str())
     }
 
-    /// The name of a gateway's parent.
+    /// Returns the name of a gateway's parent.
     #[must_use]
     pub fn parent(&self, gateway: &str) -> Option<&str> {
         let parent = self.gateways[self.place(gateway)?].parent;
         Some(parent.map_or(QUERIER, |parent| self.gateways[parent].name.as_str()))
     }
 
-    /// The name of a source's parent.
+    /// Returns the name of a source's parent.
     #[must_use]
     pub fn gateway_of(&self, position: u32) -> Option<&str> {
         self.sources
@@ -303,7 +309,7 @@ impl AggregationTree {
             .map(|source| self.gateways[source.gateway].name.as_str())
     }
 
-    /// The name of a gateway or device.
+    /// Returns the name of a gateway or device.
     #[must_use]
     pub fn name(&self, node: DeviceId) -> Option<&str> {
         if let Some(at) = self.by_id.get(&node) {
@@ -312,7 +318,7 @@ impl AggregationTree {
         self.position(node).map(|position| self.sources[position as usize].name.as_str())
     }
 
-    /// The position of a device.
+    /// Returns the position of a device.
     #[must_use]
     pub fn position(&self, device: DeviceId) -> Option<u32> {
         let at = self.sources.binary_search_by_key(&device, |source| source.id).ok()?;
@@ -323,7 +329,8 @@ impl AggregationTree {
         self.gateways.binary_search_by(|found| found.name.as_str().cmp(gateway)).ok()
     }
 
-    /// A gateway, or the [`QUERIER`], as the aggregator of its children.
+    /// Returns the gateway called `name`, or the querier if `name` is [`QUERIER`], in its role as
+    /// the aggregator of its children.
     #[must_use]
     pub fn aggregator(&self, name: &str) -> Option<Aggregator> {
         if name == QUERIER {
@@ -333,14 +340,14 @@ impl AggregationTree {
         }
     }
 
-    /// The querier, as the aggregator of its child gateways.
+    /// Returns the querier in its role as the aggregator of its child gateways.
     #[must_use]
     pub fn querier(&self) -> Aggregator {
         self.aggregator_at(None)
     }
 
     fn aggregator_at(&self, at: Option<usize>) -> Aggregator {
-        // The aggregator's child on the path to a gateway.
+        // Returns the aggregator's child on the path to a gateway.
         let child_above =
             |from: usize| self.way_up(from).find(|place| self.gateways[*place].parent == at);
         let mut children = Vec::new();
@@ -392,7 +399,7 @@ impl AggregationTree {
     }
 }
 
-/// The gateways with their parents, by name.
+/// Returns the gateways with their parents, sorted by name.
 fn linked<'a>(
     gateways: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Result<Vec<Gateway>, TreeError> {
@@ -416,7 +423,7 @@ fn linked<'a>(
     linked.collect()
 }
 
-/// The roster's devices with their gateways, by position.
+/// Returns the roster's devices with their gateways, sorted by position.
 fn attached<'a>(
     roster: &Roster,
     gateways: &[Gateway],
@@ -451,7 +458,7 @@ fn attached<'a>(
     if missing.is_empty() { Ok(sources) } else { Err(TreeError::DevicesMissing(missing)) }
 }
 
-/// The gateways by their ids, which are unique.
+/// Returns an index of the gateways by id, after checking that all ids are different.
 fn ids(gateways: &[Gateway], sources: &[Source]) -> Result<BTreeMap<DeviceId, usize>, TreeError> {
     let mut by_id = BTreeMap::new();
     for (at, gateway) in gateways.iter().enumerate() {
@@ -468,44 +475,44 @@ fn ids(gateways: &[Gateway], sources: &[Source]) -> Result<BTreeMap<DeviceId, us
 }
 
 impl Aggregator {
-    /// Its name; [`QUERIER`] is the querier's.
+    /// Returns the aggregator's name; [`QUERIER`] for the querier.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its id as a child of its parent; `None` for the querier.
+    /// Returns the id under which the aggregator is a child of its parent; `None` for the querier.
     #[must_use]
     pub const fn id(&self) -> Option<DeviceId> {
         self.id
     }
 
-    /// The largest number of edges down to a source: at least 1.
+    /// Returns the largest number of edges from the aggregator down to a source: at least 1.
     #[must_use]
     pub const fn height(&self) -> u32 {
         self.height
     }
 
-    /// Its children, by id.
+    /// Returns the children, sorted by id.
     #[must_use]
     pub fn children(&self) -> &[Child] {
         &self.children
     }
 
-    /// The position of a child in [`children`](Self::children).
+    /// Returns the position of a child in [`children`](Self::children).
     #[must_use]
     pub fn child(&self, id: DeviceId) -> Option<usize> {
         self.children.binary_search_by_key(&id, |child| child.id).ok()
     }
 
-    /// The number of sources in the group.
+    /// Returns the number of sources in the group.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)]
     pub const fn group_sources(&self) -> u32 {
         self.owners.len() as u32
     }
 
-    /// The child that a source is below, or is.
+    /// Returns the index of the child that is this source or is above it.
     #[must_use]
     pub fn owner(&self, position: u32) -> Option<usize> {
         self.owners
@@ -514,15 +521,15 @@ impl Aggregator {
             .map(|owner| *owner as usize)
     }
 
-    /// Whether all sources at these positions are below a child, or are it.
+    /// Returns whether each source at these positions is the child or is below the child.
     #[must_use]
     pub fn are_beneath(&self, positions: Range<u32>, child: usize) -> bool {
         let owners = self.owners.get(positions.start as usize..positions.end as usize);
         owners.is_some_and(|owners| owners.iter().all(|owner| *owner as usize == child))
     }
 
-    /// The child that a gateway below this aggregator is below, or is: the next hop of a question
-    /// to it.
+    /// Returns the index of the child that is this gateway or is above it: the next hop of a
+    /// question to the gateway. `None` if the gateway is not below this aggregator.
     #[must_use]
     pub fn next_hop(&self, gateway: DeviceId) -> Option<usize> {
         self.ways.get(&gateway).copied()

@@ -1,4 +1,4 @@
-//! Why a stream is rejected, and where: the errors of [`StreamReader`](crate::StreamReader).
+//! The errors of [`StreamReader`](crate::StreamReader): why a stream is rejected, and where.
 
 use moteseal_core::cbor::DecodeError;
 use moteseal_core::error::Named;
@@ -19,7 +19,7 @@ pub enum ReadErrorKind {
     /// A schema does not decode.
     #[error(transparent)]
     Schema(SchemaError),
-    /// An open item cannot be followed.
+    /// An open item does not fit the roster or the known seals.
     #[error(transparent)]
     Open(OpenError),
     /// A part cannot belong to any seal.
@@ -31,23 +31,23 @@ pub enum ReadErrorKind {
     /// A run is not proven.
     #[error(transparent)]
     Seal(SealError),
-    /// The stream ends, or goes to another device, within a run.
+    /// The stream ends, or changes to another device, within a run.
     #[error("the stream ends, or changes to another device, before a signature proves its parts")]
     Unsigned,
     /// A run has more parts, events or bytes than a run may have.
     #[error("there are more parts, events or bytes than one signature may cover")]
     RunTooLong,
-    /// More bundles than this receiver accepts at once; the field is the maximum.
+    /// The stream has more bundles than this receiver accepts at once. The field is the maximum.
     #[error("at most {0} bundles are accepted at once; send fewer")]
     TooManyParts(usize),
     /// The bundles together claim more events than this receiver accepts at once; the field is the
     /// maximum.
     #[error("bundles that cover at most {0} events are accepted at once; send fewer")]
     TooManyEvents(u64),
-    /// A part without its own signature, among bundles.
+    /// A stream of bundles contains a part without its own signature.
     #[error("a bundle's part must carry its own signature")]
     NotWhole,
-    /// An item other than schema, open, part or end, among bundles.
+    /// A stream of bundles contains an item other than schema, open, part and end.
     #[error("only schema, open, part and end items may occur among bundles")]
     NoBundle,
 }
@@ -58,16 +58,16 @@ pub enum ReadErrorKind {
 pub struct ReadError {
     /// What is wrong.
     pub kind: ReadErrorKind,
-    /// The position of the item in the stream, from 0.
+    /// The position in the stream of the item that is rejected, from 0.
     pub item: usize,
-    /// The current device of the stream.
+    /// The device to which the item belongs, if it is known.
     pub device: Option<DeviceId>,
-    /// The first and the last index of the rejected run.
+    /// The first and the last index of the rejected run, if it is known.
     pub run: Option<(SealIndex, SealIndex)>,
 }
 
 impl ReadErrorKind {
-    /// The stable name: spec/errors.md.
+    /// Returns the stable name: spec/errors.md.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ impl ReadErrorKind {
         }
     }
 
-    /// The error with its name, displayed as `Name: sentence`.
+    /// Returns the error with its name, displayed as `Name: sentence`.
     #[must_use]
     pub const fn named(&self) -> Named<'static, &Self> {
         Named { name: self.name(), error: self }
@@ -94,20 +94,20 @@ impl ReadErrorKind {
 }
 
 impl ReadError {
-    /// The stable name: spec/errors.md.
+    /// Returns the stable name: spec/errors.md.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.kind.name()
     }
 
-    /// The error with its name, displayed as `Name: sentence`.
+    /// Returns the error with its name, displayed as `Name: sentence`.
     #[must_use]
     pub const fn named(&self) -> Named<'static, &Self> {
         Named { name: self.name(), error: self }
     }
 }
 
-/// `, device D, index I`, as far as they are known.
+/// Returns `, device D, index I`, or the part of it that is known.
 fn at(device: Option<DeviceId>, run: Option<(SealIndex, SealIndex)>) -> String {
     let device = device.map_or_else(String::new, |device| format!(", device {device}"));
     match run {

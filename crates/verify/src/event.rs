@@ -1,5 +1,5 @@
-//! What a [`StreamReader`](crate::StreamReader) returns: verified parts, manifests and the ends of
-//! responses.
+//! The results of a [`StreamReader`](crate::StreamReader): verified parts, manifests and the ends
+//! of responses.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use moteseal_seal::sample::{Manifest, Sample};
 use moteseal_seal::stream::{Part, Select};
 use moteseal_seal::{Authentic, Seal, Statement, Unverified};
 
-/// The schema of the parts that follow it.
+/// A schema of a stream. It applies to the parts that follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaEntry {
-    /// Its encoding.
+    /// The encoded schema.
     pub bytes: Vec<u8>,
-    /// Its digest.
+    /// The digest of the encoded schema.
     pub digest: Digest,
     /// How its records are delimited.
     pub framing: Framing,
@@ -45,27 +45,29 @@ pub struct Proven<'a> {
     pub seal: &'a Seal<Authentic>,
     /// The selected events.
     pub sample: Sample<'a, Authentic>,
-    /// The item.
+    /// The decoded part item.
     pub part: &'a Part<'a>,
-    /// The item's bytes.
+    /// The encoded part item.
     pub bytes: &'a [u8],
-    /// A star's `D_i` of each level in the part. Null for the other levels, and for a tree.
+    /// The digest `D_i` of each level that the part contains, for a star. Null for the other
+    /// levels, and for a tree.
     pub blocks: &'a [Digest; MAX_LEVELS],
     /// The schema.
     pub schema: &'a Arc<SchemaEntry>,
 }
 
 impl Proven<'_> {
-    /// Whether the part selects every existing level. A bundle that lacks one is `NotWhole`, even
-    /// if its signature is valid.
+    /// Returns whether the part selects all levels that the seal still has. A bundle's part that
+    /// lacks one of them is rejected as `NotWhole`, even if its signature is valid.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let surviving = self.seal.statement().surviving();
         matches!(self.part.select, Select::Levels(mask) if mask == surviving)
     }
 
-    /// The round from which on the part is complete: it has every existing level from this round
-    /// on, and none below. 0 if the part is whole; `None` if it selects anything else.
+    /// Returns the round `j` for which the part contains all of the seal's levels from `j` on and
+    /// no lower level. Returns 0 if the part contains all levels, and `None` for every other
+    /// selection.
     #[must_use]
     pub fn whole_from(&self) -> Option<Round> {
         match self.part.select {
@@ -75,7 +77,8 @@ impl Proven<'_> {
     }
 }
 
-/// The lowest round from which on `mask` has every existing level, if it has none below.
+/// Returns the lowest round `j` for which `mask` contains all levels of the seal from `j` on and no
+/// lower level; `None` for every other mask.
 #[must_use]
 pub fn kept_from(statement: &Statement, mask: u32) -> Option<Round> {
     let lacking = statement.surviving() & !mask;
@@ -86,31 +89,33 @@ pub fn kept_from(statement: &Statement, mask: u32) -> Option<Round> {
 }
 
 /// An event of a stream.
-// Passed to the callback at once, never stored.
+// The size is acceptable: an event is passed to the callback at once and never stored.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Event<'a> {
     /// One part of a verified run.
     Proven(Proven<'a>),
-    /// The query of a proof.
+    /// The query that a proof answers.
     Proof(&'a str),
-    /// The explaining form of a seal, not verified: its `COSE_Sign1`, and its digests.
+    /// A seal's explaining form, not verified: the seal's `COSE_Sign1`, and the concatenated
+    /// digests.
     Explain(&'a [u8], &'a [u8]),
-    /// A coordinator's manifest, verified, and its tagged `COSE_Sign1`.
+    /// A verified manifest of the coordinator, and its tagged `COSE_Sign1`.
     Manifest(Manifest<'a>, &'a [u8]),
-    /// The response is complete.
+    /// The end item: the response is complete.
     End,
-    /// The server could not continue: the error's name, and what happened.
+    /// The server could not complete the response: the name of the error, and a description.
     Problem(&'a str, &'a str),
 }
 
-/// One part of a run that failed verification, for comparison with the store's explanation. Nothing
-/// in it is verified.
+/// One part of a run that failed verification, for comparison with the explaining form that the
+/// store returns. None of its content is verified.
 #[derive(Clone, Debug)]
 pub struct Suspect {
     /// The seal, rebuilt from the received part.
     pub seal: Seal<Unverified>,
-    /// A star's `D_i` of each received level. Null for the other levels, and for a tree.
+    /// The digest `D_i` of each received level, for a star. Null for the other levels, and for a
+    /// tree.
     pub blocks: [Digest; MAX_LEVELS],
     /// The part item's bytes.
     pub item: Vec<u8>,

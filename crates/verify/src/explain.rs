@@ -1,9 +1,10 @@
-//! Finds what is wrong with a run that failed verification, by comparing its parts with the
-//! explaining form of their seals (spec/formats.md, section 6).
+//! Finds the error in a run that failed verification, by comparing its parts with the explaining
+//! form of their seals (spec/formats.md, section 6).
 //!
-//! A run fails as a whole. The store must then show each seal as it was signed, with the digests
-//! from which its root is computed. The first difference is the finding. A store that does not show
-//! a seal is a finding, too.
+//! If any part of a run is wrong, the whole run fails. The verifier then asks the store for the
+//! explaining form of each seal: the seal as the device signed it, and the digests from which its
+//! root is computed. The first difference from the run is the finding. If the store does not return
+//! a seal's explaining form, that is a finding, too.
 
 use std::fmt;
 
@@ -23,7 +24,7 @@ use moteseal_seal::{Authentic, Follower, Seal, SealError, Statement, Unverified,
 
 use crate::event::SchemaEntry;
 
-/// What was wrong with a part.
+/// Why a part of a run failed verification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Finding {
@@ -33,7 +34,7 @@ pub enum Finding {
     /// A schema of the run does not decode.
     #[error(transparent)]
     Schema(SchemaError),
-    /// The run's open item cannot be followed.
+    /// The run's open item does not fit the roster or the known seals.
     #[error(transparent)]
     Open(OpenError),
     /// The part cannot belong to any seal.
@@ -42,7 +43,7 @@ pub enum Finding {
     /// The explained seal is not proven.
     #[error(transparent)]
     Seal(SealError),
-    /// The store does not show the seal.
+    /// The store does not return the explaining form of the seal.
     #[error("the store does not show the seal as it was signed")]
     Withheld,
     /// The device's statement differs from the part's.
@@ -74,13 +75,13 @@ pub enum Finding {
     Evidence,
 }
 
-/// "event 7 is", or "the events are" if it is not known which.
+/// Returns "event 7 is", or "the events are" if the event is not known.
 fn event(seq: Option<Sequence>) -> String {
     seq.map_or_else(|| "the events are".to_owned(), |seq| format!("event {seq} is"))
 }
 
 impl Finding {
-    /// Its name: spec/errors.md.
+    /// Returns the finding's name: spec/errors.md.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -100,13 +101,12 @@ impl Finding {
     }
 }
 
-/// A seal as a store explains it: its tagged `COSE_Sign1`, and the concatenated digests of its
-/// explain item.
+/// The explaining form of a seal, as a store returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
-    /// The signed object.
+    /// The seal's tagged `COSE_Sign1`.
     pub seal: Vec<u8>,
-    /// The digests.
+    /// The concatenated digests of the explain item.
     pub digests: Vec<u8>,
 }
 
@@ -134,13 +134,13 @@ impl fmt::Display for RunFinding {
 
 impl std::error::Error for RunFinding {}
 
-/// Compares the items of a failed run (schema, open, and parts, signed or not) with what
-/// `explained` returns for each of its seals, up to the first difference. `known` returns the
-/// digest of a seal that the receiver has, for open items without it.
+/// Compares the items of a failed run (schema, open, and parts, signed or not) with the explaining
+/// form that `explained` returns for each of its seals. Stops at the first difference. For open
+/// items without a digest, `known` returns the digest of the preceding seal if the receiver has it.
 ///
 /// # Errors
-/// [`RunFinding`]. `Ok` means that every event is the device's and only the signature of the run is
-/// invalid.
+/// [`RunFinding`]: the first difference. `Ok` means that the device sealed every event, and only
+/// the signature of the run is invalid.
 pub fn explain_run<D: Directory + ?Sized>(
     directory: &D,
     limits: Limits,
@@ -188,8 +188,8 @@ pub fn explain_run<D: Directory + ?Sized>(
     Ok(())
 }
 
-/// Compares a part with its explained seal. `rebuilt` and `blocks` are the result of rebuilding the
-/// part: the seal, and a star's `D_i` of each selected level.
+/// Compares a part with the explaining form of its seal. `rebuilt` is the seal that was rebuilt
+/// from the part. `blocks` has the digest `D_i` of each selected level of a star.
 ///
 /// # Errors
 /// [`Finding`]: the first difference.
@@ -211,7 +211,8 @@ pub fn explain<D: Directory + ?Sized>(
     if let Some(field) = difference(stated, seal.statement()) {
         return Err(Finding::Statement { field });
     }
-    // Only after this comparison is the verified key that of the explained seal's device and index.
+    // The check above used the key of the part's device and index. The statements are equal, so
+    // `verify` uses the same key. It returns the seal as `Authentic`.
     let seal = seal.verify(directory, signature).map_err(Finding::Seal)?;
     match stated.scheme {
         Scheme::Star => explain_star(&seal, blocks, part, &explained.digests),
@@ -219,7 +220,7 @@ pub fn explain<D: Directory + ?Sized>(
     }
 }
 
-/// The name of the first field in which two statements differ (spec/formats.md, section 3).
+/// Returns the name of the first field in which two statements differ (spec/formats.md, section 3).
 fn difference(rebuilt: &Statement, explained: &Statement) -> Option<&'static str> {
     let (a, b) = (rebuilt, explained);
     let index = |statement: &Statement| statement.last.map(|(index, _)| index);
@@ -261,8 +262,8 @@ fn explain_star(
 ) -> Result<(), Finding> {
     let levels = seal.statement().counters.levels();
     let mut digests = digests_of(digests).ok_or(Finding::DigestCount)?;
-    // A store that keeps only the levels from a round on has one digest in place of all lower
-    // levels.
+    // If a store keeps only the levels from a round on, the explaining form has one digest in place
+    // of all lower levels.
     let from = match digests.len().checked_sub(usize::from(levels)) {
         Some(0) => (0, star::chain_start()),
         Some(1) => {
@@ -276,7 +277,7 @@ fn explain_star(
         Select::Levels(mask) => mask,
         Select::Events(_) => 0,
     };
-    // The store cannot have served levels that it does not keep. If it did, the explanation is
+    // The run has a level that the explaining form leaves out, so the explaining form is
     // incomplete.
     if lowest(mask, levels) < from.0 {
         return Err(Finding::DigestCount);
@@ -343,7 +344,7 @@ fn explain_tree(
     }
 }
 
-/// The sequence numbers of a tree's part, ascending.
+/// Returns the sequence numbers of a tree's part, ascending.
 fn selected(statement: &Statement, part: &Part<'_>) -> Vec<Sequence> {
     match &part.select {
         Select::Events(gaps) => gaps.iter().collect(),
@@ -355,7 +356,7 @@ fn selected(statement: &Statement, part: &Part<'_>) -> Vec<Sequence> {
     }
 }
 
-/// The root over leaf hashes.
+/// Returns the root of the tree with these leaf hashes.
 fn root_of(leaves: &[Digest]) -> Digest {
     let mut tree = Tree::<32>::new();
     for &leaf in leaves {

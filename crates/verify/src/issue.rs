@@ -1,5 +1,5 @@
-//! Issuing rosters and certificates on a host: [`RosterDraft`] and [`CertificateDraft`] with
-//! allocated buffers.
+//! Issues rosters and certificates on a host. Wraps [`RosterDraft`] and [`CertificateDraft`] and
+//! allocates their buffers.
 
 use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE};
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
@@ -15,8 +15,8 @@ pub struct FirstRoster<'a> {
     pub epoch_ms: u64,
     /// The number of levels.
     pub levels: u8,
-    /// What the group's cloud may keep, and the coordinator that enforces it; `None` means
-    /// everything.
+    /// The group's budget, and the coordinator that enforces it; `None` if the group has no budget
+    /// and the cloud keeps all events.
     pub budget: Option<Budget>,
     /// The devices' names and keys, in any order.
     pub devices: &'a [(&'a str, PublicKey)],
@@ -31,10 +31,10 @@ pub struct Budget {
     pub coordinator: PublicKey,
 }
 
-/// The coordinator's name, from which its id is derived like that of a device.
+/// The coordinator's name. Its id is derived from the name in the same way as that of a device.
 const COORDINATOR: &str = "coordinator";
 
-/// Certifies a key for all indices.
+/// Issues a certificate for a key that is valid for all seal indices.
 fn certify(
     operator: &dyn Signer,
     group: GroupId,

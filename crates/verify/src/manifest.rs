@@ -1,6 +1,6 @@
-//! Manifests on hosts: the coordinator's signed list of an epoch's seals, verified with the key
-//! that the roster certifies for it (spec/formats.md, section 8.1). Whether the round in it is
-//! correct is checked by the audit.
+//! Verifies manifests on hosts. A manifest is the coordinator's signed list of an epoch's seals; it
+//! is verified with the key that the roster certifies for the coordinator (spec/formats.md, section
+//! 8.1). This module does not check that the round in a manifest is correct: the audit does.
 
 use moteseal_core::error::Named;
 use moteseal_core::roster::Directory;
@@ -14,22 +14,22 @@ pub enum ManifestError {
     /// The roster names no coordinator, so there is no key to check a manifest with.
     #[error("the roster names no coordinator, so no manifest can be checked; is it the newest?")]
     NoCoordinator,
-    /// The coordinator did not sign it, or it is of another group.
+    /// The coordinator did not sign the manifest, or the manifest is of another group.
     #[error(transparent)]
     Announcement(#[from] AnnouncementError),
-    /// It names a roster that is neither this one nor an earlier version.
+    /// The manifest names a roster that is neither this one nor an earlier version.
     #[error("the manifest names a roster that is neither this one nor an earlier version")]
     UnknownRoster,
-    /// An epoch outside the roster's range of epochs.
+    /// The epoch is outside the roster's range of epochs.
     #[error("the manifest's epoch is outside the roster's range of epochs")]
     EpochOutOfRange,
-    /// A round above the group's number of levels.
+    /// The round is above the group's number of levels.
     #[error("the manifest's round is above the group's number of levels")]
     RoundOutOfRange,
 }
 
 impl ManifestError {
-    /// The error's name: spec/errors.md.
+    /// Returns the error's name: spec/errors.md.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,15 +41,16 @@ impl ManifestError {
         }
     }
 
-    /// The error with its name, displayed as `Name: sentence`.
+    /// Returns the error with its name, displayed as `Name: sentence`.
     #[must_use]
     pub const fn named(self) -> Named<'static, Self> {
         Named { name: self.name(), error: self }
     }
 }
 
-/// Reads a manifest, a tagged `COSE_Sign1`, and checks that `directory`'s coordinator signed it,
-/// that its group and roster are known, and that the group can have its epoch and round.
+/// Decodes a manifest, a tagged `COSE_Sign1`. Checks that the coordinator of `directory` signed it,
+/// that its group is that of `directory`, that its roster is known, and that its epoch and round
+/// are in the ranges of the group.
 ///
 /// # Errors
 /// [`ManifestError`]: the first check that fails, in the order of spec/formats.md, section 8.1.
@@ -59,8 +60,8 @@ pub fn open<'b, D: Directory + ?Sized>(
 ) -> Result<Manifest<'b>, ManifestError> {
     let mut opened = Err(ManifestError::NoCoordinator);
     directory.with_coordinator(&mut |key: &PublicKey| {
-        // A Sig_structure contains the payload and some of the object's other bytes. It also has
-        // CBOR heads of its own, for which 64 bytes suffice.
+        // A Sig_structure contains the payload, some of the object's other bytes, and a few CBOR
+        // heads of its own, for which 64 bytes suffice.
         let mut scratch = vec![0; bytes.len() + 64];
         opened = Manifest::open(bytes, directory.group(), key, &mut scratch)
             .map_err(ManifestError::Announcement);

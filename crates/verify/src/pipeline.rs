@@ -1,13 +1,14 @@
-//! Verifies several runs at the same time: several hashes at once in each thread, on several
-//! threads.
+//! Verifies several runs at the same time: each thread computes several hashes at once, and there
+//! are several threads.
 //!
-//! Only valid runs pass through the pipeline. At the first item with an error it stops, and the
-//! reader continues from there one run at a time, so that errors are reported in one place only.
-//! Runs are grouped into batches. Parts are prepared and hashed in any order, since their hashes do
-//! not depend on the digest of the previous seal. Batches are linked one after the other, and their
-//! signatures are verified in any order. Runs are returned in the order of the stream, on the
-//! caller's thread, while other threads work on the following ones. The amount of work ahead is
-//! bounded ([`AHEAD`]) for any number of threads.
+//! The pipeline handles valid runs only. It stops at the first item with an error, and the reader
+//! continues from there one run at a time, so that only the reader reports errors.
+//!
+//! Runs are grouped into batches. Threads prepare and hash parts in any order, because these steps
+//! do not need the digest of the previous seal. Batches are then linked in the order of the stream,
+//! one at a time, and their signatures are verified in any order. The caller's thread returns runs
+//! in the order of the stream while other threads work on later runs. [`AHEAD`] limits the amount
+//! of work that has been started and not yet returned, for any number of threads.
 
 use std::num::NonZero;
 use std::ops::Range;
@@ -24,23 +25,24 @@ use moteseal_seal::{Authentic, Follower, Seal, Unverified};
 
 use crate::event::{Event, Proven, SchemaEntry};
 
-/// Parts that a thread processes at once: as many as there are lanes, and few enough for a core's
-/// cache.
+/// Number of parts that a thread hashes at once: as many as there are lanes, and few enough for a
+/// core's cache.
 const SHARE: usize = 16;
-/// Limit on the weight of what is hashed and not yet returned, in addition to the two batches at
-/// its ends. The weight of a seal is its number of events plus [`SEAL_OVERHEAD`]. At this limit,
-/// the engine still has the levels in its cache when the events are returned.
+/// Maximum weight of the parts that have been given to a thread and not yet returned. The next
+/// batch to return is exempt from the limit. The weight of a seal is its number of events plus
+/// [`SEAL_OVERHEAD`]. The limit is low enough that a seal's levels are still in the engine's cache
+/// when its events are returned.
 const AHEAD: usize = 192 << 10;
-/// The weight of a seal in addition to its events. It also limits the number of seals ahead to some
-/// hundreds.
+/// The weight of a seal in addition to its events. It limits the number of seals ahead to several
+/// hundred.
 const SEAL_OVERHEAD: usize = 256;
 /// Maximum number of threads.
 const MOST_THREADS: usize = 64;
 
-/// Returns the digest of a seal that the receiver has.
+/// Returns the digest of a seal, if the receiver has the seal.
 type Known<'k> = dyn Fn(DeviceId, SealIndex) -> Option<Digest> + Send + Sync + 'k;
 
-/// The input: what is ready to be verified, and what it is verified with.
+/// The input: the items to verify, and the directory and settings for their verification.
 pub(crate) struct Pipeline<'b, 'd, D: ?Sized> {
     pub(crate) directory: &'d D,
     pub(crate) known: Option<&'b Known<'d>>,
@@ -60,7 +62,8 @@ pub(crate) struct Pending {
     pub(crate) schema: Option<Arc<SchemaEntry>>,
 }
 
-/// What is ready to be verified together, in the order of the stream.
+/// An item that is ready to be verified together with others. The items keep the order of the
+/// stream.
 #[derive(Debug)]
 pub(crate) enum Ready {
     /// An open item, with its position in the stream.
@@ -69,7 +72,7 @@ pub(crate) enum Ready {
     Run(Vec<Pending>, usize),
 }
 
-/// A part with its place in the device's chain.
+/// A part with its place in the device's sequence of seals.
 #[derive(Clone, Copy)]
 struct Planned<'b> {
     place: Place,
@@ -77,22 +80,23 @@ struct Planned<'b> {
     schema: &'b Arc<SchemaEntry>,
 }
 
-/// Consecutive whole runs, with at least one share of parts if there are that many.
+/// Consecutive whole runs. Each batch except the last has at least [`SHARE`] parts.
 struct Batch<'b> {
-    /// The range of ready items: runs, and the open items before and between them.
+    /// The range of this batch in the ready items: its runs, and the open items before and between
+    /// them.
     items: Range<usize>,
     parts: Vec<Planned<'b>>,
-    /// The hashed parts, in shares; `None` until a share has been hashed.
+    /// The hashed parts, in shares of [`SHARE`] parts; `None` until the share has been hashed.
     shares: Vec<Option<Vec<Hashed<'b>>>>,
-    /// The weight of its parts, as limited by [`AHEAD`].
+    /// The weight of the batch's parts. [`AHEAD`] limits the sum of the weights.
     weight: usize,
     runs: Vec<Run>,
-    /// The first item with an error, and the follower's position before it. `runs` ends before this
-    /// item.
+    /// The first item with an error, and the follower's position before this item. `runs` ends
+    /// before the item.
     broken: Option<(usize, Mark)>,
 }
 
-/// A part, prepared and hashed.
+/// A prepared and hashed part.
 struct Hashed<'b> {
     part: Part<'b>,
     prepared: Prepared<'b>,
@@ -100,7 +104,7 @@ struct Hashed<'b> {
 }
 
 /// The state of a part's seal.
-// All states of a part occupy the same memory.
+// The size is acceptable: every part keeps its state in place, and most reach the largest variant.
 #[allow(clippy::large_enum_variant)]
 enum State {
     Unlinked,
@@ -110,41 +114,41 @@ enum State {
 
 /// A run in a batch.
 struct Run {
-    /// Its position among the ready items.
+    /// The run's position among the ready items.
     number: usize,
-    /// The follower's position before it.
+    /// The follower's position before the run.
     before: Mark,
-    /// Its range in the batch's parts.
+    /// The range of the run in the batch's parts.
     parts: Range<usize>,
 }
 
-/// The progress of all batches: each is hashed, linked, proven and returned.
+/// The progress of all batches. A batch is hashed, then linked, then proven, then returned.
 struct Line<'b, 'f, F> {
     batches: Vec<Stage<'b>>,
     /// The next share to hash: its batch, and its position in the batch.
     next_share: (usize, usize),
-    /// The next batch to link, and the follower that links; `None` while a thread is linking, or
-    /// after an error.
+    /// The next batch to link, and the follower that links it. The follower is `None` while a
+    /// thread is linking, and after an error.
     next_link: usize,
     follower: Option<&'f mut F>,
-    /// The next batch to prove, once it is linked.
+    /// The next batch to prove. It must have been linked.
     next_prove: usize,
     /// The next batch to return.
     next_out: usize,
-    /// The weight of everything that has been given to a thread and not yet returned.
+    /// The weight of all batches that have been given to a thread and not yet returned.
     ahead: usize,
-    /// Set when no thread should start anything more.
+    /// Whether the threads must start no more tasks.
     is_over: bool,
 }
 
 enum Stage<'b> {
     Waiting(Batch<'b>),
-    /// `None` while a thread works on it, and once it has been returned.
+    /// A thread works on the batch, or the batch has been returned.
     Away,
     Proven(Batch<'b>),
 }
 
-/// A task, with everything it needs.
+/// A task for a thread, with all its input.
 enum Task<'b, 'f, F> {
     Hash { batch: usize, share: usize, parts: Vec<Planned<'b>> },
     Link { number: usize, batch: Batch<'b>, follower: &'f mut F },
@@ -152,8 +156,9 @@ enum Task<'b, 'f, F> {
 }
 
 impl<'b, 'd, D: Directory + Sync + ?Sized> Pipeline<'b, 'd, D> {
-    /// Verifies the ready items up to the first error and returns how many. The follower is then
-    /// positioned before the first remaining item, and every run before it has been returned.
+    /// Verifies the ready items up to the first error and returns the number of verified items.
+    /// Afterwards the follower is positioned before the first remaining item, and every run before
+    /// this item has been returned.
     pub(crate) fn pass<E>(
         &self,
         follower: &mut Follower<'d, D, Recall>,
@@ -191,8 +196,8 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Pipeline<'b, 'd, D> {
         }))
     }
 
-    /// Computes the places of the runs' parts. The second value is the first ready item that has no
-    /// place.
+    /// Groups the ready items into batches and computes the place of each part. The second value is
+    /// the index of the first ready item whose place cannot be computed.
     fn plan(&self, follower: &mut Follower<'d, D, Recall>) -> (Vec<Batch<'b>>, usize) {
         let (mut batches, mut batch) = (Vec::new(), Batch::from(0));
         let before = follower.mark();
@@ -255,7 +260,8 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Pipeline<'b, 'd, D> {
         Some(())
     }
 
-    /// Completes the seals of a batch, up to the first error.
+    /// Links the seals of a batch: adds the digest of the previous seal to each. Stops at the first
+    /// error.
     fn link(&self, follower: &mut Follower<'d, D, Recall>, batch: &mut Batch<'b>) {
         let mut next = 0;
         for (number, waiting) in batch.items.clone().zip(&self.ready[batch.items.clone()]) {
@@ -280,8 +286,8 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Pipeline<'b, 'd, D> {
         }
     }
 
-    /// Proves the runs of a batch, up to the first error: the newest seal of a run by its
-    /// signature, each earlier one by its successor.
+    /// Proves the runs of a batch, up to the first error. The newest seal of a run is proven by its
+    /// signature, and each earlier seal by its successor.
     fn prove(&self, batch: &mut Batch<'b>) {
         let runs = std::mem::take(&mut batch.runs);
         for run in runs {
@@ -316,12 +322,12 @@ impl<'b> Batch<'b> {
         self.shares.iter().all(Option::is_some)
     }
 
-    /// A part; `None` if it could not be hashed because of an error.
+    /// Returns a hashed part; `None` if it could not be hashed because of an error.
     fn part(&mut self, part: usize) -> Option<&mut Hashed<'b>> {
         self.shares.get_mut(part / SHARE)?.as_mut()?.get_mut(part % SHARE)
     }
 
-    /// A part that is proven, and its seal.
+    /// Returns a part and its seal, if the seal is proven.
     fn proven(&self, part: usize) -> Option<(&Hashed<'b>, &Seal<Authentic>)> {
         let hashed = self.shares.get(part / SHARE)?.as_ref()?.get(part % SHARE)?;
         match &hashed.seal {
@@ -330,7 +336,7 @@ impl<'b> Batch<'b> {
         }
     }
 
-    /// Proves a part's seal by its successor, or by its signature if there is none.
+    /// Proves a part's seal by its successor, or by its own signature if it has no successor.
     fn prove<D: Directory + ?Sized>(
         &mut self,
         part: usize,
@@ -350,19 +356,19 @@ impl<'b> Batch<'b> {
     }
 }
 
-/// The progress, and what the threads share.
+/// The state that the threads share.
 struct Work<'w, 'b, 'd, 'f, D: ?Sized> {
     ahead: &'w Pipeline<'b, 'd, D>,
     /// Prepares and hashes parts.
     hasher: Follower<'d, D, Recall>,
     line: Mutex<Line<'b, 'f, Follower<'d, D, Recall>>>,
-    /// Signals that the progress has changed.
+    /// Signals that `line` has changed.
     news: Condvar,
 }
 
 type Locked<'l, 'b, 'd, 'f, D> = MutexGuard<'l, Line<'b, 'f, Follower<'d, D, Recall>>>;
 
-/// Ends the work however the thread ends, so that no thread waits for it.
+/// Ends the work when a thread returns or panics, so that no other thread keeps waiting for it.
 struct Over<'o, 'w, 'b, 'd, 'f, D: ?Sized>(&'o Work<'w, 'b, 'd, 'f, D>);
 
 impl<D: ?Sized> Drop for Over<'_, '_, '_, '_, '_, D> {
@@ -379,7 +385,7 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
 
     /// Executes tasks until the work has ended.
     fn help(&self) {
-        // Only a panic ends the loop early.
+        // The loop leaves early only by a panic; this guard then ends the work of all threads.
         let _over = Over(self);
         let mut line = self.lock();
         while !line.is_over {
@@ -387,8 +393,8 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
         }
     }
 
-    /// Returns the runs in their order and executes tasks in between. Returns the first item with
-    /// an error, and the follower's position before it.
+    /// Passes the runs to `visit` in the order of the stream, and executes tasks in between.
+    /// Returns the first item with an error, and the follower's position before this item.
     fn return_runs<E>(
         &self,
         visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
@@ -401,7 +407,8 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
                 line = self.work_or_wait(line);
                 continue;
             };
-            // The next batch may be hashed now, whatever its weight.
+            // A batch that was too heavy may have become the next one to return, and may now be
+            // hashed.
             self.news.notify_all();
             drop(line);
             for (run, part) in
@@ -410,7 +417,7 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
                 let proven = batch
                     .proven(part)
                     .and_then(|(part, seal)| Some((part, seal, part.prepared.sample(seal)?)));
-                // Every part of a returned run has been proven.
+                // Not expected: every part of a run in a proven batch has been proven.
                 let Some((hashed, seal, sample)) = proven else {
                     return Ok(Some((run.number, run.before)));
                 };
@@ -428,7 +435,7 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
         Ok(None)
     }
 
-    /// Executes one task, or waits if there is none.
+    /// Executes one task, or waits for a change of `line` if there is none.
     fn work_or_wait<'l>(
         &'l self,
         mut line: Locked<'l, 'b, 'd, 'f, D>,
@@ -458,7 +465,7 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
                 if batch.broken.is_none() {
                     line.follower = Some(follower);
                 } else {
-                    // No batch after it will be returned.
+                    // No later batch will be returned, so do not hash any.
                     line.next_share = (line.batches.len(), 0);
                 }
                 line.batches[number] = Stage::Waiting(batch);
@@ -472,7 +479,8 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
         self.news.notify_all();
     }
 
-    /// Prepares and hashes consecutive parts, up to the first that cannot belong to any seal.
+    /// Prepares and hashes consecutive parts. Stops at the first part that cannot belong to any
+    /// seal.
     fn hash(&self, parts: &[Planned<'b>]) -> Vec<Hashed<'b>> {
         let mut hashed = Vec::with_capacity(parts.len());
         for planned in parts {
@@ -489,7 +497,7 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
 }
 
 impl<'b, 'f, F> Line<'b, 'f, F> {
-    /// The next batch to return, if it is proven.
+    /// Returns the next batch to return, if it is proven.
     fn take_out(&mut self) -> Option<Batch<'b>> {
         let stage = self
             .batches
@@ -500,7 +508,8 @@ impl<'b, 'f, F> Line<'b, 'f, F> {
         Some(batch)
     }
 
-    /// The next task. Tasks that let most others continue come first.
+    /// Returns the next task. Linking comes first because it allows the most other tasks to start,
+    /// then proving, then hashing.
     fn take(&mut self) -> Option<Task<'b, 'f, F>> {
         self.take_link().or_else(|| self.take_prove()).or_else(|| self.take_hash())
     }
@@ -536,7 +545,7 @@ impl<'b, 'f, F> Line<'b, 'f, F> {
             return None;
         }
         if share == 0 {
-            // The next batch to return is always processed, whatever its weight.
+            // The next batch to return is exempt from the limit.
             if number > self.next_out && self.ahead + batch.weight > AHEAD {
                 return None;
             }

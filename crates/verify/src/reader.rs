@@ -1,9 +1,10 @@
-//! Reads a stream run by run. Nothing is returned before a signature has proven it.
+//! Reads a stream run by run. Returns no part before a signature has proven it.
 //!
 //! Input may arrive in pieces of any size. Parts are buffered until a signed part ends their run.
 //! The run is then rebuilt, proven from the newest part to the oldest, and returned from the oldest
-//! to the newest. The parts, bytes and work before a signature are limited (`RunTooLong`). The runs
-//! of one piece are verified together ([`pipeline`](crate::pipeline)), with the same result.
+//! part to the newest. The number of parts, bytes and events before a signature is limited
+//! (`RunTooLong`). All runs that arrive in one piece are verified together by the
+//! [`pipeline`](crate::pipeline). The results are the same as when they are verified one by one.
 
 use std::fmt;
 use std::num::NonZero;
@@ -25,18 +26,18 @@ use crate::event::{Event, Proven, SchemaEntry, Suspect};
 use crate::manifest;
 use crate::pipeline::{Pending, Pipeline, Ready};
 
-/// Returns the digest of a seal that the receiver has, given the device and the index. It may be
-/// called several times, on any thread, and before earlier events of the stream have been returned;
-/// it need not reflect those.
+/// Returns the digest of the seal of this device and index, if the receiver has the seal. The
+/// reader may call this function several times, on any thread, and before it has returned earlier
+/// events of the stream. The result need not include seals from those events.
 pub type Known<'d> = Box<dyn Fn(DeviceId, SealIndex) -> Option<Digest> + Send + Sync + 'd>;
 
-/// Limits for a stream of bundles, such as an upload. In it, every part has its own signature, and
-/// there are no items of responses or proofs.
+/// Limits for a stream of bundles, such as an upload. In a stream of bundles every part has its own
+/// signature, and items that only occur in responses or proofs are not allowed.
 #[derive(Clone, Copy, Debug)]
 pub struct Bundles {
-    /// Maximum number of parts; the next part is rejected with `TooManyParts`.
+    /// Maximum number of parts. Further parts are rejected with `TooManyParts`.
     pub parts: usize,
-    /// Maximum number of events that the parts may claim together; the part that exceeds it is
+    /// Maximum number of events that all parts together may claim. The part that exceeds it is
     /// rejected with `TooManyEvents`.
     pub events: u64,
 }
@@ -46,13 +47,13 @@ pub struct StreamReader<'d, D: ?Sized> {
     directory: &'d D,
     follower: Follower<'d, D, Recall>,
     known: Option<Known<'d>>,
-    /// The limits and what is left of them; `None` accepts any stream.
+    /// The limits, and the remaining amounts; `None` if the stream need not consist of bundles.
     bundles: Option<(Bundles, Bundles)>,
     schema: Option<Arc<SchemaEntry>>,
     buffer: Vec<u8>,
     /// The offset of the next item in the buffer.
     at: usize,
-    /// How far the next item has been scanned.
+    /// The state of scanning the next item, which may have arrived in part only.
     scanner: Scanner,
     /// The parts of the current run.
     run: Vec<Pending>,
@@ -60,7 +61,7 @@ pub struct StreamReader<'d, D: ?Sized> {
     load: Load,
     /// Whole runs and open items that have not been verified yet.
     ready: Vec<Ready>,
-    /// Their size.
+    /// The size of `ready`.
     waiting: Waiting,
     threads: NonZero<usize>,
     items: usize,
@@ -68,10 +69,11 @@ pub struct StreamReader<'d, D: ?Sized> {
     suspects: Vec<Suspect>,
 }
 
-/// What has arrived since the last verified run, to be limited.
+/// The amount of input since the last verified run. [`Load::is_too_much`] compares it with the
+/// limits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
-    /// Bytes of schema, open and part items, and of all other items within a run.
+    /// Bytes of schema, open and part items, and of all other items that are within a run.
     items: usize,
     /// Bytes of the parts' records.
     records: usize,
@@ -89,7 +91,7 @@ impl Load {
                 self.newest = u64::from(part.n);
             }
             Item::Schema(_) | Item::Open(_) => {}
-            // Returned at once, unless they are within a run.
+            // Outside a run these items are returned at once and do not count.
             Item::Proof { .. }
             | Item::Explain { .. }
             | Item::Problem { .. }
@@ -113,8 +115,9 @@ impl Load {
     }
 }
 
-/// The size of the waiting items. It limits how much unverified input is processed before its
-/// signatures are checked.
+/// The size of the runs and open items that wait for verification. When it exceeds
+/// [`Waiting::MOST`], they are verified. This limits how much unverified input is processed before
+/// its signatures are checked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
     parts: usize,
@@ -124,7 +127,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// When any of these is exceeded, the waiting items are verified.
+    /// The waiting items are verified as soon as one of these values is exceeded.
     const MOST: Self = Self { parts: 1024, bytes: 1 << 20, claimed: 1 << 20 };
 
     const fn is_enough(&self) -> bool {
@@ -144,13 +147,14 @@ impl<D: ?Sized> fmt::Debug for StreamReader<'_, D> {
 }
 
 impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
-    /// A reader that uses the keys of `directory`.
+    /// Creates a reader that uses the keys of `directory`.
     #[must_use]
     pub fn new(directory: &'d D, limits: Limits) -> Self {
         Self::with_engine(directory, limits, Host::detect().into())
     }
 
-    /// As [`new`](Self::new), with an engine whose cache the caller shares.
+    /// Creates a reader like [`new`](Self::new), with an engine that shares a cache with the
+    /// caller.
     #[must_use]
     pub fn with_engine(directory: &'d D, limits: Limits, engine: Recall) -> Self {
         Self {
@@ -173,30 +177,32 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         }
     }
 
-    /// Adds the digests of seals that the receiver has, for open items without `prev`.
+    /// Sets the function that returns the digests of seals that the receiver has. They are needed
+    /// for open items without `prev`.
     #[must_use]
     pub fn with_known(mut self, known: Known<'d>) -> Self {
         self.known = Some(known);
         self
     }
 
-    /// Sets the number of threads that verify, the caller's included. The result does not depend on
-    /// it.
+    /// Sets the number of threads that verify, including the caller's. The result does not depend
+    /// on the number.
     #[must_use]
     pub const fn with_threads(mut self, threads: NonZero<usize>) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Accepts bundles only, up to the limits `most`. A part beyond the limits, a part without its
-    /// own signature, or another item is rejected before any of its events is hashed.
+    /// Sets the reader to accept bundles only, up to the limits `most`. It rejects a part beyond
+    /// the limits, a part without its own signature, and every item that is not allowed in a
+    /// bundle. It does so before it hashes any event of the part.
     #[must_use]
     pub const fn of_bundles(mut self, most: Bundles) -> Self {
         self.bundles = Some((most, most));
         self
     }
 
-    /// Adds the next bytes and passes what they prove to `visit`.
+    /// Adds the next bytes of the stream and passes every event that they complete to `visit`.
     ///
     /// # Errors
     /// [`ReadError`], or the error of `visit`. The reader then ignores further input.
@@ -214,7 +220,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         result
     }
 
-    /// Ends the stream.
+    /// Ends the stream and verifies what is still waiting.
     ///
     /// # Errors
     /// `Truncated` within an item, `Unsigned` within a run, or the error of `visit`.
@@ -234,8 +240,8 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         Ok(())
     }
 
-    /// The parts of the run that failed verification, oldest first. Empty unless `feed` has failed
-    /// for this reason.
+    /// Returns the parts of the run that failed verification, oldest first. Empty unless `feed`
+    /// failed because of such a run.
     #[must_use]
     pub fn suspects(&self) -> &[Suspect] {
         &self.suspects
@@ -254,7 +260,8 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         &mut self,
         visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        // Items borrow the buffer, so move it out of self meanwhile.
+        // The decoded items borrow the buffer. Move it out of `self` so that `self` can be
+        // modified.
         let buffer = std::mem::take(&mut self.buffer);
         let mut done = Ok(Step::Item);
         while let Ok(Step::Item) = done {
@@ -262,7 +269,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         }
         let done = done.and_then(|_| self.flush(&buffer, visit));
         self.buffer = buffer;
-        // Remove what is no longer needed.
+        // Remove the processed bytes, except those of the current run.
         let first = self.run.first().map_or(self.at, |part| part.range.start);
         self.buffer.drain(..first);
         self.at -= first;
@@ -281,7 +288,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         if rest.is_empty() {
             return Ok(Step::NeedMore);
         }
-        // Bytes beyond the longest possible item do not matter.
+        // Scan at most one byte more than the longest allowed item.
         let decoded = match self.scanner.scan(&rest[..rest.len().min(MAX_ITEM + 1)]) {
             Ok(length) if length <= MAX_ITEM => {
                 Item::decode_whole(&rest[..length]).map(|item| (item, length))
@@ -381,14 +388,15 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         Ok(Step::Item)
     }
 
-    /// Verifies what waits: together up to the first error, then one by one, to report the error.
+    /// Verifies the waiting runs together up to the first error, and then one by one, to report the
+    /// error.
     fn flush<E: From<ReadError>>(
         &mut self,
         buffer: &[u8],
         visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let ready = std::mem::take(&mut self.ready);
-        // The incomplete run keeps waiting; it has its own limits.
+        // The incomplete run stays in the buffer. It has its own limits.
         self.waiting = Waiting::default();
         let Self { directory, threads, .. } = *self;
         let mut rest = &ready[..];
@@ -419,7 +427,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         })
     }
 
-    /// Why an item is not allowed in a stream of bundles.
+    /// Checks an item of a stream of bundles. Returns the error if the item is not allowed.
     fn no_bundle(&mut self, item: &Item<'_>) -> Option<ReadErrorKind> {
         let (most, left) = self.bundles.as_mut()?;
         match item {
@@ -442,7 +450,8 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         }
     }
 
-    /// Rejects an item that is not allowed within a run, unless a pending part has an error.
+    /// Rejects an item that is not allowed within a run. If a pending part has an error, reports
+    /// that error instead.
     fn unless_in_run(&mut self, buffer: &[u8]) -> Result<(), ReadError> {
         if self.run.is_empty() {
             return Ok(());
@@ -451,12 +460,12 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         Err(self.error(ReadErrorKind::Unsigned))
     }
 
-    /// Rejects a run that is too long, unless a pending part has an error.
+    /// Rejects a run that is too long. If a pending part has an error, reports that error instead.
     fn too_long(&mut self, buffer: &[u8]) -> ReadError {
         self.check_pending(buffer).err().unwrap_or_else(|| self.error(ReadErrorKind::RunTooLong))
     }
 
-    /// Reports the error of the first pending part that cannot be rebuilt, if there is one.
+    /// Returns the error of the first pending part that cannot be rebuilt, if there is one.
     fn check_pending(&mut self, buffer: &[u8]) -> Result<(), ReadError> {
         let run = std::mem::take(&mut self.run);
         let result = self.rebuild(&run, buffer).map(|_| ());
@@ -500,7 +509,8 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         Err(self.error(ReadErrorKind::Unsigned))
     }
 
-    /// Verifies a run with the signature of its last part, which is `item`, and returns its parts.
+    /// Verifies a run with the signature of its last part, which is item number `item`, and passes
+    /// its parts to `visit`.
     fn prove<E: From<ReadError>>(
         &mut self,
         run: &[Pending],

@@ -1,4 +1,5 @@
-//! COSE Receipts of inclusion (RFC 9942), made from a response (spec/formats.md, section 7).
+//! Makes COSE Receipts of inclusion (RFC 9942) from the events of a response (spec/formats.md,
+//! section 7).
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -6,9 +7,9 @@ use moteseal_core::record::Sequence;
 use moteseal_seal::tree::geometry;
 use moteseal_seal::{Authentic, MAX_MESSAGE, ReceiptError, Seal};
 
-/// The inclusion path of `seq` in a tree of `n` events, from the leaf up, from the multiproof for
-/// this event. The multiproof has the same subtrees, ordered from left to right. `None` if the
-/// number of digests is wrong.
+/// Returns the inclusion path of event `seq` in a tree of `n` events, ordered from the leaf up,
+/// given the multiproof for this event alone. The multiproof consists of the same digests, ordered
+/// from left to right. Returns `None` if the number of digests is wrong.
 #[must_use]
 pub fn path_of(n: u64, seq: Sequence, multiproof: &[u8]) -> Option<Vec<Digest>> {
     let (digests, rest) = multiproof.as_chunks::<32>();
@@ -23,7 +24,8 @@ pub fn path_of(n: u64, seq: Sequence, multiproof: &[u8]) -> Option<Vec<Digest>> 
         .collect()
 }
 
-/// The receipt of event `seq`. `signature` is the seal's, and `path` is from [`path_of`].
+/// Returns the receipt of event `seq`. `signature` is the signature of the seal, and `path` is the
+/// result of [`path_of`].
 ///
 /// # Errors
 /// [`ReceiptError`].

@@ -1,4 +1,4 @@
-//! A roster that owns its bytes and has every key prepared.
+//! A roster that owns its bytes and has decoded every key for verification.
 
 use std::collections::BTreeMap;
 
@@ -27,18 +27,18 @@ pub struct Roster {
 /// A device of a roster.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// Its id.
+    /// The device's id.
     pub id: DeviceId,
-    /// Its name.
+    /// The device's name.
     pub name: String,
-    /// The `prev` of its first seal: the digest of its first certificate.
+    /// The digest of the device's first certificate, which is the `prev` of its first seal.
     pub certificate: Digest,
-    /// Its keys, sorted by the first index that each is for.
+    /// The device's keys with the first seal index at which each applies, sorted by this index.
     keys: Vec<(SealIndex, PublicKey)>,
 }
 
 impl Device {
-    /// The key for a seal index.
+    /// Returns the key that signs the seal with this index.
     #[must_use]
     pub fn key(&self, index: SealIndex) -> Option<&PublicKey> {
         self.keys.iter().rev().find(|(first, _)| *first <= index).map(|(_, key)| key)
@@ -87,31 +87,32 @@ impl Roster {
         })
     }
 
-    /// The bytes of the roster file.
+    /// Returns the bytes of the roster file.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The group's name.
+    /// Returns the group's name.
     #[must_use]
     pub fn group_name(&self) -> &str {
         &self.group_name
     }
 
-    /// The roster's version, from 0.
+    /// Returns the roster's version, from 0.
     #[must_use]
     pub const fn version(&self) -> u32 {
         self.version
     }
 
-    /// The roster's digest, which seals name.
+    /// Returns the roster's digest. Each seal contains the digest of the roster in use.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// The version of the roster with this digest.
+    /// Returns the version of the roster with this digest, if it is this roster or an earlier
+    /// version of it.
     #[must_use]
     pub fn version_of(&self, digest: &Digest) -> Option<u32> {
         self.digests
@@ -120,44 +121,44 @@ impl Roster {
             .and_then(|version| u32::try_from(version).ok())
     }
 
-    /// The length of an epoch, in milliseconds.
+    /// Returns the length of an epoch, in milliseconds.
     #[must_use]
     pub const fn epoch_ms(&self) -> u64 {
         self.epoch_ms
     }
 
-    /// The number of levels.
+    /// Returns the number of levels.
     #[must_use]
     pub const fn levels(&self) -> u8 {
         self.levels
     }
 
-    /// The largest number of events that the group's coordinator may forward per epoch; `None`
-    /// means no limit.
+    /// Returns the largest number of events that the group's coordinator may forward per epoch;
+    /// `None` means no limit.
     #[must_use]
     pub const fn budget(&self) -> Option<u64> {
         self.budget
     }
 
-    /// The coordinator's key, if the group has one.
+    /// Returns the coordinator's key, if the group has one.
     #[must_use]
     pub const fn coordinator(&self) -> Option<&PublicKey> {
         self.coordinator.as_ref()
     }
 
-    /// The devices, sorted by id.
+    /// Returns the devices, sorted by id.
     pub fn devices(&self) -> impl ExactSizeIterator<Item = &Device> {
         self.devices.values()
     }
 
-    /// The device with this id.
+    /// Returns the device with this id.
     #[must_use]
     pub fn device(&self, id: DeviceId) -> Option<&Device> {
         self.devices.get(&id)
     }
 
-    /// The id of the device with this name, or of the device whose id is these 16 hexadecimal
-    /// digits.
+    /// Returns the id of the device with this name. `name` may also be the id itself, as 16
+    /// hexadecimal digits.
     #[must_use]
     pub fn id(&self, name: &str) -> Option<DeviceId> {
         let named = self.devices.values().find(|device| device.name == name);
@@ -166,19 +167,19 @@ impl Roster {
             .map(|device| device.id)
     }
 
-    /// The name of a device.
+    /// Returns the name of a device.
     #[must_use]
     pub fn name(&self, id: DeviceId) -> Option<&str> {
         self.devices.get(&id).map(|device| device.name.as_str())
     }
 
-    /// The start of an epoch, in Unix milliseconds; `None` if that is 2^64 or more.
+    /// Returns the start of an epoch, in Unix milliseconds; `None` if that is 2^64 or more.
     #[must_use]
     pub fn epoch_start_ms(&self, epoch: EpochNumber) -> Option<u64> {
         epoch.0.checked_mul(self.epoch_ms)
     }
 
-    /// The epoch that contains an instant, in Unix milliseconds.
+    /// Returns the epoch that contains an instant, in Unix milliseconds.
     #[must_use]
     pub const fn epoch_of(&self, unix_ms: u64) -> EpochNumber {
         EpochNumber(unix_ms / self.epoch_ms)

@@ -1,9 +1,10 @@
-//! Whether a roster is a later version of another (spec/formats.md, section 2.2).
+//! Checks whether a roster is a later version of another (spec/formats.md, section 2.2).
 //!
-//! The epoch length, levels and budget of a roster also apply to epochs under its earlier versions:
-//! to the counters of seals, the round that a budget requires, and the selection of *at most*. They
-//! must therefore not change between versions; a group that needs other values is a new group.
-//! Devices and keys may change and are not compared here.
+//! A roster's epoch length, levels and budget also apply to the epochs under its earlier versions:
+//! they determine the number of counters in a seal, the round that a budget requires, and the
+//! selection of an *at most* query. They must therefore not change between versions. A group that
+//! needs other values must become a new group. Devices and keys may change; this module does not
+//! compare them.
 
 use moteseal_core::error::Named;
 use moteseal_core::roster::Directory as _;
@@ -14,25 +15,26 @@ use crate::roster::Roster;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuccessionError {
-    /// It is of another group.
+    /// The roster is of another group.
     #[error("the roster is of another group")]
     WrongGroup,
-    /// It is not a later version of this roster: its history does not contain this one.
+    /// The roster is not a later version of the earlier one: its history does not contain the
+    /// earlier roster.
     #[error("the roster is not a later version of the one in use: its history does not contain it")]
     NotLater,
-    /// Its epochs have a different length.
+    /// The two rosters have different epoch lengths.
     #[error("the length of an epoch cannot change between versions of a roster; make a new group")]
     EpochLengthChanged,
-    /// It has a different number of levels.
+    /// The two rosters have different numbers of levels.
     #[error("the number of levels cannot change between versions of a roster; make a new group")]
     LevelsChanged,
-    /// It has a different budget, or only one of the two rosters has a budget.
+    /// The two rosters have different budgets, or only one of them has a budget.
     #[error("the budget cannot change between versions of a roster; make a new group")]
     BudgetChanged,
 }
 
 impl SuccessionError {
-    /// The error's name: spec/errors.md.
+    /// Returns the error's name: spec/errors.md.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,7 +46,7 @@ impl SuccessionError {
         }
     }
 
-    /// The error with its name, displayed as `Name: sentence`.
+    /// Returns the error with its name, displayed as `Name: sentence`.
     #[must_use]
     pub const fn named(self) -> Named<'static, Self> {
         Named { name: self.name(), error: self }
@@ -52,7 +54,7 @@ impl SuccessionError {
 }
 
 impl Roster {
-    /// Checks that this is a later version of `before`. Both have been verified.
+    /// Checks that this roster is a later version of `before`. Both must have been verified.
     ///
     /// # Errors
     /// [`SuccessionError`]: the first check that fails, in the order of spec/formats.md, section

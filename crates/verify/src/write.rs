@@ -1,11 +1,12 @@
-//! Writing stream items to a `Vec`: [`moteseal_seal::stream`] with allocation.
+//! Writes stream items to a `Vec`: the functions of [`moteseal_seal::stream`] with an allocated
+//! buffer.
 
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
 use moteseal_seal::Seal;
 use moteseal_seal::stream::{self, Open, PART_OVERHEAD, Selection};
 
-/// Appends what `write` writes, at most `bound` bytes.
+/// Appends the output of `write`, which is at most `bound` bytes.
 fn append(
     out: &mut Vec<u8>,
     bound: usize,
@@ -30,19 +31,20 @@ pub fn open(out: &mut Vec<u8>, open: &Open) {
     append(out, 96, |writer| open.encode(writer));
 }
 
-/// An upper bound on the length of a part.
+/// Returns an upper bound on the length of a part item, in bytes, given the lengths of its digests
+/// and of its events.
 #[must_use]
 pub const fn part_bound(selection: Selection<'_>, digests: usize, events: usize) -> usize {
     let gaps = match selection {
         Selection::Levels(_) => 0,
-        // Sequence numbers under a seal are below 2^32.
+        // The sequence numbers under a seal are below 2^32, so each takes at most 5 bytes.
         Selection::Events(sequence) => sequence.len() * 5,
     };
     PART_OVERHEAD + gaps + digests + events
 }
 
-/// Appends a part of `seal`: the selected events, encoded as in a part, and the digests in place of
-/// the other events.
+/// Appends a part of `seal`: the selected events in the encoding of a part, and the digests that
+/// replace the other events.
 pub fn part<S>(
     out: &mut Vec<u8>,
     seal: &Seal<S>,
@@ -56,7 +58,8 @@ pub fn part<S>(
     part_tail(out, signature);
 }
 
-/// Appends a part up to its events, which have `events` bytes.
+/// Appends the head of a part, which ends before its events. `events` is the number of bytes of
+/// these events.
 pub fn part_head<S>(
     out: &mut Vec<u8>,
     seal: &Seal<S>,
@@ -69,7 +72,8 @@ pub fn part_head<S>(
     });
 }
 
-/// Appends a part that was read, with other events of its star and the digests for them.
+/// Appends a copy of a received star's part, with another selection of its events and the digests
+/// for this selection.
 pub fn rebuilt_part(
     out: &mut Vec<u8>,
     part: &stream::Part<'_>,
@@ -118,7 +122,7 @@ pub fn manifest(out: &mut Vec<u8>, manifest: &[u8]) {
     append(out, manifest.len() + 32, |writer| stream::encode_manifest(writer, manifest));
 }
 
-/// The whole signed object of a seal, a tagged `COSE_Sign1`.
+/// Returns the complete signed object of a seal, a tagged `COSE_Sign1`.
 pub fn sign1<S>(seal: &Seal<S>, signature: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     append(&mut out, moteseal_seal::MAX_MESSAGE + signature.len() + 64, |writer| {
@@ -127,7 +131,8 @@ pub fn sign1<S>(seal: &Seal<S>, signature: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The concatenated digests in a star's part with the levels `mask`, given all `D_i`.
+/// Returns the concatenated digests that a star's part with the levels `mask` contains. `blocks`
+/// has `D_i` of all levels.
 #[must_use]
 pub fn star_evidence<S>(seal: &Seal<S>, blocks: &[Digest], mask: u32) -> Vec<u8> {
     let mut digests = [Digest::NULL; moteseal_core::record::MAX_LEVELS];
@@ -135,7 +140,8 @@ pub fn star_evidence<S>(seal: &Seal<S>, blocks: &[Digest], mask: u32) -> Vec<u8>
     digests[..count].iter().flat_map(|digest| digest.0).collect()
 }
 
-/// As [`star_evidence`], given only the `D_i` from a level `b` on: `from` is `b` and `A_{b-1}`.
+/// Returns the same as [`star_evidence`] if only the digests `D_i` from a level `b` on are known.
+/// `from` is the pair of `b` and `A_{b-1}`.
 #[must_use]
 pub fn pruned_evidence<S>(
     seal: &Seal<S>,

@@ -61,8 +61,8 @@ impl Room {
     }
 }
 
-/// A sender's whole work, from messages to leaves. Each chain has a different number, because the
-/// time of an ML-DSA-44 signature varies with the signed data.
+/// Returns a sender's whole work, from messages to leaves. Each chain has a different number,
+/// because the time of an ML-DSA-44 signature varies with the signed data.
 pub(super) fn sealing<'a>(
     messages: &'a [Message],
     per_block: u8,
@@ -160,15 +160,15 @@ impl Sent {
         }
     }
 
-    /// A receiver's work after the head is open: the chain from its prefixes to its last message,
-    /// the given number of times.
+    /// Returns a receiver's work after the head is open: the chain from its prefixes to its last
+    /// message, the given number of times.
     pub(super) fn following(&self, times: usize) -> Contender<'_> {
         let mut scratch = vec![0; MAX_HEAD];
         let head = self.open(&mut scratch);
         Contender::new(times * self.leaves.len(), move || (0..times).for_each(|_| self.take(&head)))
     }
 
-    /// A receiver's whole work: the head and all messages.
+    /// Returns a receiver's whole work: the head and all messages.
     pub(super) fn verifying(&self, times: usize) -> Contender<'_> {
         let mut scratch = vec![0; MAX_HEAD];
         Contender::new(times * self.leaves.len(), move || {

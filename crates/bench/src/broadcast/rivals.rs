@@ -182,7 +182,7 @@ impl<'a> Tesla<'a> {
     }
 }
 
-/// A sender's whole work: the keys, one packet in each interval, and the disclosed keys.
+/// Returns a sender's whole work: the keys, one packet in each interval, and the disclosed keys.
 fn transmit(schedule: Schedule, messages: &[Message], mut send: impl FnMut(u64, &[u8])) -> Sender {
     let mut sender = Sender::new(schedule, SECRET).expect("a valid schedule");
     let mut buffer = [0; OVERHEAD + PAYLOAD + KEY_FRAME + MAX_PARAMETERS];

@@ -28,8 +28,8 @@ fn message(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// The bytes that a device of the product sends in addition to its events, for the second epoch of
-/// this length, when the first is acknowledged.
+/// Returns the bytes that a device of the product sends in addition to its events, for the second
+/// epoch of this length, when the first is acknowledged.
 fn overhead(algorithm: Algorithm, scheme: Scheme, events: u64) -> Result<usize, String> {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).map_err(message)?;
     let secret = SecretKey::from_seed(algorithm, &[2; 32]).map_err(message)?;

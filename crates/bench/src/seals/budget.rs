@@ -71,7 +71,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// A signature per event: events per second signed and verified.
+/// Returns a signature per event: events per second signed and verified.
 fn each(key: &Key, seals: &[Sampled], effort: &Effort) -> (f64, f64) {
     let events: Vec<Record> = seals
         .iter()

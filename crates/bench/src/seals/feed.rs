@@ -21,7 +21,7 @@ fn record(second: u32, reading: f64) -> Record {
     [high, low, first, last]
 }
 
-/// The epochs of the first `days` days: a device and day that has events.
+/// Returns the epochs of the first `days` days: a device and day that has events.
 pub(super) fn epochs(devices: &[Recording], days: usize) -> Vec<Vec<Record>> {
     let all = (0..days).flat_map(|day| devices.iter().map(move |device| device.day(day)));
     all.filter(|events| !events.is_empty())
@@ -56,7 +56,7 @@ impl Sampled {
     };
 }
 
-/// All devices and days that sent events, and their sums.
+/// Returns all devices and days that sent events, and their sums.
 pub(super) fn sampled(
     devices: &[Recording],
     days: usize,

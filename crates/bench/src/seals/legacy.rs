@@ -101,7 +101,7 @@ impl Rsa {
         Ok(signature)
     }
 
-    /// Whether a signature of the digest is valid under this key.
+    /// Returns whether a signature of the digest is valid under this key.
     pub(crate) fn verify(&self, name: DigestName, digest: &[u8], signature: &[u8]) -> bool {
         // SAFETY: digest and signature are readable for their lengths; the key is live.
         let code = unsafe {
@@ -185,7 +185,7 @@ impl Dsa {
         Ok(signature)
     }
 
-    /// Whether a signature of the digest is valid under this key.
+    /// Returns whether a signature of the digest is valid under this key.
     pub(crate) fn verify(&self, name: DigestName, digest: &[u8], signature: &[u8]) -> bool {
         // SAFETY: digest and signature are readable for their lengths; the key is live.
         let code = unsafe {

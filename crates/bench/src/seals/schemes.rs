@@ -146,7 +146,7 @@ pub(super) fn states() -> Vec<State> {
     rows
 }
 
-/// The recorded events in epochs of the paper's size.
+/// Returns the recorded events in epochs of the paper's size.
 fn chunks(epochs: &[Vec<Record>], effort: &Effort) -> Vec<Vec<Record>> {
     let all: Vec<Record> = epochs.iter().flatten().copied().collect();
     let mut chunks: Vec<Vec<Record>> =
@@ -168,7 +168,7 @@ pub(super) fn costs(epochs: &[Vec<Record>], effort: &Effort) -> Result<(Vec<Cost
     Ok((rows, packets))
 }
 
-/// The first three schemes, which are the same in all suites.
+/// Returns the first three schemes, which are the same in all suites.
 fn plain<'a, H: Named>(key: &'a Key, chunks: &'a [Vec<Record>]) -> [Contender<'a>; 3] {
     let count = chunks.len() * EPOCH;
     let each = Contender::new(EPOCH, move || {

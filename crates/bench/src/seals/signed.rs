@@ -6,7 +6,7 @@ use moteseal_research::paper_seal::{Hash, Nodes, Receiver, Star, TreeSigner, cov
 use super::feed::Record;
 use super::suites::{Key, Named};
 
-/// The signed message for a root: the hash of the root and the epoch's number.
+/// Returns the signed message for a root: the hash of the root and the epoch's number.
 fn statement<H: Named>(root: &H::Digest, epoch: usize) -> H::Digest {
     H::of(&[root.as_ref(), &epoch.to_be_bytes()])
 }
@@ -82,7 +82,7 @@ impl<H: Named> Stars<H> {
         Self { units, epochs: epochs.iter().zip(signatures).map(at_cloud).collect() }
     }
 
-    /// The number of events that an application receives that wants this share.
+    /// Returns the number of events that an application receives that wants this share.
     pub(super) fn served(&self, rate: f64) -> usize {
         let mask = cover(rate, self.units);
         let blocks = self.epochs.iter().flat_map(|epoch| epoch.blocks.iter().enumerate());
@@ -147,7 +147,7 @@ impl<H: Named> Trees<H> {
         Self { trees }
     }
 
-    /// The packets of the events that `wanted` selects, by epoch and index in the epoch.
+    /// Returns the packets of the events that `wanted` selects, by epoch and index in the epoch.
     pub(super) fn packets(&self, mut wanted: impl FnMut(usize, usize) -> bool) -> Vec<Packets<H>> {
         let (mut all, mut buffer) = (Vec::new(), Vec::new());
         let (mut epoch, mut first) = (0, 0);
@@ -192,7 +192,7 @@ impl<H: Named> Trees<H> {
 }
 
 impl<H: Hash> Packets<H> {
-    /// The number of events.
+    /// Returns the number of events.
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }

@@ -226,7 +226,7 @@ pub(super) fn by_rate(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<ByR
     Ok(rows)
 }
 
-/// The first events of a random permutation of each epoch: the paper's algorithm 3.
+/// Returns the first events of a random permutation of each epoch: the paper's algorithm 3.
 fn permuted(epochs: &[Vec<Record>], rate: f64) -> Vec<Vec<bool>> {
     let of = |(number, events): (u64, &Vec<Record>)| {
         let mut draws = Seed::default().derive("permutation", number).draws();

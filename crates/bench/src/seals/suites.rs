@@ -38,7 +38,7 @@ impl Key {
         Ok(Self::Ours(Box::new((key, public))))
     }
 
-    /// The signature's name.
+    /// Returns the signature's name.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Rsa(_) => "RSA-1024",
@@ -66,7 +66,7 @@ impl Key {
         signature.expect("a key that was made signs digests of their length")
     }
 
-    /// Whether a signature is valid.
+    /// Returns whether a signature is valid.
     pub(super) fn verify<H: Named>(&self, digest: &[u8], signature: &[u8]) -> bool {
         match self {
             Self::Rsa(key) => key.verify(H::ID, digest, signature),
@@ -76,7 +76,7 @@ impl Key {
     }
 }
 
-/// The display name.
+/// Returns the display name.
 pub(super) const fn name(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Ed25519 => "Ed25519",

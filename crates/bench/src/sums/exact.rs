@@ -24,19 +24,19 @@ pub(super) trait Network {
     /// Its name in errors.
     const NAME: &'static str;
 
-    /// The network of this many sources.
+    /// Returns the network of this many sources.
     fn new(sources: u32) -> Self;
 
-    /// A source's answer.
+    /// Creates a source's answer.
     fn answer(&mut self, source: usize, epoch: u64, value: u64) -> Self::Record;
 
-    /// An aggregator's sum of its children's.
+    /// Creates an aggregator's sum of its children's.
     fn merge(children: &[Self::Record]) -> Option<Self::Record>;
 
-    /// The querier's result from the sink's record; `None` if the record is rejected.
+    /// Returns the querier's result from the sink's record; `None` if the record is rejected.
     fn open(&mut self, epoch: u64, record: Self::Record) -> Option<u128>;
 
-    /// The bytes of a record in transit.
+    /// Returns the bytes of a record in transit.
     fn bytes(record: Self::Record) -> u64;
 }
 
@@ -120,7 +120,7 @@ impl Timer {
     }
 }
 
-/// A source's key of 20 bytes.
+/// Returns a source's key of 20 bytes.
 pub(super) fn key(source: u32) -> [u8; 20] {
     hm1(b"moteseal-bench sums", &source.to_be_bytes())
 }

@@ -21,7 +21,7 @@ use program::{Firmware, Program};
 const ALL_FLASH: u64 = 64 * 1024;
 const ALL_STACK: u64 = 8 * 1024;
 
-/// The largest stack of these operations, in bytes.
+/// Returns the largest stack of these operations, in bytes.
 fn deepest(run: &Program, work: &[&str]) -> u64 {
     work.iter().map(|work| run.get(&format!("{work}.stack"))).max().unwrap()
 }

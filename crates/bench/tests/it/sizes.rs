@@ -55,7 +55,7 @@ fn fixture(algorithm: Algorithm) -> Fixture {
     Fixture { roster, secret, schema }
 }
 
-/// The bytes of a share's frame for an epoch of 30 s in 2026.
+/// Returns the bytes of a share's frame for an epoch of 30 s in 2026.
 fn share(participation: &[u8], records: usize) -> usize {
     let epoch = 1_795_000_000_000 / 30_000;
     let mut frame = [0; 1024];
@@ -89,8 +89,8 @@ fn seal(fixture: &Fixture, scheme: Scheme, epochs: u64) -> Vec<Bundle> {
     bundles
 }
 
-/// The bytes and the events of an answer with all of these epochs at this rate: one run, as the
-/// cloud serves it.
+/// Returns the bytes and the events of an answer with all of these epochs at this rate: one run, as
+/// the cloud serves it.
 fn answer(fixture: &Fixture, bundles: &[Bundle], rate: Rate) -> (usize, usize) {
     let mut out = Vec::new();
     write::schema(&mut out, &fixture.schema);

@@ -1,5 +1,5 @@
-//! The simulation: the same chain twice, without and with the attacker. Then every node reboots,
-//! and all frames are sent again.
+//! Simulates the same chain twice, without and with the attacker. In the second run all nodes then
+//! reboot, and all frames are sent again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,19 +23,21 @@ const NEAR: [usize; 4] = [1, 2, 3, 4];
 const ATTACKS_PER_SECOND: u32 = (100.0 * RATE) as u32;
 /// The maximum duration of the undisturbed simulation.
 const LONGEST_MS: u64 = 4 * 3_600_000;
-/// How often completion is checked, and how often a progress line is printed.
+/// The interval at which completion is checked, and the interval between progress lines.
 const STEP_MS: u64 = 500;
 const REPORT_MS: u64 = 60_000;
-/// The node that reboots, when it stops, and for how long.
+/// The node that reboots, the time at which it stops, and the duration of the reboot in
+/// milliseconds.
 const REBOOTS: (usize, u64, u64) = (3, 200_000, 20_000);
-/// How long all frames are sent again after the reboot of all nodes.
+/// The time during which all frames are sent again after the reboot of all nodes.
 const REPLAYED_MS: u64 = 120_000;
 
 fn internal(error: impl Display) -> Failure {
     Failure::new(Exit::Internal, error)
 }
 
-/// The attacker as a participant of the radio. The radio owns it, so its counts are shared.
+/// The attacker as a participant of the simulated radio. The radio owns it, so this type shares its
+/// counts by reference.
 struct Attacker<'c> {
     attacker: Broadcaster,
     sent: &'c RefCell<BTreeMap<Assault, u64>>,
@@ -58,7 +60,7 @@ impl Outsider for Attacker<'_> {
     }
 }
 
-/// Counts what nodes send, and how much of it is not genuine.
+/// Counts the frames that nodes send, and those that are not genuine.
 struct Witness<'t> {
     truth: &'t Truth,
     sent: Sent,
@@ -110,7 +112,8 @@ fn complete(
     None
 }
 
-/// The maximum number of checks that a meter allows in this many milliseconds.
+/// Returns the maximum number of signature checks that a rate limit allows in this many
+/// milliseconds.
 fn allowed(rate: Rate, ms: u64) -> u64 {
     u64::from(rate.burst) + ms / u64::from(rate.each_ms.max(1)) + 1
 }
@@ -131,7 +134,7 @@ pub(crate) fn play(
         let all = [settings(&authority, Repeating::Suppressed); NODES];
         let mut radio = Testbed::new(&all, LINKS, Air::losing(arguments.loss), seed);
         for station in &mut radio.stations {
-            // Every node has received and freed the earlier chain.
+            // Start with nodes that have received an earlier chain completely and freed its memory.
             let Ok(()) = station.store.raise(earlier.outline.key, earlier.outline.id.number);
         }
         radio.start_all();
@@ -181,7 +184,7 @@ pub(crate) fn play(
     );
     results.nodes = radio.stations.iter().map(|station| node(station, radio.now_ms())).collect();
 
-    // All nodes reboot, and everything that was ever sent is sent again.
+    // Reboot all nodes, and send again all frames that were ever sent.
     let (before, end) = (delivered(&radio), radio.now_ms());
     for who in 0..NODES {
         radio.stop_at(end, who);

@@ -1,4 +1,4 @@
-//! `moteseal-demo broadcast`: no attack succeeds, the same seed gives the same output, and
+//! Tests of `moteseal-demo broadcast`: no attack succeeds, the same seed gives the same output, and
 //! arguments out of range are usage errors.
 
 use std::process::{Command, Output};

@@ -1,4 +1,4 @@
-//! The demonstrations as a user runs them.
+//! Runs the demonstrations as a user does.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod broadcast;

@@ -1,4 +1,5 @@
-//! `moteseal-demo`: every lie is caught, honest data is accepted, and the files of `--keep` verify.
+//! Tests of `moteseal-demo` without a subcommand: every lie is caught, honest data is accepted, and
+//! the files of `--keep` verify.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -59,7 +60,8 @@ fn the_honest_response_is_small_complete_and_close_to_the_truth() {
     let number = |value: &Value| value.as_f64().unwrap();
     assert!(number(&result["asked"]["bytes"]) < number(&result["asked"]["bytes_of_all"]) / 3.0);
     for estimate in result["estimates"].as_array().unwrap() {
-        // Outside four times the half-width of a 95 % interval only once in 10^14.
+        // The error of a correct estimate exceeds four times the half-width of a 95 % interval once
+        // in 10^14 runs.
         let off = (number(&estimate["mean"]) - number(&estimate["truth"])).abs();
         assert!(off < 4.0 * number(&estimate["half_width_95"]), "{estimate}");
         assert_eq!(estimate["population"], result["readings"]);

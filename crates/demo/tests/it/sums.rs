@@ -1,5 +1,6 @@
-//! `moteseal-demo sums`: every honest sum is exact, and every altered one is refused and traced to
-//! the gateway that altered it; the program itself decides, by its exit code.
+//! Test of `moteseal-demo sums`: every honest sum is exact, and every altered sum is rejected and
+//! traced to the gateway that altered it. The program checks this itself and reports it by its exit
+//! code.
 
 use std::process::Command;
 

@@ -128,8 +128,8 @@ fn framed(frame: &BroadcastFrame<'_>) -> Option<u64> {
     Some(out.position() as u64)
 }
 
-/// The fewest messages from which on the frames of a chain have fewer additional bytes than one
-/// signature for each message. `None` if a thousand messages are not enough.
+/// Returns the fewest messages from which on the frames of a chain have fewer additional bytes than
+/// one signature for each message. `None` if a thousand messages are not enough.
 #[must_use]
 pub fn break_even(per_block: u8, algorithm: Algorithm) -> Option<u32> {
     (1..=MOST).find(|&messages| {

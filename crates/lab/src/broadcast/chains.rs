@@ -72,7 +72,7 @@ impl Sent {
         self.statements + self.fragments + self.answers + self.requests + self.advertisements
     }
 
-    /// The frames that the paper counts: broadcasts, acknowledgements and replies.
+    /// Returns the frames that the paper counts: broadcasts, acknowledgements and replies.
     #[must_use]
     pub const fn as_the_paper_counts(&self) -> u64 {
         self.fragments + self.answers + self.requests
@@ -134,7 +134,7 @@ impl std::fmt::Display for NoChain {
 
 impl std::error::Error for NoChain {}
 
-/// The sender's traffic: a chain of messages that are derived from the seed.
+/// Returns the sender's traffic: a chain of messages that are derived from the seed.
 ///
 /// # Errors
 /// [`NoChain`] if a chain cannot have blocks of this size.
@@ -152,7 +152,7 @@ pub fn speech(
     sender.send(number, per_block, &texts).map_err(NoChain::Draft)
 }
 
-/// The settings of the testbed's nodes: the paper's two seconds, and a mote's rate limits.
+/// Returns the settings of the testbed's nodes: the paper's two seconds, and a mote's rate limits.
 #[must_use]
 pub const fn settings(authority: &Authority, repeating: Repeating) -> Settings<'_> {
     Settings {

@@ -48,8 +48,8 @@ impl Outcome {
         self.lacking as f64 / (NODES - 1) as f64
     }
 
-    /// The transmissions if each missing message costs one request and one answer, as the paper
-    /// counts HMAC's losses.
+    /// Returns the transmissions if each missing message costs one request and one answer, as the
+    /// paper counts HMAC's losses.
     #[must_use]
     pub const fn repaired(&self) -> u64 {
         self.transmissions + 2 * self.lacking
@@ -103,7 +103,7 @@ fn verified_at(sent: u64, received: u64, node: usize, keys: &[(u64, Flood)]) -> 
         .min()
 }
 
-/// The floods of the keys: one for every interval in which a message was sent.
+/// Returns the floods of the keys: one for every interval in which a message was sent.
 fn disclosures(sent: &[u64], loss: f64, draws: &mut Draws) -> Vec<(u64, Flood)> {
     let mut intervals: Vec<_> = sent.iter().map(|at| at / INTERVAL_MS).collect();
     intervals.dedup();

@@ -24,8 +24,9 @@ impl Truth {
         leaf.map(|(.., bytes)| &bytes[..])
     }
 
-    /// Whether a frame that a node sends contains genuine data, or is a correct advertisement or
-    /// request. An advertisement of messages after the end of a chain is not correct.
+    /// Returns whether a frame that a node sends contains genuine data, or is a correct
+    /// advertisement or request. An advertisement of messages after the end of a chain is not
+    /// correct.
     #[must_use]
     pub fn is_genuine(&self, frame: &[u8]) -> bool {
         match BroadcastFrame::decode(frame) {
@@ -57,8 +58,8 @@ impl Truth {
         }
     }
 
-    /// Whether these bytes are the exclusive-or of the leaves of a mask, and the lengths that of
-    /// their lengths.
+    /// Returns whether these bytes are the exclusive-or of the leaves of a mask, and the lengths
+    /// that of their lengths.
     fn is_sum(&self, chain: ChainRef, block: u32, mask: u64, lengths: usize, bytes: &[u8]) -> bool {
         let members = (0..64_u8).filter(|index| mask >> index & 1 == 1);
         let Some(leaves) =
@@ -73,8 +74,8 @@ impl Truth {
         sum == bytes && leaves.iter().fold(0, |all, leaf| all ^ leaf.len()) == lengths
     }
 
-    /// Whether an item in a node's store is genuine. No base station of an experiment has revoked
-    /// anything.
+    /// Returns whether an item in a node's store is genuine. No base station of an experiment has
+    /// revoked anything.
     #[must_use]
     pub fn is_kept_rightly(&self, item: &Item, bytes: &[u8]) -> bool {
         match item {
@@ -87,7 +88,7 @@ impl Truth {
         }
     }
 
-    /// The messages of a chain, by its index, in order.
+    /// Returns the messages of a chain, by its index, in order.
     #[must_use]
     pub fn messages(&self, place: usize) -> Vec<Vec<u8>> {
         let Some(signed) = self.chains.get(place) else { return Vec::new() };
@@ -102,7 +103,8 @@ impl Truth {
         signed.leaves.iter().map(message).collect()
     }
 
-    /// All frames of a chain, by its index, as they are first sent: certificate, head, fragments.
+    /// Returns all frames of a chain, by its index, as they are first sent: certificate, head,
+    /// fragments.
     #[must_use]
     pub fn frames(&self, place: usize) -> Vec<Vec<u8>> {
         let Some(signed) = self.chains.get(place) else { return Vec::new() };

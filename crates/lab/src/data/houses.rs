@@ -9,7 +9,7 @@ const REMEDY: &str = "get the houses of van Kasteren and MIT as house{A..E}.sens
 /// The longest span of a recording in days; a longer one has a wrong time.
 const MOST_DAYS: u64 = 366;
 
-/// The days of one house, from the first to the last that has an event.
+/// Returns the days of one house, from the first to the last that has an event.
 pub(super) fn load(folder: &Folder, house: char) -> Result<Vec<Vec<Event>>, DataError> {
     let path = folder.root().join("events_kasteren_mit").join(format!("house{house}.sensors"));
     let text = super::read(&path, REMEDY)?;

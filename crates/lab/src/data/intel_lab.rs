@@ -10,7 +10,7 @@ const REMEDY: &str = "get intelTemperatureTrain.csv and intelTemperatureTest.csv
 /// Three days, and the two days after them.
 const FILES: [&str; 2] = ["intelTemperatureTrain.csv", "intelTemperatureTest.csv"];
 
-/// All temperatures in degrees Celsius, mote by mote.
+/// Returns all temperatures in degrees Celsius, mote by mote.
 ///
 /// # Errors
 /// [`DataError`].

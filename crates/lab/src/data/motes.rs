@@ -19,8 +19,8 @@ const FILES: [&str; 8] = [
 const START: u32 = 9 * 3600;
 const EVERY: u32 = 5;
 
-/// The motes, one day each: first those of the single-hop network, then those of the multi-hop
-/// network.
+/// Returns the motes, one day each: first those of the single-hop network, then those of the
+/// multi-hop network.
 pub(super) fn load(folder: &Folder) -> Result<Vec<Vec<Event>>, DataError> {
     let folder = folder.motes();
     let mote = |name: &&str| {

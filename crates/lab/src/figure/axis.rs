@@ -13,7 +13,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// A linear axis with ticks at round numbers. An empty range is widened.
+    /// Creates a linear axis with ticks at round numbers. An empty range is widened.
     #[must_use]
     pub fn linear(label: &str, from: f64, to: f64) -> Self {
         let to = if to > from { to } else { from + 1.0 };
@@ -28,7 +28,7 @@ impl Axis {
         Self { label: label.to_owned(), from, to, logarithmic: false, ticks }
     }
 
-    /// A logarithmic axis with ticks at the powers of ten. Both ends must be above zero.
+    /// Creates a logarithmic axis with ticks at the powers of ten. Both ends must be above zero.
     #[must_use]
     pub fn logarithmic(label: &str, from: f64, to: f64) -> Self {
         let from = from.max(f64::MIN_POSITIVE);
@@ -40,26 +40,26 @@ impl Axis {
         Self { label: label.to_owned(), from, to, logarithmic: true, ticks }
     }
 
-    /// The same axis with the given ticks.
+    /// Returns the same axis with the given ticks.
     #[must_use]
     pub fn with_ticks(self, ticks: impl IntoIterator<Item = (f64, String)>) -> Self {
         Self { ticks: ticks.into_iter().collect(), ..self }
     }
 
-    /// The measured quantity, with its unit.
+    /// Returns the measured quantity, with its unit.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// Its ends.
+    /// Returns its ends.
     #[must_use]
     pub const fn range(&self) -> (f64, f64) {
         (self.from, self.to)
     }
 
-    /// The position of a number on the axis: 0 at its start, 1 at its end, clamped to them; `None`
-    /// if the axis has no position for the number.
+    /// Returns the position of a number on the axis: 0 at its start, 1 at its end, clamped to them;
+    /// `None` if the axis has no position for the number.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         let place = if self.logarithmic {
             (value.max(f64::MIN_POSITIVE) / self.from).ln() / (self.to / self.from).ln()
@@ -74,7 +74,7 @@ impl Axis {
     }
 }
 
-/// A step of 1, 2 or 5 times a power of ten that divides a span into at most six.
+/// Returns a step of 1, 2 or 5 times a power of ten that divides a span into at most six.
 fn round_step(span: f64) -> f64 {
     let rough = span / 6.0;
     let power = 10_f64.powf(rough.log10().floor());
@@ -85,7 +85,7 @@ fn round_step(span: f64) -> f64 {
     step.unwrap_or(10.0 * power)
 }
 
-/// A number for people, with a minus sign (U+2212).
+/// Returns a number for people, with a minus sign (U+2212).
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn number(value: f64, decimals: usize) -> String {
     let sign = if value < -1e-9 { "\u{2212}" } else { "" };
@@ -97,7 +97,7 @@ fn number(value: f64, decimals: usize) -> String {
     }
 }
 
-/// A power of ten for people: `1,000`, `1 M`.
+/// Returns a power of ten for people: `1,000`, `1 M`.
 fn short(value: f64) -> String {
     match value {
         1e9.. => format!("{} G", number(value / 1e9, 0)),

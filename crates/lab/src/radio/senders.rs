@@ -42,7 +42,7 @@ pub struct SignedChain {
 }
 
 impl SignedChain {
-    /// The short name of the chain in frames.
+    /// Returns the short name of the chain in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.outline.reference()
@@ -50,7 +50,7 @@ impl SignedChain {
 }
 
 impl Authority {
-    /// A base station whose key is derived from a byte.
+    /// Creates a base station whose key is derived from a byte.
     ///
     /// # Errors
     /// `UnknownAlgorithm` if the suite is not built in.
@@ -133,7 +133,7 @@ impl Authority {
 }
 
 impl CertifiedSender {
-    /// The id of its key.
+    /// Returns the id of its key.
     #[must_use]
     pub fn key_id(&self) -> KeyId {
         KeyId::of(&self.key.public())

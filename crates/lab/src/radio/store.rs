@@ -15,14 +15,14 @@ pub struct MapStore {
 }
 
 impl MapStore {
-    /// The chains whose head is in the store.
+    /// Returns the chains whose head is in the store.
     #[must_use]
     pub fn chains(&self) -> Vec<ChainRef> {
         let head = |item: &Item| if let Item::Head(chain) = item { Some(*chain) } else { None };
         self.items.keys().filter_map(head).collect()
     }
 
-    /// All stored items.
+    /// Returns all stored items.
     pub fn items(&self) -> impl Iterator<Item = (&Item, &[u8])> {
         self.items.iter().map(|(item, bytes)| (item, bytes.as_slice()))
     }

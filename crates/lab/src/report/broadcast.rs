@@ -30,7 +30,7 @@ impl Effort {
     pub const FULL: Self = Self { runs: RUNS };
 }
 
-/// The colour of a scheme, the same in all figures.
+/// Returns the colour of a scheme, the same in all figures.
 fn colour(scheme: &str) -> Colour {
     match scheme.split(',').next().unwrap_or(scheme) {
         "SIGS" => Colour::Purple,

@@ -62,7 +62,7 @@ const ENTRIES: [OnPage; 4] = [
 ];
 
 impl OnPage {
-    /// The entry for a row of the Markdown table: figure, the paper, ours.
+    /// Returns the entry for a row of the Markdown table: figure, the paper, ours.
     fn of(&self, row: &[String]) -> Option<Entry> {
         let [_, paper, ours] = row else { return None };
         let Self { number, title } = self;
@@ -84,7 +84,7 @@ impl OnPage {
     }
 }
 
-/// The sources, and the replacements for the paper's.
+/// Returns the sources, and the replacements for the paper's.
 fn replacements(devices: &[Recording]) -> String {
     let mut table = Table::new(["source", "what it is", "days recorded", "events a day"]);
     for (source, recording) in Source::ALL.iter().zip(devices) {
@@ -108,7 +108,7 @@ fn why(devices: &[Recording]) -> String {
     format!("\n{}\n", SAMPLING.fill("why", &[("events", &events)]))
 }
 
-/// The plan for one budget. Budgets are constants far above the minimum for 32 levels.
+/// Returns the plan for one budget. Budgets are constants far above the minimum for 32 levels.
 fn plan(budget: u64, devices: &[Recording], seed: Seed) -> Plan {
     Plan::new(budget, devices, DAYS, seed).unwrap_or(Plan { budget, levels: 32, seed })
 }

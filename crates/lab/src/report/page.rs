@@ -52,7 +52,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An entry without content.
+    /// Creates an entry without content.
     #[must_use]
     pub fn new(id: &str, title: &str, command: &str) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Entry {
     }
 }
 
-/// An entry without our numbers, because its input is absent.
+/// Returns an entry without our numbers, because its input is absent.
 #[must_use]
 pub fn missing(id: &str, title: &str, paper: &str, absent: &str) -> Entry {
     Entry::new(id, title, "make lab")
@@ -141,7 +141,8 @@ pub struct Machine {
     pub absent: Vec<String>,
 }
 
-/// The title of a figure after the paper's number for it: `Figure 4: a source, by the domain`.
+/// Returns the title of a figure after the paper's number for it: `Figure 4: a source, by the
+/// domain`.
 pub(super) fn numbered(number: &str, title: &str) -> String {
     let title = title.split(" (figure").next().unwrap_or(title);
     let mut letters = title.chars();
@@ -233,7 +234,7 @@ pub fn write(out: &Path, machine: &Machine, parts: &[Part]) -> Result<(), Report
     std::fs::write(&path, html).map_err(|cause| ReportError::Write { path, cause })
 }
 
-/// All entries in a table.
+/// Returns all entries in a table.
 fn overview(parts: &[Part]) -> String {
     let mut html = String::from("<h2 id=\"overview\">Overview</h2>\n");
     for part in parts {

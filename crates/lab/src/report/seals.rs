@@ -44,14 +44,15 @@ pub fn write(measured: &Measured, out: &Path) -> Result<Sealing, ReportError> {
     Ok(Sealing { paper, beyond: beyond::write(measured, &out)? })
 }
 
-/// The sort key of the paper's order: tables, then figures, by number.
+/// Returns the sort key of the paper's order: tables, then figures, by number.
 fn order(id: &str) -> (bool, u32, String) {
     let last = id.rsplit('-').next().unwrap_or_default();
     let digits: String = last.chars().take_while(char::is_ascii_digit).collect();
     (id.contains("figure"), digits.parse().unwrap_or(u32::MAX), last.to_owned())
 }
 
-/// The events of the throughput experiments, for subtitles and descriptions of replacements.
+/// Returns the events of the throughput experiments, for subtitles and descriptions of
+/// replacements.
 fn fed(measured: &Measured) -> String {
     let fed = &measured.fed;
     format!(
@@ -62,14 +63,15 @@ fn fed(measured: &Measured) -> String {
     )
 }
 
-/// The mean number of events of the replayed epochs; table V's number if no epoch was replayed.
+/// Returns the mean number of events of the replayed epochs; table V's number if no epoch was
+/// replayed.
 #[allow(clippy::cast_precision_loss)]
 fn events_an_epoch(measured: &Measured) -> f64 {
     let fed = &measured.fed;
     if fed.events == 0 { paper::EPOCH as f64 } else { fed.events as f64 / fed.epochs.max(1) as f64 }
 }
 
-/// The cost of SHA-256 relative to MD5, here and in the paper's table I.
+/// Returns the cost of SHA-256 relative to MD5, here and in the paper's table I.
 fn digests(measured: &Measured) -> String {
     let of = |name: &str| {
         measured
@@ -97,7 +99,7 @@ fn digests(measured: &Measured) -> String {
     )
 }
 
-/// A number with three significant digits.
+/// Returns a number with three significant digits.
 fn digits(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 || !size.is_finite() {
@@ -146,7 +148,7 @@ fn rates(value: Spread) -> String {
     format!("{} ({} to {})", rate(value.median), rate(value.least), rate(value.most))
 }
 
-/// A logarithmic axis that contains the values and ends at powers of ten.
+/// Returns a logarithmic axis that contains the values and ends at powers of ten.
 fn decades(label: &str, values: impl IntoIterator<Item = f64>) -> Axis {
     let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
     for value in values.into_iter().filter(|value| value.is_finite() && *value > 0.0) {
@@ -157,7 +159,7 @@ fn decades(label: &str, values: impl IntoIterator<Item = f64>) -> Axis {
     Axis::logarithmic(label, from, if to > from { to } else { from * 10.0 })
 }
 
-/// A series of medians.
+/// Returns a series of medians.
 fn line(
     name: impl Into<String>,
     colour: Colour,
@@ -167,7 +169,7 @@ fn line(
     Series::new(name, colour, stroke, points)
 }
 
-/// The largest finite value; at least the smallest positive number.
+/// Returns the largest finite value; at least the smallest positive number.
 fn most(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max).max(f64::MIN_POSITIVE)
 }

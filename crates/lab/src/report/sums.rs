@@ -41,7 +41,7 @@ pub fn write(measured: &Measured, out: &Path) -> Result<Vec<Entry>, ReportError>
     Ok(entries)
 }
 
-/// A number with three significant digits.
+/// Returns a number with three significant digits.
 fn digits(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 || !size.is_finite() {

@@ -15,7 +15,7 @@ pub(super) const SAMPLING: Texts = Texts(include_str!("text/sampling.md.in"));
 pub(super) const SUMS: Texts = Texts(include_str!("text/sums.md.in"));
 
 impl Texts {
-    /// A section without placeholders.
+    /// Returns a section without placeholders.
     ///
     /// # Panics
     /// As [`fill`](Self::fill).
@@ -23,7 +23,7 @@ impl Texts {
         self.fill(section, &[])
     }
 
-    /// A section, with a value for every placeholder.
+    /// Returns a section, with a value for every placeholder.
     ///
     /// # Panics
     /// If the file has no such section, or the section has a placeholder without a value.

@@ -51,7 +51,7 @@ impl Footprint {
         })
     }
 
-    /// The count of something in a component.
+    /// Returns the count of something in a component.
     #[must_use]
     pub fn number(&self, part: &str, what: &str) -> Option<f64> {
         self.lines.iter().find(|line| line.part == part && line.what == what).map(|line| line.value)
@@ -81,7 +81,7 @@ impl Footprint {
         self.levels.iter().find(|line| line.levels == levels).map(|line| line.ram_bytes)
     }
 
-    /// All components.
+    /// Returns all components.
     #[must_use]
     pub fn table(&self) -> Table {
         let mut table = Table::new(["part", "what", "unit", "counted"]);

@@ -26,7 +26,8 @@ fn chance(draws: &mut Draws, percent: u64) -> bool {
     draws.below(100) < percent
 }
 
-/// A random connected topology: each node is linked to one earlier node, and at random to others.
+/// Returns a random connected topology: each node is linked to one earlier node, and at random to
+/// others.
 fn topology(nodes: usize, draws: &mut Draws) -> Vec<(usize, usize)> {
     let mut edges = BTreeSet::new();
     for node in 1..nodes {

@@ -163,7 +163,7 @@ fn complete(
     None
 }
 
-/// The number of checks that a rate limit allows in `ms` milliseconds.
+/// Returns the number of checks that a rate limit allows in `ms` milliseconds.
 fn allowed(rate: Rate, ms: u64) -> u64 {
     u64::from(rate.burst) + ms / u64::from(rate.each_ms) + 1
 }
@@ -217,8 +217,8 @@ const FAST: Pace = Pace {
     meter: Meter::HOST,
 };
 
-/// The milliseconds that the chain takes without and with the attacker; `u64::MAX` if it is not
-/// complete within `late` times the undisturbed time.
+/// Returns the milliseconds that the chain takes without and with the attacker; `u64::MAX` if it is
+/// not complete within `late` times the undisturbed time.
 fn times(pace: Pace, assaults: &[Assault], late: u64, seed: Seed) -> (u64, u64) {
     let scene = Scene::new(&pace, seed);
     let mut longest = LONGEST_MS;
@@ -252,8 +252,8 @@ fn times(pace: Pace, assaults: &[Assault], late: u64, seed: Seed) -> (u64, u64) 
     (undisturbed, attacked)
 }
 
-/// The median and the largest ratio of the attacked to the undisturbed time; a run that takes
-/// longer than `late` times the undisturbed time counts as never complete.
+/// Returns the median and the largest ratio of the attacked to the undisturbed time; a run that
+/// takes longer than `late` times the undisturbed time counts as never complete.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn ratios(pace: Pace, assaults: &[Assault], late: f64, seeds: u64) -> (f64, f64) {
     let mut ratios: Vec<f64> = (0..seeds)

@@ -262,7 +262,7 @@ fn forged_certificates_cost_limited_checks_and_displace_no_sender() {
     );
 }
 
-/// A node that has a complete chain and has nothing left to send.
+/// Returns a node that has a complete chain and has nothing left to send.
 fn archive<'a>(authority: &'a Authority, signed: &SignedChain) -> (Receiver<'a>, MapStore, u64) {
     let (mut node, mut store) = follower(authority, signed);
     for place in 0..signed.leaves.len() {

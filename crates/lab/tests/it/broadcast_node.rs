@@ -45,7 +45,7 @@ impl Reference {
     }
 }
 
-/// All sequences that contain each of `fragments` fragments at most twice.
+/// Returns all sequences that contain each of `fragments` fragments at most twice.
 fn sequences(fragments: usize) -> Vec<Vec<usize>> {
     fn grow(sequence: &mut Vec<usize>, left: &mut [u8], all: &mut Vec<Vec<usize>>) {
         all.push(sequence.clone());

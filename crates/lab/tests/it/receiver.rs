@@ -61,7 +61,7 @@ pub(crate) fn node(authority: &Authority) -> (Receiver<'_>, MapStore) {
     (node, store)
 }
 
-/// A node that knows the sender and has accepted the chain.
+/// Returns a node that knows the sender and has accepted the chain.
 pub(crate) fn follower<'a>(
     authority: &'a Authority,
     signed: &SignedChain,
@@ -83,7 +83,7 @@ pub(crate) fn follower<'a>(
     (node, store)
 }
 
-/// All frames that a node sends until a time, with their times and purposes.
+/// Returns all frames that a node sends until a time, with their times and purposes.
 pub(crate) fn sent_until(
     node: &mut Receiver<'_>,
     store: &mut MapStore,
@@ -98,7 +98,7 @@ pub(crate) fn sent_until(
     sent
 }
 
-/// The name of the error, or `accepted`.
+/// Returns the name of the error, or `accepted`.
 pub(crate) fn refusal(event: Event) -> &'static str {
     if let Event::Refused(error) = event { error.name() } else { "accepted" }
 }

@@ -14,7 +14,7 @@ use moteseal_seal::{Authentic, Seal, Statement};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A device with events at the given seconds of each day.
+/// Returns a device with events at the given seconds of each day.
 fn device(name: &str, days: Vec<Vec<u32>>) -> Recording {
     let event = |second| Event { second, reading: f64::from(second) };
     Recording::new(name, days.into_iter().map(|day| day.into_iter().map(event).collect()).collect())
@@ -55,7 +55,7 @@ impl Directory for OneKey {
     }
 }
 
-/// The verified seals of all devices for a day.
+/// Returns the verified seals of all devices for a day.
 fn seals(plan: &Plan, epoch: &Epoch) -> Vec<Seal<Authentic>> {
     let seal = |(device, (salt, counters)): (u8, &_)| {
         let mut statement = Statement::new(
@@ -199,7 +199,8 @@ fn truncation_is_biased_towards_the_morning_and_sampling_is_not() {
     assert!((sampled / days).abs() < 15.0, "{}", sampled / days);
 }
 
-/// All recordings; `None`, with a message on stderr that `test` is skipped, if they are absent.
+/// Returns all recordings; `None`, with a message on stderr that `test` is skipped, if they are
+/// absent.
 fn recorded(test: &str) -> Option<Vec<Recording>> {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
     let root = std::env::var_os("MOTESEAL_DATA").unwrap_or_else(|| default.into());

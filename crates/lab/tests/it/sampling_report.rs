@@ -43,7 +43,7 @@ fn report(out: &Path) {
     write_of(&devices(), out, Seed::default(), SHORT, &mut |_| {}).unwrap();
 }
 
-/// The number of different colours of a figure's pixels, its width and its height.
+/// Returns the number of different colours of a figure's pixels, its width and its height.
 fn colours(png: &Path) -> (usize, u32, u32) {
     let mut reader = png::Decoder::new(std::io::BufReader::new(fs::File::open(png).unwrap()))
         .read_info()

@@ -43,7 +43,7 @@ fn costs(runs: impl Iterator<Item = Traffic>, load: &Load) -> Costs {
     costs
 }
 
-/// The distance of two averages, in standard errors.
+/// Returns the distance of two averages, in standard errors.
 fn apart(one: &Average, other: &Average) -> f64 {
     let error = one.error().hypot(other.error());
     if error == 0.0 {
@@ -57,8 +57,8 @@ fn load(events: u64, budget: u64, devices: u64, delay: u64) -> Load {
     Load { delay, ..Load::new(events, budget, devices).unwrap() }
 }
 
-/// Whether two samples of final rounds have the same distribution, by a chi-square test over the
-/// rounds in which at least ten runs end.
+/// Returns whether two samples of final rounds have the same distribution, by a chi-square test
+/// over the rounds in which at least ten runs end.
 fn same_rounds(one: &Costs, other: &Costs) -> bool {
     let (mut statistic, mut freedom) = (0.0, -1.0_f64);
     for (a, b) in one.rounds.iter().zip(&other.rounds).filter(|&(a, b)| a + b >= 10.0) {
@@ -212,8 +212,8 @@ fn intermediate_reports_of_a_run_are_consistent() {
     assert_eq!(seen[3], seen[4]);
 }
 
-/// The same protocol with real hashes: the coordinator keeps the `budget` smallest hashes in a heap
-/// and broadcasts every change of the largest of them.
+/// Returns the same protocol with real hashes: the coordinator keeps the `budget` smallest hashes
+/// in a heap and broadcasts every change of the largest of them.
 fn with_hashes(events: u64, budget: usize, seed: Seed) -> Broadcast {
     let (mut draws, mut smallest, mut cost) =
         (seed.draws(), BinaryHeap::new(), Broadcast::default());

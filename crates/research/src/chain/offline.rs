@@ -53,7 +53,7 @@ impl Scheme for OfflineChain {
         })
     }
 
-    /// Every event up to the last selected one, and the digest of the rest.
+    /// Returns every event up to the last selected one, and the digest of the rest.
     fn serve(
         &self,
         context: &Context,

@@ -43,7 +43,7 @@ impl<'s> OneTimeKey<'s> {
         ])
     }
 
-    /// The public key: the digest of all chains' ends.
+    /// Returns the public key: the digest of all chains' ends.
     #[must_use]
     pub fn public(&self) -> Digest {
         let ends: Vec<u8> =
@@ -61,7 +61,8 @@ impl<'s> OneTimeKey<'s> {
     }
 }
 
-/// The public key that a signature of the digest implies: the signer's, if the signature is valid.
+/// Returns the public key that a signature of the digest implies: the signer's, if the signature is
+/// valid.
 #[must_use]
 pub(super) fn implied_key(digest: &Digest, signature: &[u8]) -> Option<Digest> {
     if signature.len() != SIGNATURE_BYTES {
@@ -80,7 +81,7 @@ pub(super) fn implied_key(digest: &Digest, signature: &[u8]) -> Option<Digest> {
     Some(Digest::of(&[&ends]))
 }
 
-/// The digest's hexadecimal digits, and those of the sum of their distances from the top.
+/// Returns the digest's hexadecimal digits, and those of the sum of their distances from the top.
 fn digits(digest: &Digest) -> [u8; CHAINS] {
     let mut digits = [0; CHAINS];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(digest.0) {

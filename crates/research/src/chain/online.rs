@@ -23,7 +23,8 @@ impl std::fmt::Debug for OnlineChain {
 }
 
 impl OnlineChain {
-    /// A chain with one-time keys derived from `seed`. A seed must be used for one epoch only.
+    /// Creates a chain with one-time keys derived from `seed`. A seed must be used for one epoch
+    /// only.
     #[must_use]
     pub const fn new(seed: [u8; 32]) -> Self {
         Self { seed }
@@ -130,7 +131,7 @@ impl Scheme for OnlineChain {
         scheme::pick(events, ask)
     }
 
-    /// The number of the next one-time key.
+    /// Returns the number of the next one-time key.
     fn device_state(&self, _: u64, _: usize) -> u64 {
         8
     }

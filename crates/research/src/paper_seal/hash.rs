@@ -15,7 +15,7 @@ pub trait Hash: Clone + Debug {
     /// The length of a digest, in bytes.
     const LENGTH: usize = size_of::<Self::Digest>();
 
-    /// The digest of the concatenated inputs.
+    /// Returns the digest of the concatenated inputs.
     fn of(parts: &[&[u8]]) -> Self::Digest;
 }
 

@@ -16,7 +16,7 @@ pub struct KTree<H: Hash> {
     root: H::Digest,
 }
 
-/// A node over the concatenation of at most `k` children.
+/// Returns a node over the concatenation of at most `k` children.
 fn node<H: Hash>(children: &[H::Digest]) -> H::Digest {
     // The children are hashed as one message, because the paper's argument is that four digests of
     // MD5 fill one block.
@@ -42,9 +42,9 @@ impl<H: Hash> KTree<H> {
         Self { degree, leaves, levels, root: level.first().copied().unwrap_or_default() }
     }
 
-    /// A section of a tree of this height that is too large to hold: digests from a counter, enough
-    /// on each level to send packets of the first `degree^2` events. It only serves to make
-    /// packets; its root is not a real digest.
+    /// Creates a section of a tree of this height that is too large to hold: digests from a
+    /// counter, enough on each level to send packets of the first `degree^2` events. It only serves
+    /// to make packets; its root is not a real digest.
     #[must_use]
     pub fn first_part(degree: usize, height: u32) -> Self {
         let groups = |level: u32| degree.pow((height - level).min(2));
@@ -53,13 +53,13 @@ impl<H: Hash> KTree<H> {
         Self { degree, leaves: groups(0), levels, root: H::Digest::default() }
     }
 
-    /// The root.
+    /// Returns the root.
     #[must_use]
     pub const fn root(&self) -> &H::Digest {
         &self.root
     }
 
-    /// The number of levels below the root.
+    /// Returns the number of levels below the root.
     #[must_use]
     pub const fn height(&self) -> usize {
         self.levels.len()
@@ -90,8 +90,8 @@ impl<H: Hash> KTree<H> {
         Ok(())
     }
 
-    /// The root that a packet implies in a tree with this many leaves; `None` if the packet has
-    /// another length.
+    /// Returns the root that a packet implies in a tree with this many leaves; `None` if the packet
+    /// has another length.
     #[must_use]
     pub fn root_of(
         degree: usize,

@@ -55,14 +55,14 @@ impl<H: Hash> Receiver<H> {
         }
     }
 
-    /// The number of cached nodes.
+    /// Returns the number of cached nodes.
     #[must_use]
     pub const fn cached(&self) -> usize {
         self.cached
     }
 
-    /// Whether an event is at this position of the tree; `siblings` are those on its path to the
-    /// root, from below. Climbs until it reaches a verified node.
+    /// Returns whether an event is at this position of the tree; `siblings` are those on its path
+    /// to the root, from below. Climbs until it reaches a verified node.
     pub fn verify(&mut self, seq: usize, event: &[u8], siblings: &[H::Digest]) -> bool {
         let (mut at, mut digest, mut given) = (seq, H::of(&[event]), siblings.iter());
         self.path.clear();

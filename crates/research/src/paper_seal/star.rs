@@ -16,7 +16,7 @@ impl<H: Hash> Star<H> {
         Self(vec![H::Digest::default(); units.max(1)])
     }
 
-    /// The level of an event: the leading zeros of its xxHash64.
+    /// Returns the level of an event: the leading zeros of its xxHash64.
     #[must_use]
     pub fn level(&self, event: &[u8]) -> usize {
         (xxh64(event, 0).leading_zeros() as usize).min(self.0.len() - 1)
@@ -35,7 +35,7 @@ impl<H: Hash> Star<H> {
         *running = H::of(&[H::of(&[event]).as_ref(), running.as_ref()]);
     }
 
-    /// A level's digest.
+    /// Returns a level's digest.
     #[must_use]
     pub fn digest(&self, level: usize) -> H::Digest {
         self.0[level]
@@ -46,7 +46,7 @@ impl<H: Hash> Star<H> {
         self.0[level] = digest;
     }
 
-    /// The digest over all levels, each with its number.
+    /// Returns the digest over all levels, each with its number.
     #[must_use]
     pub fn root(&self) -> H::Digest {
         let numbers: Vec<[u8; 1]> =
@@ -60,8 +60,8 @@ impl<H: Hash> Star<H> {
     }
 }
 
-/// The levels whose blocks together have at least the share `rate` of all events, and exceed it as
-/// little as `units` levels allow. One bit for each level.
+/// Returns the levels whose blocks together have at least the share `rate` of all events, and
+/// exceed it as little as `units` levels allow. One bit for each level.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn cover(rate: f64, units: usize) -> u64 {

@@ -37,7 +37,7 @@ impl<H: Hash> TreeSigner<H> {
         closed
     }
 
-    /// The number of waiting digests.
+    /// Returns the number of waiting digests.
     #[must_use]
     pub const fn waiting(&self) -> usize {
         self.waiting.len()
@@ -60,7 +60,7 @@ impl<H: Hash> TreeSigner<H> {
 pub struct Nodes<H: Hash>(Vec<Vec<H::Digest>>);
 
 impl<H: Hash> Nodes<H> {
-    /// The tree over these events, of which there must be at least one.
+    /// Returns the tree over these events, of which there must be at least one.
     #[must_use]
     pub fn of<'e>(events: impl IntoIterator<Item = &'e [u8]>) -> Self {
         let mut levels = vec![events.into_iter().map(|event| H::of(&[event])).collect::<Vec<_>>()];
@@ -75,13 +75,13 @@ impl<H: Hash> Nodes<H> {
         Self(levels)
     }
 
-    /// The root.
+    /// Returns the root.
     #[must_use]
     pub fn root(&self) -> H::Digest {
         self.0.last().and_then(|top| top.first()).copied().unwrap_or_default()
     }
 
-    /// The number of leaves.
+    /// Returns the number of leaves.
     #[must_use]
     pub fn leaves(&self) -> usize {
         self.0[0].len()

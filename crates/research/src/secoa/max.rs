@@ -43,19 +43,19 @@ pub struct Source {
 }
 
 impl Source {
-    /// The source with this number, and the key that it shares with the querier.
+    /// Returns the source with this number, and the key that it shares with the querier.
     #[must_use]
     pub fn new(number: u32, key: &[u8; KEY_BYTES]) -> Self {
         Self { number, key: Key::new(key) }
     }
 
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// Its value in an epoch; `instance` distinguishes maxima of one epoch.
+    /// Returns its value in an epoch; `instance` distinguishes maxima of one epoch.
     #[must_use]
     pub fn claim(&self, epoch: u64, instance: u32, value: u8) -> Claim {
         Claim {
@@ -74,13 +74,13 @@ pub struct Querier {
 }
 
 impl Querier {
-    /// The querier of the sources with these keys.
+    /// Returns the querier of the sources with these keys.
     #[must_use]
     pub fn new(keys: &[[u8; KEY_BYTES]]) -> Self {
         Self { keys: keys.iter().map(Key::new).collect() }
     }
 
-    /// The verified maximum over all sources.
+    /// Returns the verified maximum over all sources.
     ///
     /// # Errors
     /// [`Refused`].

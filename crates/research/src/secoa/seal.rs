@@ -25,7 +25,7 @@ type Residue = ConstMontyForm<Rsa1024, { U1024::LIMBS }>;
 pub struct Seal(Residue);
 
 impl Seal {
-    /// The SEAL of a seed at a position: encrypted that many times.
+    /// Returns the SEAL of a seed at a position: encrypted that many times.
     #[must_use]
     pub fn of(seed: &[u8; 20], position: u32) -> Self {
         Self(Residue::new(&widened(seed))).roll(position)
@@ -42,14 +42,14 @@ impl Seal {
         Self(residue)
     }
 
-    /// The fold of two at the same position: one modular multiplication.
+    /// Returns the fold of two at the same position: one modular multiplication.
     #[must_use]
     pub const fn fold(self, other: Self) -> Self {
         Self(self.0.mul(&other.0))
     }
 
-    /// The bytes that are sent: its residue `x` as `x * 2^1024 mod n`, big-endian. Anyone can
-    /// convert this form to `x`, and aggregators can compute with it directly.
+    /// Returns the bytes that are sent: its residue `x` as `x * 2^1024 mod n`, big-endian. Anyone
+    /// can convert this form to `x`, and aggregators can compute with it directly.
     #[must_use]
     pub fn to_bytes(self) -> [u8; SEAL_BYTES] {
         self.0.as_montgomery().to_be_bytes().into()
@@ -62,7 +62,7 @@ impl Seal {
         (residue < *Residue::MODULUS.as_ref()).then(|| Self(Residue::from_montgomery(residue)))
     }
 
-    /// Its residue, big-endian.
+    /// Returns its residue, big-endian.
     #[must_use]
     pub fn residue(self) -> [u8; SEAL_BYTES] {
         self.0.retrieve().to_be_bytes().into()
@@ -80,7 +80,7 @@ pub struct Folding {
 }
 
 impl Folding {
-    /// The fold of no seeds.
+    /// Returns the fold of no seeds.
     #[must_use]
     pub const fn new() -> Self {
         Self { product: Residue::ONE, seeds: 0 }
@@ -92,7 +92,7 @@ impl Folding {
         self.seeds += 1;
     }
 
-    /// The SEAL at position 0 of all seeds.
+    /// Returns the SEAL at position 0 of all seeds.
     #[must_use]
     pub fn seal(&self) -> Seal {
         // In Montgomery form, `r2`, which is `2^2048`, represents `2^1024`.

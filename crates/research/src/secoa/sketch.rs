@@ -15,14 +15,14 @@ const EXCESS: f64 = 0.577_215_664_901_532_9 / std::f64::consts::LN_2 - 0.5;
 pub struct Sketch(Vec<u8>);
 
 impl Sketch {
-    /// The empty sketch.
+    /// Returns the empty sketch.
     #[must_use]
     pub fn empty(instances: u32) -> Self {
         Self(vec![0; instances as usize])
     }
 
-    /// The sketch of a source's value: `J * v` insertions. Items of different epochs differ, so
-    /// their errors are independent.
+    /// Returns the sketch of a source's value: `J * v` insertions. Items of different epochs
+    /// differ, so their errors are independent.
     #[must_use]
     pub fn of(instances: u32, source: u32, epoch: u64, value: u64) -> Self {
         let items = mix(mix(epoch) ^ u64::from(source));
@@ -36,9 +36,10 @@ impl Sketch {
         Self((0..instances).map(instance).collect())
     }
 
-    /// A sketch with the distribution of a value's sketch, without the insertions: by inversion,
-    /// from draws that are uniform in (0, 1]. It is for experiments with very many sources. A
-    /// source of SECOA must not use it, because the querier must be able to repeat a sketch.
+    /// Creates a sketch with the distribution of a value's sketch, without the insertions: by
+    /// inversion, from draws that are uniform in (0, 1]. It is for experiments with very many
+    /// sources. A source of SECOA must not use it, because the querier must be able to repeat a
+    /// sketch.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn drawn(instances: u32, value: u64, uniform: &mut dyn FnMut() -> f64) -> Self {
@@ -51,7 +52,7 @@ impl Sketch {
         Self((0..instances).map(|_| instance(uniform())).collect())
     }
 
-    /// The instances' values.
+    /// Returns the instances' values.
     #[must_use]
     pub fn values(&self) -> &[u8] {
         &self.0
@@ -62,7 +63,7 @@ impl Sketch {
         self.0.iter_mut().zip(&other.0).for_each(|(mine, &other)| *mine = other.max(*mine));
     }
 
-    /// The estimate of the sum.
+    /// Returns the estimate of the sum.
     #[must_use]
     pub fn estimate(&self) -> Estimate {
         Estimate::of(&self.0)
@@ -91,7 +92,8 @@ impl Estimate {
         self.mean.exp2()
     }
 
-    /// The estimate of [`by_the_letter`](Self::by_the_letter), corrected for the expected excess.
+    /// Returns the estimate of [`by_the_letter`](Self::by_the_letter), corrected for the expected
+    /// excess.
     #[must_use]
     pub fn corrected(self) -> f64 {
         (self.mean - EXCESS).exp2()
@@ -100,8 +102,8 @@ impl Estimate {
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The finalizer of `SplitMix64` (Steele, Lea and Flood 2014): a permutation with random-looking
-/// outputs. Two multiplications are the minimum for an insertion.
+/// Returns the finalizer of `SplitMix64` (Steele, Lea and Flood 2014): a permutation with
+/// random-looking outputs. Two multiplications are the minimum for an insertion.
 const fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -31,7 +31,7 @@ impl Partial {
         Some(Self { claims: claims.collect::<Option<_>>()? })
     }
 
-    /// The encoding: all values, then all sources, certificates, SEALs.
+    /// Returns the encoding: all values, then all sources, certificates, SEALs.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(
@@ -44,7 +44,7 @@ impl Partial {
         bytes
     }
 
-    /// The message from the sink to the querier.
+    /// Returns the message from the sink to the querier.
     #[must_use]
     pub fn finish(&self) -> Final {
         let mut seals = Positions::default();
@@ -72,7 +72,7 @@ pub struct Final {
 }
 
 impl Final {
-    /// The encoding: values, sources, the certificate, SEALs.
+    /// Returns the encoding: values, sources, the certificate, SEALs.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.values.clone();
@@ -88,13 +88,13 @@ impl Final {
 pub struct Source(max::Source);
 
 impl Source {
-    /// The source with this number, and the key that it shares with the querier.
+    /// Returns the source with this number, and the key that it shares with the querier.
     #[must_use]
     pub fn new(number: u32, key: &[u8; KEY_BYTES]) -> Self {
         Self(max::Source::new(number, key))
     }
 
-    /// Its message for a value in an epoch, with `sketches` sketches.
+    /// Returns its message for a value in an epoch, with `sketches` sketches.
     #[must_use]
     pub fn report(&self, epoch: u64, sketches: u32, value: u64) -> Partial {
         self.report_sketch(epoch, &Sketch::of(sketches, self.0.number(), epoch, value))
@@ -117,13 +117,13 @@ impl Source {
 pub struct Querier(max::Querier);
 
 impl Querier {
-    /// The querier of the sources with these keys.
+    /// Returns the querier of the sources with these keys.
     #[must_use]
     pub fn new(keys: &[[u8; KEY_BYTES]]) -> Self {
         Self(max::Querier::new(keys))
     }
 
-    /// The estimated sum over all sources, if no sketch's maximum was changed in transit.
+    /// Returns the estimated sum over all sources, if no sketch's maximum was changed in transit.
     ///
     /// # Errors
     /// [`Refused`].
@@ -161,9 +161,10 @@ impl Querier {
         }
     }
 
-    /// The message of an honest network whose sources have these sketches, source by source. It is
-    /// computed from the keys, at about the cost of the querier, for experiments with very many
-    /// sources. `None` unless every source has a sketch and all sketches have the same size.
+    /// Returns the message of an honest network whose sources have these sketches, source by
+    /// source. It is computed from the keys, at about the cost of the querier, for experiments with
+    /// very many sources. `None` unless every source has a sketch and all sketches have the same
+    /// size.
     #[must_use]
     pub fn as_aggregated(&self, epoch: u64, sketches: &[Sketch]) -> Option<Final> {
         let instances = sketches.first()?.values().len();

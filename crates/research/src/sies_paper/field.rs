@@ -8,26 +8,26 @@ const C: Limb = Limb(189);
 const P: Odd<U256> =
     Odd::<U256>::from_be_hex("FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF43");
 
-/// The residue of 32 bytes, big-endian; `None` for `p` and above.
+/// Returns the residue of 32 bytes, big-endian; `None` for `p` and above.
 #[must_use]
 pub fn from_bytes(bytes: &[u8; 32]) -> Option<U256> {
     let number = U256::from_be_slice(bytes);
     (number < *P.as_ref()).then_some(number)
 }
 
-/// The residue of any 32 bytes, big-endian.
+/// Returns the residue of any 32 bytes, big-endian.
 #[must_use]
 pub fn residue(bytes: &[u8; 32]) -> U256 {
     reduced(U256::from_be_slice(bytes))
 }
 
-/// The residue of any 256-bit number.
+/// Returns the residue of any 256-bit number.
 #[must_use]
 pub fn reduced(number: U256) -> U256 {
     if number < *P.as_ref() { number } else { number.wrapping_sub(P.as_ref()) }
 }
 
-/// Its 32 bytes, big-endian.
+/// Returns its 32 bytes, big-endian.
 #[must_use]
 pub fn to_bytes(residue: &U256) -> [u8; 32] {
     residue.to_be_bytes().into()

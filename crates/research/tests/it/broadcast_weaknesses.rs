@@ -26,7 +26,7 @@ use num_bigint::BigUint;
 const ID: ChainId =
     ChainId { network: NetworkId([1; 8]), sender: DeviceId([2; 8]), number: ChainNumber(3) };
 
-/// The paper's sender.
+/// Returns the paper's sender.
 fn paper_key() -> secp160r1::SecretKey {
     secp160r1::SecretKey::new(BigUint::from(0x5eed_u32)).unwrap()
 }
@@ -392,7 +392,7 @@ fn certificate() -> Vec<u8> {
     draft.issue(&base, &mut out).unwrap().to_vec()
 }
 
-/// A chain as frames: its head, and its leaves.
+/// Returns a chain as frames: its head, and its leaves.
 fn frames(number: u64, messages: &[Vec<u8>], per_block: u8) -> Vec<Vec<u8>> {
     let id = ChainId { number: ChainNumber(number), ..ID };
     let chain = ours_as(id, messages, per_block);
@@ -414,7 +414,7 @@ fn receive(node: &mut Mote<'_>, ms: u64, frame: &[u8], flash: &mut Flash) -> Eve
     node.receive(at(ms), 0, frame, flash).unwrap()
 }
 
-/// All frames that the node sends within a range of time; it is polled whenever it is due.
+/// Returns all frames that the node sends within a range of time; it is polled whenever it is due.
 fn sent(node: &mut Mote<'_>, from: u64, until: u64, flash: &mut Flash) -> Vec<Vec<u8>> {
     let (mut sent, mut out, mut ms) = (Vec::new(), vec![0; 4096], from);
     loop {

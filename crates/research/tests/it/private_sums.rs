@@ -37,7 +37,7 @@ fn p() -> BigUint {
     (BigUint::from(1_u8) << 256) - 189_u8
 }
 
-/// The reference: section IV.A with big integers.
+/// Returns the reference: section IV.A with big integers.
 fn answer_slowly(own: &[u8; 20], epoch: u64, value: u32) -> BigUint {
     let t = epoch.to_be_bytes();
     let key = hm256(own, &t);

@@ -26,7 +26,7 @@ fn number(bytes: &[u8]) -> BigUint {
     BigUint::from_bytes_be(bytes)
 }
 
-/// The reference: a SEAL with big integers, one RSA encryption after the other.
+/// Returns the reference: a SEAL with big integers, one RSA encryption after the other.
 fn seal_slowly(seed: &BigUint, position: u32) -> BigUint {
     (0..position).fold(seed % modulus(), |seal, _| seal.modpow(&BigUint::from(3_u8), &modulus()))
 }

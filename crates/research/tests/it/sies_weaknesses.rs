@@ -22,7 +22,7 @@ const EPOCH: u64 = 700;
 const DURATION_MS: u64 = 5_000;
 const MOST: u128 = 1_000_000;
 
-/// The paper's network: its sources, and the querier.
+/// Returns the paper's network: its sources, and the querier.
 fn paper(sources: u8) -> (Vec<sies_paper::Source>, sies_paper::Querier) {
     let own: Vec<_> = (0..sources).map(|source| hm1(b"own", &[source])).collect();
     (
@@ -48,7 +48,7 @@ fn device(master: &Master, key_group: u32, source: u8) -> moteseal_sum::sies::So
     )
 }
 
-/// The answer of a source whose guard has not seen the epoch.
+/// Returns the answer of a source whose guard has not seen the epoch.
 fn answer(source: &SourceKey, slot: Slot, epoch: u64, value: u128) -> Psr {
     let mut permit = EpochGuard::default().advance(source.query(), DURATION_MS, epoch).unwrap();
     source.encrypt(&mut permit, slot, value).unwrap()
@@ -58,7 +58,7 @@ fn sum(psrs: &[Psr]) -> [u8; 32] {
     psrs.iter().fold(Psr::ZERO, |sum, psr| sum.merge(psr)).to_bytes()
 }
 
-/// The querier's part over these sources.
+/// Returns the querier's part over these sources.
 fn open(
     master: &Master,
     key_group: u32,

@@ -1,5 +1,5 @@
-//! The tree of gateways: which trees are rejected, and that its queries agree with following the
-//! parents of every node.
+//! Tests of the tree of gateways: which trees are rejected, and whether its queries agree with a
+//! reference that follows the parent of each node.
 
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::{Algorithm, SecretKey};
@@ -90,8 +90,8 @@ fn gateway_ids_follow_the_specification() {
     assert_eq!(gateway_id("gw-a").to_string(), "4b3f5ede1d89b7d6");
 }
 
-/// A tree as two lists: the parent of each gateway (an earlier gateway, or the querier), and the
-/// gateway of each device.
+/// Generates a tree as two lists: the parent of each gateway (an earlier gateway, or `None` for the
+/// querier), and the gateway of each device.
 fn shapes() -> impl Strategy<Value = (Vec<Option<usize>>, Vec<usize>)> {
     let gateways = prop::collection::vec(any::<prop::sample::Index>(), 0..12).prop_map(|parents| {
         let above =
@@ -100,7 +100,8 @@ fn shapes() -> impl Strategy<Value = (Vec<Option<usize>>, Vec<usize>)> {
     });
     (gateways, prop::collection::vec(any::<prop::sample::Index>(), 0..40)).prop_map(
         |(parents, more)| {
-            // Each gateway has one of the first devices; the others are distributed freely.
+            // Each gateway gets one of the first devices, because a gateway needs a device. The
+            // other devices are distributed at random.
             let devices =
                 (0..parents.len()).chain(more.iter().map(|at| at.index(parents.len()))).collect();
             (parents, devices)
@@ -129,7 +130,8 @@ proptest! {
             let found = tree.aggregator(name).unwrap();
             prop_assert_eq!(found.name(), name);
             prop_assert_eq!(found.id(), aggregator.map(|at| gateway_id(&names[at])));
-            // The gateways from a gateway up to the aggregator, if the aggregator is above it.
+            // Returns the gateways from `from` up to the aggregator's child, if the aggregator is
+            // above `from`.
             let up = |from: usize| {
                 let mut way = vec![from];
                 while parents[way[way.len() - 1]] != aggregator {

@@ -1,6 +1,6 @@
-//! Exhaustive mutation of small bundles: every byte set to every other value, every truncation,
-//! every element of the CBOR tree removed, duplicated, or swapped with its neighbour. No mutation
-//! yields a row that was not sealed, and none causes a panic.
+//! Mutates small bundles exhaustively: sets every byte to every other value, truncates at every
+//! length, and removes, duplicates or swaps every element of the CBOR tree. No mutation may yield a
+//! row that was not sealed, and none may cause a panic.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +15,15 @@ use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
-/// What an application uses of an event: device, seal, position, record and schema.
+/// The content of an event that applications use: device, seal index, sequence number, level,
+/// record and schema digest.
 type Row = (u32, u64, u64, u8, Vec<u8>, [u8; 32]);
 
 struct Bundle {
     name: String,
     bytes: Vec<u8>,
     roster: Roster,
-    /// Everything that was sealed, whether it is in the bundle or not.
+    /// All rows that were sealed, including those that the bundle does not contain.
     sealed: BTreeSet<Row>,
 }
 
@@ -31,7 +32,7 @@ fn group() -> Roster {
     Roster::open(&roster(devices), &operator().public()).unwrap()
 }
 
-/// Every row that is proven before the first error.
+/// Reads a stream. Returns all rows that were proven before the first error, and the result.
 fn rows(roster: &Roster, bytes: &[u8]) -> (Vec<Row>, Result<(), ReadError>) {
     let mut rows = Vec::new();
     let mut reader = StreamReader::new(roster, Limits { max_events: 1 << 12 });
@@ -63,8 +64,8 @@ fn sealed_rows(one: &Sealed) -> impl Iterator<Item = Row> + '_ {
     })
 }
 
-/// A bundle of each scheme and framing, with single events of a tree, and a run of two parts under
-/// one signature.
+/// Returns a bundle for each scheme and framing, a bundle with single events of a tree, and a run
+/// of two parts under one signature.
 fn bundles() -> Vec<Bundle> {
     let mut bundles = Vec::new();
     for scheme in [Scheme::Star, Scheme::Tree] {
@@ -108,7 +109,8 @@ fn bundles() -> Vec<Bundle> {
 }
 
 impl Bundle {
-    /// Checks that a changed bundle gives no row that was not sealed. Returns whether it gives any.
+    /// Checks that a changed bundle yields no row that was not sealed. Returns whether it yields
+    /// any rows.
     fn check(&self, changed: &[u8], what: impl Fn() -> String) -> bool {
         let (rows, result) = rows(&self.roster, changed);
         for row in &rows {
@@ -119,7 +121,7 @@ impl Bundle {
                 what()
             );
         }
-        // A run is proven as a whole, so there are either no rows or all rows of the bundle.
+        // A run is proven as a whole, so the changed bundle yields either no rows or all rows.
         if rows.is_empty() {
             return false;
         }
@@ -179,8 +181,9 @@ fn no_truncation_yields_a_row() {
     }
 }
 
-/// Every tree that differs from this one by one element removed, duplicated, or swapped with its
-/// right neighbour, at any depth. A byte string that contains an encoded structure is a tree, too.
+/// Appends to `out` every tree that differs from `value` in one element that is removed,
+/// duplicated, or swapped with its right neighbour, at any depth. A byte string that contains an
+/// encoded structure counts as a subtree.
 fn edits(value: &Value, out: &mut Vec<Value>) {
     let mut children = |children: &[Value], rebuild: &dyn Fn(Vec<Value>) -> Value| {
         for at in 0..children.len() {
@@ -232,7 +235,7 @@ fn edits(value: &Value, out: &mut Vec<Value>) {
     }
 }
 
-/// The structure that the bytes encode, if any.
+/// Decodes the bytes if they encode an array, a map or a tagged item.
 fn nested(bytes: &[u8]) -> Option<Value> {
     moteseal_core::cbor::check_item(bytes).ok()?;
     let value = Value::decode(bytes);
@@ -253,15 +256,15 @@ fn no_removed_duplicated_or_swapped_element_yields_a_false_row() {
             }
         }
     }
-    // These changes still prove what was sealed: the schema or the open item twice, the two in the
-    // other order, and the whole run followed by a part that is rejected (repeated, the last part
-    // is one index too far).
+    // These sequences of items still yield the sealed rows: with the schema (`s`) or the open item
+    // (`o`) twice; with the two in the other order; and the complete run followed by a repeated
+    // part, which is rejected because its index is one too high.
     let expected = ["soop", "ssop", "osp", "sopp", "soopp", "ssopp", "ospp", "soppp"];
     let expected: BTreeSet<String> = expected.map(str::to_owned).into();
     assert_eq!(kept, expected);
 }
 
-/// Schema, open, part, or another item.
+/// Returns a letter for the item: schema, open, part, or another item.
 fn kind(item: &Value) -> char {
     match item {
         Value::Array(fields) => match fields.first() {
@@ -274,7 +277,7 @@ fn kind(item: &Value) -> char {
     }
 }
 
-/// Mutates a roster in the same way: no changed roster opens.
+/// Mutates a roster in the same ways. No changed roster may open.
 #[test]
 fn no_changed_roster_is_accepted() {
     let (good, key) = (roster(&[("ed", &[(Algorithm::Ed25519, 0)])]), operator().public());

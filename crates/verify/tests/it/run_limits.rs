@@ -1,5 +1,5 @@
-//! The memory and work that unauthenticated input can cause before a signature is checked: never
-//! more than the formats allow.
+//! Tests of the limits on the memory and work that unauthenticated input can cause before a
+//! signature is checked.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn group() -> Roster {
     Roster::open(&roster(devices), &operator().public()).unwrap()
 }
 
-/// The items of `epochs` seals without events, all but the last unsigned.
+/// Returns the items of a run of `epochs` seals without events. Only the last seal is signed.
 fn run(group: &Roster, epochs: u64) -> Vec<Value> {
     let fixed = schema(FIXED);
     let mut device = Device::new(group, "ed", &fixed);
@@ -27,7 +27,7 @@ fn run(group: &Roster, epochs: u64) -> Vec<Value> {
     sequence(&stream(&fixed, &sealed, &Pick::Levels(0)))
 }
 
-/// Field 5 of a part: the number of events that it claims.
+/// Sets field 5 of a part, the number of events that it claims.
 fn claim(item: &mut Value, events: u64) {
     let Value::Array(fields) = item else { panic!("an item") };
     assert_eq!(fields[0], Value::Uint(2), "a part");
@@ -53,7 +53,8 @@ impl<'d> Feed<'d> {
         })
     }
 
-    /// Feeds `bytes` repeatedly until they are rejected, which must happen before `limit` bytes.
+    /// Feeds `bytes` repeatedly until they are rejected. Panics if more than `limit` bytes are
+    /// accepted.
     fn feed_endlessly(&mut self, bytes: &[u8], limit: usize) -> &'static str {
         loop {
             if let Err(error) = self.feed(bytes) {
@@ -147,19 +148,21 @@ fn rejects_a_run_that_claims_too_many_events_before_counting_them() {
     let start = Instant::now();
     let refused = feed.feed(&encode_sequence(&items)).unwrap_err();
     assert_eq!(refused.name(), "RunTooLong");
-    // The schema, the open item, and three parts: 2^24 claimed events may precede a part, but not
-    // the part after it.
+    // Item 0 is the schema, item 1 the open item, and the parts follow. Two parts claim 2^24 events
+    // together, which is the maximum. The limit does not count the newest part, so the fourth part
+    // (item 5) is the first to be rejected.
     assert_eq!(refused.item, 5);
-    // Four times 2^23 levels take a tenth of a second in a release build; 200 times that much would
-    // take far longer in any build.
+    // To count the events of four parts takes a tenth of a second in a release build. To count
+    // those of all 200 parts would take far longer than this limit in any build.
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 #[test]
 fn scans_an_item_that_arrives_byte_by_byte_once() {
     let group = group();
-    // Half a million events of a tree, selected one by one, without the digests between them:
-    // scanning from the start with each byte would take hours.
+    // A part selects half a million events of a tree one by one, without the digests between them.
+    // It arrives byte by byte. If each byte caused a new scan from the start, this would take
+    // hours.
     let mut item = vec![0x8e, 2, 1, 0, 0x18, 50];
     item.extend([head(2, 16), vec![0; 16], head(0, 1 << 20), vec![0, 0, 0x80, 0x80]].concat());
     item.extend([head(4, 500_000), vec![1; 500_000], vec![0x40, 0x40, 0xf6]].concat());
@@ -176,7 +179,8 @@ fn scans_an_item_that_arrives_byte_by_byte_once() {
     assert_eq!(feed.feed(&end).unwrap_err().name(), "DigestCount");
 }
 
-/// The content of an upload is checked item by item, before a part's events are counted or hashed.
+/// The items of an upload are checked one by one, before the events of a part are counted or
+/// hashed.
 #[test]
 fn accepts_no_more_bundles_than_the_limits_allow() {
     let group = group();
@@ -212,7 +216,7 @@ fn accepts_no_more_bundles_than_the_limits_allow() {
     let mut problem = bundles;
     write::problem(&mut problem, "x", "y");
     assert_eq!(read(&problem, 3, 15), (3, Some("BadBody")));
-    // Sixteen million claimed events, which are not counted.
+    // The part claims 2^24 events. It must be rejected before they are counted.
     let mut claiming = sequence(&stream(&fixed, &sealed[..1], &Pick::Levels(0xff)));
     claim(claiming.last_mut().unwrap(), 1 << 24);
     assert_eq!(read(&encode_sequence(&claiming), 3, 1 << 16), (0, Some("TooManyEvents")));

@@ -1,5 +1,5 @@
 //! A later version of a roster may have different devices, but not a different epoch length, number
-//! of levels or budget: these also apply to what was sealed under earlier versions.
+//! of levels or budget, because these also apply to seals under earlier versions.
 
 use moteseal_core::Digest;
 use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE};
@@ -91,7 +91,8 @@ fn rejects_a_roster_that_is_not_a_later_version() {
     let name =
         |properties: Properties<'_>| roster(properties).check_succeeds(&first).unwrap_err().name();
     assert_eq!(name(Properties { group: "field", history, ..FIRST }), "WrongGroup");
-    // The same version, and versions whose history is that of a different roster.
+    // Rosters whose version is not higher, and rosters whose history contains a different roster at
+    // this version.
     assert_eq!(name(FIRST), "NotLater");
     assert_eq!(name(Properties { history: &[Digest([7; 32])], ..FIRST }), "NotLater");
     assert_eq!(

@@ -1,5 +1,6 @@
-//! Verifying runs together and on several threads returns the same rows and errors as reading them
-//! one by one, for valid streams and for streams with an error anywhere.
+//! Compares verification of several runs together, on one or several threads, with verification of
+//! one run at a time. The rows and errors must be the same, for valid streams and for streams with
+//! an error at any place.
 
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +17,8 @@ use moteseal_seal::stream::MAX_RUN_PARTS;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
 const DEVICES: [&str; 4] = ["ed", "north", "south", "east"];
-/// Small pieces deliver each run alone; large ones deliver several together.
+/// The piece sizes, in bytes. With small pieces the reader verifies each run alone; with large
+/// pieces it verifies several together.
 const PIECES: [usize; 3] = [61, 5000, usize::MAX];
 
 fn group() -> Roster {
@@ -25,8 +27,8 @@ fn group() -> Roster {
     Roster::open(&roster(&devices), &operator().public()).unwrap()
 }
 
-/// Runs of every length around a thread's share, of stars and trees, whole and partial, with other
-/// items between them.
+/// Returns a stream of stars and trees, whole and partial, with other items between them. The
+/// lengths of its runs are around the number of parts that a thread hashes at once.
 fn answer(group: &Roster) -> Vec<u8> {
     let fixed = schema(FIXED);
     let mut bytes = Vec::new();
@@ -52,8 +54,8 @@ fn answer(group: &Roster) -> Vec<u8> {
     bytes
 }
 
-/// More parts than wait together, and far more than are processed ahead: the longest runs, and
-/// short ones.
+/// Returns a stream with more parts than the reader verifies together, and far more than it
+/// processes ahead. It has runs of the maximum length and short runs.
 fn long_answer(group: &Roster) -> Vec<u8> {
     let fixed = schema(FIXED);
     let mut bytes = Vec::new();
@@ -72,7 +74,8 @@ fn long_answer(group: &Roster) -> Vec<u8> {
     bytes
 }
 
-/// Everything that a reader returns, in order, then why it stopped, and the suspects.
+/// Reads a stream. Returns everything that the reader passed to its visitor, in order, then the
+/// error, and the suspects.
 fn outcome(
     group: &Roster,
     bytes: &[u8],
@@ -106,8 +109,8 @@ fn outcome(
     (out, result, suspects)
 }
 
-/// Asserts that a stream has the same result with each tested piece size and number of threads.
-/// Returns whether the stream is rejected.
+/// Asserts that a stream has the same result with each tested combination of piece size and number
+/// of threads. Returns whether the stream is rejected.
 fn all_agree(group: &Roster, bytes: &[u8], what: &str) -> bool {
     let expected = outcome(group, bytes, PIECES[0], 1);
     for (piece, threads) in
@@ -214,7 +217,7 @@ fn a_visitor_that_stops_receives_nothing_more() {
             .with_threads(NonZero::new(threads).unwrap());
         let fed = reader.feed(&bytes, &mut |_| {
             taken += 1;
-            // Time for the other threads to reach their limits.
+            // Give the other threads time to reach their limits.
             if taken % 100 == 1 {
                 sleep(Duration::from_millis(5));
             }

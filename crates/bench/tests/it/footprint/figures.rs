@@ -40,7 +40,7 @@ impl Figures {
         self.0.push(part);
     }
 
-    /// A message for each number above its bar.
+    /// Returns a message for each number above its bar.
     pub(crate) fn missed(&self) -> Vec<String> {
         let rows = self.0.iter().flat_map(|part| part.rows.iter().map(move |row| (part, row)));
         let above = rows.filter_map(|(part, row)| {

@@ -59,7 +59,7 @@ fn number(hex: &[u8]) -> BigUint {
     BigUint::parse_bytes(hex, 16).unwrap()
 }
 
-/// The number as `size` bytes, big-endian.
+/// Returns the number as `size` bytes, big-endian.
 fn bytes(number: &BigUint, size: usize) -> Vec<u8> {
     let digits = number.to_bytes_be();
     [vec![0; size - digits.len()], digits].concat()
@@ -154,7 +154,7 @@ impl Inputs {
         self.seal_start().0
     }
 
-    /// The part item that the complete device must write.
+    /// Returns the part item that the complete device must write.
     pub(crate) fn sealed_item(&self) -> Vec<u8> {
         let (counters, digests) = self.closed::<16>();
         let mut statement = Statement::new(Scheme::Star, GROUP, ROSTER, DEVICE, 16);
@@ -207,14 +207,15 @@ impl Inputs {
         list.item(&READING.to_be_bytes()).item(&QUERY_EPOCH.to_be_bytes()).0
     }
 
-    /// The expected PSR. The program encrypts readings of two epochs and returns the second PSR.
+    /// Returns the expected PSR. The program encrypts readings of two epochs and returns the second
+    /// PSR.
     pub(crate) fn psr(&self) -> Vec<u8> {
         let mut permit = EpochGuard::default().advance(QUERY, 30_000, QUERY_EPOCH + 1).unwrap();
         let source = SourceSecret::from_bytes(&Self::source()).for_query(QUERY);
         source.encrypt(&mut permit, Slot(0), READING.into()).unwrap().to_bytes().to_vec()
     }
 
-    /// The head and the leaves of a chain of 20 messages of 48 bytes.
+    /// Returns the head and the leaves of a chain of 20 messages of 48 bytes.
     fn chain(&self, list: List, number: u64, per_block: u8) -> List {
         let id = ChainId { network: NETWORK, sender: SENDER, number: ChainNumber(number) };
         let key = KeyId::of(&self.ed25519.public());
@@ -295,7 +296,7 @@ impl Inputs {
         expect("sha256", b"84d89877f0d4041efb6bf91a16f0248f2fd573e6af05c19f96bedb9f882f7882");
     }
 
-    /// The SHA-256 digest of the text, padded to 128 bytes (RFC 8017, section 9.2).
+    /// Returns the SHA-256 digest of the text, padded to 128 bytes (RFC 8017, section 9.2).
     fn padded() -> BigUint {
         let info = number(b"3031300d060960864801650304020105000420").to_bytes_be();
         let tail = [&[0], &info[..], &Sha256::digest(TEXT)].concat();
@@ -321,7 +322,7 @@ impl Inputs {
         assert_eq!(signature.modpow(&65_537_u32.into(), &(p * q)), Self::padded(), "RSA");
     }
 
-    /// The leftmost 160 bits of SHA-256 of the text (FIPS 186-4, section 4.6).
+    /// Returns the leftmost 160 bits of SHA-256 of the text (FIPS 186-4, section 4.6).
     fn dsa_digest() -> BigUint {
         BigUint::from_bytes_be(&Sha256::digest(TEXT)[..20])
     }

@@ -134,8 +134,8 @@ fn qemu(machine: &str, program: &Path, more: &[&str]) -> String {
     text
 }
 
-/// The output of the board's smoke test on one of the boards: serial line, clock, flash page,
-/// measurements.
+/// Returns the output of the board's smoke test on one of the boards: serial line, clock, flash
+/// page, measurements.
 pub(crate) fn smoke(board: &str) -> String {
     let features = format!("{board},report");
     let target =
@@ -150,12 +150,12 @@ impl Program {
         })
     }
 
-    /// A number that the program printed.
+    /// Returns a number that the program printed.
     pub(crate) fn get(&self, name: &str) -> u64 {
         self.value(name).parse().unwrap()
     }
 
-    /// The bytes of a result, which the program prints in hexadecimal.
+    /// Returns the bytes of a result, which the program prints in hexadecimal.
     pub(crate) fn result(&self, name: &str) -> Vec<u8> {
         let digits = self.value(&format!("{name}.result"));
         (0..digits.len())
@@ -174,9 +174,9 @@ impl Program {
     }
 }
 
-/// The bytes that a 32-bit little-endian ELF file puts into flash: the sections that are loaded and
-/// have contents (TIS, "ELF specification", book I, chapter 1). They include the initial values of
-/// variables, but not the memory for variables.
+/// Returns the bytes that a 32-bit little-endian ELF file puts into flash: the sections that are
+/// loaded and have contents (TIS, "ELF specification", book I, chapter 1). They include the initial
+/// values of variables, but not the memory for variables.
 fn flash(file: &Path) -> u64 {
     let elf = std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let word = |at: usize| u32::from_le_bytes(elf[at..at + 4].try_into().unwrap());

@@ -173,7 +173,7 @@ fn delay<'a>(scheme: String, loss: f64, runs: impl Iterator<Item = &'a [u64]>) -
     }
 }
 
-/// The schemes of some lines, in their order.
+/// Returns the schemes of some lines, in their order.
 fn schemes<T>(lines: &[T], name: fn(&T) -> &str) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for line in lines {
@@ -184,7 +184,7 @@ fn schemes<T>(lines: &[T], name: fn(&T) -> &str) -> Vec<&str> {
     names
 }
 
-/// The lines of a scheme.
+/// Returns the lines of a scheme.
 fn named<'a, T>(lines: &'a [T], name: &'a str, of: fn(&T) -> &str) -> impl Iterator<Item = &'a T> {
     lines.iter().filter(move |line| of(line) == name)
 }
@@ -450,7 +450,7 @@ fn repairs(out: &Out<'_>, seed: Seed) -> Result<String, ReportError> {
     Ok(format!("\n{}", BROADCAST.fill("repair", &[("table", &table.markdown())])))
 }
 
-/// The simulator compared with real UDP.
+/// Returns the simulator compared with real UDP.
 fn real(seed: Seed, effort: Effort) -> Result<String, ReportError> {
     let mut table =
         Table::new(["loss", "messages per block", "real UDP, one execution", "the simulator"]);

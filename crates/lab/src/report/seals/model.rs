@@ -30,7 +30,8 @@ fn on_m3(name: &str) -> (f64, f64) {
         .map_or((f64::NAN, f64::NAN), |row| (row.ms, row.mj))
 }
 
-/// The events that share a signature: an epoch's in a star, and at most this many in a tree.
+/// Returns the events that share a signature: an epoch's in a star, and at most this many in a
+/// tree.
 fn shared(scheme: &str, units: i32, epoch: f64) -> f64 {
     if scheme == "DTC" { (2_f64.powi(units) - 1.0).min(epoch) } else { epoch }
 }
@@ -39,29 +40,30 @@ fn shared(scheme: &str, units: i32, epoch: f64) -> f64 {
 /// of the event and of the step.
 const DIGESTS: f64 = 2.0;
 
-/// The cost of an event on the paper's Cortex-M3, by its table I: milliseconds and millijoules.
+/// Returns the cost of an event on the paper's Cortex-M3, by its table I: milliseconds and
+/// millijoules.
 fn by_table_1(scheme: &str, units: i32, epoch: f64) -> (f64, f64) {
     let ((sign_ms, sign_mj), (hash_ms, hash_mj)) = (on_m3("DSA"), on_m3("MD5"));
     let share = 1.0 / shared(scheme, units, epoch);
     (DIGESTS.mul_add(hash_ms, sign_ms * share), DIGESTS.mul_add(hash_mj, sign_mj * share))
 }
 
-/// The power of the paper's board while it computes, in watts: energy divided by time in table I,
-/// which agrees in all five rows.
+/// Returns the power of the paper's board while it computes, in watts: energy divided by time in
+/// table I, which agrees in all five rows.
 fn watt() -> f64 {
     let all = paper::TABLE_1.iter().map(|row| row.mj / row.ms);
     all.clone().sum::<f64>() / all.count() as f64
 }
 
-/// The cycles per instruction that follow from the paper's SHA-256: 0.098 ms at 72 MHz are 7,056
-/// cycles, divided by the instructions of our (unrolled) SHA-256.
+/// Returns the cycles per instruction that follow from the paper's SHA-256: 0.098 ms at 72 MHz are
+/// 7,056 cycles, divided by the instructions of our (unrolled) SHA-256.
 fn cycles_an_instruction(footprint: Option<&Footprint>) -> Option<f64> {
     let instructions = footprint?.primitive("SHA-256, unrolled")?;
     Some((on_m3("SHA256").0 * 1e-3 * paper::M3_HERTZ / instructions).max(1.0))
 }
 
-/// The counted instructions per event of our star with Ed25519: its own, and its share of a signed
-/// end of an epoch, including the statement.
+/// Returns the counted instructions per event of our star with Ed25519: its own, and its share of a
+/// signed end of an epoch, including the statement.
 fn our_instructions(footprint: Option<&Footprint>, epoch: f64) -> Option<f64> {
     let footprint = footprint?;
     let end = footprint.number(

@@ -36,7 +36,7 @@ struct Operation {
 /// The component of the product's star.
 const STAR: &str = "star, L = 16";
 
-/// The paper's operation that corresponds to one of ours.
+/// Returns the paper's operation that corresponds to one of ours.
 fn printed(name: &str) -> Option<&'static paper::OnM3> {
     let theirs = match name {
         "RSA-1024, sign" => "RSA",

@@ -56,7 +56,7 @@ struct Row8 {
     verified_most: f64,
 }
 
-/// The series of one scheme and suite.
+/// Returns the series of one scheme and suite.
 pub(super) fn series_of<'a>(rows: &'a [BySpace], scheme: &str, suite: &str) -> Vec<&'a BySpace> {
     rows.iter().filter(|row| row.scheme == scheme && row.suite.starts_with(suite)).collect()
 }

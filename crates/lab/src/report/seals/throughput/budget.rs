@@ -181,7 +181,7 @@ pub(super) fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, Repo
         .data("fig14.csv"))
 }
 
-/// A short name of a suite.
+/// Returns a short name of a suite.
 fn short(suite: &str) -> String {
     suite.replace("RSA-1024 + ", "RSA ").replace("DSA-512 + ", "DSA ").replace(" + SHA-256", "")
 }

@@ -1,17 +1,18 @@
-//! The machine's clock, filtered: a wrong clock must not end epochs, because an ended epoch stays
-//! ended.
+//! Filters the machine's clock, so that a wrong clock does not end epochs. The filter is needed
+//! because an ended epoch cannot be reopened.
 //!
-//! If the clock jumps ahead, its new value is trusted once the clock has stayed ahead for a whole
-//! grace period. Until then, the trusted time advances with the monotonic clock. If the clock is
-//! set back, its new value is trusted at once, because that ends no epoch. This module reads no
-//! clock: times are arguments.
+//! If the clock jumps ahead, the filter trusts the new time only after the clock has stayed ahead
+//! for a whole grace period. Until then, the trusted time advances with the monotonic clock. If the
+//! clock is set back, the filter trusts the new time at once, because an earlier time ends no
+//! epoch. This module does not read the clock: callers pass the times as arguments.
 
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(crate) struct Clock {
     grace: Duration,
-    /// When the clock was last trusted, and its value then, in milliseconds since 1970.
+    /// When the clock was last trusted, and the time that it returned then, in milliseconds since
+    /// 1970.
     trusted: Option<(Instant, u64)>,
     /// Since when the clock has been ahead of the trusted time.
     ahead: Option<Instant>,
@@ -22,7 +23,7 @@ pub(crate) struct Clock {
 pub(crate) struct Reading {
     /// The trusted time, in milliseconds since 1970.
     pub(crate) unix_ms: u64,
-    /// The clock has just jumped ahead and is not trusted yet.
+    /// Whether the clock has just jumped ahead. The jump is not trusted yet.
     pub(crate) has_jumped: bool,
 }
 
@@ -37,7 +38,7 @@ impl Clock {
             u64::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u64::MAX)
         };
         let due = self.trusted.map_or(unix_ms, |(at, reading)| reading.saturating_add(passed(at)));
-        // Allow for clocks that are slewed, and for the delay between reading the two clocks.
+        // Tolerate slewed clocks, and the delay between reading the two clocks.
         let slack = u64::try_from(self.grace.as_millis() / 4).unwrap_or(u64::MAX);
         let is_ahead = unix_ms > due.saturating_add(slack);
         let is_new = is_ahead && self.ahead.is_none();
@@ -62,7 +63,8 @@ mod tests {
     const START: u64 = 1_700_000_000_000;
     const EPOCH_MS: u64 = 60_000;
 
-    /// A simulated gateway: it reads the clock every 50 ms, and ends epochs when a gateway would.
+    /// A simulated gateway. It reads the clock every 50 ms and ends epochs when a real gateway
+    /// would.
     struct World {
         clock: Clock,
         group: GroupTime,
@@ -83,8 +85,8 @@ mod tests {
             }
         }
 
-        /// Lets time pass with the clock off by `off_ms`. Returns the epochs that ended, each with
-        /// the true time at which it ended.
+        /// Lets `seconds` pass while the clock is wrong by `off_ms`. Returns the epochs that ended,
+        /// each with the true time at which it ended.
         fn pass(&mut self, seconds: u64, off_ms: i64) -> Vec<(u64, u64)> {
             let mut ended = Vec::new();
             for _ in 0..seconds * 20 {
@@ -104,7 +106,7 @@ mod tests {
             ended
         }
 
-        /// Asserts that each epoch ended at least a grace period after its last moment.
+        /// Asserts that each epoch ended at least one grace period after its last moment.
         fn assert_none_early(ended: &[(u64, u64)]) {
             for (epoch, at) in ended {
                 assert!(*at >= (epoch + 1) * EPOCH_MS + 30_000, "epoch {epoch} ended at {at}");
@@ -157,7 +159,7 @@ mod tests {
         let mut clock = Clock::new(GRACE);
         let start = Instant::now();
         for step in 0..10_000u64 {
-            // The clock runs a tenth too fast.
+            // The clock runs 10 % too fast.
             let reading = clock.read(START + step * 55, start + Duration::from_millis(step * 50));
             assert_eq!(reading, Reading { unix_ms: START + step * 55, has_jumped: false });
         }

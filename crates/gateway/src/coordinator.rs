@@ -1,16 +1,18 @@
 //! The coordinator of a group, without sockets, clock or disk (docs/design.md, sampling;
 //! spec/formats.md, section 8).
 //!
-//! [`GroupCoordinator::receive`] receives a device's frame and returns what it changed. The caller
-//! makes each frame that changed something durable, in the order of receipt, and only then sends
-//! the [`GroupCoordinator::acknowledgement`]. After a restart it replays those frames, which leads
-//! to the same state. [`GroupCoordinator::end`] ends an epoch: it returns the manifest, and a
-//! bundle for each seal, pruned to the round that the signed counters require.
+//! [`GroupCoordinator::receive`] receives a device's frame and returns what the frame changed. If
+//! the frame changed something, the caller appends it to a durable journal, in the order of
+//! receipt. Only then may the caller send the [`GroupCoordinator::acknowledgement`]. After a
+//! restart, the caller replays the journal, which restores the same state.
+//! [`GroupCoordinator::end`] ends an epoch. It returns the manifest and one bundle for each seal,
+//! pruned to the round that the signed counters require.
 //!
-//! A seal is accepted only if it verifies. The coordinator has the events of the levels that it
-//! kept, a running digest of each level that it has dropped since, and nothing from the levels that
-//! the device did not forward. For a tree, it has the roots of all subtrees between kept events. A
-//! rejected frame is counted by the name of its error and affects no other device.
+//! A seal is accepted only if it verifies. To verify it, the coordinator keeps the events of the
+//! levels that it has not dropped. For a star, it also keeps a running digest of each level that it
+//! dropped before the device stopped forwarding that level. For a tree, it keeps the roots of the
+//! subtrees between kept events. A rejected frame is counted under the name of its error and
+//! affects no other device.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -44,10 +46,11 @@ mod intake;
 mod refusal;
 mod schemas;
 
-/// The maximum number of open epochs for which one device may be the first sender. An epoch that no
-/// other device reaches costs memory and, when it ends, time.
+/// The maximum number of open epochs for which one device may have sent the first frame. The limit
+/// exists because each open epoch uses memory, and takes time to end, even if no other device ever
+/// reaches it.
 const OPENED: usize = 512;
-/// How many ended epochs keep their final round, for seals that arrive late.
+/// The number of ended epochs whose final rounds are kept, for seals that arrive late.
 const ROUNDS: usize = 1 << 12;
 
 /// What a frame changed.
@@ -64,17 +67,17 @@ pub struct FrameEffect {
     pub about: Option<(SealIndex, EpochNumber)>,
 }
 
-/// Events counted since the coordinator was created.
+/// Numbers of events since the coordinator was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Forwarded events, each counted once. For a tree, this includes events that replaced a
-    /// digest.
+    /// The number of forwarded events, each counted once. For a tree, this includes events that a
+    /// device sent instead of a digest.
     pub seen: u64,
     /// Events that were dropped, or never kept, because their level is below the round.
     pub discarded: u64,
 }
 
-/// The state that remains of ended epochs. A coordinator can continue from it
+/// The state that is kept of ended epochs. A coordinator can continue from this state
 /// ([`GroupCoordinator::resume`]) together with the frames of the epochs that have not ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
@@ -82,14 +85,14 @@ pub struct Standing {
     pub over: Option<EpochNumber>,
     /// The final rounds of the newest ended epochs.
     pub rounds: BTreeMap<EpochNumber, Round>,
-    /// The newest seal of each device in an ended epoch.
+    /// The newest seal that each device has in an ended epoch.
     pub sealed: BTreeMap<DeviceId, Newest>,
-    /// The newest seal of an ended epoch that a device has abandoned since its newest stored seal,
-    /// and that epoch.
+    /// The newest seal that each device has abandoned after its newest stored seal, with its epoch.
+    /// Only seals of ended epochs are listed.
     pub abandoned: BTreeMap<DeviceId, (SealIndex, EpochNumber)>,
     /// The stream schemas, encoded.
     pub schemas: Vec<Vec<u8>>,
-    /// The schemas of each device, in the order in which it sent them, as indices into
+    /// The schemas that each device sent, in the order in which it sent them, as indices into
     /// [`schemas`](Self::schemas).
     pub shown: BTreeMap<DeviceId, Vec<u32>>,
 }
@@ -114,14 +117,14 @@ pub struct Ended {
     pub epoch: EpochNumber,
     /// The final round.
     pub round: Round,
-    /// How many events are kept.
+    /// The number of kept events.
     pub kept: u64,
     /// The coordinator's signed manifest.
     pub manifest: Vec<u8>,
-    /// A bundle for each seal, ordered by device and index, with the levels from the final round
-    /// on.
+    /// A bundle for each seal, ordered by device and index. A bundle contains the levels from the
+    /// final round upwards.
     pub bundles: Vec<Vec<u8>>,
-    /// The devices that have not closed the epoch.
+    /// The devices that have not closed the epoch with a last seal.
     pub absent: Vec<DeviceId>,
 }
 
@@ -141,9 +144,10 @@ pub struct GroupCoordinator {
     /// The newest ended epoch, and the final rounds of the newest ended epochs.
     over: Option<EpochNumber>,
     rounds: BTreeMap<EpochNumber, Round>,
-    /// The newest seal that a device abandoned since its newest stored one, and its epoch, by slot.
+    /// For each device, by slot: the newest seal that it abandoned after its newest stored seal,
+    /// with the seal's epoch.
     abandoned: BTreeMap<u32, (SealIndex, EpochNumber)>,
-    /// The device that was the first to send a frame of each open epoch.
+    /// For each open epoch, the slot of the device that sent its first frame.
     openers: BTreeMap<EpochNumber, u32>,
 }
 
@@ -155,10 +159,10 @@ enum Outcome {
     Fresh(Option<Round>),
 }
 
-/// A device of the roster. Kept small, because most devices are idle most of the time.
+/// A device of the roster. The type is small because most devices are idle most of the time.
 struct Member {
     id: DeviceId,
-    /// Kept while a seal is open; otherwise derived when needed.
+    /// Kept while a seal is open; otherwise it is derived when it is needed.
     key: Option<Box<LinkKey>>,
     open: Option<Box<Open>>,
     /// The newest stored seal.
@@ -182,9 +186,9 @@ struct Sealed {
     signature: Vec<u8>,
     schema: Digest,
     framing: Framing,
-    /// The events of each level as blocks, by level, without dropped levels.
+    /// The kept events, as one block per level. Dropped levels are absent.
     events: BTreeMap<u8, Vec<u8>>,
-    /// Whether the manifest lists it.
+    /// Whether the manifest lists this seal.
     is_listed: bool,
 }
 
@@ -208,7 +212,7 @@ impl fmt::Debug for GroupCoordinator {
 
 impl GroupCoordinator {
     /// Creates the coordinator of a roster's group. `secret` is the group's link secret. Returns
-    /// `None` if the roster has no budget: such a group needs no coordinator.
+    /// `None` if the roster has no budget, because a group without a budget needs no coordinator.
     #[must_use]
     pub fn new(roster: Roster, secret: impl Into<Zeroizing<[u8; 32]>>) -> Option<Self> {
         let budget = roster.budget()?;
@@ -221,7 +225,8 @@ impl GroupCoordinator {
             wants_schema: false,
             schemas: Held::EMPTY,
         };
-        // A roster lists its devices in ascending order, which `slot` relies on for binary search.
+        // `slot` uses a binary search, so the order matters: a roster lists its devices in
+        // ascending order.
         let devices: Vec<Member> = roster.devices().map(|device| member(device.id)).collect();
         Some(Self {
             roster,
@@ -240,7 +245,7 @@ impl GroupCoordinator {
         })
     }
 
-    /// A device's position in `devices`.
+    /// Returns a device's position in `devices`.
     fn slot(&self, device: DeviceId) -> Option<u32> {
         let place = self.devices.binary_search_by_key(&device, |member| member.id).ok()?;
         u32::try_from(place).ok()
@@ -254,8 +259,9 @@ impl GroupCoordinator {
         self.receive_if(frame, now, |_| true)
     }
 
-    /// Receives a frame, but accepts nothing new from a device without room in the journal:
-    /// `has_room` decides whether the frame may become durable.
+    /// Like [`receive`](Self::receive), but accepts a frame with new contents only if `has_room`
+    /// returns true for its device. The caller uses `has_room` to limit the room that each device
+    /// uses in the journal.
     ///
     /// # Errors
     /// [`Refused`]; nothing has changed.
@@ -308,7 +314,8 @@ impl GroupCoordinator {
         if !has_room {
             return Err(Refused::OverQuota);
         }
-        // A schema that a stored seal uses must also be available after a restart.
+        // Keep every schema that a stored seal of an open epoch uses: it is needed again after a
+        // restart.
         let sealed = || {
             self.epochs
                 .values()
@@ -322,7 +329,8 @@ impl GroupCoordinator {
         Ok(Outcome::Fresh(None))
     }
 
-    /// The frame that tells a device what was received. Send it only once that is durable.
+    /// Returns the frame that tells a device what was received. Send it only after everything that
+    /// it acknowledges is durable.
     #[must_use]
     pub fn acknowledgement(&mut self, device: DeviceId) -> Option<Vec<u8>> {
         let member = &self.devices[self.slot(device)? as usize];
@@ -348,21 +356,21 @@ impl GroupCoordinator {
         frame.ok().map(<[u8]>::to_vec)
     }
 
-    /// The round of an epoch.
+    /// Returns the current round of an epoch.
     #[must_use]
     pub fn round(&self, epoch: EpochNumber) -> Round {
         self.epochs.get(&epoch).map_or(Round(0), |epoch| epoch.coordinator.round())
     }
 
-    /// How many events of an open epoch are kept.
+    /// Returns how many events of an open epoch are kept.
     #[must_use]
     pub fn kept(&self, epoch: EpochNumber) -> u64 {
         self.epochs.get(&epoch).map_or(0, |epoch| epoch.coordinator.kept())
     }
 
-    /// An upper bound on the number of digests in the bundles of trees: the roots of dropped
-    /// events, and one for each event that may still be dropped. These digests may take more bytes
-    /// than the frames from which they were computed.
+    /// Returns an upper bound on the number of digests in the bundles of trees. It counts the roots
+    /// of dropped events, and one digest for each event that may still be dropped. The digests may
+    /// take more bytes than the frames from which they were computed.
     #[must_use]
     pub fn digests(&self) -> u64 {
         let roots_of_open =
@@ -391,7 +399,7 @@ impl GroupCoordinator {
         total + kept.sum::<u64>()
     }
 
-    /// Whether every device of the roster has closed an epoch.
+    /// Returns whether every device of the roster has closed an epoch.
     #[must_use]
     pub fn is_complete(&self, epoch: EpochNumber) -> bool {
         self.epochs.get(&epoch).is_some_and(|epoch| self.absent(epoch).is_empty())
@@ -425,14 +433,14 @@ impl GroupCoordinator {
         Ok(())
     }
 
-    /// Records the device that was the first to send a frame of an epoch.
+    /// Records the device as the sender of the epoch's first frame, if the epoch is not open yet.
     fn note_opener(&mut self, slot: u32, epoch: EpochNumber) {
         if !self.is_over(epoch) && !self.is_live(epoch) {
             self.openers.insert(epoch, slot);
         }
     }
 
-    /// Whether an epoch is open: a frame of it was received, and it has not ended.
+    /// Returns whether an epoch is open: a frame of it was received, and it has not ended.
     #[must_use]
     pub fn is_live(&self, epoch: EpochNumber) -> bool {
         self.epochs.contains_key(&epoch)
@@ -442,8 +450,8 @@ impl GroupCoordinator {
         self.over.is_some_and(|over| epoch <= over)
     }
 
-    /// The state of an epoch, created if necessary. A late epoch is sampled at its final round, if
-    /// that is still known, and within the budget.
+    /// Returns the state of an epoch, and creates it if necessary. A late epoch is sampled within
+    /// the budget, at its final round if that round is still known.
     fn epoch(&mut self, epoch: EpochNumber) -> &mut Epoch {
         let (levels, budget) = (self.roster.levels(), self.budget);
         let is_over = self.is_over(epoch);
@@ -475,13 +483,14 @@ impl GroupCoordinator {
         Some((epochs.get_mut(&epoch)?, &mut self.devices))
     }
 
-    /// Returns the bundles of seals that arrived after their epoch's manifest, each with its epoch
-    /// and pruned to the epoch's round. They must be stored; they cannot change the round.
+    /// Returns the bundles of seals that their epoch's manifest does not list, usually because they
+    /// arrived late. Each is returned with its epoch and pruned to the epoch's round. The caller
+    /// must store them; they cannot change the round.
     pub fn take_late(&mut self) -> Vec<(EpochNumber, Vec<u8>)> {
         std::mem::take(&mut self.late_bundles)
     }
 
-    /// Drops late epochs for which no device has an open seal any more.
+    /// Drops the late epochs in which no device still has an open seal.
     fn forget_late(&mut self) {
         let open: Vec<_> = self
             .devices
@@ -492,17 +501,17 @@ impl GroupCoordinator {
         self.late.retain(|epoch, _| open.contains(epoch));
     }
 
-    /// The open epochs, ascending.
+    /// Returns the open epochs in ascending order.
     pub fn epochs(&self) -> impl Iterator<Item = EpochNumber> {
         self.epochs.keys().copied()
     }
 
-    /// The state that remains of ended epochs.
+    /// Returns the state that is kept of ended epochs.
     #[must_use]
     pub fn standing(&self) -> Standing {
         let sealed =
             self.devices.iter().filter_map(|member| Some((member.id, member.over?))).collect();
-        // For open epochs, the frames in the journal contain it.
+        // The abandoned seals of open epochs follow from the frames in the journal.
         let abandoned = self.abandoned.iter().filter(|(_, (_, epoch))| self.is_over(*epoch));
         let abandoned = abandoned
             .map(|(slot, abandoned)| (self.devices[*slot as usize].id, *abandoned))
@@ -520,16 +529,18 @@ impl GroupCoordinator {
         Standing { over: self.over, rounds: self.rounds.clone(), sealed, abandoned, schemas, shown }
     }
 
-    /// Whether a coordinator that resumes from [`standing`](Self::standing) must receive a frame
-    /// about this seal again: its epoch has not ended, or the device has the seal open.
+    /// Returns whether a coordinator that resumes from [`standing`](Self::standing) must receive
+    /// the frames about this seal again. It must if the seal's epoch has not ended, or if the
+    /// device has the seal open.
     #[must_use]
     pub fn needs(&self, device: DeviceId, index: SealIndex, epoch: EpochNumber) -> bool {
         let open = || self.slot(device).and_then(|slot| self.devices[slot as usize].open.as_ref());
         !self.is_over(epoch) || open().is_some_and(|open| open.followed.index == index)
     }
 
-    /// Continues from another coordinator's state. Afterwards, replay the frames that the other one
-    /// [`needs`](Self::needs). Devices that are no longer in the roster are skipped.
+    /// Continues from the state of another coordinator. Afterwards, the caller replays the frames
+    /// that the other coordinator [`needs`](Self::needs). Devices that are no longer in the roster
+    /// are skipped.
     pub fn resume(&mut self, standing: Standing) {
         self.over = standing.over;
         self.rounds = standing.rounds;
@@ -537,7 +548,7 @@ impl GroupCoordinator {
             let Some(slot) = self.slot(device) else { continue };
             let schemas = places.iter().filter_map(|place| standing.schemas.get(*place as usize));
             for entry in schemas.filter_map(|bytes| SchemaEntry::decode(bytes).ok()) {
-                // This cannot fail: the device held no more schemas than allowed.
+                // This cannot fail, because the device held no more schemas than the maximum.
                 let _ =
                     self.schemas.hold(&mut self.devices[slot as usize].schemas, entry, |_| false);
             }
@@ -555,7 +566,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// Every device that has sent frames of an epoch, with its newest epoch.
+    /// Returns every device that has sent frames, with the newest epoch of these frames.
     pub fn reached(&self) -> impl Iterator<Item = (DeviceId, EpochNumber)> {
         self.devices.iter().filter_map(|member| {
             let open = member.open.as_ref().map(|open| open.followed.epoch);
@@ -563,19 +574,19 @@ impl GroupCoordinator {
         })
     }
 
-    /// Events counted since the coordinator was created.
+    /// Returns the numbers of events since the coordinator was created.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The group's budget, in events per epoch.
+    /// Returns the group's budget, in events per epoch.
     #[must_use]
     pub const fn budget(&self) -> u64 {
         self.budget
     }
 
-    /// The group's roster.
+    /// Returns the group's roster.
     #[must_use]
     pub const fn roster(&self) -> &Roster {
         &self.roster
@@ -593,14 +604,14 @@ impl Newest {
         }
     }
 
-    /// Whether the device's next seal can be of this epoch.
+    /// Returns whether the device's next seal may belong to this epoch.
     fn goes_on_in(&self, epoch: EpochNumber) -> bool {
         epoch > self.epoch || (epoch == self.epoch && !self.is_last)
     }
 }
 
 impl Sealed {
-    /// How many events are kept.
+    /// Returns the number of kept events.
     fn kept(&self) -> u64 {
         self.events
             .keys()
@@ -622,7 +633,7 @@ impl Sealed {
     }
 }
 
-/// The records of a block, in order.
+/// Returns the records of a block, in order.
 fn records(framing: Framing, block: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = block;
     std::iter::from_fn(move || {
@@ -633,13 +644,13 @@ fn records(framing: Framing, block: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl Epoch {
-    /// The seals that the manifest lists.
+    /// Returns the seals that the manifest lists.
     fn listed(&self) -> impl Iterator<Item = &Sealed> {
         self.sealed.iter().filter(|sealed| sealed.is_listed)
     }
 
     fn keep(&mut self, slot: u32, level: Level, seq: Sequence, record: &[u8]) {
-        // `has_room` was checked for the whole frame.
+        // The caller has checked `has_room` for the whole frame, so this cannot fail.
         let _ = self.queues.keep(Slot(slot), level, seq, record);
     }
 }
@@ -652,8 +663,8 @@ fn link_key(secret: &[u8; 32], roster: &Roster, device: DeviceId) -> LinkKey {
 mod tests {
     use super::*;
 
-    /// An idle device costs its entry in the list, and one word per level in the queues of an
-    /// epoch.
+    /// An idle device uses memory only for its entry in `devices` and for one word per level in the
+    /// queues of an epoch.
     #[test]
     fn an_idle_device_takes_at_most_200_bytes() {
         let newest = 16 * size_of::<u32>();

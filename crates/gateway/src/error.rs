@@ -1,4 +1,4 @@
-//! Errors that stop a gateway service: the coordinator's, the aggregator's, or that of serial
+//! Errors that stop a gateway service: the coordinator, the aggregator, or the service for serial
 //! lines.
 
 use moteseal_api::ErrorKind;
@@ -26,7 +26,7 @@ pub enum ServiceError {
 }
 
 impl ServiceError {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -37,7 +37,8 @@ impl ServiceError {
         }
     }
 
-    /// The error's kind; [`Usage`](ErrorKind::Usage) for an address that cannot be listened on.
+    /// Returns the error's kind: [`Usage`](ErrorKind::Usage) if the service cannot listen on the
+    /// address.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {

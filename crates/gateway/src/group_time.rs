@@ -1,26 +1,26 @@
-//! The time of a group: which epoch is the newest, and when the grace period of each earlier epoch
-//! is over.
+//! The time of a group: which epoch is the newest, and whether the grace period of each earlier
+//! epoch is over.
 //!
-//! Time follows the gateway's clock or, if devices replay recordings, their progress. In the second
-//! case the newest epoch is the one that more than half of the active devices have reached, so that
-//! one device that is far ahead does not end the epochs of others. This module reads no clock:
-//! times are arguments.
+//! The group's time follows the gateway's clock or, if the devices replay recordings, their
+//! progress. In recorded time the newest epoch is the one that more than half of the active devices
+//! have reached, so that a single device that is far ahead does not end the epochs of the others.
+//! This module does not read the clock: callers pass the times as arguments.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 
-/// Which time the epochs of a group follow.
+/// The time that the epochs of a group follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Time {
     /// The gateway's clock.
     #[default]
     Clock,
-    /// The time of recordings that the devices replay. The newest epoch is the one that more than
-    /// half of the active devices have reached; a device is active if it sent a frame within the
-    /// grace period. An epoch ends when all devices have closed it, or a grace period after a later
-    /// epoch has begun.
+    /// The time of the recordings that the devices replay. The newest epoch is the one that more
+    /// than half of the active devices have reached. A device is active if it sent a frame within
+    /// the last grace period. An epoch ends when all devices have closed it, or one grace period
+    /// after a later epoch became the newest.
     Recorded,
 }
 
@@ -28,15 +28,16 @@ pub enum Time {
 pub(crate) struct GroupTime {
     time: Time,
     grace: Duration,
-    /// The newest epoch; `None` while nothing is known. By the clock it never goes back. In
-    /// recorded time it can go back only within a grace period.
+    /// The newest epoch; `None` until it is known. With the gateway's clock, it never goes back. In
+    /// recorded time, it can go back only within a grace period after it became the newest.
     newest: Option<EpochNumber>,
     /// When each epoch first became the newest. In recorded time, this starts the grace period of
     /// the earlier epochs.
     since: BTreeMap<EpochNumber, Instant>,
-    /// Since when frames could arrive without interruption.
+    /// Since when frames have been able to arrive without interruption.
     listening: Instant,
-    /// The progress of devices in recorded time, and when each last sent a frame.
+    /// In recorded time: the newest epoch that each device has reached, and when the device last
+    /// sent a frame.
     reached: HashMap<DeviceId, (EpochNumber, Instant)>,
 }
 
@@ -52,13 +53,13 @@ impl GroupTime {
         }
     }
 
-    /// The newest epoch, if any is known.
+    /// Returns the newest epoch, if it is known.
     pub(crate) const fn newest(&self) -> Option<EpochNumber> {
         self.newest
     }
 
-    /// The epoch against which frames are checked. In recorded time, which follows the frames, no
-    /// epoch is too far ahead.
+    /// Returns the current epoch for the check that a frame's epoch is not too far ahead. In
+    /// recorded time, which follows the frames, no epoch is too far ahead.
     pub(crate) fn checked_against(&self) -> EpochNumber {
         match self.time {
             Time::Clock => self.newest.unwrap_or(EpochNumber(0)),
@@ -66,7 +67,7 @@ impl GroupTime {
         }
     }
 
-    /// Restarts the grace period, because no frame could arrive until now.
+    /// Restarts the grace period, because no frame could arrive before `now`.
     pub(crate) const fn restart_grace(&mut self, now: Instant) {
         self.listening = now;
     }
@@ -79,8 +80,8 @@ impl GroupTime {
         }
     }
 
-    /// Advances with the clock, whose epoch is `clock`, or with the devices. Returns whether the
-    /// newest epoch has changed.
+    /// Updates the newest epoch: from `clock`, the clock's epoch, or from the progress of the
+    /// devices. Returns whether the newest epoch has changed.
     pub(crate) fn advance(&mut self, clock: EpochNumber, now: Instant) -> bool {
         let epoch = match self.time {
             Time::Clock => Some(clock),
@@ -98,18 +99,19 @@ impl GroupTime {
         is_other
     }
 
-    /// Whether an epoch may have become the newest too early: until other devices send, the first
-    /// device alone is the majority. After a grace period it cannot be undone, because other epochs
-    /// may have ended.
+    /// Returns whether the newest epoch may be replaced by an earlier one. This is necessary
+    /// because the first device that sends is the majority until others send, so an epoch may
+    /// become the newest too early. After a grace period this is no longer allowed, because other
+    /// epochs may have ended.
     fn may_go_back(&self, newest: EpochNumber, now: Instant) -> bool {
         let since = self.since.get(&newest);
         self.time == Time::Recorded
             && since.is_some_and(|since| now.saturating_duration_since(*since) < self.grace)
     }
 
-    /// The epoch that more than half of the active devices have reached. If no device sent a frame
-    /// within the grace period, all have finished or are gone, and the newest epoch of any device
-    /// counts.
+    /// Returns the epoch that more than half of the active devices have reached. If no device is
+    /// active, all devices have finished or disappeared, and the newest epoch of any device is
+    /// returned.
     fn reached_by_most(&self, now: Instant) -> Option<EpochNumber> {
         let is_active = |at: &Instant| now.saturating_duration_since(*at) < self.grace;
         let mut received: Vec<_> = self
@@ -125,7 +127,8 @@ impl GroupTime {
         received.get(received.len() / 2).copied()
     }
 
-    /// Whether the grace period of an epoch is over. `late` is the time since its end by the clock.
+    /// Returns whether the grace period of an epoch is over. `late` is how long ago the epoch ended
+    /// by the clock.
     pub(crate) fn is_over(&self, epoch: EpochNumber, late: Duration, now: Instant) -> bool {
         let after = match self.time {
             Time::Clock => late,
@@ -192,7 +195,7 @@ mod tests {
             assert_eq!(replay.time.newest(), Some(EpochNumber(7)));
             assert!(!replay.is_over(7) && !replay.is_over(8));
         }
-        // The same with two devices.
+        // The same applies to a group of two devices.
         let mut replay = Replay::start();
         replay.received(2, 7);
         replay.received(1, 1000);
@@ -218,7 +221,8 @@ mod tests {
         replay.wait(31);
         replay.received(1, 9);
         assert_eq!(replay.time.newest(), Some(EpochNumber(9)));
-        // When no device sends any more, the progress of all devices counts.
+        // When no device is active any more, the newest epoch that any device reached becomes the
+        // newest.
         let mut replay = Replay::start();
         replay.received(1, 9);
         replay.received(2, 7);

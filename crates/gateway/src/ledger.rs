@@ -1,9 +1,9 @@
-//! The records of a gateway's journal, from which a restarted gateway rebuilds its state.
+//! The records of a gateway's journal, from which the gateway rebuilds its state after a restart.
 //!
-//! The state of a [`GroupCoordinator`](crate::GroupCoordinator) follows from the frames that it
-//! received and the epochs that it ended, in their order. The journal contains these, after the
-//! remaining state of earlier epochs. The first byte of a record is its kind; numbers are
-//! big-endian, and lengths in bytes are in parentheses:
+//! The state of a [`GroupCoordinator`](crate::GroupCoordinator) is determined by the frames that it
+//! received and the epochs that it ended, in this order. The journal contains the state that is
+//! kept of earlier epochs, followed by these frames and ends. The first byte of a record is its
+//! kind. Numbers are big-endian; their lengths in bytes are in parentheses:
 //!
 //! - 0: the state of ended epochs, in CBOR: `[1, over / null, rounds, newest, abandoned, schemas,
 //!   users]` with
@@ -12,9 +12,10 @@
 //!   - `abandoned`, the abandoned seals: `[* [device, index, epoch]]`;
 //!   - `schemas`: `[* schema]`;
 //!   - `users`, the devices and the places of the schemas that they use: `[* [device, [* place]]]`.
-//! - 1: the gateway's epoch (8), the seal's epoch (8) and index (4), a frame about the seal.
+//! - 1: a frame about a seal: the gateway's epoch (8), the seal's epoch (8) and index (4), the
+//!   frame.
 //! - 2: a frame with a stream schema.
-//! - 3: the epoch (8) that was ended.
+//! - 3: the end of an epoch: the epoch (8).
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::digest::Digest;
@@ -25,7 +26,7 @@ use crate::coordinator::{Newest, Standing};
 /// One record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entry<'a> {
-    /// The remaining state of ended epochs.
+    /// The state that is kept of ended epochs.
     Standing(Standing),
     /// A frame, and the seal that it concerns.
     Frame {
@@ -87,7 +88,8 @@ impl<'a> Entry<'a> {
 fn encode_standing(standing: &Standing) -> Vec<u8> {
     let Standing { over, rounds, sealed, abandoned, schemas, shown } = standing;
     let shown_bytes: usize = shown.values().map(|places| 24 + 5 * places.len()).sum();
-    // A CBOR head takes at most 9 bytes, a round 12, a seal 60, an abandoned seal 24.
+    // A CBOR head takes at most 9 bytes, an entry of `rounds` 12, of the newest seals 60, and of
+    // the abandoned seals 24.
     let schema_bytes: usize = schemas.iter().map(|schema| 9 + schema.len()).sum();
     let mut buffer = vec![
         0;
@@ -128,7 +130,7 @@ fn encode_standing(standing: &Standing) -> Vec<u8> {
         Ok(())
     };
     let written = write();
-    debug_assert!(written.is_ok(), "the buffer has room for the longest encoding");
+    debug_assert!(written.is_ok(), "the buffer is large enough for the longest encoding");
     out.written().to_vec()
 }
 

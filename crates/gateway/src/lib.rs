@@ -1,11 +1,14 @@
-//! The edge of a group: a gateway receives events from devices, keeps a sample within the budget,
-//! and uploads the sample with proof (docs/design.md, sampling; section V of the paper).
+//! The edge of a group. A gateway receives events from devices, keeps a sample within the group's
+//! budget, and uploads the sample to the cloud with its proof (docs/design.md, sampling; section V
+//! of the paper).
 //!
-//! This crate is for gateway programs. A gateway is not trusted: the sample that it must keep
-//! follows from what the devices sign, and [`moteseal_seal::sample::audit`] checks it.
-//! [`GroupCoordinator`] makes all decisions without I/O: frames go in, frames come out. [`Station`]
-//! adds a disk; [`Gateway`] adds links, a clock and an uplink. [`sum`] aggregates private sums,
-//! [`broadcast`] sends authenticated broadcasts, and [`serial`] connects motes on serial lines.
+//! This crate is for gateway programs. Nobody needs to trust a gateway: the signed seals determine
+//! which events it must keep, and [`moteseal_seal::sample::audit`] checks that it kept them.
+//!
+//! [`GroupCoordinator`] makes all decisions and does no I/O: it receives frames and returns frames.
+//! [`Station`] adds storage on disk; [`Gateway`] adds links, a clock and an uplink. [`sum`]
+//! aggregates private sums, [`broadcast`] sends authenticated broadcasts, and [`serial`] connects
+//! motes on serial lines.
 //!
 //! # Example
 //! A coordinator that answers a device over a link within this process:
@@ -85,7 +88,7 @@ pub use queues::Queues;
 pub use service::{Gateway, Settings, Time};
 pub use station::{Station, StationError};
 
-/// Opens the operator's HTTP pages on `address`, if there is one.
+/// Serves the operator's HTTP pages (metrics and health) on `address`, if an address is configured.
 async fn monitor(address: Option<SocketAddr>) -> Result<Option<Monitor>, ServiceError> {
     let Some(address) = address else { return Ok(None) };
     Ok(Some(Monitor::bind(address).await?))

@@ -1,4 +1,4 @@
-//! The metrics of a coordinator. Every handle is registered once.
+//! The metrics of a coordinator. Each metric is registered once.
 
 use metrics::{Counter, Gauge, Histogram, Label};
 use moteseal_service::Table;
@@ -43,7 +43,7 @@ impl Metrics {
             frames: counter("moteseal_gateway_frames_total", "Frames received from devices."),
             frames_dropped: counter(
                 "moteseal_gateway_frames_dropped_total",
-                "Frames dropped unread because their device exceeded its share.",
+                "Frames dropped without being read because their device exceeded its share of the queue.",
             ),
             events_seen: counter(
                 "moteseal_gateway_events_seen_total",
@@ -55,32 +55,35 @@ impl Metrics {
             ),
             events_kept: counter(
                 "moteseal_gateway_events_kept_total",
-                "Events of ended epochs that go to the cloud.",
+                "Events of ended epochs that are uploaded to the cloud.",
             ),
             buffered: gauge(
                 "moteseal_gateway_buffered_events",
-                "The largest number of events that an open epoch has buffered; at most the budget.",
+                "The largest number of events buffered for one open epoch; at most the budget.",
             ),
-            budget: gauge("moteseal_gateway_budget_events", "The budget of the group, in events."),
+            budget: gauge(
+                "moteseal_gateway_budget_events",
+                "The group's budget, in events per epoch.",
+            ),
             round: gauge("moteseal_gateway_round", "The round of the newest epoch."),
             epoch: gauge("moteseal_gateway_epoch", "The newest epoch."),
             epochs_ended: counter("moteseal_gateway_epochs_ended_total", "Epochs that have ended."),
             devices_absent: gauge(
                 "moteseal_gateway_devices_absent",
-                "Devices that had not closed the epoch that ended last.",
+                "Devices that had not closed the last ended epoch when it ended.",
             ),
             link_up: gauge("moteseal_gateway_link_up", "1 while the link to the devices is up."),
             taking: gauge(
                 "moteseal_gateway_taking_frames",
-                "1 while frames are accepted; 0 while the disk is full or the state at its bound.",
+                "1 while frames are accepted; 0 while the disk fails or the state folder is full.",
             ),
             state_bytes: gauge(
                 "moteseal_gateway_state_bytes",
-                "Size of journal and outbox, in bytes.",
+                "Size of the journal and the outbox, in bytes.",
             ),
             state_bound: gauge(
                 "moteseal_gateway_state_bound_bytes",
-                "Upper bound on the size of journal and outbox, in bytes.",
+                "Maximum size of the journal and the outbox, in bytes.",
             ),
             outbox_items: gauge(
                 "moteseal_gateway_outbox_items",
@@ -100,7 +103,7 @@ impl Metrics {
             ),
             held: gauge(
                 "moteseal_gateway_outbox_held",
-                "Epochs and late seals that the cloud rejects.",
+                "Epochs and late seals that stay in the outbox because the cloud rejected them.",
             ),
             commit_seconds: table.histogram(
                 "moteseal_gateway_commit_seconds",
@@ -110,18 +113,18 @@ impl Metrics {
         }
     }
 
-    /// Counts a rejected frame. The reasons are a fixed set, so the labels are bounded.
+    /// Counts a rejected frame. The reasons are a fixed set, so the number of labels is bounded.
     pub(crate) fn refused(&self, name: &'static str) {
         self.table.counter_with(REJECTED, vec![Label::new("name", name)]).increment(1);
     }
 
-    /// Counts a failed upload, by the name of the error. Names that are not in the HTTP contract
-    /// are not used as labels.
+    /// Counts a failed upload by the name of its error. Only names of a fixed set are used as
+    /// labels.
     pub(crate) fn upload_failed(&self, name: &'static str) {
         self.table.counter_with(FAILED, vec![Label::new("name", name)]).increment(1);
     }
 
-    /// All metrics in Prometheus' text format.
+    /// Returns all metrics in the Prometheus text format.
     pub(crate) fn render(&self) -> String {
         self.table.render()
     }

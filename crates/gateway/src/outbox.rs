@@ -1,10 +1,12 @@
-//! Ended epochs that wait for the cloud: a folder with one file for each epoch, and one for each
-//! seal that arrived late.
+//! The durable queue of what a gateway has not yet uploaded to the cloud: ended epochs, and seals
+//! that arrived late. It is a folder with one file for each ended epoch and one file for each late
+//! seal.
 //!
-//! A file is written under a temporary name, synced and renamed, so that it exists completely or
-//! not at all, and it is checked when it is read. It is a journal (`moteseal_store::Journal`) whose
-//! first record is the manifest, empty for a late seal, and whose other records are the bundles. An
-//! item stays until the cloud has stored it durably ([`Outbox::remove`]). The station decides how
+//! A file is written under a temporary name, synced and renamed, so that either the complete file
+//! exists or no file. Its contents are checked when it is read. A file is a journal
+//! (`moteseal_store::Journal`). The first record is the manifest (empty for a late seal), and the
+//! other records are the bundles. An item is removed ([`Outbox::remove`]) only after the cloud has
+//! stored it durably. The station limits the size of the outbox.
 //! large the outbox may become.
 
 use std::collections::BTreeMap;
@@ -20,24 +22,25 @@ use moteseal_core::record::EpochNumber;
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 
-/// The name of an item, ordered by epoch: an epoch's manifest and bundles before its late seals.
+/// The name of an item. Names are ordered by epoch. Within an epoch, the item with the manifest and
+/// bundles is before the items of late seals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
     /// The epoch.
     pub epoch: EpochNumber,
-    /// `None` for the epoch itself; for a late seal, the first 8 bytes of its bundle's SHA-256,
-    /// big-endian.
+    /// `None` for the item of the epoch itself. For a late seal, the first 8 bytes of the SHA-256
+    /// of its bundle, big-endian.
     pub late: Option<u64>,
 }
 
 impl Name {
-    /// The name of an ended epoch.
+    /// Returns the name of an ended epoch's item.
     #[must_use]
     pub const fn of(epoch: EpochNumber) -> Self {
         Self { epoch, late: None }
     }
 
-    /// The name of a late seal's bundle.
+    /// Returns the name of a late seal's item.
     #[must_use]
     pub fn of_late(epoch: EpochNumber, bundle: &[u8]) -> Self {
         let digest = Digest::of(&[bundle]);
@@ -45,7 +48,7 @@ impl Name {
         Self { epoch, late: Some(u64::from_be_bytes(start)) }
     }
 
-    /// Parses a file name; `None` if it is not the name of an item.
+    /// Parses a file name. Returns `None` if it is not the name of an item.
     fn parse(name: &str) -> Option<Self> {
         let (stem, kind) = name.split_once('.')?;
         let parsed = match (kind, stem.split_once('-')) {
@@ -64,17 +67,17 @@ impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { epoch: EpochNumber(epoch), late } = self;
         match late {
-            // With twenty digits, names sort in the order of epochs.
+            // Epoch numbers have twenty digits, so that file names sort by epoch.
             None => write!(f, "{epoch:020}.epoch"),
             Some(digest) => write!(f, "{epoch:020}-{digest:016x}.late"),
         }
     }
 }
 
-/// What is uploaded together.
+/// The contents of one file: what is uploaded together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The signed manifest; `None` for a late seal.
+    /// The epoch's signed manifest; `None` for a late seal.
     pub manifest: Option<Vec<u8>>,
     /// The bundles.
     pub bundles: Vec<Vec<u8>>,
@@ -84,16 +87,16 @@ pub struct Item {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutboxError {
-    /// A file is not an item, or was damaged after it was written.
+    /// A file does not contain an item, or was damaged after it was written.
     #[error("{}; restore it, or move it away to discard its epoch", damage(.path, .error))]
     Damaged {
         /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error from reading the file.
         error: JournalError,
     },
     /// The disk is full.
-    #[error("no space left for {}; free some", .0.display())]
+    #[error("no space left for {}; free some space", .0.display())]
     DiskFull(PathBuf),
     /// Another failure of the operating system.
     #[error("{}: {}", .0.display(), .1)]
@@ -101,7 +104,7 @@ pub enum OutboxError {
 }
 
 impl OutboxError {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -111,7 +114,7 @@ impl OutboxError {
         }
     }
 
-    /// Always [`ErrorKind::Internal`].
+    /// Returns [`ErrorKind::Internal`] for every error.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Internal
@@ -126,7 +129,7 @@ impl OutboxError {
     }
 }
 
-/// Where an item is damaged.
+/// Describes which file is damaged, and where.
 fn damage(path: &Path, error: &JournalError) -> String {
     match error {
         JournalError::Damaged { offset, record, .. } => {
@@ -147,7 +150,7 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> OutboxError + '_ {
     }
 }
 
-/// The items of a folder, shared by the writer and the uploader.
+/// The items of a folder. The writer and the uploader share this object.
 #[derive(Debug)]
 pub struct Outbox {
     folder: PathBuf,
@@ -156,7 +159,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Opens the outbox of a folder, which is created if necessary. Incomplete files are removed.
+    /// Opens the outbox in a folder, and creates the folder if necessary. Removes incomplete files.
     ///
     /// # Errors
     /// [`OutboxError`].
@@ -183,11 +186,11 @@ impl Outbox {
         self.folder.join(name.to_string())
     }
 
-    /// Writes an item durably. If an item of that name exists, it stays: the same epoch gives the
-    /// same item.
+    /// Writes an item durably. If an item with this name exists, it is not replaced: the same epoch
+    /// always gives the same item.
     ///
     /// # Errors
-    /// [`OutboxError`]; nothing has changed.
+    /// [`OutboxError`]. Nothing has changed.
     pub fn store(&self, name: Name, item: &Item) -> Result<(), OutboxError> {
         if self.items().contains_key(&name) {
             return Ok(());
@@ -220,7 +223,8 @@ impl Outbox {
         let damaged = |error| OutboxError::journal(&path, error);
         let journal = Journal::open_frozen(&path).map_err(damaged)?;
         if journal.torn_bytes() > 0 {
-            // A file has this name only once it is durable as a whole, so a torn end is damage.
+            // A file gets this name only after all of it is durable. An incomplete record at its
+            // end is therefore damage.
             let (offset, record) = (journal.length(), journal.synced_records());
             return Err(damaged(JournalError::Damaged { path: path.clone(), offset, record }));
         }
@@ -237,7 +241,7 @@ impl Outbox {
     /// Removes an item that the cloud has stored.
     ///
     /// # Errors
-    /// [`OutboxError`]; the item still exists.
+    /// [`OutboxError`]. The item still exists.
     pub fn remove(&self, name: Name) -> Result<(), OutboxError> {
         let path = self.path(name);
         match fs::remove_file(&path) {
@@ -248,13 +252,13 @@ impl Outbox {
         Ok(())
     }
 
-    /// The names of the items, the oldest first.
+    /// Returns the names of the items, oldest first.
     #[must_use]
     pub fn names(&self) -> Vec<Name> {
         self.items().keys().copied().collect()
     }
 
-    /// The total size of the items, in bytes.
+    /// Returns the total size of the items, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.items().values().sum()

@@ -1,10 +1,12 @@
-//! A Merkle tree of which only some leaves are kept: the roots of the maximal perfect subtrees
-//! without a kept leaf (docs/design.md, sampling).
+//! A Merkle tree of which only some leaves are kept. It stores the roots of the maximal perfect
+//! subtrees that contain no kept leaf (docs/design.md, sampling). The kept leaves are stored
+//! elsewhere.
 //!
-//! Leaves arrive in order, single or as roots of whole subtrees, and are dropped one by one as
-//! rounds rise. Two sibling subtrees without a kept leaf are merged into their parent at once. The
-//! stored roots are therefore always the minimum from which the tree's root can be computed, except
-//! for its right edge, which [`Pruned::multiproof`] folds when the number of leaves is known. The
+//! Leaves arrive in order, either single or as the root of a whole subtree. When the round rises,
+//! leaves that were kept are dropped one by one. Two sibling subtrees without a kept leaf are
+//! merged into their parent at once, so that the stored roots are the fewest from which the tree's
+//! root can be computed. The exception is the tree's right edge: [`Pruned::multiproof`] combines
+//! its roots when the number of leaves is known.
 //! kept leaves are stored elsewhere.
 
 use std::collections::BTreeMap;
@@ -17,7 +19,8 @@ use moteseal_seal::tree::{geometry, node};
 /// The roots that represent the leaves that are not kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pruned {
-    /// The height and root of each perfect subtree, by its first leaf.
+    /// The height and root of each perfect subtree. The key is the position of the subtree's first
+    /// leaf.
     roots: BTreeMap<u32, (u32, Digest)>,
 }
 
@@ -29,9 +32,10 @@ impl Pruned {
         }
     }
 
-    /// Adds the root of a perfect subtree without a kept leaf. The leaves before `next` arrived
-    /// earlier. A subtree that starts before `next` and ends after it replaces the roots of those
-    /// leaves; one that ends before `next` is not new and is ignored.
+    /// Adds the root of a perfect subtree without a kept leaf. All leaves before `next` have
+    /// arrived earlier. If the subtree contains leaves before and after `next`, its root replaces
+    /// the roots of the earlier leaves. If the subtree ends before `next`, it is not new and is
+    /// ignored.
     pub(crate) fn take(&mut self, subtree: &Range<u64>, root: Digest, next: Sequence) {
         let (Ok(start), Ok(known)) = (u32::try_from(subtree.start), u32::try_from(next.0)) else {
             return;
@@ -48,7 +52,7 @@ impl Pruned {
         self.insert(start, leaves.ilog2(), root);
     }
 
-    /// The number of stored roots.
+    /// Returns the number of stored roots.
     pub(crate) fn len(&self) -> usize {
         self.roots.len()
     }
@@ -67,9 +71,9 @@ impl Pruned {
         self.roots.insert(start, (height, root));
     }
 
-    /// The compact multiproof of the kept leaves of a tree with `n` leaves: the sibling digests
-    /// concatenated, left to right. `kept` must be ascending. Returns `None` if the stored roots
-    /// are not those of the other leaves.
+    /// Returns the compact multiproof of the kept leaves of a tree with `n` leaves: the sibling
+    /// digests, concatenated from left to right. `kept` must be ascending. Returns `None` if the
+    /// stored roots do not cover exactly the leaves that are not in `kept`.
     pub(crate) fn multiproof(
         &self,
         n: u64,
@@ -91,8 +95,8 @@ impl Pruned {
                 return None;
             }
             used += parts.len();
-            // Only the right edge has several roots: those of perfect subtrees of decreasing size.
-            // Fold them from the last one.
+            // Only a subtree at the right edge has several roots, those of perfect subtrees of
+            // decreasing size. Combine them, starting with the last one.
             let root = parts.into_iter().rev().reduce(|right, left| node(&left, &right))?;
             proof.extend_from_slice(&root.0);
         }
@@ -124,8 +128,8 @@ mod tests {
     }
 
     proptest! {
-        /// Levels are dropped while leaves still arrive, some of them as subtrees, and some of
-        /// those twice.
+        /// Drops levels while leaves are still arriving. Some leaves arrive as subtrees, and some
+        /// subtrees arrive after their leaves.
         #[test]
         fn the_stored_roots_are_the_minimum_that_gives_the_root(
             levels in prop::collection::vec(0..6u8, 1..300),
@@ -145,8 +149,8 @@ mod tests {
                         pruned.drop_leaf(Sequence(seq), record(seq));
                     }
                 }
-                // A device sends a whole subtree if it has no kept leaf. The subtree may start
-                // before the leaves that have not arrived yet.
+                // A device sends a whole subtree if the subtree has no kept leaf. The subtree may
+                // begin with leaves that have already arrived.
                 let mut widths = (0..8u32).map(|height| 1u64 << height).filter(|width| {
                     let (start, end) = (next / width * width, (next / width + 1) * width);
                     end <= n && (start..end).all(|seq| levels[seq as usize] < round)

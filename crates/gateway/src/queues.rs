@@ -1,27 +1,27 @@
-//! The events that a coordinator keeps of one epoch: a queue for each device and level (the paper's
-//! `Q_i^k`). A whole level is dropped at once, for all devices.
+//! The events that a coordinator keeps of one epoch, in one queue for each device and level (the
+//! paper's `Q_i^k`). A level is always dropped as a whole, for all devices.
 //!
-//! All queues of a level share one arena of chunks, so that dropping a level frees its chunks. An
-//! event is stored once, after a header of 10 bytes: the position of the device's previous event,
-//! its sequence number and its length. Withdrawn events stay as garbage until they are half of the
-//! arena, which is then rewritten.
+//! All queues of a level share one arena of chunks, so that dropping the level frees its chunks. An
+//! event is stored once, after a header of 10 bytes: the position of the device's previous event (4
+//! bytes), the sequence number (4) and the length of the record (2). Withdrawn events stay in the
+//! arena as garbage. When garbage makes up more than half of the arena, the arena is rewritten.
 
 use moteseal_core::record::{Level, MAX_LEVELS, Sequence};
 
-/// A device's position among those of the epoch: a small number, assigned by the owner of the list
-/// of devices.
+/// A device's position in the list of the group's devices. The owner of the list assigns the
+/// numbers, which are small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
 
-/// Bytes of the header before each record.
+/// The size of the header before each record, in bytes.
 const HEAD: usize = 10;
-/// The low bits of a position, which give the offset in the chunk.
+/// The number of low bits of a position that contain the offset in the chunk.
 const WITHIN: u32 = 15;
-/// The size of a chunk, unless one record needs more.
+/// The size of a chunk in bytes, unless a single record needs more.
 const CHUNK: usize = 1 << WITHIN;
-/// The size of a level's first chunk. It is small, because most levels have few events.
+/// The size of a level's first chunk in bytes. It is small, because most levels have few events.
 const FIRST_CHUNK: usize = 1 << 10;
-/// The maximum number of chunks of a level, limited by the remaining bits of a position.
+/// The maximum number of chunks of a level. The high bits of a position contain the chunk's number.
 const CHUNKS: usize = 1 << (32 - WITHIN);
 /// The position that means "no event".
 const NONE: u32 = u32::MAX;
@@ -31,18 +31,19 @@ const NONE: u32 = u32::MAX;
 pub struct Queues {
     levels: u8,
     arenas: Vec<Arena>,
-    /// The newest event for each slot and level, or `NONE`; meaningless for dropped levels.
+    /// The position of the newest event for each slot and level, or `NONE`. Not valid for dropped
+    /// levels.
     newest: Vec<u32>,
 }
 
-/// The event does not fit the addresses of its level, which has 4 GiB.
+/// The level has no room for the event: all queues of a level hold at most 4 GiB together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
 #[derive(Debug, Default)]
 struct Arena {
     chunks: Vec<Vec<u8>>,
-    /// Bytes of all events, and of those that were withdrawn.
+    /// The bytes of all events, and of those that were withdrawn.
     used: usize,
     garbage: usize,
     forgotten: bool,
@@ -73,8 +74,8 @@ impl Arena {
         Some(place)
     }
 
-    /// The position of the event before the one at `place`, the sequence number of the one at
-    /// `place`, and its record.
+    /// Returns the position of the device's event before the one at `place`, and the sequence
+    /// number and the record of the event at `place`.
     fn at(&self, place: u32) -> Option<(u32, u32, &[u8])> {
         let chunk = self.chunks.get((place >> WITHIN) as usize)?;
         let (head, rest) =
@@ -85,7 +86,8 @@ impl Arena {
         Some((word(0), word(4), rest.get(..length)?))
     }
 
-    /// The events from the newest to the oldest.
+    /// Returns a device's events from the newest to the oldest. `newest` is the position of the
+    /// newest.
     fn back_from(&self, newest: u32) -> impl Iterator<Item = (u32, &[u8])> {
         let mut place = newest;
         std::iter::from_fn(move || {
@@ -107,21 +109,22 @@ impl Queues {
         Self { levels, arenas: (0..levels).map(|_| Arena::default()).collect(), newest: Vec::new() }
     }
 
-    /// The number of levels.
+    /// Returns the number of levels.
     #[must_use]
     pub const fn levels(&self) -> u8 {
         self.levels
     }
 
-    /// Whether every level has room for 64 KiB more of events, in records of any length.
+    /// Returns whether every level has room for another 64 KiB of events, in records of any length.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        // With headers, 64 KiB of events take at most 352 KiB, in eleven chunks. Records that fill
-        // a chunk by themselves are few.
+        // With headers, 64 KiB of events take at most 352 KiB (in records of two bytes), which is
+        // eleven chunks. The rest of the margin is for long records that leave the end of a chunk
+        // unused.
         self.arenas.iter().all(|arena| arena.chunks.len() + 16 < CHUNKS)
     }
 
-    /// Uses up the room of a level, as four gibibytes of events would.
+    /// Marks the room of a level as used up, as four gibibytes of events would do.
     #[cfg(test)]
     pub(crate) fn exhaust(&mut self, level: Level) {
         self.arenas[usize::from(level.0)].chunks.resize(CHUNKS - 16, Vec::new());
@@ -136,7 +139,7 @@ impl Queues {
     /// or does not exist.
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`Full`] if the level has no room.
     #[inline]
     pub fn keep(
         &mut self,
@@ -158,14 +161,14 @@ impl Queues {
         Ok(())
     }
 
-    /// Drops a level, for all devices and permanently.
+    /// Drops a level for all devices, permanently.
     pub fn forget(&mut self, level: Level) {
         if let Some(arena) = self.arenas.get_mut(usize::from(level.0)) {
             *arena = Arena { forgotten: true, ..Arena::default() };
         }
     }
 
-    /// A device's events of a level, the newest first.
+    /// Returns a device's events of a level, newest first.
     pub fn newest_first(
         &self,
         slot: Slot,
@@ -181,7 +184,7 @@ impl Queues {
         events.map(|(seq, record)| (Sequence(u64::from(seq)), record))
     }
 
-    /// A device's events of a level, the oldest first.
+    /// Returns a device's events of a level, oldest first.
     #[must_use]
     pub fn events(&self, slot: Slot, level: Level) -> Vec<(Sequence, &[u8])> {
         let mut events: Vec<_> = self.newest_first(slot, level).collect();
@@ -189,8 +192,8 @@ impl Queues {
         events
     }
 
-    /// Removes a device's events of a level, because their seal was abandoned or the device raised
-    /// its round. Returns their number.
+    /// Removes a device's events of a level, because their seal was closed or abandoned, or because
+    /// the device raised its round. Returns the number of removed events.
     pub fn withdraw(&mut self, slot: Slot, level: Level) -> u64 {
         let (mut count, mut bytes) = (0, 0);
         for (_, record) in self.newest_first(slot, level) {
@@ -217,7 +220,7 @@ impl Queues {
         let arena = &self.arenas[usize::from(level.0)];
         for newest in self.newest.iter_mut().skip(usize::from(level.0)).step_by(levels) {
             let events: Vec<_> = arena.back_from(*newest).collect();
-            // It fits, because the old arena had all of it.
+            // The events fit, because the old arena held all of them.
             *newest = events.iter().rev().fold(NONE, |before, (seq, record)| {
                 fresh.push(before, *seq, record).unwrap_or(before)
             });
@@ -225,7 +228,7 @@ impl Queues {
         self.arenas[usize::from(level.0)] = fresh;
     }
 
-    /// Bytes of memory that the queues hold.
+    /// Returns how many bytes of memory the queues use.
     #[must_use]
     pub fn memory(&self) -> usize {
         let arena = |arena: &Arena| {

@@ -1,9 +1,10 @@
-//! How many bytes of the journal each device may use: half of the room is shared, and the other
-//! half is divided equally among all devices.
+//! Limits how many bytes of the journal each device may use. Half of the journal's room is shared,
+//! and the other half is divided equally among all devices.
 //!
-//! A device may always use its own share, and in addition any room that is not reserved for the
-//! unused shares of others. A device that floods is therefore rejected at some point, and cannot
-//! keep the others from sending. A device's bytes count until the journal is compacted.
+//! A device may always use its own share. It may also use any room that is not reserved for the
+//! unused shares of other devices. The frames of a device that floods the gateway are therefore
+//! rejected at some point, and the other devices can still send. The bytes of a device count until
+//! the journal is compacted.
 
 use std::collections::HashMap;
 
@@ -17,7 +18,7 @@ pub(crate) struct Quota {
     share: u64,
     used: HashMap<DeviceId, u64>,
     total: u64,
-    /// The reserved room: the unused rest of every device's share.
+    /// The reserved room: the sum of the unused parts of all shares.
     reserved: u64,
 }
 
@@ -28,7 +29,7 @@ impl Quota {
         Self { room, share, used: HashMap::new(), total: 0, reserved: share * devices as u64 }
     }
 
-    /// Whether a device may use `bytes` more.
+    /// Returns whether a device may use `bytes` more.
     pub(crate) fn admits(&self, device: DeviceId, bytes: u64) -> bool {
         let rest = self.rest(device);
         bytes <= rest || self.total + bytes + self.reserved.saturating_sub(rest) <= self.room
@@ -41,7 +42,7 @@ impl Quota {
         self.total += bytes;
     }
 
-    /// The unused rest of a device's own share.
+    /// Returns the unused part of a device's own share.
     fn rest(&self, device: DeviceId) -> u64 {
         self.share.saturating_sub(self.used.get(&device).copied().unwrap_or(0))
     }
@@ -65,8 +66,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the others use, a device's own share stays available, and all together never
-        /// use more than the room.
+        /// A device's own share stays available whatever the other devices use, and all devices
+        /// together never use more than the room.
         #[test]
         fn no_device_can_use_the_share_of_another(frames in prop::collection::vec((0..5u8, 1..200u64), 0..200), devices in 1..6usize) {
             let mut quota = Quota::new(3000, devices);

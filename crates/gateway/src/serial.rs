@@ -1,10 +1,11 @@
-//! A gateway for motes on serial lines: it joins each mote to the links that other devices reach by
-//! themselves (spec/serial.md, section 5).
+//! A gateway for motes on serial lines. It connects each mote to the links to which other devices
+//! connect directly (spec/serial.md, section 5).
 //!
-//! It holds no key and opens no frame. It accepts the device id in a mote's HELLO if the group's
-//! roster has that device and the port is not reserved for another. More is not needed, because a
-//! frame is accepted only if its tag verifies. Each port has its own task, queues and links, all
-//! bounded: a mote that floods, forges or restarts all the time harms only its own line.
+//! The gateway holds no key and forwards frames without reading them. It accepts the device id in a
+//! mote's HELLO if the group's roster lists the device, and if the port is not reserved for another
+//! device. This check is sufficient, because the receiver of a frame accepts it only if its tag
+//! verifies. Each port has its own task, queues and links, and all of them are bounded. A mote that
+//! floods, forges or restarts all the time therefore harms only its own line.
 
 mod claims;
 mod metrics;
@@ -39,22 +40,22 @@ pub const MAX_PORTS: usize = 64;
 /// A serial port.
 #[derive(Clone, Debug)]
 pub struct Port {
-    /// Its address and speed.
+    /// The port's address and speed.
     pub line: Options,
-    /// The only mote that may use the port, if that is known.
+    /// The only mote that may use the port; `None` if any mote may.
     pub device: Option<DeviceId>,
 }
 
 /// A mote of the group.
 #[derive(Clone, Debug)]
 pub struct Mote {
-    /// Its name in the roster.
+    /// The mote's name in the roster.
     pub name: String,
-    /// The broker and group of the coordinator that adds up the mote's sums, if it has one.
+    /// The broker and group of the coordinator for the mote's private sums, if there is one.
     pub sums: Option<mqtt::Options>,
 }
 
-/// What a gateway for serial lines joins.
+/// The settings of a gateway for serial lines.
 #[derive(Debug)]
 pub struct Settings {
     /// The ports: at most [`MAX_PORTS`].
@@ -65,19 +66,19 @@ pub struct Settings {
     pub coordinator: Option<mqtt::Options>,
     /// The broadcast medium, if there is one.
     pub broadcast: Option<Broadcast>,
-    /// Where metrics and health are served.
+    /// The address on which metrics and health are served, if any.
     pub listen: Option<SocketAddr>,
 }
 
-/// What the tasks of all ports share.
+/// The state that the tasks of all ports share.
 struct Shared {
     motes: HashMap<DeviceId, Mote>,
-    /// The only mote that may use each port, if that is known.
+    /// For each port, the only mote that may use it; `None` if any mote may.
     pinned: Vec<Option<DeviceId>>,
     coordinator: Option<mqtt::Options>,
     broadcast: Option<Broadcast>,
     claims: Claims,
-    /// Broadcast frames that wait for each port.
+    /// For each port, the broadcast frames that wait for it.
     outgoing: Vec<Turns>,
     metrics: SerialMetrics,
     ports: Vec<PortMetrics>,
@@ -101,8 +102,8 @@ impl Shared {
         }
     }
 
-    /// Forwards a broadcast frame: to the medium, unless it came from there, and to all ports
-    /// except the one it came from.
+    /// Forwards a broadcast frame to all ports except `from`, and to the medium unless the frame
+    /// came from the medium. `from` is the port that the frame came from, or `None` for the medium.
     async fn broadcast(&self, frame: Bytes, from: Option<usize>) -> Result<(), LinkError> {
         for (_, turns) in self.outgoing.iter().enumerate().filter(|(port, _)| Some(*port) != from) {
             turns.put(from, frame.clone());
@@ -125,7 +126,7 @@ impl Monitored for Shown {
         } else if !self.0.ports.iter().any(PortMetrics::is_open) {
             Some("no serial line is open")
         } else if self.0.ports.iter().any(PortMetrics::is_cut_off) {
-            Some("a mote's link to a coordinator is down")
+            Some("a link between a mote and a coordinator is down")
         } else {
             None
         }
@@ -148,23 +149,24 @@ impl fmt::Debug for SerialGateway {
 }
 
 impl SerialGateway {
-    /// Creates the gateway and opens the address for metrics and health, if there is one.
+    /// Creates the gateway, and serves metrics and health if `settings` contains an address for
+    /// them.
     ///
     /// # Errors
-    /// `Listen`.
+    /// `Listen` if the address for metrics and health cannot be used.
     pub async fn bind(settings: Settings) -> Result<Self, ServiceError> {
         let monitor = crate::monitor(settings.listen).await?;
         let ports = settings.ports.clone();
         Ok(Self { ports, shared: Arc::new(Shared::new(settings)), monitor })
     }
 
-    /// Where metrics and health are served.
+    /// Returns the address on which metrics and health are served.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.monitor.as_ref().map(Monitor::address)
     }
 
-    /// Runs until `stop` is done.
+    /// Runs until `stop` completes.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -209,7 +211,7 @@ impl SerialGateway {
     }
 }
 
-/// Forwards the frames of the broadcast medium.
+/// Forwards the frames of the broadcast medium to all ports.
 async fn forward_broadcasts(shared: Arc<Shared>) -> Result<(), LinkError> {
     let Some(link) = &shared.broadcast else { return Ok(()) };
     loop {

@@ -1,12 +1,13 @@
-//! A running gateway: a link to the devices, a station with its disk, an uplink to the cloud, and
-//! metrics and health for an operator.
+//! A running gateway: a link to the devices, a station with its state on disk, an uplink to the
+//! cloud, and metrics and health for the operator.
 //!
-//! The station has a thread of its own, because it waits for the disk. It takes a frame from the
-//! link only when it is ready to process it; frames that arrive faster wait in the link, which
-//! takes one from each device in turn. The station receives a batch of frames, commits it at once,
-//! and only then sends acknowledgements and announcements, through a bounded queue. Epochs end by
-//! the clock, after a grace period during which frames can arrive. Time in which the link is down,
-//! or the station cannot accept frames, does not count as grace.
+//! The station has its own thread, because it waits for the disk. It takes a frame from the link
+//! only when it is ready to process the frame. Frames that arrive faster wait in the link, which
+//! returns one frame from each device in turn. The station receives a batch of frames and commits
+//! the batch. After the commit it sends acknowledgements and announcements through a bounded queue.
+//!
+//! An epoch ends by the clock, after a grace period in which late frames can arrive. The grace
+//! period does not include the time in which the link is down or the station cannot accept frames.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -38,42 +39,43 @@ use crate::metrics::Metrics;
 use crate::station::{Outgoing, Station, StationError};
 use crate::uplink;
 
-/// How many frames the station receives before it commits.
+/// The maximum number of frames that the station receives before it commits.
 const INTAKE: usize = 128;
-/// The lower bound of the time limit of a batch. By default a batch may take half as long as the
-/// last commit did, and a quarter if it has frames of other devices next to those of a device that
-/// floods: frames of the others shall not wait much longer than the sync takes.
+/// The minimum time limit for receiving a batch. Usually the limit is half of the time that the
+/// last commit took. If one device floods and the batch also contains frames of other devices, the
+/// limit is a quarter of that time. Frames then do not wait much longer than a sync takes.
 const BATCH: Duration = Duration::from_micros(50);
-/// Between the commits for a device that floods, the station waits for devices that were active
-/// within this time.
+/// While one device floods, the station waits before each batch for frames of other devices, if one
+/// of them sent a frame within this time.
 const ACTIVE_WITHIN: Duration = Duration::from_secs(10);
 /// Busy-poll for frames of other devices for this long, then poll at the interval `POLL_INTERVAL`.
 const BUSY_POLL: Duration = Duration::from_millis(1);
 const POLL_INTERVAL: Duration = Duration::from_micros(100);
-/// Messages that wait for the link. Those that do not fit are dropped; a device that asks again
-/// gets a new acknowledgement.
+/// The maximum number of messages that wait for the link. Messages beyond it are dropped. A device
+/// that asks again receives a new acknowledgement.
 const MESSAGES: usize = 64;
 /// How long the link may take to accept a message.
 const SEND_TIME: Duration = Duration::from_secs(5);
 /// How often the station reads the clock.
 const TICK: Duration = Duration::from_millis(50);
-/// The name of the problem that the state folder is at its bound.
+/// The name of the problem that the state folder has reached its maximum size.
 const OUTBOX_FULL: &str = "OutboxFull";
-/// How often the log repeats that a device fills the journal, or that a seal is rejected.
+/// The minimum interval between two log lines that report rejected frames.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// How long a station that cannot continue waits before it tries again.
+/// How long a station that cannot accept frames waits before it tries again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How a gateway runs.
+/// The settings of a gateway.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long after an epoch's end its frames are still accepted for its manifest.
+    /// How long after an epoch's end the gateway waits for frames of the epoch before it signs the
+    /// manifest.
     pub grace: Duration,
     /// Whether epochs follow the gateway's clock or the devices' recordings.
     pub time: Time,
-    /// How often an unchanged round is announced again.
+    /// How often the gateway repeats the announcement of an unchanged round.
     pub announce_every: Duration,
-    /// Where metrics and health are served, if anywhere.
+    /// The address on which metrics and health are served, if any.
     pub listen: Option<SocketAddr>,
     /// The first pause after a failed upload. Each later pause is twice as long, up to a minute.
     pub first_pause: Duration,
@@ -91,10 +93,10 @@ impl Default for Settings {
     }
 }
 
-/// What the parts of a running gateway share.
+/// The state that the parts of a running gateway share.
 pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
-    /// Notified when something was added to the outbox.
+    /// Notified when an item was added to the outbox.
     pub(crate) stored: Arc<Notify>,
     pub(crate) is_link_up: AtomicBool,
     pub(crate) takes_frames: AtomicBool,
@@ -134,10 +136,11 @@ impl fmt::Debug for Gateway {
 }
 
 impl Gateway {
-    /// Creates a gateway that uploads to `cloud`, or, without one, keeps everything in its outbox.
+    /// Creates a gateway that uploads to `cloud`. If `cloud` is `None`, everything stays in the
+    /// outbox.
     ///
     /// # Errors
-    /// `Listen`.
+    /// `Listen` if the address for metrics and health cannot be used.
     pub async fn bind(
         station: Station,
         settings: Settings,
@@ -147,14 +150,14 @@ impl Gateway {
         Ok(Self { station, settings, cloud, monitor })
     }
 
-    /// Where metrics and health are served.
+    /// Returns the address on which metrics and health are served.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.monitor.as_ref().map(Monitor::address)
     }
 
-    /// Runs until `stop` is done. Then it accepts no more frames, makes durable and acknowledges
-    /// those that have arrived, and returns.
+    /// Runs until `stop` completes. Then the gateway accepts no more frames. It makes the frames
+    /// that have arrived durable, acknowledges them, and returns.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -182,7 +185,8 @@ impl Gateway {
         let keeper = Keeper::new(station, settings.clone(), Arc::clone(&shared), send_messages);
         let (handle, of_station) = (Handle::current(), Arc::clone(&link));
         let body = move || {
-            // The link may use the runtime's timers at any time.
+            // The link may use the runtime's timers at any time, so the thread must be inside the
+            // runtime.
             let _runtime = handle.enter();
             let _ = ended.send(keeper.run(&*of_station, &handle));
         };
@@ -228,7 +232,8 @@ impl Gateway {
             }
         }
         shared.is_stopping.store(true, Ordering::Relaxed);
-        // Drop messages that can no longer be sent, so that the station's thread can end.
+        // Drop the messages that can no longer be sent, so that the station's thread does not wait
+        // and can end.
         messages.close();
         tasks.shutdown().await;
         let ended = (&mut has_ended).await;
@@ -241,7 +246,7 @@ impl Gateway {
     }
 }
 
-/// Stops the station's thread.
+/// Stops the station's thread when it is dropped.
 struct StopOnDrop(Arc<Shared>);
 
 impl Drop for StopOnDrop {
@@ -270,7 +275,7 @@ async fn send<L: ParentLink>(link: &L, outgoing: Outgoing) {
         debug!(?announced, "announced");
     }
     for (device, frame) in outgoing.acknowledgements {
-        // A device that does not receive it asks again.
+        // A device that does not receive this acknowledgement asks again.
         let sent = tokio::time::timeout(SEND_TIME, link.send(device.0, Bytes::from(frame))).await;
         if !matches!(sent, Ok(Ok(()))) {
             debug!(%device, ?sent, "an acknowledgement was not sent");
@@ -285,7 +290,7 @@ fn unix_ms() -> u64 {
         .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What runs on the station's thread.
+/// The state of the station's thread.
 struct Keeper {
     station: Station,
     settings: Settings,
@@ -294,19 +299,18 @@ struct Keeper {
     time: GroupTime,
     clock: Clock,
     announced: Option<Instant>,
-    /// Whether the link has missed an announcement.
+    /// Whether an announcement was dropped because the link was too slow, and must be repeated.
     announces_again: bool,
-    /// Why no frames are accepted, if none are.
+    /// The name of the problem because of which no frames are accepted, if there is one.
     trouble: Option<&'static str>,
     measured: Option<Instant>,
     /// How long the last commit took.
     committed_in: Duration,
-    /// The device that sent most of the last frames, if it floods.
+    /// The device that sent more than half of the frames of the last batch, if any.
     flooder: Option<[u8; 8]>,
-    /// When another device last sent a frame while one was flooding.
+    /// When a frame of another device last arrived while one device was flooding.
     others: Option<Instant>,
-    /// When the log last reported that a device filled its share of the journal, or that a seal was
-    /// rejected.
+    /// When rejected frames were last logged.
     rejection_logged: Option<Instant>,
     counted: Counts,
 }
@@ -355,7 +359,7 @@ impl Keeper {
             } else if !is_last {
                 self.wait_for_room();
             }
-            // Also while no frames are accepted: an ended epoch makes room.
+            // End epochs even while no frames are accepted, because an ended epoch makes room.
             self.end_epochs()?;
             let start = Instant::now();
             self.commit(Station::commit)?;
@@ -370,7 +374,8 @@ impl Keeper {
         }
     }
 
-    /// Receives the frames that have arrived, or arrive within a tick.
+    /// Receives a batch of frames: those that have arrived, or else the next one to arrive within a
+    /// tick.
     fn take_frames<L: ParentLink + Sync>(
         &mut self,
         link: &L,
@@ -395,7 +400,8 @@ impl Keeper {
             let own: &mut usize = by_device.entry(up.device).or_default();
             *own += 1;
             (received, most) = (received + 1, most.max(*own));
-            // A device that floods must not delay the commit that others wait for.
+            // A device that floods must not delay the commit that the frames of other devices wait
+            // for.
             let is_flooded = by_device.len() > 1 && 2 * most > received;
             let time = self.committed_in / if is_flooded { 4 } else { 2 };
             let is_enough =
@@ -416,9 +422,9 @@ impl Keeper {
         Ok(())
     }
 
-    /// Between two commits for a device that floods, waits for the other devices for as long as the
-    /// last commit took. A frame that arrives from them in this time waits for no commit but its
-    /// own.
+    /// Called before a batch while one device floods. Waits for a frame of another device for as
+    /// long as the last commit took. A frame that arrives in this time is committed without the
+    /// flooding device's frames, so it waits for only one commit.
     fn wait_for_others<L: ParentLink + Sync>(
         &self,
         link: &L,
@@ -430,7 +436,7 @@ impl Keeper {
             if next.is_some() || start.elapsed() >= self.committed_in.min(TICK) {
                 return Ok(next);
             }
-            // The sync of a fast disk takes less time than the shortest sleep.
+            // On a fast disk, the whole wait is shorter than the shortest sleep.
             if start.elapsed() < BUSY_POLL {
                 std::thread::yield_now();
             } else {
@@ -439,10 +445,12 @@ impl Keeper {
         }
     }
 
-    /// Waits until the disk works again, or the cloud has accepted epochs.
+    /// Waits for the condition that blocks frames to end: the disk works again, or the cloud has
+    /// accepted epochs.
     fn wait_for_room(&mut self) {
-        // While the disk fails, devices can send nothing, and the grace period restarts. At the
-        // bound it must continue: if epochs did not end, nothing might ever make room.
+        // While the disk fails, devices can send nothing, so the grace period restarts. If the
+        // folder has reached its maximum size, the grace period must continue: unless epochs end
+        // and are uploaded, nothing makes room.
         if self.trouble != Some(OUTBOX_FULL) {
             self.time.restart_grace(Instant::now());
         }
@@ -450,7 +458,7 @@ impl Keeper {
         std::thread::sleep(RETRY_INTERVAL);
     }
 
-    /// Whether frames can be accepted. Logs each change.
+    /// Returns whether frames can be accepted. Logs each change.
     fn can_take(&mut self) -> bool {
         let now = match (self.trouble, self.station.has_room()) {
             (None | Some(OUTBOX_FULL), false) => Some(OUTBOX_FULL),
@@ -458,7 +466,7 @@ impl Keeper {
             (trouble, _) => trouble,
         };
         self.set_trouble(now, || {
-            "the state folder is at its bound; frames are rejected until the cloud accepts epochs"
+            "the state folder has reached its limit `disk`; no frames are accepted until the cloud accepts epochs"
                 .to_owned()
         });
         now.is_none()
@@ -470,7 +478,7 @@ impl Keeper {
                 Some(name) => error!(
                     name,
                     detail = detail(),
-                    "frames are neither accepted nor acknowledged; devices keep them"
+                    "the state cannot be stored; frames are neither accepted nor acknowledged, and devices keep them"
                 ),
                 None => info!("frames are accepted again"),
             }
@@ -480,7 +488,7 @@ impl Keeper {
         self.shared.metrics.taking.set(f64::from(u8::from(trouble.is_none())));
     }
 
-    /// The trusted time of the machine's clock, in milliseconds since 1970.
+    /// Returns the trusted time of the machine's clock, in milliseconds since 1970.
     fn unix_ms(&mut self) -> u64 {
         let clock_ms = unix_ms();
         let reading = self.clock.read(clock_ms, Instant::now());
@@ -490,7 +498,7 @@ impl Keeper {
                 clock_ms,
                 believed_ms = reading.unix_ms,
                 grace,
-                "the clock has jumped ahead; it is trusted if it stays ahead for the grace period"
+                "the clock has jumped ahead; the new time is used if the clock stays ahead for the grace period"
             );
         }
         reading.unix_ms
@@ -501,7 +509,7 @@ impl Keeper {
         let clock = self.station.coordinator().roster().epoch_of(reading);
         let is_later = self.time.advance(clock, Instant::now());
         let Some(newest) = self.time.newest() else { return };
-        // A new epoch is announced at once; open epochs take turns.
+        // Announce a new epoch at once. Otherwise announce the open epochs in turn.
         let turn = self.settings.announce_every / self.station.announced_epochs();
         if is_later || std::mem::take(&mut self.announces_again) {
             self.station.announce(newest);
@@ -533,7 +541,8 @@ impl Keeper {
     }
 
     fn end_epochs(&mut self) -> Result<(), ServiceError> {
-        // Received frames are durable before an epoch ends, and each end before the next one.
+        // All received frames are durable before an epoch ends, and each end is durable before the
+        // next epoch ends.
         let now_ms = self.unix_ms();
         let mut next = self.station.coordinator().epochs().next();
         while let Some(epoch) = next {
@@ -556,8 +565,9 @@ impl Keeper {
         Ok(())
     }
 
-    /// Commits, and sends the messages that this permits. Returns whether the commit succeeded. An
-    /// error that cannot go away is returned as `Err`.
+    /// Commits, and sends the messages that may be sent after the commit. Returns `Ok(true)` if the
+    /// commit succeeded, `Ok(false)` if it can be repeated later, and `Err` if no repetition can
+    /// succeed.
     fn commit(
         &mut self,
         how: fn(&mut Station) -> Result<Outgoing, StationError>,
@@ -573,8 +583,8 @@ impl Keeper {
                 }
                 if outgoing != Outgoing::default() {
                     let announcement = outgoing.announcement.is_some();
-                    // A slow link misses messages that are repeated later: acknowledgements when
-                    // devices ask, announcements in turns.
+                    // Messages that do not fit in the queue of a slow link are dropped. They are
+                    // sent again later: acknowledgements when devices ask, announcements in turn.
                     if self.messages.try_send(outgoing).is_err() && announcement {
                         self.announces_again = true;
                     }

@@ -1,14 +1,16 @@
-//! A coordinator with durable state: it adds a journal and an outbox to a [`GroupCoordinator`].
+//! A coordinator with durable state: adds a journal and an outbox to a [`GroupCoordinator`].
 //!
-//! Time and frames are arguments; a [`Station`] touches nothing but the disk. [`Station::commit`]
-//! makes all frames received since the last commit durable with one sync. It returns the messages
-//! that may be sent then: one cumulative acknowledgement for each device, and the newest round.
-//! After a crash at any moment, [`Station::open`] restores the state from the journal, which
-//! includes everything that was acknowledged.
+//! A [`Station`] does disk I/O only: callers pass frames and times as arguments, and send the
+//! messages that it returns. [`Station::commit`] makes all frames received since the last commit
+//! durable with one sync. It returns the messages that may be sent after it: one cumulative
+//! acknowledgement for each device that sent a frame, and one announcement of a round. After a
+//! crash at any moment, [`Station::open`] restores the state from the journal, which includes
+//! everything that was acknowledged.
 //!
-//! If the disk is full, or the outbox is at its bound, a station accepts no more frames. Nothing
-//! that was acknowledged is dropped, and devices keep what is not acknowledged. The journal may
-//! take a quarter of the bound, and no device can use the share of another.
+//! If the disk is full, or if the state folder has reached its maximum size, a station accepts no
+//! more frames. It never drops anything that was acknowledged, and devices keep what was not
+//! acknowledged. The frames in the journal may use a quarter of the maximum size, and no device can
+//! use the share of another device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,18 +36,18 @@ use crate::ledger::Entry;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 use crate::quota::Quota;
 
-/// A commit is due when frames of this many bytes are waiting. A larger sync takes longer, and
-/// frames that arrive meanwhile have to wait for it.
+/// A commit is due when this many bytes of frames are waiting. Larger batches would make each sync,
+/// and the wait of the frames that arrive during it, longer.
 pub const COMMIT_BYTES: usize = 64 << 10;
-/// What an epoch takes in the outbox at most, in addition to twice the size of its frames in the
-/// journal and the digests of its trees, in bytes.
+/// The maximum number of bytes that an epoch takes in the outbox, in addition to twice the size of
+/// its frames in the journal and to the digests of its trees.
 const RESERVE: u64 = 1 << 20;
-/// How many epochs have their rounds announced repeatedly. More epochs are open at once only if
-/// devices are far apart in time.
+/// The maximum number of epochs whose rounds are announced repeatedly. More epochs are open at once
+/// only if the devices are at very different times.
 const ANNOUNCED: usize = 8;
-/// The divisor that gives the part of the bound that frames may take in the journal. Each frame
-/// counts twice, because it also takes space in the outbox. While the outbox takes less than half
-/// of the bound, there is always room for frames.
+/// The frames in the journal may use the folder's maximum size divided by this number. Each frame
+/// counts twice, because it also takes space in the outbox later. While the outbox uses less than
+/// half of the maximum size, there is therefore always room for frames.
 const JOURNAL_PART: u64 = 4;
 
 /// Why a station cannot continue.
@@ -63,8 +65,8 @@ pub enum StationError {
     Io(PathBuf, std::io::Error),
     /// The roster has no budget, so there is nothing to coordinate.
     #[error(
-        "the roster gives the group no budget; make one with `moteseal roster new --budget \
-         --coordinator`"
+        "the roster gives the group no budget; create a roster with `moteseal roster new \
+         --budget --coordinator`"
     )]
     NoBudget,
     /// The key is not the one that the roster certifies for the coordinator.
@@ -73,9 +75,9 @@ pub enum StationError {
          belongs to the public key given to `moteseal roster new --coordinator`"
     )]
     NotTheCoordinator,
-    /// The journal has a record that no gateway of this version writes.
+    /// The journal contains a record of an unknown kind, or an invalid record.
     #[error(
-        "{} is not the journal of a gateway of this version; name another state folder",
+        "{} is not a journal of this version of the gateway; use another state folder",
         .0.display()
     )]
     NotAGateway(PathBuf),
@@ -85,7 +87,7 @@ pub enum StationError {
 }
 
 impl StationError {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -99,8 +101,8 @@ impl StationError {
         }
     }
 
-    /// [`Usage`](ErrorKind::Usage) if another folder, key or roster would succeed, otherwise
-    /// [`Internal`](ErrorKind::Internal).
+    /// Returns [`Usage`](ErrorKind::Usage) if another folder, key or roster would help, and
+    /// [`Internal`](ErrorKind::Internal) otherwise.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -110,7 +112,7 @@ impl StationError {
         }
     }
 
-    /// Whether the disk is full. The operation can then be repeated.
+    /// Returns whether the disk is full. If so, the caller may repeat the operation later.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         matches!(
@@ -125,8 +127,8 @@ moteseal_api::named_error!(StationError);
 /// The messages that may be sent after a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outgoing {
-    /// An acknowledgement for each device that sent a frame, and a refusal for each device with a
-    /// permanently rejected seal.
+    /// An acknowledgement for each device that sent a frame, and a refusal for each device whose
+    /// seal is rejected.
     pub acknowledgements: Vec<(DeviceId, Vec<u8>)>,
     /// A signed announcement to all devices.
     pub announcement: Option<Vec<u8>>,
@@ -139,9 +141,9 @@ pub struct Over {
     pub epoch: EpochNumber,
     /// The final round.
     pub round: Round,
-    /// How many events are uploaded.
+    /// The number of events that are uploaded.
     pub kept: u64,
-    /// How many seals are uploaded.
+    /// The number of seals that are uploaded.
     pub seals: usize,
     /// Devices that did not close the epoch.
     pub absent: Vec<DeviceId>,
@@ -152,13 +154,14 @@ pub struct Over {
 pub struct Recovered {
     /// Frames that were replayed.
     pub frames: u64,
-    /// Frames that are now rejected, because the roster no longer has their device.
+    /// Frames that are now rejected, for example because the roster no longer lists their device.
     pub refused: u64,
-    /// Bytes of an incomplete write at the end of the journal. Nothing in them was acknowledged.
+    /// The size in bytes of an incomplete write at the end of the journal. Nothing in it was
+    /// acknowledged.
     pub torn: u64,
 }
 
-/// A group's coordinator with its disk.
+/// The coordinator of a group, with its state on disk.
 pub struct Station {
     coordinator: GroupCoordinator,
     signer: Box<dyn Signer + Send>,
@@ -167,17 +170,17 @@ pub struct Station {
     outbox: Arc<Outbox>,
     bound: u64,
     quota: Quota,
-    /// Bytes that were appended to the journal since the last sync.
+    /// The number of bytes that were appended to the journal since the last sync.
     uncommitted: usize,
-    /// Devices that sent a frame since the last messages.
+    /// The devices that sent a frame since messages were last returned.
     received: BTreeSet<DeviceId>,
     /// The refusal for each device with a rejected seal.
     refusals: BTreeMap<DeviceId, Vec<u8>>,
-    /// Epochs whose round is to be announced, one with each commit.
+    /// The epochs whose rounds must be announced. Each commit announces one of them.
     to_announce: BTreeSet<EpochNumber>,
-    /// The epoch that was announced last.
+    /// The epoch whose round was announced last.
     announced: Option<EpochNumber>,
-    /// The epoch whose end is in the journal, or will be after the next sync.
+    /// The epoch whose end was appended to the journal, and that is not in the outbox yet.
     ending: Option<EpochNumber>,
     /// Ended epochs and late seals that are not in the outbox yet.
     unstored: Vec<(Name, Item)>,
@@ -196,9 +199,10 @@ impl fmt::Debug for Station {
 }
 
 impl Station {
-    /// Opens a station with its state in `folder`, which is created if necessary: `journal` and
-    /// `outbox/`. `secret` is the group's link secret, `signer` the coordinator's key, and `bound`
-    /// the maximum size of the folder, in bytes.
+    /// Opens a station whose state is in `folder`, and creates the folder if necessary. The folder
+    /// contains the file `journal` and the folder `outbox`. `secret` is the group's link secret,
+    /// `signer` signs with the coordinator's key, and `bound` is the maximum size of `folder` in
+    /// bytes.
     ///
     /// # Errors
     /// [`StationError`].
@@ -255,8 +259,8 @@ impl Station {
                     }
                     Err(_) => recovered.refused += 1,
                 },
-                // The same frames give the same manifest. If the outbox or the cloud already has
-                // it, it is written once more at most.
+                // The same frames give the same manifest. At worst, a manifest that the outbox or
+                // the cloud already has is written and uploaded again.
                 Entry::End(epoch) => ended
                     .push(self.coordinator.end(epoch, &*self.signer).map_err(StationError::Sign)?),
             }
@@ -272,19 +276,19 @@ impl Station {
         Ok(recovered)
     }
 
-    /// The coordinator.
+    /// Returns the coordinator.
     #[must_use]
     pub const fn coordinator(&self) -> &GroupCoordinator {
         &self.coordinator
     }
 
-    /// The ended epochs and late seals that wait for the cloud.
+    /// Returns the outbox: the ended epochs and late seals that are not uploaded yet.
     #[must_use]
     pub fn outbox(&self) -> Arc<Outbox> {
         Arc::clone(&self.outbox)
     }
 
-    /// The size of the folder, in bytes.
+    /// Returns the size of the folder, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.outbox.bytes() + self.journal_bytes()
@@ -295,32 +299,35 @@ impl Station {
             + self.uncommitted as u64
     }
 
-    /// The maximum size of the folder, in bytes.
+    /// Returns the maximum size of the folder, in bytes.
     #[must_use]
     pub const fn bound(&self) -> u64 {
         self.bound
     }
 
-    /// Whether more frames may be received: what follows from them fits the bound of the folder.
+    /// Returns whether more frames may be received, because everything that results from them fits
+    /// in the folder's maximum size.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let digests = 32 * self.coordinator.digests();
         self.outbox.bytes() + 2 * self.journal_bytes() + digests + RESERVE <= self.bound
     }
 
-    /// Whether so many bytes are uncommitted that a commit should come before the next frame.
+    /// Returns whether so many bytes are uncommitted that the caller should commit before it
+    /// receives another frame.
     #[must_use]
     pub const fn is_due(&self) -> bool {
         self.uncommitted >= COMMIT_BYTES
     }
 
-    /// Receives a frame of a device. It is not durable before the next [`commit`](Self::commit).
+    /// Receives a frame of a device. The frame is not durable until the next
+    /// [`commit`](Self::commit) succeeds.
     ///
     /// # Errors
-    /// [`Refused`]; nothing has changed.
+    /// [`Refused`]. Nothing has changed.
     pub fn receive(&mut self, frame: &[u8], now: EpochNumber) -> Result<FrameEffect, Refused> {
-        // The journal puts only a few bytes before a frame, and the device does not control their
-        // number.
+        // The quota checks the size of the frame. The journal also stores a few bytes before each
+        // frame, but a device cannot increase their number.
         let Self { coordinator, quota, .. } = self;
         let received = coordinator
             .receive_if(frame, now, |device| quota.admits(device, size_of_record(frame)));
@@ -332,28 +339,29 @@ impl Station {
             let entry = Entry::Frame { now, about: news.about, frame }.encode();
             self.uncommitted += entry.len();
             self.quota.add(news.device, size_of_record(&entry));
-            // An append fails only after 256 MiB without a sync, and a commit is due long before.
-            // If it fails, the frame must not be acknowledged.
+            // An append fails only after 256 MiB without a sync, and a commit is due much earlier.
+            // If it does fail, the frame must not be acknowledged.
             if self.journal.append(&entry).is_err() {
                 self.received.remove(&news.device);
             }
         }
-        // A device that continues in an ended epoch is sampled at the epoch's final round, which is
-        // not announced any more.
+        // If a device sends more events for an ended epoch, they are sampled at the epoch's final
+        // round. That round is no longer announced.
         self.to_announce.extend(
             news.raised.map(|(epoch, _)| epoch).filter(|epoch| self.coordinator.is_live(*epoch)),
         );
         Ok(news)
     }
 
-    /// Announces an epoch and its round with the next commit, even if they are not new.
+    /// Includes the round of an epoch in a following commit's announcement, even if neither is new.
     pub fn announce(&mut self, epoch: EpochNumber) {
         self.to_announce.insert(epoch);
     }
 
-    /// Repeats the announcement of one epoch's round. `newest`, the newest epoch by the group's
-    /// time, and all open epochs above round 0 take turns, because a device may be ahead of the
-    /// others or after them.
+    /// Announces the round of one epoch again, with the next commit. The calls alternate between
+    /// `newest`, which is the newest epoch by the group's time, and the open epochs above round 0.
+    /// Open epochs are included because a device may be ahead of the other devices, or later than
+    /// they are.
     pub fn announce_next(&mut self, newest: EpochNumber) {
         let mut turns: BTreeSet<_> = self.raised().take(ANNOUNCED).collect();
         turns.insert(newest);
@@ -363,14 +371,14 @@ impl Station {
         self.to_announce.extend(next);
     }
 
-    /// How many epochs take turns in [`announce_next`](Self::announce_next).
+    /// Returns how many epochs [`announce_next`](Self::announce_next) alternates between.
     #[must_use]
     pub fn announced_epochs(&self) -> u32 {
         u32::try_from(self.raised().take(ANNOUNCED).count()).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The open epochs above round 0, the oldest first: most devices are in the oldest, however far
-    /// a single device is ahead.
+    /// Returns the open epochs above round 0, oldest first. Most devices are in the oldest epoch,
+    /// even if a single device is far ahead.
     fn raised(&self) -> impl Iterator<Item = EpochNumber> {
         self.coordinator.epochs().filter(|epoch| self.coordinator.round(*epoch) > Round(0))
     }
@@ -378,7 +386,8 @@ impl Station {
     /// Ends an epoch with the next commit.
     ///
     /// # Errors
-    /// [`StationError::Journal`] if the journal cannot take the record; nothing has changed.
+    /// [`StationError::Journal`] if the record cannot be appended to the journal. Nothing has
+    /// changed.
     pub fn end(&mut self, epoch: EpochNumber) -> Result<(), StationError> {
         if self.ending.is_none() {
             self.journal.append(&Entry::End(epoch).encode())?;
@@ -387,11 +396,12 @@ impl Station {
         Ok(())
     }
 
-    /// Makes everything durable, writes ended epochs to the outbox, and returns the messages that
-    /// may be sent. After an error, the next call continues with what is left.
+    /// Makes all received frames durable, writes ended epochs to the outbox, and returns the
+    /// messages that may now be sent. After an error, the next call continues with the remaining
+    /// work.
     ///
     /// # Errors
-    /// [`StationError`]: until a later commit succeeds, send no message and receive no frame.
+    /// [`StationError`]. Until a later commit succeeds, send no message and receive no frame.
     pub fn commit(&mut self) -> Result<Outgoing, StationError> {
         self.make_durable()?;
         if self.stale {
@@ -401,11 +411,12 @@ impl Station {
         self.messages()
     }
 
-    /// Like [`commit`](Self::commit), but leaves ended epochs in the journal until the next
-    /// [`commit`](Self::commit). If several epochs end, the journal is then rewritten only once.
+    /// Like [`commit`](Self::commit), but does not rewrite the journal to remove ended epochs. If
+    /// several epochs end, the next [`commit`](Self::commit) rewrites the journal once for all of
+    /// them.
     ///
     /// # Errors
-    /// Those of [`commit`](Self::commit).
+    /// The errors of [`commit`](Self::commit).
     pub fn commit_and_continue(&mut self) -> Result<Outgoing, StationError> {
         self.make_durable()?;
         self.messages()
@@ -442,7 +453,7 @@ impl Station {
         }
     }
 
-    /// Rewrites the journal with only the records that a restart needs.
+    /// Rewrites the journal with only those records that a restart needs.
     fn compact(&mut self) -> Result<(), StationError> {
         let Self { coordinator, journal, journal_path, .. } = self;
         let foreign = || StationError::NotAGateway(journal_path.clone());
@@ -472,7 +483,7 @@ impl Station {
                 .extend(self.coordinator.acknowledgement(device).map(|frame| (device, frame)));
         }
         messages.acknowledgements.extend(std::mem::take(&mut self.refusals));
-        // A link keeps only the newest announcement, so one is sent at a time.
+        // A link keeps only the newest announcement, so send one at a time.
         if let Some(epoch) = self.to_announce.pop_first() {
             self.announced = Some(epoch);
             let roster = self.coordinator.roster();
@@ -486,31 +497,31 @@ impl Station {
         Ok(messages)
     }
 
-    /// Returns the epochs that have ended since the last call.
+    /// Returns the epochs that have ended since the last call of this function.
     pub fn take_over(&mut self) -> Vec<Over> {
         std::mem::take(&mut self.over)
     }
 }
 
-/// How many bytes frames may take in the journal of a folder with this bound.
+/// Returns how many bytes frames may use in the journal of a folder whose maximum size is `bound`.
 const fn journal_room(bound: u64) -> u64 {
     bound.saturating_sub(RESERVE) / JOURNAL_PART
 }
 
-/// The maximum size of a record in the journal: its length prefix, its bytes, and the header of a
-/// sync of its own.
+/// Returns the maximum size of a record in the journal: its length prefix, its bytes, and the
+/// header of a sync that contains only this record.
 const fn size_of_record(record: &[u8]) -> u64 {
     24 + record.len() as u64
 }
 
-/// Checks that a key is that of a roster's coordinator.
+/// Checks that `signer` has the key that the roster certifies for its coordinator.
 ///
 /// # Errors
-/// `NoBudget`, `NotTheCoordinator`.
+/// `NoBudget` if the roster has no budget, `NotTheCoordinator` if the key is another one.
 pub fn check(roster: &Roster, signer: &dyn Signer) -> Result<(), StationError> {
     let coordinator =
         roster.coordinator().filter(|_| roster.budget().is_some()).ok_or(StationError::NoBudget)?;
-    // A test signature shows which key it is, whether the key is in a file or in hardware.
+    // A test signature identifies the key even if the key is in hardware and cannot be read.
     let message = b"moteseal/1/is this the coordinator";
     let signed = signer.signature(message).ok();
     let is_its = signed.is_some_and(|signature| coordinator.verify(message, &signature).is_ok());

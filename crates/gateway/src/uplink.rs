@@ -1,13 +1,14 @@
-//! Uploads the outbox to the cloud: the manifest of an epoch, then its bundles, the oldest epoch
-//! first.
+//! Uploads the outbox to the cloud, oldest epoch first: the manifest of an epoch, then its bundles.
 //!
-//! Uploads are idempotent, so an interrupted one is repeated from its start. If the cloud does not
-//! respond, the upload is repeated after growing pauses. An item that the cloud rejects for its
-//! content stays in the outbox, is uploaded again from time to time, and does not delay the others.
+//! Uploads are idempotent, so an interrupted upload is repeated from its start. If the cloud does
+//! not respond, the upload is repeated after increasing pauses. If the cloud rejects an item
+//! because of its contents, the item stays in the outbox and is uploaded again later. Other items
+//! do not wait for it.
 //!
-//! A request is limited by its size, its number of bundles, and the number of events that these
-//! claim to cover: few events of a long epoch are kept, but a cloud computes the levels of all of
-//! them. If a cloud rejects a request as too large, the request is halved.
+//! A request is limited in its size, in its number of bundles, and in the number of events that its
+//! bundles claim to cover. The third limit is necessary because a bundle of a long epoch contains
+//! few events, but the cloud computes the levels of all events that the seal covers. If the cloud
+//! rejects a request as too large, the request is split into halves.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,18 +25,19 @@ use tracing::{error, info, warn};
 use crate::metrics::Metrics;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 
-/// A request is full when its bundles have at least this many bytes.
+/// A request is complete when its bundles have at least this many bytes.
 const REQUEST_BYTES: usize = 4 << 20;
 /// The maximum number of bundles in a request.
 const REQUEST_BUNDLES: usize = 512;
-/// The maximum number of events that the bundles of a request claim together, unless it has only
-/// one bundle. Every verifier accepts this many (spec/formats.md, section 4.1).
+/// The maximum number of events that the bundles of a request claim to cover together. A single
+/// bundle may claim more. Every verifier accepts this many events (spec/formats.md, section 4.1).
 const REQUEST_EVENTS: u64 = MAX_RUN_EVENTS;
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How long a rejected item waits before it is uploaded again.
+/// How long to wait before a rejected item is uploaded again.
 const HELD: Duration = Duration::from_secs(600);
-/// How long to wait for a notification while the outbox is empty.
+/// How long to wait for a notification while there is nothing to upload. Then check the outbox
+/// again.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Why an item is still in the outbox.
@@ -48,7 +50,7 @@ enum UploadError {
 }
 
 impl UploadError {
-    /// The name of the error for the counter: one of a fixed set.
+    /// Returns the name of the error for the counter. The possible names are a fixed set.
     const fn name(&self) -> &'static str {
         match self {
             Self::Net(NetError::Unreachable { .. }) => "Unreachable",
@@ -60,7 +62,7 @@ impl UploadError {
         }
     }
 
-    /// The error's name and its sentence, for the log.
+    /// Returns the error's name and its message, for the log.
     fn named(&self) -> String {
         match self {
             Self::Net(error) => error.named().to_string(),
@@ -68,7 +70,7 @@ impl UploadError {
         }
     }
 
-    /// Whether the error concerns this item, rather than the connection to the cloud.
+    /// Returns whether the error concerns this item, rather than the connection to the cloud.
     const fn is_about_the_item(&self) -> bool {
         matches!(
             self,
@@ -76,19 +78,20 @@ impl UploadError {
         )
     }
 
-    /// Whether the request was larger than the cloud accepts.
+    /// Returns whether the cloud rejected the request as too large.
     const fn is_too_much(&self) -> bool {
         matches!(self, Self::Net(NetError::Refused { status: 413, .. }))
     }
 
-    /// Whether the file was removed from the folder, as the message of a damaged one advises.
+    /// Returns whether the item's file is missing. An operator may have moved it away, as the
+    /// message about a damaged file advises.
     fn is_gone(&self) -> bool {
         matches!(self, Self::Outbox(OutboxError::Io(_, error)) if error.kind() == std::io::ErrorKind::NotFound)
     }
 }
 
-/// Uploads what is in the outbox, and what is added to it, until the future is dropped. Nothing is
-/// lost then.
+/// Uploads the contents of the outbox, and everything that is added to it, until the future is
+/// dropped. Dropping it loses nothing.
 pub(crate) async fn run(
     outbox: Arc<Outbox>,
     cloud: Client,
@@ -115,7 +118,7 @@ pub(crate) async fn run(
                 }
             }
             Err(error) if error.is_gone() => {
-                warn!(%name, error = error.named(), "this file was removed from the outbox; it will not be uploaded");
+                warn!(%name, error = error.named(), "this file was removed from the outbox, so its contents are not uploaded");
                 if let Err(error) = remove(&outbox, name).await {
                     warn!(%name, error = %error.named(), "the entry of the removed file cannot be deleted");
                     held.insert(name, Instant::now());
@@ -126,7 +129,7 @@ pub(crate) async fn run(
                 error!(
                     %name,
                     error = error.named(),
-                    "the outbox cannot read or remove this; it stays there, and the upload is repeated later"
+                    "this item cannot be read or removed; it stays in the outbox, and the upload is repeated later"
                 );
                 held.insert(name, Instant::now());
             }
@@ -135,7 +138,7 @@ pub(crate) async fn run(
                 error!(
                     %name,
                     error = error.named(),
-                    "the cloud rejected this; it stays in the outbox, and the upload is repeated later"
+                    "the cloud rejected this item; it stays in the outbox, and the upload is repeated later"
                 );
                 held.insert(name, Instant::now());
             }
@@ -145,7 +148,7 @@ pub(crate) async fn run(
                     failing = Some(error.name());
                     warn!(
                         error = error.named(),
-                        "epochs wait in the outbox until the cloud accepts them"
+                        "the upload failed; epochs stay in the outbox until the cloud accepts them"
                     );
                 }
                 tokio::time::sleep(pause).await;
@@ -161,8 +164,8 @@ async fn upload(outbox: &Arc<Outbox>, cloud: &Client, name: Name) -> Result<(), 
         put(cloud, paths::MANIFESTS, COSE, manifest).await?;
     }
     let path = if name.late.is_some() { paths::LATE_BUNDLES } else { paths::BUNDLES };
-    // The requests that remain, the last one first. A request that was too large is replaced by its
-    // two halves.
+    // The remaining requests, in reverse order. A request that is too large is replaced by its two
+    // halves.
     let mut requests: Vec<&[Vec<u8>]> = requests(&bundles);
     requests.reverse();
     while let Some(request) = requests.pop() {
@@ -177,7 +180,8 @@ async fn upload(outbox: &Arc<Outbox>, cloud: &Client, name: Name) -> Result<(), 
     remove(outbox, name).await
 }
 
-/// Divides bundles into requests, in order: each bundle is proven by itself, or by those before it.
+/// Divides bundles into requests. The order stays the same, because a bundle may be provable only
+/// together with the bundles before it.
 fn requests(bundles: &[Vec<u8>]) -> Vec<&[Vec<u8>]> {
     let (mut requests, mut start) = (Vec::new(), 0);
     let (mut bytes, mut events) = (0, 0);
@@ -199,8 +203,8 @@ fn requests(bundles: &[Vec<u8>]) -> Vec<&[Vec<u8>]> {
     requests
 }
 
-/// How many events the parts of a bundle claim to cover. Stops at an invalid item; the cloud
-/// reports it.
+/// Returns how many events the parts of a bundle claim to cover. Stops at an invalid item, which
+/// the cloud will report.
 fn claimed_events(bundle: &[u8]) -> u64 {
     let (mut rest, mut events) = (bundle, 0);
     while let Ok((item, length)) = StreamItem::decode(rest) {
@@ -212,7 +216,7 @@ fn claimed_events(bundle: &[u8]) -> u64 {
     events
 }
 
-/// Removes an item that the cloud has, or that was removed from the folder.
+/// Removes an item that the cloud has stored, or whose file is missing.
 async fn remove(outbox: &Arc<Outbox>, name: Name) -> Result<(), UploadError> {
     on_disk(outbox, move |outbox| outbox.remove(name)).await
 }
@@ -225,7 +229,7 @@ async fn on_disk<T: Send + 'static>(
     let outbox = Arc::clone(outbox);
     match tokio::task::spawn_blocking(move || work(&outbox)).await {
         Ok(done) => done.map_err(UploadError::Outbox),
-        // The runtime shuts down, and this task with it.
+        // The runtime is shutting down and will drop this task.
         Err(error) if error.is_cancelled() => std::future::pending().await,
         Err(error) => {
             Err(UploadError::Outbox(OutboxError::Io("outbox".into(), std::io::Error::other(error))))
@@ -255,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// A bundle that claims `n` events and has `length` bytes of them.
+    /// Returns a bundle that claims `n` events and contains `length` bytes of events.
     fn bundle(n: u32, length: usize) -> Vec<u8> {
         let part = Part {
             scheme: Scheme::Star,
@@ -294,7 +298,7 @@ mod tests {
                 at += request.len();
                 prop_assert!(!request.is_empty() && request.len() <= REQUEST_BUNDLES);
                 prop_assert!(claimed <= 1 << 24, "{} events", claimed);
-                // No request ends before it is full.
+                // A request ends only when it is full.
                 let next = claims.get(at).map_or(u64::MAX, |n| u64::from(*n));
                 prop_assert!(request.len() == REQUEST_BUNDLES || claimed.saturating_add(next) > 1 << 24);
             }
@@ -305,7 +309,7 @@ mod tests {
     fn a_request_ends_after_a_long_bundle() {
         let bundles = [bundle(1, 5 << 20), bundle(1, 10), bundle(1, 5 << 20), bundle(1, 10)];
         let lengths: Vec<usize> = requests(&bundles).iter().map(|request| request.len()).collect();
-        assert_eq!(lengths, [1, 2, 1], "a request ends with the bundle that fills it");
+        assert_eq!(lengths, [1, 2, 1], "the bundle that fills a request is its last one");
         assert!(requests(&[]).is_empty());
     }
 }

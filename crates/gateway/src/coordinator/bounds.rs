@@ -1,5 +1,6 @@
-//! Tests what happens when an epoch's queues are full. The test is inside the crate because it
-//! fills the queues without their contents, which would take four gibibytes of events.
+//! Tests what the coordinator does when an epoch's queues are full. The test is inside the crate
+//! because it marks the queues as full without storing events; real contents would take four
+//! gibibytes.
 #![allow(clippy::unwrap_used)]
 
 use moteseal_core::link::MAX_FRAME;
@@ -76,10 +77,11 @@ fn a_full_epoch_rejects_frames_and_does_not_affect_other_epochs() {
         (standing, counts, kept, acknowledged)
     );
 
-    // Another epoch has room of its own.
+    // The queues of another epoch still have room.
     assert!(coordinator.receive(&forward(&roster, south, 0, NEXT, 0), NEXT).unwrap().durable);
     assert_eq!(coordinator.kept(NEXT), 1);
-    // The full epoch ends like any other. A seal that was rejected for it arrives late.
+    // The full epoch ends as usual. If a device sends a rejected seal of this epoch again, the seal
+    // arrives late.
     let ended = coordinator.end(FIRST, &secret(9)).unwrap();
     assert_eq!(
         (ended.round, ended.bundles.len(), ended.absent),

@@ -86,8 +86,8 @@ impl GroupCoordinator {
                     Some(Unkept::Roots(roots)) => roots.clone(),
                     _ => Pruned::default(),
                 };
-                // The device may have raised its round above events that it had forwarded, without
-                // a frame that states so.
+                // The device may have raised its own round above events that it had already
+                // forwarded, without sending a frame that confirms the round.
                 for (seq, record) in (0..part.own_round.0).flat_map(|level| kept(Level(level))) {
                     roots.drop_leaf(seq, tree::leaf(record));
                 }
@@ -144,7 +144,7 @@ impl GroupCoordinator {
         })
     }
 
-    /// A bundle of the seal with the levels that are kept.
+    /// Returns a bundle of the seal with the levels that are kept.
     pub(super) fn bundle(&self, sealed: &Sealed) -> Vec<u8> {
         let statement = sealed.seal.statement();
         let mask = sealed.events.keys().fold(0u32, |mask, level| mask | 1 << level);
@@ -188,8 +188,8 @@ impl GroupCoordinator {
     }
 }
 
-/// The single digest that represents the levels above the coarsest kept block of a star (section
-/// 4), or nothing if all of these levels are null.
+/// Returns the single digest that represents the levels below the lowest kept level of a star
+/// (spec/formats.md, section 4). Returns nothing if all these levels are null.
 fn above(
     counters: &Counters,
     blocks: &[Digest],
@@ -211,8 +211,8 @@ fn above(
     levels().fold(star::chain_start(), link).0.to_vec()
 }
 
-/// The kept events of a tree in order of their sequence numbers, and their records as a part
-/// encodes them.
+/// Returns the sequence numbers of a tree's kept events in ascending order, and the events' records
+/// encoded as in a part.
 fn in_order(
     framing: Framing,
     blocks: &BTreeMap<u8, Vec<u8>>,

@@ -1,10 +1,10 @@
-//! Checks a device's closing frame: which seals the coordinator accepts (spec/formats.md, section
-//! 8.2).
+//! Checks a device's closing frame and decides whether the coordinator accepts the seal
+//! (spec/formats.md, section 8.2).
 //!
-//! A seal must verify. It must also agree with what its device forwarded, and with the rounds that
-//! the coordinator announced. The reason is that an audit computes the required round from the
-//! seals alone: a device whose seal contradicts its frames could get an honest coordinator accused.
-//! Such a seal is rejected, and the device counts as absent.
+//! A seal must verify. It must also agree with the events that its device forwarded, and with the
+//! rounds that the coordinator announced. An audit computes the required round from the seals
+//! alone, so a device whose seal contradicts its frames could make an honest coordinator look
+//! guilty. The coordinator therefore rejects such a seal and counts the device as absent.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -49,7 +49,7 @@ impl<'a> Closing<'a> {
     }
 }
 
-/// The index of the seal that a closing frame concerns.
+/// Returns the index of the seal that a closing frame concerns.
 pub(super) fn index_of(device: DeviceId, open: &[u8], part: &[u8]) -> Option<SealIndex> {
     Closing::read(device, open, part).ok().map(|closing| closing.index)
 }
@@ -101,12 +101,12 @@ impl GroupCoordinator {
         Ok((about, Outcome::Fresh(None)))
     }
 
-    /// The device's open seal, if it has this index.
+    /// Returns the device's open seal, if it has this index.
     fn open_as(&self, slot: u32, index: SealIndex) -> Option<&Open> {
         self.devices[slot as usize].open.as_deref().filter(|open| open.followed.index == index)
     }
 
-    /// Whether every event that the seal counts as forwarded has been received.
+    /// Returns whether every event that the seal covers has been received.
     fn has_all_of(&self, slot: u32, closing: &Closing<'_>) -> Result<bool, Refused> {
         let n = u64::from(closing.part.n);
         match &self.devices[slot as usize].open {
@@ -117,13 +117,13 @@ impl GroupCoordinator {
                 }
                 Ok(open.followed.next.0 == n)
             }
-            // For a seal without events, a device forwards nothing before it closes the seal.
+            // A device closes a seal without events without forwarding any frame first.
             _ => Ok(n == 0),
         }
     }
 
-    /// The newest seal before this index from which the coordinator has received anything, and its
-    /// epoch.
+    /// Returns the newest seal before this index of which the coordinator has received any frame,
+    /// and its epoch.
     fn seen_before(&self, slot: u32, index: SealIndex) -> Option<(SealIndex, EpochNumber)> {
         let member = &self.devices[slot as usize];
         let open = member.open.as_ref().map(|open| (open.followed.index, open.followed.epoch));
@@ -132,17 +132,18 @@ impl GroupCoordinator {
         seen.into_iter().flatten().filter(|(seen, _)| *seen < index).max()
     }
 
-    /// Checks that the seal's `prev` link agrees with the epochs that the device forwarded before.
-    /// How the chain accounts for an abandoned seal decides whether an audit considers the device
-    /// silent.
+    /// Checks that the seal and its `prev` link agree with the epoch of the newest seal that the
+    /// coordinator saw before. The check matters because the `prev` link decides whether an audit
+    /// considers a device silent after it abandoned a seal.
     fn check_chain(&self, slot: u32, closing: &Closing<'_>) -> Result<(), Refused> {
         let Some((seen, epoch)) = self.seen_before(slot, closing.index) else { return Ok(()) };
         let contradicts = closing.open.last.is_some_and(|(last, of)| last >= seen && of < epoch);
         if closing.epoch < epoch || contradicts { Err(Refused::EpochGoesBack) } else { Ok(()) }
     }
 
-    /// Checks that the levels that the device claimed for forwarded events follow from its salt,
-    /// and that the coordinator has announced the round that the seal states.
+    /// Checks two claims of the device. Its salt must give the levels that the device claimed for
+    /// the events that it forwarded. The coordinator must have announced the round that the seal
+    /// states.
     fn check_claims(&self, slot: u32, statement: &Statement) -> Result<(), Refused> {
         if let Some(open) = self.open_as(slot, statement.index) {
             let is_true =
@@ -151,18 +152,20 @@ impl GroupCoordinator {
                 return Err(Refused::NotAsForwarded);
             }
         }
-        // A seal of an ended epoch is not listed, and its round is not checked.
+        // The round of a late seal is not checked, because the manifest does not list the seal.
         let is_announced =
             self.is_over(statement.epoch) || statement.round <= self.round(statement.epoch);
         if is_announced { Ok(()) } else { Err(Refused::RoundNotAnnounced) }
     }
 
-    /// Whether the seal accounts for everything that its device forwarded of its epoch. It does not
-    /// in two cases. First, the chain claims that an abandoned seal was sealed: without `restart`,
-    /// nobody could tell how its events affected the round. Second, the seal follows a seal that
-    /// the coordinator never received although the device was active before: nobody has compared
-    /// that seal with what was forwarded. In both cases the seal is stored as if it had arrived
-    /// late.
+    /// Returns whether the seal accounts for everything that its device forwarded in the seal's
+    /// epoch. If it does not, the seal is stored like a late seal: the manifest does not list it.
+    /// There are two such cases:
+    ///
+    /// - The `prev` link claims that the device sealed a seal that it had abandoned. Without the
+    ///   mark `restart`, nobody could tell how the events of the abandoned seal affected the round.
+    /// - The `prev` link names a seal that the coordinator never received, although the device had
+    ///   sent frames before. Nobody has compared that seal with the forwarded events.
     fn accounts_for_all(&self, slot: u32, closing: &Closing<'_>) -> bool {
         let sealed = self.devices[slot as usize].sealed.map(|sealed| sealed.index);
         if self.seen_before(slot, closing.index).is_some()
@@ -192,8 +195,8 @@ impl GroupCoordinator {
         {
             self.abandon(slot);
         }
-        // The events that the seal keeps still count towards the budget. The events of levels that
-        // the seal states as null are withdrawn.
+        // The events that the seal keeps still count towards the budget. The events of null levels
+        // no longer do.
         let kept = sealed.events.keys().fold(0u32, |mask, level| mask | 1 << level);
         let state = self.epoch(epoch);
         for level in (0..state.queues.levels()).map(Level) {

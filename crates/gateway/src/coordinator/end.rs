@@ -1,4 +1,4 @@
-//! The end of an epoch: the round that the signed counters require, the manifest, and the bundles
+//! Ends an epoch: computes the round that the signed counters require, the manifest and the bundles
 //! (spec/formats.md, section 8.1).
 
 use moteseal_core::digest::Digest;
@@ -11,12 +11,12 @@ use moteseal_seal::sample::{ManifestDraft, Tally};
 use super::{Ended, Epoch, GroupCoordinator, Member, Newest, ROUNDS, Sealed};
 
 impl GroupCoordinator {
-    /// Ends an epoch and signs its manifest with the coordinator's key. Seals of the epoch that
-    /// arrive later are not listed. End epochs in ascending order: seals of any epoch before an
-    /// ended one count as late.
+    /// Ends an epoch and signs its manifest with the coordinator's key. The manifest does not list
+    /// seals of the epoch that arrive later. End epochs in ascending order: after an epoch has
+    /// ended, seals of all earlier epochs count as late.
     ///
     /// # Errors
-    /// [`IssueError`]; nothing has changed except the round.
+    /// [`IssueError`]. Nothing has changed except the round.
     pub fn end(
         &mut self,
         epoch: EpochNumber,
@@ -53,7 +53,7 @@ impl GroupCoordinator {
         self.forget(epoch, dropped);
     }
 
-    /// The signed manifest.
+    /// Builds and signs the manifest.
     fn manifest(
         &self,
         epoch: EpochNumber,
@@ -77,8 +77,9 @@ impl GroupCoordinator {
         Ok(draft.issue(coordinator, &mut scratch, &mut out)?.to_vec())
     }
 
-    /// Drops an ended epoch. If a device has a seal of it open, the events of that seal are kept,
-    /// and the seal will count as late.
+    /// Drops the state of an ended epoch. If a device has a seal of the epoch open, the epoch
+    /// becomes a late epoch: the events of the open seal are kept, and the seal counts as late when
+    /// it arrives.
     fn leave(&mut self, epoch: EpochNumber, round: Round) {
         let Some(state) = self.epochs.remove(&epoch) else { return };
         self.openers.remove(&epoch);

@@ -1,26 +1,28 @@
-//! Why a frame is rejected (spec/errors.md).
+//! The reasons for which the coordinator rejects a frame (spec/errors.md).
 
 use moteseal_api::ErrorKind;
 use moteseal_core::link::FrameError;
 
-/// Why a frame was rejected. A rejected frame is counted and changes nothing. The device is
-/// informed only if it would otherwise repeat the frame forever
+/// Why a frame was rejected. A rejected frame is counted and changes nothing. The coordinator
+/// informs the device only if the device would otherwise repeat the frame forever
 /// ([`GroupCoordinator::refusal`](crate::GroupCoordinator::refusal)).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// The frame does not decode, or it is not from the device that it names.
-    #[error("not a frame of a device of this group")]
+    /// The frame does not decode, or the device that it names did not send it.
+    #[error("not a valid frame of a device of this group")]
     Frame(#[from] FrameError),
     /// The roster has no such device.
     #[error("the roster has no such device; add it, or give the gateway the newer roster")]
     UnknownDevice,
-    /// The epoch is more than one ahead of the group's current epoch, or outside the roster's
-    /// epochs.
-    #[error("the epoch is too far ahead, or outside the roster's epochs; check the device's clock")]
+    /// The seal's epoch is more than one epoch ahead of the group's current epoch, or outside the
+    /// epochs that the roster allows.
+    #[error(
+        "the seal's epoch is too far ahead, or outside the roster's epochs; check the device's clock"
+    )]
     EpochTooFar,
-    /// The epoch is before one that the device has forwarded or sealed under an earlier index, or
-    /// is one that the device has closed.
+    /// The device has already forwarded events or sent a seal of a later epoch, or has closed this
+    /// epoch.
     #[error("the device has already begun a later epoch, or closed this one")]
     EpochGoesBack,
     /// The seal's event counts or levels differ from what its device forwarded.
@@ -29,38 +31,37 @@ pub enum Refused {
     /// The seal states a round that the coordinator has not announced.
     #[error("the seal states a round that this gateway has not announced")]
     RoundNotAnnounced,
-    /// Too many open epochs were first reached by this device.
+    /// Too many epochs are open to which this device sent the first frame.
     #[error("the device is too many epochs ahead of the others, or behind them")]
     TooManyEpochs,
-    /// The epoch has as many bytes in one level as can be kept: 4 GiB.
+    /// One level of the epoch already holds the maximum number of bytes, 4 GiB.
     #[error("the epoch's events fill the queues; give the group a smaller budget")]
     EpochFull,
-    /// The device has used its share of the journal, and the rest of the room is reserved for
-    /// others.
+    /// The device has used its share of the journal. The rest of the journal's room is reserved for
+    /// other devices.
     #[error(
-        "the device has filled its part of the state's limit; if it does not flood, raise \
-         `disk`"
+        "the device has used its share of the limit `disk`; raise `disk`, unless the \
+         device is flooding the gateway"
     )]
     OverQuota,
-    /// The framing, or the scheme (star or tree), differs from that of an earlier frame of the same
-    /// seal.
-    #[error("the record size, or the scheme (star or tree), changed within one seal")]
+    /// The framing or the scheme (star or tree) differs from an earlier frame of the same seal.
+    #[error("the record framing or the scheme (star or tree) changed within one seal")]
     FramingChanged,
     /// The schema does not decode, or the device's seals already use the maximum number of schemas.
     #[error("the schema is invalid, or the device has too many of them")]
     Schema,
-    /// The seal's items do not decode, are of another device, or contain events or digests that the
-    /// coordinator must already have.
+    /// The closing frame's items do not decode or name another device, or the frame contains events
+    /// or digests, which only earlier frames may contain.
     #[error("the closing frame is malformed")]
     MalformedClose,
-    /// The seal does not verify with the events that the coordinator has; the name of the
-    /// verifier's error.
+    /// The seal does not verify with the events that the coordinator has. The field is the name of
+    /// the verifier's error.
     #[error("the seal does not verify")]
     NotProven(&'static str),
 }
 
 impl Refused {
-    /// The name of the reason, for counters and logs.
+    /// Returns the name of the reason, for counters and logs.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -80,7 +81,7 @@ impl Refused {
         }
     }
 
-    /// Always [`ErrorKind::Refused`].
+    /// Returns [`ErrorKind::Refused`] for every reason.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Refused
@@ -88,10 +89,11 @@ impl Refused {
 }
 
 impl Refused {
-    /// Whether a seal is rejected, and the device must be informed: `Some(true)` if the rejection
-    /// is final, `Some(false)` if another roster, another version of the gateway or a corrected
-    /// clock may change it. `None` if the same frame may be accepted later, when epochs have ended
-    /// or there is room again, or if the sender is unknown.
+    /// Returns whether the device must be informed that its seal is rejected. `Some(true)`: the
+    /// rejection is final. `Some(false)`: another roster, another version of the gateway or a
+    /// corrected clock may change the decision. `None`: the device is not informed, because the
+    /// sender is unknown, or because the same frame may be accepted later, when epochs have ended
+    /// or there is room again.
     pub(crate) const fn is_final(&self) -> Option<bool> {
         match self {
             Self::EpochGoesBack | Self::NotAsForwarded | Self::FramingChanged => Some(true),

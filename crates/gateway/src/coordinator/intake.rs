@@ -1,5 +1,5 @@
-//! Receives a device's open seal, frame by frame (spec/formats.md, section 8.2): which events are
-//! kept, and which digests represent the others.
+//! Receives a device's open seal, frame by frame (spec/formats.md, section 8.2). Decides which
+//! events are kept, and stores the digests that represent the events that are not kept.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +20,16 @@ use crate::queues::Slot;
 pub(super) struct Open {
     pub(super) followed: Followed,
     pub(super) framing: Framing,
-    /// Forwarded events, by the level that the device claims. The seal's salt must give the same
-    /// levels.
+    /// The number of forwarded events at each level, as the device claims the levels. The seal's
+    /// salt must give the same levels.
     pub(super) claimed: [u32; MAX_LEVELS],
     pub(super) unkept: Unkept,
 }
 
 /// The digests that represent the events that are not kept.
 pub(super) enum Unkept {
-    /// For a star: running digests of levels that were dropped before the device confirmed their
-    /// round.
+    /// For a star: the running digest of each level that the coordinator dropped while the device
+    /// still forwarded it.
     Running(BTreeMap<u8, sha2::Sha256>),
     /// For a tree: the roots of subtrees without a kept event.
     Roots(Pruned),
@@ -44,7 +44,7 @@ impl Open {
         Self { followed, framing: forward.framing, claimed: [0; MAX_LEVELS], unkept }
     }
 
-    /// For a tree, the roots that represent the events that are not kept.
+    /// For a tree, returns the roots that represent the events that are not kept.
     pub(super) const fn roots(&self) -> Option<&Pruned> {
         match &self.unkept {
             Unkept::Running(_) => None,
@@ -52,7 +52,7 @@ impl Open {
         }
     }
 
-    /// Whether a frame can belong to the same seal.
+    /// Returns whether a frame may belong to the same seal.
     fn goes_on_with(&self, forward: &Forward<'_>) -> bool {
         self.framing == forward.framing && self.roots().is_some() == forward.digests.is_some()
     }
@@ -116,8 +116,8 @@ impl GroupCoordinator {
             self.claim(slot, level);
             let state = self.epoch(forward.epoch);
             if level.0 < followed.confirmed.0 {
-                // A device that has raised its round above an event may send the event instead of a
-                // digest.
+                // After a device has raised its own round above an event, it may still send the
+                // event instead of a digest.
                 self.pass_over(slot, seq, level, record);
                 continue;
             }
@@ -143,9 +143,9 @@ impl GroupCoordinator {
         Ok(Outcome::Fresh((round > before).then_some(round)))
     }
 
-    /// Returns the seal's state after a frame, and the first new event; `None` if nothing in the
-    /// frame is new. This function changes nothing, because a frame without news is not written to
-    /// the journal and must not affect the state.
+    /// Returns the seal's state after a frame, and the sequence number of the first new event.
+    /// Returns `None` if the frame contains nothing new. This function changes nothing: a frame
+    /// without new contents is not written to the journal, so it must not affect the state.
     fn follow(
         &self,
         slot: u32,
@@ -157,8 +157,8 @@ impl GroupCoordinator {
             return Ok(None);
         }
         self.check_epoch(slot, forward.epoch, now)?;
-        // The device has closed that epoch. Events of a further seal would raise a round that no
-        // counters account for.
+        // The device has closed this epoch. Events of another seal would raise the round, but no
+        // counters would account for them.
         if sealed.is_some_and(|sealed| !sealed.goes_on_in(forward.epoch)) {
             return Err(Refused::EpochGoesBack);
         }
@@ -196,7 +196,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// Stores the roots that a device sends instead of the events of a tree.
+    /// Stores the roots that a device sends instead of a tree's events.
     fn skip(&mut self, slot: u32, forward: &Forward<'_>, first: Sequence) {
         if let Some(Unkept::Roots(roots)) =
             self.devices[slot as usize].open.as_mut().map(|open| &mut open.unkept)
@@ -205,8 +205,9 @@ impl GroupCoordinator {
         }
     }
 
-    /// Accounts for an event that is not kept: for a star, adds it to the digest of its level while
-    /// the device still forwards that level.
+    /// Accounts for an event that is not kept. For a star, adds the event to the running digest of
+    /// its level if the device still forwards that level. For a tree, adds its leaf to the stored
+    /// roots.
     fn pass_over(&mut self, slot: u32, seq: Sequence, level: Level, record: &[u8]) {
         let member = &mut self.devices[slot as usize];
         if let Some(open) = &mut member.open {
@@ -214,7 +215,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// Drops levels of an epoch for all devices, keeping the digests that their seals may still
+    /// Drops levels of an epoch for all devices, and keeps the digests that their seals may still
     /// need.
     pub(super) fn forget(&mut self, epoch: EpochNumber, levels: std::ops::Range<u8>) {
         let Some((state, devices)) = self.epoch_and_devices(epoch) else { return };
@@ -236,8 +237,8 @@ impl GroupCoordinator {
         state.sealed.iter_mut().for_each(|sealed| sealed.forget(&levels));
     }
 
-    /// Drops a device's events below the round that it has confirmed. The seal will state these
-    /// levels as null; a tree keeps only the digests of their leaves.
+    /// Drops a device's events below the round that the device has confirmed. Its seal will state
+    /// these levels as null. For a tree, the digests of the leaves are kept.
     fn confirm(&mut self, slot: u32, epoch: EpochNumber) {
         let Some((state, devices)) = self.epoch_and_devices(epoch) else { return };
         let member = &mut devices[slot as usize];
@@ -263,7 +264,7 @@ impl GroupCoordinator {
         }
     }
 
-    /// Abandons a device's open seal: the device restarted and will never complete it.
+    /// Abandons a device's open seal, because the device restarted and will never complete it.
     pub(super) fn abandon(&mut self, slot: u32) {
         if let Some(open) = self.devices[slot as usize].open.take() {
             (0..self.roster.levels())

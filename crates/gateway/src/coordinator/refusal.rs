@@ -1,5 +1,5 @@
-//! The frame that informs a device that one of its seals is rejected, and that repeating it does
-//! not help.
+//! The frame that informs a device that the coordinator rejects one of its seals, so that the
+//! device does not repeat the seal in vain.
 
 use moteseal_core::link::claimed_device;
 use moteseal_core::record::DeviceId;
@@ -10,9 +10,9 @@ use super::{GroupCoordinator, close, link_key};
 
 impl GroupCoordinator {
     /// Returns the frame that informs a device that one of its seals is rejected. `frame` is the
-    /// frame that [`receive`](Self::receive) rejected. Returns `None` if the device did not send the
-    /// frame, if it concerns no seal, or if it may be accepted later. Send the result only once
-    /// earlier frames are durable.
+    /// frame that [`receive`](Self::receive) rejected, and `refused` the reason. Returns `None` if
+    /// the device did not send `frame`, if `frame` concerns no seal, or if it may be accepted
+    /// later. Send the returned frame only after the frames received earlier are durable.
     #[must_use]
     pub fn refusal(&self, frame: &[u8], refused: &Refused) -> Option<(DeviceId, Vec<u8>)> {
         let is_final = refused.is_final()?;

@@ -8,7 +8,8 @@ use moteseal_verify::SchemaEntry;
 
 use super::error::Refused;
 
-/// How many schemas are kept for a device: usually it has one, and a second one while it changes.
+/// The maximum number of schemas that are kept for a device. A device usually has one schema, and
+/// two while it changes its schema.
 const EACH: usize = 4;
 const NONE: u16 = u16::MAX;
 
@@ -43,22 +44,22 @@ impl Schemas {
         Some(&self.entries.get(usize::from(place))?.as_ref()?.entry)
     }
 
-    /// A schema that this device has sent.
+    /// Returns a schema that this device has sent.
     pub(super) fn of(&self, held: &Held, digest: &Digest) -> Option<&SchemaEntry> {
         let place = self.places.get(digest).filter(|place| held.0.contains(place))?;
         self.at(*place)
     }
 
-    /// A schema that any device has sent.
+    /// Returns a schema that any device has sent.
     pub(super) fn get(&self, digest: &Digest) -> Option<&SchemaEntry> {
         self.at(*self.places.get(digest)?)
     }
 
-    /// Stores a schema that a device sends and does not hold yet. If the device already holds the
-    /// maximum number, its oldest schema that is not `in_use` is removed.
+    /// Stores a schema that a device sent and does not hold yet. If the device already holds the
+    /// maximum number of schemas, its oldest schema for which `in_use` returns false is removed.
     ///
     /// # Errors
-    /// `Schema`: all are in use; nothing has changed.
+    /// `Schema` if all schemas of the device are in use. Nothing has changed.
     pub(super) fn hold(
         &mut self,
         held: &mut Held,
@@ -81,7 +82,8 @@ impl Schemas {
             known.holders += 1;
         }
         self.release(held.0[gone]);
-        // Move the newest schema to the end of those that the device holds.
+        // Move the new schema to the end of the device's list, which is ordered from oldest to
+        // newest.
         held.0[gone] = place;
         let count = held.places().count();
         held.0[gone..count].rotate_left(1);
@@ -110,7 +112,7 @@ impl Schemas {
         }
     }
 
-    /// The encodings of a device's schemas, oldest first.
+    /// Returns the encodings of a device's schemas, oldest first.
     pub(super) fn encodings(&self, held: &Held) -> impl Iterator<Item = &[u8]> {
         held.0.into_iter().filter_map(|place| self.at(place)).map(|entry| &entry.bytes[..])
     }

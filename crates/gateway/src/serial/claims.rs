@@ -1,18 +1,18 @@
-//! Which mote is connected to which port. A device can have only one connection to a broker, so two
-//! ports with the same mote would disconnect each other.
+//! Records which mote is connected at which port. A device can have only one connection to a
+//! broker, so the connections of two ports with the same mote would end each other.
 
 use std::collections::HashMap;
 
 use moteseal_core::DeviceId;
 use tokio::sync::watch;
 
-/// Which port each mote is at.
+/// The port of each mote.
 #[derive(Debug, Default)]
 pub(super) struct Claims(watch::Sender<HashMap<DeviceId, usize>>);
 
 impl Claims {
-    /// Assigns a mote to a port, unless another port has it and `is_open` returns true for that
-    /// port. Returns whether the port has the mote.
+    /// Assigns a mote to a port, unless it is assigned to another port for which `is_open` returns
+    /// true. Returns whether the mote is now assigned to `port`.
     pub(super) fn take(
         &self,
         device: DeviceId,
@@ -30,12 +30,12 @@ impl Claims {
         self.has(device, port)
     }
 
-    /// Whether a mote is assigned to a port.
+    /// Returns whether a mote is assigned to a port.
     pub(super) fn has(&self, device: DeviceId, port: usize) -> bool {
         self.0.borrow().get(&device) == Some(&port)
     }
 
-    /// Releases a mote, if it is assigned to the port.
+    /// Ends the assignment of a mote, if it is assigned to this port.
     pub(super) fn give_back(&self, device: DeviceId, port: usize) {
         self.0.send_if_modified(|claims| {
             let is_ours = claims.get(&device) == Some(&port);
@@ -46,7 +46,7 @@ impl Claims {
         });
     }
 
-    /// A receiver that is notified when assignments change.
+    /// Returns a receiver that is notified when assignments change.
     pub(super) fn moves(&self) -> watch::Receiver<HashMap<DeviceId, usize>> {
         self.0.subscribe()
     }

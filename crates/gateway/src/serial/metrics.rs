@@ -1,4 +1,4 @@
-//! The metrics of a gateway for serial lines, most of them by port.
+//! The metrics of a gateway for serial lines. Most of them are counted for each port.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -39,7 +39,7 @@ pub(super) struct PortMetrics {
     is_cut_off: AtomicBool,
 }
 
-/// The label of a channel.
+/// Returns the label of a channel.
 const fn name(channel: Channel) -> &'static str {
     match channel {
         Channel::Coordinator => "coordinator",
@@ -55,21 +55,25 @@ impl SerialMetrics {
     pub(super) fn new() -> Self {
         let table = Table::new();
         let counter = |name, about| table.describe_counter(name, about);
-        counter(REJECTED, "HELLOs and frames of motes rejected, by port and name of the reason.");
+        counter(REJECTED, "Rejected HELLOs and frames of motes, by port and name of the reason.");
         counter(UP, "Frames forwarded from motes, by port and channel.");
         counter(DOWN, "Frames forwarded to motes, by port and channel.");
         counter(LOST, "Frames that a link or the mote did not accept, by port.");
-        counter(OPENED, "How often the line was opened, by port; a mote that restarts opens it.");
+        counter(
+            OPENED,
+            "How often the mote opened the line, by port; it does so after each restart.",
+        );
         counter(CONNECTIONS, "How often the port was opened, by port.");
         counter(DROPPED, "Invalid packets, by port; most are noise.");
         counter(REPEATED, "Packets sent again, by port.");
         table.describe_gauge(OPEN, "1 while a mote responds at the port.");
         table.describe_gauge(JOINED, "1 while the mote at the port is joined to the links.");
-        let too_long = "Broadcast frames longer than a serial line carries.";
+        let too_long =
+            "Broadcast frames that were dropped because they are too long for a serial line.";
         Self { broadcasts_too_long: table.counter(TOO_LONG, too_long), table }
     }
 
-    /// The metrics of the port at an address.
+    /// Returns the metrics of the port with this address.
     pub(super) fn port(&self, address: &str) -> PortMetrics {
         let labels = || vec![Label::new("port", address.to_owned())];
         let counter = |name| self.table.counter_with(name, labels());
@@ -88,7 +92,8 @@ impl SerialMetrics {
         }
     }
 
-    /// Counts a rejection at a port. The reasons are a fixed set, so the labels are bounded.
+    /// Counts a rejection at a port. The reasons are a fixed set, so the number of labels is
+    /// bounded.
     pub(super) fn refused(&self, port: &PortMetrics, reason: &'static str) {
         let labels = vec![Label::new("port", port.name.clone()), Label::new("name", reason)];
         self.table.counter_with(REJECTED, labels).increment(1);
@@ -102,7 +107,7 @@ impl SerialMetrics {
         self.table.counter_with(what, labels).increment(1);
     }
 
-    /// All metrics in Prometheus' text format.
+    /// Returns all metrics in the Prometheus text format.
     pub(super) fn render(&self) -> String {
         self.table.render()
     }
@@ -113,17 +118,17 @@ impl SerialMetrics {
 }
 
 impl PortMetrics {
-    /// Whether a mote responds at the port.
+    /// Returns whether a mote responds at the port.
     pub(super) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Relaxed)
     }
 
-    /// Whether a link of the joined mote is down.
+    /// Returns whether a link of the port's mote is down.
     pub(super) fn is_cut_off(&self) -> bool {
         self.is_cut_off.load(Ordering::Relaxed)
     }
 
-    /// Records whether a mote responds; returns the previous value.
+    /// Records whether a mote responds. Returns the previous value.
     pub(super) fn set_open(&self, is_open: bool) -> bool {
         self.open.set(f64::from(u8::from(is_open)));
         self.is_open.swap(is_open, Ordering::Relaxed)
@@ -137,7 +142,7 @@ impl PortMetrics {
         self.is_cut_off.store(is_cut_off, Ordering::Relaxed);
     }
 
-    /// Adds what the line has counted since `reported`, and updates `reported`.
+    /// Adds what the line has counted since `reported` to the metrics, and updates `reported`.
     pub(super) fn count(&self, counted: &Counted, reported: &mut Counted) {
         let more = |now: u32, before: u32| u64::from(now.saturating_sub(before));
         let (line, before) = (counted.line, reported.line);

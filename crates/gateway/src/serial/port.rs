@@ -1,5 +1,5 @@
-//! One port: the mote that responds there, the links that it is joined to, and the queue of frames
-//! for it.
+//! The task of one port: the mote that responds at the port, the mote's links, and the queue of
+//! frames for the mote.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -21,18 +21,18 @@ use super::{Port, Shared};
 
 /// How long a link may take to accept a frame of a mote.
 const SEND_TIME: Duration = Duration::from_secs(1);
-/// The minimum time between two joins of a port. A mote that changes its identity must not burden
-/// the broker with connections.
+/// The minimum time between two times that a port opens links for a mote. It limits how many
+/// connections to the broker a mote can cause by changing its identity.
 const JOIN_TIME: Duration = Duration::from_secs(2);
 /// How often a port checks its state.
 const TICK: Duration = Duration::from_millis(500);
-/// The minimum time between two log lines: with the same content, and with any content.
+/// The minimum time between two log lines with the same content, and between any two log lines.
 const REPEAT_LOG: Duration = Duration::from_secs(60);
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a mote is sent the time.
+/// How often the gateway sends the time to a mote.
 const TIME: Duration = Duration::from_secs(60);
-/// The maximum number of frames of a coordinator that wait for a mote. Beyond it, the oldest frame
-/// is dropped.
+/// The maximum number of frames that wait for a mote in the queue of one coordinator. If there are
+/// more, the oldest frame is dropped.
 const WAITING: usize = 16;
 
 /// The task of one port.
@@ -42,36 +42,36 @@ pub(super) struct PortTask {
     pinned: Option<DeviceId>,
     line: SerialLine,
     shared: Arc<Shared>,
-    /// The mote that responds, or responded last.
+    /// The mote that responds at the port, or that responded last.
     peer: Option<Peer>,
     joined: Option<Joined>,
     joined_at: Option<Instant>,
     downward: Downward,
     allowance: Allowance,
     counted: Counted,
-    /// Dropped broadcast frames for the port that are already in the metrics.
+    /// The number of dropped broadcast frames of this port that the metrics already include.
     dropped: u64,
-    /// The last log line and its time.
+    /// The last log line, and when it was written.
     logged: Option<(&'static str, Instant)>,
 }
 
-/// A mote and its links.
+/// A mote whose links are open.
 struct Joined {
     device: DeviceId,
     coordinator: Option<MqttChild>,
     sums: Option<MqttChild>,
 }
 
-/// What happens at a port.
+/// An event that the port's task handles.
 enum Happened {
     Line(Event),
     /// The line has room for another frame.
     Room,
     Coordinator(Down),
     Sums(Down),
-    /// A frame was broadcast elsewhere.
+    /// A broadcast frame waits for this port.
     Broadcast,
-    /// The state of the line has changed, a mote has changed its port, or a tick has passed.
+    /// The state of the line changed, a mote moved to another port, or a tick passed.
     Other,
 }
 
@@ -148,8 +148,8 @@ impl PortTask {
 
     /// Handles a HELLO: a mote has identified itself, or has restarted.
     fn opened(&mut self, peer: Peer) {
-        // Mark the port as open at once, so that another port cannot claim a mote that this one has
-        // just joined.
+        // Mark the port as open at once, so that another port cannot claim a mote that this port
+        // has just claimed.
         if !self.metrics().set_open(true) {
             self.logged = None;
         }
@@ -166,7 +166,8 @@ impl PortTask {
         }
     }
 
-    /// Joins the mote to its links if that is allowed; otherwise returns why not.
+    /// Opens the links of the mote that responds, if it may use this port. Otherwise returns the
+    /// name of the reason and an explanation.
     fn join(&mut self) -> Result<(), (&'static str, &'static str)> {
         let Some(Peer { device, .. }) = self.peer.filter(|_| self.joined.is_none()) else {
             return Ok(());
@@ -175,7 +176,7 @@ impl PortTask {
         let Some(mote) = shared.motes.get(&device) else {
             return Err((
                 "UnknownDevice",
-                "the roster has no such device: check that the mote belongs to this group, and that the roster is the newest",
+                "the roster has no such device: check that the mote belongs to this group, and that the gateway has the newest roster",
             ));
         };
         if self.pinned.is_some_and(|pinned| pinned != device) {
@@ -184,8 +185,8 @@ impl PortTask {
                 "the port is configured for another device: exchange the motes, or change `device` of the port",
             ));
         }
-        // A HELLO is not authenticated: a device that claims to be the mote must not keep it from
-        // the port that is configured for it.
+        // A HELLO is not authenticated. A device that claims to be the mote must not keep the mote
+        // away from the port that is configured for it.
         if self.pinned.is_none() && shared.pinned.contains(&Some(device)) {
             return Err((
                 "DeviceElsewhere",
@@ -222,7 +223,7 @@ impl PortTask {
         Ok(())
     }
 
-    /// Closes the links of the mote that was joined.
+    /// Closes the links of the port's mote.
     fn part(&mut self) {
         if let Some(joined) = self.joined.take() {
             self.shared.claims.give_back(joined.device, self.number);
@@ -233,7 +234,7 @@ impl PortTask {
         }
     }
 
-    /// Updates the state, the metrics and the joined links.
+    /// Updates the state of the port, its metrics and the mote's links.
     fn update(&mut self, state: &State) {
         let is_open = *state == State::Up;
         let was_open = self.metrics().set_open(is_open);
@@ -254,7 +255,8 @@ impl PortTask {
             info!(port = self.address, "the mote now responds at another port");
             self.part();
         }
-        // A mote that was rejected at its HELLO may be joined later. The rejection was logged then.
+        // A mote that was rejected at its HELLO may be allowed now. The rejection was logged at the
+        // HELLO, so do not log it again.
         let _ = self.join();
         let counted = self.line.counted();
         let misfit = counted.misfit.filter(|misfit| self.counted.misfit != Some(*misfit));
@@ -276,7 +278,7 @@ impl PortTask {
             if let State::Down { cause, .. } = state
                 && self.should_log("cut off")
             {
-                warn!(port = self.address, cause = %cause.named(), "a link of the mote is down");
+                warn!(port = self.address, cause = %cause.named(), "a link between the mote and a coordinator is down");
             }
         }
     }
@@ -285,7 +287,7 @@ impl PortTask {
         &self.shared.ports[self.number]
     }
 
-    /// Counts a rejection, and logs it at intervals.
+    /// Counts a rejection. Logs it unless it was logged recently.
     fn refuse(&mut self, name: &'static str, why: &'static str) {
         self.shared.metrics.refused(self.metrics(), name);
         let device = self.peer.map(|peer| peer.device.to_string()).unwrap_or_default();
@@ -294,7 +296,8 @@ impl PortTask {
         }
     }
 
-    /// Whether to log a line: at most one line a second, and the same line at most once a minute.
+    /// Returns whether to write a log line. At most one line is written per second, and the same
+    /// line at most once per minute.
     fn should_log(&mut self, what: &'static str) -> bool {
         let is_time = self.logged.is_none_or(|(logged, at)| {
             at.elapsed() >= if logged == what { REPEAT_LOG } else { LOG_INTERVAL }
@@ -330,12 +333,13 @@ impl PortTask {
         let Some(link) = link else {
             self.refuse(
                 "NoLink",
-                "the mote sent a frame to a coordinator that the configuration does not have",
+                "the mote sent a frame to a coordinator, but the configuration has no such coordinator for it",
             );
             return Ok(());
         };
         if let State::Down { .. } = *link.state().borrow() {
-            // The mote repeats it; a frame that waited for the broker would be outdated.
+            // Do not queue the frame. It would be outdated when the broker is reachable again, and
+            // the mote repeats it.
             self.metrics().lost.increment(1);
             return Ok(());
         }
@@ -377,7 +381,10 @@ impl PortTask {
         let longest = self.peer.map_or(0, |peer| peer.longest_body);
         if body.len() > longest {
             self.metrics().lost.increment(1);
-            self.refuse("BodyTooLong", "a frame is longer than the mote accepts; it was dropped");
+            self.refuse(
+                "BodyTooLong",
+                "a frame was dropped because it is longer than the mote accepts",
+            );
             return Ok(());
         }
         self.shared.metrics.passed(self.metrics(), channel, false);
@@ -385,22 +392,22 @@ impl PortTask {
     }
 }
 
-/// The queues of frames for a mote, except broadcast frames, which wait in `Shared`.
+/// The queues of frames for a mote, without broadcast frames, which wait in `Shared`.
 #[derive(Debug, Default)]
 struct Downward {
     coordinator: Lane,
     sums: Lane,
-    /// The index of the channel that is next.
+    /// The index of the channel whose turn is next.
     turn: usize,
-    /// Whether the time is to be sent, and when it was sent last.
+    /// Whether the time must be sent, and when it was last sent.
     is_time_due: bool,
     time_sent: Option<Instant>,
 }
 
-/// The frames of one coordinator.
+/// The queue of frames from one coordinator.
 #[derive(Debug, Default)]
 struct Lane {
-    /// The newest announcement, and whether it is still to be sent.
+    /// The newest announcement, and whether it must still be sent.
     announcement: Option<Bytes>,
     is_due: bool,
     frames: VecDeque<Bytes>,
@@ -408,12 +415,13 @@ struct Lane {
 
 impl Lane {
     fn announce(&mut self, announcement: Bytes) {
-        // A coordinator repeats its announcements; send one only if it is new to the mote.
+        // A coordinator repeats its announcements. Send an announcement only if the mote does not
+        // have it.
         self.is_due |= self.announcement.as_ref() != Some(&announcement);
         self.announcement = Some(announcement);
     }
 
-    /// Queues a frame. Returns whether another one was dropped for it.
+    /// Queues a frame. Returns whether the oldest frame was dropped to make room.
     fn put(&mut self, frame: Bytes) -> bool {
         self.frames.push_back(frame);
         self.frames.len() > WAITING && self.frames.pop_front().is_some()
@@ -433,7 +441,7 @@ impl Downward {
         self.coordinator.is_empty() && self.sums.is_empty() && !self.is_time_due
     }
 
-    /// Sends the newest announcements and the time again.
+    /// Marks the newest announcements and the time to be sent again.
     fn repeat(&mut self) {
         self.is_time_due = true;
         for lane in [&mut self.coordinator, &mut self.sums] {
@@ -450,7 +458,7 @@ impl Downward {
         Some(Bytes::copy_from_slice(&u64::try_from(unix_ms).unwrap_or(u64::MAX).to_be_bytes()))
     }
 
-    /// The next frame; the channels take turns.
+    /// Returns the next frame. The channels take turns.
     fn take(&mut self, broadcast: impl Fn() -> Option<Bytes>) -> Option<(Channel, Bytes)> {
         for _ in 0..Channel::ALL.len() {
             let channel = Channel::ALL[self.turn % Channel::ALL.len()];
@@ -471,8 +479,8 @@ impl Downward {
     }
 }
 
-/// Limits what a mote may broadcast to half of what its line carries, so that there is room on the
-/// lines of the others.
+/// Limits the broadcasts of a mote to half of what its line carries. The limit leaves room for
+/// other frames on the lines of the other motes.
 #[derive(Debug)]
 struct Allowance {
     per_second: f64,
@@ -480,7 +488,7 @@ struct Allowance {
     at: Instant,
 }
 
-/// How many bytes may be broadcast at once.
+/// The maximum number of bytes that a mote may broadcast in one burst.
 const BURST: f64 = 32_768.0;
 
 impl Allowance {
@@ -550,7 +558,8 @@ mod tests {
 
     const MOTE: DeviceId = DeviceId([7; 8]);
 
-    /// The tasks of ports, some of which are pinned to a device.
+    /// Creates one task for each entry of `pinned`: the device that the port is reserved for, if
+    /// any.
     fn tasks(pinned: &[Option<DeviceId>]) -> Vec<PortTask> {
         let options = || moteseal_net::serial::Options::gateway("tcp://127.0.0.1:9".to_owned());
         let ports: Vec<Port> =

@@ -1,6 +1,7 @@
-//! Broadcast frames that wait for a port. Their origins take turns. If too many frames wait, the
-//! origin with most of them loses its oldest: a medium or a mote that floods delays and loses only
-//! its own frames.
+//! The queue of broadcast frames that wait for a port. The origins of frames (the medium, and each
+//! other port) take turns. If too many frames wait, the oldest frame of the origin with the most
+//! waiting frames is dropped. A medium or a mote that floods therefore delays and loses only its
+//! own frames.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,7 +24,7 @@ pub(super) struct Turns {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Whether frames are queued. They are not while no mote is at the port.
+    /// Whether frames are queued. While no mote is joined at the port, they are dropped.
     is_open: bool,
     frames: BTreeMap<Origin, VecDeque<Bytes>>,
     /// The origin of the frame that was sent last.
@@ -36,7 +37,7 @@ impl Turns {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts or stops queueing frames. Drops those that wait.
+    /// Starts or stops queueing frames. Drops the frames that wait.
     pub(super) fn open(&self, is_open: bool) {
         let mut waiting = self.waiting();
         waiting.is_open = is_open;
@@ -59,7 +60,7 @@ impl Turns {
         self.arrived.notify_one();
     }
 
-    /// The next frame.
+    /// Returns the next frame.
     pub(super) fn take(&self) -> Option<Bytes> {
         let mut waiting = self.waiting();
         let Waiting { frames, last, .. } = &mut *waiting;
@@ -78,12 +79,12 @@ impl Turns {
         self.waiting().frames.values().all(VecDeque::is_empty)
     }
 
-    /// Frames that were dropped.
+    /// Returns how many frames were dropped because too many were waiting.
     pub(super) fn dropped(&self) -> u64 {
         self.waiting().dropped
     }
 
-    /// Waits until a frame has arrived.
+    /// Waits until a frame arrives.
     pub(super) async fn arrival(&self) {
         self.arrived.notified().await;
     }

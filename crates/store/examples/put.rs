@@ -1,9 +1,9 @@
 //! Measures how fast the embedded store accepts bundles, compared with a loop that appends the same
-//! number of bytes to a file and syncs each time.
+//! number of bytes to a file and syncs after each append.
 //!
 //! `cargo run --release -p moteseal-store --example put [DIRECTORY]` runs five interleaved pairs
-//! with 8 callers and bundles of 1,000 four-byte events from 8 devices, and prints medians. The
-//! bundles are made and verified beforehand, so only the store is measured.
+//! with 8 callers and prints medians. The callers put bundles of 1,000 four-byte events from 8
+//! devices. The bundles are made and verified in advance, so only the store is measured.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
 use std::env;
@@ -22,10 +22,10 @@ use moteseal_store::{Bundle, EpochStore, Options, RedbStore};
 const CALLERS: usize = 8;
 const EACH: usize = 500;
 const PAIRS: usize = 5;
-/// The length of an uploaded bundle of 1,000 four-byte events.
+/// The approximate length of an uploaded bundle of 1,000 four-byte events, in bytes.
 const WIRE_BYTES: usize = 4_200;
 
-/// The processor time that this process has used, in seconds.
+/// Returns the processor time that this process has used, in seconds.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> =
@@ -87,7 +87,8 @@ fn store(path: &Path, sync: bool, bundles: &[Vec<Bundle>]) -> Cost {
     cost
 }
 
-/// A deep queue: callers do not wait for each other, as in a service with many connections.
+/// Measures the store with a deep queue: bundles are submitted without waiting for replies, as in a
+/// service with many connections.
 fn store_flooded(path: &Path, bundles: &[Vec<Bundle>]) -> Cost {
     let store =
         RedbStore::open(path, Options { queue_bytes: 1 << 30, ..Options::default() }).unwrap();

@@ -1,11 +1,12 @@
-//! What a node of authenticated broadcast keeps on disk: the highest chain of each sender, the
-//! minimum serial of each base station, and the chains. When the quota is reached, the oldest
-//! complete chains are removed.
+//! The durable storage of a broadcast node: the highest chain number of each sender, the minimum
+//! certificate serial of each base station, and the chains themselves. When the quota is reached,
+//! the oldest complete chains are removed.
 //!
-//! A folder has a journal of facts ([`facts`]), synced before a raised number takes effect, and a
-//! file of leaves for each chain ([`leaves`]). Leaves are not synced: the node requests those that
-//! a power loss removes again. Data read back is not trusted: the receiver of a chain verifies it
-//! again. Only one process at a time can open a folder.
+//! An archive is a folder. It contains a journal of facts ([`facts`]) and one file of leaves per
+//! chain ([`leaves`]). The journal is synced before a raised chain number or serial takes effect.
+//! Leaf files are not synced: if a power loss removes leaves, the node requests them again. Data
+//! that is read back is not trusted, because the receiver verifies the chain again. Only one
+//! process at a time can open an archive.
 
 mod facts;
 mod leaves;
@@ -27,10 +28,10 @@ use leaves::Leaves;
 
 /// The default quota for chains, in bytes: 256 MiB.
 pub const QUOTA: u64 = 256 << 20;
-/// The maximum number of complete chains, whatever the quota, because each is an open file.
+/// The maximum number of complete chains. It applies in addition to the quota, because the archive
+/// keeps one file open per chain.
 pub const MOST_COMPLETE: usize = 256;
-/// The journal is rewritten when at least this many of its records are obsolete, and more than half
-/// of all.
+/// The journal is rewritten when it has more obsolete than current records, and this many more.
 const STALE_RECORDS: u64 = 256;
 
 /// Why an archive cannot be opened, read or written.
@@ -40,18 +41,18 @@ pub enum ArchiveError {
     /// The journal failed, or another process has the archive open.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The folder has files, but no journal of an archive.
+    /// The folder contains files, but no archive journal.
     #[error(
         "{} holds other files; name a folder that is new, or made by this program",
         .0.display()
     )]
     NotAnArchive(PathBuf),
-    /// The archive is of another network.
+    /// The archive belongs to another network.
     #[error("{} holds the messages of network {found}; name another folder", .path.display())]
     OtherNetwork {
         /// The path of the archive.
         path: PathBuf,
-        /// Its network.
+        /// The network to which the archive belongs.
         found: NetworkId,
     },
     /// The incomplete chains need more than the quota, and no complete chain is left to remove.
@@ -66,7 +67,7 @@ pub enum ArchiveError {
         /// The quota in bytes.
         quota: u64,
     },
-    /// Another chain with the same reference is kept.
+    /// The archive already has another chain with the same reference.
     #[error("another chain {0} is stored; its sender must use another number")]
     ReferenceTaken(ChainRef),
     /// The disk is full.
@@ -78,7 +79,7 @@ pub enum ArchiveError {
 }
 
 impl ArchiveError {
-    /// The error's name.
+    /// Returns the error's stable name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -92,7 +93,8 @@ impl ArchiveError {
         }
     }
 
-    /// [`Usage`](ErrorKind::Usage) for a wrong folder, otherwise [`Internal`](ErrorKind::Internal).
+    /// Returns [`Usage`](ErrorKind::Usage) if the folder is the wrong one, otherwise
+    /// [`Internal`](ErrorKind::Internal).
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -112,24 +114,25 @@ impl ArchiveError {
 
 moteseal_api::named_error!(ArchiveError);
 
-/// An open archive. The folder is locked against other processes.
+/// An open archive of a broadcast node. Its folder is locked against other processes.
 #[derive(Debug)]
 pub struct Archive {
     folder: PathBuf,
     quota: u64,
-    /// The node's base stations, by their position here.
+    /// The node's base stations, in the node's order. The broadcast protocol refers to a base
+    /// station by its position in this list.
     bases: Vec<KeyId>,
     journal: Journal,
     facts: Facts,
     leaves: HashMap<ChainRef, Leaves>,
-    /// Bytes of the files of all chains.
+    /// The total length of all leaf files, in bytes.
     in_files: u64,
 }
 
 impl Archive {
     /// Opens the archive in `folder`, or creates an empty one. `bases` are the base stations in the
-    /// node's order; facts about other base stations are kept. The archive stores at most `quota`
-    /// bytes of chains.
+    /// node's order. Facts about base stations that are not in `bases` are kept. The archive stores
+    /// at most `quota` bytes of chains.
     ///
     /// # Errors
     /// [`ArchiveError`].
@@ -170,14 +173,14 @@ impl Archive {
         let facts = Facts { network: Some(network), ..facts };
         let mut archive =
             Self { folder, quota, bases, journal, facts, leaves: HashMap::new(), in_files: 0 };
-        // Before the files are opened: an archive that was written under a higher limit must open,
-        // too.
+        // Remove surplus chains before their files are opened: an archive that was written with a
+        // higher limit must open without exceeding the number of open files.
         archive.limit_complete()?;
         archive.read_leaves()?;
         Ok(archive)
     }
 
-    /// Reads which leaves are stored. Files of forgotten chains are removed.
+    /// Reads which leaves are stored, and deletes the leaf files of chains that were removed.
     fn read_leaves(&mut self) -> Result<(), ArchiveError> {
         let io = |error| ArchiveError::io(&self.folder, error);
         for entry in fs::read_dir(&self.folder).map_err(io)? {
@@ -194,20 +197,20 @@ impl Archive {
         Ok(())
     }
 
-    /// The chains whose head is kept, in the order of arrival: the incomplete ones and the newest
-    /// complete ones.
+    /// Returns the chains whose head is stored, in the order of arrival: all incomplete chains and
+    /// the newest complete ones.
     #[must_use]
     pub fn chains(&self) -> Vec<ChainRef> {
         self.facts.order.iter().copied().collect()
     }
 
-    /// Whether a chain is complete.
+    /// Returns whether a chain is complete.
     #[must_use]
     pub fn is_complete(&self, chain: ChainRef) -> bool {
         self.facts.complete.contains(&chain)
     }
 
-    /// Bytes kept of all chains: leaves, heads and certificates.
+    /// Returns the bytes that all chains use: leaves, heads and certificates.
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.in_files + self.facts.of_chains
@@ -225,32 +228,34 @@ impl Archive {
         self.limit_complete()
     }
 
-    /// Removes the oldest complete chains above the limit.
+    /// Removes the oldest complete chains until at most [`MOST_COMPLETE`] remain.
     fn limit_complete(&mut self) -> Result<(), ArchiveError> {
         while self.facts.complete.len() > MOST_COMPLETE && self.remove_oldest()? {}
         Ok(())
     }
 
-    /// Removes the oldest complete chain, if there is one.
+    /// Removes the oldest complete chain. Returns `false` if no chain is complete.
     fn remove_oldest(&mut self) -> Result<bool, ArchiveError> {
         let oldest =
             self.facts.order.iter().copied().find(|chain| self.facts.complete.contains(chain));
         oldest.map_or(Ok(false), |oldest| self.remove(oldest).map(|()| true))
     }
 
-    /// Whether the quota has room for a chain of `messages` messages of the minimum length.
+    /// Returns whether a chain of `messages` messages of the minimum length would fit into an empty
+    /// archive of this quota.
     #[must_use]
     pub const fn has_room_for(&self, messages: u32) -> bool {
         leaves::room_for(&[]).saturating_mul(messages as u64) <= self.quota
     }
 
-    /// The number of leaves of a chain that are kept.
+    /// Returns the number of stored leaves of a chain.
     #[must_use]
     pub fn kept_leaves(&self, chain: ChainRef) -> usize {
         self.leaves.get(&chain).map_or(0, Leaves::count)
     }
 
-    /// Records the progress of the archive's owner with a chain. Durable when it returns.
+    /// Records how far the archive's owner has processed a chain. The record is durable when this
+    /// returns.
     ///
     /// # Errors
     /// [`ArchiveError`].
@@ -259,13 +264,13 @@ impl Archive {
         self.sync()
     }
 
-    /// The progress recorded by [`note`](Self::note); 0 if there is none.
+    /// Returns the progress that [`note`](Self::note) recorded, or 0 if it recorded none.
     #[must_use]
     pub fn noted(&self, chain: ChainRef) -> u64 {
         self.facts.progress.get(&chain).copied().unwrap_or(0)
     }
 
-    /// Makes everything durable except leaves.
+    /// Makes everything durable except the leaves.
     ///
     /// # Errors
     /// [`ArchiveError`].
@@ -285,7 +290,8 @@ impl Archive {
         Ok(())
     }
 
-    /// The bytes kept of everything except leaves.
+    /// Returns the stored bytes of an item, or `None` if it is a leaf: leaves are in their own
+    /// files.
     fn fact(&self, item: Item) -> Option<&[u8]> {
         let kept = match item {
             Item::Certificate(key) => self.facts.certificates.get(&key),
@@ -301,7 +307,7 @@ impl Archive {
         self.bases.get(usize::from(place)).copied()
     }
 
-    /// Removes complete chains, the oldest first, until there is room.
+    /// Removes complete chains, oldest first, until `length` more bytes fit into the quota.
     fn make_room(&mut self, length: u64) -> Result<(), ArchiveError> {
         while self.used().saturating_add(length) > self.quota {
             if !self.remove_oldest()? {
@@ -336,8 +342,8 @@ impl Archive {
 
     fn remove(&mut self, chain: ChainRef) -> Result<(), ArchiveError> {
         self.record(Fact::Forgotten(chain))?;
-        // The file is removed after that was recorded. If the process is killed in between, the
-        // next start removes the file, because its chain has no head.
+        // Record the removal before deleting the file. If the process is killed in between, the
+        // next start deletes the file, because its chain has no head any more.
         self.sync()?;
         if let Some(leaves) = self.leaves.remove(&chain) {
             self.in_files -= leaves.bytes();
@@ -362,8 +368,8 @@ impl Store for Archive {
         let kept = bytes.to_vec();
         match item {
             Item::Leaf { chain, block, index } => self.keep_leaf(chain, (block, index), bytes),
-            // The certificate under which a chain was accepted stays as evidence, and no chain
-            // replaces another.
+            // The certificate under which a chain was accepted is evidence and is never replaced,
+            // and no other chain with the same reference replaces a stored one.
             Item::ChainCertificate(chain) if self.facts.heads.contains_key(&chain) => Ok(()),
             Item::Head(chain) if self.facts.heads.contains_key(&chain) => {
                 Err(ArchiveError::ReferenceTaken(chain))
@@ -422,7 +428,7 @@ impl Store for Archive {
         self.remove(chain)
     }
 
-    /// The chain stays as long as the quota allows.
+    /// Marks the chain as complete. It stays in the archive until its room is needed.
     fn retire(&mut self, chain: ChainRef) -> Result<(), ArchiveError> {
         self.complete(chain)
     }
@@ -436,7 +442,7 @@ impl Store for Archive {
         Ok(self.facts.floors.get(&key).copied())
     }
 
-    /// A number raised for a base station that is not in `bases` is lost with the process.
+    /// Does not record the minimum if the base station is not in `bases`.
     fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), ArchiveError> {
         if let Some(base) = self.base(base) {
             self.record(Fact::Minimum(base, minimum))?;

@@ -1,4 +1,4 @@
-//! A batch: bundles or manifests that are stored together or not at all.
+//! A batch: bundles or manifests that a store accepts together or not at all.
 
 use crate::bundle::Bundle;
 use crate::manifest::StoredManifest;
@@ -11,7 +11,8 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// The bytes that a store keeps, without schemas and indices.
+    /// Returns the number of bytes that a store keeps of the batch, without schemas and table
+    /// overhead.
     pub(crate) fn stored_bytes(&self) -> usize {
         let bundles: usize = self.bundles.iter().map(Bundle::stored_bytes).sum();
         bundles + self.manifests.iter().map(|manifest| manifest.bytes.len()).sum::<usize>()

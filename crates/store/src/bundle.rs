@@ -1,16 +1,17 @@
-//! A bundle: one verified seal with its events, laid out so that reading any sample needs few
-//! ranges.
+//! A bundle: one verified seal with its events, in a layout from which any sample can be read with
+//! few reads.
 //!
-//! Every store keeps two byte strings for a seal. The **head** contains the signed object and the
-//! digests `D_i` of a star. The **body** contains the events in the order of a part with every
-//! surviving level: for a star the blocks from the finest to the coarsest level, so that all levels
-//! from some level up are a prefix; for a tree the records by `seq`, followed by the hashes that
-//! prove parts of them (see [`tiles`](crate::tiles)). A store may split the body anywhere.
+//! Every store keeps two byte strings per seal, the head and the body. The **head** contains the
+//! signed object and, for a star, the digests `D_i`. The **body** contains the events in the order
+//! of a part with every surviving level. For a star these are the blocks from the highest level to
+//! the lowest, so that all levels from any level up are a prefix of the body. For a tree they are
+//! the records by `seq`, followed by the hashes that prove any selection of them (see
+//! [`tiles`](crate::tiles)). A store may split the body anywhere.
 //!
 //! A star that was pruned to a budget has only the surviving levels from some level `b` on. Its
-//! head contains the mask of these levels, their `D_i`, and the digest `A_{b-1}` of all levels
-//! above; its body is the corresponding prefix. A bundle of the same seal with more levels extends
-//! that prefix.
+//! head contains the mask of these levels, their `D_i`, and `A_{b-1}`, the digest of all lower
+//! levels. Its body is a prefix of the whole star's body, so a bundle of the same seal with more
+//! levels only extends it.
 //!
 //! A tree that was pruned to a budget has the records of the surviving levels from `b` on and their
 //! compact multiproof. Its head contains the mask of the levels and the number of digests. A bundle
@@ -31,8 +32,8 @@ use moteseal_verify::{Proven, SchemaEntry, kept_from, write};
 
 use crate::tiles::{self, Geometry, Pruned};
 
-/// The key of a seal: device, index, and the digest of the signed object, since a device can sign
-/// two seals under one index.
+/// The key of a seal. It includes the digest of the signed object, because a device can sign two
+/// seals under one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SealKey {
     /// The device.
@@ -44,10 +45,10 @@ pub struct SealKey {
 }
 
 impl SealKey {
-    /// The length of [`to_bytes`](Self::to_bytes), in bytes.
+    /// The length of the array that [`to_bytes`](Self::to_bytes) returns.
     pub const LENGTH: usize = 8 + 4 + 32;
 
-    /// The key of a seal.
+    /// Returns the key of a seal.
     #[must_use]
     pub fn of<S>(seal: &Seal<S>) -> Self {
         Self {
@@ -57,7 +58,8 @@ impl SealKey {
         }
     }
 
-    /// Device, index (big-endian) and digest: bytes that sort like the keys.
+    /// Encodes the key as device, index (big-endian) and digest. The encodings sort in the same
+    /// order as the keys.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
@@ -67,7 +69,7 @@ impl SealKey {
         bytes
     }
 
-    /// The key that [`to_bytes`](Self::to_bytes) encoded.
+    /// Decodes a key that [`to_bytes`](Self::to_bytes) encoded.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::LENGTH]) -> Self {
         let mut key = Self { device: DeviceId([0; 8]), index: SealIndex(0), digest: Digest::NULL };
@@ -84,8 +86,8 @@ impl fmt::Display for SealKey {
     }
 }
 
-/// Why a seal and its events cannot be stored. Each is a mistake of the caller: a verified upload
-/// causes none of them.
+/// Why a seal and its events cannot be stored. Every one of these errors is a mistake of the
+/// caller: a verified upload never causes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BundleError {
@@ -95,7 +97,8 @@ pub enum BundleError {
     /// The part has no signature; a store keeps only signed seals.
     #[error("only parts with their own signature can be stored; upload each part signed")]
     Unsigned,
-    /// The events are not all of the surviving ones, or digests and events do not lead to the root.
+    /// The events are neither all surviving events nor all of those from some round on, or the
+    /// digests and events do not lead to the root.
     #[error(
         "only whole seals, and seals whole from a round on, can be stored; \
          upload every surviving level"
@@ -104,7 +107,7 @@ pub enum BundleError {
 }
 
 impl BundleError {
-    /// The error's name.
+    /// Returns the error's stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -114,22 +117,23 @@ impl BundleError {
         }
     }
 
-    /// Always [`ErrorKind::Usage`].
+    /// Returns [`ErrorKind::Usage`] for every error.
     #[must_use]
     pub const fn kind(self) -> ErrorKind {
         ErrorKind::Usage
     }
 }
 
-/// One verified seal with all its surviving events, or with those from a round on, ready to be
-/// stored. The constructor does all expensive work, so that the store's thread does none.
+/// One verified seal with all its surviving events, or with those from some round on, ready to be
+/// stored. The constructors do all expensive work in the caller's thread rather than in the
+/// store's.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     pub(crate) key: SealKey,
     pub(crate) epoch: EpochNumber,
     /// The levels whose events are included.
     pub(crate) kept: u32,
-    /// For a tree, the round from which on events are included.
+    /// For a pruned tree, the round from which on events are included.
     pub(crate) tree_from: Option<Round>,
     pub(crate) schema: Arc<SchemaEntry>,
     pub(crate) head: Vec<u8>,
@@ -141,25 +145,25 @@ pub(crate) const VERSION: u8 = 1;
 /// The first byte of the head of a seal with only the levels from a round on.
 pub(crate) const PRUNED: u8 = 2;
 
-/// The digests that represent the events that are not included.
+/// The digests in a bundle that stand in for the events that it omits.
 #[derive(Clone, Copy)]
 enum Omitted<'b> {
     /// All surviving events are included.
     Nothing,
-    /// For a star, the digest of all levels above the lowest included one.
+    /// For a star, `A_{b-1}`: the digest of all levels below the lowest included level `b`.
     Above(Digest),
     /// For a tree, the compact multiproof.
     Siblings(&'b [u8]),
 }
 
 impl Bundle {
-    /// Lays out an authentic seal, its signature, and its events in the order of a part with every
-    /// surviving level. `blocks` are a star's `D_0 .. D_{L-1}`, of which those of empty levels are
-    /// ignored; a tree has none.
+    /// Makes a bundle of an authentic seal, its signature, and its events in the order of a part
+    /// with every surviving level. For a star, `blocks` are the digests `D_0 .. D_{L-1}`; those of
+    /// empty levels are ignored. For a tree, `blocks` is empty.
     ///
-    /// Checks lengths, the schema's digest, and that the digests of a star lead to its root. For a
-    /// tree it checks everything, since it computes the hashes. The caller has verified that a
-    /// star's events have these digests.
+    /// Checks the lengths, the schema's digest, and that the digests of a star lead to its root.
+    /// For a tree this verifies all events, because the hashes have to be computed anyway. For a
+    /// star the caller must have verified that the events have these digests.
     ///
     /// # Errors
     /// [`BundleError`].
@@ -180,11 +184,12 @@ impl Bundle {
         )
     }
 
-    /// Like [`new`](Self::new), for a tree with only the records of the levels `kept` (those from a
-    /// round on that survived) and their compact multiproof, 32-byte digests concatenated.
+    /// Like [`new`](Self::new), for a pruned tree. `kept` is the mask of the surviving levels from
+    /// some round on; `events` are the records of these levels, and `siblings` is their compact
+    /// multiproof (concatenated 32-byte digests).
     ///
     /// # Errors
-    /// [`BundleError`], including `Partial` if `kept` is another mask or every record is included.
+    /// [`BundleError`], including `Partial` if `kept` is not such a mask or includes every record.
     pub fn pruned_tree(
         seal: &Seal<Authentic>,
         signature: &[u8],
@@ -201,12 +206,13 @@ impl Bundle {
         Self::lay_out(seal, signature, schema, (kept, Omitted::Siblings(siblings)), &[], events)
     }
 
-    /// Like [`new`](Self::new), for a star with only the surviving levels `kept`: those from a
-    /// round on. `above` is `A_{b-1}`, where `b` is the lowest kept level (the number of levels if
-    /// there is none, so that `above` is the root).
+    /// Like [`new`](Self::new), for a pruned star. `kept` is the mask of the surviving levels from
+    /// some round on. `above` is `A_{b-1}`, where `b` is the lowest level of the mask; if the mask
+    /// is empty, `b` is the number of levels and `above` is the root.
     ///
     /// # Errors
-    /// [`BundleError`], including `Partial` if `kept` is another mask or has every surviving level.
+    /// [`BundleError`], including `Partial` if `kept` is not such a mask or includes every
+    /// surviving level.
     pub fn pruned(
         seal: &Seal<Authentic>,
         signature: &[u8],
@@ -299,7 +305,7 @@ impl Bundle {
                         tiles::lay_out_pruned(&Host::detect(), geometry, events, siblings)
                             .ok_or(BundleError::Partial)?
                     }
-                    // Records are missing, and so is the multiproof.
+                    // Records are omitted, but there is no multiproof.
                     _ if u64::from(statement.counters.masked(kept)) < n => {
                         return Err(BundleError::Partial);
                     }
@@ -323,7 +329,7 @@ impl Bundle {
         })
     }
 
-    /// A placeholder for a bundle.
+    /// Returns an empty placeholder, for `mem::replace`.
     #[cfg(feature = "conformance")]
     pub(crate) fn empty() -> Self {
         let key = SealKey { device: DeviceId([0; 8]), index: SealIndex(0), digest: Digest::NULL };
@@ -333,7 +339,7 @@ impl Bundle {
         Self { key, epoch: EpochNumber(0), kept, tree_from, schema: Arc::new(schema), head, body }
     }
 
-    /// Lays out a part that a [`StreamReader`](moteseal_verify::StreamReader) has proven.
+    /// Makes a bundle of a part that a [`StreamReader`](moteseal_verify::StreamReader) has proven.
     ///
     /// # Errors
     /// [`BundleError`].
@@ -349,8 +355,8 @@ impl Bundle {
                 Self::pruned_tree(seal, signature, schema, (*mask, proven.part.digests), events)
             }
             Select::Levels(mask) if !proven.is_whole() => {
-                // The first digest of a part represents the surviving levels below the lowest
-                // selected one.
+                // The first digest of a part covers the surviving levels that the part does not
+                // select.
                 let above = proven
                     .part
                     .digests
@@ -364,45 +370,48 @@ impl Bundle {
         }
     }
 
-    /// The levels whose events are included, as a bit mask: all surviving ones, or those from a
-    /// round on.
+    /// Returns the levels whose events are included, as a bit mask: all surviving levels, or those
+    /// from some round on.
     #[must_use]
     pub const fn kept(&self) -> u32 {
         self.kept
     }
 
-    /// The key of the seal.
+    /// Returns the key of the seal.
     #[must_use]
     pub const fn key(&self) -> SealKey {
         self.key
     }
 
-    /// The bytes that a store keeps, without schema and index.
+    /// Returns the number of bytes that a store keeps of the bundle, without schema and table
+    /// overhead.
     #[must_use]
     pub const fn stored_bytes(&self) -> usize {
         self.head.len() + self.body.len()
     }
 
-    /// The head and the body that a store keeps. [`StoredSeal`](crate::StoredSeal) decodes them.
+    /// Returns the head and the body that a store keeps. [`StoredSeal`](crate::StoredSeal) decodes
+    /// them.
     #[must_use]
     pub fn rows(&self) -> (&[u8], &[u8]) {
         (&self.head, &self.body)
     }
 
-    /// The seal's epoch.
+    /// Returns the seal's epoch.
     #[must_use]
     pub const fn epoch(&self) -> EpochNumber {
         self.epoch
     }
 
-    /// The schema of its records.
+    /// Returns the schema of the seal's records.
     #[must_use]
     pub const fn schema(&self) -> &Arc<SchemaEntry> {
         &self.schema
     }
 }
 
-/// A framing in two bytes: the size of the records, or 0 for records with a length prefix.
+/// Encodes a framing as two bytes: the fixed size of the records, or 0 if each record has a length
+/// prefix.
 fn record_size(framing: Framing) -> u16 {
     match framing {
         Framing::Fixed(size) => size.get(),

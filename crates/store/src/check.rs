@@ -1,12 +1,16 @@
 //! `moteseal store check`: reads everything that a client could read from a store, verifies every
-//! seal again and names each damage.
+//! seal again, and reports all damage.
 //!
-//! It never writes the file: repairs by redb stay in memory. Each page is verified by its checksum
-//! as it is read; each seal by its signature, its place in the chain and the digests of its events;
-//! the tables against each other in both directions; and finally the whole file by redb's own
-//! checksums. Batches that a crash left in the store's journal are checked too. If rows cannot be
-//! read, the check continues after them, and the finding names the device and the indices between
-//! the last and the next readable row.
+//! It never writes to the file: repairs by redb stay in memory. It checks:
+//!
+//! - every page, by its checksum
+//! - every seal, by its signature, its place in the chain and the digests of its events
+//! - the tables against each other, in both directions
+//! - the whole file, by redb's own checksums
+//! - the batches that a crash left in the store's journal
+//!
+//! If rows cannot be read, the check continues with the next readable row. The finding then states
+//! the device and the indices between the last readable row and the next one.
 
 mod rows;
 
@@ -40,35 +44,35 @@ use crate::tiles;
 /// The progress of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Seals read.
+    /// The number of seals read so far.
     pub seals: u64,
-    /// Bytes of heads and bodies read.
+    /// The bytes of heads and bodies read so far.
     pub bytes: u64,
-    /// Length of the file in bytes. It is more than `bytes` will reach.
+    /// The length of the file in bytes, which is an upper bound that `bytes` does not reach.
     pub file_bytes: u64,
 }
 
 /// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Seals read.
+    /// The number of seals read.
     pub seals: u64,
-    /// Manifests read.
+    /// The number of manifests read.
     pub manifests: u64,
-    /// Events that the devices sealed and the store holds.
+    /// The number of events that the store holds.
     pub events: u64,
-    /// Bytes of heads and bodies read.
+    /// The bytes of heads and bodies read.
     pub bytes: u64,
     /// All damage, in the order in which it was found.
     pub damage: Vec<Finding>,
-    /// Seals that the store lacks although a stored seal names them as its predecessor. Damage
-    /// leaves such gaps, and so does a device that has not pushed everything yet; the store cannot
+    /// The missing seals to which a stored seal refers as its predecessor. Such gaps result from
+    /// damage, but also from a device that has not pushed everything yet; the store cannot
     /// distinguish the two.
     pub gaps: Vec<Finding>,
 }
 
 impl Report {
-    /// Whether nothing is damaged.
+    /// Returns whether the check found no damage.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.damage.is_empty()
@@ -106,8 +110,7 @@ impl Finding {
         Self { name, device: None, indices: None, what: format!("{key} {what}") }
     }
 
-    /// Whether it concerns a seal, either by its index or because it concerns the whole device or
-    /// store.
+    /// Returns whether the finding concerns a seal: its index, its whole device or the whole store.
     #[must_use]
     pub fn concerns(&self, device: DeviceId, index: SealIndex) -> bool {
         self.device.is_none_or(|found| found == device)
@@ -132,13 +135,14 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks the store at `path` with the keys in `directory`. `progress` is called after every seal.
+/// Checks the store at `path` with the public keys in `directory`. Calls `progress` after every
+/// seal.
 ///
 /// No other process may have the store open.
 ///
 /// # Errors
-/// [`OpenError`] if the store cannot be checked: the file does not exist, is not a store, or is in
-/// use. If the file is too damaged to be opened, that is a finding and not an error.
+/// [`OpenError`] if the store cannot be checked because the file does not exist, is not a store, or
+/// is in use. If the file is too damaged to be opened, that is a finding and not an error.
 pub fn check(
     path: &Path,
     directory: &dyn Directory,
@@ -185,7 +189,8 @@ pub fn check(
     check.manifests();
     check.tables();
     report = check.report;
-    // redb's own checksums cover pages without seals: inner pages and the lists of free pages.
+    // redb's own checksums also cover the pages that reading all seals does not visit, for example
+    // the lists of free pages.
     let whole = guarded(|| match database.check_integrity() {
         Ok(true) => Ok(()),
         Ok(false) => Err(embedded::damaged("redb's lists of pages do not match the pages")),
@@ -218,16 +223,16 @@ struct Check<'c> {
     database: &'c Database,
     directory: &'c dyn Directory,
     engine: Host,
-    /// Schemas that were looked up; `None` if the schema is damaged or missing.
+    /// The schemas that were looked up; `None` for a schema that is damaged or missing.
     schemas: HashMap<Digest, Option<SchemaEntry>>,
-    /// Seals whose body is stored in pieces: the number of the first piece and the length of the
-    /// body.
+    /// For each seal whose body is stored in pieces, the number of the first piece and the length
+    /// of the body.
     long: HashMap<SealKey, (u32, u64)>,
 
     chain: Chain,
-    /// Indices with more than one seal (device and index, as [`embedded::index_key`]).
+    /// The indices with more than one seal: device and index, encoded by [`embedded::index_key`].
     doubled: BTreeSet<[u8; 12]>,
-    /// Devices with an epoch that is lower than that of an earlier index, or with two seals of one
+    /// The devices whose epochs decrease along their indices, or that have two seals under one
     /// index.
     unordered: BTreeSet<[u8; 8]>,
     report: Report,
@@ -394,8 +399,8 @@ impl Check<'_> {
                 for level in
                     (0..statement.counters.levels()).filter(|level| seal.kept() >> level & 1 == 1)
                 {
-                    // A kept level always has events; its block is empty only if all its records
-                    // are.
+                    // A kept level always has events. Its block has no bytes only if all its
+                    // records are empty.
                     #[allow(clippy::cast_possible_truncation)]
                     let range = seal
                         .block_ranges(1 << level)
@@ -497,7 +502,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks for pieces that no head refers to. Pieces with a head were read with it.
+    /// Reports pieces to which no head refers. Pieces with a head were already read with that head.
     fn pieces(&mut self) {
         let read = guarded(|| {
             let transaction = self.database.begin_read()?;
@@ -511,7 +516,7 @@ impl Check<'_> {
                     SealKey::from_bytes(key),
                     u32::from_be_bytes(number.try_into().unwrap_or_default()),
                 );
-                // The pieces of a body must not go beyond its end.
+                // The pieces of a body must not extend past its end.
                 let fits = |(first, body): &(u32, u64)| {
                     let start = number
                         .checked_sub(*first)
@@ -572,7 +577,7 @@ impl Check<'_> {
         }
     }
 
-    /// Compares the small tables with the seals that were read.
+    /// Compares the tables of equivocations and unordered devices with the seals that were read.
     fn tables(&mut self) {
         let read = guarded(|| {
             let transaction = self.database.begin_read()?;

@@ -1,8 +1,9 @@
-//! The suite that every [`EpochStore`] has to pass. It tests the promises of the trait with real
-//! seals.
+//! The test suite that every [`EpochStore`] has to pass. It tests the promises of the trait with
+//! real seals.
 //!
-//! A store's tests call [`run`] with a function that opens a store by name. The function must open
-//! the same store again for the same name, after the earlier handle was dropped.
+//! The tests of a store call [`run`] with a function that opens a store by name. If the function is
+//! called again with the same name after the earlier handle was dropped, it must open the same
+//! store.
 
 mod coordinator;
 mod coordinator_key;
@@ -24,13 +25,13 @@ use crate::epochs::{EpochStore, Equivocation, Receipt};
 use crate::manifest::StoredManifest;
 use crate::tiles::TreePart;
 
-/// Opens the store of this name, or creates it if there is none.
+/// A function that opens the store with this name, or creates it if it does not exist.
 pub type Open<'o> = &'o dyn Fn(&str) -> Arc<dyn EpochStore>;
 
 /// Runs the whole suite.
 ///
 /// # Panics
-/// If the store breaks a promise; the message names it.
+/// If the store breaks a promise. The message states which one.
 pub fn run(open: Open<'_>) {
     an_empty_store_has_nothing(open);
     bundles_read_back(open);
@@ -53,11 +54,11 @@ fn put(store: &dyn EpochStore, made: &[&Made]) -> Receipt {
         .expect("the store accepts the batch")
 }
 
-/// Asserts that the store returns a seal as it was put: the head, every event, samples and their
-/// proofs.
+/// Asserts that the store returns a seal as it was put: its head, every event, and samples with
+/// their proofs.
 ///
 /// # Panics
-/// If the store returns something else.
+/// If the store returns anything else.
 #[allow(clippy::expect_used, clippy::missing_panics_doc)]
 pub fn assert_reads_back(store: &dyn EpochStore, made: &Made) {
     let key = made.bundle.key();
@@ -204,7 +205,7 @@ fn two_seals_of_one_index_are_both_kept(open: Open<'_>) {
     for made in [&first, &one, &later, &other] {
         assert_reads_back(&*store, made);
     }
-    // Seals after the fork are still found by epoch.
+    // Seals after the equivocation are still found by epoch.
     let found = store.seals_since(mote.device(), EpochNumber(3), 10).expect("a list");
     assert!(
         found.iter().any(|seal| seal.key() == later.bundle.key()),
@@ -219,11 +220,11 @@ fn ranges_of_indices_and_epochs_are_found(open: Open<'_>) {
     let mut made = Vec::new();
     for i in 0..200u32 {
         if i % 50 == 49 {
-            // Abandoned indices.
+            // Skip some indices.
             let Position { last: Some((index, epoch)), .. } = mote.position else { continue };
             mote.position.last = Some((SealIndex(index.0 + i), epoch));
         }
-        // Several seals in some epochs, none in others.
+        // Some epochs have several seals, and others have none.
         made.push(mote.seal_some(Scheme::Star, u64::from(i / 3 * 2 + i / 100 * 1000), 3));
     }
     // Other devices with neighbouring keys, which must not appear in the results.
@@ -267,7 +268,7 @@ fn seals_in_any_order_are_found(open: Open<'_>) {
     let store = open("disorder");
     let mut mote = Mote::new("scrambled", false);
     let made: Vec<Made> = (0..64).map(|epoch| mote.seal_some(Scheme::Star, epoch * 5, 4)).collect();
-    // Every seal once and out of order: 23 and 64 have no common divisor.
+    // Puts every seal once, out of order, because 23 and 64 have no common divisor.
     for i in 0..64 {
         assert_eq!(put(&*store, &[&made[i * 23 % 64]]).stored, 1);
     }
@@ -320,7 +321,7 @@ fn concurrent_callers_each_get_one_reply(open: Open<'_>) {
                 barrier.wait();
                 for made in &made {
                     assert_eq!(put(&*store, &[made]).stored, 1);
-                    // Reads that start after the acknowledgement see the seal.
+                    // A read that starts after the acknowledgement returns the seal.
                     assert_reads_back(&*store, made);
                 }
                 made
@@ -331,7 +332,7 @@ fn concurrent_callers_each_get_one_reply(open: Open<'_>) {
         callers.into_iter().flat_map(|caller| caller.join().expect("no caller panics")).collect();
     made.iter().for_each(|made| assert_reads_back(&*store, made));
 
-    // Without waiting: each reply comes once and counts the bundle as known.
+    // Submitting without waiting: there is one reply per batch, which counts the bundle as known.
     let (send, receive) = mpsc::channel();
     let replies = Arc::new(AtomicUsize::new(0));
     for made in &made {
@@ -373,7 +374,7 @@ fn manifests_are_kept_by_epoch_and_digest(open: Open<'_>) {
     let seals: Vec<Made> = (0..6).map(|epoch| mote.seal_some(Scheme::Star, epoch, 50)).collect();
     let mut made: Vec<StoredManifest> =
         (0..6).map(|epoch| manifest(epoch, 2, &[&seals[epoch as usize]])).collect();
-    // One manifest that is longer than several pages, and a second one for epoch 3.
+    // Add a manifest that is several pages long, and a second manifest for epoch 3.
     let many: Vec<Made> = (0..300)
         .map(|i| Mote::new(&format!("mote {i}"), false).seal_some(Scheme::Star, 9, 1))
         .collect();
@@ -384,7 +385,7 @@ fn manifests_are_kept_by_epoch_and_digest(open: Open<'_>) {
         let put = |manifests: &[StoredManifest]| {
             store.put_manifests(manifests.to_vec()).expect("the store accepts manifests")
         };
-        // Out of order, and again.
+        // Put manifests out of order, and one of them twice.
         assert_eq!(put(&made[3..]), Receipt { stored: 4, ..Receipt::default() });
         assert_eq!(put(&made[..4]), Receipt { stored: 3, known: 1, ..Receipt::default() });
         let doubled = vec![EpochNumber(3)];
@@ -474,7 +475,7 @@ fn the_upload_with_the_most_levels_is_kept(open: Open<'_>) {
                     put(&*store, &[&later]);
                 }
             }
-            // The same within one batch.
+            // Two seals under one index can also be in one batch.
             let mut mote = Mote::new(&format!("{name}, at once"), opaque);
             let whole = mote.seal_some(scheme, 1, n);
             let fewer = whole.pruned(2, mote.schema());

@@ -1,24 +1,25 @@
-//! The embedded store: one redb file (a copy-on-write B-tree), a journal, two threads that write,
-//! and any number of readers.
+//! The embedded store: one redb file (a copy-on-write B-tree), a journal, two writing threads, and
+//! any number of readers.
 //!
-//! A batch is durable once it is in the journal, to which one thread appends all waiting batches
-//! with one sync; another thread applies them to the tables in large transactions
-//! (docs/decisions/0007). A read first waits until everything acknowledged before is in the tables.
-//! Closing the store empties and removes the journal; opening it applies what a crash left in the
-//! journal.
+//! One thread appends all waiting batches to the journal with a single sync; a batch is durable
+//! from then on. The other thread applies the batches to the tables in large transactions
+//! (docs/decisions/0007). A read first waits until every batch that was acknowledged before the
+//! read is in the tables. Closing the store empties and removes the journal. Opening a store
+//! applies the batches that a crash left in its journal.
 //!
-//! Heads are in one table by device, index and digest. A body of up to about 7 KiB is stored with
-//! its head, so that a bundle of a thousand readings is one insert; longer bodies are split into
-//! pieces of two pages each. There is no index by epoch: epochs never decrease along a device's
-//! chain, so a range is found by bisection over the indices, in about twenty lookups. Devices for
-//! which that does not hold (their key was stolen) are recorded, and their seals are searched one
-//! by one.
+//! Heads are in one table, keyed by device, index and digest. A body of up to about 7 KiB is in the
+//! same row as its head, so that a bundle of a thousand readings needs one insertion. Longer bodies
+//! are split into pieces of two pages each. There is no index by epoch: epochs never decrease along
+//! a device's chain, so the first seal of an epoch is found by bisection over the indices, in about
+//! twenty lookups. If the epochs of a device do decrease (its key was stolen), the store records
+//! that, and searches its seals one by one.
 //!
-//! Every page is verified when it is read (see [`pages`](crate::pages)), so the store never returns
-//! wrong data, and missing data is always an error. redb asserts what it has not verified and may
-//! panic at a damaged page: every call into it is inside [`guarded`], which turns the panic into
-//! [`ReadError::Damaged`]. A failed write closes redb's file for good; the store then opens it
-//! again, so that after a full disk no restart is needed once there is space.
+//! Every page is verified when it is read (see [`pages`](crate::pages)): the store never returns
+//! wrong data, and a missing row is always an error. redb asserts properties that it has not
+//! verified and may panic on a damaged page. Every call into redb is therefore inside [`guarded`],
+//! which turns the panic into [`ReadError::Damaged`]. After a failed write redb accepts no further
+//! operations on the open file; the store then opens the file again, so that no restart is needed
+//! once a full disk has space again.
 
 mod apply;
 mod commit;
@@ -55,28 +56,29 @@ use apply::Pending;
 use replay::Withheld;
 use writer::{Job, Writer};
 
-/// From a [`SealKey`] to a head, followed by the body if that is short.
+/// Maps a [`SealKey`] to the head, followed by the body if it is short.
 pub(crate) const SEALS: TableDefinition<'_, [u8; SealKey::LENGTH], &[u8]> =
     TableDefinition::new("seals");
-/// From a [`SealKey`] and the number of a piece (u32, big-endian) to [`PIECE`] bytes of the body;
-/// the last piece is shorter.
+/// Maps a [`SealKey`] and the number of a piece (u32, big-endian) to [`PIECE`] bytes of the body.
+/// The last piece is shorter.
 pub(crate) const PIECES: TableDefinition<'_, [u8; PIECE_KEY], &[u8]> =
     TableDefinition::new("pieces");
-/// From a [`ManifestKey`] to the signed object.
+/// Maps a [`ManifestKey`] to the signed object.
 pub(crate) const MANIFESTS: TableDefinition<'_, [u8; ManifestKey::LENGTH], &[u8]> =
     TableDefinition::new("manifests");
-/// From a schema's digest to its encoding.
+/// Maps a schema's digest to its encoding.
 pub(crate) const SCHEMAS: TableDefinition<'_, [u8; 32], &[u8]> = TableDefinition::new("schemas");
-/// Device and index (big-endian) of each index with more than one seal.
+/// The device and index (big-endian) of every index that has more than one seal.
 pub(crate) const EQUIVOCATIONS: TableDefinition<'_, [u8; 12], ()> =
     TableDefinition::new("equivocations");
-/// Devices whose epochs do not ascend with their indices.
+/// The devices whose epochs decrease along their indices, or that have two seals under one index.
 pub(crate) const UNORDERED: TableDefinition<'_, [u8; 8], ()> = TableDefinition::new("unordered");
 
 pub(crate) const PIECE_KEY: usize = SealKey::LENGTH + 4;
-/// Two pages, less what redb needs for one entry in a leaf: 8 bytes and the key.
+/// The length of a piece: two pages less what redb needs for one entry of a leaf page, which is 8
+/// bytes and the key.
 pub(crate) const PIECE: usize = 2 * 4096 - 64;
-/// The longest row of a head with its body: also two pages.
+/// The maximum length of a row that contains both head and body: also two pages.
 pub(crate) const ROW: usize = PIECE;
 
 pub(crate) fn piece_key(key: &SealKey, number: u32) -> [u8; PIECE_KEY] {
@@ -86,17 +88,17 @@ pub(crate) fn piece_key(key: &SealKey, number: u32) -> [u8; PIECE_KEY] {
     bytes
 }
 
-/// The pieces of one body have numbers below this: 512 GiB.
+/// The maximum number of pieces of one body, which allows bodies of 512 GiB.
 pub(crate) const PIECES_OF_A_BODY: u32 = 1 << 26;
 
-/// The number of the first piece of a body. A pruned tree with more levels has a different body,
-/// which must not replace one that is being read: each of the 33 rounds from which on a tree can be
-/// kept has its own numbers.
+/// Returns the number of the first piece of a body. If a pruned tree receives more levels, its body
+/// changes, but a reader may still be reading the old one. The bodies of a tree that is kept from
+/// different rounds (33 rounds are possible) therefore have different piece numbers.
 pub(crate) fn first_piece(tree_from: Option<Round>) -> u32 {
     tree_from.map_or(0, |from| u32::from(from.0) * PIECES_OF_A_BODY)
 }
 
-/// All keys of a device between two indices, inclusive.
+/// Returns the range of all keys of a device between two indices, inclusive.
 pub(crate) fn keys(
     device: DeviceId,
     from: SealIndex,
@@ -108,17 +110,17 @@ pub(crate) fn keys(
 
 /// An embedded store: one file, and its journal while it is open.
 ///
-/// Dropping it stores what is queued, removes the journal and closes the file.
+/// Dropping it stores the queued batches, removes the journal and closes the file.
 pub struct RedbStore {
     shared: Arc<Shared>,
-    // Dropped, and so ended, before what it writes to.
+    // Dropping the writer ends its threads, so it must be dropped before `shared`.
     writer: Writer,
 }
 
-/// What readers and the two writing threads share. Locks are acquired in the order journal,
-/// database, state.
+/// The state that readers and the two writing threads share. Locks are acquired in the order
+/// journal, database, state.
 struct Shared {
-    /// The path, for messages.
+    /// The path of the store, for messages.
     name: String,
     options: Options,
     path: std::path::PathBuf,
@@ -127,44 +129,46 @@ struct Shared {
     /// `None` once the store is closed.
     journal: Mutex<Option<Journal>>,
     state: Mutex<State>,
-    /// Notified when something is queued, or the store closes.
+    /// Notified when a batch is queued or the store closes.
     queued: Condvar,
-    /// Notified when something is to be applied, or the store closes.
+    /// Notified when batches should be applied or the store closes.
     due: Condvar,
-    /// Notified when something was applied.
+    /// Notified when batches were applied.
     applied: Condvar,
-    /// The number of batches that are journaled and not applied.
+    /// The number of batches that are in the journal but not yet applied.
     unapplied: AtomicU64,
-    /// Whether any batch is withheld.
+    /// Whether any batch is [`Withheld`].
     withholding: AtomicBool,
 }
 
-/// The state of every accepted batch.
+/// The batches that were accepted but are not yet in the tables.
 #[derive(Default)]
 struct State {
     queue: Vec<Job>,
-    /// The number of queued jobs that the writer waits for, if it sleeps and has not been woken.
+    /// The number of queued jobs at which to wake the writer, if it sleeps and has not been woken
+    /// yet.
     awaited: Option<usize>,
-    /// Bytes of the jobs that are queued or being journaled.
+    /// The bytes of the jobs that are queued or being journaled.
     queued_bytes: usize,
     pending: Vec<Pending>,
-    /// Bytes of what is pending or being applied.
+    /// The bytes of the batches that are pending or being applied.
     pending_bytes: usize,
     /// When the oldest pending batch was journaled.
     since: Option<Instant>,
-    /// How many batches were journaled since the store was opened, how many of them are applied,
-    /// and up to which one a caller waits.
+    /// How many batches have been journaled since the store was opened, how many of these have been
+    /// applied, and the highest number up to which a caller waits for them to be applied.
     journaled: u64,
     applied: u64,
     wanted: u64,
     withheld: Withheld,
-    /// Whether a journaled batch could not be applied and was rejected.
+    /// Whether a batch was rejected after it was journaled, because it could not be applied. The
+    /// writer's cached data may then be wrong.
     distrusted: bool,
-    /// Why the file cannot be written, until it can.
+    /// Why the file cannot be written, or `None` if it can.
     held: Option<PutError>,
-    /// Whether the store accepts no more batches.
+    /// Whether the store rejects new batches because it is closing.
     closing: bool,
-    /// Whether no more batches are journaled.
+    /// Whether the journaling thread has ended.
     ended: bool,
 }
 
@@ -179,11 +183,11 @@ impl Shared {
 }
 
 impl RedbStore {
-    /// Opens a store, or creates one if there is no such file and the options allow it. Applies
-    /// what a crash left in the journal.
+    /// Opens a store, or creates one if the file does not exist and the options allow it. Applies
+    /// the batches that a crash left in the journal.
     ///
-    /// After the process or the machine died, this reads the whole file once;
-    /// [`Options::on_recovery`] receives the progress.
+    /// If the store was not closed, because the process or the machine died, this reads the whole
+    /// file once. [`Options::on_recovery`] receives the progress.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -208,7 +212,8 @@ impl RedbStore {
         Ok(Self { shared, writer })
     }
 
-    /// Reads the tables once everything acknowledged so far is in them, for one device or for all.
+    /// Waits until everything acknowledged so far is in the tables, for one device or for all
+    /// devices (`None`), then reads them.
     fn read<T>(
         &self,
         device: Option<DeviceId>,
@@ -227,10 +232,9 @@ impl fmt::Debug for RedbStore {
     }
 }
 
-/// Runs a read; a panic of redb, which only a damaged file causes, becomes an error.
+/// Runs a read and turns a panic of redb into an error. Only a damaged file makes redb panic.
 ///
-/// Whatever a panic interrupts is dropped with the transaction; redb keeps nothing else of a
-/// reader.
+/// The interrupted transaction is dropped; redb keeps no other state of a reader.
 pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
     catch_unwind(AssertUnwindSafe(read))
         .unwrap_or_else(|_| Err(damaged("a page of the file is damaged")))
@@ -268,7 +272,7 @@ impl From<redb::TableError> for ReadError {
     }
 }
 
-/// Decodes the row of a head.
+/// Decodes a row of the table of seals.
 pub(crate) fn decode(key: [u8; SealKey::LENGTH], row: &[u8]) -> Result<StoredSeal, ReadError> {
     let key = SealKey::from_bytes(&key);
     StoredSeal::decode(&key, row)
@@ -282,8 +286,9 @@ fn epoch_of(key: [u8; SealKey::LENGTH], row: &[u8]) -> Result<EpochNumber, ReadE
 
 /// Reads a range of a body.
 ///
-/// More levels of a pruned seal may have been stored since its head was read: the body of a star
-/// then continues after the range that the head knows, and that of a tree is in separate pieces.
+/// The seal may have received more levels since its head was read. If it is a star, its stored body
+/// then continues after the range that this head describes. If it is a tree, the new body has
+/// pieces of its own.
 pub(crate) fn read_body(
     pieces: &impl ReadableTable<[u8; PIECE_KEY], &'static [u8]>,
     seal: &StoredSeal,
@@ -521,13 +526,15 @@ fn collect(
     Ok(found)
 }
 
-/// The lowest index of a device whose epoch is at least `since`, if epochs ascend with the indices.
+/// Returns the lowest index of a device whose epoch is at least `since`, if the device's epochs
+/// never decrease with its indices.
 fn bisect(
     seals: &impl ReadableTable<[u8; SealKey::LENGTH], &'static [u8]>,
     device: DeviceId,
     since: EpochNumber,
 ) -> Result<Option<SealIndex>, ReadError> {
-    // All indices below `low` have earlier epochs; `high` is the lowest known to have none.
+    // All seals with an index below `low` have an earlier epoch; no seal with an index of at least
+    // `high` does.
     let (mut low, mut high, mut found) = (0u64, 1u64 << 32, None);
     while low < high {
         let middle = low + (high - low) / 2;

@@ -1,5 +1,5 @@
-//! The contract of an epoch store: a grow-only set of verified seals with their events, and of the
-//! manifests of epochs.
+//! The contract of an epoch store, which is a grow-only set of verified seals with their events,
+//! and of the coordinator's manifests.
 
 use std::ops::Range;
 use std::sync::mpsc;
@@ -15,8 +15,8 @@ use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::StoredSeal;
 use crate::tiles::{self, TreePart};
 
-/// Receives the result of a batch. It runs on the store's thread and must return at once: it should
-/// only pass the result to another thread or task.
+/// A callback that receives the result of a batch. It runs on the store's thread and must return at
+/// once: it should only pass the result to another thread or task.
 pub type Reply = Box<dyn FnOnce(Result<Receipt, PutError>) + Send>;
 
 /// A grow-only set of bundles, keyed by device, index and seal digest.
@@ -26,13 +26,14 @@ pub type Reply = Box<dyn FnOnce(Result<Receipt, PutError>) + Send>;
 /// - A batch that is acknowledged with a [`Receipt`] MUST survive any end of the process and a
 ///   power loss. It MUST be visible to every read that starts afterwards.
 /// - A batch is atomic: no read and no restart MUST ever show a part of it.
-/// - A store MUST NOT remove or overwrite data, except that a bundle with more levels of a seal
-///   replaces the stored bundle of the same key and is reported as `stored`. Any other bundle whose
-///   key is stored already changes nothing and is reported as `known`; of two signatures of one
-///   key the store keeps the first. A store MUST keep two different seals of one index, and report
-///   them by [`equivocations`](Self::equivocations) from then on.
-/// - A batch that is not acknowledged MAY be stored or not. Sending it again is always correct.
-/// - A read MUST return what was put, or an error. It MUST NOT return other bytes: damage is
+/// - A store MUST NOT remove or overwrite data. There is one exception: a bundle that has more
+///   levels of a seal replaces the stored bundle with the same key, and the receipt counts it as
+///   `stored`. Any other bundle whose key is already stored changes nothing, and the receipt counts
+///   it as `known`; if two bundles of one key differ only in their signature, the store keeps the
+///   first. If a device signed two different seals under one index, a store MUST keep both, and
+///   [`equivocations`](Self::equivocations) MUST report the index from then on.
+/// - A batch that is not acknowledged MAY or may not be stored. Sending it again is always correct.
+/// - A read MUST return the bytes that were put, or an error. If they are damaged, it MUST return
 ///   [`ReadError::Damaged`].
 /// - A store MUST NOT acknowledge data that is only in memory, and MUST NOT queue without bound: it
 ///   returns [`PutError::Busy`] instead.
@@ -46,11 +47,12 @@ pub trait EpochStore: Send + Sync {
     /// called.
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError>;
 
-    /// Submits manifests, with the promises of [`submit`](Self::submit). The store keeps two
-    /// manifests of one epoch and reports them in the receipt of the second.
+    /// Submits manifests. The promises of [`submit`](Self::submit) apply. If two manifests of one
+    /// epoch are submitted, the store keeps both and reports the epoch in the receipt of the
+    /// second.
     ///
     /// # Errors
-    /// As [`submit`](Self::submit).
+    /// Those of [`submit`](Self::submit).
     fn submit_manifests(
         &self,
         manifests: Vec<StoredManifest>,
@@ -73,8 +75,8 @@ pub trait EpochStore: Send + Sync {
         awaited(|reply| self.submit_manifests(manifests, reply))
     }
 
-    /// The manifests of the epochs from `since` to before `until` (`None`: all) that follow
-    /// `after`, ascending by epoch and digest, at most `limit`.
+    /// Returns at most `limit` manifests whose epoch is in `since..until` (without an upper bound
+    /// if `until` is `None`) and whose key is greater than `after`, ascending by epoch and digest.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -86,14 +88,14 @@ pub trait EpochStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<StoredManifest>, ReadError>;
 
-    /// The devices that have seals and follow `after`, ascending, each with its newest seal; at
-    /// most `limit`.
+    /// Returns at most `limit` devices that have seals and whose id is greater than `after`, in
+    /// ascending order, each with its newest seal.
     ///
     /// # Errors
     /// [`ReadError`].
     fn devices(&self, after: Option<DeviceId>, limit: usize) -> Result<Vec<Head>, ReadError>;
 
-    /// The seals of a device from an index on, ascending by index and digest, at most `limit`.
+    /// Returns at most `limit` seals of a device from an index on, ascending by index and digest.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -104,8 +106,9 @@ pub trait EpochStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<StoredSeal>, ReadError>;
 
-    /// The seals of a device from the first one on whose epoch is at least `since`, in the order of
-    /// their indices, at most `limit`. Continue with [`seals`](Self::seals).
+    /// Returns at most `limit` seals of a device in the order of their indices, starting with the
+    /// first seal whose epoch is at least `since`. Use [`seals`](Self::seals) to continue after
+    /// them.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -116,26 +119,27 @@ pub trait EpochStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<StoredSeal>, ReadError>;
 
-    /// The seals of a device under one index: none, one, or the evidence of an equivocation.
+    /// Returns the seals of a device under one index. More than one is evidence of an equivocation.
     ///
     /// # Errors
     /// [`ReadError`].
     fn seals_at(&self, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, ReadError>;
 
-    /// A range of the body of a seal, in bytes: see [`Bundle::rows`].
+    /// Returns a byte range of the body of a seal (see [`Bundle::rows`]).
     ///
     /// # Errors
     /// [`ReadError`], including `Damaged` for a range that ends after the body.
     fn body(&self, seal: &StoredSeal, range: Range<u64>) -> Result<Vec<u8>, ReadError>;
 
-    /// The encoding of a schema that a stored seal refers to; `None` if the store does not have it.
+    /// Returns the encoding of a schema to which a stored seal refers, or `None` if the store does
+    /// not have it.
     ///
     /// # Errors
     /// [`ReadError`].
     fn schema(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError>;
 
-    /// The indices after `after` under which a device signed more than one seal, ascending, at most
-    /// `limit`.
+    /// Returns at most `limit` indices greater than `after` under which a device signed more than
+    /// one seal, in ascending order.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -145,8 +149,8 @@ pub trait EpochStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<Equivocation>, ReadError>;
 
-    /// All stored events of a seal, in the order of a part: for a star the blocks from the finest
-    /// to the coarsest level, for a tree the records by `seq`.
+    /// Returns all stored events of a seal, in the order that a part of a stream has: for a star
+    /// the blocks from the highest level to the lowest, for a tree the records by `seq`.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -154,8 +158,8 @@ pub trait EpochStore: Send + Sync {
         self.body(seal, 0..seal.events_length())
     }
 
-    /// The blocks of a star's levels `mask` (bit L is level L), from the finest to the coarsest;
-    /// empty levels have none. Reads no other levels.
+    /// Returns the blocks of a star's levels in `mask` (bit L selects level L), from the highest
+    /// level to the lowest. An empty level has no block. Other levels are not read.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -169,8 +173,8 @@ pub trait EpochStore: Send + Sync {
         Ok(blocks)
     }
 
-    /// All stored records of a tree and their compact multiproof, which is empty if every record is
-    /// stored.
+    /// Returns all stored records of a tree and their compact multiproof, which is empty if every
+    /// record of the tree is stored.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -181,9 +185,9 @@ pub trait EpochStore: Send + Sync {
         Ok(TreePart { records: self.events(seal)?, siblings })
     }
 
-    /// Selected records of a tree and their compact multiproof. `selected` must be strictly
-    /// ascending and contain only stored records. Each isolated record costs a read of about one
-    /// chunk of 256 records and one tile of 256 hashes.
+    /// Returns selected records of a tree and their compact multiproof. `selected` must be strictly
+    /// ascending and contain only stored records. Each selected record that has no selected
+    /// neighbours costs a read of about one chunk of 256 records and one tile of 256 hashes.
     ///
     /// # Errors
     /// [`ReadError`], including `Damaged` for records that do not exist.
@@ -202,7 +206,7 @@ pub trait EpochStore: Send + Sync {
     }
 }
 
-/// Waits for the reply to what `submit` submits.
+/// Calls `submit` and waits for its reply.
 fn awaited(submit: impl FnOnce(Reply) -> Result<(), PutError>) -> Result<Receipt, PutError> {
     let (send, receive) = mpsc::sync_channel(1);
     submit(Box::new(move |result| {
@@ -214,28 +218,28 @@ fn awaited(submit: impl FnOnce(Reply) -> Result<(), PutError>) -> Result<Receipt
 /// The result of a durable batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
-    /// New bundles or manifests, and bundles with more levels of a stored seal.
+    /// The number of new bundles or manifests, including bundles that add levels to a stored seal.
     pub stored: u64,
-    /// Bundles or manifests that were stored already.
+    /// The number of bundles or manifests that were already stored.
     pub known: u64,
-    /// Indices at which this batch added a second or further seal of the device.
+    /// The indices under which this batch added a second or further seal of a device.
     pub equivocations: Vec<(DeviceId, SealIndex)>,
-    /// Epochs to which this batch added a second or further manifest of the coordinator.
+    /// The epochs to which this batch added a second or further manifest of the coordinator.
     pub doubled: Vec<EpochNumber>,
 }
 
 /// A device and its newest seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The seal with the highest index; of several with that index, the one with the highest
-    /// digest.
+    /// The key of the seal with the highest index. If the device signed several seals under that
+    /// index, the key with the highest digest.
     pub key: SealKey,
-    /// Its epoch.
+    /// The epoch of that seal.
     pub epoch: EpochNumber,
 }
 
-/// An index under which a device signed more than one seal. The seals, from
-/// [`EpochStore::seals_at`], are evidence.
+/// An index under which a device signed more than one seal. The seals are the evidence;
+/// [`EpochStore::seals_at`] returns them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Equivocation {
     /// The device.
@@ -250,7 +254,7 @@ pub struct Equivocation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutError {
-    /// Too much is queued: wait a moment and send the batch again.
+    /// The store's queue is full. Wait a moment, then send the batch again.
     #[error("the store's queue is full; wait a moment and send the same again")]
     Busy,
     /// The store is closing.
@@ -275,7 +279,7 @@ pub enum PutError {
 }
 
 impl PutError {
-    /// The error's name.
+    /// Returns the error's stable name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -286,7 +290,7 @@ impl PutError {
         }
     }
 
-    /// [`ErrorKind::Unreachable`] if the caller can send the batch again later, otherwise
+    /// Returns [`ErrorKind::Unreachable`] if the caller can send the batch again later, otherwise
     /// [`ErrorKind::Internal`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
@@ -297,11 +301,11 @@ impl PutError {
     }
 }
 
-/// Why something could not be read.
+/// Why a read of a store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The store is closing, or could not be opened again after a failed write.
+    /// The store is closing, or its file could not be opened again after a failed write.
     #[error("the store is closed")]
     Closed,
     /// Stored data is damaged.
@@ -310,9 +314,9 @@ pub enum ReadError {
         key.map_or_else(String::new, |key| format!("{key}: "))
     )]
     Damaged {
-        /// The seal, if it is known.
+        /// The seal to which the damaged data belongs, if known.
         key: Option<SealKey>,
-        /// What is wrong.
+        /// A description of the damage.
         what: String,
     },
     /// The disk could not be read.
@@ -328,7 +332,7 @@ impl ReadError {
         Self::Damaged { key: Some(key), what: what.to_owned() }
     }
 
-    /// The error's name.
+    /// Returns the error's stable name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -338,7 +342,8 @@ impl ReadError {
         }
     }
 
-    /// [`ErrorKind::Unreachable`] if the store is closed, otherwise [`ErrorKind::Internal`].
+    /// Returns [`ErrorKind::Unreachable`] if the store is closed, otherwise
+    /// [`ErrorKind::Internal`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {

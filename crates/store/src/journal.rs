@@ -1,24 +1,30 @@
-//! The durable journal: an append-only file of records, for a device's outbox and in front of the
-//! embedded store.
+//! A durable journal: an append-only file of records. A device's outbox, a gateway, the archive and
+//! the embedded store use it.
 //!
-//! Records are collected in memory. [`Journal::sync`] writes them as one frame: four bytes that
-//! start every frame, the length of its records (u32), a checksum of these two (the lower half of
-//! their xxHash64), a checksum of all of it (xxHash64), both seeded with the position of the frame
-//! in the file, then each record after its length (u32). All numbers are big-endian. Zeros may
-//! follow the last frame: room that was written ahead ([`Journal::fill_ahead`]).
+//! Records are collected in memory, and [`Journal::sync`] writes them as one frame. A frame has
+//! these fields, all numbers big-endian:
+//!
+//! - a marker of four bytes, the same for every frame
+//! - the length of the frame's records (u32)
+//! - a checksum of the marker and the length (the lower half of their xxHash64)
+//! - a checksum of the whole frame (xxHash64)
+//! - each record, preceded by its length (u32)
+//!
+//! Both checksums are seeded with the position of the frame in the file. Zeros may follow the last
+//! frame: they are space that was written in advance ([`Journal::fill_ahead`]).
 //!
 //! A frame is synced before the next one is written, so a crash can leave only the last frame
-//! incomplete: opening the journal drops it, and everything synced before is present. A frame that
-//! fails its checksum while a complete one follows was damaged later; that is an error with the
-//! position.
+//! incomplete. Opening the journal drops that frame, and every frame synced before it is present.
+//! If a frame fails its checksum although a complete frame follows it, it was damaged later;
+//! opening then returns an error with its position.
 //!
-//! Damage to the last frame looks much like an incomplete frame: [`Journal::open`] drops it, and
+//! If the last frame is damaged, it resembles an incomplete frame: [`Journal::open`] drops it, and
 //! [`Journal::torn_bytes`] returns its length. A service that acknowledges what it has synced, such
-//! as the embedded store or a gateway, opens its journal with [`Journal::open_strict`]: a last
-//! frame of full length without a missing sector is then reported as damage.
+//! as the embedded store or a gateway, opens its journal with [`Journal::open_strict`]. A last
+//! frame that has its full length and no missing sector is then reported as damage.
 //!
-//! A journal with room ahead writes frames past the page cache if the system allows it
-//! ([`direct`]), which costs the system a third less work.
+//! A journal with space written in advance writes frames past the page cache if the system allows
+//! it ([`direct`]). This reduces the operating system's work per frame by a third.
 
 mod direct;
 mod error;
@@ -36,15 +42,16 @@ use crate::lock::try_lock;
 
 const HEADER: &[u8; 20] = b"moteseal journal, 2\n";
 const FRAME: [u8; 4] = *b"\xf7MJ\n";
-/// The bytes before a frame's records.
+/// The length of a frame before its records, in bytes.
 const FRAME_HEAD: usize = 20;
 /// The unit that a disk writes completely or not at all.
 const SECTOR: u64 = 512;
-/// The approximate length of the frames of a compacted journal. A reader holds one frame in memory.
+/// The approximate length of a frame in a compacted journal, in bytes. A reader holds one frame in
+/// memory.
 const COMPACT_FRAME: usize = 1 << 20;
-/// The zeros of the room that is written ahead.
+/// The zeros that are written in advance.
 static ZEROS: [u8; 1 << 18] = [0; 1 << 18];
-/// The maximum length of the records that wait to be synced, in bytes.
+/// The maximum length of the records that wait for the next sync, in bytes.
 pub const MAX_PENDING: usize = 256 << 20;
 
 /// An open journal. The file is locked against other processes.
@@ -52,15 +59,15 @@ pub const MAX_PENDING: usize = 256 << 20;
 pub struct Journal {
     path: PathBuf,
     file: File,
-    /// Where the next frame goes.
+    /// The position of the next frame.
     end: u64,
-    /// How many records are in the file.
+    /// The number of records in the file.
     synced: u64,
     /// The next frame, its head not yet filled in.
     pending: Vec<u8>,
-    /// The length of the file. The bytes from `end` on are zeros.
+    /// The length of the file. All bytes from `end` to here are zeros.
     filled: u64,
-    /// How much room is written ahead of the frames at a time; 0 for none.
+    /// How many bytes of space are written in advance at a time; 0 for none.
     ahead: u64,
     torn: u64,
     past_cache: PastCache,
@@ -85,8 +92,8 @@ impl Journal {
         Self::open_as(path, Tail::Lenient)
     }
 
-    /// Like [`open`](Self::open), but a last frame that is damaged and cannot be the result of a
-    /// crash is [`JournalError::Damaged`] and stays as it is.
+    /// Like [`open`](Self::open), but if the last frame is damaged in a way that a crash cannot
+    /// cause, returns [`JournalError::Damaged`] and leaves the frame in the file.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -94,14 +101,14 @@ impl Journal {
         Self::open_as(path, Tail::Strict)
     }
 
-    /// Opens an existing journal for reading only: like [`open_strict`](Self::open_strict), but
-    /// writes and removes nothing.
+    /// Opens an existing journal for reading only. Like [`open_strict`](Self::open_strict), but
+    /// never writes to the file.
     ///
     /// # Errors
     /// [`JournalError`]; `Io` if the file does not exist.
     pub fn open_frozen(path: &Path) -> Result<Self, JournalError> {
         let io = |error| JournalError::io(path, error);
-        // Locks need a file that is open for writing.
+        // A lock requires a file that is open for writing.
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
         lock(path, &file)?;
         let length = file.metadata().map_err(io)?.len();
@@ -112,7 +119,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// A journal on a file of `length` bytes that has not been read yet.
+    /// A journal over a file of `length` bytes whose content has not been read yet.
     fn at(path: &Path, file: File, length: u64) -> Self {
         let end = HEADER.len() as u64;
         Self {
@@ -129,9 +136,10 @@ impl Journal {
         }
     }
 
-    /// From now on, writes room for frames ahead, `bytes` at a time. A sync then finds its place on
-    /// the disk allocated and waits only for the frame; otherwise the file system also has to
-    /// record the growth of the file. This takes about half the time, for twice the bytes.
+    /// From now on, writes `bytes` zeros in advance whenever the space for frames runs out. A sync
+    /// then takes about half the time, because the space on the disk is already allocated and the
+    /// file system need not record that the file has grown. In exchange, the journal writes about
+    /// twice the bytes.
     #[must_use]
     pub const fn fill_ahead(mut self, bytes: u64) -> Self {
         self.ahead = bytes;
@@ -167,7 +175,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Whether the file has the header of a journal; `false` if it is too short.
+    /// Returns whether the file has the header of a journal, or `false` if the file ends within the
+    /// header.
     fn has_header(&self) -> Result<bool, JournalError> {
         let mut header = Vec::new();
         (&self.file)
@@ -202,14 +211,14 @@ impl Journal {
         Ok(())
     }
 
-    /// The bytes of an incomplete frame that opening the journal dropped: no part of it had been
-    /// synced.
+    /// Returns the length of the incomplete frame that was dropped when the journal was opened, in
+    /// bytes. None of its records had been synced.
     #[must_use]
     pub const fn torn_bytes(&self) -> u64 {
         self.torn
     }
 
-    /// The number of synced records.
+    /// Returns the number of synced records.
     #[must_use]
     pub const fn synced_records(&self) -> u64 {
         self.synced
@@ -223,7 +232,7 @@ impl Journal {
         if !self.has_room_for(record) {
             return Err(JournalError::TooMuch(self.path.clone()));
         }
-        // The limit is below 2^32.
+        // `MAX_PENDING` is below 2^32.
         #[allow(clippy::cast_possible_truncation)]
         self.pending.extend_from_slice(&(record.len() as u32).to_be_bytes());
         self.pending.extend_from_slice(record);
@@ -234,13 +243,14 @@ impl Journal {
         self.waiting().len() + 4 + record.len() <= MAX_PENDING
     }
 
-    /// The records of the next frame.
+    /// Returns the encoded records of the next frame.
     fn waiting(&self) -> &[u8] {
         &self.pending[FRAME_HEAD..]
     }
 
-    /// Makes everything appended so far durable. Once this returns, it survives a kill and a power
-    /// loss. After an error none of it counts as written, and the call can be repeated.
+    /// Makes everything appended so far durable: once this returns, the records survive a kill of
+    /// the process and a power loss. After an error, treat none of them as written; the call can be
+    /// repeated.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -248,8 +258,8 @@ impl Journal {
         self.write(true)
     }
 
-    /// Like [`sync`](Self::sync); without `sync` it does not wait for the disk and promises
-    /// nothing.
+    /// Like [`sync`](Self::sync), but if `sync` is false, does not wait for the disk and promises
+    /// no durability.
     pub(crate) fn write(&mut self, sync: bool) -> Result<(), JournalError> {
         if self.waiting().is_empty() {
             return Ok(());
@@ -258,7 +268,7 @@ impl Journal {
         self.pending[..FRAME_HEAD].copy_from_slice(&head);
         let written = self.write_frame(sync);
         if let Err(error) = written {
-            // An incomplete frame must not stay in the middle of the file.
+            // Remove an incomplete frame, so that it cannot remain in the middle of the file.
             let _ = self.cut();
             return Err(JournalError::io(&self.path, error));
         }
@@ -272,7 +282,7 @@ impl Journal {
     fn write_frame(&mut self, sync: bool) -> io::Result<()> {
         let until = (self.end + self.pending.len() as u64).next_multiple_of(BLOCK);
         if self.ahead > 0 && until > self.filled {
-            // A frame may fit without the room ahead: the last bytes of a disk are for frames.
+            // On a nearly full disk the frame alone may still fit, so an error here is not final.
             if self.fill(sync).is_err() {
                 self.cut()?;
             }
@@ -283,7 +293,7 @@ impl Journal {
         self.file.seek(SeekFrom::Start(self.end))?;
         self.file.write_all(&self.pending)?;
         if matches!(self.past_cache, PastCache::Open(_)) {
-            // The end of the file is unknown now.
+            // The copy of the last block that direct writes use is now out of date.
             self.past_cache = PastCache::Untried;
         }
         if sync {
@@ -293,7 +303,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes the next frame past the page cache; returns `false` if that is not possible.
+    /// Writes the next frame past the page cache. Returns `false` if that is not possible.
     fn write_past_cache(&mut self) -> io::Result<bool> {
         if self.ahead == 0 || self.pending.len() > direct::LONGEST {
             return Ok(false);
@@ -310,8 +320,8 @@ impl Journal {
         let PastCache::Open(direct) = &mut self.past_cache else { return Ok(false) };
         match direct.write(self.end, &self.pending) {
             Ok(()) => Ok(true),
-            // The file system accepts direct access when the file is opened, but not when it is
-            // written, or it requires larger blocks.
+            // Some file systems accept direct access when the file is opened, but reject the write
+            // or require larger blocks.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -325,14 +335,14 @@ impl Journal {
         }
     }
 
-    /// Writes zeros after the next frame's position, and syncs them if frames are synced.
+    /// Writes zeros in advance, from the end of the file on, and syncs them if frames are synced.
     fn fill(&mut self, sync: bool) -> io::Result<()> {
         let until = (self.end + self.pending.len() as u64 + self.ahead).next_multiple_of(BLOCK);
         let from = self.filled;
         self.file.seek(SeekFrom::Start(from))?;
         let mut left = until - from;
         while left > 0 {
-            // In large pieces, one system call each, so that the file system allocates many pages
+            // Write large pieces, one per system call, so that the file system allocates many pages
             // at once.
             let piece = left.min(ZEROS.len() as u64);
             #[allow(clippy::cast_possible_truncation)]
@@ -346,14 +356,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes what follows the last frame.
+    /// Truncates the file after the last frame.
     fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.end)?;
         self.filled = self.end;
         Ok(())
     }
 
-    /// Forgets what was appended and not synced.
+    /// Drops the records that were appended but not synced.
     pub(crate) fn discard(&mut self) {
         self.pending.truncate(FRAME_HEAD);
     }
@@ -362,21 +372,22 @@ impl Journal {
         &self.path
     }
 
-    /// The end of the last complete frame, in bytes: the length of the file without the room ahead
-    /// and without an incomplete frame.
+    /// Returns the end of the last complete frame, in bytes: the length of the file without the
+    /// zeros written in advance and without an incomplete frame.
     #[must_use]
     pub const fn length(&self) -> u64 {
         self.end
     }
 
-    /// Removes the file. Durable when it returns.
+    /// Removes the file. The removal is durable when this returns.
     pub(crate) fn remove(self) -> Result<(), JournalError> {
         fs::remove_file(&self.path)
             .and_then(|()| sync_directory(&self.path))
             .map_err(|error| JournalError::io(&self.path, error))
     }
 
-    /// All records in order: the synced ones, read again and verified, then those that wait.
+    /// Returns all records in order: first the synced records, which are read and verified again,
+    /// then the records that wait for the next sync.
     pub fn iter(&self) -> impl Iterator<Item = Result<Vec<u8>, JournalError>> + '_ {
         let (mut at, mut number, mut failed) = (HEADER.len() as u64, 0, false);
         let frames = std::iter::from_fn(move || {
@@ -404,29 +415,30 @@ impl Journal {
         frames.flatten().chain(split(self.waiting()).map(|record| Ok(record.to_vec())))
     }
 
-    /// Removes all records, including those that wait. Durable when it returns.
+    /// Removes all records, including those that wait for the next sync. The removal is durable
+    /// when this returns.
     ///
     /// # Errors
-    /// [`JournalError`]; the records are then all present or all removed; if they are removed, the
-    /// next sync makes that durable.
+    /// [`JournalError`]. The records are then either all present or all removed. If they are
+    /// removed, the next sync makes the removal durable.
     pub fn reset(&mut self) -> Result<(), JournalError> {
         let start = HEADER.len() as u64;
         let io = |error| JournalError::io(&self.path, error);
         self.file.set_len(start).map_err(io)?;
-        // Whether or not the next step succeeds, the file ends here now: the next frame must not
-        // leave a hole.
+        // Set the new end even if the next step fails: the next frame must not leave a hole.
         (self.end, self.filled, self.synced) = (start, start, 0);
         self.past_cache = PastCache::Untried;
         self.discard();
         self.file.sync_all().map_err(|error| JournalError::io(&self.path, error))
     }
 
-    /// Keeps only these records, in one step that is either complete or undone after a crash.
-    /// Records that wait are dropped, unless they are among them.
+    /// Replaces the records of the journal by these records. A crash leaves either the old or the
+    /// new records, never a mixture. Appended records that were not synced are dropped unless they
+    /// are in `records`.
     ///
     /// # Errors
-    /// [`JournalError`]; the journal is then unchanged, unless only its folder could not be synced:
-    /// then it has these records, and a power loss may restore the previous state.
+    /// [`JournalError`]. The journal is then unchanged, with one exception: if only its folder
+    /// could not be synced, it has the new records, but a power loss may restore the old ones.
     pub fn compact<'r>(
         &mut self,
         records: impl IntoIterator<Item = &'r [u8]>,
@@ -436,12 +448,12 @@ impl Journal {
         })
     }
 
-    /// Like [`compact`](Self::compact), for a journal of any length: keeps `first`, then those of
-    /// its records for which `keeps` returns true, in their order, with one frame of them in memory
-    /// at a time.
+    /// Like [`compact`](Self::compact), but for a journal of any length: the new records are
+    /// `first`, followed by the journal's own records for which `keeps` returns true, in their
+    /// order. At most one frame is in memory at a time.
     ///
     /// # Errors
-    /// Those of `keeps`, and of [`compact`](Self::compact).
+    /// Those of `keeps` and of [`compact`](Self::compact).
     pub fn retain<E: From<JournalError>>(
         &mut self,
         first: &[u8],
@@ -472,8 +484,8 @@ impl Journal {
         }
         let ahead = self.ahead;
         *self = compacted?.fill_ahead(ahead);
-        // The new file has the journal's name: from here on it is the journal, or later records
-        // would go to a removed file.
+        // The new file now has the journal's name. Use it from here on, even after an error:
+        // otherwise later records would go to the removed file.
         Ok(sync_directory(&self.path).map_err(|error| JournalError::io(&self.path, error))?)
     }
 
@@ -483,7 +495,7 @@ impl Journal {
         fill: impl FnOnce(&Self, &mut Self) -> Result<(), E>,
     ) -> Result<Self, E> {
         let _ = fs::remove_file(temporary);
-        // The new file is locked before it gets its name, so that no other process can open it
+        // Lock the new file before it gets the journal's name, so that no other process can open it
         // first.
         let mut journal = Self::open(temporary)?;
         fill(self, &mut journal)?;
@@ -493,8 +505,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Adds a record to a journal that is used only after all of it is synced. The last record
-    /// always waits for that.
+    /// Adds a record to a new journal that is used only once it is completely synced. Writes full
+    /// frames without a sync; at least the last record always waits for that sync.
     fn put(&mut self, record: &[u8]) -> Result<(), JournalError> {
         if self.waiting().len() + record.len() > COMPACT_FRAME {
             self.write(false)?;
@@ -506,8 +518,8 @@ impl Journal {
         self.file.try_clone().map_err(|error| JournalError::io(&self.path, error))
     }
 
-    /// The records of the frame at `offset` of a file of `length` bytes; `None` if there is no
-    /// complete frame.
+    /// Returns the records of the frame at `offset` in a file of `length` bytes, or `None` if there
+    /// is no complete frame.
     fn read_frame(&self, offset: u64, length: u64) -> Result<Option<Vec<u8>>, JournalError> {
         let read = || -> io::Result<Option<Vec<u8>>> {
             let Some(room) = length.checked_sub(offset + FRAME_HEAD as u64) else {
@@ -537,8 +549,8 @@ impl Journal {
         Ok(rest)
     }
 
-    /// Whether a complete frame starts anywhere after the first byte of `rest`, which follows the
-    /// last complete frame.
+    /// Returns whether a complete frame starts anywhere after the first byte of `rest`, the bytes
+    /// that follow the last complete frame.
     fn complete_frame_after(&self, rest: &[u8], length: u64) -> Result<bool, JournalError> {
         for (at, _) in
             rest.windows(FRAME.len()).enumerate().skip(1).filter(|(_, bytes)| *bytes == FRAME)
@@ -551,12 +563,12 @@ impl Journal {
     }
 }
 
-/// How to treat an end of a file that is not a complete frame.
+/// How to treat bytes at the end of a file that are not a complete frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tail {
-    /// Always as incomplete.
+    /// Always treat them as an incomplete frame.
     Lenient,
-    /// As incomplete only if a crash can have caused it.
+    /// Treat them as an incomplete frame only if a crash can have caused them, otherwise as damage.
     Strict,
 }
 
@@ -568,11 +580,11 @@ fn lock(path: &Path, file: &File) -> Result<(), JournalError> {
     }
 }
 
-/// The head of the frame at `offset`.
+/// Returns the head of the frame at `offset`.
 fn frame_head(offset: u64, records: &[u8]) -> [u8; FRAME_HEAD] {
     let mut head = [0; FRAME_HEAD];
     head[..4].copy_from_slice(&FRAME);
-    // The limit on waiting records is below 2^32.
+    // `MAX_PENDING` is below 2^32.
     #[allow(clippy::cast_possible_truncation)]
     head[4..8].copy_from_slice(&(records.len() as u32).to_be_bytes());
     let start = xxh64(&head[..8], offset);
@@ -581,18 +593,20 @@ fn frame_head(offset: u64, records: &[u8]) -> [u8; FRAME_HEAD] {
     head
 }
 
-/// The bytes of records of the frame at `offset`; `None` if this is not its head.
+/// Returns the length of the records of the frame at `offset`, or `None` if `head` is not a valid
+/// head.
 fn records_length(offset: u64, head: &[u8; FRAME_HEAD]) -> Option<u32> {
     let sound = head[..4] == FRAME && head[8..12] == xxh64(&head[..8], offset).to_be_bytes()[4..];
     sound.then(|| u32::from_be_bytes([head[4], head[5], head[6], head[7]]))
 }
 
-/// Whether `rest`, at `offset` after the last complete frame, can be what a crash left of the next
-/// one: less than all of it, or all of it with sectors that were never written.
+/// Returns whether `rest`, which follows the last complete frame at `offset`, can be the remainder
+/// of a frame whose writing a crash interrupted: a frame that is too short, or a frame of full
+/// length with sectors that were never written.
 fn can_be_torn(offset: u64, rest: &[u8]) -> bool {
     let Some(head) = rest.first_chunk::<FRAME_HEAD>() else { return true };
-    // If the head is damaged, only its sectors can show whether the rest of the frame was ever
-    // written.
+    // If the head is damaged, the length of the frame is unknown, so only the sectors of the head
+    // are examined.
     let length = records_length(offset, head)
         .map_or(FRAME_HEAD, |size| FRAME_HEAD.saturating_add(size as usize));
     let Some(frame) = rest.get(..length) else { return true };
@@ -618,13 +632,13 @@ fn split(records: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Whether the bytes are records and nothing else.
+/// Returns whether the bytes are a sequence of complete records.
 fn is_whole(records: &[u8]) -> bool {
     split(records).map(|record| 4 + record.len()).sum::<usize>() == records.len()
 }
 
-/// Whether an error of the operating system means that there is no room left: on the disk, in the
-/// quota, or in the file.
+/// Returns whether an error of the operating system means that space has run out: on the disk, in
+/// the user's quota, or because a file may not grow further.
 pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
     matches!(
         kind,

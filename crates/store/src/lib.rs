@@ -1,17 +1,18 @@
-//! Epoch stores behind one trait, and the durable journal.
+//! Durable storage for clouds, gateways and devices: epoch stores behind one trait, an append-only
+//! journal, and the archive of a broadcast node.
 //!
-//! For authors of clouds, gateways and devices. A store needs no trust, only durability: what it
-//! acknowledged survives a kill of the process and a power loss. It is a grow-only set of bundles
-//! keyed by device, index and seal digest; writing a bundle again changes nothing.
+//! An epoch store is a grow-only set of bundles, keyed by device, index and seal digest; writing a
+//! bundle again changes nothing. Its users need not trust it, because clients verify what they
+//! receive, but they rely on its durability: data that the store acknowledged survives a kill of
+//! the process and a power loss.
 //!
-//! - [`EpochStore`] is the contract, [`RedbStore`] the embedded store in one file with a journal.
-//! - [`Archive`] keeps what a node of authenticated broadcast needs.
-//! - [`conformance`] is the test suite that every implementation has to pass.
-//! - [`check`] finds and names damage.
+//! - [`EpochStore`] is the contract. [`RedbStore`] is the embedded store: one file and a journal.
+//! - [`Archive`] stores the chains of a broadcast node.
+//! - [`conformance`] is the test suite that every implementation of [`EpochStore`] has to pass.
+//! - [`check`] verifies a whole store and reports all damage.
 //!
-//! A [`Bundle`] has been verified before it is stored. A bundle read back is
-//! [`Unverified`](moteseal_seal::Unverified) again: a disk may return other data, and clients
-//! verify what they receive.
+//! A [`Bundle`] has been verified before it is stored. A seal that is read back is
+//! [`Unverified`](moteseal_seal::Unverified) again, because a disk may return other data.
 //!
 //! ```
 //! # #[cfg(feature = "conformance")]

@@ -1,20 +1,20 @@
-//! Locks of files that only one process may use.
+//! Locks on files that only one process at a time may use.
 
 use std::fs::{File, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long to try again. Between fork and exec, a process that another thread starts holds copies
-/// of the open files of its parent, and thus their locks: a file that was closed just now may still
-/// be locked.
+/// How long to retry. A child process that another thread starts inherits copies of all open files,
+/// and therefore their locks, from the fork until its exec. During that time a file may still be
+/// locked although this process has closed it.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Locks a file against other processes until it is closed. Tries for half a second.
+/// Locks a file against other processes until it is closed. Retries for half a second.
 ///
 /// # Errors
-/// `WouldBlock` if another process, or another open file of this one, holds the lock.
+/// `WouldBlock` if another process, or another open handle in this process, holds the lock.
 pub fn try_lock(file: &File) -> Result<(), TryLockError> {
     let start = Instant::now();
     loop {

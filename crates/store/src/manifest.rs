@@ -1,8 +1,8 @@
-//! The manifest of an epoch in a store (`spec/formats.md`, section 8.1): the signed object,
-//! unchanged.
+//! A coordinator's manifest of an epoch as a store keeps it: the signed object, byte for byte
+//! (`spec/formats.md`, section 8.1).
 //!
 //! Manifests are verified before they are stored. Clients and [`check`](crate::check) verify them
-//! again after reading.
+//! again when they read them.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::EpochNumber;
 use moteseal_seal::sample::Manifest;
 
-/// The key of a manifest: its epoch and the digest of the signed object, since a coordinator can
+/// The key of a manifest. It includes the digest of the signed object, because a coordinator can
 /// sign two manifests of one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ManifestKey {
@@ -21,10 +21,11 @@ pub struct ManifestKey {
 }
 
 impl ManifestKey {
-    /// The length of [`to_bytes`](Self::to_bytes), in bytes.
+    /// The length of the array that [`to_bytes`](Self::to_bytes) returns.
     pub const LENGTH: usize = 8 + 32;
 
-    /// Epoch (big-endian) and digest: bytes that sort like the keys.
+    /// Encodes the key as epoch (big-endian) and digest. The encodings sort in the same order as
+    /// the keys.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
@@ -33,7 +34,7 @@ impl ManifestKey {
         bytes
     }
 
-    /// The key that [`to_bytes`](Self::to_bytes) encoded.
+    /// Decodes a key that [`to_bytes`](Self::to_bytes) encoded.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::LENGTH]) -> Self {
         let mut key = Self { epoch: EpochNumber(0), digest: Digest::NULL };
@@ -50,7 +51,7 @@ impl fmt::Display for ManifestKey {
     }
 }
 
-/// A manifest in a store: its key and the signed object.
+/// A manifest as a store keeps it: its key and the signed object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredManifest {
     pub(crate) key: ManifestKey,
@@ -58,7 +59,8 @@ pub struct StoredManifest {
 }
 
 impl StoredManifest {
-    /// The stored form of a verified manifest that was opened from `bytes`, a tagged `COSE_Sign1`.
+    /// Returns the stored form of a verified manifest. `bytes` is the tagged `COSE_Sign1` from
+    /// which the manifest was opened.
     #[must_use]
     pub fn new(manifest: &Manifest<'_>, bytes: &[u8]) -> Self {
         Self {
@@ -67,26 +69,26 @@ impl StoredManifest {
         }
     }
 
-    /// For implementations of [`EpochStore`](crate::EpochStore): the manifest that is stored under
-    /// a key.
+    /// Returns the manifest with this key and these bytes, without a check. For implementations of
+    /// [`EpochStore`](crate::EpochStore) that read their own data.
     #[must_use]
     pub const fn of_parts(key: ManifestKey, bytes: Vec<u8>) -> Self {
         Self { key, bytes }
     }
 
-    /// The key of the manifest.
+    /// Returns the key of the manifest.
     #[must_use]
     pub const fn key(&self) -> ManifestKey {
         self.key
     }
 
-    /// The epoch.
+    /// Returns the epoch.
     #[must_use]
     pub const fn epoch(&self) -> EpochNumber {
         self.key.epoch
     }
 
-    /// The signed object, a tagged `COSE_Sign1`.
+    /// Returns the signed object, a tagged `COSE_Sign1`.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

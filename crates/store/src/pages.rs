@@ -1,18 +1,19 @@
-//! The file of a store: redb's pages, each with a checksum that every read verifies.
+//! The storage backend under redb: a file of pages, each with a checksum that is verified on every
+//! read.
 //!
-//! redb verifies its pages only when it repairs a file. This backend is below redb. It keeps the
-//! first page, redb's header, unchanged (its commit slots have their own checksums). Eight bytes of
-//! xxHash64, seeded with the page's number, follow every later page of 4,096 bytes, so that a page
-//! in the wrong place is detected like a page with a flipped bit. A page that fails reads as zeros:
-//! redb then stops at a page that is neither a leaf nor a branch, and never follows a damaged
-//! pointer or returns a damaged value. (After an error of the backend redb would reject every
-//! further operation because of one page.)
+//! redb itself verifies its pages only when it repairs a file. This backend stores redb's first
+//! page, its header, unchanged, because the header's commit slots have their own checksums. Every
+//! later page of 4,096 bytes is followed by its xxHash64 (eight bytes), seeded with the number of
+//! the page, which also detects a page in the wrong place. A damaged page is read as zeros: redb
+//! then stops, because the page is neither a leaf nor a branch, and never follows a damaged pointer
+//! or returns a damaged value. The backend does not return an error for a damaged page, because
+//! after an error redb would reject every further operation.
 //!
 //! The last 32 bytes of the first page, which redb does not use, mark the file as a store and state
 //! its version.
 //!
-//! [`Pages::frozen`] never writes the file: what redb writes (to repair, or to record that the file
-//! is open) stays in memory.
+//! [`Pages::frozen`] never writes to the file. Whatever redb writes, for example to repair the file
+//! or to record that it is open, stays in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -26,15 +27,15 @@ use xxhash_rust::xxh64::xxh64;
 
 const PAGE: u64 = 4096;
 const STRIDE: u64 = PAGE + 8;
-/// The position of [`MARK`] in the file.
+/// The position of [`MARK`] in the file, in bytes.
 const MARK_AT: u64 = PAGE - 32;
-/// Distinguishes a store from other redb files.
+/// The mark that distinguishes a store from other redb files.
 const MARK: &[u8; 32] = b"moteseal epoch store, version 1\n";
 
-/// Numbers of pages that were read and are damaged.
+/// The numbers of the pages that were read and found damaged.
 pub(crate) type Damaged = Arc<Mutex<BTreeSet<u64>>>;
 
-/// The verified pages of one file.
+/// A redb backend over one file whose pages are verified.
 #[derive(Debug)]
 pub(crate) struct Pages<B = FileBackend> {
     file: B,
@@ -42,27 +43,27 @@ pub(crate) struct Pages<B = FileBackend> {
     overlay: Option<Mutex<Overlay>>,
 }
 
-/// What would have been written to a frozen file.
+/// The changes to a frozen file, which are kept in memory.
 #[derive(Debug)]
 struct Overlay {
     length: u64,
-    /// The header, and pages by number, as far as they differ from the file.
+    /// The header, and those pages that differ from the file, by number.
     header: Vec<u8>,
     pages: BTreeMap<u64, Box<[u8]>>,
 }
 
 impl<B: StorageBackend> Pages<B> {
-    /// The pages of any storage.
+    /// A backend over any storage.
     pub(crate) const fn on(file: B, damaged: Damaged) -> Self {
         Self { file, damaged, overlay: None }
     }
 
-    /// Whether the content of a page matches its checksum.
+    /// Returns whether the content of a page matches its checksum, and records a mismatch.
     fn verify(&self, number: u64, page: &[u8], stored: u64) -> bool {
         if xxh64(page, number) == stored {
             return true;
         }
-        // A page that was never written is all zeros, including its checksum, and is not damaged.
+        // A page that was never written is all zeros, as is its checksum. It is not damaged.
         let unwritten = stored == 0 && page.iter().all(|&byte| byte == 0);
         if !unwritten {
             self.damaged.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
@@ -72,12 +73,12 @@ impl<B: StorageBackend> Pages<B> {
 }
 
 impl Pages {
-    /// Pages that are written to the file. `damaged` collects the numbers of damaged pages.
+    /// A backend that reads and writes `file`. `damaged` collects the numbers of damaged pages.
     pub(crate) fn new(file: File, damaged: Damaged) -> io::Result<Self> {
         Ok(Self::on(backend(file)?, damaged))
     }
 
-    /// The pages of a file that is never written.
+    /// A backend that reads `file` and never writes to it.
     pub(crate) fn frozen(file: File, damaged: Damaged) -> io::Result<Self> {
         let mut pages = Self::new(file, damaged)?;
         let length = pages.len()?;
@@ -93,7 +94,7 @@ pub(crate) fn mark(file: &File) -> io::Result<()> {
     backend(file.try_clone()?)?.write(MARK_AT, MARK)
 }
 
-/// Whether a file is marked as a store.
+/// Returns whether a file is marked as a store.
 pub(crate) fn is_marked(file: &File) -> io::Result<bool> {
     if file.metadata()?.len() < PAGE {
         return Ok(false);
@@ -107,7 +108,8 @@ fn backend(file: File) -> io::Result<FileBackend> {
     FileBackend::new(file).map_err(io::Error::other)
 }
 
-/// The position of a page in the file, or of the end of the file if `page` is the number of pages.
+/// The position of a page in the file, in bytes. If `page` is the number of pages, this is the end
+/// of the file.
 const fn physical(page: u64) -> u64 {
     if page == 0 { 0 } else { PAGE + (page - 1) * STRIDE }
 }
@@ -152,7 +154,8 @@ impl<B: StorageBackend> StorageBackend for Pages<B> {
             return Err(past_end());
         }
         let mut raw = vec![0; ((pages.end - pages.start) * STRIDE) as usize];
-        // A frozen file may have grown in memory only; everything after its real end is zeros.
+        // A frozen file may be longer in memory than on disk. The bytes after its end on disk are
+        // zeros.
         let real = self.file.len()?.saturating_sub(physical(pages.start)).min(raw.len() as u64);
         self.file.read(physical(pages.start), &mut raw[..real as usize])?;
         let overlay = self
@@ -173,7 +176,8 @@ impl<B: StorageBackend> StorageBackend for Pages<B> {
             out.copy_from_slice(page);
         }
         if !whole {
-            // redb reads a long value in one piece: no part of it may look valid.
+            // redb reads a long value in one piece: if one page of it is damaged, no other page may
+            // look valid.
             out.fill(0);
         }
         Ok(())

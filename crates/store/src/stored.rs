@@ -1,9 +1,9 @@
-//! A seal read from a store, in the layout of [`Bundle`](crate::Bundle), and the positions of its
-//! events.
+//! A seal that was read from a store, in the layout of [`Bundle`](crate::Bundle), and the positions
+//! of its events in the body.
 //!
-//! Decoding checks only that the head is well formed and belongs to its key (it recomputes the
-//! digest). Clients and [`check`](crate::check) verify that the seal is authentic and that the
-//! events are the sealed ones.
+//! Decoding checks only that the head is well formed and belongs to its key, by recomputing the
+//! digest. Clients and [`check`](crate::check) verify that the seal is authentic and that the
+//! events are the ones that it covers.
 
 use std::ops::Range;
 
@@ -27,22 +27,22 @@ pub struct StoredSeal {
     blocks: Vec<Digest>,
     /// The levels whose events are stored.
     kept: u32,
-    /// For a pruned star, the digest of the levels above the lowest kept one.
+    /// For a pruned star, `A_{b-1}`: the digest of the levels below the lowest kept level `b`.
     above: Option<Digest>,
-    /// For a pruned tree, which records are stored and how many digests represent the others.
+    /// For a pruned tree, which records are stored and how many digests stand in for the others.
     pruned: Option<Pruned>,
     framing: Framing,
-    /// The lengths of a star's blocks in bytes, by level.
+    /// The lengths in bytes of a star's blocks, by level.
     lengths: [u64; MAX_LEVELS],
     events: u64,
     body: u64,
-    /// The body, if the store keeps it with the head.
+    /// The body, if the store keeps it in the same row as the head.
     inline: Option<Vec<u8>>,
 }
 
 impl StoredSeal {
-    /// Decodes the head of the seal `key`, and the body if it follows. `None` if the bytes are
-    /// something else.
+    /// Decodes the head of the seal `key`, and the body if it follows the head. Returns `None` if
+    /// `bytes` is not such a row.
     #[must_use]
     pub fn decode(key: &SealKey, bytes: &[u8]) -> Option<Self> {
         let (fixed, rest) = bytes.split_at_checked(1 + 8 + 2 + 8 + 2)?;
@@ -57,7 +57,7 @@ impl StoredSeal {
         {
             return None;
         }
-        // The signature is at the end of the object.
+        // The signature is at the end of the signed object.
         let signature = sign1.len() - signature.len()..sign1.len();
         let framing = Framing::fixed(usize::from(record_size)).unwrap_or(Framing::Prefixed);
         let statement = seal.statement();
@@ -85,7 +85,7 @@ impl StoredSeal {
                 }
             };
         }
-        // A tree has every record, or the digests that represent the others.
+        // A tree has either every record, or digests that stand in for the missing ones.
         let lacks = u64::from(counters.masked(kept)) < counters.total();
         if statement.scheme == Scheme::Tree && lacks != pruned.is_some() {
             return None;
@@ -151,106 +151,111 @@ impl StoredSeal {
         Some(stored)
     }
 
-    /// The key of the seal.
+    /// Returns the key of the seal.
     #[must_use]
     pub fn key(&self) -> SealKey {
         SealKey::of(&self.seal)
     }
 
-    /// The seal. Its statement has the epoch, the counters and the schema.
+    /// Returns the seal. Its statement contains the epoch, the counters and the digest of the
+    /// schema.
     #[must_use]
     pub const fn seal(&self) -> &Seal<Unverified> {
         &self.seal
     }
 
-    /// The seal's signature.
+    /// Returns the seal's signature.
     #[must_use]
     pub fn signature(&self) -> &[u8] {
         &self.sign1[self.signature.clone()]
     }
 
-    /// The whole signed object, a tagged `COSE_Sign1`, as in the explaining form.
+    /// Returns the whole signed object, a tagged `COSE_Sign1`. The explaining form contains it
+    /// unchanged.
     #[must_use]
     pub fn sign1(&self) -> &[u8] {
         &self.sign1
     }
 
-    /// A star's `D_0 .. D_{L-1}`, null for levels that are not kept; empty for a tree.
+    /// Returns a star's `D_0 .. D_{L-1}`, with null digests for the levels that are not kept. Empty
+    /// for a tree.
     #[must_use]
     pub fn blocks(&self) -> &[Digest] {
         &self.blocks
     }
 
-    /// The levels whose events are stored, as a bit mask.
+    /// Returns the levels whose events are stored, as a bit mask.
     #[must_use]
     pub const fn kept(&self) -> u32 {
         self.kept
     }
 
-    /// The round from which on every surviving level is stored; 0 if all are.
+    /// Returns the round from which on every surviving level is stored: 0 if all of them are.
     #[must_use]
     pub fn kept_from(&self) -> Round {
         kept_from(self.seal.statement(), self.kept).unwrap_or(Round(0))
     }
 
-    /// For a tree, the round from which on it is kept.
+    /// For a pruned tree, returns the round from which on events are stored.
     pub(crate) fn tree_from(&self) -> Option<Round> {
         (self.seal.statement().scheme == Scheme::Tree).then(|| self.kept_from())
     }
 
-    /// For a pruned star, the lowest kept level `b` (the number of levels if there is none) and
-    /// `A_{b-1}`, the digest of all levels above it; otherwise 0 and the start of the chain.
+    /// For a pruned star, returns the lowest kept level `b` (the number of levels if none is kept)
+    /// and `A_{b-1}`, the digest of all lower levels. Otherwise returns 0 and the start of the
+    /// chain.
     #[must_use]
     pub fn above(&self) -> (u8, Digest) {
         let levels = self.seal.statement().counters.levels();
         self.above.map_or((0, star::chain_start()), |above| (lowest(self.kept, levels), above))
     }
 
-    /// The digests of a star's part with the levels `mask`, all of them kept, concatenated.
+    /// Returns the concatenated digests that a star's part with the levels in `mask` carries. All
+    /// levels in `mask` must be kept.
     #[must_use]
     pub fn evidence(&self, mask: u32) -> Vec<u8> {
         write::pruned_evidence(&self.seal, self.above(), &self.blocks, mask)
     }
 
-    /// The digests of the explaining form (`spec/formats.md`, section 6): for a star
-    /// `D_0 .. D_{L-1}`, preceded by `A_{b-1}` if it is pruned; empty for a tree.
+    /// Returns the digests of the explaining form (`spec/formats.md`, section 6): for a star `D_0
+    /// .. D_{L-1}`, preceded by `A_{b-1}` if it is pruned; for a tree none.
     #[must_use]
     pub fn explaining(&self) -> Vec<Digest> {
         self.above.iter().chain(&self.blocks).copied().collect()
     }
 
-    /// How its records are framed.
+    /// Returns the framing of the seal's records.
     #[must_use]
     pub const fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// The number of stored events: those of the kept levels.
+    /// Returns the number of stored events, which are those of the kept levels.
     #[must_use]
     pub fn stored_events(&self) -> u32 {
         self.seal.statement().counters.masked(self.kept)
     }
 
-    /// The length of the stored events, in bytes.
+    /// Returns the length of the stored events, in bytes.
     #[must_use]
     pub const fn events_length(&self) -> u64 {
         self.events
     }
 
-    /// The length of the body, in bytes.
+    /// Returns the length of the body, in bytes.
     #[must_use]
     pub const fn body_length(&self) -> u64 {
         self.body
     }
 
-    /// The body, if it is stored together with the head.
+    /// Returns the body if it is stored in the same row as the head.
     #[must_use]
     pub fn inline_body(&self) -> Option<&[u8]> {
         self.inline.as_deref()
     }
 
-    /// The ranges of the blocks of the levels `mask` in the body of a star, finest first; adjacent
-    /// ranges are joined.
+    /// Returns where the blocks of the levels in `mask` are in the body of a star, highest level
+    /// first. Adjacent ranges are joined.
     pub(crate) fn block_ranges(&self, mask: u32) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         let mut at = 0;
@@ -272,13 +277,14 @@ impl StoredSeal {
         Geometry { n: self.seal.statement().counters.total(), framing, events, pruned }
     }
 
-    /// The range of the compact multiproof of all stored records in the body of a tree; empty if
-    /// every record is stored.
+    /// Returns where the compact multiproof of all stored records is in the body of a tree. The
+    /// range is empty if every record is stored.
     pub(crate) fn siblings(&self) -> Range<u64> {
         self.geometry().siblings()
     }
 
-    /// An upper bound on the records and digests of a part with all stored events, in bytes.
+    /// Returns an upper bound, in bytes, on the records and digests of a part with all stored
+    /// events.
     #[must_use]
     pub fn most_bytes(&self) -> u64 {
         match self.seal.statement().scheme {
@@ -288,14 +294,15 @@ impl StoredSeal {
     }
 }
 
-/// The kept levels of a head, without decoding the rest; `None` if all that survived are kept.
+/// Returns the kept levels of a pruned seal's head, without decoding the rest, or `None` if the
+/// seal is not pruned.
 pub(crate) fn kept(head: &[u8]) -> Option<u32> {
     let sign1 = u16::from_be_bytes(*head.get(19..)?.first_chunk()?);
     let kept = head.get(21 + usize::from(sign1)..)?.first_chunk()?;
     (head[0] == PRUNED).then(|| u32::from_be_bytes(*kept))
 }
 
-/// The epoch of a head, without decoding the rest.
+/// Returns the epoch of a head, without decoding the rest.
 pub(crate) fn epoch(head: &[u8]) -> Option<EpochNumber> {
     Some(EpochNumber(u64::from_be_bytes(head.get(1..9)?.try_into().ok()?)))
 }

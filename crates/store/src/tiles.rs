@@ -1,21 +1,27 @@
-//! Proofs of single events of a stored tree without reading all of it: chunks of 256 records, and
-//! tiles of 256 hashes above them.
+//! The layout of a tree's body in a store, which allows single events to be proven without reading
+//! the whole tree. It has chunks of 256 records, and tiles of 256 hashes above them.
 //!
-//! The body of a tree is its records by `seq`; then, for records of variable size, the end of each
-//! chunk of 256 records (u64, big-endian); then the root of each whole chunk (level 1), the root of
-//! each 256 whole chunks (level 2), and so on. A subtree of the RFC 9162 tree is within one chunk,
-//! within one tile of 256 hashes of a level, or on the right edge, which is split into such
-//! subtrees. A multiproof for `m` scattered records therefore reads about `m` chunks and as many
+//! The body of a tree contains, in this order:
+//!
+//! - the records by `seq`
+//! - for records of variable size, the end of each chunk of 256 records (u64, big-endian)
+//! - the root of each whole chunk (level 1)
+//! - the root of each group of 256 whole chunks (level 2), and so on for higher levels
+//!
+//! Every subtree of the RFC 9162 tree is within one chunk, within one tile of 256 hashes of a
+//! level, or at the right edge; a subtree at the right edge is split into subtrees of the first two
+//! kinds. A multiproof for `m` scattered records therefore reads about `m` chunks and as many
 //! tiles.
 //!
-//! A **pruned** tree has only the records of some levels and their compact multiproof. A chunk is
-//! then as many places of the tree as have 256 of these records on average. After the records
-//! follow, for each chunk, the end of its records and the number of digests of the multiproof up to
-//! the end of the chunk (two u64), then the multiproof, then the hashes as above. Every subtree
-//! that has a kept record, or whose root is in the multiproof, can be rebuilt from these, so any
-//! smaller selection has its own compact multiproof. If a subtree of the multiproof spans several
-//! chunks, the hash of its first chunk is its root and the hashes of the others are null: a node
-//! whose right child is null equals its left child.
+//! A **pruned** tree has only the records of some levels and their compact multiproof. One of its
+//! chunks covers as many places of the tree as have 256 stored records on average. The records are
+//! followed by two u64 per chunk: the end of the chunk's records, and the number of digests of the
+//! multiproof up to the end of the chunk. Then follow the multiproof, and the hashes as above.
+//! Every subtree that has a stored record, or whose root is in the multiproof, can be rebuilt from
+//! these. Any smaller selection therefore has a compact multiproof, too. If a subtree whose root is
+//! in the multiproof spans several chunks, the stored hash of its first chunk is that root, and the
+//! stored hashes of its other chunks are null. A node whose right child is null equals its left
+//! child.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -29,14 +35,14 @@ use moteseal_seal::level::Salt;
 use moteseal_seal::level::lowest;
 use moteseal_seal::tree::{self, geometry};
 
-/// Records in a chunk, and hashes in a tile.
+/// The number of records in a chunk, and of hashes in a tile.
 pub(crate) const WIDTH: u64 = 1 << WIDTH_BITS;
 const WIDTH_BITS: u32 = 8;
 
 /// Selected records of a tree and their proof.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreePart {
-    /// The records by ascending `seq`, encoded as in a part.
+    /// The records in ascending order of `seq`, encoded as in a part of a stream.
     pub records: Vec<u8>,
     /// The compact multiproof: 32-byte digests, concatenated.
     pub siblings: Vec<u8>,
@@ -57,24 +63,26 @@ pub(crate) struct Geometry {
 pub(crate) struct Pruned {
     salt: Salt,
     levels: u8,
-    /// Their levels.
+    /// The levels whose records are stored.
     kept: u32,
-    /// The number of digests in their compact multiproof.
+    /// The number of digests in the compact multiproof of these records.
     siblings: u64,
-    /// The places of a chunk, as a power of two.
+    /// The base-2 logarithm of the number of places that a chunk covers.
     chunk_bits: u32,
 }
 
 impl Pruned {
-    /// The records of the levels `kept`, with a multiproof of `count` digests.
+    /// Describes a tree of which only the records of the levels `kept` are stored, with a
+    /// multiproof of `siblings` digests.
     pub(crate) fn new(statement: &Statement, kept: u32, siblings: u64) -> Self {
         let levels = statement.counters.levels();
-        // One record in 2^i is at level i or above; one in 2^(levels - 1) is at the last level.
+        // On average one record in 2^i is at level i or above, and one in 2^(levels - 1) is at the
+        // last level.
         let chunk_bits = WIDTH_BITS + u32::from(lowest(kept, levels).min(levels.saturating_sub(1)));
         Self { salt: statement.salt, levels, kept, siblings, chunk_bits }
     }
 
-    /// The kept places in `range`, counted from its start.
+    /// Returns the places in `range` that have stored records, counted from the start of `range`.
     fn places(&self, engine: &impl Engine, range: Range<u64>) -> Vec<Sequence> {
         let (mut places, mut chunk) = (Vec::new(), [0; 1024]);
         let mut first = if self.kept == 0 { range.end } else { range.start };
@@ -92,7 +100,7 @@ impl Pruned {
 }
 
 impl Geometry {
-    /// The places of a chunk, as a power of two.
+    /// The base-2 logarithm of the number of places that a chunk covers.
     fn chunk_bits(&self) -> u32 {
         self.pruned.map_or(WIDTH_BITS, |pruned| pruned.chunk_bits)
     }
@@ -101,12 +109,12 @@ impl Geometry {
         self.n.div_ceil(1 << self.chunk_bits())
     }
 
-    /// The number of hashes at a level, from 1.
+    /// The number of stored hashes of a level. The lowest level is 1.
     fn hashes(&self, level: u32) -> u64 {
         self.n.checked_shr(self.chunk_bits() + WIDTH_BITS * (level - 1)).unwrap_or(0)
     }
 
-    /// The position of the ends of the chunks.
+    /// The position in the body of the ends of the chunks.
     fn ends(&self) -> Range<u64> {
         let each = match (self.pruned, self.framing) {
             (Some(_), _) => 16,
@@ -116,13 +124,13 @@ impl Geometry {
         self.events..self.events + each * self.chunks()
     }
 
-    /// The position of the multiproof of a pruned tree.
+    /// The position in the body of a pruned tree's multiproof.
     pub(crate) fn siblings(&self) -> Range<u64> {
         let start = self.ends().end;
         start..start + 32 * self.pruned.map_or(0, |pruned| pruned.siblings)
     }
 
-    /// The position of one hash of a level.
+    /// The position in the body of one hash of a level.
     fn hash_at(&self, level: u32, number: u64) -> u64 {
         self.siblings().end
             + 32 * ((1..level).map(|level| self.hashes(level)).sum::<u64>() + number)
@@ -134,8 +142,8 @@ impl Geometry {
     }
 }
 
-/// The body of a tree of `n` records, and its root. `records` must be exactly `n` records of the
-/// framing.
+/// Returns the body of a tree of `n` records, and the tree's root. `records` must be exactly `n`
+/// records of the framing.
 pub(crate) fn lay_out(
     engine: &impl Engine,
     framing: Framing,
@@ -166,8 +174,8 @@ pub(crate) fn lay_out(
     (body, root)
 }
 
-/// The body of a pruned tree, and the root that follows from its records and their multiproof;
-/// `None` if their numbers differ from `geometry`.
+/// Returns the body of a pruned tree, and the root that follows from its records and their
+/// multiproof. Returns `None` if the number of records or digests does not match `geometry`.
 pub(crate) fn lay_out_pruned(
     engine: &impl Engine,
     geometry: Geometry,
@@ -179,15 +187,16 @@ pub(crate) fn lay_out_pruned(
     body.extend_from_slice(records);
     let (mut rest, mut digests) = (records, siblings);
     let mut roots = Vec::new();
-    // The end of the last subtree of the multiproof, if that is after its chunk, and the place
-    // before which no record is stored.
+    // `spanned`: the end of the last subtree of the multiproof that spans several chunks. `empty`:
+    // no record is stored between the current chunk and this place.
     let (mut spanned, mut empty) = (0, 0);
     let width = 1u64 << geometry.chunk_bits();
     for start in (0..geometry.chunks()).map(|chunk| chunk * width) {
         let end = geometry.n.min(start + width);
         let is_whole = end - start == width;
         if end <= spanned {
-            // The chunk is inside a subtree of the multiproof: it has no records and no known root.
+            // The chunk is inside a subtree whose root is in the multiproof. It has no records, and
+            // its own root is unknown.
             roots.extend(is_whole.then_some(Digest::NULL));
         } else {
             let places = pruned.places(engine, start..end);
@@ -202,7 +211,7 @@ pub(crate) fn lay_out_pruned(
             if spans > end {
                 let (first, tail) = digests.split_first_chunk()?;
                 (digests, spanned) = (tail, spans);
-                // A ragged subtree at the right edge is not a whole subtree of any tile: its root
+                // An incomplete subtree at the right edge is not a subtree of any tile, so its root
                 // is only in the multiproof.
                 let perfect = (spans - start).is_power_of_two();
                 roots.extend(is_whole.then_some(if perfect {
@@ -243,7 +252,8 @@ pub(crate) fn lay_out_pruned(
     Some((body, root))
 }
 
-/// The start of the first chunk from `start` on that has a stored record, or the end of the tree.
+/// Returns the start of the first chunk, from `start` on, that has a stored record, or the end of
+/// the tree if there is none.
 fn empty_to(engine: &impl Engine, pruned: &Pruned, geometry: Geometry, start: u64) -> u64 {
     let width = 1 << geometry.chunk_bits();
     let mut at = start;
@@ -253,13 +263,13 @@ fn empty_to(engine: &impl Engine, pruned: &Pruned, geometry: Geometry, start: u6
     at.min(geometry.n)
 }
 
-/// Drops hashes that do not fill a tile.
+/// Drops the last hashes if they do not fill a tile.
 fn whole_tiles(hashes: &mut Vec<Digest>) {
     #[allow(clippy::cast_possible_truncation)]
     hashes.truncate(hashes.len() / WIDTH as usize * WIDTH as usize);
 }
 
-/// The roots of whole tiles.
+/// Returns the roots of whole tiles.
 fn roots_of_tiles(engine: &impl Engine, mut hashes: Vec<Digest>) -> Vec<Digest> {
     for _ in 0..WIDTH_BITS {
         hashes = parents(engine, &hashes);
@@ -267,8 +277,8 @@ fn roots_of_tiles(engine: &impl Engine, mut hashes: Vec<Digest>) -> Vec<Digest> 
     hashes
 }
 
-/// The nodes above pairs of hashes. A last hash without a sibling is its own parent, as is a hash
-/// whose sibling is null.
+/// Returns the parents of pairs of hashes. A last hash without a sibling is its own parent. If the
+/// right hash of a pair is null, the left hash is the parent.
 fn parents(engine: &impl Engine, below: &[Digest]) -> Vec<Digest> {
     let pairs = below.len() / 2;
     let mut above = vec![Digest::NULL; below.len() - pairs];
@@ -285,7 +295,7 @@ fn parents(engine: &impl Engine, below: &[Digest]) -> Vec<Digest> {
 }
 
 /// Appends the roots of whole chunks, then of whole tiles, level by level. Only whole tiles have a
-/// stored root; the right edge is rebuilt from the levels below.
+/// stored root; the roots at the right edge are computed from the levels below.
 fn lay_out_hashes(engine: &impl Engine, mut hashes: Vec<Digest>, body: &mut Vec<u8>) {
     while !hashes.is_empty() {
         body.extend(hashes.iter().flat_map(|hash| hash.0));
@@ -294,7 +304,7 @@ fn lay_out_hashes(engine: &impl Engine, mut hashes: Vec<Digest>, body: &mut Vec<
     }
 }
 
-/// Reads a range of a body.
+/// A function that reads a range of a body.
 pub(crate) type ReadRange<'r, E> = &'r mut dyn FnMut(Range<u64>) -> Result<Vec<u8>, E>;
 
 /// Reads selected records and their multiproof. `selected` must be strictly ascending and below
@@ -312,7 +322,8 @@ pub(crate) fn part<E>(
 ) -> Result<TreePart, E> {
     let mut proof = Proof::new(engine, geometry, read, damaged);
     let mut out = TreePart::default();
-    // Records and siblings are read together from left to right, so that each chunk is read once.
+    // Collect records and siblings together from left to right, so that each chunk is read only
+    // once.
     let mut pending = selected.iter().copied().peekable();
     for range in geometry::siblings(geometry.n, selected.iter().copied()) {
         while let Some(seq) = pending.next_if(|seq| seq.0 < range.start) {
@@ -333,35 +344,36 @@ struct Proof<'r, G, E, F> {
     damaged: F,
     /// The chunk that was read last.
     chunk: Option<Chunk>,
-    /// The hash trees over the tiles read so far, by level and number.
+    /// The hashes of the tiles read so far, by level and number of the tile.
     tiles: HashMap<(u32, u64), Heights>,
 }
 
-/// A small tree: the hashes at every height, the lowest first. A last hash without a sibling is its
-/// own parent.
+/// A small tree, as the list of hashes at each height, lowest first. A last hash without a sibling
+/// is its own parent.
 struct Heights(Vec<Vec<Digest>>);
 
 struct Chunk {
     number: u64,
     bytes: Vec<u8>,
-    /// The start of each record, without its length prefix, and the end of the last one.
+    /// The start of each record after its length prefix, and the end of the last record.
     starts: Vec<usize>,
     heights: Option<Heights>,
-    /// For a pruned tree, the data of the chunk in addition to its records.
+    /// For a pruned tree, further data of the chunk.
     extra: Option<Extra>,
 }
 
-/// The data of a chunk of a pruned tree in addition to its records.
+/// The data that a chunk of a pruned tree has in addition to its records.
 struct Extra {
     /// The places of the records in the chunk.
     places: Vec<Sequence>,
-    /// The first places of the subtrees whose roots are in the multiproof, and these roots.
+    /// The first places of the subtrees whose roots are in the multiproof. The next field holds
+    /// these roots.
     subtrees: Vec<u64>,
     siblings: Vec<u8>,
 }
 
 impl Chunk {
-    /// The bytes of the record at a place of the chunk.
+    /// Returns the bytes of the record at a place of the chunk.
     fn record(&self, place: u64) -> Option<&[u8]> {
         let number = match &self.extra {
             None => usize::try_from(place).ok()?,
@@ -370,7 +382,7 @@ impl Chunk {
         self.bytes.get(*self.starts.get(number)?..*self.starts.get(number + 1)?)
     }
 
-    /// The root of the subtree over `count` places from `start` on.
+    /// Returns the root of the subtree over `count` places from `start` on.
     fn root(
         &mut self,
         engine: &impl Engine,
@@ -379,7 +391,7 @@ impl Chunk {
         count: u64,
     ) -> Option<Digest> {
         if let Some(Extra { places, subtrees, siblings }) = &self.extra {
-            // A subtree has the shape of a separate tree.
+            // A subtree has the same shape as a separate tree of its size.
             let end = start + count;
             let from = places.partition_point(|place| place.0 < start);
             let to = places.partition_point(|place| place.0 < end);
@@ -423,7 +435,7 @@ impl Heights {
         Self(heights)
     }
 
-    /// The root of the subtree over `count` hashes from `start` on.
+    /// Returns the root of the subtree over `count` hashes from `start` on.
     fn root(&self, start: u64, count: u64) -> Option<Digest> {
         let height = count.next_power_of_two().trailing_zeros();
         self.0.get(height as usize)?.get(usize::try_from(start >> height).ok()?).copied()
@@ -451,8 +463,9 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
         self.chunk.as_mut().ok_or_else(&self.damaged)
     }
 
-    /// For each chunk from `first` to `last`, the end of its records and of its digests; before
-    /// them those of the chunk before `first`.
+    /// Returns two numbers for each chunk from `first` to `last`: the end of its records, and the
+    /// end of its digests in the multiproof. These are preceded by the two numbers of the chunk
+    /// before `first`.
     fn ends(&mut self, first: u64, last: u64) -> Result<Vec<(u64, u64)>, E> {
         let each = if self.geometry.pruned.is_some() { 16 } else { 8 };
         let start = self.geometry.ends().start;
@@ -538,8 +551,8 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
         root.ok_or_else(&self.damaged)
     }
 
-    /// The root of a part of the right edge of a pruned tree without kept records: it is in the
-    /// multiproof.
+    /// Returns the root of a subtree at the right edge of a pruned tree, if the subtree has no
+    /// stored records: the multiproof then contains its root.
     fn ragged(&mut self, range: &Range<u64>) -> Result<Option<Digest>, E> {
         let Some(pruned) = self.geometry.pruned else { return Ok(None) };
         let bits = self.geometry.chunk_bits();

@@ -1,5 +1,5 @@
-//! The facts in the journal of an archive: a byte for the kind of fact, then its fields, those of
-//! fixed size first. Numbers are big-endian.
+//! The facts in the journal of an archive, and the state that follows from them. Each record is one
+//! fact: a byte for its kind, then its fields, those of fixed size first. Numbers are big-endian.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,16 +8,16 @@ use moteseal_core::record::NetworkId;
 
 use crate::journal::{Journal, JournalError};
 
-/// A record of the journal.
+/// One record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fact {
-    /// The network of the archive. Always the first record.
+    /// The network to which the archive belongs. Always the first record.
     Network(NetworkId),
-    /// The highest accepted chain of a key.
+    /// The highest accepted chain number of a sender's key.
     Floor(KeyId, ChainNumber),
-    /// The lowest valid serial of a base station.
+    /// The minimum certificate serial of a base station.
     Minimum(KeyId, u64),
-    /// The newest certificate of a key.
+    /// The newest certificate of a sender's key.
     Certificate(KeyId, Vec<u8>),
     /// The newest revocation of a base station.
     Revocation(KeyId, Vec<u8>),
@@ -25,11 +25,11 @@ pub(super) enum Fact {
     ChainCertificate(ChainRef, Vec<u8>),
     /// The head of a chain.
     Head(ChainRef, Vec<u8>),
-    /// A chain is complete.
+    /// The chain is complete.
     Complete(ChainRef),
-    /// A chain was removed.
+    /// The chain was removed.
     Forgotten(ChainRef),
-    /// The progress of the archive's owner with a chain.
+    /// How far the archive's owner has processed the chain.
     Progress(ChainRef, u64),
 }
 
@@ -76,7 +76,7 @@ impl Fact {
     }
 }
 
-/// The state that follows from the facts.
+/// The state that results from applying all facts in order.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) network: Option<NetworkId>,
@@ -86,16 +86,16 @@ pub(super) struct Facts {
     pub(super) revocations: BTreeMap<KeyId, Vec<u8>>,
     pub(super) chain_certificates: BTreeMap<ChainRef, Vec<u8>>,
     pub(super) heads: BTreeMap<ChainRef, Vec<u8>>,
-    /// The chains with a head, in the order of arrival.
+    /// The chains whose head is stored, in the order of arrival.
     pub(super) order: VecDeque<ChainRef>,
     pub(super) complete: BTreeSet<ChainRef>,
     pub(super) progress: BTreeMap<ChainRef, u64>,
-    /// Bytes of heads and of chains' certificates.
+    /// The total length of all heads and chain certificates, in bytes.
     pub(super) of_chains: u64,
 }
 
 impl Facts {
-    /// Reads the journal; `None` if it is not the journal of an archive.
+    /// Reads all facts of a journal. Returns `None` if it is not the journal of an archive.
     pub(super) fn read(journal: &Journal) -> Result<Option<Self>, JournalError> {
         let mut facts = Self::default();
         for record in journal.iter() {
@@ -153,7 +153,7 @@ impl Facts {
         }
     }
 
-    /// The same facts without those that later facts replace.
+    /// Returns the shortest list of facts that results in this state.
     pub(super) fn all(&self) -> Vec<Fact> {
         let mut all: Vec<Fact> = self.network.map(Fact::Network).into_iter().collect();
         all.extend(self.floors.iter().map(|(sender, number)| Fact::Floor(*sender, *number)));
@@ -183,7 +183,7 @@ impl Facts {
         all
     }
 
-    /// The number of facts that [`all`](Self::all) returns.
+    /// Returns the number of facts that [`all`](Self::all) returns.
     pub(super) fn live(&self) -> u64 {
         let of_chains = self.order.len()
             + self.chain_certificates.len()

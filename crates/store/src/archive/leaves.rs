@@ -1,10 +1,10 @@
-//! The leaves of one chain: an append-only file of records, each with its block (u32), index (u8),
-//! the leaf's length (u16) and a checksum of all of it (xxHash64, seeded with the position of the
-//! record in the file), then the leaf. Numbers are big-endian.
+//! The file of one chain's leaves: an append-only sequence of records. Each record has the number
+//! of the leaf's block (u32), its index in the block (u8), its length (u16), a checksum (xxHash64),
+//! and the leaf. The checksum covers the whole record and the record's position in the file.
+//! Numbers are big-endian.
 //!
-//! Opening the file removes a record that a crash left incomplete, and skips damaged records: these
-//! leaves are missing, and the node requests them again. The later of two records of one leaf
-//! counts.
+//! Opening the file removes a record that a crash left incomplete and skips damaged records. The
+//! node requests the missing leaves again. If a leaf has two records, the later one is valid.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -17,32 +17,33 @@ use xxhash_rust::xxh64::xxh64;
 
 /// The bytes of a record before the leaf.
 const HEAD: usize = 15;
-/// The extension of the files.
+/// The file name extension of leaf files.
 const SUFFIX: &str = ".leaves";
 
-/// The bytes of a leaf in a file.
+/// Returns the number of bytes that a leaf occupies in the file.
 pub(super) const fn room_for(leaf: &[u8]) -> u64 {
     (HEAD + leaf.len()) as u64
 }
 
-/// The file of a chain.
+/// Returns the path of a chain's leaf file.
 pub(super) fn path_of(folder: &Path, chain: ChainRef) -> PathBuf {
     folder.join(format!("{chain}{SUFFIX}"))
 }
 
-/// The chain of a file name, if the file belongs to an archive.
+/// Returns the chain whose leaf file has this name, or `None` if the name is not that of a leaf
+/// file.
 pub(super) fn chain_of(path: &Path) -> Option<ChainRef> {
     let digits = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
     let chain = ChainRef(u64::from_str_radix(digits, 16).ok()?.to_be_bytes());
     (chain.to_string() == digits).then_some(chain)
 }
 
-/// The leaves of a chain.
+/// The open leaf file of a chain.
 #[derive(Debug)]
 pub(super) struct Leaves {
     file: File,
     end: u64,
-    /// The start and the length of each leaf's record.
+    /// For each leaf, the start of its record in the file and the length of the leaf.
     places: HashMap<(u32, u8), (u64, u16)>,
 }
 
@@ -60,8 +61,9 @@ impl Leaves {
             if leaves.is_sound(at, &head, &mut buffer)? {
                 leaves.places.insert(head.leaf, (at, head.length));
             } else {
-                // Damaged; or incomplete, and then nothing follows. After a damaged length the rest
-                // of the file is lost, too.
+                // The record is damaged, or a crash left it incomplete. Skip it if a valid record
+                // follows; otherwise drop the rest of the file. (If the length field is damaged,
+                // the next record cannot be found.)
                 let follows = leaves.head_at(next, length)?;
                 if !follows.map_or(Ok(false), |head| leaves.is_sound(next, &head, &mut buffer))? {
                     break;
@@ -76,7 +78,7 @@ impl Leaves {
         Ok(leaves)
     }
 
-    /// Bytes of the file.
+    /// Returns the length of the file in bytes.
     pub(super) const fn bytes(&self) -> u64 {
         self.end
     }
@@ -85,7 +87,7 @@ impl Leaves {
         self.places.len()
     }
 
-    /// Adds a leaf. When this returns, the leaf survives the process, but not yet a power loss.
+    /// Adds a leaf. The leaf then survives a kill of the process, but not necessarily a power loss.
     pub(super) fn append(&mut self, leaf: (u32, u8), bytes: &[u8]) -> io::Result<()> {
         let length = u16::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let head = Head { leaf, length };
@@ -93,14 +95,14 @@ impl Leaves {
         record.extend_from_slice(&head.encode());
         record.extend_from_slice(&xxh64(bytes, seed(self.end, &head)).to_be_bytes());
         record.extend_from_slice(bytes);
-        // Overwritten if it fails: the end does not move.
+        // If this write fails, `end` does not move, so the next record overwrites it.
         self.file.write_all_at(&record, self.end)?;
         self.places.insert(leaf, (self.end, length));
         self.end += record.len() as u64;
         Ok(())
     }
 
-    /// Reads a leaf into `out`; `None` if it is missing, damaged, or longer than `out`.
+    /// Reads a leaf into `out`. Returns `None` if it is missing, damaged, or longer than `out`.
     pub(super) fn read<'b>(
         &mut self,
         leaf: (u32, u8),
@@ -118,7 +120,7 @@ impl Leaves {
         }))
     }
 
-    /// Whether exactly these bytes are kept.
+    /// Returns whether the stored leaf has exactly these bytes.
     pub(super) fn holds(&mut self, leaf: (u32, u8), bytes: &[u8]) -> io::Result<bool> {
         match self.places.get(&leaf) {
             Some((_, length)) if usize::from(*length) == bytes.len() => {
@@ -129,13 +131,14 @@ impl Leaves {
         }
     }
 
-    /// Forgets the leaves of a block. Their records stay; if they are read again, verification
-    /// rejects them again.
+    /// Removes the leaves of a block from the index of this file. Their records stay in the file:
+    /// if the file is opened again, the node reads them again, and verification rejects them again.
     pub(super) fn forget_block(&mut self, block: u32) {
         self.places.retain(|(of, _), _| *of != block);
     }
 
-    /// The head of a record, if one fits.
+    /// Returns the head of the record at `at`, or `None` if no complete record fits in the `length`
+    /// bytes of the file.
     fn head_at(&self, at: u64, length: u64) -> io::Result<Option<Head>> {
         if length.saturating_sub(at) < HEAD as u64 {
             return Ok(None);
@@ -146,7 +149,8 @@ impl Leaves {
         Ok((length - at - HEAD as u64 >= u64::from(head.length)).then_some(head))
     }
 
-    /// Reads the leaf of a record and returns whether its checksum is right.
+    /// Reads the leaf of a record into `buffer` and returns whether the record's checksum is
+    /// correct.
     fn is_sound(&self, at: u64, head: &Head, buffer: &mut Vec<u8>) -> io::Result<bool> {
         let mut record = [0; HEAD];
         buffer.resize(usize::from(head.length), 0);
@@ -159,14 +163,14 @@ impl Leaves {
                 let checksum = xxh64(buffer, seed(at, head)).to_be_bytes();
                 Ok(record.starts_with(&head.encode()) && record.ends_with(&checksum))
             }
-            // Another process has truncated the file.
+            // Another process has truncated the file since it was opened.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
             Err(error) => Err(error),
         }
     }
 }
 
-/// The bytes before a leaf's checksum.
+/// The fields of a record before its checksum.
 struct Head {
     leaf: (u32, u8),
     length: u16,
@@ -183,7 +187,7 @@ impl Head {
     }
 }
 
-/// What the checksum starts from: the head and its place.
+/// The seed of a record's checksum: the record's head and its position in the file.
 fn seed(at: u64, head: &Head) -> u64 {
     xxh64(&head.encode(), at)
 }

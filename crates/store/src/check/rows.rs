@@ -1,4 +1,4 @@
-//! Reads the table of seals, continuing after rows that cannot be read.
+//! Reads the table of seals row by row. Continues after rows that cannot be read.
 
 use std::ops::Bound;
 
@@ -11,14 +11,15 @@ use crate::embedded::{SEALS, guarded};
 
 type Key = [u8; SealKey::LENGTH];
 
-/// Device and index as one number. It orders keys as their bytes do, without the digest.
+/// Returns device and index as one number, which orders keys like their encodings, without the
+/// digest.
 fn place(key: &Key) -> u128 {
     key[..12].iter().fold(0, |place, &byte| place << 8 | u128::from(byte))
 }
 
 const PLACES: u128 = 1 << 96;
 
-/// The lowest key of a device and index.
+/// Returns the lowest key of a device and index.
 fn lowest(place: u128) -> Key {
     let mut key = [0; SealKey::LENGTH];
     key[..12].copy_from_slice(&place.to_be_bytes()[4..]);
@@ -30,11 +31,11 @@ fn parts(place: u128) -> (DeviceId, SealIndex) {
     (key.device, key.index)
 }
 
-/// Passes every readable row to the check, and reports the rows between them that cannot be read.
+/// Passes every readable row to the check, and reports the gaps where rows cannot be read.
 pub(super) fn check_seals(check: &mut Check<'_>) {
     let mut from = Bound::Unbounded;
     loop {
-        // The last row that was read before the iteration ended.
+        // The last row that was read before the iteration failed.
         let mut last = match from {
             Bound::Excluded(key) => Some(key),
             _ => None,
@@ -62,8 +63,8 @@ pub(super) fn check_seals(check: &mut Check<'_>) {
     }
 }
 
-/// The first readable row after `last`. The search doubles its step after each row that cannot be
-/// read.
+/// Returns the first readable row after `last`. After each failed read, the search doubles the
+/// distance that it skips.
 fn resume(check: &Check<'_>, last: Option<&Key>) -> Option<Key> {
     let after = last.map_or(0, |last| place(last) + 1);
     let mut step = 0;
@@ -92,7 +93,8 @@ fn report_the_gap(check: &mut Check<'_>, last: Option<&Key>, next: Option<&Key>)
             what,
         });
     };
-    // A row with the same index as its neighbour may also be lost, so both ends are included.
+    // The lost rows may have the same index as the readable rows next to them, so report both ends
+    // of the gap.
     let after = last.map(|last| parts(place(last)));
     let next = next.map(|next| parts(place(next)));
     match (after, next) {

@@ -10,7 +10,7 @@ use super::coordinator_key;
 use super::mote::Made;
 use crate::manifest::StoredManifest;
 
-/// The coordinator's manifest of an epoch that ended at `round`, listing these seals.
+/// Returns the coordinator's manifest of an epoch with the final round `round` and these seals.
 ///
 /// # Panics
 /// Never: Ed25519 always signs, and the buffers have the requested size.

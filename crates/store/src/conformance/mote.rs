@@ -1,5 +1,5 @@
-//! A device that makes seals, for tests and benchmarks of stores. It signs them with real keys, and
-//! its bundles are verified as a cloud verifies them.
+//! A device that makes seals, for tests and benchmarks of stores. It signs with real keys, and its
+//! bundles are verified in the same way as a cloud verifies uploads.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::bundle::Bundle;
 /// The number of levels of every device of this module.
 pub const LEVELS: u8 = 16;
 
-/// A device with its keys and the position of its chain.
+/// A device with its keys and the current end of its chain.
 #[derive(Debug)]
 pub struct Mote {
     secret: SecretKey,
@@ -33,7 +33,7 @@ pub struct Mote {
     schema: Arc<SchemaEntry>,
     /// The position of the next seal. Set it to seal an index again or to skip indices.
     pub position: Position,
-    /// The round of the next seal: events of lower levels are not kept.
+    /// The round of the next seal. Events of lower levels are not kept.
     pub round: u8,
 }
 
@@ -54,8 +54,8 @@ pub struct Made {
 }
 
 impl Mote {
-    /// The device called `name`, with Ed25519 keys derived from the name. Records have 4 bytes, or
-    /// any length if `opaque`.
+    /// Returns the device called `name`, with Ed25519 keys derived from the name. Its records have
+    /// 4 bytes, or any length if `opaque` is true.
     ///
     /// # Panics
     /// Never: the schema and the key are fixed.
@@ -80,13 +80,13 @@ impl Mote {
         }
     }
 
-    /// The device's id.
+    /// Returns the device's id.
     #[must_use]
     pub const fn device(&self) -> DeviceId {
         self.device
     }
 
-    /// The schema of its records.
+    /// Returns the schema of the device's records.
     #[must_use]
     pub const fn schema(&self) -> &Arc<SchemaEntry> {
         &self.schema
@@ -174,7 +174,8 @@ impl Mote {
 }
 
 impl Made {
-    /// The same seal with only the levels from `round` on, as a coordinator uploads it.
+    /// Returns the same seal with only the levels from `round` on, in the form in which a
+    /// coordinator uploads it.
     ///
     /// # Panics
     /// If every surviving event is at a level from `round` on.
@@ -219,7 +220,7 @@ impl Made {
         bundle.expect("a tree with every surviving level from a round on")
     }
 
-    /// The events of a tree at the levels of `mask` that survived, ascending.
+    /// Returns the surviving events of a tree at the levels in `mask`, ascending.
     #[must_use]
     pub fn kept(&self, mask: u32) -> Vec<Sequence> {
         let mask = mask & self.statement.surviving();
@@ -227,24 +228,25 @@ impl Made {
         all.map(Sequence).collect()
     }
 
-    /// The compact multiproof of these events of a tree, computed from all its records.
+    /// Returns the compact multiproof of these events of a tree, computed from all its records.
     #[must_use]
     pub fn multiproof(&self, selected: &[Sequence]) -> Vec<u8> {
         multiproof(&self.leaves(), selected)
     }
 
-    /// The leaf hashes of all records.
+    /// Returns the leaf hashes of all records.
     pub(super) fn leaves(&self) -> Vec<Digest> {
         self.records.iter().map(|record| leaf(record)).collect()
     }
 
-    /// The digests that a part with the levels `mask` carries in addition to its events.
+    /// Returns the digests that a part with the levels in `mask` carries in addition to its events.
     #[must_use]
     pub fn evidence(&self, mask: u32) -> Vec<u8> {
         write::star_evidence(&self.seal, &self.blocks, mask)
     }
 
-    /// The blocks of the levels of `mask` that are kept, finest first: what a store must return.
+    /// Returns the blocks that a store must return for `mask`: those of the levels in `mask` that
+    /// are kept, highest level first.
     #[must_use]
     pub fn blocks(&self, mask: u32) -> Vec<u8> {
         self.joined(mask & self.bundle.kept())
@@ -256,7 +258,8 @@ impl Made {
         levels.flat_map(|level| self.framed(|seq| self.level(seq) == Level(level))).collect()
     }
 
-    /// The records whose number is wanted, as they are sent.
+    /// Returns the encoded records for whose sequence numbers `wanted` returns true, each with a
+    /// length prefix if the framing has one.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)]
     pub fn framed(&self, wanted: impl Fn(u64) -> bool) -> Vec<u8> {
@@ -271,25 +274,25 @@ impl Made {
         out
     }
 
-    /// The level of a record.
+    /// Returns the level of a record.
     #[must_use]
     pub fn level(&self, seq: u64) -> Level {
         self.statement.salt.level(Sequence(seq), LEVELS)
     }
 }
 
-/// The compact multiproof of some leaves, from all of them.
+/// Returns the compact multiproof of the selected leaves, computed from all leaves.
 pub(super) fn multiproof(leaves: &[Digest], selected: &[Sequence]) -> Vec<u8> {
     let proof = merkle::multiproof(&Host::detect(), leaves, selected.iter().copied());
     proof.iter().flat_map(|digest| digest.0).collect()
 }
 
-/// What a verifier has to know of devices made here.
+/// The directory of the devices that this module makes: what a verifier must know about them.
 #[derive(Clone, Debug, Default)]
 pub struct Motes(Vec<(DeviceId, PublicKey, Digest)>);
 
 impl Motes {
-    /// The directory of the devices with these names.
+    /// Returns the directory of the devices with these names.
     #[must_use]
     pub fn new(names: &[&str]) -> Self {
         let entry = |name: &&str| {

@@ -1,16 +1,16 @@
-//! Applies batches from the journal to the tables: in large transactions, on a separate thread,
-//! while the next syncs continue.
+//! Applies journaled batches to the tables, in large transactions on a thread of its own, while the
+//! journal accepts further batches.
 //!
-//! Journaled batches are applied when enough of them are pending, when they have waited for some
-//! time, when a read or a receipt needs them, and on closing. The transactions are not synced,
-//! since the journal has what a crash would remove. The tables are made durable only before the
-//! journal is emptied: when it has grown long, and on closing.
+//! Batches are applied when enough of them are pending, when they have waited for some time, when a
+//! read or a receipt needs them, and when the store closes. The transactions are not synced: after
+//! a crash the journal still has the batches that the tables lost. The tables are synced only
+//! before the journal is emptied, which happens when it has grown long and when the store closes.
 //!
 //! After a failed write the store opens redb's file again and applies the records of the journal
 //! again. If the disk is full, it opens the file frozen and applies the acknowledged batches in
-//! memory: they can be read, and the store accepts nothing more until the file can be written.
-//! Batches that cannot be applied because of a damaged page are withheld: reads of their devices
-//! fail, and the batches stay in the journal.
+//! memory. They can then be read, but the store accepts no new batches until the file can be
+//! written. Batches that cannot be applied because of a damaged page are withheld: reads of their
+//! devices fail, and the batches stay in the journal.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
@@ -25,19 +25,19 @@ use crate::epochs::{PutError, Receipt, Reply};
 use crate::journal::Journal;
 use crate::pages;
 
-/// The pending batches that trigger a transaction, as do [`BYTES`] of them.
+/// A transaction starts when this many batches, or [`BYTES`] of them, are pending.
 const BATCHES: usize = 1024;
 
-/// A batch that is journaled and not yet in the tables.
+/// A batch that is in the journal but not yet in the tables.
 pub(super) struct Pending {
     pub(super) batch: Batch,
     pub(super) bytes: usize,
-    /// The reply, if it was not sent yet.
+    /// The reply, unless it has been sent already.
     pub(super) reply: Option<Reply>,
 }
 
 impl State {
-    /// Whether what is pending should be applied now.
+    /// Returns whether the pending batches should be applied now.
     pub(super) fn is_due(&self, shared: &Shared) -> bool {
         let bytes = BYTES.min(shared.options.queue_bytes / 4);
         !self.pending.is_empty()
@@ -64,7 +64,7 @@ pub(super) fn run(shared: &Shared) {
     close(shared);
 }
 
-/// What is pending, once it is due; `None` when the store closes.
+/// Waits until the pending batches are due and returns them. Returns `None` when the store closes.
 fn next(shared: &Shared) -> Option<Vec<Pending>> {
     let mut state = shared.state();
     loop {
@@ -89,8 +89,8 @@ impl State {
     }
 }
 
-/// Applies batches to the tables, notifies waiting callers, and sends the replies that were not
-/// sent yet. Returns whether the batches are in the tables or have become
+/// Applies batches to the tables, notifies waiting callers, and sends the remaining replies.
+/// Returns `false` if the file cannot be written. Batches that need a damaged page become
 /// [`Withheld`](super::replay::Withheld).
 fn apply(
     shared: &Shared,
@@ -139,7 +139,8 @@ fn apply(
                 state.withheld.add(&pending.batch);
                 shared.withholding.store(true, Ordering::SeqCst);
             }
-            // The batch stays in the journal, and nothing can be read until it has been applied.
+            // If the file cannot be written, the batch stays in the journal, and reads fail until
+            // it has been applied.
             (None, Err(Some(_)) | Ok(_)) => {}
         }
     }
@@ -157,16 +158,17 @@ impl Shared {
         }
     }
 
-    /// Syncs the tables, unless a damaged page prevents it.
+    /// Syncs the tables. Returns `false` if a damaged page prevents it.
     fn sync_tables(&self) -> Result<bool, PutError> {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         sync(database.as_ref().ok_or_else(|| self.unopened())?, &self.name)
     }
 }
 
-/// Makes the tables durable and empties the journal. Journaling waits only for the second part.
+/// Makes the tables durable and empties the journal. New batches cannot be journaled during the
+/// second of its two syncs.
 fn checkpoint(shared: &Shared, known: &mut Known) {
-    // Most of the work, while the journal is still written.
+    // The first sync does most of the work, while new batches can still be journaled.
     let sync = || if shared.options.sync { shared.sync_tables() } else { Ok(true) };
     let synced = sync();
     let mut guard = shared.journal();
@@ -178,7 +180,7 @@ fn checkpoint(shared: &Shared, known: &mut Known) {
     }
     match synced.and_then(|_| sync()) {
         Ok(true) => empty(shared, journal),
-        // The journal cannot be emptied, so it must not grow.
+        // The journal cannot be emptied, so it must not grow further.
         Ok(false) => shared.state().held = Some(shared.page_damaged()),
         Err(error) => {
             *known = Known::default();
@@ -187,18 +189,19 @@ fn checkpoint(shared: &Shared, known: &mut Known) {
     }
 }
 
-/// Removes from the journal what is durable in the tables.
+/// Removes the batches that are durable in the tables from the journal.
 fn empty(shared: &Shared, journal: &mut Journal) {
     let mut state = shared.state();
     if let Err(error) = state.withheld.empty(journal) {
-        // Nothing must be written after data that a crash may remove.
+        // The file may end with data that a crash removes: no further batch may be written after
+        // it.
         state.held = Some(PutError::Failed { store: shared.name.clone(), what: error.to_string() });
     }
 }
 
-/// Tries to write the file again after a failure.
+/// Opens the file again after a failed write and tries to write it.
 pub(super) fn retry(shared: &Shared) -> Result<(), PutError> {
-    // The caller is the only thread that journals, so nothing is pending from here on.
+    // This runs on the only thread that journals, so no further batches become pending.
     let state = shared.state();
     let journaled = state.journaled;
     drop(shared.wait_until(state, journaled));
@@ -213,8 +216,8 @@ pub(super) fn retry(shared: &Shared) -> Result<(), PutError> {
     shared.state().held.clone().map_or(Ok(()), Err)
 }
 
-/// Opens the file again, applies the records of the journal, and then `batches`, the last ones,
-/// which are not pending.
+/// Opens the file again and applies the records of the journal. `batches` are applied last: they
+/// are already in the journal but not in `pending`, and their results are returned.
 fn rebuild(
     shared: &Shared,
     journal: &Journal,
@@ -224,9 +227,9 @@ fn rebuild(
     let waiting = shared.state().pending.len() + batches.len();
     let applied =
         usize::try_from(journal.synced_records()).unwrap_or(usize::MAX).saturating_sub(waiting);
-    // Readers wait, since the file lacks acknowledged data.
+    // Lock out readers: the file lacks acknowledged data until the journal has been applied.
     let mut database = shared.database.write().unwrap_or_else(PoisonError::into_inner);
-    // The file must be closed first, since it is locked.
+    // Close the file first, to release its lock.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(database.take())));
     let options = open::Options { create: false, ..shared.options.clone() };
     for frozen in [false, true] {
@@ -241,7 +244,7 @@ fn rebuild(
             replay(&opened, &shared.name, &mut known, journal, applied).and_then(|withheld| {
                 let results = write(&opened, &shared.name, false, &mut known, batches)
                     .map_err(Failure::Unwritable)?;
-                // Only data that has reached the disk proves that there is room for it.
+                // Only a successful sync proves that the disk has space for the data.
                 let synced = sync(&opened, &shared.name).map_err(Failure::Unwritable)?;
                 Ok((withheld, results, synced))
             });
@@ -260,8 +263,8 @@ fn rebuild(
     Err(error)
 }
 
-/// Makes everything durable in the tables and removes the journal, so that one file is left.
-/// Batches that cannot be written stay in the journal.
+/// Makes everything durable in the tables and removes the journal, so that the closed store is one
+/// file. Batches that cannot be applied stay in the journal.
 fn close(shared: &Shared) {
     if shared.state().held.is_some() && retry(shared).is_err() {
         return;
@@ -272,7 +275,8 @@ fn close(shared: &Shared) {
     }
     if shared.state().withheld.records.is_empty() {
         if let Some(journal) = guard.take() {
-            // If the journal stays, its records are applied again, which changes nothing.
+            // If the removal fails, the next start applies the records again, which changes
+            // nothing.
             let _ = journal.remove();
         }
     } else if let Some(journal) = guard.as_mut() {

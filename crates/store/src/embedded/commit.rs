@@ -1,8 +1,8 @@
-//! One transaction: what it does to the tables, and how it fails.
+//! Writes batches to the tables in one transaction, and handles its failure.
 //!
-//! All pending batches are in one transaction. If that meets a damaged page, each batch gets its
-//! own transaction, so that only the batches that need the page fail. A transaction without a sync
-//! is visible at once and lost in a crash; its batches are then still in the journal.
+//! All pending batches share one transaction. If it encounters a damaged page, each batch gets its
+//! own transaction, so that only the batches that need the page fail. The effect of a transaction
+//! without a sync is visible at once but lost in a crash; the journal then still has its batches.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -27,8 +27,9 @@ use crate::stored;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Damaged;
 
-/// Writes batches in their order. An error means that the file could not be written and that redb
-/// writes no more: what was not synced is lost from the file.
+/// Writes batches in their order, and returns a result for each. An error means that the file could
+/// not be written and that redb accepts no further writes. Data that was not synced is then missing
+/// from the file.
 pub(super) fn write(
     database: &Database,
     store: &str,
@@ -56,16 +57,17 @@ pub(super) fn write(
     Ok(results)
 }
 
-/// Makes everything durable that was written before. Returns `false` if a damaged page prevents it.
+/// Makes everything written so far durable. Returns `false` if a damaged page prevents it.
 pub(super) fn sync(database: &Database, store: &str) -> Result<bool, PutError> {
     Ok(attempt(database, store, true, &mut Known::default(), &[])?.is_some())
 }
 
-/// Reads the rows next to which the first bundles of devices will be, and those of their schemas
-/// and long bodies.
+/// Returns whether the pages that the batches need can be read. Reads the rows next to the
+/// positions where the first bundles of devices will be inserted, and likewise for schemas, long
+/// bodies and manifests.
 ///
-/// A commit would meet a damaged page as well, but as a panic inside redb's own writing, after
-/// which redb closes no file cleanly.
+/// A commit would also encounter a damaged page, but redb would then panic in the middle of its own
+/// write and could not close the file cleanly.
 fn can_be_placed(database: &Database, known: &Known, batches: &[&Batch]) -> bool {
     let manifests = || batches.iter().flat_map(|batch| &batch.manifests);
     let needed = |bundle: &&Bundle| {
@@ -105,7 +107,7 @@ fn can_be_placed(database: &Database, known: &Known, batches: &[&Batch]) -> bool
     .is_ok()
 }
 
-/// One transaction; `None` if a damaged page stopped it.
+/// Runs one transaction. Returns `None` if a damaged page stopped it.
 fn attempt(
     database: &Database,
     store: &str,
@@ -125,17 +127,17 @@ fn attempt(
     }
 }
 
-/// What is cached of the store, so that it is not looked up for each bundle.
+/// A cache of the store's schemas and newest seals, which avoids lookups for each bundle.
 #[derive(Default)]
 pub(super) struct Known {
     schemas: HashSet<Digest>,
-    /// The newest seal of a device; `None` if it has none.
+    /// The newest seal of each device; `None` if the device has no seal.
     heads: HashMap<DeviceId, Option<(SealIndex, EpochNumber)>>,
 }
 
 type Seals<'t> = Table<'t, [u8; SealKey::LENGTH], &'static [u8]>;
 
-/// One transaction for all batches.
+/// Writes all batches in one transaction.
 pub(super) fn commit(
     database: &Database,
     sync: bool,
@@ -155,7 +157,8 @@ pub(super) fn commit(
             for bundle in &batch.bundles {
                 let key = bundle.key.to_bytes();
                 let place = Place::of(&seals, known, bundle)?;
-                // A body in pieces stays in pieces, for concurrent readers.
+                // A body that is stored in pieces must stay in pieces, because readers may be
+                // reading it.
                 let mut in_pieces = bundle.stored_bytes() > ROW;
                 if place == Place::Known {
                     let row = seals.get(key)?;
@@ -222,13 +225,13 @@ pub(super) fn commit(
             receipts.push(receipt);
         }
     }
-    // A one-phase commit: a single sync.
+    // A one-phase commit needs only a single sync.
     transaction.set_two_phase_commit(false);
     transaction.commit()?;
     Ok(receipts)
 }
 
-/// Adds manifests to the stored ones; all manifests of one epoch are kept.
+/// Stores manifests, including several of one epoch.
 fn put_manifests(
     table: &mut Table<'_, [u8; ManifestKey::LENGTH], &'static [u8]>,
     manifests: &[StoredManifest],
@@ -255,14 +258,15 @@ fn put_manifests(
     Ok(())
 }
 
-/// The position of a bundle among the stored ones.
+/// The position of a bundle among the stored bundles of its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// It is stored already.
+    /// The bundle's seal is already stored.
     Known,
-    /// After all others of its device.
+    /// After all other bundles of its device.
     Last,
-    /// Elsewhere: whether its index is in use, and whether the epochs still ascend.
+    /// Anywhere else: whether another seal has its index, and whether the epochs still ascend with
+    /// the indices.
     Between { equivocates: bool, ordered: bool },
 }
 
@@ -301,8 +305,8 @@ impl Place {
             }
             None => None,
         };
-        // Seals with the same index have no order, so the seals of this device are searched one by
-        // one from now on.
+        // Seals with the same index have no defined order, so from now on the store searches this
+        // device's seals one by one.
         let ordered = !equivocates
             && previous.is_none_or(|(_, previous)| previous <= epoch)
             && next.is_none_or(|(_, next)| epoch <= next);
@@ -313,7 +317,7 @@ impl Place {
     }
 }
 
-/// The first or last seal of a range of keys.
+/// Returns the first or the last seal of a range of keys.
 fn neighbour(
     seals: &Seals<'_>,
     range: std::ops::RangeInclusive<[u8; SealKey::LENGTH]>,

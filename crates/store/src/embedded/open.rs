@@ -1,5 +1,5 @@
-//! Opens and creates the file and the journal of an embedded store. Errors name the file and what
-//! the user can do.
+//! Opens and creates the file and the journal of an embedded store. Error messages name the file
+//! and what the user can do.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -19,36 +19,37 @@ use crate::epochs::PutError;
 use crate::journal::{Journal, JournalError, is_full, sync_directory};
 use crate::pages::{self, Damaged, Pages};
 
-/// Called with the share of the work done (0 to 1) while a store recovers.
+/// A callback that receives the share of the work done (0 to 1) while a store recovers.
 type OnRecovery = Arc<dyn Fn(f64) + Send + Sync>;
 
-/// How to run an embedded store.
+/// The options of an embedded store.
 #[derive(Clone)]
 pub struct Options {
-    /// Create a store if the file does not exist.
+    /// Whether to create a store if the file does not exist.
     pub create: bool,
-    /// Sync the journal before a batch is acknowledged. Without it the store breaks its promise of
-    /// durability; only for measurements.
+    /// Whether to sync the journal before a batch is acknowledged. If false, the store does not
+    /// keep its promise of durability; only for measurements.
     pub sync: bool,
     /// The memory for cached pages, in bytes.
     pub cache_bytes: usize,
-    /// The bytes that may wait to be journaled and applied before
-    /// [`PutError::Busy`](crate::PutError::Busy). If nothing else waits, a batch of any size is
+    /// The maximum number of bytes that wait to be journaled and applied; beyond it, the store
+    /// returns [`PutError::Busy`](crate::PutError::Busy). If nothing waits, a batch of any size is
     /// accepted.
     pub queue_bytes: usize,
     /// How long a batch may stay only in the journal before it is applied to the tables, unless a
     /// read needs it earlier.
     pub apply_after: Duration,
-    /// The length of the journal, in bytes, at which the tables are synced and it is emptied.
+    /// The length of the journal, in bytes, at which the tables are synced and the journal is
+    /// emptied.
     pub journal_bytes: u64,
-    /// Called with the share of the work done (0 to 1) while the store recovers after the process
-    /// or the machine died.
+    /// Receives the share of the work done (0 to 1) while the store recovers after the process or
+    /// the machine died.
     pub on_recovery: Option<OnRecovery>,
 }
 
 impl Default for Options {
-    /// Creates the store if needed and syncs it; 256 MiB of cached pages, a queue of 64 MiB, and a
-    /// journal of 32 MiB that is applied after 50 ms.
+    /// Creates the store if needed and syncs the journal; uses 256 MiB of cached pages, a queue of
+    /// 64 MiB and a journal of 32 MiB, and applies batches after 50 ms.
     fn default() -> Self {
         Self {
             create: true,
@@ -82,7 +83,7 @@ pub enum OpenError {
     /// The file does not exist, and the options do not allow its creation.
     #[error("{} does not exist; check the path", .0.display())]
     NotFound(PathBuf),
-    /// Another process has it open.
+    /// Another process has the store open.
     #[error("another process has {} open; stop it first, or choose another store", .0.display())]
     Locked(PathBuf),
     /// The file is empty.
@@ -94,7 +95,7 @@ pub enum OpenError {
     /// The disk is full.
     #[error("no space left for {}; free some and try again", .0.display())]
     DiskFull(PathBuf),
-    /// The file is too damaged to be opened; the text says how.
+    /// The file is too damaged to be opened; with a description of the damage.
     #[error(
         "{} is damaged ({}); restore it from a copy, or delete it and let the devices push \
          again", .0.display(), .1)]
@@ -106,7 +107,7 @@ pub enum OpenError {
         .0.display()
     )]
     Orphaned(PathBuf),
-    /// The store's journal is damaged; the text says where.
+    /// The store's journal is damaged; with the place of the damage.
     #[error(
         "{} is damaged {}, and with it the last acknowledged uploads; restore it from a \
          copy, or move it away and let the devices push again", .0.display(), .1)]
@@ -143,7 +144,7 @@ impl OpenError {
             }
             JournalError::DiskFull(path) => Self::DiskFull(path),
             JournalError::Io(path, error) => Self::io(&path, &error),
-            // Only `append` returns this error, and opening a store appends nothing.
+            // Only `Journal::append` returns this error, and opening a store appends nothing.
             JournalError::TooMuch(path) => {
                 Self::JournalDamaged(path, "by a record that is too long".to_owned())
             }
@@ -163,7 +164,7 @@ impl OpenError {
         }
     }
 
-    /// The error's name.
+    /// Returns the error's stable name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -180,13 +181,15 @@ impl OpenError {
         }
     }
 
-    /// Whether the store or its journal is damaged, which is a finding rather than a mistake.
+    /// Returns whether the store or its journal is damaged. A check reports this as a finding
+    /// rather than as a mistake of the user.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged(..) | Self::JournalDamaged(..))
     }
 
-    /// [`Usage`](ErrorKind::Usage) for a wrong file, otherwise [`Internal`](ErrorKind::Internal).
+    /// Returns [`Usage`](ErrorKind::Usage) if the file is the wrong one, otherwise
+    /// [`Internal`](ErrorKind::Internal).
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -203,10 +206,10 @@ impl OpenError {
 
 moteseal_api::named_error!(OpenError);
 
-/// The room that is written ahead of the frames of a journal, in bytes.
+/// The space that a journal writes in advance at a time, in bytes.
 const AHEAD: u64 = 1 << 20;
 
-/// The path of a store's journal, which is in the same folder.
+/// Returns the path of a store's journal, which is in the same folder as the store.
 pub(crate) fn journal_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("-journal");
@@ -245,8 +248,8 @@ pub(super) fn journal(
     Ok((journal, withheld))
 }
 
-/// Applies the batches of a store's journal to a frozen store, so that they are checked with it.
-/// Writes neither file.
+/// Applies the batches of a store's journal to a frozen store in memory, so that a check covers
+/// them. Writes to neither file.
 pub(crate) fn frozen_journal(path: &Path, database: &Database) -> Result<(), OpenError> {
     let path = journal_path(path);
     if !path.exists() {
@@ -294,7 +297,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Database, OpenError
     database(path, pages, options)
 }
 
-/// Opens a store to read all of it. Never writes the file.
+/// Opens a store for a check of all its data. Never writes to the file.
 pub(crate) fn open_frozen(
     path: &Path,
     options: &Options,
@@ -327,7 +330,8 @@ fn database(path: &Path, pages: Pages, options: &Options) -> Result<Database, Op
     if let Some(on_recovery) = options.on_recovery.clone() {
         builder.set_repair_callback(move |session| on_recovery(session.progress()));
     }
-    // redb asserts properties that it has not verified, and panics if a damaged file lacks them.
+    // redb asserts properties that it has not verified, and panics if a damaged file does not have
+    // them.
     match catch_unwind(AssertUnwindSafe(|| builder.create_with_backend(pages))) {
         Ok(opened) => {
             let opened = opened.map_err(|error| OpenError::redb(path, error))?;
@@ -341,7 +345,7 @@ fn database(path: &Path, pages: Pages, options: &Options) -> Result<Database, Op
     }
 }
 
-/// Creates an empty store under another name and renames it, so that a crash cannot leave an
+/// Creates an empty store under a temporary name and renames it, so that a crash cannot leave an
 /// incomplete store.
 fn make(path: &Path, options: &Options) -> Result<(), OpenError> {
     let mut name = path.as_os_str().to_owned();
@@ -377,8 +381,8 @@ fn make_at(path: &Path, options: &Options) -> Result<(), OpenError> {
     handle.sync_all().map_err(io)
 }
 
-/// Creates the table that stores of an earlier version lack. If a damaged page prevents it, later
-/// reads report the page.
+/// Creates the table of manifests, which stores of an earlier version do not have. If a damaged
+/// page prevents it, later reads report the page.
 fn add_tables(database: &Database) {
     let add = || -> Result<(), redb::Error> {
         let lacks = match database.begin_read()?.open_table(MANIFESTS) {

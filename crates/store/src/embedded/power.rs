@@ -1,9 +1,9 @@
-//! Simulates power loss with a disk that keeps any part of the writes since the last sync, sector
-//! by sector.
+//! Simulates power losses. The simulated disk may lose any of the writes since the last sync,
+//! sector by sector.
 //!
-//! Power may be lost at every sync. Then some sectors of the writes since the previous sync are on
-//! the disk, some are not, and some contain the result of an earlier one of several writes. In
-//! every case everything acknowledged before must be present.
+//! Power may be lost at every sync. Of the sectors written since the previous sync, some are then
+//! on the disk and some are not; a sector that was written several times may have any of these
+//! contents. In every case, everything acknowledged before must be present.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,11 +26,11 @@ const SECTOR: usize = 512;
 
 #[derive(Debug, Default)]
 struct Disk {
-    /// The contents that are certainly on the disk.
+    /// The contents at the last sync, which are certainly on the disk.
     synced: Vec<u8>,
-    /// The contents that the process sees.
+    /// The contents that the process reads.
     current: Vec<u8>,
-    /// Contents that sectors have had since the last sync, oldest first.
+    /// The contents that each sector has had since the last sync, oldest first.
     unsynced: BTreeMap<usize, Vec<Vec<u8>>>,
     acknowledged: usize,
     /// Possible contents after a power loss, each with the number of batches acknowledged before.
@@ -47,9 +47,9 @@ impl Disk {
         (self.random >> 33) as usize % below
     }
 
-    /// One possible content of the disk after a power loss.
+    /// Returns one possible content of the disk after a power loss.
     fn lose_power(&mut self) -> Vec<u8> {
-        // The share of the sectors that were written: from none to all.
+        // The share of the unsynced sectors that reach the disk, from none to all.
         let (keep, of) = (self.random(9), 8);
         let mut image = self.synced.clone();
         if self.random(2) == 0 || self.synced.len() > self.current.len() {
@@ -63,7 +63,7 @@ impl Disk {
             let content = &contents[self.random(contents.len())];
             let end = (sector * SECTOR + content.len()).min(self.current.len());
             if image.len() < end {
-                // A write beyond the synced end extends the file.
+                // A write after the synced end extends the file.
                 image.resize(self.current.len(), 0);
             }
             image[sector * SECTOR..end].copy_from_slice(&content[..end - sector * SECTOR]);
@@ -149,7 +149,8 @@ fn acknowledged_batches_survive_a_power_loss() {
     disk.0.lock().unwrap().random = 7;
     let store = database(disk.clone());
     make_tables(&store).unwrap();
-    // Until now the file has a temporary name: see `open::make`.
+    // Ignore power losses until here: `open::make` creates the tables in a file with a temporary
+    // name.
     disk.0.lock().unwrap().losses.clear();
 
     let mut motes = [Mote::new("one", false), Mote::new("two", true)];
@@ -173,7 +174,7 @@ fn acknowledged_batches_survive_a_power_loss() {
         after.0.lock().unwrap().synced = image;
         let store = database(after.clone());
         batches[..acknowledged].iter().flatten().for_each(|bundle| assert_stored(&store, bundle));
-        // The batch in progress is stored as a whole or not at all.
+        // The batch in progress is stored either completely or not at all.
         let seals = store.begin_read().unwrap().open_table(SEALS).unwrap();
         let next = batches.get(acknowledged).map_or(&[][..], Vec::as_slice);
         let present = next
@@ -193,8 +194,8 @@ fn acknowledged_batches_survive_a_power_loss() {
     assert!(rolled_back > 10, "the simulation interrupts too few batches");
 }
 
-/// Seals that receive more levels, and manifests. After a power loss each is as it was
-/// acknowledged, or as the batch in progress makes it.
+/// Covers manifests, and seals that receive more levels. After a power loss each is in the state
+/// that was acknowledged or in the state that the batch in progress gives it.
 #[test]
 fn growing_seals_and_manifests_survive_a_power_loss() {
     let disk = Storage::default();

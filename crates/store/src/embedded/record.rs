@@ -1,8 +1,8 @@
-//! The encoding of a batch in the journal of a store: a version, the schemas it needs, then its
-//! bundles; in version 2 then its manifests, each after its key. All numbers are big-endian.
+//! The encoding of a batch in a store's journal: a version, the schemas that the batch needs, its
+//! bundles, and, in version 2, its manifests, each preceded by its key. All numbers are big-endian.
 //!
 //! A record is decoded only after the checksum of its frame was verified. Decoding is strict
-//! nevertheless: it rejects bytes that are not exactly one batch, and heads and bodies that do not
+//! nevertheless: it rejects bytes that are not exactly one batch, and heads or bodies that do not
 //! belong to their keys.
 
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::bundle::{Bundle, SealKey};
 use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::{self, StoredSeal};
 
-/// The version of a batch of bundles only.
+/// The version of a batch that has only bundles.
 const VERSION: u8 = 1;
 /// The version of a batch with manifests.
 const WITH_MANIFESTS: u8 = 2;
 
-/// Encodes a batch. `None` if it has more than 2^32 - 1 bundles, or one of them a field longer than
-/// that.
+/// Encodes a batch. Returns `None` if it has more than 2^32 - 1 bundles, or if a field of a bundle
+/// is longer than 2^32 - 1 bytes.
 pub(super) fn encode(batch: &Batch) -> Option<Vec<u8>> {
     let Batch { bundles: batch, manifests } = batch;
     let mut schemas: Vec<&Arc<SchemaEntry>> = Vec::new();
@@ -65,7 +65,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Decodes a batch. `None` if the bytes are not exactly one.
+/// Decodes a batch. Returns `None` if the bytes are not exactly one batch.
 pub(super) fn decode(record: &[u8]) -> Option<Batch> {
     let (&version, rest) = record.split_first()?;
     if !matches!(version, VERSION | WITH_MANIFESTS) {
@@ -83,7 +83,7 @@ pub(super) fn decode(record: &[u8]) -> Option<Batch> {
         let (head, body) = (rest.bytes()?.to_vec(), rest.bytes()?.to_vec());
         let epoch = stored::epoch(&head)?;
         let seal = StoredSeal::decode(&key, &head)?;
-        // A head followed by its body would decode as a longer head.
+        // Without this check, a head with its body appended would also pass.
         let sound = seal.body_length() == body.len() as u64
             && seal.seal().statement().schema == schema.digest
             && seal.framing() == schema.framing
@@ -186,8 +186,9 @@ mod tests {
             }
             assert!(decode(&[&record[..], b"\0"].concat()).is_none(), "a byte too many");
         }
-        // The key covers the head, and the head the length of the body: only changed events may
-        // pass, which the checksum of the frame detects.
+        // The key contains the digest of the head, and the head contains the length of the body.
+        // Only changes of the events can therefore be decoded; the checksum of the frame detects
+        // these.
         let one = batch().bundles.swap_remove(0);
         let key = one.key;
         let other = encode(&vec![one].into()).unwrap();

@@ -1,4 +1,4 @@
-//! Applies the records of a journal to the tables, when a store is opened, or opened again after a
+//! Applies the records of a journal to the tables when a store is opened, or opened again after a
 //! failed write.
 
 use std::collections::HashSet;
@@ -12,16 +12,16 @@ use crate::batch::Batch;
 use crate::epochs::PutError;
 use crate::journal::{Journal, JournalError};
 
-/// The bytes of batches that trigger a transaction.
+/// The number of pending bytes that triggers a transaction.
 pub(super) const BYTES: usize = 4 << 20;
 
 /// Acknowledged batches that cannot be applied to the tables because of a damaged page.
 #[derive(Default)]
 pub(super) struct Withheld {
     pub(super) devices: HashSet<DeviceId>,
-    /// Whether manifests are among them.
+    /// Whether these batches contain manifests.
     pub(super) manifests: bool,
-    /// The batches as the journal has them.
+    /// The batches, encoded as in the journal.
     pub(super) records: Vec<Vec<u8>>,
 }
 
@@ -36,7 +36,7 @@ impl Withheld {
         self.records.extend(record::encode(batch));
     }
 
-    /// Removes everything else from a journal.
+    /// Removes all other records from the journal.
     pub(super) fn empty(&self, journal: &mut Journal) -> Result<(), JournalError> {
         if self.records.is_empty() {
             journal.reset()
@@ -48,16 +48,16 @@ impl Withheld {
 
 /// Why a journal could not be applied.
 pub(super) enum Failure {
-    /// It could not be read.
+    /// The journal could not be read.
     Journal(JournalError),
-    /// A record is complete but not a batch: its number, from 0.
+    /// The record with this number (from 0) is complete but is not a batch.
     NotABatch(u64),
-    /// The file could not be written.
+    /// The store's file could not be written.
     Unwritable(PutError),
 }
 
-/// Applies the first `count` records of a journal; stored data does not change. Returns the batches
-/// that damage prevents from being applied.
+/// Applies the first `count` records of a journal; batches that are already in the tables change
+/// nothing. Returns the batches that cannot be applied because of a damaged page.
 pub(super) fn replay(
     database: &Database,
     store: &str,

@@ -1,20 +1,23 @@
-//! The writer: one thread that encodes all queued batches as records of the journal, syncs once,
-//! and replies.
+//! The writer: the thread that encodes all queued batches as records of the journal, syncs the
+//! journal once, and sends replies.
 //!
-//! While one sync waits for the disk, callers queue up; the next sync serves all of them. The store
-//! is therefore as fast as the disk appends, with any number of callers, and one caller waits for
-//! one sync. If callers return as soon as they have their reply, the next sync waits for the
-//! callers of the last one, for at most twice the duration of that sync: half as many syncs then
-//! serve as many batches. Journaled batches are passed to the thread that applies them to the
-//! tables (see [`apply`](super::apply)).
+//! While one sync waits for the disk, callers queue more batches, and the next sync writes them
+//! all. With enough callers the store is therefore as fast as appending to the disk, and each
+//! caller waits for about one sync. A caller that has received its reply often submits another
+//! batch at once. The writer therefore waits for such callers before it starts the next sync, for
+//! at most twice the duration of the last sync: the same number of batches then needs half as many
+//! syncs. Journaled batches are passed to the thread that applies them to the tables (see
+//! [`apply`](super::apply)).
 //!
-//! A batch whose bundles all come after everything stored of their devices is new. Its reply needs
-//! no lookup and is sent after the sync. Any other batch gets its reply after it was applied, with
-//! the receipt of its transaction. The same holds for the first batch of each device and schema
-//! since the store was opened, because only its transaction shows that the pages it needs are
-//! undamaged. It also holds for every batch while the batches that are in the journal but not yet in
-//! the tables fill more than half of the queue's limit: this slows callers down before batches are
-//! rejected.
+//! A batch is new if each of its bundles follows everything that is stored of its device. The reply
+//! to a new batch needs no lookup in the tables and is sent after the sync. Any other batch is
+//! answered after it was applied, with the receipt of its transaction. In two more cases the reply
+//! is sent after the batch was applied:
+//!
+//! - For the first batch of each device and of each schema since the store was opened, because only
+//!   its transaction shows that the pages that it needs are undamaged.
+//! - For every batch while the batches that are in the journal but not yet in the tables fill more
+//!   than half of the queue's limit. This slows callers down before batches are rejected.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -36,10 +39,10 @@ use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{PutError, Receipt, Reply};
 use crate::journal::{Journal, JournalError};
 
-/// The pause before the next attempt to write a store after a failure.
+/// The minimum time between two attempts to write a store after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The longest time that a sync waits for callers, however long the last one took.
+/// The maximum time for which a sync waits for callers, however long the last sync took.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The handle of the store's two threads.
@@ -84,7 +87,7 @@ impl Writer {
         }
         state.queued_bytes += bytes;
         state.queue.push(Job { batch, bytes, reply });
-        // Wake the writer only once: each further wake-up would cost a system call.
+        // Wake the writer only once, because each wake-up costs a system call.
         if state.awaited == Some(state.queue.len()) {
             state.awaited = None;
             self.shared.queued.notify_one();
@@ -132,8 +135,9 @@ fn run(shared: &Shared) {
 }
 
 impl Shared {
-    /// All waiting jobs, once there are some; `None` when the store closes. The `answered` callers
-    /// are likely to return: the writer waits for as many more jobs, for at most `patience`.
+    /// Waits for jobs and returns all that are queued, or `None` when the store closes. `answered`
+    /// is the number of callers that just received a reply. They are likely to submit again, so
+    /// this waits for that many more jobs, for at most `patience`.
     fn next_jobs(&self, answered: usize, patience: Duration) -> Option<Vec<Job>> {
         let mut state = self.state();
         let deadline = Instant::now() + patience;
@@ -158,7 +162,7 @@ impl Shared {
     }
 }
 
-/// Journals jobs, usually with one sync, and replies to those that need no lookup.
+/// Journals jobs, usually with one sync, and replies to those whose reply needs no lookup.
 fn journal(shared: &Shared, heads: &mut Heads, jobs: Vec<Job>) {
     let mut answers: Vec<(Reply, Result<Receipt, PutError>)> = Vec::with_capacity(jobs.len());
     let mut group = Group::default();
@@ -203,14 +207,14 @@ fn append(journal: &mut Option<Journal>, batch: &Batch) -> Result<(), JournalErr
     }
 }
 
-/// Jobs of one frame, each with whether its reply can be sent after the sync.
+/// The jobs of one frame. The flag of a job is set if its reply can be sent after the sync.
 #[derive(Default)]
 struct Group {
     jobs: Vec<(Job, bool)>,
     bytes: usize,
 }
 
-/// Writes and syncs a frame, and passes its batches on.
+/// Writes and syncs a frame, and passes its batches to the applying thread. Returns an empty group.
 fn flush(
     shared: &Shared,
     heads: &mut Heads,
@@ -221,8 +225,8 @@ fn flush(
     let written = journal.as_mut().map_or(Ok(()), |journal| {
         journal.write(shared.options.sync).inspect_err(|_| journal.discard())
     });
-    // Under the lock of the journal, so that the owner of the lock knows which of its records are
-    // pending.
+    // Update the state while the journal is still locked: a thread that locks the journal must know
+    // which of its records are pending.
     let mut state = shared.state();
     state.queued_bytes -= group.bytes;
     if let Err(error) = written {
@@ -269,40 +273,42 @@ impl Shared {
 /// Whether the reply to a batch needs a lookup in the tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Placed {
-    /// All of it is new, and no page that it needs is damaged.
+    /// The whole batch is new, and none of the pages that it needs is damaged.
     New,
     /// Only its transaction shows the result.
     Unknown,
 }
 
-/// The newest seal of each device, including pending batches.
+/// The newest seal of each device, including the seals of pending batches.
 #[derive(Default)]
 struct Heads {
     devices: HashMap<DeviceId, Newest>,
-    /// Schemas, with the number of the job that first contained them.
+    /// For each schema, the number of the job that first contained it.
     schemas: HashMap<Digest, u64>,
-    /// Devices whose first batch since opening failed or was not journaled: the cached data may be
-    /// wrong.
+    /// Whether to read everything again, because a batch was not journaled and the cached data may
+    /// be wrong.
     forget: bool,
-    /// How many jobs have been journaled, and how many applied.
+    /// How many jobs have been journaled, and how many of them have been applied.
     base: u64,
     applied: u64,
-    /// Bytes that wait to be applied.
+    /// The number of bytes that wait to be applied.
     behind: usize,
 }
 
 struct Newest {
     seal: Option<(SealIndex, EpochNumber)>,
-    /// The numbers of the jobs that first wrote a short and a long bundle of the device.
+    /// The numbers of the jobs that wrote the device's first short bundle and its first long bundle
+    /// (one stored in pieces).
     first: [Option<u64>; 2],
 }
 
 impl Heads {
-    /// Records what has been applied since.
+    /// Updates the numbers of journaled and applied jobs. Drops cached data that may be wrong.
     fn catch_up(&mut self, shared: &Shared) {
         let mut state = shared.state();
         if std::mem::take(&mut state.distrusted) || self.forget {
-            // What is pending is not in the tables, from which the heads will be read again.
+            // The heads will be read again from the tables, so wait until all pending batches are
+            // in them.
             let journaled = state.journaled;
             state = shared.wait_until(state, journaled);
             self.devices.clear();
@@ -313,10 +319,11 @@ impl Heads {
             (state.journaled, state.applied, state.pending_bytes);
     }
 
-    /// The position of a batch that will be the `ahead`th to be journaled from now.
+    /// Determines whether the reply to a batch needs a lookup. The batch is the `ahead`th to be
+    /// journaled from now.
     fn place(&mut self, shared: &Shared, batch: &Batch, ahead: u64) -> Result<Placed, PutError> {
         let (number, applied) = (self.base + ahead, self.applied);
-        // Everything that can fail comes first: a rejected batch must leave no trace.
+        // Do everything that can fail first: a rejected batch must leave no trace in the cache.
         if !batch.manifests.is_empty() && shared.withholds_manifests() {
             return Err(shared.page_damaged());
         }
@@ -335,7 +342,7 @@ impl Heads {
                 entry.insert(Newest { seal, first: [None; 2] });
             }
         }
-        // Manifests are few, and only the tables show whether one is new.
+        // Manifests are rare, and only the tables show whether a manifest is new.
         let mut placed = if batch.manifests.is_empty() { Placed::New } else { Placed::Unknown };
         for bundle in &batch.bundles {
             let (index, epoch) = (bundle.key.index, bundle.epoch);
@@ -360,8 +367,8 @@ impl Heads {
 }
 
 impl Shared {
-    /// The newest seal of a bundle's device in the tables. Also reads the rows next to the bundle's
-    /// position.
+    /// Reads the newest seal of a bundle's device from the tables. Also reads the rows next to the
+    /// bundle's position, to find out whether their pages are damaged.
     fn newest(&self, bundle: &Bundle) -> Result<Option<(SealIndex, EpochNumber)>, ReadError> {
         let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
         let database = database.as_ref().ok_or(ReadError::Closed)?;
@@ -391,8 +398,8 @@ impl Shared {
         PutError::Failed { store: self.name.clone(), what }
     }
 
-    /// Whether acknowledged bundles of a device, or of any, cannot be applied because of a damaged
-    /// page.
+    /// Returns whether acknowledged bundles of a device cannot be applied because of a damaged
+    /// page. If `device` is `None`, returns whether any acknowledged batch cannot be applied.
     pub(super) fn withholds(&self, device: Option<DeviceId>) -> bool {
         self.withholding.load(Ordering::SeqCst) && {
             let devices: &HashSet<DeviceId> = &self.state().withheld.devices;
@@ -400,13 +407,12 @@ impl Shared {
         }
     }
 
-    /// Whether acknowledged manifests cannot be applied because of a damaged page.
+    /// Returns whether acknowledged manifests cannot be applied because of a damaged page.
     fn withholds_manifests(&self) -> bool {
         self.withholding.load(Ordering::SeqCst) && self.state().withheld.manifests
     }
 
-    /// Waits until everything journaled up to `number` is in the tables, for a read or for a writer
-    /// that needs the tables.
+    /// Waits until the first `number` journaled batches are in the tables.
     pub(super) fn wait_until<'s>(
         &'s self,
         mut state: MutexGuard<'s, State>,
@@ -422,7 +428,7 @@ impl Shared {
         state
     }
 
-    /// Waits until everything acknowledged before can be read. If nothing is pending, this costs
+    /// Waits until every batch acknowledged so far can be read. If none is pending, this takes only
     /// one atomic load.
     pub(super) fn settle(&self, device: Option<DeviceId>) -> Result<(), ReadError> {
         if self.unapplied.load(Ordering::SeqCst) > 0 {

@@ -1,36 +1,38 @@
 //! Writes frames directly to the disk, past the page cache, if the system and the file system allow
-//! it. One call writes and waits for the disk.
+//! it. One call both writes the frame and waits for the disk.
 //!
-//! It overwrites whole blocks: before a frame it repeats the earlier bytes of the first block, and
-//! after it the zeros that were there. It therefore only writes frames whose space was written
-//! ahead. After a crash the file is the same as if the bytes had been written through the cache:
-//! each sector is old or new. The format of the journal does not depend on it.
+//! Direct writes overwrite whole blocks. A write therefore repeats the bytes that precede the frame
+//! in its first block, and ends with the zeros that follow the frame in its last block. It is used
+//! only if the space for the frame was already written with zeros. After a crash the file is in the
+//! same state as after writes through the cache: each sector is old or new. The format of the
+//! journal is the same in both cases.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
 /// The alignment of positions, lengths and memory: the page size of most systems and the largest
-/// block of most disks. If a disk requires more, the first write fails.
+/// block size of most disks. If a disk requires a larger alignment, the first write fails.
 pub(super) const BLOCK: u64 = 4096;
 const ALIGNMENT: usize = BLOCK as usize;
-/// Longer frames are written through the page cache, because the copy costs more than it saves.
+/// The maximum length of a frame that is written directly, in bytes. For a longer frame the copy
+/// into aligned memory costs more than direct writing saves.
 pub(super) const LONGEST: usize = 1 << 20;
 
 /// A second handle of the journal's file.
 #[derive(Debug)]
 pub(super) struct Direct {
     file: File,
-    /// The bytes to write, from the first aligned byte on. Between two writes it holds the used
-    /// part of the block in which the last frame ends.
+    /// The memory from which blocks are written, starting at its first aligned byte. Between two
+    /// writes it holds the used part of the block in which the last frame ends.
     buffer: Vec<u8>,
-    /// How many bytes of that block are used.
+    /// The number of used bytes of that block.
     tail: usize,
 }
 
 impl Direct {
-    /// Opens the file at `path` again, if it is still the file `same` and allows direct writes.
-    /// `tail` is the used part of the last block.
+    /// Opens the file at `path` a second time. Returns `None` if it is not the file `same`, or if
+    /// it does not allow direct writes. `tail` is the used part of the last block.
     #[cfg(target_os = "linux")]
     pub(super) fn open(path: &Path, same: &File, tail: &[u8]) -> Option<Self> {
         use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -57,8 +59,8 @@ impl Direct {
         None
     }
 
-    /// Writes a frame after the last one, which ends at `end`. It is durable when this returns.
-    /// `InvalidInput` if the file system rejects direct writes.
+    /// Writes a frame after the last frame, which ends at `end`. The frame is durable when this
+    /// returns. Returns `InvalidInput` if the file system rejects direct writes.
     #[cfg(target_os = "linux")]
     pub(super) fn write(&mut self, end: u64, frame: &[u8]) -> io::Result<()> {
         use std::os::unix::fs::FileExt;
@@ -81,21 +83,21 @@ impl Direct {
         Ok(())
     }
 
-    /// Never called, since `open` returns `None`.
+    /// Never called, because `open` returns `None`.
     #[cfg(not(target_os = "linux"))]
     pub(super) fn write(&mut self, _end: u64, _frame: &[u8]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Makes every later write fail as on a file system with larger blocks, because its position is
-    /// not aligned.
+    /// Makes every later write fail with an unaligned position, like on a file system with larger
+    /// blocks.
     #[cfg(test)]
     pub(super) const fn refuse_writes(&mut self) {
         self.tail += 1;
     }
 
-    /// Whole blocks of aligned memory for `length` bytes, beginning with the used part of the last
-    /// block.
+    /// Returns whole blocks of aligned memory with room for `length` bytes. They begin with the
+    /// used part of the last block.
     #[cfg(target_os = "linux")]
     fn blocks(&mut self, length: usize) -> &mut [u8] {
         let whole = length.next_multiple_of(ALIGNMENT).max(ALIGNMENT);
@@ -111,7 +113,7 @@ impl Direct {
     }
 }
 
-/// The offset of the first aligned byte of a buffer.
+/// Returns the offset of the first aligned byte of a buffer.
 #[cfg(target_os = "linux")]
 fn aligned(buffer: &[u8]) -> usize {
     let past = buffer.as_ptr().addr() % ALIGNMENT;

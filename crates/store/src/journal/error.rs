@@ -1,4 +1,4 @@
-//! Why a journal cannot be used.
+//! The error type of journals.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::is_full;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// Another process has it open.
+    /// Another process has the journal open.
     #[error("another process has {} open; stop it first", .0.display())]
     Locked(PathBuf),
     /// The file is not a journal.
@@ -26,15 +26,15 @@ pub enum JournalError {
     Damaged {
         /// The journal.
         path: PathBuf,
-        /// Where the damaged frame starts, in bytes.
+        /// The position of the damaged frame in the file, in bytes.
         offset: u64,
-        /// The number of its first record, from 0.
+        /// The number of the frame's first record, from 0.
         record: u64,
     },
-    /// The waiting records exceed the limit of one frame.
+    /// The records that wait for the next sync exceed the limit of one frame.
     #[error("too much is waiting to be written to {}; sync more often", .0.display())]
     TooMuch(PathBuf),
-    /// The disk is full. Records that wait to be synced are kept.
+    /// The disk is full. The journal still holds the records that wait for the next sync.
     #[error("no space left for {}; free some and try again", .0.display())]
     DiskFull(PathBuf),
     /// Another failure of the operating system.
@@ -43,7 +43,7 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// The error's name.
+    /// Returns the error's stable name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl JournalError {
         }
     }
 
-    /// [`Usage`](ErrorKind::Usage) if another path would succeed, otherwise
+    /// Returns [`Usage`](ErrorKind::Usage) if the path is the wrong one, otherwise
     /// [`Internal`](ErrorKind::Internal).
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {

@@ -1,5 +1,5 @@
-//! Tests what remains of a journal after a power loss or damage, sector by sector and byte by byte,
-//! and that every way of writing a frame leaves the same file.
+//! Tests what remains of a journal after a power loss or damage, for every sector and every byte,
+//! and that all ways of writing a frame leave the same file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,8 +7,8 @@ use super::*;
 
 const AHEAD: u64 = 4096;
 
-/// Writes three frames with room ahead. Returns the file's bytes, and the start and the end of the
-/// last frame.
+/// Writes three frames to a journal with space written in advance. Returns the file's bytes, and
+/// the start and the end of the last frame.
 fn written(path: &Path) -> (Vec<u8>, usize, usize) {
     let _ = fs::remove_file(path);
     let mut journal = Journal::open(path).unwrap().fill_ahead(AHEAD);
@@ -38,7 +38,7 @@ fn room_ahead_is_zeros_and_not_a_torn_frame() {
     let journal = Journal::open_strict(&path).unwrap();
     assert_eq!((journal.synced_records(), journal.torn_bytes(), journal.end), (6, 0, end as u64));
     drop(journal);
-    // The file grows by whole rooms, not by each frame.
+    // The file grows by whole steps of `AHEAD`, not by one frame at a time.
     let mut journal = Journal::open_strict(&path).unwrap().fill_ahead(AHEAD);
     let mut lengths = std::collections::BTreeSet::new();
     for number in 0..200u8 {
@@ -103,13 +103,13 @@ enum Step {
     /// Keeps this many of the newest records.
     Compact(usize),
     Reopen,
-    /// The room ahead cannot be written, as on a full disk.
+    /// Space cannot be written in advance, like on a full disk.
     NoRoom,
 }
 
 fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
     use proptest::prelude::*;
-    // Lengths around one block, and around the longest that is written directly.
+    // Lengths near one block, and near the maximum length that is written directly.
     let length = prop_oneof![
         0..600_usize,
         3900..4300_usize,
@@ -130,13 +130,14 @@ fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
 /// A journal after a step.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
-    /// The file up to the journal's end, and whether it contains only zeros after that.
+    /// The file up to the journal's end, and whether only zeros follow.
     file: Vec<u8>,
     zeros_after: bool,
     records: Vec<Vec<u8>>,
 }
 
-/// The journal after each step, and the number of frames that were written past the cache.
+/// Returns the journal after each step, and the number of frames that were written past the page
+/// cache.
 fn play(path: &Path, steps: &[Step], past_cache: bool) -> (Vec<Seen>, usize) {
     const ROOM: u64 = 3 * 4096;
     let _ = fs::remove_file(path);

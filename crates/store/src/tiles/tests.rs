@@ -1,5 +1,5 @@
-//! Tests of the layout of trees: any selection read from a stored tree equals the selection from
-//! the complete tree.
+//! Tests the layout of trees: the proof of any selection, read from a stored tree, equals the proof
+//! computed from the complete tree.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,8 +22,8 @@ struct Grown {
 }
 
 impl Grown {
-    /// A tree of `n` records whose levels from `from` on are kept, in chunks of `2^chunk_bits`
-    /// places.
+    /// A tree of `n` records of which the levels from `from` on are kept, with chunks of
+    /// `2^chunk_bits` places.
     fn new(n: u64, salt: [u8; 16], from: u8, framing: Framing, chunk_bits: u32) -> Self {
         let record = |seq: u64| match framing {
             Framing::Fixed(_) => Digest::of(&[&seq.to_be_bytes()]).0[..3].to_vec(),
@@ -51,7 +51,7 @@ impl Grown {
             .collect()
     }
 
-    /// The proof of these records, computed from the complete tree.
+    /// The expected result: the records and their proof, computed from the complete tree.
     fn part(&self, selected: &[Sequence]) -> TreePart {
         let proof = merkle::multiproof(&Host::detect(), &self.leaves, selected.iter().copied());
         TreePart {
@@ -63,7 +63,7 @@ impl Grown {
         }
     }
 
-    /// The layout of the body, and the body.
+    /// Returns the layout of the tree's body, and the body.
     fn lay_out(&self) -> (Geometry, Vec<u8>) {
         let kept = self.part(&self.at(self.pruned.kept));
         let pruned = Some(Pruned { siblings: kept.siblings.len() as u64 / 32, ..self.pruned });
@@ -99,8 +99,8 @@ fn framings() -> impl Strategy<Value = Framing> {
 }
 
 proptest! {
-    /// With chunks so small that most have no kept record, and subtrees without a kept record that
-    /// span many chunks and whole tiles.
+    /// The chunks are so small that most of them have no kept record, and that subtrees without a
+    /// kept record span many chunks and whole tiles.
     #[test]
     fn a_selection_from_a_pruned_tree_equals_that_from_the_complete_tree(
         n in 1_u64..3000, salt: [u8; 16], from in 1..LEVELS, framing in framings(),
@@ -123,7 +123,7 @@ proptest! {
         }
     }
 
-    /// A read of damaged bytes returns other bytes or an error; it does not panic.
+    /// A read of damaged bytes may return other bytes or an error, but never panics.
     #[test]
     fn a_damaged_body_does_not_panic(
         n in 1_u64..600, salt: [u8; 16], from in 1..4_u8, framing in framings(),

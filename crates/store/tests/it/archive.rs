@@ -1,5 +1,5 @@
-//! The archive of a broadcast node returns what it was given, after kills, incomplete writes and
-//! damage, and stays within its quota.
+//! The archive of a broadcast node returns what it was given, also after kills, incomplete writes
+//! and damage, and stays within its quota.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +38,7 @@ fn get(archive: &mut Archive, item: Item) -> Option<Vec<u8>> {
     archive.fetch(item, &mut out).unwrap().map(<[u8]>::to_vec)
 }
 
-/// The folder as it is if the process is killed now.
+/// Copies the folder in the state in which a kill of the process now would leave it.
 fn killed(path: &Path, copy: &Path) {
     fs::create_dir_all(copy).unwrap();
     for entry in fs::read_dir(path).unwrap() {
@@ -126,7 +126,7 @@ fn every_truncation_of_a_file_of_leaves_keeps_the_complete_ones() {
                 "cut at {length}"
             );
         }
-        // A leaf that is added next can be read again.
+        // A leaf that is added afterwards can be read again.
         after.keep(leaf(A, 2, 0), b"more").unwrap();
         drop(after);
         assert_eq!(get(&mut open(&copy), leaf(A, 2, 0)).unwrap(), b"more");
@@ -150,7 +150,7 @@ fn a_damaged_leaf_is_missing_and_never_returned() {
         killed(&path, &copy);
         let mut bytes = whole.clone();
         bytes[at] ^= 0x81;
-        // Damage before the file is opened.
+        // Damage that occurs before the file is opened.
         fs::write(copy.join(&file), &bytes).unwrap();
         let mut after = open(&copy);
         let found: Vec<Option<Vec<u8>>> =
@@ -177,7 +177,7 @@ fn a_damaged_leaf_is_missing_and_never_returned() {
             Some(&leaves[at / 24])
         );
     }
-    // Damage while the archive is open.
+    // Damage that occurs while the archive is open.
     let mut bytes = whole;
     bytes[20] ^= 1;
     fs::write(path.join(&file), &bytes).unwrap();
@@ -198,7 +198,7 @@ fn at_the_quota_the_oldest_complete_chains_are_removed_and_incomplete_ones_kept(
             archive.keep(leaf(chain, 1, index), &big).unwrap();
         }
     }
-    // A is incomplete, B and C are complete; B is older than C.
+    // Chain A is incomplete; B and C are complete, and B is older than C.
     archive.retire(C).unwrap();
     archive.retire(B).unwrap();
     archive.raise(SENDER, ChainNumber(4)).unwrap();
@@ -288,7 +288,7 @@ fn no_chain_replaces_another_one() {
     archive.keep(leaf(A, 1, 0), b"leaf").unwrap();
     archive.note(A, 1).unwrap();
     archive.complete(A).unwrap();
-    // As if a node accepted another head with the same reference.
+    // A node accepts another head with the same reference.
     archive.keep(Item::ChainCertificate(A), b"another certificate").unwrap();
     assert_eq!(archive.keep(Item::Head(A), b"another").unwrap_err().name(), "ReferenceTaken");
     archive.keep(Item::Head(A), b"head").unwrap();
@@ -316,7 +316,7 @@ fn errors_name_a_folder_that_is_in_use_or_not_an_archive() {
     let file = directory.path().join("file");
     fs::write(&file, "text").unwrap();
     assert_eq!(name(&file, NETWORK), "NotAnArchive");
-    // A journal that is not of an archive.
+    // A journal that does not belong to an archive.
     let other = directory.path().join("other");
     fs::create_dir(&other).unwrap();
     let mut journal = moteseal_store::Journal::open(&other.join("journal")).unwrap();
@@ -352,7 +352,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    // Reopening an archive costs a few syncs; few cases keep the test short on a busy disk.
+    // Reopening an archive takes a few syncs, so run only a few cases to keep the test short on a
+    // busy disk.
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
@@ -368,7 +369,8 @@ proptest! {
                 Step::Keep(item, bytes) => {
                     archive.keep(item, &bytes).unwrap();
                     if matches!(item, Item::ChainCertificate(_)) {
-                        // The head is missing, or the certificate can no longer change.
+                        // The model leaves out chain certificates: while the chain has a head, the
+                        // archive does not replace them.
                         continue;
                     }
                     prop_assert!(archive.is_kept(item, &bytes).unwrap());
@@ -384,8 +386,8 @@ proptest! {
                     for index in 0..4 {
                         prop_assert_eq!(get(&mut archive, leaf(chain, block, index)), None);
                     }
-                    // The next process may read the leaves' records again, which the model does not
-                    // represent; so overwrite them.
+                    // After the archive is reopened, it may return the forgotten leaves again,
+                    // which the model does not represent. Overwrite them.
                     for index in 0..4 {
                         archive.keep(leaf(chain, block, index), b"again").unwrap();
                         model.insert(leaf(chain, block, index), b"again".to_vec());

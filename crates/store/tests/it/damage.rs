@@ -1,4 +1,4 @@
-//! Damage to the file is found and named by the check, and never served.
+//! The check finds and names damage to the file, and the store never returns damaged data.
 
 use std::fs;
 use std::path::Path;
@@ -12,8 +12,8 @@ use moteseal_store::{EpochStore, OpenError, Options, ReadError, RedbStore, Store
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
-/// A store with every kind of content: short and long stars and trees, records of any length, an
-/// equivocation.
+/// Makes a store with every kind of content: short and long stars and trees, records of any length,
+/// and an equivocation.
 fn store_of_everything(path: &Path) -> Vec<Made> {
     let store = RedbStore::open(path, Options::default()).unwrap();
     let mut made = Vec::new();
@@ -29,7 +29,8 @@ fn store_of_everything(path: &Path) -> Vec<Made> {
             let whole = mote.seal_some(scheme, epoch, n);
             let prunable = whole.statement.surviving() & 0b11 != 0;
             if epoch == 11 && prunable {
-                // An earlier version of the tree with fewer levels, which is superseded below.
+                // An earlier version of the tree with fewer levels. The complete tree below
+                // replaces it.
                 store.put(vec![whole.pruned(3, mote.schema()).bundle]).unwrap();
             }
             made.push(if prunable && matches!(epoch, 1 | 5 | 8 | 9) {
@@ -50,7 +51,7 @@ fn store_of_everything(path: &Path) -> Vec<Made> {
     made
 }
 
-/// The manifests of the store's epochs; there are two for epoch 5.
+/// Returns the manifests of the store's epochs. Epoch 5 has two.
 fn manifests(made: &[Made]) -> Vec<StoredManifest> {
     let of = |epoch: u64, round| {
         let seals: Vec<&Made> =
@@ -67,8 +68,8 @@ fn run_check(path: &Path) -> Result<Report, OpenError> {
     check(path, &Motes::new(&NAMES), &mut |_| {})
 }
 
-/// Reads a seal in every way. Returns whether all of it was read, and panics if anything read
-/// differs from what was put.
+/// Reads a seal with every method of the store. Returns whether all of it was read. Panics if
+/// anything read differs from what was put.
 fn reads_back(store: &RedbStore, made: &Made) -> Result<bool, ReadError> {
     let key = made.bundle.key();
     let found = store.seals_at(key.device, key.index)?;
@@ -111,7 +112,7 @@ fn reads_back(store: &RedbStore, made: &Made) -> Result<bool, ReadError> {
     Ok(true)
 }
 
-/// Whether a seal is found by its epoch.
+/// Returns whether a search by epoch finds a seal.
 fn is_listed(store: &RedbStore, made: &Made) -> bool {
     let found = store.seals_since(made.statement.device, EpochNumber(made.statement.epoch.0), 9);
     found.is_ok_and(|seals| seals.iter().any(|seal| seal.key() == made.bundle.key()))
@@ -133,7 +134,8 @@ fn an_undamaged_store_is_clean() {
     assert_eq!((report.seals, report.manifests, report.gaps.len()), (made.len() as u64, 13, 0));
     assert_eq!(seen, made.len() as u64);
     assert_eq!(fs::read(&path).unwrap(), before, "a check must not write");
-    // With other keys every signature fails and nothing else.
+    // With a directory that lacks these devices, each seal is reported as `UnknownDevice` and
+    // nothing else is reported.
     let report = check(&path, &Motes::new(&["stranger"]), &mut |_| {}).unwrap();
     assert!(
         report.damage.iter().all(|finding| finding.name == "UnknownDevice"),
@@ -167,8 +169,8 @@ fn a_missing_predecessor_is_a_gap_but_not_damage() {
     );
 }
 
-/// Flips bytes one at a time. The check must report damage to everything that a read could reach,
-/// and reads must return what was put or an error.
+/// Flips bits of one byte at a time. The check must report damage to everything that a client could
+/// read, and a read must return what was put or an error.
 fn flip_impl(
     positions: impl Iterator<Item = (u64, u8)>,
     directory: &Path,
@@ -184,7 +186,7 @@ fn flip_impl(
         fs::write(&flipped, &bytes).unwrap();
         let report = match run_check(&flipped) {
             Ok(report) => report,
-            // A few bytes identify the type of the file.
+            // A flip of the bytes that identify the file as a store makes it another type of file.
             Err(OpenError::NotAStore(_)) if at < 4096 => {
                 named += 1;
                 continue;
@@ -204,7 +206,8 @@ fn flip_impl(
                 for made in made {
                     let whole = reads_back(&store, made);
                     let key = made.bundle.key();
-                    // The finding about the file as a whole names no seal; another finding must.
+                    // Besides the finding about the file as a whole, which names no seal, another
+                    // finding must name this one.
                     let naming = || {
                         report
                             .damage
@@ -213,7 +216,7 @@ fn flip_impl(
                     };
                     let named = naming().any(|finding| finding.concerns(key.device, key.index));
                     assert!(whole == Ok(true) || named, "{whole:?} {}", what(made));
-                    // A search may stop at damage to another seal of the device.
+                    // A search by epoch may also stop at damage to another seal of the device.
                     let near = naming()
                         .any(|finding| finding.device.is_none_or(|device| device == key.device));
                     assert!(is_listed(&store, made) || near, "not found by epoch: {}", what(made));
@@ -330,7 +333,7 @@ fn errors_on_opening_name_the_file_and_the_remedy() {
     assert!(store.seals(Mote::new("one", false).device(), SealIndex(0), 1).unwrap().is_empty());
 }
 
-/// Damages one page after another in a store that is then written.
+/// Damages each page in turn, then writes to the store.
 #[test]
 fn a_damaged_page_fails_only_the_batches_that_need_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -345,7 +348,7 @@ fn a_damaged_page_fails_only_the_batches_that_need_it() {
     let next = motes.map(|mut mote| mote.seal_some(Scheme::Star, 100, 1000));
     let whole = fs::read(&path).unwrap();
     let (mut partly, mut fully) = (0, 0);
-    // The pages in use come first.
+    // The used pages are at the start of the file.
     for page in 1..=((whole.len() - 4096) / 4104).min(70) {
         let mut bytes = whole.clone();
         bytes[page * 4104] ^= 1;
@@ -354,7 +357,7 @@ fn a_damaged_page_fails_only_the_batches_that_need_it() {
         else {
             continue;
         };
-        // All batches wait in the queue, so that one commit contains them.
+        // Submit all batches before waiting for any, so that one commit contains them.
         let (send, receive) = std::sync::mpsc::channel();
         for (number, made) in next.iter().enumerate() {
             let send = send.clone();
@@ -366,7 +369,8 @@ fn a_damaged_page_fails_only_the_batches_that_need_it() {
         for (number, result) in receive.iter().take(3) {
             match result {
                 Ok(_) => {
-                    // A search by epoch may meet the damage; the seal itself is stored.
+                    // Look the seal up by its index: a search by epoch could encounter the damaged
+                    // page.
                     let key = next[number].bundle.key();
                     let seals = store.seals_at(key.device, key.index).unwrap();
                     assert!(
@@ -389,7 +393,7 @@ fn a_damaged_page_fails_only_the_batches_that_need_it() {
             );
         }
         fully += usize::from(stored == 3);
-        // It can be closed and opened again with the damage.
+        // The damaged store can be closed and opened again.
         drop(store);
         let again = RedbStore::open(&flipped, Options { create: false, ..Options::default() });
         assert!(again.is_ok(), "page {page}: {again:?}");

@@ -1,4 +1,4 @@
-//! The embedded store keeps the promises of the trait.
+//! Runs the conformance suite on the embedded store.
 
 use std::sync::Arc;
 

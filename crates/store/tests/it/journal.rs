@@ -18,7 +18,7 @@ fn all(journal: &Journal) -> Vec<Vec<u8>> {
     journal.iter().map(Result::unwrap).collect()
 }
 
-/// A journal with these frames.
+/// Writes a journal with these frames.
 fn written(path: &Path, frames: &[Vec<Vec<u8>>]) {
     let mut journal = Journal::open(path).unwrap();
     for frame in frames {
@@ -33,7 +33,7 @@ fn frames() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
 }
 
 proptest! {
-    // Every frame costs a sync; few cases keep the test short on a busy disk.
+    // Every frame takes a sync, so run only a few cases to keep the test short on a busy disk.
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
@@ -175,7 +175,7 @@ fn reset_and_compacted_journals_survive_reopening() {
 #[test]
 fn a_long_journal_is_compacted_into_frames_of_a_mebibyte() {
     let (_directory, path) = place();
-    // Most records in one frame, and some that wait.
+    // Most records are in one frame, and some still wait for a sync.
     let records: Vec<Vec<u8>> =
         (0..5000u32).map(|number| [&number.to_be_bytes()[..], &[7; 996]].concat()).collect();
     written(&path, &[records[..4900].to_vec()]);

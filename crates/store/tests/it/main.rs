@@ -1,5 +1,5 @@
-//! The tests of `moteseal-store`: the conformance of the embedded store, a model of it, damage, lost
-//! power, the journal and the archive.
+//! The tests of `moteseal-store`: the conformance of the embedded store, its comparison with a
+//! model, damage, recovery after crashes, the journal and the archive.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod archive;

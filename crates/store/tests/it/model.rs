@@ -190,8 +190,8 @@ fn the_model_passes_the_suite() {
     });
 }
 
-/// Seals of three devices. The third one forks its chain and skips indices, and seals of the others
-/// are between its own.
+/// Makes the seals of three devices. The third device forks its chain and skips indices, and seals
+/// of the other devices are between its own.
 fn pool() -> Vec<Made> {
     let mut made = Vec::new();
     for name in ["steady", "opaque", "forked"] {
@@ -213,8 +213,8 @@ fn pool() -> Vec<Made> {
             mote.position = fork;
             mote.position.last =
                 mote.position.last.map(|(index, epoch)| (SealIndex(index.0 + 2), epoch));
-            // Epochs that do not ascend with the indices: 900, then back to those of the first
-            // branch.
+            // Epochs that do not ascend with the indices: 900 and 901, then the epochs of the first
+            // branch again.
             made.extend([900, 901, 7, 8].map(|epoch| {
                 mote.position.last =
                     mote.position.last.map(|(index, _)| (index, EpochNumber(epoch.min(7))));
@@ -267,7 +267,7 @@ proptest! {
         thread_local!(static POOL: Vec<Made> = pool());
         POOL.with(|pool| {
             let directory = tempfile::tempdir().unwrap();
-            // This tests the logic; other tests cover crashes.
+            // No syncs: this test covers the logic, and other tests cover crashes.
             let open = || {
                 let options = Options { sync: false, ..Options::default() };
                 RedbStore::open(&directory.path().join("epochs"), options).unwrap()
@@ -289,7 +289,7 @@ proptest! {
                 agree(&store, &model, &devices);
             }
             for &index in &put {
-                // Of several bundles of one seal, the one with the most levels is stored.
+                // If several bundles of one seal were put, the one with the most levels is stored.
                 let same = put
                     .iter()
                     .map(|&other| &pool[other])
@@ -391,13 +391,13 @@ fn a_sample_reads_only_the_ranges_it_needs() {
     let seals = store.seals(mote.device(), SealIndex(0), 10).unwrap();
     counted();
 
-    // An eighth of a star's events: one range of an eighth of the bytes.
+    // An eighth of a star's events is one range of an eighth of the bytes.
     let eighth = store.star_blocks(&seals[0], !0b111).unwrap();
     assert_eq!(counted(), (1, eighth.len() as u64));
     assert!(eighth == star.blocks(!0b111) && eighth.len() < 4 * n as usize / 7);
 
-    // A hundred of a tree's events: a chunk for each, at most sixteen tiles of the next level, and
-    // one tile above them.
+    // A hundred of a tree's events need one chunk each, at most 16 tiles of the first level of
+    // hashes, and one tile of the second.
     let selected: Vec<Sequence> = (0..m)
         .map(|i| Sequence((i * 7_919_317) % u64::from(n)))
         .collect::<BTreeSet<_>>()

@@ -1,5 +1,5 @@
-//! Tests of the store's journal: after a crash its contents are applied to the store once, damage
-//! to it is reported, and while the store runs readers cannot observe it.
+//! Tests the journal of the embedded store. After a crash its contents are applied to the store
+//! once, damage to it is reported, and readers of a running store cannot observe it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ fn journal_of(path: &Path) -> PathBuf {
     PathBuf::from(format!("{}-journal", path.display()))
 }
 
-/// A store that applies batches only when something needs them.
+/// Options of a store that applies batches only when a read, a receipt or closing needs them.
 fn lazy() -> Options {
     Options { apply_after: Duration::from_secs(3600), ..Options::default() }
 }
@@ -32,7 +32,8 @@ fn bundles(count: usize) -> Vec<Made> {
     (0..count as u64).map(|epoch| mote.seal_some(Scheme::Star, epoch, 3)).collect()
 }
 
-/// The files of a store as a kill leaves them after each of `made` was acknowledged.
+/// Returns the files of a store (tables and journal) as a kill leaves them once each of `made` was
+/// acknowledged.
 fn killed(directory: &Path, made: &[Made]) -> (Vec<u8>, Vec<u8>) {
     let path = directory.join("running");
     let store = RedbStore::open(&path, lazy()).unwrap();
@@ -60,7 +61,7 @@ fn count(store: &RedbStore) -> usize {
     store.seals(Mote::new(NAME, false).device(), SealIndex(0), usize::MAX).unwrap().len()
 }
 
-/// The start of each frame of a journal, and the end of the last.
+/// Returns the start of each frame of a journal, and the end of the last frame.
 fn frames(journal: &[u8]) -> Vec<usize> {
     let mut starts = vec![20];
     while let Some(head) = journal
@@ -80,7 +81,7 @@ fn batches_that_are_only_in_the_journal_survive_a_kill() {
     let (store, journal) = killed(directory.path(), &made);
     let empty = RedbStore::open(&directory.path().join("empty"), lazy()).unwrap();
     drop(empty);
-    // The journal alone must suffice: these tables are those of a new store.
+    // The journal alone must suffice, so also use the tables of an empty store.
     let new = fs::read(directory.path().join("empty")).unwrap();
     for tables in [&store, &new] {
         let path = place(directory.path(), (tables, &journal));
@@ -96,8 +97,8 @@ fn batches_that_are_only_in_the_journal_survive_a_kill() {
         assert_eq!(store.put(vec![made[4].bundle.clone()]).unwrap().known, 1);
         drop(store);
         assert!(!journal_of(&path).exists(), "a closed store is a single file");
-        // As after a crash between the last sync of the tables and the removal of the journal:
-        // everything is applied again.
+        // Simulate a crash between the last sync of the tables and the removal of the journal: all
+        // batches are applied a second time.
         let applied = fs::read(&path).unwrap();
         let path = place(directory.path(), (&applied, &journal));
         let store = RedbStore::open(&path, lazy()).unwrap();
@@ -195,7 +196,8 @@ fn a_long_journal_is_emptied() {
     assert_eq!(count(&RedbStore::open(&path, lazy()).unwrap()), 200);
 }
 
-/// A read that starts after an acknowledgement sees its data, in any thread and while others write.
+/// A read that starts after an acknowledgement returns its data, in any thread and while other
+/// threads write.
 #[test]
 fn other_threads_see_acknowledged_batches_under_load() {
     let directory = tempfile::tempdir().unwrap();
@@ -265,8 +267,8 @@ fn receipts_are_exact_under_concurrent_duplicates() {
             thread::spawn(move || {
                 let mut total = Receipt::default();
                 barrier.wait();
-                // Overlapping pairs, so that batches are partly known; callers start at different
-                // positions.
+                // Each batch overlaps the next one, so that some of its bundles are already known.
+                // Callers start at different positions.
                 for i in 0..made.len() {
                     let first = (i + caller * (caller % 3)) % made.len();
                     let batch =

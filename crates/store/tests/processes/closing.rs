@@ -12,10 +12,10 @@ use moteseal_store::conformance::{Mote, Motes};
 use moteseal_store::{EpochStore, Options, RedbStore};
 
 const NAME: &str = "mote";
-/// Seals that are put.
+/// The number of seals that the child process puts.
 const SEALS: u64 = 400;
 
-/// Puts bundles, reports the acknowledgement on stdout, and closes the store.
+/// The child process: puts bundles, reports the acknowledgement on stdout, and closes the store.
 #[test]
 #[ignore = "started and killed by a_kill_during_closing_loses_nothing"]
 fn put_and_close() {
@@ -48,7 +48,8 @@ fn a_kill_during_closing_loses_nothing() {
             .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         assert!(output.lines().map_while(Result::ok).any(|line| line.contains("acknowledged")));
-        // Applying and closing take some milliseconds: the kill comes before, during or after them.
+        // Applying and closing take some milliseconds, so the kills occur before, during and after
+        // them.
         thread::sleep(Duration::from_micros(round * round * 150));
         child.kill().unwrap();
         child.wait().unwrap();

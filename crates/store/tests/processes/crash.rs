@@ -1,5 +1,5 @@
-//! A writing process is killed at random moments. Every batch that it acknowledged must be complete
-//! and verify.
+//! Kills a writing process at random moments. Every batch that it acknowledged must be complete and
+//! verify.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -18,15 +18,15 @@ use moteseal_store::{EpochStore, Options, PutError, RedbStore};
 
 const ROUNDS: usize = 30;
 const WRITERS: usize = 4;
-/// Seals in a batch: either all of them are stored, or none.
+/// The number of seals in a batch. The store must contain all of them or none.
 const BATCH: usize = 3;
 
 fn name(round: usize, writer: usize) -> String {
     format!("round {round} writer {writer}")
 }
 
-/// The batches of a device, the same in every process: mostly short ones, and some with seals of
-/// many pages.
+/// Returns the batches of a device, the same in every process: mostly short seals, and some of many
+/// pages.
 fn batches(name: &str) -> impl Iterator<Item = Vec<Made>> {
     let mut mote = Mote::new(name, false);
     (0..).map(move |batch: u64| {
@@ -36,7 +36,8 @@ fn batches(name: &str) -> impl Iterator<Item = Vec<Made>> {
     })
 }
 
-/// The process that is killed. It writes as fast as it can and prints what was acknowledged.
+/// The child process that is killed. It writes as fast as it can and prints the number of each
+/// acknowledged batch.
 #[test]
 #[ignore = "started and killed by acknowledged_batches_survive_kill_9"]
 fn write_until_killed() {
@@ -65,8 +66,8 @@ fn write_until_killed() {
     writers.into_iter().for_each(|writer| writer.join().unwrap());
 }
 
-/// Starts the writing process, kills it after `after`, and returns how many batches of each writer
-/// it acknowledged.
+/// Starts the writing process, kills it after `after`, and returns for each of its writers how many
+/// batches were acknowledged.
 fn kill_one(path: &Path, round: usize, after: Duration) -> BTreeMap<usize, usize> {
     let mut child = Command::new(env::current_exe().unwrap())
         .args(["--exact", "crash::write_until_killed", "--ignored", "--nocapture"])
@@ -108,7 +109,7 @@ fn acknowledged_batches_survive_kill_9() {
     for round in 0..ROUNDS {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // Kills range from before the store exists to long after writing began.
+        // The kills range from before the store exists to long after writing began.
         let acknowledged = kill_one(&path, round, Duration::from_millis(5 + (state >> 33) % 400));
         let store = RedbStore::open(&path, Options::default()).unwrap();
         for writer in 0..WRITERS {
@@ -148,7 +149,7 @@ fn acknowledged_batches_survive_kill_9() {
     assert!(report.is_clean() && report.gaps.is_empty(), "{:?} {:?}", report.damage, report.gaps);
 }
 
-/// Runs in a process whose files may not exceed 2 MiB.
+/// The child process: its files may not exceed 2 MiB.
 #[test]
 #[ignore = "run by a_full_disk_fails_only_the_batch in a process with a limit"]
 fn fill_the_disk() {
@@ -157,7 +158,7 @@ fn fill_the_disk() {
     let mut rejected = 0;
     for (number, batch) in batches("filler").enumerate() {
         match store.put(batch.iter().map(|made| made.bundle.clone()).collect()) {
-            // A short batch may still fit when a long one does not.
+            // A short batch may fit where a long one did not.
             Ok(_) => println!("acknowledged {number}"),
             Err(error) => {
                 let text = error.to_string();
@@ -200,7 +201,8 @@ fn a_full_disk_fails_only_the_batch() {
     let acknowledged: Vec<usize> =
         acknowledged.map(|(_, number)| number.parse().unwrap()).collect();
     assert!(acknowledged.len() > 3, "{output}");
-    // With space again, rejected batches are stored and stored batches are still there.
+    // With space again, the rejected batches can be stored, and the stored batches are still
+    // present.
     let store = RedbStore::open(&path, Options::default()).unwrap();
     for (number, batch) in batches("filler").take(acknowledged.last().unwrap() + 3).enumerate() {
         let receipt = store.put(batch.iter().map(|made| made.bundle.clone()).collect()).unwrap();

@@ -1,4 +1,5 @@
-//! A journal whose disk is full reports it, and keeps what is synced and what waits.
+//! A journal whose disk is full reports that, and keeps both the synced records and those that wait
+//! for a sync.
 
 use std::path::PathBuf;
 
@@ -10,7 +11,7 @@ fn all(journal: &Journal) -> Vec<Vec<u8>> {
     journal.iter().map(Result::unwrap).collect()
 }
 
-/// Runs in a process whose files may not exceed 64 KiB: see below.
+/// The child process: its files may not exceed 64 KiB (see the test below).
 #[test]
 #[ignore = "run by a_full_disk_is_reported_and_loses_nothing in a process with a limit"]
 fn fill_the_disk() {
@@ -38,7 +39,7 @@ fn a_full_disk_is_reported_and_loses_nothing() {
     let limited =
         "trap '' XFSZ; ulimit -f 128; exec \"$0\" --exact full_disk::fill_the_disk --ignored";
     let this = std::env::current_exe().unwrap();
-    // The child's output goes through pipes: a long output file would reach the limit.
+    // The child writes its output to pipes, because a long output file would also reach the limit.
     let child = std::process::Command::new("sh")
         .args(["-c", limited])
         .arg(this)

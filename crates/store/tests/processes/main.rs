@@ -1,8 +1,9 @@
 //! Tests of the store with processes that are killed or whose disk is full.
 //!
-//! A test program apart from `it`, whose tests reopen stores all the time: between fork and exec, a
-//! new process holds copies of the open files of its parent, and thus their locks. For the same
-//! reason the tests here run one after the other.
+//! These tests are not in the test program `it`, whose tests reopen stores all the time. A new
+//! child process inherits copies of its parent's open files, and therefore their locks, from the
+//! fork until its exec, so a test in `it` could find its store locked. For the same reason the
+//! tests here run one after the other.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod closing;
@@ -11,7 +12,8 @@ mod full_disk;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Waits until no other test of this program runs.
+/// Waits until no other test of this program is running, and keeps other tests waiting until the
+/// guard is dropped.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -186,7 +186,7 @@ fn head_at(bytes: &[u8], at: usize) -> Result<(u8, u64, usize), DecodeError> {
 pub struct Reader<'b>(Decoder<'b>);
 
 impl<'b> Reader<'b> {
-    /// A reader of one whole item.
+    /// Creates a reader of one whole item.
     ///
     /// # Errors
     /// As [`check_item`].
@@ -195,7 +195,7 @@ impl<'b> Reader<'b> {
         Ok(Self(Decoder::new(bytes)))
     }
 
-    /// A reader of an item, or a part of one, that has passed [`check_item`] before.
+    /// Creates a reader of an item, or a part of one, that has passed [`check_item`] before.
     #[must_use]
     pub fn resume(bytes: &'b [u8]) -> Self {
         Self(Decoder::new(bytes))
@@ -225,7 +225,7 @@ impl<'b> Reader<'b> {
         self.0.map()?.ok_or(DecodeError::NonCanonical)
     }
 
-    /// An unsigned integer.
+    /// Reads an unsigned integer.
     ///
     /// # Errors
     /// `UnexpectedType`.
@@ -236,7 +236,7 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// An unsigned integer that fits `T`.
+    /// Reads an unsigned integer that fits `T`.
     ///
     /// # Errors
     /// `UnexpectedType`, or `FieldOutOfRange` if it does not fit.
@@ -244,7 +244,7 @@ impl<'b> Reader<'b> {
         T::try_from(self.u64()?).map_err(|_| DecodeError::FieldOutOfRange)
     }
 
-    /// A signed integer of 64 bits.
+    /// Reads a signed integer of 64 bits.
     ///
     /// # Errors
     /// `UnexpectedType`, or `FieldOutOfRange` if it does not fit.
@@ -253,7 +253,7 @@ impl<'b> Reader<'b> {
         i64::try_from(i128::from(value)).map_err(|_| DecodeError::FieldOutOfRange)
     }
 
-    /// A boolean.
+    /// Reads a boolean.
     ///
     /// # Errors
     /// `UnexpectedType`.
@@ -261,7 +261,7 @@ impl<'b> Reader<'b> {
         Ok(self.0.bool()?)
     }
 
-    /// A byte string.
+    /// Reads a byte string.
     ///
     /// # Errors
     /// `UnexpectedType`.
@@ -269,7 +269,7 @@ impl<'b> Reader<'b> {
         Ok(self.0.bytes()?)
     }
 
-    /// A byte string of exactly `N` bytes.
+    /// Reads a byte string of exactly `N` bytes.
     ///
     /// # Errors
     /// `UnexpectedType`.
@@ -277,7 +277,7 @@ impl<'b> Reader<'b> {
         self.bytes()?.try_into().map_err(|_| DecodeError::UnexpectedType)
     }
 
-    /// A text string.
+    /// Reads a text string.
     ///
     /// # Errors
     /// `UnexpectedType`.
@@ -285,7 +285,7 @@ impl<'b> Reader<'b> {
         Ok(self.0.str()?)
     }
 
-    /// A tag.
+    /// Reads a tag.
     ///
     /// # Errors
     /// `UnexpectedType`.
@@ -309,7 +309,7 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// Whether the next item is an array.
+    /// Returns whether the next item is an array.
     #[must_use]
     pub fn at_array(&self) -> bool {
         matches!(self.0.datatype(), Ok(Type::Array))
@@ -325,13 +325,13 @@ impl<'b> Reader<'b> {
         Ok(&self.0.input()[start..self.0.position()])
     }
 
-    /// The bytes that have not been read yet.
+    /// Returns the bytes that have not been read yet.
     #[must_use]
     pub fn rest(&self) -> &'b [u8] {
         &self.0.input()[self.0.position()..]
     }
 
-    /// A version number, which must be 1.
+    /// Reads a version number, which must be 1.
     ///
     /// # Errors
     /// `UnexpectedType` or `UnsupportedVersion`.
@@ -345,7 +345,7 @@ impl<'b> Reader<'b> {
 pub struct BufferTooSmall;
 
 impl BufferTooSmall {
-    /// The stable name: spec/errors.md.
+    /// Returns the stable name: spec/errors.md.
     #[must_use]
     pub const fn name(self) -> &'static str {
         "BufferTooSmall"
@@ -370,7 +370,7 @@ pub struct Writer<'b> {
 
 #[allow(clippy::missing_errors_doc)]
 impl<'b> Writer<'b> {
-    /// A writer at the start of the buffer.
+    /// Creates a writer at the start of the buffer.
     #[must_use]
     pub fn new(buffer: &'b mut [u8]) -> Self {
         Self { buffer, at: 0 }
@@ -412,54 +412,54 @@ impl<'b> Writer<'b> {
         self.raw(&bytes[..length])
     }
 
-    /// An unsigned integer.
+    /// Writes an unsigned integer.
     pub fn uint(&mut self, value: impl Into<u64>) -> Result<&mut Self, BufferTooSmall> {
         self.head(0, value.into())
     }
 
-    /// An integer.
+    /// Writes an integer.
     pub fn int(&mut self, value: i64) -> Result<&mut Self, BufferTooSmall> {
         // For negative values the argument is -1 - value, which is the complement.
         #[allow(clippy::cast_sign_loss)]
         if value >= 0 { self.head(0, value as u64) } else { self.head(1, !value as u64) }
     }
 
-    /// A boolean.
+    /// Writes a boolean.
     pub fn bool(&mut self, value: bool) -> Result<&mut Self, BufferTooSmall> {
         self.raw(&[0xf4 | u8::from(value)])
     }
 
-    /// Null.
+    /// Writes null.
     pub fn null(&mut self) -> Result<&mut Self, BufferTooSmall> {
         self.raw(&[0xf6])
     }
 
-    /// A byte string.
+    /// Writes a byte string.
     pub fn bytes(&mut self, bytes: &[u8]) -> Result<&mut Self, BufferTooSmall> {
         self.head(2, bytes.len() as u64)?.raw(bytes)
     }
 
-    /// The head of a byte string of `length` bytes. The caller writes the bytes next.
+    /// Writes the head of a byte string of `length` bytes. The caller writes the bytes next.
     pub fn byte_string(&mut self, length: u64) -> Result<&mut Self, BufferTooSmall> {
         self.head(2, length)
     }
 
-    /// A text string.
+    /// Writes a text string.
     pub fn text(&mut self, text: &str) -> Result<&mut Self, BufferTooSmall> {
         self.head(3, text.len() as u64)?.raw(text.as_bytes())
     }
 
-    /// The head of an array of `length` elements.
+    /// Writes the head of an array of `length` elements.
     pub fn array(&mut self, length: u64) -> Result<&mut Self, BufferTooSmall> {
         self.head(4, length)
     }
 
-    /// The head of a map of `length` pairs.
+    /// Writes the head of a map of `length` pairs.
     pub fn map(&mut self, length: u64) -> Result<&mut Self, BufferTooSmall> {
         self.head(5, length)
     }
 
-    /// A tag.
+    /// Writes a tag.
     pub fn tag(&mut self, tag: u64) -> Result<&mut Self, BufferTooSmall> {
         self.head(6, tag)
     }
@@ -477,7 +477,7 @@ impl<'b> Writer<'b> {
     }
 }
 
-/// The shortest head for a major type and an argument, with its length in bytes.
+/// Returns the shortest head for a major type and an argument, with its length in bytes.
 #[must_use]
 #[allow(clippy::cast_possible_truncation)]
 pub fn head(major: u8, argument: u64) -> ([u8; 9], usize) {

@@ -41,7 +41,7 @@ pub enum Typ {
 }
 
 impl Typ {
-    /// The value of the `typ` header.
+    /// Returns the value of the `typ` header.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ pub struct Protected<'a> {
 }
 
 impl<'a> Protected<'a> {
-    /// A header without a statement.
+    /// Creates a header without a statement.
     #[must_use]
     pub const fn new(algorithm: Algorithm, typ: Typ) -> Self {
         Self { algorithm, typ, tree: false, statement: None }
@@ -185,7 +185,7 @@ impl<'a> Sign1<'a> {
         sig_structure(scratch, self.protected, self.payload)
     }
 
-    /// The digest of this object: SHA-256 of its `Sig_structure`.
+    /// Returns the digest of this object: SHA-256 of its `Sig_structure`.
     #[must_use]
     pub fn digest(&self) -> Digest {
         use crate::cbor::head;

@@ -37,7 +37,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// The first eight bytes of SHA-256 of the concatenation of `parts`.
+/// Returns the first eight bytes of SHA-256 of the concatenation of `parts`.
 #[must_use]
 pub fn short(parts: &[&[u8]]) -> [u8; 8] {
     let mut out = [0; 8];
@@ -57,7 +57,7 @@ pub const INITIAL: [u32; 8] = [
     0x5be0_cd19,
 ];
 
-/// The digest of a final state: its words, big-endian.
+/// Returns the digest of a final state: its words, big-endian.
 #[must_use]
 pub fn state_bytes(state: &[u32; 8]) -> [u8; 32] {
     let mut out = [0; 32];

@@ -86,7 +86,7 @@ macro_rules! named_errors {
         }
 
         impl $error {
-            /// The stable name: spec/errors.md.
+            /// Returns the stable name: spec/errors.md.
             #[must_use]
             #[allow(unused_variables)]
             pub const fn name(self) -> &'static str {
@@ -100,7 +100,7 @@ macro_rules! named_errors {
                 }
             }
 
-            /// The error with its name, displayed as `Name: sentence`.
+            /// Returns the error with its name, displayed as `Name: sentence`.
             #[must_use]
             pub const fn named(self) -> $crate::error::Named<'static, Self> {
                 $crate::error::Named { name: self.name(), error: self }

@@ -138,7 +138,7 @@ impl<'a> Certificate<'a> {
         Ok(Self { sign1, group, device, serial, algorithm, key_bytes, first_index })
     }
 
-    /// The certified key.
+    /// Returns the certified key.
     ///
     /// # Errors
     /// Never for an opened certificate: [`open`](Self::open) has checked the key.
@@ -146,8 +146,8 @@ impl<'a> Certificate<'a> {
         PublicKey::from_bytes(self.algorithm, self.key_bytes)
     }
 
-    /// The digest of the signed object. The `prev` of a device's first seal is the digest of its
-    /// first certificate.
+    /// Returns the digest of the signed object. The `prev` of a device's first seal is the digest
+    /// of its first certificate.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.sign1.digest()
@@ -261,7 +261,7 @@ pub fn protected(
 }
 
 impl NetworkId {
-    /// The network of a base station that has not joined another base station's network.
+    /// Returns the network of a base station that has not joined another base station's network.
     #[must_use]
     pub fn of(base: &PublicKey) -> Self {
         Self(digest::short(&[b"moteseal/1/network\0", &base.to_bytes()]))

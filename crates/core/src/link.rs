@@ -98,7 +98,7 @@ impl From<DecodeError> for FrameError {
     }
 }
 
-/// The device that a frame claims to come from or to be for. Nothing is verified.
+/// Returns the device that a frame claims to come from or to be for. Nothing is verified.
 #[must_use]
 pub fn claimed_device(frame: &[u8]) -> Option<DeviceId> {
     // An array of at most 23 elements, a kind below 24, and a byte string of eight bytes.

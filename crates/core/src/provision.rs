@@ -150,7 +150,7 @@ fn secret<const N: usize>(reader: &mut Reader<'_>) -> Result<Zeroizing<[u8; N]>,
     reader.fixed().map(Zeroizing::new)
 }
 
-/// Whether an array of this length follows. Null in its place means no.
+/// Returns whether an array of this length follows. Null in its place means no.
 fn is_there(reader: &mut Reader<'_>, length: u64) -> Result<bool, DecodeError> {
     if reader.at_array() {
         return reader.array(length).map(|()| true);

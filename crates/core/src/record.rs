@@ -52,7 +52,7 @@ id!(
 );
 
 impl GroupId {
-    /// The id of the group called `name`.
+    /// Returns the id of the group called `name`.
     #[must_use]
     pub fn of(name: &str) -> Self {
         Self(digest::short(&[b"moteseal/1/group\0", name.as_bytes()]))
@@ -60,7 +60,7 @@ impl GroupId {
 }
 
 impl DeviceId {
-    /// The id of the device called `name` in the group called `group`.
+    /// Returns the id of the device called `name` in the group called `group`.
     #[must_use]
     pub fn of(group: &str, name: &str) -> Self {
         Self(digest::short(&[b"moteseal/1/device\0", group.as_bytes(), b"\0", name.as_bytes()]))
@@ -120,8 +120,8 @@ impl Framing {
         u16::try_from(size).ok().and_then(NonZeroU16::new).map(Self::Fixed)
     }
 
-    /// The prefix of a record: nothing, or its length. `None` if the record's size does not fit the
-    /// framing.
+    /// Returns the prefix of a record: nothing, or its length. `None` if the record's size does not
+    /// fit the framing.
     #[inline]
     pub fn prefix(self, event: &[u8]) -> Option<Option<[u8; 2]>> {
         match self {
@@ -186,7 +186,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// The number in the wire formats.
+    /// Returns the number in the wire formats.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -195,7 +195,7 @@ impl Scheme {
         }
     }
 
-    /// The name in output and configuration.
+    /// Returns the name in output and configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

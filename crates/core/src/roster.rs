@@ -152,16 +152,17 @@ impl From<BufferTooSmall> for RosterError {
 
 /// What a verifier of seals needs to know about a group.
 pub trait Directory {
-    /// The group.
+    /// Returns the group.
     fn group(&self) -> GroupId;
 
-    /// The number of levels.
+    /// Returns the number of levels.
     fn levels(&self) -> u8;
 
-    /// The first and the last epoch that may be sealed. `None` means that there is no last epoch.
+    /// Returns the first and the last epoch that may be sealed. `None` means that there is no last
+    /// epoch.
     fn epochs(&self) -> (EpochNumber, Option<EpochNumber>);
 
-    /// The digest of a version of the roster: this one or an earlier one.
+    /// Returns the digest of a version of the roster: this one or an earlier one.
     fn roster_digest(&self, version: u32) -> Option<Digest>;
 
     /// Calls `use_key` with the key for a device's seal, if there is one: the key of the last
@@ -169,8 +170,8 @@ pub trait Directory {
     /// implementation can return prepared keys without copying them.
     fn with_key(&self, device: DeviceId, index: SealIndex, use_key: &mut dyn FnMut(&PublicKey));
 
-    /// The `prev` of the device's first seal: the digest of its first certificate. `None` if the
-    /// device is unknown.
+    /// Returns the `prev` of the device's first seal: the digest of its first certificate. `None`
+    /// if the device is unknown.
     fn first_prev(&self, device: DeviceId) -> Option<Digest>;
 
     /// Calls `use_key` with the coordinator's key, if the group has a coordinator. The default
@@ -312,13 +313,13 @@ impl<'a> Roster<'a> {
         Ok(())
     }
 
-    /// The digest of this version.
+    /// Returns the digest of this version.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.own
     }
 
-    /// The digest of this version or an earlier one.
+    /// Returns the digest of this version or an earlier one.
     #[must_use]
     pub fn digest_of(&self, version: u32) -> Option<Digest> {
         if version == self.version {
@@ -328,7 +329,7 @@ impl<'a> Roster<'a> {
         }
     }
 
-    /// The digests of the versions before this one, from version 0.
+    /// Returns the digests of the versions before this one, from version 0.
     pub fn history(&self) -> impl ExactSizeIterator<Item = Digest> + use<'a> {
         self.history.chunks_exact(HISTORY_ENTRY).map(|entry| {
             let mut digest = Digest::NULL;
@@ -337,80 +338,81 @@ impl<'a> Roster<'a> {
         })
     }
 
-    /// The group's name.
+    /// Returns the group's name.
     #[must_use]
     pub const fn group_name(&self) -> &'a str {
         self.group_name
     }
 
-    /// The group's id.
+    /// Returns the group's id.
     #[must_use]
     pub const fn group(&self) -> GroupId {
         self.group
     }
 
-    /// The version, from 0.
+    /// Returns the version, from 0.
     #[must_use]
     pub const fn version(&self) -> u32 {
         self.version
     }
 
-    /// The length of an epoch, in milliseconds.
+    /// Returns the length of an epoch, in milliseconds.
     #[must_use]
     pub const fn epoch_ms(&self) -> u64 {
         self.epoch_ms
     }
 
-    /// The number of levels.
+    /// Returns the number of levels.
     #[must_use]
     pub const fn levels(&self) -> u8 {
         self.levels
     }
 
-    /// The largest number of events that the coordinator may forward per epoch; `None` means no
-    /// limit.
+    /// Returns the largest number of events that the coordinator may forward per epoch; `None`
+    /// means no limit.
     #[must_use]
     pub const fn budget(&self) -> Option<u64> {
         self.budget
     }
 
-    /// The first epoch that may be sealed.
+    /// Returns the first epoch that may be sealed.
     #[must_use]
     pub const fn first_epoch(&self) -> EpochNumber {
         self.first_epoch
     }
 
-    /// The last epoch that may be sealed; `None` means no end.
+    /// Returns the last epoch that may be sealed; `None` means no end.
     #[must_use]
     pub const fn last_epoch(&self) -> Option<EpochNumber> {
         self.last_epoch
     }
 
-    /// The epoch that contains a time (Unix, in milliseconds), whether or not it may be sealed.
+    /// Returns the epoch that contains a time (Unix, in milliseconds), whether or not it may be
+    /// sealed.
     #[must_use]
     pub const fn epoch_of(&self, unix_ms: u64) -> EpochNumber {
         EpochNumber(unix_ms / self.epoch_ms)
     }
 
-    /// Whether an epoch may be sealed.
+    /// Returns whether an epoch may be sealed.
     #[must_use]
     pub fn contains(&self, epoch: EpochNumber) -> bool {
         epoch >= self.first_epoch && self.last_epoch.is_none_or(|last| epoch <= last)
     }
 
-    /// The coordinator's certificate.
+    /// Returns the coordinator's certificate.
     #[must_use]
     pub fn coordinator(&self) -> Option<Certificate<'a>> {
         Certificate::decode(self.coordinator?).ok()
     }
 
-    /// The bytes of the coordinator's certificate, for a roster's next version.
+    /// Returns the bytes of the coordinator's certificate, for a roster's next version.
     #[must_use]
     pub const fn coordinator_bytes(&self) -> Option<&'a [u8]> {
         self.coordinator
     }
 
-    /// The devices, sorted by id.
+    /// Returns the devices, sorted by id.
     pub fn devices(&self) -> impl Iterator<Item = Device<'a>> + use<'a> {
         let mut reader = Reader::resume(self.devices);
         let count = reader.array_any().unwrap_or(0);
@@ -515,7 +517,7 @@ impl<'a> Device<'a> {
         last.map(|_| ()).ok_or(RosterError::CertificateMissing)
     }
 
-    /// The bytes of its certificates, sorted by first index.
+    /// Returns the bytes of its certificates, sorted by first index.
     pub fn certificate_bytes(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut reader = Reader::resume(self.certificates);
         let count = reader.array_any().unwrap_or(0);
@@ -534,8 +536,8 @@ impl<'a> Device<'a> {
         self.certificates().next()
     }
 
-    /// The certificate and key for the seal `index`: the last certificate whose first index is not
-    /// above it.
+    /// Returns the certificate and key for the seal `index`: the last certificate whose first index
+    /// is not above it.
     #[must_use]
     pub fn key(&self, index: SealIndex) -> Option<(Certificate<'a>, PublicKey)> {
         let certificate = self
@@ -555,7 +557,7 @@ impl fmt::Debug for Device<'_> {
     }
 }
 
-/// The elements of an array of digests, without the array's head.
+/// Returns the elements of an array of digests, without the array's head.
 fn read_history<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     let item = reader.raw()?;
     let mut reader = Reader::resume(item);

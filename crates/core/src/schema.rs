@@ -86,19 +86,19 @@ impl FieldType {
         Self::Time,
     ];
 
-    /// The number in a schema.
+    /// Returns the number in a schema.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// The type with this number.
+    /// Returns the type with this number.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// The name on command lines.
+    /// Returns the name on command lines.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -116,7 +116,7 @@ impl FieldType {
         }
     }
 
-    /// The type with this name.
+    /// Returns the type with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
@@ -133,13 +133,13 @@ impl FieldType {
         }
     }
 
-    /// Whether the type may have a divisor and an offset.
+    /// Returns whether the type may have a divisor and an offset.
     #[must_use]
     pub const fn is_integer(self) -> bool {
         !matches!(self, Self::F32 | Self::F64 | Self::Time)
     }
 
-    /// Whether the type has negative values.
+    /// Returns whether the type has negative values.
     #[must_use]
     pub const fn is_signed(self) -> bool {
         match self {
@@ -208,19 +208,19 @@ pub struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// A field with divisor 1 and offset 0.
+    /// Creates a field with divisor 1 and offset 0.
     #[must_use]
     pub const fn new(name: &'a str, unit: &'a str, kind: FieldType) -> Self {
         Self { name, unit, kind, divisor: 1, offset: 0, start: 0 }
     }
 
-    /// The same field with a scale: `value = (raw + offset) / divisor`.
+    /// Returns the same field with a scale: `value = (raw + offset) / divisor`.
     #[must_use]
     pub const fn scaled(self, divisor: u32, offset: i64) -> Self {
         Self { divisor, offset, ..self }
     }
 
-    /// The field without its name and unit: only what is needed to read its values.
+    /// Returns the field without its name and unit: only what is needed to read its values.
     #[must_use]
     pub const fn unnamed(self) -> Field<'static> {
         Field {
@@ -261,7 +261,7 @@ impl<'a> Field<'a> {
         Ok(field)
     }
 
-    /// The offset of the field in a record, in bytes.
+    /// Returns the offset of the field in a record, in bytes.
     #[must_use]
     pub const fn start(&self) -> usize {
         self.start
@@ -411,13 +411,14 @@ impl<'a> Schema<'a> {
         reader
     }
 
-    /// The encoding.
+    /// Returns the encoding.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The digest by which a seal names the schema: `H("moteseal/1/schema" || 0x00 || schema)`.
+    /// Returns the digest by which a seal names the schema: `H("moteseal/1/schema" || 0x00 ||
+    /// schema)`.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::of(&[b"moteseal/1/schema\0", self.bytes])
@@ -429,7 +430,7 @@ impl<'a> Schema<'a> {
         if self.fields == 0 { None } else { Some(self.record_size) }
     }
 
-    /// The fields, in record order.
+    /// Returns the fields, in record order.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
         let mut reader = Self::reader(self.bytes);
         let mut start = 0;
@@ -441,7 +442,7 @@ impl<'a> Schema<'a> {
         })
     }
 
-    /// The field with this name.
+    /// Returns the field with this name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<Field<'a>> {
         self.fields().find(|field| field.name == name)

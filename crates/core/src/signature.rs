@@ -44,7 +44,7 @@ impl Algorithm {
     /// Every suite of the formats, built in or not.
     pub const ALL: [Self; 3] = [Self::Ed25519, Self::Esp256, Self::MlDsa44];
 
-    /// The number in the COSE registry.
+    /// Returns the number in the COSE registry.
     #[must_use]
     pub const fn cose(self) -> i64 {
         match self {
@@ -54,7 +54,7 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm with this number in the COSE registry.
+    /// Returns the algorithm with this number in the COSE registry.
     #[must_use]
     pub const fn from_cose(number: i64) -> Option<Self> {
         match number {
@@ -65,7 +65,7 @@ impl Algorithm {
         }
     }
 
-    /// The name on command lines: `ed25519`, `esp256` or `ml-dsa-44`.
+    /// Returns the name on command lines: `ed25519`, `esp256` or `ml-dsa-44`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm with this name on command lines.
+    /// Returns the algorithm with this name on command lines.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
@@ -245,7 +245,7 @@ impl PublicKey {
         }
     }
 
-    /// The suite.
+    /// Returns the suite.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         match self.0 {
@@ -258,7 +258,7 @@ impl PublicKey {
         }
     }
 
-    /// The raw key: spec/formats.md, section 2.1.
+    /// Returns the raw key: spec/formats.md, section 2.1.
     #[must_use]
     pub fn to_bytes(&self) -> PublicKeyBytes {
         match &self.0 {
@@ -383,7 +383,7 @@ named_errors! {
 
 /// A signer: a [`SecretKey`], a secure element or an agent.
 pub trait Signer {
-    /// The suite of its signatures.
+    /// Returns the suite of its signatures.
     fn algorithm(&self) -> Algorithm;
 
     /// Writes a signature over `message` to the start of `signature` and returns its length.
@@ -406,7 +406,7 @@ pub trait Signer {
 
 /// A [`Signer`] that knows its public key, for objects that name the key that signs them.
 pub trait KeyPair: Signer {
-    /// The public key.
+    /// Returns the public key.
     fn public_key(&self) -> PublicKey;
 }
 
@@ -426,7 +426,7 @@ enum Secret {
 }
 
 impl SecretKey {
-    /// The key that is derived from 32 uniformly random bytes.
+    /// Returns the key that is derived from 32 uniformly random bytes.
     ///
     /// # Errors
     /// `UnknownAlgorithm` if the suite is not built in.
@@ -466,7 +466,7 @@ impl SecretKey {
         }
     }
 
-    /// The 32 bytes that [`SecretKey::from_bytes`] reads, zeroed when dropped.
+    /// Returns the 32 bytes that [`SecretKey::from_bytes`] reads, zeroed when dropped.
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<[u8; 32]> {
         match &self.0 {
@@ -479,8 +479,8 @@ impl SecretKey {
         }
     }
 
-    /// Whether `expanded` is this key in the expanded form of FIPS 204. False for suites without
-    /// such a form.
+    /// Returns whether `expanded` is this key in the expanded form of FIPS 204. False for suites
+    /// without such a form.
     pub(crate) fn is_expanded_as(&self, expanded: &[u8]) -> bool {
         match &self.0 {
             #[cfg(feature = "host")]
@@ -492,7 +492,7 @@ impl SecretKey {
         }
     }
 
-    /// The public key.
+    /// Returns the public key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(match &self.0 {

@@ -23,7 +23,7 @@ impl SipKey {
         ])
     }
 
-    /// The initial state of SipHash under this key.
+    /// Returns the initial state of SipHash under this key.
     #[must_use]
     pub const fn state(&self) -> [u64; 4] {
         self.0

@@ -71,7 +71,7 @@ impl Host {
         vec![Self {}]
     }
 
-    /// The number of occurrences of each of the group's levels in `levels`.
+    /// Returns the number of occurrences of each of the group's levels in `levels`.
     pub(crate) fn histogram(&self, levels: &[u8], of: u8) -> Counters {
         #[cfg(target_arch = "x86_64")]
         if let Some(counters) = self.x86.histogram(levels, of) {
@@ -80,7 +80,8 @@ impl Host {
         histogram(levels, of)
     }
 
-    /// The name of the loops, for logs and reports, such as "avx512+sha", "avx2" or "scalar".
+    /// Returns the name of the loops, for logs and reports, such as "avx512+sha", "avx2" or
+    /// "scalar".
     #[must_use]
     pub fn name(&self) -> &'static str {
         #[cfg(target_arch = "x86_64")]
@@ -90,8 +91,8 @@ impl Host {
     }
 }
 
-/// The number of occurrences of each level in `levels`. Half of the levels are 0, so four tables
-/// alternate, which avoids waiting for the previous increment.
+/// Returns the number of occurrences of each level in `levels`. Half of the levels are 0, so four
+/// tables alternate, which avoids waiting for the previous increment.
 fn histogram(levels: &[u8], of: u8) -> Counters {
     let mut counts = [[0_u32; MAX_LEVELS]; 4];
     let (quads, rest) = levels.as_chunks::<4>();

@@ -10,8 +10,8 @@ use moteseal_core::{Digest, Sequence};
 use moteseal_seal::engine::Engine;
 use moteseal_seal::tree::{self, MultiproofError, geometry};
 
-/// The leaf hashes of `records`, each of `size` bytes (at least 1). Remaining bytes that are not a
-/// whole record are ignored.
+/// Returns the leaf hashes of `records`, each of `size` bytes (at least 1). Remaining bytes that
+/// are not a whole record are ignored.
 ///
 /// # Panics
 /// If `size` is 0.
@@ -22,14 +22,14 @@ pub fn leaves(engine: &impl Engine, size: usize, records: &[u8]) -> Vec<Digest> 
     leaves
 }
 
-/// The root of the tree over these leaf hashes.
+/// Returns the root of the tree over these leaf hashes.
 #[must_use]
 pub fn root(engine: &impl Engine, leaves: &[Digest]) -> Digest {
     multiproof(engine, leaves, []).pop().unwrap_or_else(tree::empty_root)
 }
 
-/// The compact multiproof of the leaves `selected` (ascending, below the number of leaves): the
-/// roots of the maximal subtrees without a selected leaf, from left to right.
+/// Returns the compact multiproof of the leaves `selected` (ascending, below the number of leaves):
+/// the roots of the maximal subtrees without a selected leaf, from left to right.
 #[must_use]
 pub fn multiproof(
     engine: &impl Engine,
@@ -39,13 +39,13 @@ pub fn multiproof(
     subtree_roots(engine, leaves, geometry::siblings(leaves.len() as u64, selected))
 }
 
-/// The inclusion path of leaf `seq`, from the leaf up; empty if there is no such leaf.
+/// Returns the inclusion path of leaf `seq`, from the leaf up; empty if there is no such leaf.
 #[must_use]
 pub fn path(engine: &impl Engine, leaves: &[Digest], seq: Sequence) -> Vec<Digest> {
     subtree_roots(engine, leaves, geometry::path(leaves.len() as u64, seq))
 }
 
-/// The roots of subtrees of the tree over these leaf hashes, in the order of `ranges`.
+/// Returns the roots of subtrees of the tree over these leaf hashes, in the order of `ranges`.
 fn subtree_roots(
     engine: &impl Engine,
     leaves: &[Digest],
@@ -82,8 +82,9 @@ fn subtree_roots(
     roots
 }
 
-/// The root of a tree of `n` leaves from some of its records and the multiproof of the others. The
-/// same result as [`tree::multiproof_root`], with memory for one digest per record and sibling.
+/// Returns the root of a tree of `n` leaves from some of its records and the multiproof of the
+/// others. The same result as [`tree::multiproof_root`], with memory for one digest per record and
+/// sibling.
 ///
 /// # Errors
 /// [`MultiproofError`]; if there are several errors, any of them. A missing record counts as an
@@ -152,7 +153,7 @@ pub fn multiproof_root(
     Ok(children.first().copied().unwrap_or_else(tree::empty_root))
 }
 
-/// The leaf hashes of the first `count` records.
+/// Returns the leaf hashes of the first `count` records.
 fn leaves_of(engine: &impl Engine, framing: Framing, records: &[u8], count: usize) -> Vec<Digest> {
     let mut rest = records;
     let mut hashes = match framing {
@@ -173,8 +174,8 @@ fn leaves_of(engine: &impl Engine, framing: Framing, records: &[u8], count: usiz
     hashes
 }
 
-/// The positions of the siblings at each height, from the left, each with the index of its digest;
-/// there are `count` digests.
+/// Returns the positions of the siblings at each height, from the left, each with the index of its
+/// digest; there are `count` digests.
 fn siblings_by_height(
     n: u64,
     selected: &[u64],
@@ -190,8 +191,8 @@ fn siblings_by_height(
     if digests.is_empty() { Ok(by_height) } else { Err(MultiproofError::TooManyDigests) }
 }
 
-/// The height of a subtree in the tree. The incomplete right edge has the height of a complete
-/// subtree.
+/// Returns the height of a subtree in the tree. The incomplete right edge has the height of a
+/// complete subtree.
 fn height(subtree: &Range<u64>) -> usize {
     (subtree.end - subtree.start).next_power_of_two().ilog2() as usize
 }

@@ -52,7 +52,7 @@ impl Features {
         }
     }
 
-    /// The available features, then fewer and fewer of them, down to none.
+    /// Returns the available features, then fewer and fewer of them, down to none.
     pub(crate) fn all() -> Vec<Self> {
         let mut all = vec![Self::detect()];
         let mut less = all[0];
@@ -94,7 +94,7 @@ impl Features {
         }
     }
 
-    /// The number of occurrences of each level in `levels`, if there is a loop for it.
+    /// Returns the number of occurrences of each level in `levels`, if there is a loop for it.
     pub(crate) fn histogram(self, levels: &[u8], of: u8) -> Option<Counters> {
         self.avx512.then(|| {
             let mut counters = Counters::new(of);
@@ -104,7 +104,7 @@ impl Features {
         })
     }
 
-    /// The counters, if there is a loop for them.
+    /// Returns the counters, if there is a loop for them.
     pub(crate) fn counters(self, salt: &Salt, levels: u8, n: u32) -> Option<Counters> {
         let key = LevelKey::new(salt);
         let mut counters = Counters::new(levels);
@@ -353,7 +353,7 @@ const K: [u32; 64] = [
     0xc671_78f2,
 ];
 
-/// The number of blocks of a record's leaf, padding included.
+/// Returns the number of blocks of a record's leaf, padding included.
 const fn leaf_blocks(size: usize) -> usize {
     (1 + size + 9).div_ceil(64)
 }

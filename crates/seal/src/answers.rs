@@ -22,8 +22,8 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// The epoch after the last one. `None` if the run is invalid: empty, or with an end above 64
-    /// bits.
+    /// Returns the epoch after the last one. `None` if the run is invalid: empty, or with an end
+    /// above 64 bits.
     const fn end(&self) -> Option<u64> {
         if self.count == 0 {
             return None;
@@ -32,7 +32,7 @@ impl Answered {
         self.first.checked_add(self.count as u64)
     }
 
-    /// Whether the run contains this epoch of this query.
+    /// Returns whether the run contains this epoch of this query.
     #[must_use]
     pub fn contains(&self, query: &[u8; 16], epoch: u64) -> bool {
         self.query == *query
@@ -51,18 +51,18 @@ impl Answers {
     /// No answers.
     pub const NONE: Self = Self([None; MAX_ANSWERED]);
 
-    /// The runs.
+    /// Returns the runs.
     pub fn runs(&self) -> impl Iterator<Item = Answered> + '_ {
         self.0.iter().map_while(|run| *run)
     }
 
-    /// Whether nothing was answered.
+    /// Returns whether nothing was answered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0[0].is_none()
     }
 
-    /// Whether this epoch of this query was answered.
+    /// Returns whether this epoch of this query was answered.
     #[must_use]
     pub fn contains(&self, query: &[u8; 16], epoch: u64) -> bool {
         self.runs().any(|run| run.contains(query, epoch))

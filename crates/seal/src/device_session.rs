@@ -72,7 +72,8 @@ impl core::fmt::Debug for DeviceSession {
 }
 
 impl DeviceSession {
-    /// A session that has neither sent nor received anything. Its first frame is the schema.
+    /// Creates a session that has neither sent nor received anything. Its first frame is the
+    /// schema.
     #[must_use]
     pub const fn new(device: DeviceId, link: LinkKey) -> Self {
         Self {
@@ -86,22 +87,22 @@ impl DeviceSession {
         }
     }
 
-    /// The newest epoch that the coordinator has announced, and its round: epoch 0 and round 0
-    /// before the first announcement.
+    /// Returns the newest epoch that the coordinator has announced, and its round: epoch 0 and
+    /// round 0 before the first announcement.
     #[must_use]
     pub const fn newest_announced(&self) -> (EpochNumber, Round) {
         self.announced
     }
 
-    /// The round at which a seal of `epoch` is opened: the announced one, or 0.
+    /// Returns the round at which a seal of `epoch` is opened: the announced one, or 0.
     #[must_use]
     pub fn round_of(&self, epoch: EpochNumber) -> Round {
         if self.announced.0 == epoch { self.announced.1 } else { Round(0) }
     }
 
-    /// Whether the coordinator has lost data of the oldest seal that it had acknowledged, and asks
-    /// for events that the device no longer has. The device must give that seal up; otherwise the
-    /// exchange never ends.
+    /// Returns whether the coordinator has lost data of the oldest seal that it had acknowledged,
+    /// and asks for events that the device no longer has. The device must give that seal up;
+    /// otherwise the exchange never ends.
     #[must_use]
     pub const fn is_abandoned(&self) -> bool {
         self.unknown >= PATIENCE
@@ -240,7 +241,8 @@ impl DeviceSession {
     }
 }
 
-/// Whether an acknowledgement states that the coordinator has stored the seal `index` durably.
+/// Returns whether an acknowledgement states that the coordinator has stored the seal `index`
+/// durably.
 #[must_use]
 pub fn is_sealed(acknowledgement: &Acknowledgement, index: SealIndex) -> bool {
     acknowledgement.sealed.is_some_and(|sealed| index <= sealed)

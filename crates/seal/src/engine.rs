@@ -21,7 +21,7 @@ pub trait Engine {
         }
     }
 
-    /// The numbers of events per level among the events `0 .. n`.
+    /// Returns the numbers of events per level among the events `0 .. n`.
     fn counters(&self, salt: &Salt, levels: u8, n: u32) -> Counters {
         Counters::of(salt, levels, n)
     }
@@ -60,8 +60,8 @@ pub trait Engine {
         }
     }
 
-    /// The root of a tree of `n` leaves, from the records at the positions `selected` (ascending),
-    /// as encoded in `records`, and the multiproof of the other leaves: see
+    /// Returns the root of a tree of `n` leaves, from the records at the positions `selected`
+    /// (ascending), as encoded in `records`, and the multiproof of the other leaves: see
     /// [`multiproof_root`](tree::multiproof_root).
     ///
     /// # Errors
@@ -138,8 +138,8 @@ impl<const H: usize> Tree<H> {
     }
 }
 
-/// The root of the first `count` digests of `lower`; `count` is a power of two. Overwrites both
-/// buffers.
+/// Returns the root of the first `count` digests of `lower`; `count` is a power of two. Overwrites
+/// both buffers.
 fn perfect_root(
     engine: &impl Engine,
     lower: &mut [Digest],

@@ -184,8 +184,8 @@ impl<'a> Prepared<'a> {
         self.star.as_ref().map_or(&NONE, |star| &star.digests)
     }
 
-    /// The authentic events of the part. `None` unless `seal` is the verified form of the seal that
-    /// [`Follower::link`] made from it.
+    /// Returns the authentic events of the part. `None` unless `seal` is the verified form of the
+    /// seal that [`Follower::link`] made from it.
     #[must_use]
     pub fn sample(&self, seal: &Seal<Authentic>) -> Option<Sample<'a, Authentic>> {
         (self.seal == Some(seal.digest()))
@@ -194,14 +194,14 @@ impl<'a> Prepared<'a> {
 }
 
 impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
-    /// A follower that uses the keys and epochs of `directory`.
+    /// Creates a follower that uses the keys and epochs of `directory`.
     #[must_use]
     pub fn new(directory: &'d D, engine: E, limits: Limits) -> Self {
         Self { directory, engine, limits, at: None }
     }
 
-    /// A follower with the same directory, engine and limits, positioned at no device. It can
-    /// prepare and hash parts while this one links them.
+    /// Creates a follower with the same directory, engine and limits, positioned at no device. It
+    /// can prepare and hash parts while this one links them.
     #[must_use]
     pub fn detached(&self) -> Self
     where
@@ -210,13 +210,13 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         Self::new(self.directory, self.engine.clone(), self.limits)
     }
 
-    /// The engine that computes the hashes.
+    /// Returns the engine that computes the hashes.
     #[must_use]
     pub const fn engine(&self) -> &E {
         &self.engine
     }
 
-    /// The current device and the position of its chain.
+    /// Returns the current device and the position of its chain.
     #[must_use]
     pub fn position(&self) -> Option<(DeviceId, Position)> {
         self.at.map(|at| (at.device, at.position))
@@ -276,14 +276,14 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         Ok(Rebuilt { seal, sample, blocks })
     }
 
-    /// The place of the next part; `None` before the first open item.
+    /// Returns the place of the next part; `None` before the first open item.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
         let At { device, roster, position } = self.at?;
         Some(Place { device, roster, last: position.last, epoch_closed: position.epoch_closed })
     }
 
-    /// The place after a part at `place`.
+    /// Returns the place after a part at `place`.
     ///
     /// # Errors
     /// [`PartError`] if the part cannot be at `place`.
@@ -398,7 +398,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         Ok(seal)
     }
 
-    /// The index and the epoch of a part.
+    /// Returns the index and the epoch of a part.
     fn within(&self, place: &Place, part: Stride) -> Result<(SealIndex, EpochNumber), PartError> {
         let (index, epoch) = match place.last {
             None => (Some(part.skipped), Some(part.advance)),

@@ -32,32 +32,32 @@ pub struct Complete {
 }
 
 impl Complete {
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub const fn device(&self) -> DeviceId {
         self.device
     }
 
-    /// The first epoch.
+    /// Returns the first epoch.
     #[must_use]
     pub const fn since(&self) -> EpochNumber {
         self.since
     }
 
-    /// The epoch after the last.
+    /// Returns the epoch after the last.
     #[must_use]
     pub const fn until(&self) -> EpochNumber {
         self.until
     }
 
-    /// The number of seals that cover an epoch of the range.
+    /// Returns the number of seals that cover an epoch of the range.
     #[must_use]
     pub const fn seals(&self) -> u32 {
         self.seals
     }
 
-    /// The number of seals that report an outage before them: the device restarted, and events may
-    /// not have been recorded.
+    /// Returns the number of seals that report an outage before them: the device restarted, and
+    /// events may not have been recorded.
     #[must_use]
     pub const fn outages(&self) -> u32 {
         self.outages
@@ -141,8 +141,8 @@ impl History {
         }
     }
 
-    /// The history of a device from one of its seals on. What precedes that seal is not checked.
-    /// Every later seal is in the range.
+    /// Returns the history of a device from one of its seals on. What precedes that seal is not
+    /// checked. Every later seal is in the range.
     #[must_use]
     pub fn after(seal: &Seal<Authentic>) -> Self {
         let Statement { device, epoch, .. } = *seal.statement();
@@ -182,13 +182,13 @@ impl History {
         Ok(true)
     }
 
-    /// The epoch from which on nothing is known; `None` if the range is complete.
+    /// Returns the epoch from which on nothing is known, or `None` if the range is complete.
     #[must_use]
     pub fn tail(&self) -> Option<EpochNumber> {
         (!self.ended).then_some(self.unknown)
     }
 
-    /// The index and the digest of the newest seal added.
+    /// Returns the index and the digest of the newest seal added.
     #[must_use]
     pub const fn newest(&self) -> Option<(SealIndex, Digest)> {
         self.last

@@ -19,13 +19,14 @@ use moteseal_core::siphash::SipKey;
 pub struct SaltKey([u8; 32]);
 
 impl SaltKey {
-    /// A key from 32 uniformly random bytes.
+    /// Creates a key from 32 uniformly random bytes.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The salt of one seal: `HMAC-SHA256(key, "moteseal/1/salt" || device || index)[..16]`.
+    /// Returns the salt of one seal: `HMAC-SHA256(key, "moteseal/1/salt" || device ||
+    /// index)[..16]`.
     #[must_use]
     pub fn salt(&self, device: DeviceId, index: SealIndex) -> Salt {
         #[allow(clippy::missing_panics_doc, clippy::expect_used)]
@@ -51,7 +52,7 @@ impl fmt::Debug for SaltKey {
 pub struct Salt(pub [u8; 16]);
 
 impl Salt {
-    /// The level of event `seq` in a group of `levels` levels.
+    /// Returns the level of event `seq` in a group of `levels` levels.
     #[must_use]
     #[inline]
     pub fn level(&self, seq: Sequence, levels: u8) -> Level {
@@ -71,7 +72,7 @@ impl LevelKey {
         Self(SipKey::new(&salt.0))
     }
 
-    /// The initial state of SipHash under this salt.
+    /// Returns the initial state of SipHash under this salt.
     #[must_use]
     pub const fn state(&self) -> [u64; 4] {
         self.0.state()
@@ -84,7 +85,7 @@ impl LevelKey {
         self.0.hash(seq)
     }
 
-    /// The level of event `seq` in a group of `levels` levels (at least 1).
+    /// Returns the level of event `seq` in a group of `levels` levels (at least 1).
     #[must_use]
     #[inline]
     pub fn level(&self, seq: u64, levels: u8) -> Level {
@@ -110,7 +111,7 @@ impl Counters {
         Self { counts: [0; MAX_LEVELS], levels }
     }
 
-    /// The counters of the events `0 .. n`, computed one by one.
+    /// Returns the counters of the events `0 .. n`, computed one by one.
     #[must_use]
     pub fn of(salt: &Salt, levels: u8, n: u32) -> Self {
         let key = LevelKey::new(salt);
@@ -121,30 +122,30 @@ impl Counters {
         counters
     }
 
-    /// The counts, one per level.
+    /// Returns the counts, one per level.
     #[must_use]
     pub fn as_slice(&self) -> &[u32] {
         &self.counts[..usize::from(self.levels)]
     }
 
-    /// The counts, one per level, for writing.
+    /// Returns the counts, one per level, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u32] {
         &mut self.counts[..usize::from(self.levels)]
     }
 
-    /// The count of one level; 0 for a level that does not exist.
+    /// Returns the count of one level; 0 for a level that does not exist.
     #[must_use]
     pub fn at(&self, level: Level) -> u32 {
         self.counts.get(usize::from(level.0)).copied().unwrap_or(0)
     }
 
-    /// The number of levels.
+    /// Returns the number of levels.
     #[must_use]
     pub const fn levels(&self) -> u8 {
         self.levels
     }
 
-    /// The number of events at the levels of `mask` (bit `i` for level `i`).
+    /// Returns the number of events at the levels of `mask` (bit `i` for level `i`).
     #[must_use]
     pub fn masked(&self, mask: u32) -> u32 {
         self.as_slice()
@@ -155,14 +156,14 @@ impl Counters {
             .sum()
     }
 
-    /// The number of all events.
+    /// Returns the number of all events.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().map(|&count| u64::from(count)).sum()
     }
 }
 
-/// The lowest level of a mask, or `levels` if the mask is empty.
+/// Returns the lowest level of a mask, or `levels` if the mask is empty.
 #[must_use]
 pub fn lowest(mask: u32, levels: u8) -> u8 {
     #[allow(clippy::cast_possible_truncation)]
@@ -170,7 +171,7 @@ pub fn lowest(mask: u32, levels: u8) -> u8 {
     zeros.min(levels)
 }
 
-/// The mask of the levels below `level`.
+/// Returns the mask of the levels below `level`.
 pub(crate) const fn below(level: u8) -> u32 {
     if level >= 32 { u32::MAX } else { (1 << level) - 1 }
 }
@@ -230,7 +231,7 @@ mod tests {
         }
     }
 
-    /// The chi-square statistic of (observed, expected) counts.
+    /// Returns the chi-square statistic of (observed, expected) counts.
     fn chi_square(counts: impl IntoIterator<Item = (u32, f64)>) -> f64 {
         counts
             .into_iter()

@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::level::Salt;
 use moteseal_core::record::{MAX_LEVELS, Sequence};
 
-/// The sequence numbers below `n` whose level is in `mask`, ascending.
+/// Returns the sequence numbers below `n` whose level is in `mask`, ascending.
 pub(crate) fn members<'e, E: Engine>(
     engine: &'e E,
     salt: &'e Salt,

@@ -65,7 +65,7 @@ impl<S> Sample<'_, S> {
         &self.select
     }
 
-    /// The number of events.
+    /// Returns the number of events.
     #[must_use]
     pub fn len(&self) -> u32 {
         match &self.select {
@@ -74,7 +74,7 @@ impl<S> Sample<'_, S> {
         }
     }
 
-    /// Whether there are no events.
+    /// Returns whether there are no events.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -82,8 +82,8 @@ impl<S> Sample<'_, S> {
 }
 
 impl<'a, S> Sample<'a, S> {
-    /// The events of a part whose sizes [`Follower`](crate::Follower) has checked, bound to the
-    /// seal rebuilt from them.
+    /// Returns the events of a part whose sizes [`Follower`](crate::Follower) has checked, bound to
+    /// the seal rebuilt from them.
     pub(crate) fn new(
         seal: &Seal<S>,
         select: Select<'a>,
@@ -105,8 +105,8 @@ impl<'a, S> Sample<'a, S> {
 }
 
 impl<'a> Sample<'a, Unverified> {
-    /// The same events, authentic. `seal` must be the verified form of the seal that was rebuilt
-    /// from them; otherwise the result is `None`.
+    /// Returns the same events, authentic. `seal` must be the verified form of the seal that was
+    /// rebuilt from them; otherwise the result is `None`.
     #[must_use]
     pub fn proven(self, seal: &Seal<Authentic>) -> Option<Sample<'a, Authentic>> {
         (seal.digest() == self.seal).then_some(Sample {
@@ -212,8 +212,8 @@ impl<'a> Sample<'a, Authentic> {
         }
     }
 
-    /// The offset of the first record of each level in `mask`. In a star, the blocks follow each
-    /// other; a tree has all events in one sequence.
+    /// Returns the offset of the first record of each level in `mask`. In a star, the blocks follow
+    /// each other; a tree has all events in one sequence.
     fn cursors(&self, mask: u32) -> [usize; MAX_LEVELS] {
         let mut cursors = [0; MAX_LEVELS];
         if self.scheme == Scheme::Star {
@@ -251,7 +251,7 @@ enum ChunkLevels<'r> {
 }
 
 impl Chunk<'_, '_> {
-    /// The level of the event at `place`, which must be below the number of events.
+    /// Returns the level of the event at `place`, which must be below the number of events.
     // Inlined, so that it is not computed for callers that do not use it.
     #[inline]
     fn level(&self, place: usize) -> Level {

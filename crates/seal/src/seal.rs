@@ -60,32 +60,32 @@ impl<S> fmt::Debug for Seal<S> {
 }
 
 impl<S> Seal<S> {
-    /// The device's statement.
+    /// Returns the device's statement.
     #[must_use]
     pub const fn statement(&self) -> &Statement {
         &self.statement
     }
 
-    /// The payload: the root of the star or tree.
+    /// Returns the payload: the root of the star or tree.
     #[must_use]
     pub const fn root(&self) -> &Digest {
         &self.root
     }
 
-    /// The algorithm of the signature.
+    /// Returns the algorithm of the signature.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// The digest of the signed object: SHA-256 of [`message`](Self::message). It is the `prev` of
-    /// the next seal.
+    /// Returns the digest of the signed object: SHA-256 of [`message`](Self::message). It is the
+    /// `prev` of the next seal.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// The position of the device's chain after this seal.
+    /// Returns the position of the device's chain after this seal.
     #[must_use]
     pub const fn position(&self) -> Position {
         Position {
@@ -95,9 +95,9 @@ impl<S> Seal<S> {
         }
     }
 
-    /// The bytes to sign: the `Sig_structure` of RFC 9052. Signing is split so that the key can be
-    /// in a secure element or a remote signer: pass these bytes to the signer, and its signature to
-    /// [`encode`](Self::encode).
+    /// Returns the bytes to sign: the `Sig_structure` of RFC 9052. Signing is split so that the key
+    /// can be in a secure element or a remote signer: pass these bytes to the signer, and its
+    /// signature to [`encode`](Self::encode).
     #[must_use]
     pub fn message<'b>(&self, buffer: &'b mut [u8; MAX_MESSAGE]) -> &'b [u8] {
         message(&self.statement, &self.root, self.algorithm, buffer)
@@ -116,7 +116,7 @@ impl<S> Seal<S> {
 }
 
 impl Seal<Unverified> {
-    /// A seal that its device has yet to sign, or that a receiver has rebuilt.
+    /// Creates a seal that its device has yet to sign, or that a receiver has rebuilt.
     #[must_use]
     pub fn new(statement: Statement, root: Digest, algorithm: Algorithm) -> Self {
         let mut buffer = [0; MAX_MESSAGE];
@@ -223,7 +223,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The start of a device's chain. `certificate` is the digest of the device's first
+    /// Returns the start of a device's chain. `certificate` is the digest of the device's first
     /// certificate.
     #[must_use]
     pub const fn start(certificate: Digest) -> Self {

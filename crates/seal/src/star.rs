@@ -21,7 +21,7 @@ use moteseal_core::record::{DeviceId, Framing, Level, MAX_LEVELS, SealIndex};
 const BLOCK_TAG: [u8; 32] = tag(b"moteseal/1/star");
 const ROOT_TAG: Digest = Digest(tag(b"moteseal/1/star/root"));
 
-/// The header of a block: the first 64 bytes that its digest covers, one whole compression.
+/// Returns the header of a block: the first 64 bytes that its digest covers, one whole compression.
 #[must_use]
 pub fn header(device: DeviceId, index: SealIndex, level: Level) -> [u8; 64] {
     let mut header = [0; 64];
@@ -32,7 +32,7 @@ pub fn header(device: DeviceId, index: SealIndex, level: Level) -> [u8; 64] {
     header
 }
 
-/// The digest of a whole block as encoded in a bundle.
+/// Returns the digest of a whole block as encoded in a bundle.
 #[must_use]
 pub fn block_digest(device: DeviceId, index: SealIndex, level: Level, block: &[u8]) -> Digest {
     Digest::of(&[&header(device, index, level), block])
@@ -50,7 +50,7 @@ pub const fn chain_start() -> Digest {
     ROOT_TAG
 }
 
-/// The root over all levels, from level 0 up.
+/// Returns the root over all levels, from level 0 up.
 #[must_use]
 pub fn root(counters: &Counters, digests: &[Digest]) -> Digest {
     counters
@@ -60,8 +60,8 @@ pub fn root(counters: &Counters, digests: &[Digest]) -> Digest {
         .fold(ROOT_TAG, |above, (&count, digest)| link(&above, count, digest))
 }
 
-/// The root over the levels from `from` on. `above` is `A_{from-1}`, the chain over the lower
-/// levels.
+/// Returns the root over the levels from `from` on. `above` is `A_{from-1}`, the chain over the
+/// lower levels.
 #[must_use]
 pub fn root_from(counters: &Counters, from: u8, above: Digest, digests: &[Digest]) -> Digest {
     let levels = counters.as_slice().iter().zip(digests).skip(usize::from(from));
@@ -145,8 +145,9 @@ pub struct StarState {
 }
 
 impl StarState {
-    /// The state of an empty star for the seal `index` of `device`, in a group of `levels` levels;
-    /// `None` if that is not 1 to 32. The digests to pass are initially [`LevelDigest::EMPTY`].
+    /// Returns the state of an empty star for the seal `index` of `device`, in a group of `levels`
+    /// levels, or `None` if that is not 1 to 32. The digests to pass are initially
+    /// [`LevelDigest::EMPTY`].
     #[must_use]
     pub fn new(
         device: DeviceId,
@@ -171,7 +172,7 @@ impl StarState {
         Self { key, device, index, framing, total: 0, used, next: key.level(0, used) }
     }
 
-    /// The number of events so far.
+    /// Returns the number of events so far.
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
     pub const fn len(&self) -> u32 {
@@ -263,7 +264,7 @@ impl<const L: usize> Star<L> {
         levels
     };
 
-    /// An empty star for the seal `index` of `device`, in a group of `L` levels.
+    /// Creates an empty star for the seal `index` of `device`, in a group of `L` levels.
     #[must_use]
     pub fn new(device: DeviceId, index: SealIndex, salt: &Salt, framing: Framing) -> Self {
         Self::of_levels(device, index, salt, framing, Self::LEVELS)
@@ -297,13 +298,13 @@ impl<const L: usize> Star<L> {
         }
     }
 
-    /// The number of events so far.
+    /// Returns the number of events so far.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.state.total
     }
 
-    /// Whether there are no events yet.
+    /// Returns whether there are no events yet.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.state.total == 0
@@ -348,7 +349,7 @@ mod tests {
     use super::*;
     use moteseal_core::record::Sequence;
 
-    /// The definition: sort the events into blocks, hash each block, chain the digests.
+    /// Returns the definition: sort the events into blocks, hash each block, chain the digests.
     fn reference(
         device: DeviceId,
         index: SealIndex,

@@ -56,8 +56,8 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// The first statement of a device, without events, rounds or losses. The caller sets the
-    /// fields that differ.
+    /// Returns the first statement of a device, without events, rounds or losses. The caller sets
+    /// the fields that differ.
     #[must_use]
     pub fn new(
         scheme: Scheme,
@@ -94,14 +94,14 @@ impl Statement {
         self.answered.add(query, epoch)
     }
 
-    /// Whether the statement names this epoch of this query as answered.
+    /// Returns whether the statement names this epoch of this query as answered.
     #[must_use]
     pub fn answered_in(&self, query: &[u8; 16], epoch: u64) -> bool {
         self.answered.contains(query, epoch)
     }
 
-    /// Whether the block of a level does not exist: the level has no events, is below the device's
-    /// round, or has lost events.
+    /// Returns whether the block of a level does not exist: the level has no events, is below the
+    /// device's round, or has lost events.
     #[must_use]
     pub fn is_null(&self, level: Level) -> bool {
         self.counters.at(level) == 0
@@ -109,7 +109,7 @@ impl Statement {
             || self.lost.is_some_and(|lost| lost.at(level) > 0)
     }
 
-    /// The levels whose blocks exist, as a bit mask.
+    /// Returns the levels whose blocks exist, as a bit mask.
     #[must_use]
     pub fn surviving(&self) -> u32 {
         (0..self.counters.levels())

@@ -137,12 +137,12 @@ impl<'a> Gaps<'a> {
         Self { encoded, length }
     }
 
-    /// The encoded elements.
+    /// Returns the encoded elements.
     pub(crate) const fn encoded(&self) -> &'a [u8] {
         self.encoded
     }
 
-    /// The number of selected events.
+    /// Returns the number of selected events.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.length
@@ -154,7 +154,7 @@ impl<'a> Gaps<'a> {
         self.length == 0
     }
 
-    /// The sequence numbers, ascending. They saturate at `u64::MAX` if the sum of the gaps
+    /// Returns the sequence numbers, ascending. They saturate at `u64::MAX` if the sum of the gaps
     /// overflows.
     pub fn iter(&self) -> impl Iterator<Item = Sequence> + Clone + use<'a> {
         let mut rest = self.encoded;

@@ -21,7 +21,7 @@ pub use path::{PathError, path_root};
 /// bit and the length.
 const ONE_BLOCK: usize = 64 - 1 - 1 - 8;
 
-/// The leaf hash of a record: `H(0x00 || record)`.
+/// Returns the leaf hash of a record: `H(0x00 || record)`.
 #[must_use]
 #[inline]
 pub fn leaf(record: &[u8]) -> Digest {
@@ -37,7 +37,7 @@ pub fn leaf(record: &[u8]) -> Digest {
     Digest(state_bytes(&state))
 }
 
-/// The hash of an inner node: `H(0x01 || left || right)`.
+/// Returns the hash of an inner node: `H(0x01 || left || right)`.
 #[must_use]
 #[inline]
 pub fn node(left: &Digest, right: &Digest) -> Digest {
@@ -53,7 +53,7 @@ pub fn node(left: &Digest, right: &Digest) -> Digest {
     Digest(state_bytes(&state))
 }
 
-/// The root of the empty tree: `H("")`.
+/// Returns the root of the empty tree: `H("")`.
 #[must_use]
 pub fn empty_root() -> Digest {
     Digest::of(&[])
@@ -82,13 +82,13 @@ pub struct TreeState {
 }
 
 impl TreeState {
-    /// The state of a tree without records. The contents of the array do not matter.
+    /// Returns the state of a tree without records. The contents of the array do not matter.
     #[must_use]
     pub const fn new() -> Self {
         Self { position: 0 }
     }
 
-    /// The number of records.
+    /// Returns the number of records.
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
     pub const fn len(&self) -> u64 {
@@ -114,7 +114,7 @@ impl TreeState {
         Ok(Sequence(seq))
     }
 
-    /// The root of the records so far. More records can be added afterwards.
+    /// Returns the root of the records so far. More records can be added afterwards.
     #[must_use]
     pub fn root(&self, slots: &[Digest]) -> Digest {
         self.root_with(slots, None).unwrap_or_else(empty_root)
@@ -134,7 +134,8 @@ impl TreeState {
         self.position += 1 << height;
     }
 
-    /// The root of everything to the left of the position, followed by `right` if there is one.
+    /// Returns the root of everything to the left of the position, followed by `right` if there is
+    /// one.
     fn root_with(&self, slots: &[Digest], right: Option<Digest>) -> Option<Digest> {
         let mut rest = self.position;
         let mut root = right;
@@ -167,7 +168,8 @@ impl<const H: usize> Frontier<H> {
         self.state.append(&mut self.slots, height, root);
     }
 
-    /// The root of everything to the left of the position, followed by `right` if there is one.
+    /// Returns the root of everything to the left of the position, followed by `right` if there is
+    /// one.
     pub(crate) fn root(&self, right: Option<Digest>) -> Option<Digest> {
         self.state.root_with(&self.slots, right)
     }
@@ -186,19 +188,19 @@ impl<const H: usize> Tree<H> {
         (1 << H) - 1
     };
 
-    /// A tree without records.
+    /// Creates a tree without records.
     #[must_use]
     pub const fn new() -> Self {
         Self(Frontier::new())
     }
 
-    /// The number of records.
+    /// Returns the number of records.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.0.state.position
     }
 
-    /// Whether there are no records.
+    /// Returns whether there are no records.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -223,7 +225,7 @@ impl<const H: usize> Tree<H> {
         self.0.state.push_leaf(&mut self.0.slots, leaf)
     }
 
-    /// The root of the records so far. More records can be added afterwards.
+    /// Returns the root of the records so far. More records can be added afterwards.
     #[must_use]
     pub fn root(&self) -> Digest {
         self.0.root(None).unwrap_or_else(empty_root)

@@ -195,7 +195,7 @@ pub fn encode_event(
 }
 
 impl<'a> Forward<'a> {
-    /// The events: sequence number, level, and record. Ends early at malformed bytes, which
+    /// Returns the events: sequence number, level, and record. Ends early at malformed bytes, which
     /// [`Uplink::open`] rejects.
     pub fn events(&self) -> impl Iterator<Item = (Sequence, Level, &'a [u8])> + use<'a> {
         let (framing, until) = (self.framing, self.until.0);
@@ -221,8 +221,8 @@ impl<'a> Forward<'a> {
         geometry::perfect(self.from.0..self.until.0, self.events().map(|(seq, ..)| seq))
     }
 
-    /// Whether the events are well-formed and within the range, and a tree has the right number of
-    /// digests.
+    /// Returns whether the events are well-formed and within the range, and a tree has the right
+    /// number of digests.
     fn is_whole(&self) -> bool {
         let (mut rest, mut next) = (self.events, self.from.0);
         while !rest.is_empty() {

@@ -31,8 +31,8 @@ enum Next {
 }
 
 impl Stuffer {
-    /// The next byte to send of `packet`; `None` at the end. `packet` must be the same in each call
-    /// and must not be empty.
+    /// Returns the next byte to send of `packet`; `None` at the end. `packet` must be the same in
+    /// each call and must not be empty.
     pub fn next(&mut self, packet: &[u8]) -> Option<u8> {
         let rest = packet.get(self.at..).unwrap_or_default();
         match self.next {
@@ -62,7 +62,7 @@ impl Stuffer {
         }
     }
 
-    /// The state after a byte of a run with `left` bytes left.
+    /// Returns the state after a byte of a run with `left` bytes left.
     fn after(&mut self, packet: &[u8], left: usize, is_full: bool) -> Next {
         if left > 0 {
             Next::Run { left, is_full }
@@ -76,7 +76,7 @@ impl Stuffer {
         }
     }
 
-    /// Whether all bytes have been produced.
+    /// Returns whether all bytes have been produced.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         matches!(self.next, Next::Nothing)
@@ -153,7 +153,7 @@ impl<const N: usize> Unstuffer<N> {
         }
     }
 
-    /// The bytes of the packet that ended with the last byte.
+    /// Returns the bytes of the packet that ended with the last byte.
     #[must_use]
     pub fn packet(&self) -> &[u8] {
         self.packet.get(..self.length).unwrap_or_default()

@@ -94,7 +94,7 @@ impl Channel {
         Self::Time,
     ];
 
-    /// The channel with this number, the first byte of a packet.
+    /// Returns the channel with this number, the first byte of a packet.
     #[must_use]
     pub const fn of(kind: u8) -> Option<Self> {
         match kind {

@@ -33,7 +33,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The id of this side in a HELLO.
+    /// Returns the id of this side in a HELLO.
     const fn id(self) -> DeviceId {
         match self {
             Self::Mote(device) => device,
@@ -211,26 +211,26 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         Ok(())
     }
 
-    /// The longest body that can be sent. It is limited by this end's room and, when the other end
-    /// is known, by what the other end accepts.
+    /// Returns the longest body that can be sent. It is limited by this end's room and, when the
+    /// other end is known, by what the other end accepts.
     #[must_use]
     pub fn longest_body(&self) -> usize {
         self.peer.map_or(Self::LONGEST_SENT, |peer| peer.longest_body.min(Self::LONGEST_SENT))
     }
 
-    /// Whether a body can be accepted: the previous one was acknowledged or is lost.
+    /// Returns whether a body can be accepted: the previous one was acknowledged or is lost.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
         self.outgoing.is_none() && !matches!(self.going_out, Some((Packet::Body { .. }, _)))
     }
 
-    /// The other end, while the line is open.
+    /// Returns the other end, while the line is open.
     #[must_use]
     pub const fn peer(&self) -> Option<Peer> {
         if self.is_open { self.peer } else { None }
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
@@ -351,7 +351,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         }
     }
 
-    /// The next byte to send, if any. `now_ms` is any monotonic clock.
+    /// Returns the next byte to send, if any. `now_ms` is any monotonic clock.
     pub fn next_byte(&mut self, now_ms: u64) -> Option<u8> {
         if self.going_out.is_none() {
             self.begin(now_ms);
@@ -433,8 +433,9 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         }
     }
 
-    /// The time at which [`next_byte`](Self::next_byte) next has something to send if nothing is
-    /// received before, in milliseconds of its clock; 0 means now. `None` if nothing is due.
+    /// Returns the time at which [`next_byte`](Self::next_byte) next has something to send if
+    /// nothing is received before, in milliseconds of its clock; 0 means now. `None` if nothing is
+    /// due.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         if self.going_out.is_some() || self.acknowledge.is_some() || self.is_hello_wanted {

@@ -25,7 +25,7 @@ const HELLO_BODY: usize = 28;
 /// The length of a HELLO packet. Every line has room for it.
 pub const MIN_ROOM: usize = HELLO_BODY + OVERHEAD;
 
-/// The buffer size for packets with bodies of `body` bytes.
+/// Returns the buffer size for packets with bodies of `body` bytes.
 #[must_use]
 pub const fn room(body: usize) -> usize {
     if body + OVERHEAD > MIN_ROOM { body + OVERHEAD } else { MIN_ROOM }
@@ -60,13 +60,13 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// The checksum of a packet with the given kind, sequence byte and body.
+    /// Returns the checksum of a packet with the given kind, sequence byte and body.
     pub(super) fn checksum(&self, packet: &[u8]) -> [u8; 4] {
         let crc = Crc32::new().with(&self.sender.to_be_bytes()).with(&self.receiver.to_be_bytes());
         crc.with(&self.number.to_be_bytes()).with(packet).value().to_be_bytes()
     }
 
-    /// The sequence byte.
+    /// Returns the sequence byte.
     #[must_use]
     pub const fn sequence(&self) -> u8 {
         self.number.to_be_bytes()[3]
@@ -82,7 +82,7 @@ impl Binding {
         Some(length + OVERHEAD)
     }
 
-    /// The body of a packet, if the packet's checksum matches this binding.
+    /// Returns the body of a packet, if the packet's checksum matches this binding.
     ///
     /// # Errors
     /// `Malformed`, `ChecksumMismatch`.
@@ -120,7 +120,7 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// The encoded packet.
+    /// Returns the encoded packet.
     #[must_use]
     pub fn encode(&self) -> [u8; MIN_ROOM] {
         let mut packet = [0; MIN_ROOM];

@@ -24,7 +24,7 @@ const CONTEXT_1: u8 = 0x81;
 const CONTEXT_0_CONSTRUCTED: u8 = 0xa0;
 const CONTEXT_1_CONSTRUCTED: u8 = 0xa1;
 
-/// The contents of an `AlgorithmIdentifier`: the object identifier and its parameters.
+/// Returns the contents of an `AlgorithmIdentifier`: the object identifier and its parameters.
 const fn identifier(algorithm: Algorithm) -> &'static [u8] {
     match algorithm {
         // 1.3.101.112
@@ -45,7 +45,7 @@ const P256_CURVE: &[u8] = &[0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
-    /// The contents of the next element, which must have this tag.
+    /// Returns the contents of the next element, which must have this tag.
     fn take(&mut self, tag: u8) -> Result<&'a [u8], KeyError> {
         let [found, first, rest @ ..] = self.0 else { return Err(KeyError::MalformedDer) };
         let (length, rest) = match (*first, rest) {
@@ -64,7 +64,7 @@ impl<'a> Der<'a> {
         Ok(contents)
     }
 
-    /// The contents of the next element if it has this tag.
+    /// Returns the contents of the next element if it has this tag.
     fn optional(&mut self, tag: u8) -> Result<Option<&'a [u8]>, KeyError> {
         if self.0.first() == Some(&tag) { self.take(tag).map(Some) } else { Ok(None) }
     }
@@ -74,7 +74,7 @@ impl<'a> Der<'a> {
         self.take(SEQUENCE).map(Self)
     }
 
-    /// The suite of an `AlgorithmIdentifier`.
+    /// Returns the suite of an `AlgorithmIdentifier`.
     fn algorithm(&mut self) -> Result<Algorithm, KeyError> {
         let found = self.take(SEQUENCE)?;
         Algorithm::ALL
@@ -88,7 +88,7 @@ impl<'a> Der<'a> {
     }
 }
 
-/// The octets of a bit string that has no unused bits.
+/// Returns the octets of a bit string that has no unused bits.
 fn octets(bits: &[u8]) -> Result<&[u8], KeyError> {
     bits.strip_prefix(&[0]).ok_or(KeyError::MalformedDer)
 }

@@ -19,7 +19,8 @@ const SECONDARY: &[&str] = &[
     "ppm", "/100", "/1000", "hPa", "mm", "cm", "km", "km/h",
 ];
 
-/// Whether a field may have this unit: a name in the registries, or the empty string for no unit.
+/// Returns whether a field may have this unit: a name in the registries, or the empty string for no
+/// unit.
 #[must_use]
 pub fn is_unit(unit: &str) -> bool {
     unit.is_empty() || [PRIMARY, ADDED, SECONDARY].iter().any(|units| units.contains(&unit))

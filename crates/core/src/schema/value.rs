@@ -29,8 +29,8 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// The nearest `f64`. A numerator above 2^53 is first rounded to an `f64`, so that the result
-    /// is rounded twice.
+    /// Returns the nearest `f64`. A numerator above 2^53 is first rounded to an `f64`, so that the
+    /// result is rounded twice.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn to_f64(self) -> f64 {
@@ -41,8 +41,8 @@ impl Decimal {
         numerator / f64::from(self.divisor)
     }
 
-    /// The number of digits after the point that represents every quotient with this divisor
-    /// exactly; `None` if no number does.
+    /// Returns the number of digits after the point that represents every quotient with this
+    /// divisor exactly, or `None` if no number does.
     pub fn places(self) -> Option<u32> {
         let twos = self.divisor.trailing_zeros();
         let (mut rest, mut fives) = (self.divisor >> twos, 0);
@@ -95,7 +95,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The nearest `f64`; for `time`, milliseconds.
+    /// Returns the nearest `f64`; for `time`, milliseconds.
     #[must_use]
     pub fn to_f64(self) -> f64 {
         match self {
@@ -117,7 +117,7 @@ impl fmt::Display for Value {
 }
 
 impl Field<'_> {
-    /// The bytes of the field in a record.
+    /// Returns the bytes of the field in a record.
     fn bytes<const N: usize>(&self, record: &[u8]) -> Result<[u8; N], ValueError> {
         record
             .get(self.start..)
@@ -126,7 +126,7 @@ impl Field<'_> {
             .ok_or(ValueError::RecordTooShort)
     }
 
-    /// The raw integer in a record, before offset and divisor. For a float, its bits.
+    /// Returns the raw integer in a record, before offset and divisor. For a float, its bits.
     ///
     /// # Errors
     /// `RecordTooShort`.
@@ -167,7 +167,7 @@ impl Field<'_> {
         Ok(())
     }
 
-    /// The value in a record.
+    /// Returns the value in a record.
     ///
     /// # Errors
     /// `RecordTooShort`.
@@ -183,7 +183,7 @@ impl Field<'_> {
         })
     }
 
-    /// The value in a record as the nearest `f64`.
+    /// Returns the value in a record as the nearest `f64`.
     ///
     /// # Errors
     /// `RecordTooShort`.
@@ -363,7 +363,7 @@ impl Text {
         self.places = place;
     }
 
-    /// The number times `divisor` if that is an integer.
+    /// Returns the number times `divisor` if that is an integer.
     fn times(&self, divisor: u32) -> Result<i128, ValueError> {
         if self.larger {
             return Err(ValueError::OutOfRange);
@@ -395,7 +395,7 @@ impl Text {
     }
 }
 
-/// The digits of an exponent, with sign. More than four digits make no difference.
+/// Returns the digits of an exponent, with sign. More than four digits make no difference.
 fn exponent(bytes: &[u8]) -> Result<i32, ValueError> {
     let (sign, digits) = match bytes {
         [b'-', rest @ ..] => (-1, rest),

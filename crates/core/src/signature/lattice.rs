@@ -60,7 +60,7 @@ impl SecretKey {
         PublicKey(self.public)
     }
 
-    /// The deterministic variant (FIPS 204, section 3.4); `out` has the suite's length.
+    /// Returns the deterministic variant (FIPS 204, section 3.4); `out` has the suite's length.
     pub(super) fn sign(&self, message: &[u8], out: &mut [u8]) -> Result<(), SignError> {
         let key = ExpandedSigningKey::<MlDsa44>::from_seed(&self.seed.into());
         let signature = key.sign_deterministic(message, &[]).map_err(|_| SignError::Refused)?;
@@ -68,7 +68,7 @@ impl SecretKey {
         Ok(())
     }
 
-    /// Whether `expanded` is this key in the older form (FIPS 204, algorithm 24).
+    /// Returns whether `expanded` is this key in the older form (FIPS 204, algorithm 24).
     pub(super) fn is_expanded_as(&self, expanded: &[u8]) -> bool {
         #[allow(deprecated)]
         let mut own = ExpandedSigningKey::<MlDsa44>::from_seed(&self.seed.into()).to_expanded();

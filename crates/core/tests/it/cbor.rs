@@ -50,8 +50,8 @@ fn item() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// The result of a scanner that receives `bytes` in pieces, and whether it requested more than
-/// needed.
+/// Returns the result of a scanner that receives `bytes` in pieces, and whether it requested more
+/// than needed.
 fn scanned(bytes: &[u8], ends: &[Index]) -> Result<usize, DecodeError> {
     let mut ends: Vec<usize> = ends.iter().map(|end| end.index(bytes.len() + 1)).collect();
     ends.sort_unstable();

@@ -58,7 +58,7 @@ fn openssl(arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     Some(output.stdout)
 }
 
-/// The arguments with which every openssl 3 generates a key of a suite.
+/// Returns the arguments with which every openssl 3 generates a key of a suite.
 fn generate(algorithm: Algorithm) -> &'static [&'static str] {
     match algorithm {
         Algorithm::Ed25519 => &["genpkey", "-algorithm", "ed25519"],

@@ -2,7 +2,7 @@
 
 use moteseal_core::cbor::{DecodeError, MAX_DEPTH};
 
-/// The length of the item at the start of `bytes`.
+/// Returns the length of the item at the start of `bytes`.
 pub(crate) fn item_length(bytes: &[u8]) -> Result<usize, DecodeError> {
     item(bytes, 0, 0)
 }

@@ -42,7 +42,7 @@ fn issue(
     draft.issue(operator, &mut [0; MAX_CERTIFICATE]).unwrap().to_vec()
 }
 
-/// The names, sorted by id in the group.
+/// Returns the names, sorted by id in the group.
 fn sorted<'n>(group: &str, names: &[&'n str]) -> Vec<&'n str> {
     let mut names = names.to_vec();
     names.sort_by_key(|name| DeviceId::of(group, name));
@@ -79,7 +79,7 @@ impl Group {
         Self { devices, history: vec![Digest([1; 32]), Digest([2; 32])], coordinator }
     }
 
-    /// The signed roster after `change`.
+    /// Returns the signed roster after `change`.
     fn sign(&self, change: impl FnOnce(&mut RosterDraft<'_>)) -> Result<Vec<u8>, RosterError> {
         let certificates: Vec<Vec<&[u8]>> = self
             .devices

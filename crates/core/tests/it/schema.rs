@@ -15,7 +15,7 @@ fn field(text: &str) -> Field<'_> {
     Field::parse(text).unwrap()
 }
 
-/// The bytes of `text` in a record with only this field.
+/// Returns the bytes of `text` in a record with only this field.
 fn write(spec: &str, text: &str) -> Result<Vec<u8>, ValueError> {
     let field = field(spec);
     let mut record = vec![0xaa; field.kind.size()];

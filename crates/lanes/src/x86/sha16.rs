@@ -124,7 +124,7 @@ impl States {
         self
     }
 
-    /// The digests, big-endian.
+    /// Writes the digests, big-endian, to `out`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn digests(self, out: &mut [Digest; LANES]) {
@@ -189,7 +189,7 @@ fn transpose16(rows: [__m512i; 16]) -> [__m512i; 16] {
     columns
 }
 
-/// The words of sixteen blocks.
+/// Returns the words of sixteen blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn words(blocks: &[[u8; 64]; LANES]) -> Words {
@@ -228,7 +228,7 @@ impl<'a> Message<'a> {
         self.tail[self.blocks - 2 - whole.len()][56..].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// The number of blocks of header, body and padding.
+    /// Returns the number of blocks of header, body and padding.
     pub(super) const fn blocks_of(body: &[u8]) -> usize {
         (64 + body.len() + 9).div_ceil(64)
     }
@@ -286,7 +286,7 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// The chain of a star whose blocks have been hashed.
+    /// Returns the chain of a star whose blocks have been hashed.
     pub(super) fn new(star: &Served<'_>) -> Self {
         let (from, above, blocks) = star.chain();
         Self { from, above, counters: star.counters, blocks }
@@ -358,7 +358,7 @@ pub(super) fn leaves(size: usize, records: &[u8], out: &mut [Digest]) -> usize {
     done
 }
 
-/// The words of the single block of each of sixteen records of four bytes.
+/// Returns the words of the single block of each of sixteen records of four bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn words_of_four(records: &[u8; 64]) -> Words {

@@ -133,7 +133,7 @@ impl<'a> Message<'a> {
         self.body.len()
     }
 
-    /// The bytes to hash from block `at` on, up to the end of a contiguous range.
+    /// Returns the bytes to hash from block `at` on, up to the end of a contiguous range.
     fn run(&self, at: usize) -> &[[u8; 64]] {
         let (tail, tails) = &self.tail;
         match at.checked_sub(1) {
@@ -242,7 +242,7 @@ pub(super) fn nodes(children: &[Digest], out: &mut [Digest]) -> usize {
     done
 }
 
-/// The padded message `0x01 || left || right`.
+/// Returns the padded message `0x01 || left || right`.
 #[inline]
 fn node_blocks(left: &Digest, right: &Digest) -> [[u8; 64]; 2] {
     let mut blocks = [[0; 64]; 2];

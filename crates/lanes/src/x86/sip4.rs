@@ -62,7 +62,7 @@ impl Lanes {
         }
     }
 
-    /// The levels of the sequence numbers in two vectors.
+    /// Returns the levels of the sequence numbers in two vectors.
     #[inline]
     #[target_feature(enable = "avx2,lzcnt")]
     #[allow(clippy::cast_possible_truncation)]

@@ -36,7 +36,7 @@ impl Lanes {
         Self { state: [broadcast(a), broadcast(b), broadcast(c), broadcast(d)], stop }
     }
 
-    /// The levels of the sequence numbers in two vectors, one per lane.
+    /// Returns the levels of the sequence numbers in two vectors, one per lane.
     #[inline]
     #[target_feature(enable = "avx512f,avx512cd")]
     fn levels(&self, messages: [__m512i; 2]) -> [__m512i; 2] {
@@ -93,7 +93,7 @@ impl Lanes {
 }
 
 impl Lanes {
-    /// The levels of the sequence numbers in two vectors, one per byte.
+    /// Returns the levels of the sequence numbers in two vectors, one per byte.
     #[inline]
     #[target_feature(enable = "avx512f,avx512cd")]
     fn step(&self, messages: [__m512i; 2]) -> [u8; STEP] {

@@ -23,8 +23,9 @@ const SALTS: u32 = 16;
 const FRAME_EVENTS: usize = 1 << 10;
 const ROUNDS: std::ops::RangeInclusive<u8> = 1..=10;
 
-/// The kept events of a tree of `n` at the levels from `round` on, and the digests of their common
-/// compact multiproof: one for each maximal subtree without a kept event. Sums over all salts.
+/// Returns the kept events of a tree of `n` at the levels from `round` on, and the digests of their
+/// common compact multiproof: one for each maximal subtree without a kept event. Sums over all
+/// salts.
 fn pruned_tree(n: u32, round: u8) -> (u64, u64) {
     let engine = Host::detect();
     let (mut kept, mut digests) = (0, 0);
@@ -43,9 +44,9 @@ fn pruned_tree(n: u32, round: u8) -> (u64, u64) {
     (kept, digests)
 }
 
-/// The bytes of all frames in which a device forwards a tree of `n` records of one size, and the
-/// minimum: the records at the levels from `round` on, which was announced at the start, and the
-/// digests of their multiproof. Sums over all salts.
+/// Returns the bytes of all frames in which a device forwards a tree of `n` records of one size,
+/// and the minimum: the records at the levels from `round` on, which was announced at the start,
+/// and the digests of their multiproof. Sums over all salts.
 fn forwarded_tree(n: u32, round: u8, size: usize) -> (u64, u64) {
     let (device, epoch) = (DeviceId([0; 8]), EpochNumber(7));
     let (framing, key) = (Framing::fixed(size).unwrap(), LinkKey::new(&[7; 32]));

@@ -119,13 +119,13 @@ impl Announcement {
         issue(Typ::Round, payload, coordinator, out)
     }
 
-    /// The epoch.
+    /// Returns the epoch.
     #[must_use]
     pub const fn epoch(&self) -> EpochNumber {
         self.epoch
     }
 
-    /// The round. It never decreases within an epoch.
+    /// Returns the round. It never decreases within an epoch.
     #[must_use]
     pub const fn round(&self) -> Round {
         self.round

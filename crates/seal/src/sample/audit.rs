@@ -81,14 +81,15 @@ impl Tally {
         self.announced = self.announced.max(statement.round);
     }
 
-    /// The number of events of the levels from `round` on, whether or not they were forwarded.
+    /// Returns the number of events of the levels from `round` on, whether or not they were
+    /// forwarded.
     #[must_use]
     pub fn from_round(&self, round: Round) -> u64 {
         self.counts[..usize::from(self.levels)].iter().skip(usize::from(round.0)).sum()
     }
 
-    /// The round that the counters require: the first whose events fit the budget, or the number of
-    /// levels if none does.
+    /// Returns the round that the counters require: the first whose events fit the budget, or the
+    /// number of levels if none does.
     #[must_use]
     pub fn due(&self) -> Round {
         let fits = |&round: &u8| self.from_round(Round(round)) <= self.budget;

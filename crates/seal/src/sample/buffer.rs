@@ -50,7 +50,7 @@ pub(super) enum Kind {
 }
 
 impl Entry {
-    /// The sequence number after the entry. A seal has at most 2^32 - 1 events.
+    /// Returns the sequence number after the entry. A seal has at most 2^32 - 1 events.
     pub(super) fn until(&self) -> u32 {
         self.start.saturating_add(1 << self.height())
     }
@@ -74,12 +74,12 @@ struct Subtree {
 }
 
 impl Subtree {
-    /// Whether it is the left half of its parent.
+    /// Returns whether it is the left half of its parent.
     const fn is_left(&self) -> bool {
         self.start as u64 >> self.height & 1 == 0
     }
 
-    /// Whether it is the left half of the parent whose right half is `other`.
+    /// Returns whether it is the left half of the parent whose right half is `other`.
     fn is_left_of(&self, other: &Self) -> bool {
         self.is_left()
             && self.height == other.height
@@ -131,7 +131,7 @@ impl<const N: usize> Buffer<N> {
         Self { bytes: [0; N], used: 0, unsent: 0, settled: 0 }
     }
 
-    /// The number of bytes in use.
+    /// Returns the number of bytes in use.
     pub(super) const fn used(&self) -> usize {
         self.used
     }
@@ -140,7 +140,7 @@ impl<const N: usize> Buffer<N> {
         self.used + length <= N
     }
 
-    /// The entry at an offset, if one begins there.
+    /// Returns the entry at an offset, if one begins there.
     pub(super) fn entry(&self, at: usize) -> Option<Entry> {
         self.entry_before(self.used, at)
     }
@@ -157,18 +157,18 @@ impl<const N: usize> Buffer<N> {
         Some(Entry { start, kind, at, end: at + HEAD + length })
     }
 
-    /// The record or root of an entry.
+    /// Returns the record or root of an entry.
     pub(super) fn content(&self, entry: &Entry) -> &[u8] {
         &self.bytes[entry.at + HEAD..entry.end]
     }
 
-    /// The first entry that has not been sent.
+    /// Returns the first entry that has not been sent.
     pub(super) fn first_unsent(&self) -> Option<Entry> {
         self.entry(self.unsent)
     }
 
-    /// The offset up to which entries may be sent. While more may follow (`is_over` is false), the
-    /// end of a tree may still change.
+    /// Returns the offset up to which entries may be sent. While more may follow (`is_over` is
+    /// false), the end of a tree may still change.
     pub(super) const fn sendable(&self, is_over: bool) -> usize {
         if is_over { self.used } else { self.settled }
     }
@@ -198,7 +198,7 @@ impl<const N: usize> Buffer<N> {
         self.settled = self.used;
     }
 
-    /// The number of bytes that an unwanted record takes in the buffer of a tree.
+    /// Returns the number of bytes that an unwanted record takes in the buffer of a tree.
     pub(super) fn skipped_length(record: &[u8]) -> usize {
         HEAD + record.len().min(32)
     }
@@ -277,7 +277,7 @@ impl<const N: usize> Buffer<N> {
         (self.used, self.settled) = (to, settled);
     }
 
-    /// The number of bytes that [`collapse`](Self::collapse) of everything would leave.
+    /// Returns the number of bytes that [`collapse`](Self::collapse) of everything would leave.
     pub(super) fn collapsed(&self, round: u8) -> usize {
         let (mut from, mut to, mut growing) = (0, 0, Growing::default());
         while let Some(entry) = self.entry(from) {

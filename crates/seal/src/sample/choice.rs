@@ -59,8 +59,8 @@ impl Rate {
         (numerator != 0).then(|| Self { numerator: numerator >> shift, digits: digits - shift })
     }
 
-    /// The levels that the rate selects in a group of `levels` levels. The rate is rounded down to
-    /// `levels - 1` digits; `None` if the result is 0.
+    /// Returns the levels that the rate selects in a group of `levels` levels. The rate is rounded
+    /// down to `levels - 1` digits; `None` if the result is 0.
     #[must_use]
     pub fn levels(self, levels: u8) -> Option<u32> {
         let all = if levels >= 32 { u32::MAX } else { (1 << levels) - 1 };
@@ -83,7 +83,7 @@ impl Rate {
         Some(mask)
     }
 
-    /// The rate as a float.
+    /// Returns the rate as a float.
     #[must_use]
     pub fn as_f64(self) -> f64 {
         #[allow(clippy::cast_precision_loss)]
@@ -154,8 +154,8 @@ named_errors! {
     }
 }
 
-/// The levels that an epoch's parts must contain for a rate: the same for each part, except levels
-/// that do not exist in it.
+/// Returns the levels that an epoch's parts must contain for a rate: the same for each part, except
+/// levels that do not exist in it.
 ///
 /// # Errors
 /// `RateUnavailable`.
@@ -207,8 +207,8 @@ impl EpochCounts {
         }
     }
 
-    /// The levels that *at most* `m` selects: from the coarsest existing level down, each that
-    /// still fits.
+    /// Returns the levels that *at most* `m` selects: from the coarsest existing level down, each
+    /// that still fits.
     #[must_use]
     pub fn at_most(&self, m: u64) -> u32 {
         let mut left = m;
@@ -222,8 +222,8 @@ impl EpochCounts {
         })
     }
 
-    /// The levels whose events exist in every part that has events of them: the levels from the
-    /// round on that no part has dropped or lost.
+    /// Returns the levels whose events exist in every part that has events of them: the levels from
+    /// the round on that no part has dropped or lost.
     #[must_use]
     pub fn surviving(&self) -> u32 {
         (0..self.levels)
@@ -231,7 +231,7 @@ impl EpochCounts {
             .fold(0, |mask, level| mask | 1 << level)
     }
 
-    /// The number of existing events.
+    /// Returns the number of existing events.
     #[must_use]
     pub fn existing(&self) -> u64 {
         (0..self.levels)
@@ -305,14 +305,14 @@ impl<'a> UniformSample<'a> {
         Self { sample }
     }
 
-    /// The events.
+    /// Returns the events.
     #[must_use]
     pub const fn sample(&self) -> &Sample<'a, Authentic> {
         &self.sample
     }
 }
 
-/// The number of events per level of a part, for the levels of a mask.
+/// Returns the number of events per level of a part, for the levels of a mask.
 #[must_use]
 pub fn selected_count(counters: &Counters, mask: u32) -> u32 {
     counters.masked(mask)

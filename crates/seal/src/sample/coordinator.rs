@@ -36,8 +36,8 @@ pub enum Offer {
 }
 
 impl Coordinator {
-    /// The start of an epoch: round 0, nothing kept. A group has 1 to 32 levels; events of other
-    /// levels are declined.
+    /// Returns the start of an epoch: round 0, nothing kept. A group has 1 to 32 levels; events of
+    /// other levels are declined.
     #[must_use]
     pub fn new(levels: u8, budget: u64) -> Self {
         debug_assert!(
@@ -47,25 +47,27 @@ impl Coordinator {
         Self { budget, levels, round: 0, kept: [0; MAX_LEVELS], total: 0 }
     }
 
-    /// The round. Only levels from the round on are kept, so the sampling rate is `2^-round`.
+    /// Returns the round. Only levels from the round on are kept, so the sampling rate is
+    /// `2^-round`.
     #[must_use]
     pub const fn round(&self) -> Round {
         Round(self.round)
     }
 
-    /// The number of events kept over all levels. Between calls it is never above the budget.
+    /// Returns the number of events kept over all levels. Between calls it is never above the
+    /// budget.
     #[must_use]
     pub const fn kept(&self) -> u64 {
         self.total
     }
 
-    /// The number of events kept of one level.
+    /// Returns the number of events kept of one level.
     #[must_use]
     pub fn kept_at(&self, level: Level) -> u64 {
         self.kept.get(usize::from(level.0)).copied().unwrap_or(0)
     }
 
-    /// The budget.
+    /// Returns the budget.
     #[must_use]
     pub const fn budget(&self) -> u64 {
         self.budget

@@ -207,7 +207,7 @@ pub struct ForcedPart<'e> {
 }
 
 impl<'e> ForcedPart<'e> {
-    /// The part's seal.
+    /// Returns the part's seal.
     #[must_use]
     pub const fn seal(&self) -> &'e Seal<Authentic> {
         self.seal

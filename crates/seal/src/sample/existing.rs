@@ -117,7 +117,8 @@ mod tests {
         .to_vec()
     }
 
-    /// The definition: list the existing events, permute them, take the first ones and sort them.
+    /// Returns the definition: list the existing events, permute them, take the first ones and sort
+    /// them.
     fn by_hand(parts: &[Statement], round: u8, seed: u8, count: usize) -> Vec<u64> {
         let mut start = 0;
         let mut existing = Vec::new();

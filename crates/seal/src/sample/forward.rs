@@ -132,9 +132,10 @@ impl<const N: usize> Forwarder<N> {
         if self.own == before { Noted::Buffered } else { Noted::Raised(self.own) }
     }
 
-    /// Whether [`note`](Self::note) would accept the seal's next event. If a tree's buffer is full
-    /// and a higher round makes room, this raises the device's own round, as `note` would. An empty
-    /// buffer has room for every record of at most [`MAX_RECORD`] and at most `N - 7` bytes.
+    /// Returns whether [`note`](Self::note) would accept the seal's next event. If a tree's buffer
+    /// is full and a higher round makes room, this raises the device's own round, as `note` would.
+    /// An empty buffer has room for every record of at most [`MAX_RECORD`] and at most `N - 7`
+    /// bytes.
     pub fn make_room(&mut self, level: Level, record: &[u8]) -> bool {
         if self.noted == u32::MAX {
             return false;
@@ -312,31 +313,31 @@ impl<const N: usize> Forwarder<N> {
         self.buffer.sent_up_to(0);
     }
 
-    /// The first event that is not known to be durable at the coordinator.
+    /// Returns the first event that is not known to be durable at the coordinator.
     #[must_use]
     pub const fn acknowledged(&self) -> Sequence {
         sequence(self.acknowledged)
     }
 
-    /// Whether every event so far is durable at the coordinator.
+    /// Returns whether every event so far is durable at the coordinator.
     #[must_use]
     pub const fn is_drained(&self) -> bool {
         self.acknowledged == self.noted
     }
 
-    /// The number of bytes in use.
+    /// Returns the number of bytes in use.
     #[must_use]
     pub const fn buffered(&self) -> usize {
         self.buffer.used()
     }
 
-    /// The number of events so far.
+    /// Returns the number of events so far.
     #[must_use]
     pub const fn noted(&self) -> u32 {
         self.noted
     }
 
-    /// The index of the seal.
+    /// Returns the index of the seal.
     #[must_use]
     pub const fn index(&self) -> SealIndex {
         self.index
@@ -385,7 +386,7 @@ pub enum FrameOutcome {
 }
 
 impl Followed {
-    /// The start of the seal that a frame belongs to.
+    /// Returns the start of the seal that a frame belongs to.
     #[must_use]
     pub const fn start(forward: &Forward<'_>) -> Self {
         Self { index: forward.index, epoch: forward.epoch, next: Sequence(0), confirmed: Round(0) }

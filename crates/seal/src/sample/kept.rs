@@ -57,7 +57,7 @@ impl Sample<'_, Authentic> {
 }
 
 impl<B: AsRef<[u8]>> Kept<B> {
-    /// The sample.
+    /// Returns the sample.
     #[must_use]
     pub fn sample(&self) -> Sample<'_, Authentic> {
         let select = match &self.select {

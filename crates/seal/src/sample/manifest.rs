@@ -117,34 +117,34 @@ impl<'a> Manifest<'a> {
         Ok(Self { epoch, round, roster, digest, devices })
     }
 
-    /// The epoch.
+    /// Returns the epoch.
     #[must_use]
     pub const fn epoch(&self) -> EpochNumber {
         self.epoch
     }
 
-    /// The final round. Only levels from this round on are kept; if it equals the number of levels,
-    /// nothing is kept.
+    /// Returns the final round. Only levels from this round on are kept; if it equals the number of
+    /// levels, nothing is kept.
     #[must_use]
     pub const fn round(&self) -> Round {
         self.round
     }
 
-    /// The digest of the roster that was in force. It defines the expected devices.
+    /// Returns the digest of the roster that was in force. It defines the expected devices.
     #[must_use]
     pub const fn roster(&self) -> Digest {
         self.roster
     }
 
-    /// The digest of the signed object. Two manifests of one epoch with different digests prove
-    /// misconduct.
+    /// Returns the digest of the signed object. Two manifests of one epoch with different digests
+    /// prove misconduct.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// The devices that have seals, sorted by id, each with the digests of its seals by ascending
-    /// index.
+    /// Returns the devices that have seals, sorted by id, each with the digests of its seals by
+    /// ascending index.
     pub fn devices(
         &self,
     ) -> impl Iterator<Item = (DeviceId, impl ExactSizeIterator<Item = Digest> + Clone + use<'a>)>
@@ -157,7 +157,7 @@ impl<'a> Manifest<'a> {
         })
     }
 
-    /// The digests of a device's seals; empty if the device is absent.
+    /// Returns the digests of a device's seals; empty if the device is absent.
     pub fn seals(&self, device: DeviceId) -> impl Iterator<Item = Digest> + use<'a> {
         self.devices()
             .find(|(listed, _)| *listed == device)

@@ -24,8 +24,8 @@ impl Swap {
     pub const FREE: Self = Self { position: u64::MAX, value: 0 };
 }
 
-/// The recommended number of [`Swap`]s of scratch memory for a sample of `m`. `m + 1` are enough,
-/// but the fewer there are, the slower it is.
+/// Returns the recommended number of [`Swap`]s of scratch memory for a sample of `m`. `m + 1` are
+/// enough, but the fewer there are, the slower it is.
 #[must_use]
 pub const fn scratch_for(m: usize) -> usize {
     2 * m + 1
@@ -78,7 +78,7 @@ pub fn choose<'c>(
     Ok(&mut chosen[..count])
 }
 
-/// The generator for one epoch of one device.
+/// Returns the generator for one epoch of one device.
 fn words(seed: &[u8; 32], device: DeviceId, epoch: EpochNumber) -> ChaCha12Rng {
     ChaCha12Rng::from_seed(
         Digest::of(&[b"moteseal/1/perm", seed, &device.0, &epoch.0.to_be_bytes()]).0,
@@ -108,7 +108,7 @@ impl<'s> Moved<'s> {
         Self(scratch)
     }
 
-    /// The slot of a position, or the free slot where it belongs.
+    /// Returns the slot of a position, or the free slot where it belongs.
     fn slot(&mut self, position: u64) -> &mut Swap {
         // The high half of the product separates neighbours. Scaling it to the table size needs no
         // division.
@@ -155,7 +155,7 @@ mod tests {
             .to_vec()
     }
 
-    /// The shuffle of the specification, over all positions.
+    /// Returns the shuffle of the specification, over all positions.
     fn dense(seed: &[u8; 32], total: u64, m: usize) -> Vec<u64> {
         let mut stream = ChaCha12Rng::from_seed(
             Digest::of(&[b"moteseal/1/perm", seed, b"device 1", &7_u64.to_be_bytes()]).0,

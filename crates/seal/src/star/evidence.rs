@@ -33,7 +33,7 @@ pub struct Served<'a> {
 }
 
 impl<'a> Served<'a> {
-    /// The star's part of a statement. The sizes must have been checked.
+    /// Returns the star's part of a statement. The sizes must have been checked.
     pub(crate) fn new(
         statement: &Statement,
         mask: u32,
@@ -53,7 +53,7 @@ impl<'a> Served<'a> {
         Self { device, index, counters, surviving, mask, evidence, blocks, digests, root }
     }
 
-    /// The root, computed from the digests of the blocks.
+    /// Returns the root, computed from the digests of the blocks.
     #[must_use]
     pub fn link_all(&self) -> Digest {
         let (from, above, blocks) = self.chain();
@@ -61,8 +61,8 @@ impl<'a> Served<'a> {
         levels.fold(above, |above, (&count, block)| link(&above, count, block))
     }
 
-    /// The chain over the levels, given the digests of the blocks. Returns the level to start the
-    /// computation at, the digest before this level, and the block digest of each level.
+    /// Returns the chain over the levels, given the digests of the blocks. Returns the level to
+    /// start the computation at, the digest before this level, and the block digest of each level.
     #[must_use]
     pub fn chain(&self) -> (u8, Digest, [Digest; MAX_LEVELS]) {
         let levels = self.counters.levels();
@@ -84,8 +84,8 @@ impl<'a> Served<'a> {
     }
 }
 
-/// The number of digests in a star's part: one for all levels below the lowest selected level if
-/// any of them exists, and one for each existing level above it that is not selected.
+/// Returns the number of digests in a star's part: one for all levels below the lowest selected
+/// level if any of them exists, and one for each existing level above it that is not selected.
 #[must_use]
 pub fn star_digests(surviving: u32, mask: u32) -> u32 {
     let lowest = lowest(mask, 32);

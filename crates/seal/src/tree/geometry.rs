@@ -6,15 +6,15 @@ use core::ops::Range;
 
 use moteseal_core::record::Sequence;
 
-/// The number of leaves in the left half of a tree of `n` leaves: the largest power of two below
-/// `n` (RFC 9162, section 2.1.1), or 0 if `n < 2`.
+/// Returns the number of leaves in the left half of a tree of `n` leaves: the largest power of two
+/// below `n` (RFC 9162, section 2.1.1), or 0 if `n < 2`.
 #[must_use]
 pub const fn split(n: u64) -> u64 {
     if n < 2 { 0 } else { 1 << (n - 1).ilog2() }
 }
 
-/// The largest subtree of a tree of `n` leaves that starts at `start` and ends at or before `end`,
-/// for `start < end <= n`.
+/// Returns the largest subtree of a tree of `n` leaves that starts at `start` and ends at or before
+/// `end`, for `start < end <= n`.
 ///
 /// Subtrees are the perfect ones, with `2^k` leaves from a multiple of `2^k`, and those of the
 /// right edge: from a multiple of `2^k` to `n`, if at most `2^k` leaves remain.
@@ -28,8 +28,8 @@ pub const fn widest(n: u64, start: u64, end: u64) -> Range<u64> {
     start..start + (1 << if fits < aligned { fits } else { aligned })
 }
 
-/// The maximal subtrees without a selected leaf, from left to right. Their roots form a compact
-/// multiproof.
+/// Returns the maximal subtrees without a selected leaf, from left to right. Their roots form a
+/// compact multiproof.
 ///
 /// `selected` must ascend; positions that do not ascend, or are not below `n`, are ignored. If
 /// nothing is selected the result is the whole tree; if everything is selected, or the tree is
@@ -93,8 +93,8 @@ impl<I: Iterator<Item = Sequence>> Siblings<I> {
     }
 }
 
-/// The subtrees whose roots are the inclusion path of leaf `seq` in a tree of `n` leaves, from the
-/// leaf up (RFC 9162, section 2.1.3.1). Empty if `seq >= n`.
+/// Returns the subtrees whose roots are the inclusion path of leaf `seq` in a tree of `n` leaves,
+/// from the leaf up (RFC 9162, section 2.1.3.1). Empty if `seq >= n`.
 pub fn path(n: u64, seq: Sequence) -> impl Iterator<Item = Range<u64>> {
     // Bottom up: at height k the subtree of 2^k leaves around `seq`, cut off at n. Its sibling is
     // the other child of the subtree of the next height; if that sibling would start at or after n,

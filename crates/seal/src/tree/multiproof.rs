@@ -22,14 +22,15 @@ named_errors! {
     }
 }
 
-/// The number of digests in the multiproof for `selected` (ascending, below `n`). Hashes nothing.
+/// Returns the number of digests in the multiproof for `selected` (ascending, below `n`). Hashes
+/// nothing.
 pub fn sibling_count(n: u64, selected: impl IntoIterator<Item = Sequence>) -> u64 {
     geometry::siblings(n, selected).map(|_| 1).sum()
 }
 
-/// The root of a tree of `n` leaves (at most `2^32 - 1`), from the hashes of the selected leaves
-/// (ascending) and the multiproof: 32-byte digests, concatenated. The caller must compare the
-/// result with the expected root.
+/// Returns the root of a tree of `n` leaves (at most `2^32 - 1`), from the hashes of the selected
+/// leaves (ascending) and the multiproof: 32-byte digests, concatenated. The caller must compare
+/// the result with the expected root.
 ///
 /// Hashes at most once per selected leaf and digest, and stores one digest for each bit of `n`.
 ///

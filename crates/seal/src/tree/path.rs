@@ -15,9 +15,9 @@ named_errors! {
     }
 }
 
-/// The root of a tree of `n` leaves, computed from the leaf hash at `seq` and its inclusion path
-/// (RFC 9162, section 2.1.3.2). `path` is the concatenation of the 32-byte sibling digests from the
-/// leaf up. The caller must compare the result with the expected root.
+/// Returns the root of a tree of `n` leaves, computed from the leaf hash at `seq` and its inclusion
+/// path (RFC 9162, section 2.1.3.2). `path` is the concatenation of the 32-byte sibling digests
+/// from the leaf up. The caller must compare the result with the expected root.
 ///
 /// # Errors
 /// See [`PathError`].

@@ -29,7 +29,7 @@ pub struct Refusal<'a> {
 }
 
 impl<'a> Refusal<'a> {
-    /// Whether the bytes claim to be such a frame. Nothing is verified.
+    /// Returns whether the bytes claim to be such a frame. Nothing is verified.
     #[must_use]
     pub fn is_claimed(frame: &[u8]) -> bool {
         frame.starts_with(&START)

@@ -43,12 +43,12 @@ fn tagged(item: &[u8], direction: &[u8]) -> Vec<u8> {
     [item, &tag[..16]].concat()
 }
 
-/// The length prefix of a record whose length the schema does not fix.
+/// Returns the length prefix of a record whose length the schema does not fix.
 fn prefix(framing: Framing, record: &[u8]) -> Option<[u8; 2]> {
     (framing == Framing::Prefixed).then(|| u16::try_from(record.len()).unwrap().to_be_bytes())
 }
 
-/// The item of a frame.
+/// Returns the item of a frame.
 fn item_of(frame: &[u8]) -> Vec<u8> {
     frame[..frame.len() - 16].to_vec()
 }
@@ -192,7 +192,7 @@ fn a_frame_with_an_altered_byte_is_rejected_or_round_trips() {
     assert!(opened > 10_000 && refused > 10_000, "{opened} opened, {refused} refused");
 }
 
-/// The fields of a forward frame after the device, as numbers, and its events.
+/// Returns the fields of a forward frame after the device, as numbers, and its events.
 fn forward_of(fields: [u64; 6], events: &[u8]) -> Vec<u8> {
     let mut buffer = vec![0; events.len() + 128];
     let mut out = Writer::new(&mut buffer);

@@ -71,7 +71,7 @@ fn tally(seals: &[Seal<Authentic>], budget: u64) -> Tally {
     tally
 }
 
-/// The final round of a coordinator that receives every event at once.
+/// Returns the final round of a coordinator that receives every event at once.
 fn honest(events: &[u32], budget: u64) -> Coordinator {
     let mut coordinator = Coordinator::new(LEVELS, budget);
     for (device, &events) in (0..).zip(events) {

@@ -6,7 +6,7 @@ fn hash(parts: &[&[u8]]) -> Digest {
     Digest::of(parts)
 }
 
-/// The largest power of two smaller than `n`.
+/// Returns the largest power of two smaller than `n`.
 fn k(n: usize) -> usize {
     let mut k = 1;
     while 2 * k < n {
@@ -42,7 +42,7 @@ pub(crate) fn path(m: usize, records: &[Vec<u8>]) -> Vec<Digest> {
     path
 }
 
-/// The roots of the maximal subtrees without a selected leaf, left to right.
+/// Returns the roots of the maximal subtrees without a selected leaf, left to right.
 pub(crate) fn multiproof(selected: &[bool], records: &[Vec<u8>]) -> Vec<Digest> {
     if records.is_empty() {
         return vec![];

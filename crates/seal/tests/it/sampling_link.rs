@@ -150,7 +150,7 @@ impl World {
         self.down.push_back(acknowledgement.close(DEVICE, &key(), &mut out).unwrap().to_vec());
     }
 
-    /// The root of a perfect subtree of the sensed events, by the definition.
+    /// Returns the root of a perfect subtree of the sensed events, by the definition.
     fn root(&self, range: Range<u64>) -> Digest {
         let middle = range.start.midpoint(range.end);
         if range.end - range.start == 1 {
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// The link recovers, and everything arrives.
+    /// Restores the link and delivers all frames.
     fn settle(&mut self) {
         self.device.end();
         for _ in 0..10_000 {

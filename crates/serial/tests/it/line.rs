@@ -550,7 +550,7 @@ proptest! {
     }
 }
 
-/// The rows of the table of packets in spec/serial.md, section 6.
+/// Returns the rows of the table of packets in spec/serial.md, section 6.
 fn rows() -> Vec<(String, Vec<u8>)> {
     let (mut mote, mut gateway) = ends();
     let mut rows = Vec::new();
@@ -590,8 +590,8 @@ fn rows() -> Vec<(String, Vec<u8>)> {
     rows
 }
 
-/// The rows of the second table: the packets that the gateway rejects when the line is open, and
-/// the errors.
+/// Returns the rows of the second table: the packets that the gateway rejects when the line is
+/// open, and the errors.
 fn rejected_rows() -> Vec<(String, Vec<u8>)> {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);

@@ -1,14 +1,16 @@
-//! What a caller decides by when an operation of a host crate fails.
+//! How the host crates classify their errors: each error has a stable name, and a kind by which the
+//! caller decides what to do.
 
 use std::fmt;
 
 use moteseal_core::error::Named;
 
-/// The kind of an error: what its caller does next.
+/// The kind of an error: how its caller should react.
 ///
-/// Every error type of a host crate that reaches a user has `name()`, the stable name of
-/// `spec/errors.md`, which identifies the cause, and `kind()`, which says how to react. A command
-/// maps each kind to one exit code; a library caller matches on it.
+/// Every error type of a host crate that reaches a user has two methods. `name()` returns the
+/// stable name of `spec/errors.md`, which identifies the cause. `kind()` returns the kind, which
+/// tells the caller how to react. A command maps each kind to one exit code; a library caller
+/// matches on it.
 ///
 /// ```
 /// use moteseal_api::{ErrorKind, Query};
@@ -23,16 +25,17 @@ pub enum ErrorKind {
     Usage,
     /// A cryptographic or protocol check failed: reject the data and do not use it.
     Refused,
-    /// All that arrived is authentic, but a part of what was requested is missing.
+    /// All data that arrived is authentic, but a part of the requested data is missing.
     Incomplete,
     /// A peer or service did not respond, or is overloaded: retry later.
     Unreachable,
-    /// The machine failed (disk full, no permission), or the program has a defect.
+    /// The machine failed (disk full, no permission), or the program has a bug.
     Internal,
 }
 
 impl ErrorKind {
-    /// The kind in lower case: `usage`, `refused`, `incomplete`, `unreachable` or `internal`.
+    /// Returns the kind in lower case: `usage`, `refused`, `incomplete`, `unreachable` or
+    /// `internal`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,18 +48,19 @@ impl ErrorKind {
     }
 }
 
-/// An error with a stable name (`spec/errors.md`), a sentence and a kind.
+/// An error with a stable name (`spec/errors.md`), a message and a kind.
 ///
-/// `Display` writes the sentence alone: what happened, to which thing, and what to do. Programs
-/// decide by [`kind`](Self::kind) and tell errors apart by [`name`](Self::name).
+/// `Display` writes only the message, which states what happened, to which thing, and what to do. A
+/// program chooses its reaction by [`kind`](Self::kind) and identifies the error by
+/// [`name`](Self::name).
 pub trait NamedError: std::error::Error {
-    /// The stable name of the error.
+    /// Returns the stable name of the error.
     fn name(&self) -> &str;
 
-    /// What the caller does next.
+    /// Returns the kind, which tells the caller how to react.
     fn kind(&self) -> ErrorKind;
 
-    /// The error with its name, displayed as `Name: sentence`.
+    /// Returns a wrapper that displays the error with its name, as `Name: message`.
     fn named(&self) -> Named<'_, &Self>
     where
         Self: Sized,

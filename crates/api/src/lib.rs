@@ -1,9 +1,9 @@
 //! The HTTP contract between a cloud and its clients: paths, queries, listings and problems. This
 //! crate opens no sockets.
 //!
-//! For authors of clients and clouds. Data with proofs travels as the items of `spec/formats.md`,
-//! section 4 (`application/cbor-seq`). Everything in this crate frames those items and proves
-//! nothing: a client uses the numbers of a listing only as hints.
+//! This crate is for authors of clients and of clouds. Events and their proofs are sent as the
+//! stream items of `spec/formats.md`, section 4 (`application/cbor-seq`). The listings and receipts
+//! of this crate are not signed: a client must treat their contents only as hints.
 //!
 //! ```
 //! use moteseal_api::Query;
@@ -39,13 +39,13 @@ pub const JSON: &str = "application/json";
 /// The media type of problems (RFC 9457).
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Parts in a run of a response, at most: a client holds a run in memory until its signature is
-/// verified.
+/// The maximum number of parts in a run of a response. A client holds a whole run in memory until
+/// it has verified the run's signature.
 pub const RUN_PARTS: usize = 64;
-/// A run of a response ends with the part that exceeds this many bytes.
+/// A cloud ends a run once the parts in the run have this many bytes or more.
 pub const RUN_BYTES: usize = 16 << 20;
 
-/// Parses a device id of sixteen hexadecimal digits.
+/// Parses a device id of sixteen hexadecimal digits. Returns `None` for any other text.
 #[must_use]
 pub fn parse_device(text: &str) -> Option<moteseal_core::DeviceId> {
     let mut id = [0; 8];

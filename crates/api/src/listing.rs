@@ -1,35 +1,35 @@
-//! The JSON of listings and receipts. Ids and digests are lower-case hexadecimal. None of it is a
-//! proof.
+//! The JSON of listings and receipts. Ids and digests are lower-case hexadecimal. Listings and
+//! receipts are not signed and prove nothing.
 
 use serde::{Deserialize, Serialize};
 
-/// The response to an upload: everything in the upload is durable.
+/// The response to an upload. The cloud sends it once everything in the upload is durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
-    /// New bundles.
+    /// The number of bundles that are new to the store.
     pub stored: u64,
-    /// Bundles that were stored already; sending one again changes nothing.
+    /// The number of bundles that the store already had. Uploading a bundle again changes nothing.
     pub known: u64,
-    /// Seals of the request whose device signed a different seal under the same index. The cloud
-    /// keeps all of them.
+    /// Seals of the upload whose device has also signed a different seal under the same index. The
+    /// cloud keeps all of these seals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
 }
 
-/// The response to a manifest: it is durable.
+/// The response to an uploaded manifest. The cloud sends it once the manifest is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestReceipt {
     /// 1 if the manifest is new.
     pub stored: u64,
-    /// 1 if it was stored already; sending it again changes nothing.
+    /// 1 if the manifest was stored already. Uploading it again changes nothing.
     pub known: u64,
-    /// The coordinator signed different manifests of this epoch. The cloud keeps all of them as
-    /// evidence.
+    /// Whether the coordinator signed different manifests for this epoch. The cloud keeps all of
+    /// them as evidence.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflict: bool,
 }
 
-/// Two different seals under one index.
+/// An index under which a device signed two different seals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
     /// The device.
@@ -38,27 +38,27 @@ pub struct Conflict {
     pub index: u32,
 }
 
-/// The devices of the roster.
+/// The listing of a roster's devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceList {
-    /// The group's name.
+    /// The name of the group.
     pub group: String,
-    /// The version of the roster that the service uses.
+    /// The version of the roster that the cloud uses.
     pub roster_version: u32,
-    /// That roster's digest.
+    /// The digest of that roster.
     pub roster_digest: String,
-    /// By ascending id.
+    /// The devices, by ascending id.
     pub devices: Vec<DeviceEntry>,
 }
 
 /// One device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceEntry {
-    /// Its id.
+    /// The device's id.
     pub id: String,
-    /// Its name in the roster.
+    /// The device's name in the roster.
     pub name: String,
-    /// The stored seal with the highest index; null if there is none.
+    /// The device's stored seal with the highest index; null if no seal is stored.
     pub newest: Option<Newest>,
 }
 
@@ -67,9 +67,9 @@ pub struct DeviceEntry {
 pub struct Newest {
     /// The seal's index.
     pub index: u32,
-    /// Its epoch.
+    /// The seal's epoch.
     pub epoch: u64,
-    /// Its digest: the `prev` of the next seal.
+    /// The seal's digest, which is the `prev` of the device's next seal.
     pub digest: String,
 }
 
@@ -78,35 +78,38 @@ pub struct Newest {
 pub struct SealList {
     /// The device.
     pub device: String,
-    /// By ascending index; if the device signed different seals under one index, all of them.
+    /// The seals by ascending index. If the device signed different seals under one index, all of
+    /// them are listed.
     pub seals: Vec<SealEntry>,
-    /// The `from` of the next page; null on the last page.
+    /// The `from` parameter of the next page; null on the last page.
     pub next: Option<u32>,
 }
 
 /// One seal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealEntry {
-    /// Its index.
+    /// The seal's index.
     pub index: u32,
-    /// Its epoch.
+    /// The seal's epoch.
     pub epoch: u64,
-    /// Its digest.
+    /// The seal's digest.
     pub digest: String,
-    /// The digest of its predecessor, or of the device's first certificate.
+    /// The digest of the device's previous seal; for its first seal, the digest of its first
+    /// certificate.
     pub prev: String,
-    /// `star` or `tree`.
+    /// The seal's scheme: `star` or `tree`.
     pub scheme: String,
-    /// The events it covers.
+    /// The number of events that the seal covers.
     pub events: u64,
-    /// Whether no further seal covers its epoch.
+    /// Whether the seal states that no later seal covers its epoch.
     pub last_in_epoch: bool,
-    /// Whether the device restarted before it.
+    /// Whether the device restarted before it made this seal.
     pub restart: bool,
-    /// The round from which on its levels are stored; 0 if all are.
+    /// The round from which on the seal's levels are stored; 0 if all levels are stored.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub kept_from: u8,
-    /// Whether another seal has the same index: the device equivocated, or its key was stolen.
+    /// Whether the device signed another seal under this index: it equivocated, or its key was
+    /// stolen.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflict: bool,
 }

@@ -1,13 +1,14 @@
-//! The routes, spelled as in the router and the OpenAPI document, and functions that fill in their
-//! parameters.
+//! The routes, spelled as in the router and in the OpenAPI document, and functions that insert
+//! parameters into them.
 
 use moteseal_core::{DeviceId, EpochNumber, SealIndex};
 
-/// `PUT`: stores all bundles of a stream of schema, open and part items, or none. Returns a
-/// [`Receipt`](crate::Receipt).
+/// `PUT`: stores the bundles of a stream of schema, open and part items; if one bundle is rejected,
+/// none is stored. Returns a [`Receipt`](crate::Receipt).
 pub const BUNDLES: &str = "/v1/bundles";
-/// `PUT`: the same for late seals, which no manifest lists: they arrived after their epoch's
-/// manifest, or their epoch has none. Each may be pruned at any round.
+/// `PUT`: like [`BUNDLES`], for late seals. A seal is late if no manifest lists it, because it
+/// arrived after its epoch's manifest or because its epoch has no manifest. A late seal may be
+/// pruned at any round.
 pub const LATE_BUNDLES: &str = "/v1/bundles?late=true";
 /// `GET`: the devices of the roster and the newest seal of each. Returns a
 /// [`DeviceList`](crate::DeviceList).
@@ -24,8 +25,9 @@ pub const EXPLAIN: &str = "/v1/devices/{device}/seals/{index}/explain";
 pub const QUERY: &str = "/v1/query";
 /// `PUT`: stores the manifest of an epoch, a tagged `COSE_Sign1`. Returns a
 /// [`ManifestReceipt`](crate::ManifestReceipt).
-/// `GET`: the manifests of the epochs from `since` to before `until`, as a stream of manifest items
-/// and an end item.
+///
+/// `GET`: the manifests of the epochs from `since` up to, but not including, `until`, as a stream
+/// of manifest items and an end item.
 pub const MANIFESTS: &str = "/v1/manifests";
 /// `GET`: this contract as an OpenAPI 3.1 document.
 pub const OPENAPI: &str = "/openapi.json";
@@ -37,7 +39,7 @@ pub const HEALTHZ: &str = "/healthz";
 /// fails.
 pub const READYZ: &str = "/readyz";
 
-/// Every route with each of its methods.
+/// Every route with each of its methods, in lower case.
 pub const ALL: [(&str, &str); 12] = [
     (BUNDLES, "put"),
     (DEVICES, "get"),
@@ -53,25 +55,26 @@ pub const ALL: [(&str, &str); 12] = [
     (READYZ, "get"),
 ];
 
-/// The path of a device's seals: at most `limit` of them, from index `from` on.
+/// Returns the path that lists a device's seals: at most `limit` seals, from index `from` on.
 #[must_use]
 pub fn seals(device: DeviceId, from: SealIndex, limit: u32) -> String {
     format!("/v1/devices/{device}/seals?from={from}&limit={limit}")
 }
 
-/// The path of one bundle.
+/// Returns the path of one bundle.
 #[must_use]
 pub fn bundle(device: DeviceId, index: SealIndex) -> String {
     format!("/v1/devices/{device}/bundles/{index}")
 }
 
-/// The path of the explaining form of one seal.
+/// Returns the path of the explaining form of one seal.
 #[must_use]
 pub fn explain(device: DeviceId, index: SealIndex) -> String {
     format!("/v1/devices/{device}/seals/{index}/explain")
 }
 
-/// The path of the manifests of a range of epochs; without an end, of all epochs so far.
+/// Returns the path of the manifests of a range of epochs. Without `until`, the range includes all
+/// epochs from `since` on.
 #[must_use]
 pub fn manifests(since: EpochNumber, until: Option<EpochNumber>) -> String {
     let until = until.map_or_else(String::new, |until| format!("&until={until}"));

@@ -1,5 +1,5 @@
 //! Problems (RFC 9457): the body of every response that reports an error. The `type` of a problem
-//! is the name of the error.
+//! ends with the name of the error.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The prefix of every problem's `type`; the error's name follows.
 pub const TYPE_PREFIX: &str = "urn:moteseal:problem:";
 
-/// The name of an error and the HTTP status it is sent with.
+/// The name of an error, and the HTTP status of the response that reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProblemType {
     name: &'static str,
@@ -21,8 +21,8 @@ macro_rules! problem_types {
         impl ProblemType {
             $($(#[$doc])* pub const $constant: Self = Self::new($name, $status);)+
 
-            /// The problems of the service itself (`spec/errors.md`). A service also sends the
-            /// errors of verification, under their own names.
+            /// The problems that a service defines itself (`spec/errors.md`). A service also
+            /// reports verification errors as problems, under the names of those errors.
             pub const ALL: &[Self] = &[$(Self::$constant),+];
         }
     };
@@ -31,9 +31,9 @@ macro_rules! problem_types {
 problem_types! {
     /// The route needs a bearer token, and the request has none or an unknown one.
     UNAUTHORIZED = "Unauthorized", 401;
-    /// The token does not have the scope of the route.
+    /// The token does not have the scope that the route needs.
     FORBIDDEN = "Forbidden", 403;
-    /// There is no such path, device or seal.
+    /// The cloud has no such path, device or seal.
     NOT_FOUND = "NotFound", 404;
     /// The path does not have this method.
     METHOD_NOT_ALLOWED = "MethodNotAllowed", 405;
@@ -45,13 +45,13 @@ problem_types! {
     TOO_MANY_PARTS = "TooManyParts", 413;
     /// The body does not have the media type that the route expects.
     UNSUPPORTED_MEDIA_TYPE = "UnsupportedMediaType", 415;
-    /// The query or a parameter of the path is malformed.
+    /// The query or a parameter in the URL is malformed.
     BAD_QUERY = "BadQuery", 400;
     /// The request's body ended early or was interrupted.
     BAD_BODY = "BadBody", 400;
-    /// The query selects more devices, epochs or events than the service sends at once.
+    /// The query selects more devices, epochs or events than one response may contain.
     QUERY_TOO_LARGE = "QueryTooLarge", 413;
-    /// The service sends the maximum number of responses already.
+    /// The service is already sending the maximum number of responses.
     TOO_MANY_REQUESTS = "TooManyRequests", 429;
     /// The service is overloaded or stopping.
     UNAVAILABLE = "Unavailable", 503;
@@ -59,24 +59,25 @@ problem_types! {
     STORE_FULL = "StoreFull", 507;
     /// The store failed.
     STORE_FAILED = "StoreFailed", 500;
-    /// A part of an upload lacks its signature or a surviving level.
+    /// A part of an upload lacks its signature, or a level that must be kept.
     NOT_WHOLE = "NotWhole", 422;
-    /// A part has only the levels from a round on, and its epoch has no manifest.
+    /// A part was pruned at a round, but its epoch has no manifest that determines this round.
     MANIFEST_MISSING = "ManifestMissing", 409;
-    /// Two different seals have one index: evidence against the device, which is stored and
-    /// reported.
+    /// The device signed two different seals under one index. The cloud stores and reports both:
+    /// they are evidence against the device.
     EQUIVOCATION = "Equivocation", 409;
 }
 
 impl ProblemType {
-    /// The type of an error called `name`, sent with an HTTP status.
+    /// Creates the type of the error `name`, which is sent with the HTTP status `status`.
     #[must_use]
     pub const fn new(name: &'static str, status: u16) -> Self {
         Self { name, status }
     }
 
-    /// The type of an upload's error: 400 if the body is malformed, 409 if the sender can correct
-    /// it by sending something else first, 413 above a limit, 500 if the store failed, else 422.
+    /// Returns the type of an error that an upload caused. The status is 400 if the body is
+    /// malformed, 409 if the sender must first send something else, 413 if the upload exceeds a
+    /// limit, 500 if the store failed, and 422 otherwise.
     #[must_use]
     pub fn of_upload(name: &'static str) -> Self {
         let status = match name {
@@ -89,8 +90,9 @@ impl ProblemType {
         Self::new(name, status)
     }
 
-    /// The type of an error that prevents a response from starting: 409 for an equivocation, 413
-    /// above a limit, 500 if the store failed, 503 if it is closed, else 422.
+    /// Returns the type of an error that prevents a response from starting. The status is 409 for
+    /// an equivocation, 413 if the query exceeds a limit, 500 if the store failed, 503 if the store
+    /// is closed, and 422 otherwise.
     #[must_use]
     pub fn of_response(name: &'static str) -> Self {
         let status = match name {
@@ -103,23 +105,23 @@ impl ProblemType {
         Self::new(name, status)
     }
 
-    /// The stable name of the error (`spec/errors.md`).
+    /// Returns the stable name of the error (`spec/errors.md`).
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
     }
 
-    /// The HTTP status.
+    /// Returns the HTTP status.
     #[must_use]
     pub const fn status(self) -> u16 {
         self.status
     }
 }
 
-/// Where in an upload a problem is.
+/// The position of a problem in an upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// The number of the item in the body, from 0.
+    /// The number of the stream item in the body, from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u64>,
     /// The device, as sixteen hexadecimal digits.
@@ -136,7 +138,7 @@ pub struct Place {
 /// A problem (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// [`TYPE_PREFIX`] and the error's name.
+    /// [`TYPE_PREFIX`], followed by the error's name.
     #[serde(rename = "type")]
     pub type_uri: String,
     /// The error's name.
@@ -145,13 +147,13 @@ pub struct Problem {
     pub status: u16,
     /// What is wrong and what to do, in one line, without the error's name.
     pub detail: String,
-    /// Where in an upload the problem is.
+    /// The position of the problem in an upload, if it has one.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
 }
 
 impl Problem {
-    /// A problem of a type. The detail is a sentence for people, without the error's name.
+    /// Creates a problem of type `of`. `detail` is a message for people, without the error's name.
     #[must_use]
     pub fn new(of: ProblemType, detail: impl Into<String>) -> Self {
         let ProblemType { name, status } = of;
@@ -164,19 +166,19 @@ impl Problem {
         }
     }
 
-    /// The same problem with its place in an upload.
+    /// Adds the position in an upload to the problem.
     #[must_use]
     pub fn at(self, place: Place) -> Self {
         Self { place: Some(place), ..self }
     }
 
-    /// The error's name, from the problem's type.
+    /// Returns the error's name, taken from the problem's type.
     #[must_use]
     pub fn name(&self) -> &str {
         self.type_uri.strip_prefix(TYPE_PREFIX).unwrap_or(&self.type_uri)
     }
 
-    /// The JSON of the problem: the body of the response.
+    /// Returns the problem as JSON, which is the body of the response.
     #[must_use]
     #[allow(clippy::missing_panics_doc, clippy::expect_used)]
     pub fn to_json(&self) -> String {
@@ -201,7 +203,8 @@ mod tests {
     fn the_specification_lists_every_type_with_its_status() {
         let specified = include_str!("../../../spec/errors.md");
         for problem in ProblemType::ALL {
-            // Further tables may list the same name as a verdict on a response.
+            // A second table of spec/errors.md may list the same name as an error of verifying a
+            // response.
             let start = format!("| `{}` | {} |", problem.name, problem.status);
             assert!(
                 specified.lines().any(|line| line.starts_with(&start)),

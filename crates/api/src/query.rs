@@ -6,40 +6,42 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
 use crate::ErrorKind;
 
-/// A query. Its JSON:
+/// A query. This is its JSON form:
 ///
 /// ```json
 /// {"devices": ["0123456789abcdef"], "since": 480000, "until": 480024, "rate": "1/8"}
 /// ```
 ///
-/// with exactly one of `"rate": "k/2^d"`, `"at_most": N` (events an epoch) and
-/// `"sample": {"count": N, "seed": "64 hexadecimal digits"}`. `until` is the epoch
-/// after the last; null means all epochs so far.
+/// It has exactly one of `"rate": "k/2^d"`, `"at_most": N` (events per epoch) and
+/// `"sample": {"count": N, "seed": "64 hexadecimal digits"}`. `until` is the epoch after the last
+/// requested epoch; null requests all epochs so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The devices, in the order of the response: at least one, without repetitions.
+    /// The devices, in the order in which the response contains them: at least one, without
+    /// repetitions.
     pub devices: Vec<DeviceId>,
-    /// The first epoch.
+    /// The first requested epoch.
     pub since: EpochNumber,
-    /// The epoch after the last, above `since`; `None` means all epochs so far.
+    /// The epoch after the last requested epoch, greater than `since`. `None` requests all epochs
+    /// so far.
     pub until: Option<EpochNumber>,
-    /// Which events of each epoch of each device are selected.
+    /// Which events to select from each epoch of each device.
     pub choice: Choice,
 }
 
-/// An invalid query: what is wrong, and what is valid.
+/// Why a query is invalid. The message states what is wrong and what is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct QueryError(String);
 
 impl QueryError {
-    /// The stable name (`spec/errors.md`): always `BadQuery`.
+    /// Returns the stable name (`spec/errors.md`), which is always `BadQuery`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         crate::ProblemType::BAD_QUERY.name()
     }
 
-    /// Always [`ErrorKind::Usage`].
+    /// Always returns [`ErrorKind::Usage`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Usage
@@ -49,17 +51,17 @@ impl QueryError {
 crate::named_error!(QueryError);
 
 impl Query {
-    /// Reads the JSON and checks it.
+    /// Parses a query from JSON and checks it.
     ///
     /// # Errors
-    /// [`QueryError`] if the text is not a query, it has no devices or one of them twice, or the
-    /// range of epochs is empty.
+    /// [`QueryError`] if the text is not a query, if it names no device or one device twice, if its
+    /// range of epochs is empty, or if it requests a sample of 0 events.
     pub fn from_json(text: &[u8]) -> Result<Self, QueryError> {
         serde_json::from_slice(text).map_err(|error| QueryError(error.to_string()))
     }
 
-    /// The query as JSON in one line, always the same for the same query. Clients send it, and
-    /// proof files contain it.
+    /// Returns the query as one line of JSON, which is always the same for the same query. Clients
+    /// send it, and proof files contain it.
     #[must_use]
     #[allow(clippy::missing_panics_doc, clippy::expect_used)]
     pub fn to_json(&self) -> String {
@@ -68,7 +70,7 @@ impl Query {
 
     fn check(self) -> Result<Self, String> {
         if self.devices.is_empty() {
-            return Err("there are no devices; name at least one".into());
+            return Err("the query has no devices; name at least one".into());
         }
         let mut sorted = self.devices.clone();
         sorted.sort_unstable();
@@ -76,10 +78,10 @@ impl Query {
             return Err(format!("device {} is named twice", pair[0]));
         }
         if self.until.is_some_and(|until| until <= self.since) {
-            return Err("the range of epochs is empty: until must be above since".into());
+            return Err("the range of epochs is empty; until must be above since".into());
         }
         if let Choice::Sample { count: 0, .. } = self.choice {
-            return Err("a sample has 0 events; request at least 1".into());
+            return Err("the sample has 0 events; request at least 1".into());
         }
         Ok(self)
     }
@@ -109,7 +111,7 @@ struct SampleText {
 impl Serialize for Query {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if self.devices.is_empty() {
-            return Err(ser::Error::custom("a query names at least one device"));
+            return Err(ser::Error::custom("a query must name at least one device"));
         }
         let mut text = Text {
             devices: self.devices.iter().map(ToString::to_string).collect(),

@@ -1,4 +1,4 @@
-//! The configuration of a cloud: its address, its roster, its clients and its limits.
+//! The configuration of a cloud: its address, its roster, its bearer tokens and its limits.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use moteseal_verify::Roster;
 
 use crate::limits::Limits;
 
-/// Everything a cloud needs to start.
+/// The values that a cloud needs to start, except its store.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The address to listen on; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// The verified roster: the cloud stores and serves only its devices.
+    /// The verified roster. The cloud stores and serves seals of this roster's devices only.
     pub roster: Roster,
     /// Certificate chain and key for TLS; `None` serves plain HTTP.
     pub tls: Option<TlsFiles>,

@@ -1,4 +1,4 @@
-//! The handlers of the routes, by subject.
+//! The HTTP handlers, one module for each subject.
 
 pub(crate) mod bundles;
 pub(crate) mod listings;

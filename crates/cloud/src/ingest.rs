@@ -1,5 +1,5 @@
-//! What uploads of bundles and of manifests share: verification on threads that may block, storage,
-//! and acknowledgement.
+//! The steps that uploads of bundles and of manifests share: verification on threads that may
+//! block, storage, and acknowledgement.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,11 +13,11 @@ use tracing::warn;
 use crate::refusal::Refusal;
 use crate::state::Shared;
 
-/// Uploads up to this length are verified on the thread that received them: passing them to another
-/// thread would cost more than it saves.
+/// Uploads of up to this many bytes are verified on the thread that received them, because passing
+/// them to another thread would cost more time than it saves.
 pub(crate) const INLINE: usize = 64 << 10;
 
-/// The response to an upload. Rejected uploads are counted.
+/// Converts the result of an upload to its response, and counts rejected uploads.
 pub(crate) fn acknowledge<T>(
     shared: &Shared,
     result: Result<T, Refusal>,
@@ -28,8 +28,9 @@ pub(crate) fn acknowledge<T>(
     result.map(Json)
 }
 
-/// Runs `work` on a thread that may block, at most one for each core. `work` keeps what it owns
-/// until it is done, even if the client closes the connection.
+/// Runs `work` on a thread that may block. At most one such thread per core runs at a time. If the
+/// client closes the connection, `work` still runs to its end, and the memory that it holds stays
+/// counted until then.
 pub(crate) async fn on_verifier<T: Send + 'static>(
     shared: &Arc<Shared>,
     work: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
@@ -49,7 +50,7 @@ pub(crate) async fn on_verifier<T: Send + 'static>(
     verified.await.map_err(failed)?
 }
 
-/// Waits until what `submit` passes to the store is durable.
+/// Calls `submit`, which passes an upload to the store, and waits until the upload is durable.
 pub(crate) async fn stored(
     shared: &Shared,
     submit: impl FnOnce(Reply) -> Result<(), PutError>,

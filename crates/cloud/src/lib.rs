@@ -1,12 +1,13 @@
 //! The untrusted store as a service: HTTP over an [`EpochStore`](moteseal_store::EpochStore).
 //!
-//! For operators, and for tests that need a cloud in their own process. The cloud verifies an
-//! upload, makes it durable and then acknowledges it. It responds to a query with exactly the
-//! events that the query determines, and their proof. No client has to trust it: clients verify
-//! responses. The cloud verifies uploads so that only devices of the group can fill its store.
+//! This crate is for operators, and for tests that need a cloud in their own process. The cloud
+//! verifies an upload, makes it durable and then acknowledges it. It responds to a query with
+//! exactly the events that the query determines, and their proof. Clients verify every response, so
+//! they do not have to trust the cloud. The cloud verifies uploads so that only devices of the
+//! group can fill its store.
 //!
-//! [`Cloud::bind`] needs a [`Config`] and a store; [`Cloud::run`] serves until it is told to stop.
-//! [`Response`] produces the items of a response without HTTP.
+//! [`Cloud::bind`] needs a [`Config`] and a store. [`Cloud::run`] serves until the given future
+//! completes. [`Response`] produces the items of a response without HTTP.
 //!
 //! ```
 //! use std::sync::Arc;

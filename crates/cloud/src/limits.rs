@@ -4,67 +4,70 @@ use std::time::Duration;
 
 use moteseal_api::ErrorKind;
 
-/// How much a cloud does at once, and how long each step may take. A request above a limit is
-/// rejected before memory is allocated for it; no memory is allocated for bytes that have not
-/// arrived.
+/// How much a cloud does at once, and how long each step may take. The cloud checks a limit before
+/// it allocates memory for a request, and it allocates memory only for bytes that have arrived.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The share, in percent, of connections, requests, responses and memory that one address
-    /// (IPv6: one /64 network) may have once half of them are in use, so that one client cannot
-    /// exclude the others. Use 100 if a proxy limits the clients. Default 25.
+    /// The share, in percent, of connections, requests, responses and memory that one address (with
+    /// IPv6, one /64 network) may use once half of them are in use. It prevents one client from
+    /// excluding the others. Use 100 if a proxy limits the clients. Default 25.
     pub peer_percent: u8,
-    /// Open connections; another one is closed with status 503. Default 1024.
+    /// The maximum number of open connections. Further connections are closed with status 503.
+    /// Default 1024.
     pub connections: usize,
-    /// Requests in progress, not counting those whose body has not fully arrived; another one is
-    /// rejected with status 503. Default 256.
+    /// The maximum number of requests in progress. A request counts once its body has fully
+    /// arrived. Further requests are rejected with status 503. Default 256.
     pub requests: usize,
-    /// Queries and bundles that are streamed at once; another one is rejected with status 429.
-    /// Default 32.
+    /// The maximum number of responses with queried events or bundles that are sent at once.
+    /// Further requests for them are rejected with status 429. Default 32.
     pub answers: usize,
-    /// Memory for the events of all long parts that are being sent; a response waits for its share.
-    /// Default 256 MiB.
+    /// Memory for the events of all long parts that are being sent. A response waits until this
+    /// memory has room for its next long part. Default 256 MiB.
     pub answer_bytes: usize,
-    /// Bytes of one upload; a longer one is rejected with status 413. Default 64 MiB.
+    /// The maximum size of one upload in bytes. A longer upload is rejected with status 413.
+    /// Default 64 MiB.
     pub body_bytes: usize,
-    /// Memory for all uploads. A third is for request bodies, which count with the bytes that have
-    /// arrived and are rejected with status 503 when the third is used up. The rest is for bundles
-    /// that are verified and stored, which wait for it. A single upload may always have the maximum
-    /// size. Default 512 MiB.
+    /// Memory for all uploads. One third is for request bodies: a body counts with the bytes that
+    /// have arrived, and is rejected with status 503 if the third is used up. Two thirds are for
+    /// bundles that are being verified and stored: an upload waits until this memory has room for
+    /// it. A single upload may always have the maximum size. Default 512 MiB.
     pub upload_bytes: usize,
-    /// Bundles in one upload; more are rejected with status 413. Default 4096.
+    /// The maximum number of bundles in one upload. An upload with more is rejected with status
+    /// 413. Default 4096.
     pub upload_parts: usize,
-    /// Events under one seal, and under all seals of one upload; more are rejected with status 413.
-    /// Default 2^24.
+    /// The maximum number of events under one seal, and also under all seals of one upload
+    /// together. An upload with more is rejected with status 413. Default 2^24.
     pub events: u32,
-    /// Devices of one query; more are rejected with status 413. Default 4096.
+    /// The maximum number of devices in one query. A longer list is rejected with status 413.
+    /// Default 4096.
     pub query_devices: usize,
-    /// Epochs in the range of a query; a range without an end counts to the last possible epoch.
-    /// More are rejected with status 413. Unlimited by default: the cost is in the seals, which are
-    /// streamed.
+    /// The maximum number of epochs in the range of a query. A range without an end extends to the
+    /// last possible epoch. A query with more epochs is rejected with status 413. Unlimited by
+    /// default, because the cost of a query depends on its seals, which are streamed.
     pub query_epochs: u64,
-    /// Events of each epoch that a query by count and seed may select; more are rejected with
-    /// status
-    /// 413. Default 2^18.
+    /// The maximum number of events that a query by count and seed may select from each epoch. A
+    /// query for more is rejected with status 413. Default 2^18.
     pub query_sample: u32,
-    /// Seals on one page of a listing. Default 1000.
+    /// The maximum number of seals on one page of a listing. Default 1000.
     pub page: usize,
-    /// The time in which the head of a request must arrive. It also limits how long a connection
-    /// may be idle. Default 30 s.
+    /// The time within which the head of a request must arrive. It also limits how long a
+    /// connection may be idle. Default 30 s.
     pub head_time: Duration,
-    /// The interval over which the pace of a request's body is measured against
+    /// The interval over which the arrival rate of a request's body is compared with
     /// [`body_rate`](Self::body_rate). Default 10 s.
     pub body_stall: Duration,
-    /// Bytes a second at which a request's body must arrive. Default 1 KiB.
+    /// The minimum rate at which a request's body must arrive, in bytes per second. Default 1 KiB.
     pub body_rate: u64,
-    /// The time in which a request's whole body must arrive. Default 120 s.
+    /// The time within which the whole body of a request must arrive. Default 120 s.
     pub body_time: Duration,
-    /// The interval over which the pace of a receiving client is measured against
-    /// [`write_rate`](Self::write_rate); only time spent waiting for the client counts. Default 30
-    /// s.
+    /// The interval over which a client's receive rate is compared with
+    /// [`write_rate`](Self::write_rate). Only time spent waiting for the client counts.
+    /// Default 30 s.
     pub write_stall: Duration,
-    /// Bytes a second at which a client must receive a response. Default 16 KiB.
+    /// The minimum rate at which a client must receive a response, in bytes per second.
+    /// Default 16 KiB.
     pub write_rate: u64,
-    /// The time that requests in progress have to finish when the service stops. Default 10 s.
+    /// How long requests in progress may take to finish when the service stops. Default 10 s.
     pub stop_time: Duration,
 }
 
@@ -129,15 +132,17 @@ pub enum LimitError {
     /// There is no limit with this name.
     #[error("there is no limit \"{0}\"; the limits are {names}", names = NAMES.join(", "))]
     Unknown(String),
-    /// The value is not a number, or out of range.
-    #[error("the limit {name} cannot be \"{value}\"; use a number from 1 on, such as 64 or 64MiB")]
+    /// The value is not a number, or is out of range.
+    #[error(
+        "the limit {name} cannot be \"{value}\"; use a number of at least 1, such as 64 or 64MiB"
+    )]
     Number {
         /// The limit.
         name: String,
         /// The value.
         value: String,
     },
-    /// The value is not a time, or out of range.
+    /// The value is not a time, or is out of range.
     #[error("the limit {name} cannot be \"{value}\"; use a time up to a day, such as 500ms or 30s")]
     Time {
         /// The limit.
@@ -148,7 +153,7 @@ pub enum LimitError {
 }
 
 impl LimitError {
-    /// Always [`ErrorKind::Usage`].
+    /// Always returns [`ErrorKind::Usage`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Usage
@@ -250,7 +255,7 @@ mod tests {
         limits.set("body_bytes=3MiB").unwrap();
         limits.set("head_time=1500ms").unwrap();
         assert_eq!((limits.body_bytes, limits.head_time), (3 << 20, Duration::from_millis(1500)));
-        assert!(limits.set("events=4GiB").is_err(), "a seal counts fewer events");
+        assert!(limits.set("events=4GiB").is_err(), "a seal cannot cover 2^32 events");
         assert!(limits.set("conections=7").unwrap_err().to_string().contains("connections"));
         assert!(limits.set("connections").unwrap_err().to_string().contains("NAME=VALUE"));
     }

@@ -1,4 +1,4 @@
-//! The metrics of a cloud. Every handle is registered once.
+//! The metrics of a cloud. Every metric without a variable label is registered once, at the start.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(crate) struct Metrics {
 #[derive(Debug)]
 struct Route {
     seconds: Histogram,
-    /// Requests by the first digit of their status, from 1 to 5.
+    /// The number of requests by the first digit of their status, from 1 to 5.
     requests: [Counter; 5],
 }
 
@@ -95,13 +95,13 @@ impl Metrics {
         route.requests[class].increment(1);
     }
 
-    /// Counts a rejected upload. The names are those of `spec/errors.md`, so the labels are
+    /// Counts a rejected upload. `name` is a name of `spec/errors.md`, so the set of labels is
     /// bounded.
     pub(crate) fn refused_upload(&self, name: &str) {
         self.table.counter_with(REJECTED, vec![Label::new("name", name.to_owned())]).increment(1);
     }
 
-    /// All metrics in Prometheus' text format.
+    /// Returns all metrics in Prometheus' text format.
     pub(crate) fn render(&self) -> String {
         self.table.render()
     }

@@ -1,4 +1,4 @@
-//! The parameters of paths: a device, and the index of a seal.
+//! The parameters in the paths of the routes: a device, and the index of a seal.
 
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
@@ -8,11 +8,11 @@ use moteseal_core::record::{DeviceId, SealIndex};
 use crate::refusal::Refusal;
 use crate::state::Shared;
 
-/// The device of a path, if the roster has it.
+/// Parses the device of a path. The roster must contain it.
 pub(crate) fn device(shared: &Shared, text: &str) -> Result<DeviceId, Refusal> {
     let device = parse_device(text).ok_or_else(|| {
         Refusal::bad_query(
-            "a path names a device by its id of 16 hexadecimal digits; /v1/devices lists them",
+            "the path must have a device id of 16 hexadecimal digits; /v1/devices lists the ids",
         )
     })?;
     if shared.roster.device(device).is_none() {
@@ -23,15 +23,15 @@ pub(crate) fn device(shared: &Shared, text: &str) -> Result<DeviceId, Refusal> {
     Ok(device)
 }
 
-/// The device and the seal index of a path.
+/// Parses the device and the seal index of a path.
 pub(crate) fn device_and_index(
     shared: &Shared,
     path: Result<Path<(String, String)>, PathRejection>,
 ) -> Result<(DeviceId, SealIndex), Refusal> {
     let Path((device, index)) = path.map_err(|error| Refusal::bad_query(error.body_text()))?;
     let device = self::device(shared, &device)?;
-    let index = index
-        .parse()
-        .map_err(|_| Refusal::bad_query("an index is a number from 0 to 4294967295"))?;
+    let index = index.parse().map_err(|_| {
+        Refusal::bad_query("the index in the path must be a number from 0 to 4294967295")
+    })?;
     Ok((device, SealIndex(index)))
 }

@@ -10,7 +10,8 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
 use moteseal_api::{PROBLEM_JSON, Problem, ProblemType};
 
-/// A problem and the header field that belongs to it. Boxed, so that results stay small.
+/// A problem and the header field that belongs to it. The content is boxed, so that a `Result`
+/// stays small.
 #[derive(Debug)]
 pub(crate) struct Refusal(Box<Content>);
 
@@ -33,12 +34,13 @@ impl Refusal {
         Self::new(ProblemType::BAD_QUERY, detail)
     }
 
-    /// The service is overloaded now; a client retries after a second.
+    /// Creates the problem of an overloaded service. A client retries after a second.
     pub(crate) fn busy(detail: impl Into<String>) -> Self {
         Self::new(ProblemType::UNAVAILABLE, detail)
     }
 
-    /// The path has other methods: `allowed`, in upper case.
+    /// Creates the problem of a path that does not support the request's method. `allowed` lists
+    /// the supported methods, in upper case.
     pub(crate) fn method_not_allowed(detail: impl Into<String>, allowed: &str) -> Self {
         let mut refusal = Self::new(ProblemType::METHOD_NOT_ALLOWED, detail);
         refusal.0.header = HeaderValue::from_str(allowed).ok().map(|allowed| (ALLOW, allowed));
@@ -54,7 +56,7 @@ impl From<Problem> for Refusal {
     fn from(problem: Problem) -> Self {
         let header = match problem.status {
             401 => Some((WWW_AUTHENTICATE, "Bearer")),
-            // The rest of the body is not read, so the connection cannot be used again.
+            // The rest of the body is not read, so the connection cannot carry another request.
             408 | 413 => Some((CONNECTION, "close")),
             429 | 503 => Some((RETRY_AFTER, "1")),
             507 => Some((RETRY_AFTER, "60")),
@@ -65,7 +67,7 @@ impl From<Problem> for Refusal {
     }
 }
 
-/// Why a response reports a problem, for the log.
+/// The name and detail of the problem that a response reports, for the log.
 #[derive(Clone, Debug)]
 pub(crate) struct Reason {
     pub(crate) name: Cow<'static, str>,

@@ -1,8 +1,9 @@
-//! Request bodies: which media type they have, how long they are, and how fast they arrive.
+//! Reads request bodies, and limits their media type, their length and how slowly they arrive.
 //!
-//! A body takes memory for the bytes that have arrived, not for its declared length. It must keep a
-//! minimum pace, and it does not count as a request in progress. A client that sends slowly or not
-//! at all occupies one connection and the memory of what it sent.
+//! A body occupies memory for the bytes that have arrived, not for its declared length. It must
+//! arrive at a minimum rate, and a request does not count as in progress before its body has
+//! arrived. A client that sends slowly or stops sending therefore occupies one connection and the
+//! memory for the bytes that it sent.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,10 +18,10 @@ use moteseal_service::{Held, Peer};
 use crate::refusal::Refusal;
 use crate::state::Shared;
 
-/// How long the rest of a rejected body is read and discarded.
+/// For how long the rest of a rejected body is read and discarded.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// A place among the requests in progress.
+/// Takes a place among the requests in progress, or returns the problem of an overloaded service.
 pub(crate) fn place(shared: &Shared, peer: Peer) -> Result<Held, Refusal> {
     shared
         .requests
@@ -28,7 +29,8 @@ pub(crate) fn place(shared: &Shared, peer: Peer) -> Result<Held, Refusal> {
         .ok_or_else(|| Refusal::busy("too many requests are in progress; try again shortly"))
 }
 
-/// Rejects a body of another media type. A request without `Content-Type` passes.
+/// Rejects a body that does not have the media type `expected`. A request without `Content-Type` is
+/// accepted.
 fn media_type(headers: &HeaderMap, expected: &str) -> Result<(), Refusal> {
     let Some(found) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let found = found.to_str().unwrap_or_default();
@@ -45,7 +47,7 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
 fn too_large(most: usize) -> Refusal {
     Refusal::new(
         ProblemType::BODY_TOO_LARGE,
-        format!("a request may have {most} bytes; send a smaller one"),
+        format!("the body of this request may have at most {most} bytes; send less at once"),
     )
 }
 
@@ -56,9 +58,9 @@ fn slow() -> Refusal {
     )
 }
 
-/// Reads and discards the rest of a body for a short time. A client that is cut off while it sends
-/// would see a broken connection instead of the response. A client that waits for permission
-/// (`Expect: 100-continue`) does not have to send the body.
+/// Reads and discards the rest of a rejected body for up to [`DRAIN`]. Without this, a client that
+/// is still sending would see a broken connection instead of the response. If the client waits for
+/// permission to send (`Expect: 100-continue`), nothing is read.
 pub(crate) async fn drain(headers: &HeaderMap, mut body: Body, refusal: Refusal) -> Refusal {
     if !headers.contains_key(EXPECT) {
         let rest = async { while let Some(Ok(_)) = body.frame().await {} };
@@ -67,8 +69,9 @@ pub(crate) async fn drain(headers: &HeaderMap, mut body: Body, refusal: Refusal)
     refusal
 }
 
-/// Reads a whole body of the media type `expected` and at most `most` bytes, at the pace that the
-/// limits require. Its memory counts against the peer until the returned [`Held`] is dropped.
+/// Reads a whole body of the media type `expected` and at most `most` bytes, at the rate that the
+/// limits require. The body's memory counts against the peer until the returned [`Held`] is
+/// dropped.
 pub(crate) async fn read(
     shared: &Arc<Shared>,
     peer: Peer,
@@ -82,7 +85,7 @@ pub(crate) async fn read(
     if content_length(headers).is_some_and(|length| length > most as u64) {
         return Err(drain(headers, body, too_large(most)).await);
     }
-    let full = || Refusal::busy("too many bytes of requests are in memory; try again shortly");
+    let full = || Refusal::busy("the memory for request bodies is full; try again shortly");
     let Some(mut room) = shared.bodies.take(peer, 0) else {
         return Err(drain(headers, body, full()).await);
     };
@@ -121,7 +124,7 @@ pub(crate) async fn read(
         if !room.grow(data.len() as u64) {
             return Err(drain(headers, body, full()).await);
         }
-        // Most bodies arrive in one piece, which is not copied.
+        // Most bodies arrive in one piece. A single piece is not copied.
         match (whole.take(), joined.is_empty()) {
             (None, true) => whole = Some(data),
             (None, false) => joined.extend_from_slice(&data),

@@ -1,8 +1,9 @@
-//! The response to a query, item by item, from any store (`spec/formats.md`, section 5).
+//! Produces the response to a query, item by item, from any store (`spec/formats.md`, section 5).
 //!
-//! The query and the seals determine the response completely. [`Response`] is an iterator of owned
-//! [`ResponseItem`]s; it reads one part at a time, and only the blocks that the query selects. It
-//! uses no sockets, so that a test can alter the items to play a dishonest cloud.
+//! The query and the stored seals determine the response completely. [`Response`] is an iterator
+//! over [`ResponseItem`]s, which own their data. It reads one part at a time, and only the blocks
+//! that the query selects. It uses no sockets, so that a test can alter the items to simulate a
+//! dishonest cloud.
 
 mod cursor;
 mod item;
@@ -29,28 +30,31 @@ use plan::{Planned, at_most, by_rate, follows, permuted};
 use run::Run;
 use stop::Stop;
 
-/// Called before a part is read, with an upper bound on the bytes of its events.
+/// A function that is called before a part is read, with an upper bound on the size of the part's
+/// events in bytes.
 type Gate<'s> = Box<dyn FnMut(u64) + 's>;
 
-/// The items of a response, in order. The last one is [`ResponseItem::End`] or
+/// An iterator over the items of a response, in order. The last item is [`ResponseItem::End`] or
 /// [`ResponseItem::Problem`].
 pub struct Response<'s> {
     store: &'s dyn EpochStore,
     roster: &'s Roster,
     query: Query,
     gate: Option<Gate<'s>>,
-    /// The manifests not yet sent. In a group with a budget the response begins with them.
+    /// The manifests that have not been sent yet. A response starts with the manifests if the group
+    /// has a budget.
     manifests: Option<Manifests<'s>>,
-    /// The rounds of the epochs that have a manifest.
+    /// The round of each epoch that has a manifest.
     rounds: BTreeMap<EpochNumber, Round>,
     /// The position of the next device in the query.
     next_device: usize,
     device: Option<Cursor<'s>>,
-    /// The planned parts of an epoch, if the choice needs all of its seals.
+    /// The planned parts of the current epoch, if the query's choice has to consider all seals of
+    /// an epoch together.
     epoch: VecDeque<Planned>,
-    /// The part after the current one: it decides whether the run continues.
+    /// The part after the current part. It determines whether the current run continues.
     ahead: Option<Result<Planned, Stop>>,
-    /// The schema that was sent last.
+    /// The digest of the schema that was sent last.
     schema: Option<Digest>,
     run: Run,
     ready: VecDeque<ResponseItem>,
@@ -65,8 +69,8 @@ impl std::fmt::Debug for Response<'_> {
 }
 
 impl<'s> Response<'s> {
-    /// The response to `query` from `store`. Devices that are not in the roster have no parts; the
-    /// caller rejects them first.
+    /// Creates the response to `query` from `store`. A device that is not in the roster contributes
+    /// no parts; the caller must reject a query for such a device first.
     #[must_use]
     pub fn new(store: &'s dyn EpochStore, roster: &'s Roster, query: Query) -> Self {
         let manifests = roster.budget().map(|_| Manifests::new(store, query.since, query.until));
@@ -89,14 +93,14 @@ impl<'s> Response<'s> {
         }
     }
 
-    /// Calls `gate` before a part is read, with an upper bound on the bytes of its events. A server
-    /// of many responses waits there for memory.
+    /// Sets a function that is called before a part is read, with an upper bound on the size of the
+    /// part's events in bytes. A server can wait for memory in this function.
     #[must_use]
     pub fn with_gate(self, gate: impl FnMut(u64) + 's) -> Self {
         Self { gate: Some(Box::new(gate)), ..self }
     }
 
-    /// The next planned part of all devices; `None` at the end.
+    /// Returns the next planned part of all devices, or `None` at the end.
     fn plan(&mut self) -> Option<Result<Planned, Stop>> {
         loop {
             if let Some(planned) = self.epoch.pop_front() {
@@ -130,7 +134,8 @@ impl<'s> Response<'s> {
         }
     }
 
-    /// Plans the parts of an epoch for a choice that needs all of its seals.
+    /// Plans the parts of an epoch, for a choice that has to consider all seals of the epoch
+    /// together.
     fn whole_epoch(&self, parts: Vec<StoredSeal>) -> Result<VecDeque<Planned>, Stop> {
         let epoch = parts.first().map(|first| first.seal().statement().epoch);
         let round = match self.roster.budget() {
@@ -146,7 +151,7 @@ impl<'s> Response<'s> {
         }
     }
 
-    /// Appends the next part to `ready`, with the items that must precede it.
+    /// Appends the next part to `ready`, after the items that must precede it.
     fn step(&mut self) -> Result<(), Stop> {
         if let Some(manifests) = &mut self.manifests {
             if let Some(manifest) = manifests.next().transpose()? {
@@ -172,7 +177,7 @@ impl<'s> Response<'s> {
             if self.schema != Some(schema) {
                 let bytes = self.store.schema(&schema)?;
                 let bytes = bytes.ok_or_else(|| {
-                    Stop::at("StoreDamaged", &current.seal, "its schema is not in the store")
+                    Stop::at("StoreDamaged", &current.seal, "the seal's schema is not in the store")
                 })?;
                 self.schema = Some(schema);
                 self.ready.push_back(ResponseItem::Schema(bytes));
@@ -182,7 +187,7 @@ impl<'s> Response<'s> {
                 Stop::at(
                     "UnknownRoster",
                     &current.seal,
-                    "it refers to a roster that this service does not have",
+                    "the seal refers to a roster that this service does not have",
                 )
             };
             self.ready.push_back(ResponseItem::Open(open.ok_or_else(unknown)?));
@@ -196,7 +201,7 @@ impl<'s> Response<'s> {
         let mut part = PartOutput::read(self.store, seal, selection, false)?;
         if part.most_bytes() > MAX_ITEM {
             let detail = "the proof of the selected events is larger than a reader accepts; \
-                          request fewer events, or all";
+                          request fewer events, or all events";
             return Err(Stop::at(ProblemType::QUERY_TOO_LARGE.name(), &part.seal, detail));
         }
         part.signed =
@@ -208,7 +213,8 @@ impl<'s> Response<'s> {
 
 impl Response<'_> {
     /// Records the round at which a manifest's epoch ended. If the coordinator signed several
-    /// manifests, a verifier rejects all of them; with the highest round every kept seal is whole.
+    /// manifests, the highest round is used: every stored seal that a manifest lists has all levels
+    /// from that round on. A verifier rejects a response with several manifests in any case.
     fn record(&mut self, manifest: &StoredManifest) -> Result<(), Stop> {
         let opened = manifest::open(manifest.bytes(), self.roster).map_err(|error| Stop {
             name: "StoreDamaged",

@@ -1,5 +1,5 @@
-//! The routes, and what applies to every request: the token, the limit on requests in progress, the
-//! metrics and the log.
+//! The routes, and the steps that apply to every request: the check of the token, the limit on
+//! requests in progress, the metrics and the log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,12 +42,13 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .fallback(no_such_path)
         .method_not_allowed_fallback(no_such_method)
         .layer(from_fn_with_state(Arc::clone(&shared), gate))
-        // Each handler limits its own body.
+        // Each handler limits the length of the body that it reads.
         .layer(DefaultBodyLimit::disable())
         .with_state(shared)
 }
 
-/// The scope that a route needs; `None` for routes that reveal nothing about data.
+/// Returns the scope that a token needs for a route, or `None` if the route needs no token because
+/// it reveals no data.
 fn scope(route: &str, method: &Method) -> Option<Scope> {
     match route {
         paths::BUNDLES => Some(Scope::Write),
@@ -57,7 +58,7 @@ fn scope(route: &str, method: &Method) -> Option<Scope> {
     }
 }
 
-/// Whether the handler of a route reads a body.
+/// Returns whether the handler of a route reads a body.
 fn has_body(route: &str, method: &Method) -> bool {
     match route {
         paths::BUNDLES | paths::QUERY => true,
@@ -82,10 +83,10 @@ async fn gate(
             let (head, body) = request.into_parts();
             request_body::drain(&head.headers, body, refusal).await.into_response()
         }
-        // Health is available at any load.
+        // Routes that need no token are served at any load. They include the health checks.
         Ok(()) if scope(route, &method).is_none() => next.run(request).await,
-        // These handlers take a place only when the body has arrived, so that slow bodies take
-        // none.
+        // These handlers take a place themselves once the body has arrived, so that a slow body
+        // does not occupy a place.
         Ok(()) if has_body(route, &method) => next.run(request).await,
         Ok(()) => match request_body::place(&shared, peer) {
             Err(refusal) => refusal.into_response(),
@@ -142,7 +143,10 @@ async fn no_such_method(matched: Option<MatchedPath>, method: Method) -> Refusal
         .filter(|(path, _)| *path == route)
         .map(|(_, method)| method.to_uppercase());
     let allowed = allowed.collect::<Vec<String>>().join(", ");
-    Refusal::method_not_allowed(format!("this path has no {method}; use {allowed}"), &allowed)
+    Refusal::method_not_allowed(
+        format!("this path does not support {method}; use {allowed}"),
+        &allowed,
+    )
 }
 
 async fn openapi() -> impl IntoResponse {

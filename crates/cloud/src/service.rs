@@ -1,4 +1,5 @@
-//! A running cloud: it listens, serves requests, and stops in an orderly way.
+//! A running cloud. It listens, serves requests, and finishes the requests in progress before it
+//! stops.
 
 use std::fmt;
 use std::future::Future;
@@ -19,23 +20,23 @@ use crate::router;
 use crate::state::Shared;
 use crate::token::{Tokens, TokensError};
 
-/// The longest head of a request, in bytes.
+/// The maximum length of a request's head, in bytes.
 const HEAD_BYTES: usize = 128 << 10;
 
 /// Why a cloud does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The address or the TLS files cannot be used.
+    /// The cloud cannot use the address or the TLS files.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The file of tokens cannot be used.
+    /// The cloud cannot use the file of tokens.
     #[error(transparent)]
     Tokens(#[from] TokensError),
 }
 
 impl StartError {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -44,7 +45,7 @@ impl StartError {
         }
     }
 
-    /// What the caller does next: the configuration is wrong, or the machine failed.
+    /// Returns the kind, which states whether the configuration is wrong or the machine failed.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -56,7 +57,7 @@ impl StartError {
 
 moteseal_api::named_error!(StartError);
 
-/// A cloud that listens and has not begun to serve.
+/// A cloud that listens on its address but does not serve requests yet.
 pub struct Cloud {
     listener: Listener,
     shared: Arc<Shared>,
@@ -69,10 +70,11 @@ impl fmt::Debug for Cloud {
 }
 
 impl Cloud {
-    /// Checks the configuration and listens. [`run`](Self::run) begins to serve.
+    /// Checks the configuration and listens on its address. Call [`run`](Self::run) to serve
+    /// requests.
     ///
     /// # Errors
-    /// [`StartError`] if the address, the TLS files or the file of tokens cannot be used.
+    /// [`StartError`] if the cloud cannot use the address, the TLS files or the file of tokens.
     pub async fn bind(config: Config, store: Arc<dyn EpochStore>) -> Result<Self, StartError> {
         let tokens = config.tokens.as_deref().map(Tokens::read).transpose()?;
         let listener = Listener::bind(config.listen, config.tls.as_ref()).await?;
@@ -80,20 +82,20 @@ impl Cloud {
         Ok(Self { listener, shared })
     }
 
-    /// The address it listens on, with the actual port.
+    /// Returns the address on which the cloud listens, with the actual port.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
-    /// The URL for clients.
+    /// Returns the URL for clients.
     #[must_use]
     pub fn url(&self) -> String {
         self.listener.url()
     }
 
-    /// Serves until `stop` completes. Then it accepts no more connections, lets requests in
-    /// progress finish within [`Limits::stop_time`], and returns.
+    /// Serves requests until `stop` completes. Then the cloud accepts no more connections, lets
+    /// requests in progress finish within [`Limits::stop_time`], and returns.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
         let Self { listener, shared } = self;
         let tokens = shared.tokens.is_some();

@@ -1,4 +1,4 @@
-//! What all requests of a cloud share.
+//! The state that all requests of a cloud share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) metrics: Metrics,
     pub(crate) stopping: AtomicBool,
-    /// Requests in progress, counted from the last byte of their body on.
+    /// Requests in progress. A request counts once its body has fully arrived.
     pub(crate) requests: Arc<Pool>,
-    /// Streamed responses.
+    /// Streamed responses in progress.
     pub(crate) responses: Arc<Pool>,
     /// Bytes of long parts that are being sent.
     pub(crate) response_bytes: Arc<Pool>,
-    /// Bytes of request bodies in memory.
+    /// Bytes of request bodies that are in memory.
     pub(crate) bodies: Arc<Pool>,
-    /// Bytes of uploads that are verified and stored, in addition to their bodies: one copy as the
-    /// reader holds it and one as the store receives it.
+    /// Bytes of uploads that are being verified and stored, in addition to their bodies: one copy
+    /// in the reader and one in the store.
     pub(crate) bundles: Arc<Pool>,
-    /// One permit for each core: long uploads are verified on a thread that holds a permit.
+    /// One permit for each core. A long upload is verified on a thread that holds a permit.
     pub(crate) verifiers: Arc<Semaphore>,
 }
 
@@ -54,7 +54,7 @@ impl Shared {
             requests: pool(limits.requests),
             responses: pool(limits.answers),
             response_bytes: pool(limits.answer_bytes),
-            // A single upload may always have the maximum size.
+            // One upload of the maximum size must always be possible.
             bodies: Pool::new((limits.upload_bytes as u64 / 3).max(body), percent, body),
             bundles: pool(limits.upload_bytes / 3 * 2),
             verifiers: Arc::new(Semaphore::new(cores)),

@@ -1,8 +1,9 @@
-//! Streamed responses: a producer on a thread that may block sends pieces to the body of a
+//! Streams a response: a producer on a thread that may block sends pieces to the body of the
 //! response.
 //!
-//! The thread waits while the client receives more slowly than the store reads. A problem before
-//! the first byte becomes an HTTP error, a later one the last item of the stream.
+//! The producer waits while the client receives more slowly than the store is read. A problem that
+//! occurs before the first byte is sent becomes an HTTP error. A later problem becomes the last
+//! item of the stream.
 
 use std::sync::Arc;
 
@@ -20,12 +21,12 @@ use crate::refusal::Refusal;
 use crate::response::PartOutput;
 use crate::state::Shared;
 
-/// The size of a piece, in bytes, approximately.
+/// The approximate size of a piece, in bytes.
 pub(crate) const PIECE: usize = 128 << 10;
-/// Pieces that wait for the client, at most.
+/// The maximum number of pieces that wait for the client.
 pub(crate) const AHEAD: usize = 2;
-/// A place among the responses in progress. The producer and the body both hold it, so that it is
-/// free only after the producer has noticed that the client closed the connection.
+/// A place among the responses in progress. The producer and the body share it. The place therefore
+/// becomes free only after the producer has noticed that the client closed the connection.
 pub(crate) type Place = Arc<Held>;
 
 pub(crate) fn response_permit(shared: &Shared, peer: Peer) -> Result<Place, Refusal> {
@@ -38,7 +39,7 @@ pub(crate) fn response_permit(shared: &Shared, peer: Peer) -> Result<Place, Refu
     shared.responses.take(peer, 1).map(Arc::new).ok_or_else(busy)
 }
 
-/// A piece of a response, or the problem that prevents it.
+/// A piece of a response, or the problem because of which there is no response.
 pub(crate) type Piece = Result<Bytes, Problem>;
 
 /// The client closed the connection.
@@ -49,7 +50,8 @@ pub(crate) struct Outgoing<'s> {
     shared: &'s Shared,
     send: &'s mpsc::Sender<Piece>,
     piece: Vec<u8>,
-    /// Whether the piece, or an earlier one, has an item other than those a response begins with.
+    /// Whether an item other than a manifest, or any piece, has been produced. After that, a
+    /// problem can no longer become an HTTP error.
     begun: bool,
 }
 
@@ -58,21 +60,21 @@ impl<'s> Outgoing<'s> {
         Self { shared, send, piece: Vec::new(), begun: false }
     }
 
-    /// Appends an item.
+    /// Appends an item to the current piece.
     pub(crate) fn item(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Gone> {
         self.begun = true;
         self.preamble(write)
     }
 
-    /// Appends an item with which a response begins. As long as none is sent, the response can
-    /// still become an HTTP error.
+    /// Appends an item that precedes all parts, such as a manifest. As long as the response has
+    /// only such items and no piece has been sent, a problem can still become an HTTP error.
     pub(crate) fn preamble(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Gone> {
         write(&mut self.piece);
         if self.piece.len() >= PIECE { self.flush() } else { Ok(()) }
     }
 
-    /// Ends a response that cannot continue: with an HTTP error if nothing was sent, else with a
-    /// problem item.
+    /// Ends a response that cannot continue. Reports the problem as an HTTP error if nothing has
+    /// been sent, otherwise as a problem item.
     pub(crate) fn stop(mut self, problem: &Problem) {
         if !self.begun {
             let _ = self.send.blocking_send(Err(problem.clone()));
@@ -93,8 +95,8 @@ impl<'s> Outgoing<'s> {
         self.send(piece.into())
     }
 
-    /// Sends the events of a part without copying them. Their memory counts until the last piece of
-    /// them is sent.
+    /// Sends a part without copying its events. `memory` counts the events until their last piece
+    /// has been sent.
     pub(crate) fn long_part(
         &mut self,
         mut part: PartOutput,
@@ -115,7 +117,7 @@ impl<'s> Outgoing<'s> {
     }
 }
 
-/// Bytes whose memory counts against a peer.
+/// Bytes whose memory counts against a peer until they are dropped.
 struct CountedBytes {
     bytes: Vec<u8>,
     _memory: Option<Held>,
@@ -127,7 +129,7 @@ impl AsRef<[u8]> for CountedBytes {
     }
 }
 
-/// A response whose body is the pieces.
+/// Waits for the first piece and returns a response whose body consists of the pieces.
 pub(crate) async fn respond(
     mut pieces: mpsc::Receiver<Piece>,
     permit: Place,
@@ -155,7 +157,7 @@ pub(crate) async fn respond(
     Ok(response)
 }
 
-/// The problem for an error of the store.
+/// Returns the problem that reports an error of the store.
 pub(crate) fn unreadable(error: ReadError) -> Refusal {
     Refusal::new(ProblemType::of_response(error.name()), error.to_string())
 }

@@ -1,6 +1,8 @@
-//! Bearer tokens (RFC 6750): which clients may read and which may write.
+//! Bearer tokens (RFC 6750), which determine the clients that may read and the clients that may
+//! write.
 //!
-//! Each line of the file has the scopes of a token and the token; `#` starts a comment:
+//! Each line of a token file consists of the scopes of a token and the token itself; `#` starts a
+//! comment:
 //!
 //! ```text
 //! read        Zx3k...
@@ -8,8 +10,8 @@
 //! read,write  b71L...
 //! ```
 //!
-//! Memory holds only the digests of the tokens. A presented token is compared with all of them in
-//! constant time.
+//! The cloud keeps only the digests of the tokens in memory. It compares the token of a request
+//! with all of them in constant time.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,13 +20,13 @@ use moteseal_api::ErrorKind;
 use moteseal_core::Digest;
 use subtle::{Choice, ConstantTimeEq};
 
-/// The shortest token: sixteen characters of base64 are 96 bits.
+/// The minimum length of a token. Sixteen characters of base64 have 96 bits.
 const SHORTEST: usize = 16;
 
 /// The scope that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Queries, listings, bundles, metrics.
+    /// Queries, listings, bundles and metrics.
     Read,
     /// Uploads.
     Write,
@@ -39,14 +41,14 @@ impl Scope {
     }
 }
 
-/// Whether a request is allowed.
+/// The result of checking a request's token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// The token has the scope.
     Allowed,
     /// The request has no token, or an unknown one.
     Unknown,
-    /// The token has only another scope.
+    /// The token is known but does not have the scope.
     OtherScope,
 }
 
@@ -63,15 +65,15 @@ pub enum TokensError {
         error: std::io::Error,
     },
     /// A line does not have the form of a token.
-    #[error("line {0} must be a scope (read, write or read,write) and a token")]
+    #[error("line {0} must have a scope (read, write or read,write) and a token")]
     Line(usize),
-    /// A token is too short, or has other characters.
+    /// A token is too short, or has a character that is not allowed.
     #[error(
         "the token in line {0} must have at least {SHORTEST} printable characters and no spaces"
     )]
     Token(usize),
     /// The file has no token.
-    #[error("there is no token, so no client could ever be served; add one or omit the file")]
+    #[error("the file has no token, so no client could be served; add a token or omit the file")]
     Empty,
     /// An error in a file.
     #[error("{}: {error}", path.display())]
@@ -88,14 +90,14 @@ impl TokensError {
         Self::InFile { path: path.to_owned(), error: Box::new(self) }
     }
 
-    /// Always [`ErrorKind::Usage`].
+    /// Always returns [`ErrorKind::Usage`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Usage
     }
 }
 
-/// The known tokens.
+/// The tokens of a token file, as digests with their scopes.
 #[derive(Clone, Default)]
 pub struct Tokens(Vec<(Digest, u8)>);
 
@@ -109,17 +111,17 @@ impl Tokens {
     /// Reads a token file.
     ///
     /// # Errors
-    /// [`TokensError`] names the file, the line and the mistake; it never contains a token.
+    /// [`TokensError`] names the file, the line and the mistake. The error never contains a token.
     pub fn read(path: &Path) -> Result<Self, TokensError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| TokensError::Unreadable { path: path.to_owned(), error })?;
         Self::parse(&text).map_err(|error| error.about(path))
     }
 
-    /// Reads the text of a token file.
+    /// Parses the text of a token file.
     ///
     /// # Errors
-    /// [`TokensError`] without the name of a file.
+    /// [`TokensError`] names the line and the mistake, but not the file.
     pub fn parse(text: &str) -> Result<Self, TokensError> {
         let mut tokens = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -149,7 +151,7 @@ impl Tokens {
         Ok(Self(tokens))
     }
 
-    /// Checks the value of an `Authorization` header against a scope.
+    /// Checks the value of a request's `Authorization` header against a scope.
     #[must_use]
     pub fn check(&self, authorization: Option<&[u8]>, scope: Scope) -> Access {
         let Some(token) = authorization.and_then(bearer) else { return Access::Unknown };

@@ -1,8 +1,9 @@
-//! A cloud process is killed thirty times at random moments under load, always with the same store.
-//! Every bundle that it acknowledged must be present afterwards, and verify.
+//! Kills a cloud process thirty times at random moments under load. Each process uses the same
+//! store. Every bundle that a process acknowledged must be stored afterwards, and must verify.
 //!
-//! A test program apart from `it`, whose tests reopen stores: between fork and exec, a new process
-//! holds copies of the open files of its parent, and thus their locks.
+//! This test is a separate test program, because the tests in `it` reopen stores. When a process
+//! starts a child process, the child briefly holds copies of the parent's open files, between fork
+//! and exec, and therefore also the file locks of those stores.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "it/support.rs"]
@@ -28,7 +29,7 @@ const KILLS: u32 = 30;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const DIRECTORY: &str = "MOTESEAL_CRASH_TEST_DIRECTORY";
 
-/// The process that is killed: a cloud that prints its URL on stdout.
+/// Runs the process that is killed: a cloud that prints its URL on stdout.
 #[test]
 #[ignore = "started and killed by every_acknowledged_bundle_survives_kills"]
 fn serve() {
@@ -59,16 +60,16 @@ impl Process {
         Self { child, url: url.expect("the cloud starts over the store of a killed one") }
     }
 
-    /// Sends SIGKILL: no handler runs and nothing is flushed.
+    /// Sends SIGKILL, so that the process runs no signal handler and flushes nothing.
     fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 }
 
-/// Uploads one bundle after another and counts the acknowledged ones, until the cloud is killed.
-/// Returns the mote and the bundle whose upload was interrupted; it may be stored or not, and is
-/// sent again.
+/// Uploads one bundle after another until the cloud is killed, and counts the acknowledged bundles.
+/// Returns the mote and the bundle whose upload was interrupted. The cloud may have stored this
+/// bundle or not; the next run sends it again.
 async fn upload(
     url: String,
     mut mote: Mote,
@@ -101,7 +102,8 @@ fn every_acknowledged_bundle_survives_kills() {
         motes.into_iter().map(|mote| (mote, None)).collect();
     let counts: BTreeMap<DeviceId, Arc<AtomicU64>> =
         state.iter().map(|(mote, _)| (mote.id, Arc::default())).collect();
-    // A fixed sequence of moments; the timing of the machine adds enough randomness.
+    // The sequence of random numbers is fixed. The varying speed of the machine makes the moments
+    // random enough.
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     for kill in 0..KILLS {
         let process = Process::start(directory.path());
@@ -134,8 +136,8 @@ fn every_acknowledged_bundle_survives_kills() {
         });
         let read = verified(&roster, &answer).unwrap();
         assert!(read.ended, "{:?}", read.problem);
-        // Bundles are acknowledged in order: at least the acknowledged ones must be stored, without
-        // a gap.
+        // The bundles of a mote are acknowledged in order. The stored bundles must therefore be the
+        // acknowledged bundles without a gap, and possibly the interrupted bundle.
         let count = counts[&mote.id].load(Ordering::Relaxed);
         let stored = read.parts.len() as u64;
         assert!(

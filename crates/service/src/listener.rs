@@ -1,7 +1,8 @@
 //! A listener for HTTP/1.1, with or without TLS, that limits its connections.
 //!
-//! It limits how many connections are open and how many of them one address has, how slowly a
-//! client may send a request's head, and how slowly it may receive a response.
+//! The limits apply to the number of open connections in total and per address, to the time in
+//! which a client must send the head of a request, and to the rate at which a client must receive a
+//! response.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -31,48 +32,49 @@ use crate::pool::{Held, Peer, Pool};
 use crate::tls::{self, TlsAcceptor, TlsError};
 
 /// The response to a connection above the limit. The listener sends it without reading the request,
-/// so that a flood of connections costs little.
+/// so that rejecting a flood of connections is cheap.
 const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-type: application/problem+json\r\ncontent-length: 138\r\n\r\n{\"type\":\"urn:moteseal:problem:Unavailable\",\"title\":\"Unavailable\",\"status\":503,\"detail\":\"too many connections are open; try again shortly\"}";
 
-/// Header fields of a request, at most.
+/// The maximum number of header fields in a request.
 const MAX_HEADERS: usize = 64;
 
-/// The pause after the operating system refused a connection (most often: no file descriptors are
-/// left, and another connection has to close first).
+/// The pause after the operating system has failed to accept a connection. The most common cause is
+/// that the process has no file descriptors left; then another connection must close first.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The limits of a listener's connections.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
-    /// Open connections; the listener rejects another one with status 503.
+    /// The maximum number of open connections. The listener rejects further connections with status
+    /// 503.
     pub connections: usize,
-    /// The share of [`connections`](Self::connections), in percent, that one address may have once
-    /// half of them are in use; see [`Pool`].
+    /// The share of [`connections`](Self::connections), in percent, that one address may use once
+    /// half of the connections are in use; see [`Pool`].
     pub peer_percent: u8,
-    /// The time in which a request's head, or the TLS handshake, must arrive.
+    /// The time within which the head of a request, or the TLS handshake, must arrive.
     pub head_time: Duration,
-    /// The longest head of a request, in bytes.
+    /// The maximum length of a request's head, in bytes.
     pub head_bytes: usize,
-    /// The life of a connection; `None` is unlimited.
+    /// The maximum lifetime of a connection; `None` is unlimited.
     pub connection_time: Option<Duration>,
-    /// The interval over which the pace of a receiving client is measured.
+    /// The interval over which a client's receive rate is measured.
     pub write_stall: Duration,
-    /// Bytes a second that a client must receive of a response.
+    /// The minimum rate at which a client must receive a response, in bytes per second.
     pub write_rate: u64,
-    /// The time that requests in progress have to finish when the service stops.
+    /// How long requests in progress may take to finish when the service stops.
     pub stop_time: Duration,
 }
 
-/// What a listener counts.
+/// The metrics that a listener updates.
 #[derive(Clone, Debug)]
 pub struct ConnectionMetrics {
-    /// Open connections.
+    /// The number of open connections.
     pub open: Gauge,
-    /// Connections rejected because too many were open.
+    /// The number of connections rejected because too many were open.
     pub rejected: Counter,
 }
 
-/// Why a service cannot listen.
+/// Why a service cannot listen on an address.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
@@ -88,7 +90,7 @@ pub enum ListenError {
     /// The user may not listen on the port.
     #[error("this user may not listen on {0}; use a port from 1024 on")]
     NotPermitted(SocketAddr),
-    /// The operating system reports another error.
+    /// The operating system reported another error.
     #[error("cannot listen on {address}: {error}")]
     Io {
         /// The address.
@@ -96,7 +98,7 @@ pub enum ListenError {
         /// The cause.
         error: io::Error,
     },
-    /// The TLS files cannot be used.
+    /// The listener cannot use the TLS files.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
@@ -111,7 +113,7 @@ impl ListenError {
         }
     }
 
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -123,7 +125,7 @@ impl ListenError {
         }
     }
 
-    /// [`ErrorKind::Internal`] for [`Io`](Self::Io), otherwise [`ErrorKind::Usage`].
+    /// Returns [`ErrorKind::Internal`] for [`Io`](Self::Io), otherwise [`ErrorKind::Usage`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -135,7 +137,7 @@ impl ListenError {
 
 moteseal_api::named_error!(ListenError);
 
-/// A socket that listens and has not begun to serve.
+/// A listening socket that does not serve connections yet.
 pub struct Listener {
     listener: TcpListener,
     address: SocketAddr,
@@ -152,7 +154,7 @@ impl Listener {
     /// Listens on `address` (port 0 selects a free port), with TLS if `tls` is given.
     ///
     /// # Errors
-    /// [`ListenError`] if the address or the TLS files cannot be used.
+    /// [`ListenError`] if the process cannot use the address or the TLS files.
     pub async fn bind(address: SocketAddr, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
         let tls = tls.map(tls::acceptor).transpose()?;
         let failed = |error| ListenError::new(address, error);
@@ -161,27 +163,29 @@ impl Listener {
         Ok(Self { listener, address, tls })
     }
 
-    /// The address it listens on, with the actual port.
+    /// Returns the address of the listener, with the actual port.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether it serves TLS.
+    /// Returns whether the listener uses TLS.
     #[must_use]
     pub const fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// The URL of the service.
+    /// Returns the URL of the service.
     #[must_use]
     pub fn url(&self) -> String {
         format!("{}://{}", if self.is_tls() { "https" } else { "http" }, self.address)
     }
 
-    /// Calls `service` for each request until `stop` completes. Then it accepts no more
-    /// connections, lets requests in progress finish within [`ConnectionLimits::stop_time`], and
-    /// returns. Each request has its [`Peer`] as an extension.
+    /// Calls `service` for each request until `stop` completes. Each request has the [`Peer`] of
+    /// its connection as an extension.
+    ///
+    /// When `stop` has completed, the listener accepts no more connections, lets requests in
+    /// progress finish within [`ConnectionLimits::stop_time`], and returns.
     pub async fn serve<S, B>(
         self,
         service: S,
@@ -214,8 +218,9 @@ impl Listener {
                                 metrics.rejected.increment(1);
                             }
                             if tls.is_none() {
-                                // The buffer of a new socket has room for it. If not, the client
-                                // only misses the reason.
+                                // The send buffer of a new socket has room for this response. If
+                                // the write fails, the client does not learn why the connection
+                                // was closed, which is harmless.
                                 let _ = stream.try_write(TOO_MANY_CONNECTIONS);
                             }
                             continue;
@@ -250,7 +255,8 @@ impl Listener {
     }
 }
 
-/// Increments a gauge for as long as it lives: a connection may also end by being dropped.
+/// Increments a gauge when it is created and decrements it when it is dropped. A connection's task
+/// can be dropped at any time, so the gauge must not depend on the task running to its end.
 struct Counted(Gauge);
 
 impl Counted {
@@ -266,7 +272,7 @@ impl Drop for Counted {
     }
 }
 
-/// One connection, with what it holds while it is open.
+/// One connection, with the values that count it while it is open.
 struct Connection {
     peer: Peer,
     limits: Arc<ConnectionLimits>,

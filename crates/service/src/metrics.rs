@@ -1,7 +1,7 @@
 //! A table of metrics in Prometheus' text format.
 //!
-//! Each service has its own table: several services in one process do not mix. A handle is
-//! registered once, so that counting costs one atomic addition.
+//! Each service has its own table, so that the metrics of several services in one process are
+//! separate. A service registers each handle once; counting is then one atomic addition.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, Prometheu
 /// How often a service calls [`Table::upkeep`].
 pub const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Bounds of the buckets of durations, in seconds.
+/// The upper bounds of the histogram buckets for durations, in seconds.
 const BUCKETS: [f64; 14] =
     [0.000_1, 0.000_3, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
 
@@ -25,7 +25,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table.
+    /// Creates an empty table.
     #[must_use]
     pub fn new() -> Self {
         // `set_buckets` fails only for an empty list.
@@ -69,29 +69,32 @@ impl Table {
         self.recorder.describe_histogram(KeyName::from(name), None, about.into());
     }
 
-    /// The counter of that name and labels. Each combination of values occupies memory for the
-    /// life of the table: use only values from a bounded set.
+    /// Returns the counter with this name and these labels. Each combination of label values
+    /// occupies memory for the lifetime of the table, so use only values from a bounded set.
     pub fn counter_with(&self, name: &'static str, labels: Vec<Label>) -> Counter {
         self.recorder.register_counter(&Key::from_parts(name, labels), &METADATA)
     }
 
-    /// The gauge of that name and labels; the same restriction applies.
+    /// Returns the gauge with this name and these labels; label values must come from a bounded
+    /// set, as in [`counter_with`](Self::counter_with).
     pub fn gauge_with(&self, name: &'static str, labels: Vec<Label>) -> Gauge {
         self.recorder.register_gauge(&Key::from_parts(name, labels), &METADATA)
     }
 
-    /// The histogram of that name and labels; the same restriction applies.
+    /// Returns the histogram with this name and these labels; label values must come from a bounded
+    /// set, as in [`counter_with`](Self::counter_with).
     pub fn histogram_with(&self, name: &'static str, labels: Vec<Label>) -> Histogram {
         self.recorder.register_histogram(&Key::from_parts(name, labels), &METADATA)
     }
 
-    /// All metrics in Prometheus' text format.
+    /// Returns all metrics in Prometheus' text format.
     #[must_use]
     pub fn render(&self) -> String {
         self.handle.render()
     }
 
-    /// Moves observed durations from their buffers to the buckets; without it the buffers grow.
+    /// Moves recorded durations from their buffers to the buckets. A service must call this
+    /// regularly, every [`UPKEEP`]; otherwise the buffers grow without limit.
     pub fn upkeep(&self) {
         self.handle.run_upkeep();
     }
@@ -109,7 +112,7 @@ impl fmt::Debug for Table {
     }
 }
 
-/// A number as the value of a gauge; above 2^53 it is rounded.
+/// Converts a number to the value of a gauge. Numbers above 2^53 are rounded.
 #[allow(clippy::cast_precision_loss)]
 #[must_use]
 pub const fn gauge_value(number: u64) -> f64 {

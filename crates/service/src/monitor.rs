@@ -1,7 +1,8 @@
 //! The pages `/metrics`, `/healthz` and `/readyz`.
 //!
-//! [`Monitor`] serves them on their own listener, for services that have no other HTTP interface.
-//! A service that has one uses [`metrics_page`], [`alive`] and [`ready`] in its own routes.
+//! [`Monitor`] serves these pages on their own listener, for services without another HTTP
+//! interface. A service that has an HTTP interface uses [`metrics_page`], [`alive`] and [`ready`]
+//! in its own routes.
 
 use std::convert::Infallible;
 use std::future::ready as done;
@@ -19,7 +20,8 @@ use moteseal_api::paths;
 
 use crate::listener::{ConnectionLimits, ListenError, Listener};
 
-/// The limits of a monitor's listener: its pages are short and its clients few.
+/// The limits of a monitor's listener. They are low because the pages are short and have few
+/// clients.
 const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 32,
     peer_percent: 50,
@@ -31,12 +33,12 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     stop_time: Duration::ZERO,
 };
 
-/// A service that a [`Monitor`] shows.
+/// A service whose state a [`Monitor`] publishes.
 pub trait Monitored: Send + Sync + 'static {
-    /// All metrics in Prometheus' text format ([`Table::render`](crate::Table::render)).
+    /// Returns all metrics in Prometheus' text format ([`Table::render`](crate::Table::render)).
     fn metrics(&self) -> String;
 
-    /// Why the service is not ready; `None` if it is.
+    /// Returns why the service is not ready, or `None` if it is ready.
     fn trouble(&self) -> Option<&'static str>;
 }
 
@@ -53,13 +55,13 @@ impl Monitor {
         Listener::bind(address, None).await.map(Self)
     }
 
-    /// The address it listens on, with the actual port.
+    /// Returns the address of the monitor, with the actual port.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.0.address()
     }
 
-    /// Serves until the future is dropped.
+    /// Serves the pages until the future is dropped.
     pub async fn serve<M: Monitored>(self, monitored: Arc<M>) {
         let service = service_fn(move |request: Request<Incoming>| {
             done(Ok::<_, Infallible>(respond(&request, &*monitored)))
@@ -85,7 +87,7 @@ fn respond(request: &Request<Incoming>, monitored: &impl Monitored) -> Response<
     }
 }
 
-/// The response of `/metrics`.
+/// Returns the response for `/metrics`.
 #[must_use]
 pub fn metrics_page(rendered: String) -> Response<Full<Bytes>> {
     let mut response = text(StatusCode::OK, rendered);
@@ -95,13 +97,13 @@ pub fn metrics_page(rendered: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// The response of `/healthz` while the process runs.
+/// Returns the response for `/healthz` while the process runs.
 #[must_use]
 pub fn alive() -> Response<Full<Bytes>> {
     text(StatusCode::OK, "alive\n")
 }
 
-/// The response of `/readyz` while the service is ready.
+/// Returns the response for `/readyz` while the service is ready.
 #[must_use]
 pub fn ready() -> Response<Full<Bytes>> {
     text(StatusCode::OK, "ready\n")

@@ -1,4 +1,4 @@
-//! The replacement of `tls` in a program that is built without TLS: it rejects every file.
+//! Replaces the module `tls` in a program that is built without TLS. It rejects every TLS file.
 
 use std::convert::Infallible;
 use std::io;
@@ -12,26 +12,26 @@ use crate::tls_files::TlsFiles;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// The program has no TLS.
+    /// The program is built without TLS.
     #[error("this program is built without TLS; it cannot use {}", .0.display())]
     NotBuilt(std::path::PathBuf),
 }
 
 impl TlsError {
-    /// The error's name: `BadFile`.
+    /// Returns the error's name, `BadFile`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         "BadFile"
     }
 
-    /// Always [`ErrorKind::Usage`].
+    /// Always returns [`ErrorKind::Usage`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Usage
     }
 }
 
-/// Has no values.
+/// An acceptor that cannot exist, because the program is built without TLS.
 #[derive(Clone)]
 pub(crate) struct TlsAcceptor(Infallible);
 

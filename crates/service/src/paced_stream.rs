@@ -1,7 +1,7 @@
-//! A stream that fails when its peer receives too slowly.
+//! A stream that fails if its peer receives too slowly.
 //!
-//! Requests that arrive too slowly are handled by hyper's head timeout, and by the service that
-//! reads the body.
+//! This module does not limit how slowly a request arrives: hyper limits the time for the head, and
+//! the service that reads the body limits the time for the body.
 
 use std::future::Future;
 use std::io;
@@ -14,21 +14,21 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// Fails a write with `TimedOut` if the peer receives too slowly.
 ///
-/// The stream adds up the time that writes wait for the peer. Each time the sum reaches `stall`,
-/// the peer must have received `rate` bytes for every second of it. Time without a pending write
-/// does not count. The timer is set only when a write has to wait.
+/// The stream adds up the time for which writes wait for the peer. Whenever this sum reaches
+/// `stall`, the peer must have received at least `rate` bytes per second since the last check. Time
+/// without a waiting write does not count. The stream sets its timer only when a write has to wait.
 #[derive(Debug)]
 pub(crate) struct PacedStream<T> {
     inner: T,
     stall: Duration,
-    /// Bytes that the peer must receive in each `stall`; at least one.
+    /// The number of bytes that the peer must receive per `stall`; at least one.
     due: u128,
     timer: Option<Pin<Box<Sleep>>>,
     /// When the pending write began to wait.
     waiting: Option<Instant>,
-    /// How long writes have waited since the last check of the pace.
+    /// How long writes have waited since the last check of the rate.
     waited: Duration,
-    /// Bytes written since the last check.
+    /// The number of bytes written since the last check of the rate.
     written: u128,
 }
 
@@ -38,7 +38,8 @@ impl<T> PacedStream<T> {
         Self { inner, stall, due, timer: None, waiting: None, waited: Duration::ZERO, written: 0 }
     }
 
-    /// Checks the pace after each attempt to write. `bytes` returns how many bytes an attempt wrote.
+    /// Checks the rate after an attempt to write. `bytes` returns how many bytes a completed
+    /// attempt wrote.
     fn check<R>(
         &mut self,
         cx: &mut Context<'_>,
@@ -145,12 +146,13 @@ mod tests {
         let far = slow.await.unwrap();
         let before = Instant::now();
         assert_eq!(near.write_all(&[0; 20]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        // Bytes received before the stall count in one interval only.
+        // Bytes that the peer received before it stopped delay the error by at most one interval.
         assert!((3..=6).contains(&before.elapsed().as_secs()), "{:?}", before.elapsed());
         drop(far);
     }
 
-    /// Otherwise one byte before each timeout would occupy a connection for ever.
+    /// Without the minimum rate, a peer that receives one byte before each timeout would keep its
+    /// connection open for ever.
     #[tokio::test(start_paused = true)]
     async fn fails_for_a_peer_that_receives_single_bytes() {
         let (near, mut far) = tokio::io::duplex(8);

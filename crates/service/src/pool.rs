@@ -1,9 +1,9 @@
-//! Shared capacity (places or bytes) that no single address can use up.
+//! Shared capacity (connections, requests or bytes) that no single address can use up.
 //!
-//! A [`Pool`] counts how much each peer holds. While at least half of the pool is free, any peer may
-//! take from it; after that a peer gets no more than its share. A [`Held`] amount returns to the
-//! pool when it is dropped. A pool never takes anything back: minimum rates on requests and
-//! responses do that.
+//! A [`Pool`] counts how much of its capacity each peer holds. While at least half of the pool is
+//! free, any peer may take more. After that, a peer may hold at most its share. An amount returns
+//! to the pool when its [`Held`] is dropped. The pool cannot reclaim an amount from a slow peer;
+//! callers therefore enforce minimum rates on requests and responses.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -25,7 +25,7 @@ impl From<IpAddr> for Peer {
     }
 }
 
-/// Capacity that peers share.
+/// A limited capacity that peers share.
 #[derive(Debug)]
 pub struct Pool {
     total: u64,
@@ -51,15 +51,15 @@ struct Waiting {
 /// Why the pool cannot grant an amount now.
 #[derive(Debug, PartialEq, Eq)]
 enum Full {
-    /// The peer holds its share, and the rest is reserved for other peers.
+    /// The peer would exceed its share, and the rest is reserved for other peers.
     Share,
-    /// The amount is more than the pool has left.
+    /// The pool has less than this amount left.
     Total,
 }
 
 impl Pool {
-    /// A pool of `total`. A peer's share is `percent` of it, but at least `least`, the smallest
-    /// amount that is useful to a peer.
+    /// Creates a pool with a capacity of `total`. A peer's share is `percent` of it, but at least
+    /// `least`, the smallest amount that is useful to a peer.
     #[must_use]
     pub fn new(total: u64, percent: u8, least: u64) -> Arc<Self> {
         let percent = u64::from(percent.min(100));
@@ -67,16 +67,16 @@ impl Pool {
         Arc::new(Self { total, share, state: Mutex::default() })
     }
 
-    /// Grants `amount` to `peer`, or returns `None` if that is not possible now.
+    /// Grants `amount` to `peer`, or returns `None` if the pool cannot grant it now.
     #[must_use]
     pub fn take(self: &Arc<Self>, peer: Peer, amount: u64) -> Option<Held> {
         let mut held = Held { pool: Arc::clone(self), peer, amount: 0 };
         held.grow(amount).then_some(held)
     }
 
-    /// Waits until it can grant `amount` (at most the whole pool) to `peer`. Waiting peers are
-    /// served in order, except that a peer that waits because of its own share is overtaken.
-    /// Returns `None` only if the pool is dropped.
+    /// Waits until the pool can grant `amount` (at most the whole pool) to `peer`. Peers that wait
+    /// are served in order, except that a peer that would exceed its share does not block the peers
+    /// after it. Returns `None` only if the pool is dropped.
     pub async fn wait(self: &Arc<Self>, peer: Peer, amount: u64) -> Option<Held> {
         let amount = amount.min(self.total);
         let _leaving = Leaving(self);
@@ -100,7 +100,8 @@ impl Pool {
         if state.used + amount > self.total {
             return Err(Full::Total);
         }
-        // A peer that holds nothing may get more than a share; otherwise it would wait for ever.
+        // A peer that holds nothing may get more than its share. Otherwise a request for more than
+        // the share would wait for ever.
         let may = held == 0 || state.used + amount <= self.total / 2 || held + amount <= self.share;
         if may { Ok(()) } else { Err(Full::Share) }
     }
@@ -111,9 +112,10 @@ impl Pool {
         Held { pool: Arc::clone(self), peer, amount }
     }
 
-    /// Grants what it can to waiting peers, in order.
+    /// Grants amounts to the waiting peers, in order, until the pool has too little left.
     fn serve(self: &Arc<Self>) {
-        // Amounts for peers that no longer wait are dropped outside the lock, since dropping locks.
+        // A peer may have stopped waiting. The amount granted to it is dropped after the lock is
+        // released, because dropping a `Held` takes the lock.
         let mut unwanted = Vec::new();
         let mut state = self.lock();
         let mut at = 0;
@@ -142,7 +144,8 @@ impl Pool {
     }
 }
 
-/// Serves the queue when a peer stops waiting, granted or not: the next in line may fit now.
+/// Serves the queue when a call of `wait` ends, whether or not it was granted an amount: the next
+/// peer in the queue may now fit.
 struct Leaving<'p>(&'p Arc<Pool>);
 
 impl Drop for Leaving<'_> {
@@ -151,7 +154,7 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// An amount that a peer holds until this is dropped.
+/// An amount of a pool's capacity that a peer holds until this value is dropped.
 #[derive(Debug)]
 pub struct Held {
     pool: Arc<Pool>,
@@ -160,7 +163,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Takes `amount` more and returns `true`, or takes nothing and returns `false`.
+    /// Takes `amount` more from the pool and returns `true`. If the pool cannot grant all of it,
+    /// takes nothing and returns `false`.
     #[must_use]
     pub fn grow(&mut self, amount: u64) -> bool {
         let mut state = self.pool.lock();
@@ -214,7 +218,7 @@ mod tests {
         assert_eq!((second.len(), third.len()), (8, 8));
         assert!(pool.take(peer(4), 1).is_none(), "nothing is left");
         drop(first.pop());
-        assert!(pool.take(peer(1), 1).is_none(), "it has more than its share");
+        assert!(pool.take(peer(1), 1).is_none(), "the peer has more than its share");
         assert!(pool.take(peer(4), 1).is_some());
         drop((first, second, third));
         let state = pool.lock();
@@ -250,14 +254,15 @@ mod tests {
             let pool = Arc::clone(&pool);
             tokio::spawn(async move { pool.wait(peer(last), amount).await.unwrap() })
         };
-        // The greedy peer waits because of its own share, the others because of the total.
+        // The greedy peer waits because it would exceed its share, the other peers because the pool
+        // has too little left.
         let greedy = of(1, 10);
         tokio::task::yield_now().await;
         let modest = of(2, 10);
         let modest = modest.await.unwrap();
         let (long, late) = (of(3, 500), of(2, 5));
         tokio::task::yield_now().await;
-        assert!(!long.is_finished() && !late.is_finished(), "the long one is first");
+        assert!(!long.is_finished() && !late.is_finished(), "the long request is first");
         drop(first);
         drop(greedy.await.unwrap());
         drop(modest);

@@ -3,7 +3,7 @@
 /// Completes when the process receives SIGTERM or SIGINT.
 ///
 /// # Errors
-/// If the process cannot install signal handlers.
+/// Fails if the process cannot install signal handlers.
 pub async fn stop_signal() -> std::io::Result<()> {
     #[cfg(unix)]
     {

@@ -1,4 +1,5 @@
-//! TLS from PEM files, with aws-lc-rs as the cryptographic provider of the whole process.
+//! Reads TLS certificates and keys from PEM files. The cryptographic provider of the whole process
+//! is aws-lc-rs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub enum TlsError {
         /// The cause.
         error: pem::Error,
     },
-    /// The key is not the certificate's, or the server cannot use either.
+    /// The key does not belong to the certificate, or the server cannot use one of them.
     #[error(
         "cannot serve TLS with {} and {}: {error}", files.chain.display(), files.key.display()
     )]
@@ -47,26 +48,26 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// The error's name: `BadFile`.
+    /// Returns the error's name, `BadFile`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         "BadFile"
     }
 
-    /// Always [`ErrorKind::Usage`].
+    /// Always returns [`ErrorKind::Usage`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Usage
     }
 }
 
-/// Reads the files and returns an acceptor that turns a TCP connection into a TLS connection with
-/// HTTP/1.1 as its application protocol.
+/// Reads the files and returns an acceptor for TLS connections with HTTP/1.1 as their application
+/// protocol.
 ///
 /// # Errors
 /// [`TlsError`] names the file and the cause.
 pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
-    // Fails if the process has a provider already, which serves as well.
+    // This fails if the process already has a provider, which can be used as well.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let chain = CertificateDer::pem_file_iter(&files.chain)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)

@@ -1,11 +1,11 @@
-//! The files of a TLS server.
+//! The names of the files that a TLS server needs.
 
 use std::path::PathBuf;
 
-/// PEM files for TLS.
+/// The PEM files of a TLS server.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The certificate chain, the server's certificate first.
+    /// The certificate chain, beginning with the server's certificate.
     pub chain: PathBuf,
     /// The private key of the server's certificate: PKCS#8, SEC 1 or PKCS#1.
     pub key: PathBuf,

@@ -1,14 +1,14 @@
 //! Diagnostics on stderr, and the escaping of every line that a command prints.
 //!
-//! Parts of the output come from other sources: file names, fields of unverified files, messages of
-//! servers. A control character in them could repaint the screen or imitate our own lines, so every
-//! line is escaped by [`Plain`].
+//! Some text that a command prints comes from other sources: file names, fields of unverified
+//! files, messages of servers. A control character in such text could repaint the screen or imitate
+//! the command's own lines. Every line is therefore escaped by [`Plain`].
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 
-/// Shows a text with control characters and direction marks escaped as in JSON (`\u001b`), so that
-/// JSON keeps its meaning.
+/// Displays a text with its control characters and direction marks escaped as in JSON (`\u001b`).
+/// Escaped JSON output is still the same JSON.
 #[derive(Debug)]
 pub struct Plain<T>(pub T);
 
@@ -18,8 +18,9 @@ impl<T: fmt::Display> fmt::Display for Plain<T> {
     }
 }
 
-/// Whether a character controls the terminal instead of being shown: controls (Cc), and the marks
-/// of Unicode's bidirectional algorithm, which let a terminal show a text in another order.
+/// Returns whether a character controls the terminal instead of being shown. These are the control
+/// characters (Cc), and the marks of Unicode's bidirectional algorithm, which change the order in
+/// which a terminal shows text.
 fn controls(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -43,7 +44,8 @@ impl fmt::Write for Escape<'_, '_> {
     }
 }
 
-/// Prints a line on stderr. Errors of stderr are ignored: the exit code reports the result.
+/// Prints a line on stderr. Ignores write errors, because the exit code reports the result of the
+/// command.
 pub fn diagnostic(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{}", Plain(line));
 }

@@ -1,5 +1,5 @@
-//! How a command fails: one line on stderr that names the thing and what to do, and an exit code
-//! for scripts.
+//! The failure of a command: one line on stderr that names the thing concerned and what to do, and
+//! an exit code for scripts.
 
 use std::fmt;
 use std::io;
@@ -14,17 +14,17 @@ use crate::diagnostic::diagnostic;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// A defect of the program, or the machine failed (disk full, no permission).
+    /// The program has a bug, or the machine failed (disk full, no permission).
     Internal = 1,
     /// The command line or an input file is wrong.
     Usage = 2,
-    /// A proof was rejected.
+    /// A cryptographic or protocol check rejected the data.
     Refused = 3,
-    /// What was requested is not completely available.
+    /// A part of the requested data is not available.
     Incomplete = 4,
-    /// An audit has a finding.
+    /// The audit has at least one finding.
     Finding = 5,
-    /// A service does not respond.
+    /// A service does not respond, or is overloaded.
     Unreachable = 6,
 }
 
@@ -48,28 +48,29 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with this exit code.
+    /// Creates a failure with this exit code.
     pub fn new(exit: Exit, message: impl fmt::Display) -> Self {
         Self { exit, message: message.to_string() }
     }
 
-    /// The command line or an input file is wrong.
+    /// Creates the failure for a wrong command line or input file.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self::new(Exit::Usage, message)
     }
 
-    /// A proof was rejected.
+    /// Creates the failure for data that a check rejected.
     pub fn refused(message: impl fmt::Display) -> Self {
         Self::new(Exit::Refused, message)
     }
 
-    /// The program or the machine failed.
+    /// Creates the failure for a bug in the program or a fault of the machine.
     pub fn internal(message: impl fmt::Display) -> Self {
         Self::new(Exit::Internal, message)
     }
 
-    /// A file that could not be read or written. [`Exit::Usage`] if it does not exist, exists
-    /// already or is a directory; [`Exit::Internal`] otherwise.
+    /// Creates the failure for a file that the command could not read or write. The exit code is
+    /// [`Exit::Usage`] if the file does not exist, exists already or is a directory, and
+    /// [`Exit::Internal`] otherwise.
     pub fn file(action: &str, path: &Path, error: &io::Error) -> Self {
         let exit = match error.kind() {
             io::ErrorKind::NotFound
@@ -80,13 +81,13 @@ impl Failure {
         Self::new(exit, format_args!("cannot {action} {}: {error}", path.display()))
     }
 
-    /// The same failure, with the file that it concerns.
+    /// Puts the name of the file concerned before the message.
     #[must_use]
     pub fn about(self, path: &Path) -> Self {
         Self { message: format!("{}: {}", path.display(), self.message), ..self }
     }
 
-    /// The same failure, with the configuration file and the key that it concerns.
+    /// Puts the configuration file and the key concerned before the message.
     #[must_use]
     pub fn about_key(self, file: &Path, key: &str) -> Self {
         Self { message: format!("{}: {key}: {}", file.display(), self.message), ..self }
@@ -100,7 +101,8 @@ impl Failure {
 }
 
 impl<E: NamedError> From<E> for Failure {
-    /// `Name: sentence`, with the exit code of the error's kind.
+    /// Converts an error to a failure with the message `Name: message` and the exit code of the
+    /// error's kind.
     fn from(error: E) -> Self {
         Self::new(error.kind().into(), error.named())
     }

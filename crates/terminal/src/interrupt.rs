@@ -1,8 +1,9 @@
-//! Clean-up when a command is interrupted: no half-written file remains.
+//! Clean-up when a signal ends a command, so that no half-written file remains.
 //!
-//! On Ctrl-C (SIGINT) and SIGTERM, temporary files are removed before the process ends. Exceeding
-//! `ulimit -f` (SIGXFSZ) becomes an error (EFBIG) that the command can report. A process that is
-//! killed leaves its temporary files; the next one that writes to the same name removes them.
+//! On Ctrl-C (SIGINT) and SIGTERM, a command removes its temporary files before the process ends.
+//! If a file exceeds the size limit (`ulimit -f`), the write fails with EFBIG, which the command
+//! can report, and SIGXFSZ does not end the process. A process ended by SIGKILL leaves its
+//! temporary files; the next process that writes to the same name removes them.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,20 +17,21 @@ type Cleanup = Box<dyn FnOnce() + Send>;
 
 static CLEANUPS: Mutex<Vec<Cleanup>> = Mutex::new(Vec::new());
 
-/// Registers `remove`, which is called if SIGINT or SIGTERM ends this process.
+/// Registers a clean-up function, which is called if SIGINT or SIGTERM ends this process.
 pub fn on_stop(remove: impl FnOnce() + Send + 'static) {
     CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(remove));
 }
 
-/// Starts to watch for signals. With `stop` false, SIGINT and SIGTERM are left to the command: a
-/// service handles them itself.
+/// Starts to watch for signals. If `stop` is false, SIGINT and SIGTERM are not caught, because the
+/// command is a service that handles them itself.
 ///
 /// # Errors
 ///
-/// The system does not allow a handler or a thread.
+/// The system does not allow the process to install a handler or to start a thread.
 pub fn watch(stop: bool) -> Result<(), Failure> {
     let fail = |error| Failure::internal(format_args!("cannot watch for signals: {error}"));
-    // A caught SIGXFSZ makes the write return EFBIG; the flag itself is not read.
+    // While SIGXFSZ has a handler, a write above the size limit returns EFBIG. Nothing reads the
+    // flag that the handler sets.
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).map_err(fail)?;
     if !stop {
         return Ok(());
@@ -42,7 +44,7 @@ pub fn watch(stop: bool) -> Result<(), Failure> {
         for remove in cleanups {
             remove();
         }
-        // End as if the signal had not been caught, so that the shell sees which one it was.
+        // End the process by the signal's default action, so that the shell reports the signal.
         let _ = signal_hook::low_level::emulate_default_handler(signal);
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map_err(fail)?;

@@ -1,7 +1,8 @@
-//! The terminal side of every command (`moteseal`, `moteseal-demo`, `moteseal-lab`): output that
-//! cannot be forged by what it prints, progress bars, exit codes, and clean-up on Ctrl-C.
+//! The terminal interface of every command (`moteseal`, `moteseal-demo`, `moteseal-lab`): escaped
+//! output, progress bars, exit codes, and clean-up on Ctrl-C.
 //!
-//! Data goes to stdout, diagnostics to stderr. Nothing here knows what a command does.
+//! Data goes to stdout, diagnostics to stderr. This crate contains no logic of any specific
+//! command.
 
 #![forbid(unsafe_code)]
 

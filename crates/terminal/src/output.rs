@@ -1,7 +1,7 @@
-//! What a command prints: data on stdout, diagnostics on stderr.
+//! The output of a command on stdout.
 //!
-//! Every line is escaped by [`Plain`]. Rows are not escaped: they are verified, and column names
-//! cannot contain control characters (spec/formats.md, section 2.3).
+//! Every line is escaped by [`Plain`]. Rows of data are not escaped: they are verified, and column
+//! names cannot contain control characters (spec/formats.md, section 2.3).
 
 use std::fmt;
 use std::io::{self, Read, StdoutLock, Write as _};
@@ -9,8 +9,8 @@ use std::io::{self, Read, StdoutLock, Write as _};
 pub use crate::diagnostic::{Plain, diagnostic};
 use crate::failure::Failure;
 
-/// Stdout. If its reader goes away (`moteseal ... | head`), the rest of the output is dropped
-/// without an error, and the command ends with its own exit code.
+/// Stdout. If its reader closes the pipe (`moteseal ... | head`), the rest of the output is
+/// discarded without an error, and the command ends with its own exit code.
 #[derive(Debug)]
 pub struct Stdout {
     out: StdoutLock<'static>,
@@ -24,7 +24,8 @@ impl Stdout {
         Self { out: io::stdout().lock(), is_open: true }
     }
 
-    /// Whether stdout still has a reader: false once a write has failed with a closed pipe.
+    /// Returns whether stdout still has a reader: false once a write has failed because the pipe
+    /// was closed.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.is_open
@@ -34,16 +35,17 @@ impl Stdout {
     ///
     /// # Errors
     ///
-    /// Stdout cannot be written, for a reason other than a closed pipe.
+    /// Fails if stdout cannot be written, for a reason other than a closed pipe.
     pub fn line(&mut self, line: impl fmt::Display) -> Result<(), Failure> {
         self.attempt(|out| writeln!(out, "{}", Plain(line)))
     }
 
-    /// Writes all bytes of `from` unchanged.
+    /// Copies all bytes of `from` to stdout unchanged.
     ///
     /// # Errors
     ///
-    /// `from` cannot be read, or stdout cannot be written, for a reason other than a closed pipe.
+    /// Fails if `from` cannot be read, or if stdout cannot be written for a reason other than a
+    /// closed pipe.
     pub fn copy(&mut self, mut from: impl Read) -> Result<(), Failure> {
         let mut chunk = vec![0; 64 << 10];
         while self.is_open {

@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar over `total` steps of `what`.
+/// Creates a progress bar of `total` steps, labelled `what`.
 #[must_use]
 pub fn bar(total: u64, what: &'static str) -> ProgressBar {
     let bar = ProgressBar::new(total).with_message(what);
@@ -14,7 +14,7 @@ pub fn bar(total: u64, what: &'static str) -> ProgressBar {
     bar
 }
 
-/// A growing count of `what` whose total is unknown.
+/// Creates a progress indicator without a known total, which shows the count and the label `what`.
 #[must_use]
 pub fn spinner(what: &'static str) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(what);
@@ -24,7 +24,7 @@ pub fn spinner(what: &'static str) -> ProgressBar {
     bar
 }
 
-/// A number with thousands separators: `37,674`.
+/// Formats a number with thousands separators: `37,674`.
 #[must_use]
 pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
@@ -38,19 +38,19 @@ pub fn thousands(number: u64) -> String {
     out
 }
 
-/// A number of things: `1 reading`, `1,234 readings`.
+/// Formats a number of things: `1 reading`, `1,234 readings`.
 #[must_use]
 pub fn count(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", thousands(number), if number == 1 { "" } else { "s" })
 }
 
-/// A range of numbered things, both ends included: `seal 7`, `seals 0 to 23`.
+/// Formats a range of numbered things, both ends included: `seal 7`, `seals 0 to 23`.
 #[must_use]
 pub fn range(thing: &str, first: u32, last: u32) -> String {
     if first == last { format!("{thing} {first}") } else { format!("{thing}s {first} to {last}") }
 }
 
-/// A number of bytes in decimal units: `812 B`, `41.3 KB`, `2.0 MB`.
+/// Formats a number of bytes in decimal units: `812 B`, `41.3 KB`, `2.0 MB`.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn bytes(number: u64) -> String {

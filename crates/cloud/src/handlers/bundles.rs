@@ -1,9 +1,10 @@
-//! Uploads of bundles: read within limits, verify everything, store everything durably, then
-//! acknowledge.
+//! Uploads of bundles: reads an upload within the limits, verifies all of it, stores it durably,
+//! and then acknowledges it.
 //!
-//! The work for an unknown sender is bounded: the length is checked while the body arrives
-//! ([`crate::request_body`]); the number of parts, the number of claimed events and the signature
-//! are checked before events are hashed. The first error ends the request, and nothing is stored.
+//! The work that an unknown sender can cause is bounded. The length is checked while the body
+//! arrives ([`crate::request_body`]). The number of parts, the number of claimed events and the
+//! signature are checked before events are hashed. The first error ends the request, and then no
+//! bundle of the upload is stored.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -32,14 +33,15 @@ use crate::response::Manifests;
 use crate::state::Shared;
 
 /// Uploads that claim up to this many events are verified on the thread that received them. The
-/// level of each claimed event is computed, sent or not, in about a nanosecond.
+/// cloud computes the level of every claimed event, whether the event was sent or not; this takes
+/// about a nanosecond per event.
 const INLINE_EVENTS: u64 = 1 << 16;
 
 /// The query parameters of an upload.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Options {
-    /// Whether no manifest lists these seals, now or later.
+    /// Whether the sender states that no manifest lists these seals now or will list them later.
     #[serde(default)]
     late: bool,
 }
@@ -69,8 +71,9 @@ async fn receive(
         request_body::read(shared, peer, (&head.headers, body), CBOR_SEQ, shared.limits.body_bytes)
             .await?;
     let _place = request_body::place(shared, peer)?;
-    // One copy as the reader holds it and one as it is stored; the body has its own memory. A
-    // request that has this memory waits for no more, so that requests cannot block each other.
+    // The upload needs memory for two copies in addition to the body: one in the reader and one in
+    // the store. The request waits for both at once and for no other memory afterwards, so that
+    // requests cannot block each other.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
     let bytes = body.len() as u64;
     let verified = if body.len() <= INLINE { verify_inline(shared, options, &body)? } else { None };
@@ -88,7 +91,7 @@ async fn receive(
 }
 
 /// Verifies a short body on this thread. Returns `None` if its bundles claim so many events that
-/// other requests would wait; the work until then is bounded by [`INLINE_EVENTS`].
+/// other requests would have to wait. The work until then is bounded by [`INLINE_EVENTS`].
 fn verify_inline(
     shared: &Shared,
     options: Options,
@@ -103,7 +106,8 @@ fn verify_inline(
     }
 }
 
-/// Verifies a body whose bundles claim at most `events` in total. Returns all bundles or an error.
+/// Verifies a body whose bundles may claim at most `events` events in total, and returns the
+/// bundles.
 fn verify(
     shared: &Shared,
     options: Options,
@@ -168,26 +172,29 @@ impl From<ReadError> for Refusal {
     }
 }
 
-/// The rounds at which the epochs of an upload ended, read from the store once each; `None` for an
-/// epoch without a manifest.
+/// The round of the manifest of each epoch in an upload, read from the store once per epoch; `None`
+/// for an epoch without a manifest.
 struct Ended {
-    /// Whether the sender marked the upload as late: no manifest lists its seals, now or later.
+    /// Whether the sender stated that no manifest lists these seals now or will list them later.
     late: bool,
     rounds: BTreeMap<EpochNumber, Option<Round>>,
 }
 
 impl Ended {
-    /// Checks that a part that lacks surviving levels may be stored: it has every level from the
-    /// round of its epoch's manifest on (the highest, if there are several), or it is late. Nothing
-    /// determines which levels of a late seal must be kept. The store never drops levels, so a
-    /// client with more levels of a seal can send them later.
+    /// Checks that the cloud may store a part that lacks some of the levels that its device kept.
+    ///
+    /// The part must have every level from the round of its epoch's manifest on. If the epoch has
+    /// several manifests, the highest round counts. A late seal, which no manifest lists, may lack
+    /// any levels, because nothing determines which of its levels must be kept. The store never
+    /// drops levels, so a client that has more levels of a seal can send them later.
     fn whole(&mut self, shared: &Shared, proven: &Proven<'_>) -> Result<(), (ProblemType, String)> {
         let statement = proven.seal.statement();
         let from = proven.whole_from().filter(|_| shared.roster.budget().is_some());
         let Some(from) = from else {
             return Err((
                 ProblemType::NOT_WHOLE,
-                "a part of an upload must have every surviving level; send the whole bundle"
+                "a part of an upload must have every level that its device kept; send the whole \
+                 bundle"
                     .to_owned(),
             ));
         };
@@ -203,8 +210,8 @@ impl Ended {
             }
             Some(round) => {
                 let detail = format!(
-                    "epoch {epoch} ended at round {round}, and the part lacks levels from that round \
-                     on; send them all"
+                    "epoch {epoch} ended at round {round}, but the part lacks a level from that round \
+                     on; send all of these levels"
                 );
                 Err((ProblemType::NOT_WHOLE, detail))
             }
@@ -212,8 +219,8 @@ impl Ended {
             None => {
                 let detail = format!(
                     "the part has only the levels from round {from} on, and epoch {epoch} has no \
-                     manifest yet; send the manifest first, to {}; if there will be none, send the \
-                     part to {}",
+                     manifest yet; send the manifest first, to {}; if the epoch will have no \
+                     manifest, send the part to {}",
                     paths::MANIFESTS,
                     paths::LATE_BUNDLES
                 );
@@ -223,7 +230,7 @@ impl Ended {
     }
 }
 
-/// Calls `visit` for each manifest of an epoch.
+/// Calls `visit` for each stored manifest of an epoch.
 fn each_manifest(
     shared: &Shared,
     epoch: EpochNumber,
@@ -240,14 +247,14 @@ fn each_manifest(
     Ok(())
 }
 
-/// The highest round in the manifests of an epoch.
+/// Returns the highest round in the manifests of an epoch, or `None` if the epoch has no manifest.
 fn round_of(shared: &Shared, epoch: EpochNumber) -> Result<Option<Round>, (ProblemType, String)> {
     let mut round = None;
     each_manifest(shared, epoch, |manifest| round = round.max(Some(manifest.round())))?;
     Ok(round)
 }
 
-/// Whether a manifest of an epoch lists a seal.
+/// Returns whether a manifest of an epoch lists a seal.
 fn is_listed(
     shared: &Shared,
     epoch: EpochNumber,
@@ -263,15 +270,15 @@ fn is_listed(
     Ok(listed)
 }
 
-/// The verified bundles of an upload so far.
+/// The bundles of an upload that have been verified so far.
 #[derive(Default)]
 struct Accepted {
     bundles: Vec<Bundle>,
     digests: BTreeMap<(DeviceId, SealIndex), Digest>,
 }
 
-/// The digest of a stored seal; `None` if the device signed several seals under that index, since
-/// the sender must then state which one it means.
+/// Returns the digest of a stored seal. Returns `None` if the device signed several seals under
+/// that index, because the sender must then state the predecessor's digest in `prev`.
 fn known(shared: &Shared, device: DeviceId, index: SealIndex) -> Option<Digest> {
     match &shared.store.seals_at(device, index).ok()?[..] {
         [only] => Some(only.key().digest),

@@ -1,5 +1,5 @@
-//! Listings of devices and seals. They prove nothing: a client that needs proof sends a query and
-//! verifies the response.
+//! Listings of devices and seals. Listings prove nothing: a client that needs proof sends a query
+//! and verifies the response.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 use crate::state::Shared;
 use crate::streaming::unreadable;
 
-/// Devices read from the store at a time.
+/// The number of devices that are read from the store at a time.
 const PAGE: usize = 1024;
 
 /// `GET /v1/devices`.
@@ -96,8 +96,8 @@ pub(crate) async fn seals(
     .await
 }
 
-/// About `limit` seals from an index on, and the first index of the next page. Seals with the same
-/// index are always on the same page.
+/// Returns about `limit` seals from an index on, and the first index of the next page. Seals with
+/// the same index are always on the same page.
 fn page_of(
     shared: &Shared,
     device: DeviceId,
@@ -131,11 +131,12 @@ fn entry(seal: &StoredSeal, conflict: bool) -> SealEntry {
     }
 }
 
-/// Runs a function that reads the store on a thread that may block.
+/// Runs `read`, which reads the store, on a thread that may block.
 async fn blocking<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let failed =
-        |_| Refusal::new(ProblemType::STORE_FAILED, "reading failed unexpectedly; try again");
+    let failed = |_| {
+        Refusal::new(ProblemType::STORE_FAILED, "reading the store failed unexpectedly; try again")
+    };
     tokio::task::spawn_blocking(read).await.map_err(failed)?
 }

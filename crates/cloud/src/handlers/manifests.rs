@@ -1,8 +1,8 @@
-//! Manifests: `/v1/manifests` (`spec/formats.md`, section 8.1).
+//! Uploads and listings of manifests: `/v1/manifests` (`spec/formats.md`, section 8.1).
 //!
-//! A manifest is verified with the coordinator's key from the roster, made durable, then
-//! acknowledged. If a coordinator signed several manifests of one epoch, the cloud stores and
-//! serves all of them and does not choose between them.
+//! The cloud verifies a manifest with the coordinator's key from the roster, makes it durable, and
+//! then acknowledges it. If a coordinator signed several manifests of one epoch, the cloud stores
+//! and serves all of them and does not choose between them.
 
 use std::sync::Arc;
 
@@ -47,7 +47,8 @@ async fn receive(
         request_body::read(shared, peer, (&head.headers, body), COSE, shared.limits.body_bytes)
             .await?;
     let _place = request_body::place(shared, peer)?;
-    // One copy as it is verified and one as it is stored; the body has its own memory.
+    // The upload needs memory for two copies in addition to the body: one that is verified and one
+    // for the store.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
     let bytes = body.len() as u64;
     let (manifest, _room) = if body.len() <= INLINE {
@@ -82,7 +83,7 @@ impl From<ManifestError> for Refusal {
     }
 }
 
-/// The query parameters of the list of manifests.
+/// The query parameters of the listing of manifests.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Span {
@@ -99,13 +100,13 @@ pub(crate) async fn list(
     let Parameters(span) = span.map_err(|error| Refusal::bad_query(error.body_text()))?;
     let (since, until) = (EpochNumber(span.since.unwrap_or(0)), span.until.map(EpochNumber));
     if until.is_some_and(|until| until <= since) {
-        return Err(Refusal::bad_query("the range of epochs is empty: until must be above since"));
+        return Err(Refusal::bad_query("the range of epochs is empty; until must be above since"));
     }
     let most = shared.limits.query_epochs;
     if until.map_or(u64::MAX, |until| until.0) - since.0 > most {
         return Err(Refusal::new(
             ProblemType::QUERY_TOO_LARGE,
-            format!("a query may span {most} epochs; request fewer at once"),
+            format!("a query may span at most {most} epochs; request fewer at once"),
         ));
     }
     let permit = response_permit(&shared, peer)?;

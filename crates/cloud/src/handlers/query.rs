@@ -25,7 +25,7 @@ use crate::response::{Manifests, PartOutput, Response, ResponseItem, Selected, o
 use crate::state::Shared;
 use crate::streaming::{AHEAD, Outgoing, PIECE, Piece, respond, response_permit, unreadable};
 
-/// The longest query, in bytes; 4096 devices need about 80 KiB.
+/// The maximum length of a query, in bytes. A query for 4096 devices has about 80 KiB.
 const QUERY_BYTES: usize = 1 << 20;
 
 /// `POST /v1/query`.
@@ -51,20 +51,20 @@ pub(crate) async fn query(
     respond(receive, permit).await
 }
 
-/// Rejects a query that exceeds a limit or names an unknown device, before anything is read.
+/// Rejects a query that exceeds a limit or names an unknown device, before the store is read.
 fn check(shared: &Shared, query: &Query) -> Result<(), Refusal> {
     let limits = &shared.limits;
     let too_large = |detail: String| Err(Refusal::new(ProblemType::QUERY_TOO_LARGE, detail));
     if query.devices.len() > limits.query_devices {
         return too_large(format!(
-            "a query may name {} devices; request fewer at once",
+            "a query may name at most {} devices; request fewer at once",
             limits.query_devices
         ));
     }
     let span = query.until.map_or(u64::MAX, |until| until.0) - query.since.0;
     if span > limits.query_epochs {
         return too_large(format!(
-            "a query may span {} epochs; request fewer at once",
+            "a query may span at most {} epochs; request fewer at once",
             limits.query_epochs
         ));
     }
@@ -76,7 +76,7 @@ fn check(shared: &Shared, query: &Query) -> Result<(), Refusal> {
     }
     match query.choice {
         Choice::Sample { count, .. } if count > limits.query_sample => too_large(format!(
-            "a sample may have {} events of each epoch; request fewer",
+            "a sample may have at most {} events of each epoch; request fewer",
             limits.query_sample
         )),
         Choice::Rate(rate) if rate.levels(shared.roster.levels()).is_none() => {
@@ -94,7 +94,8 @@ fn check(shared: &Shared, query: &Query) -> Result<(), Refusal> {
 fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>) {
     let memory = RefCell::new(None);
     let runtime = Handle::current();
-    // Long parts wait for memory while the client is connected; short parts fit into the pieces.
+    // Before a long part is read, the producer waits for memory as long as the client is connected.
+    // Short parts fit into the pieces, whose memory is bounded separately.
     let gate = |bytes: u64| {
         if bytes > PIECE as u64 {
             memory.replace(None);
@@ -128,7 +129,7 @@ fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>
     let _ = outgoing.flush();
 }
 
-/// The query parameters of a bundle's path.
+/// The query parameters of the route of a bundle.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Which {
@@ -185,7 +186,7 @@ fn one(
     })?;
     let unknown = || {
         damaged(format!(
-            "seal {index} of device {device} names a roster that this service does not know"
+            "seal {index} of device {device} refers to a roster that this service does not have"
         ))
     };
     let open = open_before(&shared.roster, &seal).ok_or_else(unknown)?;
@@ -194,7 +195,8 @@ fn one(
     let part = PartOutput::read(&*shared.store, seal, selection, true).map_err(unreadable)?;
     let mut out = Vec::with_capacity(part.events.len() + schema.len() + 4096);
     if pruned {
-        // A pruned bundle is whole with respect to the round at which its epoch ended.
+        // A pruned bundle is complete only with respect to its epoch's round, so the epoch's
+        // manifests precede it.
         for manifest in
             Manifests::new(&*shared.store, epoch, epoch.0.checked_add(1).map(EpochNumber))
         {
@@ -232,7 +234,7 @@ pub(crate) async fn explain(
     respond(receive, permit).await
 }
 
-/// The explaining form of seals (`spec/formats.md`, section 6).
+/// Encodes the explaining form of seals (`spec/formats.md`, section 6).
 #[must_use]
 pub fn explained(seals: &[StoredSeal]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -248,7 +250,7 @@ fn found(shared: &Shared, device: DeviceId, index: SealIndex) -> Result<Vec<Stor
     if seals.is_empty() {
         return Err(Refusal::not_found(format!(
             "the store has no seal {index} of device {device}; \
-             the listing of its seals has the indices"
+             the listing of the device's seals has the stored indices"
         )));
     }
     Ok(seals)

@@ -1,4 +1,4 @@
-//! Reads the seals of one device in the order of their indices.
+//! Reads the seals of one device in ascending order of their indices.
 
 use std::collections::VecDeque;
 
@@ -8,32 +8,33 @@ use moteseal_store::{EpochStore, ReadError, StoredSeal};
 
 use super::stop::Stop;
 
-/// Seals read from the store at a time.
+/// The number of seals that are read from the store at a time.
 const PAGE: usize = 64;
-/// The maximum number of seals of an epoch that one choice can consider together.
+/// The maximum number of seals in an epoch for which a choice can consider all seals together.
 const EPOCH_PARTS: usize = 1 << 14;
 
-/// A seal of the range, or the first one after it.
+/// A seal of the queried range, or the first seal after the range.
 pub(super) enum Found {
     Seal(StoredSeal),
-    /// The first seal after the range: its predecessor link proves that the range is complete.
+    /// The first seal after the range. Its link to its predecessor proves that the range is
+    /// complete.
     Boundary(StoredSeal),
 }
 
-/// Reads the seals of one device, from the first of the range on.
+/// Reads the seals of one device, from the first seal of the range on.
 pub(super) struct Cursor<'s> {
     store: &'s dyn EpochStore,
     device: DeviceId,
     since: EpochNumber,
     until: Option<EpochNumber>,
     page: VecDeque<StoredSeal>,
-    /// The first index of the next page; `None` before the first page.
+    /// The first index of the next page, or `None` before the first page is read.
     from: Option<SealIndex>,
     exhausted: bool,
-    /// The next index under which the device signed more than one seal.
+    /// The lowest remaining index under which the device signed more than one seal.
     conflict: Option<SealIndex>,
-    /// Whether the last seal read was the last one of the range's last epoch, which closes the
-    /// range without a boundary.
+    /// Whether the seal that was read last states that it is the last seal of the range's last
+    /// epoch. The range is then complete without the seal after it.
     closed: bool,
     done: bool,
 }
@@ -83,21 +84,23 @@ impl<'s> Cursor<'s> {
         Ok(())
     }
 
-    /// The next seal, without removing it. An equivocation at its index is an error.
+    /// Returns the next seal without removing it. Fails if the device signed several seals under
+    /// this seal's index.
     fn peek(&mut self) -> Result<Option<&StoredSeal>, Stop> {
         self.fill()?;
         let Some(seal) = self.page.front() else { return Ok(None) };
         let index = seal.seal().statement().index;
         if self.conflict.is_some_and(|conflict| index >= conflict) {
             let detail = "the device signed different seals under this index, or its key was stolen; \
-                          its explain path has the evidence, and other ranges and devices are \
-                          available";
+                          the explain path of this index has the evidence; other ranges of epochs \
+                          and other devices are available";
             return Err(Stop::at(ProblemType::EQUIVOCATION.name(), seal, detail));
         }
         Ok(Some(seal))
     }
 
-    /// The next seal of the range, or the seal after it; `None` at the end.
+    /// Returns the next seal of the range, then the first seal after the range if it is needed,
+    /// then `None`.
     pub(super) fn next(&mut self) -> Result<Option<Found>, Stop> {
         if self.done {
             return Ok(None);
@@ -122,13 +125,13 @@ impl<'s> Cursor<'s> {
             let statement = seal.seal().statement();
             self.closed = statement.last_in_epoch
                 && until.is_some_and(|until| statement.epoch.0 + 1 == until.0);
-            // The next seal is not needed.
+            // If this seal closes the range, the seal after the range is not needed.
             self.done = self.closed;
         }
         Ok(seal.map(Found::Seal))
     }
 
-    /// All seals of the epoch of `first`, including `first`.
+    /// Returns all seals of the epoch of `first`, including `first`.
     pub(super) fn rest_of_epoch(&mut self, first: StoredSeal) -> Result<Vec<StoredSeal>, Stop> {
         let epoch = first.seal().statement().epoch;
         let mut parts = vec![first];
@@ -150,7 +153,7 @@ impl<'s> Cursor<'s> {
     }
 }
 
-/// The first index, from `from` on, under which a device signed more than one seal.
+/// Returns the first index, from `from` on, under which a device signed more than one seal.
 fn conflict_from(
     store: &dyn EpochStore,
     device: DeviceId,
@@ -158,7 +161,8 @@ fn conflict_from(
 ) -> Result<Option<SealIndex>, ReadError> {
     let after = match from.0.checked_sub(1) {
         Some(before) => Some((device, SealIndex(before))),
-        // After all indices of the device with the preceding id.
+        // The store returns equivocations after a device and an index. Index 0 of this device
+        // follows the highest possible index of the device with the preceding id.
         None => u64::from_be_bytes(device.0)
             .checked_sub(1)
             .map(|id| (DeviceId(id.to_be_bytes()), SealIndex(u32::MAX))),

@@ -1,4 +1,4 @@
-//! The items of a response, with owned data.
+//! The items of a response, which own their data.
 
 use moteseal_core::record::{Scheme, Sequence};
 use moteseal_lanes::Host;
@@ -10,51 +10,52 @@ use moteseal_verify::{Roster, write};
 /// One item of a response.
 #[derive(Clone, Debug)]
 pub enum ResponseItem {
-    /// The schema of the parts that follow, encoded.
+    /// The encoded schema of the parts that follow.
     Schema(Vec<u8>),
-    /// The device of the parts that follow, and the position of its chain.
+    /// The device of the parts that follow, and the position in its chain of seals.
     Open(Open),
     /// The coordinator's manifest of an epoch: a tagged `COSE_Sign1`.
     Manifest(Vec<u8>),
     /// One seal, with the selected events.
     Part(Box<PartOutput>),
-    /// The response cannot continue; the last item.
+    /// The response cannot continue. This is the last item.
     Problem {
         /// The error's name.
         name: &'static str,
         /// What happened, where, and what to do.
         detail: String,
     },
-    /// The response is complete; the last item.
+    /// The response is complete. This is the last item.
     End,
 }
 
-/// A part with everything that its encoding needs.
+/// One part of a response, with all data that its encoding needs.
 #[derive(Clone, Debug)]
 pub struct PartOutput {
     /// The seal and its signature.
     pub seal: StoredSeal,
     /// Which events are selected.
     pub selection: Selected,
-    /// The 32-byte digests that complete the selected events to the root, concatenated.
+    /// The digests that are needed to compute the root from the selected events: 32 bytes each,
+    /// concatenated.
     pub digests: Vec<u8>,
     /// The records of the selected events, concatenated.
     pub events: Vec<u8>,
-    /// Whether the part includes the signature, which ends the run.
+    /// Whether the part includes the signature, which ends a run.
     pub signed: bool,
 }
 
 /// Which events of a part are selected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// All events of these levels: bit L is level L.
+    /// All events of these levels: bit `i` selects level `i`.
     Levels(u32),
-    /// These events of a tree: ascending, at least one.
+    /// These events of a tree: at least one, in ascending order.
     Events(Vec<Sequence>),
 }
 
 impl ResponseItem {
-    /// Appends the encoded item.
+    /// Appends the encoding of the item to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Schema(schema) => write::schema(out, schema),
@@ -101,19 +102,19 @@ impl PartOutput {
         Ok(Self { seal, selection, digests, events, signed })
     }
 
-    /// An upper bound on the size of the encoded part, in bytes.
+    /// Returns an upper bound on the size of the encoded part, in bytes.
     pub(super) fn most_bytes(&self) -> usize {
         write::part_bound(self.selection.as_written(), self.digests.len(), self.events.len())
     }
 
-    /// Appends the encoded part.
+    /// Appends the encoding of the part to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         self.write_head(out);
         out.extend_from_slice(&self.events);
         self.write_tail(out);
     }
 
-    /// Appends the encoding up to the events.
+    /// Appends the part's encoding up to the events to `out`.
     pub(crate) fn write_head(&self, out: &mut Vec<u8>) {
         write::part_head(
             out,
@@ -124,7 +125,7 @@ impl PartOutput {
         );
     }
 
-    /// Appends the encoding after the events.
+    /// Appends the part's encoding after the events to `out`.
     pub(crate) fn write_tail(&self, out: &mut Vec<u8>) {
         write::part_tail(out, self.signed.then(|| self.seal.signature()));
     }
@@ -139,7 +140,7 @@ impl Selected {
     }
 }
 
-/// The events of a tree at the levels `mask`, ascending.
+/// Returns the events of a tree at the levels `mask`, in ascending order.
 fn members(seal: &StoredSeal, mask: u32) -> Vec<Sequence> {
     let statement = seal.seal().statement();
     let total = if mask == 0 { 0 } else { statement.counters.total() };
@@ -159,7 +160,8 @@ fn members(seal: &StoredSeal, mask: u32) -> Vec<Sequence> {
     members
 }
 
-/// The open item that precedes a stored seal; `None` if the roster does not know the seal's roster.
+/// Returns the open item that precedes a stored seal, or `None` if neither `roster` nor its history
+/// is the roster of the seal.
 pub(crate) fn open_before(roster: &Roster, seal: &StoredSeal) -> Option<Open> {
     let statement = seal.seal().statement();
     let roster_version = roster.version_of(&statement.roster)?;

@@ -1,9 +1,10 @@
-//! Reading the stored manifests of a range of epochs.
+//! Reads the stored manifests of a range of epochs.
 
 use moteseal_core::record::EpochNumber;
 use moteseal_store::{EpochStore, ManifestKey, ReadError, StoredManifest};
 
-/// The stored manifests of a range of epochs, ascending by epoch, those of one epoch by digest.
+/// An iterator over the stored manifests of a range of epochs, by ascending epoch. Several
+/// manifests of one epoch are ordered by digest.
 pub(crate) struct Manifests<'s> {
     store: &'s dyn EpochStore,
     since: EpochNumber,
@@ -29,7 +30,8 @@ impl Iterator for Manifests<'_> {
         if self.done {
             return None;
         }
-        // A manifest lists every seal of its epoch, so that reading one at a time is enough.
+        // A manifest lists every seal of its epoch and is therefore long; reading one manifest at a
+        // time is fast enough.
         let next = self
             .store
             .manifests(self.since, self.until, self.after, 1)

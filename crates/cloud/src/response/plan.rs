@@ -1,4 +1,4 @@
-//! Which events of each seal a response contains, for each kind of choice.
+//! Determines which events of each seal a response contains, for each kind of choice.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use moteseal_store::StoredSeal;
 use super::item::Selected;
 use super::stop::Stop;
 
-/// A seal and what to send of it.
+/// A seal, and the events of it to send.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) seal: StoredSeal,
@@ -20,13 +20,14 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// An upper bound on the bytes of records to send.
+    /// Returns an upper bound on the size of the records to send, in bytes.
     pub(super) fn most_records(&self) -> u64 {
         if self.selection == Selected::Levels(0) { 0 } else { self.seal.events_length() }
     }
 }
 
-/// Whether `next` can follow `part` under the same open item and signature.
+/// Returns whether `next` can follow `part` in the same run, under the same open item and
+/// signature.
 pub(super) fn follows(part: &Planned, next: &Planned) -> bool {
     let (before, after) = (part.seal.seal(), next.seal.seal());
     let (old, new) = (before.statement(), after.statement());
@@ -46,8 +47,8 @@ pub(super) fn by_rate(seal: StoredSeal, rate: Rate) -> Result<Planned, Stop> {
     }
 }
 
-/// The error for a rate that needs levels which the device or the coordinator discarded. It states
-/// the highest available rate.
+/// Returns the error for a rate that needs levels which the device or the coordinator discarded.
+/// The error states the highest available rate.
 fn rate_unavailable(seal: &StoredSeal) -> Stop {
     let statement = seal.seal().statement();
     let levels = statement.counters.levels();
@@ -62,16 +63,16 @@ fn rate_unavailable(seal: &StoredSeal) -> Stop {
     Stop::at("RateUnavailable", seal, &detail)
 }
 
-/// The highest rate whose levels are all at or above a round, of `levels` levels.
+/// Returns the highest rate that needs no level below `round`, in a group with `levels` levels.
 fn highest_rate(round: Round, levels: u8) -> Option<Rate> {
     Rate::new(1, 1u64.checked_shl(round.0.into())?)
         .ok()
         .filter(|rate| round.0 < levels && rate.levels(levels).is_some())
 }
 
-/// Selects the whole levels that have at most `most` events, from each seal of an epoch that ended
-/// at `round`; no events if the round is unknown. If a late seal lacks a selected level, the
-/// selection is unavailable.
+/// Selects whole levels of an epoch that ended at `round`, so that all seals of the epoch together
+/// contribute at most `most` events. If the round is unknown, selects no events. Fails if a late
+/// seal lacks a selected level.
 pub(super) fn at_most(
     parts: Vec<StoredSeal>,
     levels: u8,
@@ -91,7 +92,8 @@ pub(super) fn at_most(
     parts.into_iter().map(plan).collect()
 }
 
-/// Checks that the store has the selected levels of a seal; it may lack levels of a late seal.
+/// Checks that the store has the selected levels of a seal. Only a late seal can lack a selected
+/// level.
 fn all_kept(seal: &StoredSeal, levels: u32) -> Result<(), Stop> {
     if levels & !seal.kept() == 0 {
         return Ok(());
@@ -105,8 +107,8 @@ fn all_kept(seal: &StoredSeal, levels: u32) -> Result<(), Stop> {
     Err(Stop::at("RateUnavailable", seal, &detail))
 }
 
-/// Selects the events that a seed determines, from each seal of an epoch that ended at `round`; no
-/// events if the round is unknown.
+/// Selects the events that a seed determines among all seals of an epoch that ended at `round`. If
+/// the round is unknown, selects no events. Fails if a late seal lacks a selected event.
 pub(super) fn permuted(
     parts: Vec<StoredSeal>,
     levels: u8,
@@ -125,7 +127,8 @@ pub(super) fn permuted(
     let most = usize::try_from(counts.existing().min(u64::from(count))).unwrap_or(usize::MAX);
     let mut chosen = vec![0; most];
     let mut scratch = vec![Swap::FREE; permutation::scratch_for(most)];
-    // The scratch space has the required length, so `draw` cannot fail.
+    // `draw` fails only if the scratch space is too short, and this scratch space has the required
+    // length.
     let _ = existing::draw(
         &Host::detect(),
         statements(),

@@ -1,9 +1,10 @@
-//! The limits of a run: consecutive parts that one signature proves.
+//! Divides the parts of a response into runs. A run is a sequence of consecutive parts that one
+//! signature proves.
 
 use moteseal_api::{RUN_BYTES, RUN_PARTS};
 use moteseal_seal::stream::{MAX_RUN_BYTES, MAX_RUN_EVENTS};
 
-/// The parts since the last signature, which the next signature has to prove.
+/// The size of the current run: the parts since the last signature.
 #[derive(Debug, Default)]
 pub(super) struct Run {
     parts: usize,
@@ -12,15 +13,17 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Whether the run has no parts.
+    /// Returns whether the run has no parts.
     pub(super) const fn is_empty(&self) -> bool {
         self.parts == 0
     }
 
-    /// Adds a part of at most `bytes` that covers `events`. Returns whether it must be signed,
-    /// which ends the run. `next` is an upper bound on the bytes of records of the following part,
-    /// if that may be in the same run. A part that would exceed a reader's limits
-    /// (`spec/formats.md`, section 4) begins the next run.
+    /// Adds a part of at most `bytes` bytes that covers `events` events. Returns whether this part
+    /// must carry the signature, which ends the run.
+    ///
+    /// `next` is an upper bound on the size of the next part's records in bytes, or `None` if the
+    /// next part cannot be in the same run. If the next part would make the run exceed the limits
+    /// of a reader (`spec/formats.md`, section 4), the run ends before it.
     pub(super) fn ends(&mut self, bytes: usize, events: u64, next: Option<u64>) -> bool {
         self.parts += 1;
         self.bytes += bytes as u64;
@@ -46,10 +49,10 @@ mod tests {
     #[test]
     fn a_part_that_would_exceed_the_limit_of_a_run_begins_a_new_one() {
         let mut run = Run::default();
-        assert!(run.ends(15 * MIB, 10, Some(52 * MIB as u64)), "67 MiB under one signature");
+        assert!(run.ends(15 * MIB, 10, Some(52 * MIB as u64)), "the run would have 67 MiB");
         assert!(!run.ends(11 * MIB, 10, Some(52 * MIB as u64)));
-        assert!(run.ends(52 * MIB, 10, Some(0)), "long enough");
-        assert!(run.ends(1, 1, None), "nothing follows");
+        assert!(run.ends(52 * MIB, 10, Some(0)), "the run has more than RUN_BYTES");
+        assert!(run.ends(1, 1, None), "no part follows");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Why a response ends early.
+//! The error that ends a response early.
 
 use moteseal_store::{ReadError, StoredSeal};
 
-/// Why a response ends early.
+/// The error that ends a response early.
 #[derive(Debug)]
 pub(super) struct Stop {
     pub(super) name: &'static str,
@@ -10,7 +10,7 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    /// An error of a seal, whose device and index precede the detail.
+    /// Creates an error about a seal. The detail starts with the seal's device and index.
     pub(super) fn at(name: &'static str, seal: &StoredSeal, detail: &str) -> Self {
         let statement = seal.seal().statement();
         Self {

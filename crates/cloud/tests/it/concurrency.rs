@@ -1,4 +1,4 @@
-//! Concurrency: uploads of the same bundles by several senders, and answers during uploads.
+//! Concurrency: uploads of the same bundles by several senders, and queries during uploads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,8 +10,8 @@ use moteseal_core::record::Scheme::{Star, Tree};
 use moteseal_seal::sample::{Choice, Rate};
 use tokio::task::JoinSet;
 
-/// Each device uploads in order. At any moment an answer must therefore be an unbroken chain from
-/// the first seal on, with at least the seals that were acknowledged before the query.
+/// Each device uploads its bundles in order. Every answer must therefore be an unbroken chain from
+/// the first seal on, and must contain at least the seals that were acknowledged before the query.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn answers_are_complete_during_uploads() {
     const BUNDLES: u32 = 150;
@@ -55,7 +55,8 @@ async fn answers_are_complete_during_uploads() {
     cloud.stop().await;
 }
 
-/// A gateway that retries while its first attempt is in progress stores everything once.
+/// If a gateway retries an upload while its first attempt is still in progress, every bundle is
+/// stored once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_same_bundles_from_several_senders_are_stored_once() {
     let (roster, mut motes) = group(&["a"]);
@@ -70,7 +71,8 @@ async fn the_same_bundles_from_several_senders_are_stored_once() {
         let (http, url) = (cloud.http.clone(), cloud.at(paths::BUNDLES));
         senders.spawn(async move {
             let mut sum = Receipt::default();
-            // Pairs, so that batches overlap in every way.
+            // Upload the bundles in pairs, so that the batches of different senders overlap in
+            // every way.
             for pair in bundles.chunks(2) {
                 let response = http.put(&url).body(pair.concat()).send().await.unwrap();
                 let receipt: Receipt = response.json().await.unwrap();

@@ -1,4 +1,4 @@
-//! The OpenAPI document, the router and the operator's page agree.
+//! The OpenAPI document, the router and the operator's documentation page agree.
 
 use std::collections::BTreeSet;
 
@@ -31,8 +31,8 @@ async fn every_route_is_documented_and_every_documented_route_exists() {
         let filled = path.replace("{device}", &motes[0].id.to_string()).replace("{index}", "0");
         let method: reqwest::Method = method.to_uppercase().parse().unwrap();
         let response = cloud.http.request(method.clone(), cloud.at(&filled)).send().await.unwrap();
-        // The query is invalid and the store has no bundles, but the route exists and responds as
-        // documented.
+        // The query is invalid and the store has no bundles, so many responses are errors. The
+        // response must be a documented error of an existing route.
         let status = response.status().as_u16();
         let documented = &document["paths"][path][method.as_str().to_lowercase()]["responses"];
         assert!(
@@ -83,7 +83,8 @@ fn every_reference_in_the_document_resolves() {
     }
 }
 
-/// The first two cells of each row of a table in the operator's page.
+/// Returns the first two cells of each row of the table that begins with `head` in the operator's
+/// documentation page.
 fn cells(page: &str, head: &str) -> Vec<(String, String)> {
     let rows = page
         .lines()

@@ -1,5 +1,5 @@
-//! Hostile clients: whatever they send or do not send, the work for them is bounded, the error is
-//! clear, and others are served.
+//! Hostile clients. For any client, the work of the cloud is bounded and the error is clear, and
+//! the cloud continues to serve other clients.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ async fn limited(limits: Limits) -> (Running, Vec<crate::support::Mote>, tempfil
     (cloud, motes, directory)
 }
 
-/// Sends bytes on a separate connection, and reads until the cloud closes it.
+/// Sends `bytes` on a separate connection, and reads until the cloud closes the connection.
 async fn raw(cloud: &Running, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(cloud.address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -30,7 +30,7 @@ async fn raw(cloud: &Running, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// An address that honest clients do not use.
+/// The address of the hostile clients. Honest clients use another address.
 const STRANGER: [u8; 4] = [127, 0, 0, 2];
 
 async fn from(address: [u8; 4], cloud: &Running) -> TcpStream {
@@ -39,8 +39,8 @@ async fn from(address: [u8; 4], cloud: &Running) -> TcpStream {
     socket.connect(cloud.address).await.unwrap()
 }
 
-/// Sends `bytes`, then single bytes at intervals. Returns the beginning of the response once the
-/// cloud closes the connection.
+/// Sends `bytes` and then single bytes at intervals. When the cloud closes the connection, returns
+/// the beginning of the response.
 async fn drip(mut stream: TcpStream, bytes: Vec<u8>) -> String {
     let _ = stream.write_all(&bytes).await;
     let (mut receive, mut send) = stream.into_split();
@@ -55,7 +55,7 @@ async fn drip(mut stream: TcpStream, bytes: Vec<u8>) -> String {
     String::from_utf8_lossy(&answer[..length]).into_owned()
 }
 
-/// An upload and a query, each of which must get a response within five seconds.
+/// Sends an upload and a query. Each of them must get a response within five seconds.
 async fn served(cloud: &Running, mote: &mut crate::support::Mote, epoch: u64, events: usize) {
     let limit = Duration::from_secs(5);
     let body = mote.seal(Star, epoch, true, &vec![1; events]);
@@ -78,7 +78,7 @@ async fn a_body_that_is_too_long_is_rejected_before_and_while_it_is_read() {
     let answer =
         raw(&cloud, b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 1001\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 413") && name_of(&answer) == "BodyTooLarge", "{answer}");
-    // A client that is still sending gets the response instead of a broken connection.
+    // A client that is still sending must get the response instead of a broken connection.
     for _ in 0..5 {
         let rejected = problem(cloud.put(vec![0; 5_000_000]).await).await;
         assert_eq!((rejected.name(), rejected.status), ("BodyTooLarge", 413));
@@ -107,7 +107,7 @@ async fn slow_bodies_and_slow_heads_time_out() {
     let answer =
         raw(&cloud, b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nabc").await;
     assert!(answer.starts_with("HTTP/1.1 408") && name_of(&answer) == "RequestTimeout", "{answer}");
-    // Single bytes at intervals keep a request open only for a limited time.
+    // A client that sends single bytes at intervals can keep a request open only for `body_time`.
     let mut stream = TcpStream::connect(cloud.address).await.unwrap();
     stream
         .write_all(b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
@@ -125,7 +125,8 @@ async fn slow_bodies_and_slow_heads_time_out() {
     assert_eq!(answer, b"HTTP/1.1 408");
     assert!(start.elapsed() < Duration::from_secs(5));
     drip.abort();
-    // A connection with an incomplete head, or without any bytes, is closed without a response.
+    // If the head of a request is incomplete or missing, the cloud closes the connection without a
+    // response.
     for head in [&b"GET /healthz HTTP/1.1\r\nhost"[..], b""] {
         let answer = raw(&cloud, head).await;
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
@@ -168,8 +169,8 @@ async fn declared_bodies_that_are_not_sent_do_not_block_others() {
     cloud.stop().await;
 }
 
-/// One address opens more connections than are allowed, with uploads and queries whose bodies
-/// arrive very slowly. Requests from another address are served.
+/// One address opens more connections than it may have. They carry uploads and queries whose bodies
+/// arrive very slowly. The cloud must still serve requests from another address.
 #[tokio::test]
 async fn slow_bodies_of_one_address_do_not_block_others() {
     let limits = Limits {
@@ -202,7 +203,7 @@ async fn slow_bodies_of_one_address_do_not_block_others() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert!(
         (1..=32).contains(&timed_out) && rejected >= 68,
-        "half of the connections: {timed_out} timed out, {rejected} rejected"
+        "at most half of the connections may time out: {timed_out} did, {rejected} were rejected"
     );
     cloud.stop().await;
 }
@@ -239,15 +240,15 @@ async fn bodies_share_bounded_memory_and_one_address_gets_at_most_half() {
     }
     assert!(
         timed_out <= 4 && rejected >= 16,
-        "half of 2 MiB: {timed_out} timed out, {rejected} rejected"
+        "at most 4 bodies fit into half of 2 MiB: {timed_out} timed out, {rejected} were rejected"
     );
-    // Their memory is free again.
+    // The memory of the rejected requests is free again.
     served(&cloud, &mut motes[0], 9, 50_000).await;
     cloud.stop().await;
 }
 
-/// If the cloud did not read on for a moment, the sender of a long body would see a broken
-/// connection instead of the error.
+/// The cloud reads and discards the rest of a rejected body for a moment. Without this, the sender
+/// of a long body would see a broken connection instead of the error.
 #[tokio::test]
 async fn a_client_that_is_still_sending_receives_the_error() {
     let (roster, _) = group(&["a"]);
@@ -329,7 +330,8 @@ async fn queries_above_a_limit_are_rejected() {
     cloud.stop().await;
 }
 
-/// Forgeries that claim many events occupy the only place until the cloud has detected them.
+/// The cloud has one place for requests in progress. Forged uploads that claim many events occupy
+/// it while the cloud computes the levels of the claimed events.
 #[tokio::test]
 async fn a_request_above_the_limit_gets_retry_after() {
     let (cloud, motes, _directory) = limited(Limits { requests: 1, ..Limits::default() }).await;
@@ -376,8 +378,9 @@ async fn a_connection_above_the_limit_gets_retry_after() {
     }
 }
 
-/// The answer is far longer than all buffers on the way. Without back-pressure the cloud would hold
-/// it in memory; without a minimum pace a slow client would keep its place forever.
+/// The answer is far longer than all buffers between the store and the client. Without
+/// back-pressure, the cloud would hold it in memory. Without a minimum receive rate, a slow client
+/// would keep its place for ever.
 #[tokio::test]
 async fn a_client_that_reads_too_slowly_loses_its_place_and_does_not_block_others() {
     let limits = Limits { answers: 2, write_stall: Duration::from_secs(1), ..Limits::default() };
@@ -407,7 +410,7 @@ async fn a_client_that_reads_too_slowly_loses_its_place_and_does_not_block_other
         let mut second = from(STRANGER, &cloud).await;
         second.write_all(head.as_bytes()).await.unwrap();
         second.read_exact(&mut first).await.unwrap();
-        assert_eq!(&first, b"HTTP/1.1 429", "the other place is reserved for others");
+        assert_eq!(&first, b"HTTP/1.1 429", "the other place is reserved for other addresses");
         let whole = tokio::time::timeout(Duration::from_secs(5), async {
             cloud.ask(&query).await.bytes().await.unwrap()
         });
@@ -424,8 +427,8 @@ async fn a_client_that_reads_too_slowly_loses_its_place_and_does_not_block_other
             again.read_exact(&mut first).await.unwrap();
         }
         slow.abort();
-        // The last client closes the connection; the cloud must notice that before the place is
-        // free again.
+        // The last of the new clients closes its connection. The cloud must notice this before the
+        // place is free again.
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     cloud.stop().await;

@@ -1,4 +1,5 @@
-//! Manifests: verified before they are stored, all kept, listed by epoch.
+//! Manifests: the cloud verifies them before it stores them, keeps all of them, and lists them by
+//! epoch.
 
 use crate::support::{LEVELS, Running, budgeted, coordinator, group, manifest, problem};
 use moteseal_api::{CBOR_SEQ, ManifestReceipt, paths};
@@ -9,7 +10,7 @@ use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_seal::follow::Limits as SealLimits;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
-/// The manifests that the cloud lists, as they were signed.
+/// Returns the manifests that the cloud lists, byte for byte.
 async fn listed(cloud: &Running, roster: &Roster, since: u64, until: Option<u64>) -> Vec<Vec<u8>> {
     let answer = cloud.get(&paths::manifests(EpochNumber(since), until.map(EpochNumber))).await;
     assert_eq!(
@@ -60,7 +61,8 @@ async fn a_manifest_is_stored_once_and_listed_by_epoch() {
     assert_eq!(listed(&cloud, &roster, 0, None).await, made);
     assert_eq!(listed(&cloud, &roster, 3, Some(9)).await, made[..2]);
     assert_eq!(listed(&cloud, &roster, 4, Some(5)).await, Vec::<Vec<u8>>::new());
-    // A second manifest of an epoch is stored, too: it is evidence against the coordinator.
+    // The cloud also stores a second manifest of the epoch, because it is evidence against the
+    // coordinator.
     let other = of(5, 3);
     let receipt: ManifestReceipt = cloud.put_manifest(other.clone()).await.json().await.unwrap();
     assert_eq!(receipt, ManifestReceipt { stored: 1, known: 0, conflict: true });
@@ -103,7 +105,7 @@ async fn rejects_manifests_that_the_coordinator_did_not_sign() {
         let rejected = problem(cloud.put_manifest(body).await).await;
         assert_eq!((rejected.name(), rejected.status), (name, status), "{rejected}");
     }
-    // The highest possible round: nothing was kept.
+    // At the highest possible round, no event was kept.
     let nothing = manifest(&roster, &coordinator(), 4, LEVELS, &seals);
     assert_eq!(cloud.put_manifest(nothing.clone()).await.status(), 200);
     assert_eq!(listed(&cloud, &roster, 0, None).await, [nothing]);

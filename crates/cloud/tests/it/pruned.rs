@@ -1,5 +1,5 @@
-//! A group with a budget: pruned bundles are accepted once the manifest of their epoch is stored,
-//! are kept, and are served at every rate that they have.
+//! A group with a budget. The cloud accepts a pruned bundle once the manifest of its epoch is
+//! stored, keeps it, and serves it at every rate for which it has the levels.
 
 use crate::support::{
     LEVELS, Running, budgeted, coordinator, group, manifest, problem, query, verified,
@@ -50,7 +50,7 @@ async fn a_pruned_bundle_is_accepted_once_its_manifest_is_stored() {
         rejected.detail
     );
 
-    // The manifest of another epoch does not count.
+    // A manifest of another epoch is not enough.
     put_manifest(&cloud, &roster, 4, 2, &[(before.id, vec![digest])]).await;
     assert_eq!(problem(cloud.put(bundle.clone()).await).await.name(), "ManifestMissing");
 
@@ -68,8 +68,8 @@ async fn a_pruned_bundle_is_accepted_once_its_manifest_is_stored() {
     let receipt: Receipt = cloud.put(bundle).await.json().await.unwrap();
     assert_eq!((receipt.stored, receipt.known), (0, 1));
 
-    // A bundle with more levels replaces one with fewer, never the reverse. A seal that the
-    // manifest does not list is late and accepted.
+    // A bundle with more levels replaces a stored bundle with fewer levels, but never the reverse.
+    // The cloud also accepts a late seal, which the manifest does not list.
     let receipt: Receipt =
         cloud.put(before.fork_from(1, 3, true, &events)).await.json().await.unwrap();
     assert_eq!((receipt.stored, receipt.known), (1, 0));
@@ -81,7 +81,7 @@ async fn a_pruned_bundle_is_accepted_once_its_manifest_is_stored() {
     let (late, _) = motes[1].seal_from(2, 3, true, &events);
     assert_eq!(cloud.put(late).await.status(), 200);
 
-    // A group without a budget accepts only complete bundles.
+    // In a group without a budget, the cloud accepts only complete bundles.
     let tree = motes[1].seal(Tree, 4, true, &events);
     assert_eq!(cloud.put(tree).await.status(), 200);
     cloud.stop().await;
@@ -128,7 +128,8 @@ async fn an_answer_begins_with_the_manifests_and_has_the_surviving_events() {
     );
     assert_eq!(read.rows.len(), from(0, 3) + from(1, 3));
     assert!(read.rows.iter().all(|&(_, _, seq, value)| seq == u64::from(value)));
-    // Every kept level that fits, and nothing below the round.
+    // The answer has all kept levels, because they have fewer events than the maximum, and no level
+    // below the round.
     let read = ask(3, 4, Choice::AtMost(1000)).await;
     assert_eq!((read.rows.len(), &read.manifests[..]), (from(0, 2), &[(3, 2)][..]));
     let read = ask(5, 6, Choice::AtMost(1000)).await;
@@ -136,11 +137,11 @@ async fn an_answer_begins_with_the_manifests_and_has_the_surviving_events() {
         (read.rows.len(), read.parts.len(), &read.manifests[..]),
         (0, 1, &[(5, LEVELS)][..])
     );
-    // No events, but every seal and manifest: the query of an audit.
+    // An audit sends this query. The answer has no events, but every seal and every manifest.
     let read = ask(3, 6, Choice::AtMost(0)).await;
     assert_eq!((read.rows.len(), read.parts.len(), read.manifests.len()), (0, 3, 3));
 
-    // A rate that needs discarded levels is rejected with the highest available rate.
+    // The cloud rejects a rate that needs discarded levels, and states the highest available rate.
     for (since, choice, detail) in [
         (3, Choice::Rate(Rate::ALL), "round 2 on: the highest available rate is 1/4"),
         (4, rate("1/4"), "round 3 on: the highest available rate is 1/8"),
@@ -152,7 +153,7 @@ async fn an_answer_begins_with_the_manifests_and_has_the_surviving_events() {
         assert_eq!((rejected.name(), rejected.status), ("RateUnavailable", 422), "{rejected}");
         assert!(rejected.detail.contains(detail), "{}", rejected.detail);
     }
-    // The same if the device, not the coordinator, discarded the levels.
+    // The cloud also rejects the rate if the device, and not the coordinator, discarded the levels.
     mote.own_round = 3;
     assert_eq!(cloud.put(mote.seal(Star, 6, true, &events)).await.status(), 200);
     let rejected = problem(cloud.ask(&query(&[mote.id], 6, Some(7), rate("1/4"))).await).await;
@@ -202,8 +203,8 @@ async fn bundles_explanations_and_listings_state_what_is_kept() {
     cloud.stop().await;
 }
 
-/// The manifest does not determine which levels of a late seal a gateway keeps: the seal is
-/// accepted, kept, and served at the rates that it has.
+/// The manifest does not determine which levels of a late seal a gateway keeps. The cloud accepts
+/// and keeps the seal, and serves it at every rate for which it has the levels.
 #[tokio::test]
 async fn a_late_seal_may_be_pruned_at_any_round() {
     let (roster, mut motes) = budgeted(&["a", "b"], 50);
@@ -214,19 +215,20 @@ async fn a_late_seal_may_be_pruned_at_any_round() {
     put_manifest(&cloud, &roster, 3, 1, &[(motes[0].id, vec![digest])]).await;
     assert_eq!(cloud.put(listed).await.status(), 200);
 
-    // The manifest does not list the seal, so that round 4 is allowed.
+    // The manifest does not list this seal, so the seal may be pruned at round 4.
     let before = motes[1].clone();
     let (late, _) = motes[1].seal_from(4, 3, true, &events);
     assert_eq!(cloud.put(late).await.status(), 200);
     let stored = cloud.store.seals(before.id, SealIndex(0), 9).unwrap().remove(0);
     assert_eq!(stored.kept_from().0, 4);
-    // A client with more levels of the seal can still send them; then they are not reduced again.
+    // A client that has more levels of the seal can still send them. A later upload with fewer
+    // levels does not remove levels from the store.
     for (from, kept) in [(3, 3), (5, 3)] {
         assert_eq!(cloud.put(before.fork_from(from, 3, true, &events)).await.status(), 200);
         assert_eq!(cloud.store.seals(before.id, SealIndex(0), 9).unwrap()[0].kept_from().0, kept);
     }
-    // Once another manifest of the epoch lists the seal, it must be complete from the manifest's
-    // round on.
+    // If another manifest of the epoch lists a seal, an upload of this seal must have every level
+    // from that manifest's round on.
     put_manifest(&cloud, &roster, 4, 0, &[]).await;
     let other = motes[1].clone();
     let (_, digest) = motes[1].seal_from(0, 4, true, &events);
@@ -234,7 +236,7 @@ async fn a_late_seal_may_be_pruned_at_any_round() {
     let rejected = problem(cloud.put(other.fork_from(2, 4, true, &events)).await).await;
     assert_eq!((rejected.name(), rejected.status), ("NotWhole", 422));
 
-    // If the epoch has no manifest, the sender must state that there will be none.
+    // If the epoch has no manifest, the sender must state that the epoch will have none.
     let (pruned, _) = motes[0].seal_from(2, 5, true, &events);
     assert_eq!(problem(cloud.put(pruned.clone()).await).await.name(), "ManifestMissing");
     let send = |path: &str| {
@@ -249,7 +251,8 @@ async fn a_late_seal_may_be_pruned_at_any_round() {
     assert_eq!(send(paths::LATE_BUNDLES).await.unwrap().status(), 200);
     assert_eq!(cloud.store.seals(motes[0].id, SealIndex(1), 9).unwrap()[0].kept_from().0, 2);
 
-    // Levels that are not kept are rejected with a reason; kept levels are served.
+    // A query for levels that the store does not have is rejected with a reason. A query for levels
+    // that it has is served.
     let ask = |choice: Choice| query(&[before.id], 3, Some(4), choice);
     for choice in [rate("1/2"), Choice::AtMost(200)] {
         let rejected = problem(cloud.ask(&ask(choice)).await).await;
@@ -266,8 +269,8 @@ async fn a_late_seal_may_be_pruned_at_any_round() {
     cloud.stop().await;
 }
 
-/// The same for trees: kept records are served at every rate that they have, each with its own
-/// proof.
+/// The cloud also serves the kept records of a tree at every rate for which it has the levels. Each
+/// answer has its own proof.
 #[tokio::test]
 async fn a_pruned_tree_is_accepted_kept_and_served() {
     let (roster, mut motes) = budgeted(&["a"], 50);
@@ -310,7 +313,8 @@ async fn a_pruned_tree_is_accepted_kept_and_served() {
         let ask = async |choice: Choice| {
             cloud.ask(&query(&[mote.id], epoch, Some(epoch + 1), choice)).await
         };
-        // The bundle is returned as it was sent, after its manifest if it lacks surviving levels.
+        // The bundle is returned as it was uploaded. The epoch's manifest precedes it if the bundle
+        // lacks levels that the device kept.
         let fetched =
             cloud.get(&paths::bundle(mote.id, statement.index)).await.bytes().await.unwrap();
         let (fetched, sent) =
@@ -349,7 +353,7 @@ async fn a_pruned_tree_is_accepted_kept_and_served() {
                 "all kept events"
             );
         }
-        // A bundle with more levels replaces one with fewer.
+        // A bundle with more levels replaces the stored bundle with fewer levels.
         if own_round == 0 && round < LEVELS {
             let more = before.fork_tree_from(1, epoch, true, &events);
             let receipt: Receipt = cloud.put(more).await.json().await.unwrap();
@@ -362,16 +366,17 @@ async fn a_pruned_tree_is_accepted_kept_and_served() {
     cloud.stop().await;
 }
 
-/// A sample by seed is drawn from the events that exist. It does not depend on what the store keeps
-/// below the round.
+/// A sample by seed is drawn from the events that exist at the epoch's round. Levels below the
+/// round that the store also has do not change the sample.
 #[tokio::test]
 async fn a_sample_of_a_pruned_tree_is_drawn_from_the_existing_events() {
     let (roster, mut motes) = budgeted(&["a", "b"], 50);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
     let events: Vec<u32> = (0..2000).collect();
-    // Two parts, the second with a higher round of the device; the same for another device of which
-    // the store keeps more.
+    // Each device seals the epoch in two parts; for the second part the device itself keeps only
+    // the levels from round 3 on. The store has the first device's levels from round 2 on, which is
+    // the manifest's round, and the second device's levels from round 1 on.
     let mut rows = Vec::new();
     for (at, from) in [(0, 2), (1, 1)] {
         let mote = &mut motes[at];
@@ -424,8 +429,8 @@ async fn a_sample_of_a_pruned_tree_is_drawn_from_the_existing_events() {
     }
     assert!(rows.iter().all(|&rows| rows > 0));
 
-    // Nothing is served of an epoch without a manifest. For a late seal with a higher round, the
-    // error states what it lacks.
+    // For an epoch without a manifest, the answer has no events. If a late seal lacks the levels of
+    // drawn events, the error states from which round on its levels are stored.
     let (whole, _) = motes[0].seal_scheme_from(Tree, 0, 4, true, &events);
     assert_eq!(cloud.put(whole).await.status(), 200);
     let choice = Choice::Sample { count: 40, seed: [8; 32] };

@@ -1,5 +1,5 @@
-//! Uploaded events are returned in every selection, verify, and equal the choice of a slow oracle;
-//! over real HTTP.
+//! Uploaded events are returned for every kind of selection, over real HTTP. The answers verify,
+//! and their events are those that a slow reference implementation selects.
 
 use crate::support::{LEVELS, Mote, Read, Running, group, problem, query, verified};
 use moteseal_api::{DeviceList, Receipt, SealList, paths};
@@ -10,7 +10,7 @@ use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::permutation::{self, Swap};
 use moteseal_seal::sample::{Choice, Rate};
 
-/// A seal and its events, as the device has them.
+/// A seal and its events, as the device made them.
 struct Sealed {
     device: DeviceId,
     index: u32,
@@ -31,8 +31,8 @@ impl Sealed {
     }
 }
 
-/// Seals and uploads events: each device with its scheme, epochs 10 to 14, of which 12 has two
-/// parts and 13 no events.
+/// Seals and uploads events of epochs 10 to 14, with one scheme per device. Epoch 12 has two parts
+/// and epoch 13 has no events.
 async fn filled(cloud: &Running, motes: &mut [Mote], schemes: &[Scheme]) -> Vec<Sealed> {
     let mut all = Vec::new();
     let mut body = Vec::new();
@@ -90,8 +90,8 @@ async fn a_rate_selects_exactly_its_levels_of_stars_and_trees() {
             })
             .collect();
         assert_eq!(read.rows, expected, "rate {text}");
-        // Epoch 13 closes the range, so no later seal follows: five seals for each device, one
-        // signature each.
+        // The last epoch is closed by its own seal, so the answer needs no later seal. Each device
+        // has five seals and one signature.
         assert_eq!(read.parts.len(), 10);
         assert_eq!(read.parts.iter().filter(|(.., signed)| *signed).count(), 2);
     }
@@ -191,7 +191,7 @@ async fn a_range_without_a_closing_seal_ends_with_the_next_seal() {
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
     filled(&cloud, &mut motes, &[Star]).await;
     let mote = &mut motes[0];
-    // Epochs 15 to 19 are silent; epoch 20 is still open.
+    // No epoch from 15 to 19 has a seal, and epoch 20 is still open.
     let receipt: Receipt =
         cloud.put(mote.seal(Star, 20, false, &[1, 2, 3])).await.json().await.unwrap();
     assert_eq!(receipt.stored, 1);
@@ -199,15 +199,17 @@ async fn a_range_without_a_closing_seal_ends_with_the_next_seal() {
     let indices = |read: &Read| read.parts.iter().map(|(_, index, ..)| *index).collect::<Vec<_>>();
     let mut cases = Vec::new();
     for (since, until, expected, rows) in [
-        // Silence: the next seal names its predecessor and has no selected events.
+        // Ranges that end in epochs without seals. The answer ends with the next seal, without
+        // events. Its `prev` proves that no seal was omitted.
         (15, Some(20), vec![6], 0),
         (16, Some(17), vec![6], 0),
         (14, Some(18), vec![5, 6], 50),
-        // Before the first seal.
+        // The range is before the first seal.
         (0, Some(10), vec![0], 0),
-        // The last seal of the range closes it.
+        // The last seal of the range states that it is the last of its epoch, so no further seal is
+        // needed.
         (14, Some(15), vec![5], 50),
-        // The tail: epoch 20 is open and no seal follows.
+        // The range includes the tail: epoch 20 is open and no later seal exists.
         (20, Some(21), vec![6], 3),
         (20, None, vec![6], 3),
         (21, Some(30), vec![], 0),
@@ -296,7 +298,7 @@ async fn bundles_listings_and_explanations_match_the_uploads() {
     let bundle = cloud.get(&paths::bundle(device, SealIndex(2))).await.bytes().await.unwrap();
     let read = verified(&roster, &bundle).unwrap();
     assert_eq!((read.rows, read.ended), (all[2].rows(|_| true), true));
-    // A bundle from the cloud can be uploaded again, and is known.
+    // A bundle that the cloud returned can be uploaded again; the cloud reports it as known.
     let receipt: Receipt = cloud.put(bundle.to_vec()).await.json().await.unwrap();
     assert_eq!((receipt.stored, receipt.known), (0, 1));
 
@@ -357,7 +359,7 @@ async fn levels_that_a_device_did_not_keep_are_an_error() {
     .await;
     let kept = |sealed: &Sealed| sealed.rows(|seq| sealed.level(seq).0 >= 2);
     assert_eq!(read.rows, [kept(&sealed(0)), kept(&sealed(1))].concat());
-    // The first epoch has all levels, the second does not.
+    // The store has all levels of the first epoch, but not of the second epoch.
     let rejected =
         cloud.ask(&query(&[mote.id], 1, Some(3), Choice::Rate("1/2".parse().unwrap()))).await;
     let read = verified(&roster, &rejected.bytes().await.unwrap()).unwrap();
@@ -372,8 +374,8 @@ async fn levels_that_a_device_did_not_keep_are_an_error() {
     cloud.stop().await;
 }
 
-/// Long parts wait for memory that all answers share: many concurrent answers are slower, but
-/// neither rejected nor truncated.
+/// Long parts wait for memory that all answers share. Many concurrent answers are slower, but none
+/// is rejected or truncated.
 #[tokio::test]
 async fn long_parts_share_bounded_memory() {
     let (roster, mut motes) = group(&["a"]);

@@ -1,5 +1,5 @@
-//! Motes that seal, a roster with their keys, and a cloud on a free port with a store in a new
-//! directory.
+//! Test fixtures: motes that seal, a roster with their keys, and a cloud on a free port with a
+//! store in a new directory.
 #![allow(dead_code, unreachable_pub)]
 
 use std::path::Path;
@@ -32,17 +32,17 @@ use tokio::task::JoinHandle;
 pub const LEVELS: u8 = 8;
 pub const EPOCH_MS: u64 = 60_000;
 
-/// The group's roster, and a mote with a secret key for each device.
+/// Returns the group's roster, and a mote with a secret key for each device.
 pub fn group(names: &[&str]) -> (Roster, Vec<Mote>) {
     group_with(names, None)
 }
 
-/// The key of the coordinator of groups with a budget.
+/// Returns the secret key of the coordinator of groups with a budget.
 pub fn coordinator() -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[99; 32]).unwrap()
 }
 
-/// A group with a budget of `events` in each epoch.
+/// Returns a group with a budget of `events` events per epoch.
 pub fn budgeted(names: &[&str], events: u64) -> (Roster, Vec<Mote>) {
     group_with(names, Some(Budget { events, coordinator: coordinator().public() }))
 }
@@ -67,7 +67,7 @@ fn group_with(names: &[&str], budget: Option<Budget>) -> (Roster, Vec<Mote>) {
     (roster, motes)
 }
 
-/// A manifest with these seals, signed by `signer`.
+/// Returns a manifest that lists these seals, signed by `signer`.
 pub fn manifest(
     roster: &Roster,
     signer: &SecretKey,
@@ -89,7 +89,7 @@ pub fn manifest(
     draft.issue(signer, &mut scratch, &mut out).unwrap().to_vec()
 }
 
-/// A schema with one unsigned 32-bit number in a record.
+/// Returns a schema whose records consist of one unsigned 32-bit number.
 pub fn schema() -> Vec<u8> {
     use moteseal_core::schema::Field;
     let field: Field<'_> = Field::parse("count::u32").unwrap();
@@ -98,7 +98,7 @@ pub fn schema() -> Vec<u8> {
     schema.as_bytes().to_vec()
 }
 
-/// A device that seals.
+/// A device that seals events.
 #[derive(Clone)]
 pub struct Mote {
     pub id: DeviceId,
@@ -106,7 +106,7 @@ pub struct Mote {
     salt_key: SaltKey,
     roster: Roster,
     pub position: Position,
-    /// Events of lower levels are counted but not kept.
+    /// The round from which on the device keeps events. Events of lower levels are only counted.
     pub own_round: u8,
 }
 
@@ -172,7 +172,8 @@ impl Mote {
             if scheme == Scheme::Star { star::root(&counters, &blocks) } else { tree.root() };
         let mut order: Vec<usize> = (0..events.len()).collect();
         if scheme == Scheme::Star {
-            // A stable sort: events of a level stay in the order of their sequence numbers.
+            // The sort is stable, so the events of a level stay in the order of their sequence
+            // numbers.
             order.sort_by_key(|&seq| std::cmp::Reverse(salt.level(Sequence(seq as u64), LEVELS)));
             order.retain(|&seq| salt.level(Sequence(seq as u64), LEVELS).0 >= own_round);
         }
@@ -223,7 +224,7 @@ impl Mote {
         );
     }
 
-    /// A stream that verifies but is not a bundle: its part has no events.
+    /// Returns a stream that verifies but is not a bundle, because its part has no events.
     pub fn partial(&self, epoch: u64, events: &[u32]) -> Vec<u8> {
         let (seal, blocks, _) = self.made(Scheme::Star, epoch, true, events);
         let mut out = Vec::new();
@@ -235,7 +236,7 @@ impl Mote {
     }
 
     /// Seals events. Returns the bundle with only the levels from `round` on, as a coordinator
-    /// uploads it, and the seal's digest.
+    /// uploads it, and the digest of the seal.
     pub fn seal_from(
         &mut self,
         round: u8,
@@ -246,7 +247,7 @@ impl Mote {
         self.seal_scheme_from(Scheme::Star, round, epoch, last, events)
     }
 
-    /// Like `seal_from`, for either scheme.
+    /// Like [`seal_from`](Self::seal_from), for a given scheme.
     pub fn seal_scheme_from(
         &mut self,
         scheme: Scheme,
@@ -261,13 +262,13 @@ impl Mote {
         (self.kept_from(round, before, &seal, &blocks, (events, &records)), seal.digest())
     }
 
-    /// Like `seal_from`, but does not advance the position, so that the same seal can be sent with
-    /// other levels.
+    /// Like [`seal_from`](Self::seal_from), but does not advance the position, so that the same
+    /// seal can be sent again with other levels.
     pub fn fork_from(&self, round: u8, epoch: u64, last: bool, events: &[u32]) -> Vec<u8> {
         self.clone().seal_from(round, epoch, last, events).0
     }
 
-    /// Like `fork_from`, for a tree.
+    /// Like [`fork_from`](Self::fork_from), for a tree.
     pub fn fork_tree_from(&self, round: u8, epoch: u64, last: bool, events: &[u32]) -> Vec<u8> {
         self.clone().seal_scheme_from(Scheme::Tree, round, epoch, last, events).0
     }
@@ -283,7 +284,8 @@ impl Mote {
         let statement = seal.statement();
         let mask = statement.surviving() & u32::MAX.checked_shl(round.into()).unwrap_or(0);
         let (digests, kept) = match statement.scheme {
-            // Finest first: the kept records are at the beginning.
+            // The records are ordered from the highest level to the lowest, so the kept records are
+            // at the beginning.
             Scheme::Star => {
                 let kept = 4 * statement.counters.masked(mask) as usize;
                 (write::star_evidence(seal, blocks, mask), records[..kept].to_vec())
@@ -316,7 +318,7 @@ impl Mote {
         out
     }
 
-    /// A forged part without events that claims `n` events of the highest level.
+    /// Returns a forged part without events that claims `n` events of the highest level.
     pub fn claiming(&self, epoch: u64, n: u32) -> Vec<u8> {
         let (seal, ..) = self.made(Scheme::Star, epoch, true, &[]);
         let mut statement = seal.statement().clone();
@@ -330,7 +332,7 @@ impl Mote {
         out
     }
 
-    /// The same bundle without `prev`.
+    /// Returns the bundle without `prev` in its open item.
     pub fn without_prev(bundle: &[u8]) -> Vec<u8> {
         use moteseal_seal::stream::Item;
         let (mut at, mut out) = (0, Vec::new());
@@ -431,17 +433,17 @@ pub fn query(devices: &[DeviceId], since: u64, until: Option<u64>, choice: Choic
 /// The content of a verified answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// Device, index, epoch, and whether the part was signed.
+    /// The device, index and epoch of each part, and whether the part was signed.
     pub parts: Vec<(DeviceId, u32, u64, bool)>,
-    /// Device, index, seq, value.
+    /// The device, index, sequence number and value of each event.
     pub rows: Vec<(DeviceId, u32, u64, u32)>,
     pub ended: bool,
-    /// Epoch and round of each manifest.
+    /// The epoch and round of each manifest.
     pub manifests: Vec<(u64, u8)>,
     pub problem: Option<(String, String)>,
 }
 
-/// Reads and verifies an answer.
+/// Reads an answer and verifies it.
 pub fn verified(roster: &Roster, bytes: &[u8]) -> Result<Read, ReadError> {
     let mut reader = StreamReader::new(roster, SealLimits::default());
     let mut read = Read::default();

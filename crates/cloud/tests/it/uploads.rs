@@ -1,5 +1,5 @@
-//! Which uploads are stored and which are rejected, over real HTTP: everything is verified first,
-//! an upload is stored as a whole or not at all, and repeating it changes nothing.
+//! Which uploads the cloud stores and which it rejects, over real HTTP. The cloud verifies a whole
+//! upload before it stores any of it, stores all of it or nothing, and ignores a repeated upload.
 
 use crate::support::{Mote, Running, group, problem, query, verified};
 use moteseal_api::{Receipt, SealList, paths};
@@ -87,8 +87,8 @@ async fn each_bad_upload_is_rejected_with_its_error_name() {
         ("UnknownItem", 422, vec![0x81, 0x09]),
         ("NoOpen", 422, [&good[..lengths.0], &good[lengths.1..]].concat()),
         ("SchemaUnknown", 422, good[lengths.0..].to_vec()),
+        // The roster of the strangers has a third device, which the cloud's roster does not have.
         ("UnknownDevice", 422, strangers[2].seal(Star, 1, true, &[1])),
-        // The same names and ids, but a roster with three devices.
         ("PrevMismatch", 422, {
             let mut altered = good.clone();
             let prev =
@@ -108,7 +108,7 @@ async fn each_bad_upload_is_rejected_with_its_error_name() {
         let rejected = problem(cloud.put(body).await).await;
         assert_eq!((rejected.name(), rejected.status), (name, status), "{}", rejected.detail);
     }
-    // The service still accepts valid uploads.
+    // The cloud still accepts valid uploads.
     let receipt: Receipt = cloud.put(good).await.json().await.unwrap();
     assert_eq!(receipt.stored, 1);
     let metrics = cloud.get(paths::METRICS).await.text().await.unwrap();
@@ -164,7 +164,8 @@ async fn two_seals_of_one_index_are_kept_and_reported_everywhere() {
     );
     assert_eq!(list.next, Some(2));
 
-    // The answer stops at the equivocation; ranges before and after it are complete.
+    // An answer that reaches the equivocation ends there. Answers for the ranges before and after
+    // it are complete.
     let ask = |since, until| query(&[mote.id], since, until, Choice::Rate(Rate::ALL));
     let answer = cloud.ask(&ask(0, None)).await.bytes().await.unwrap();
     let read = verified(&roster, &answer).unwrap();
@@ -193,14 +194,15 @@ async fn two_seals_of_one_index_are_kept_and_reported_everywhere() {
         moteseal_seal::stream::Item::Explain { .. }
     ));
 
-    // Only one seal has index 2, so its successor needs no `prev`.
+    // Index 2 has only one seal, so the upload of the next seal does not have to state its
+    // predecessor.
     let next = Mote::without_prev(&mote.clone().seal(Star, 4, true, &[4]));
     assert_eq!(cloud.put(next).await.status(), 200, "only one seal has index 2");
     cloud.stop().await;
 }
 
-/// Changes every byte of a bundle in three ways, and truncates it at every length. The service must
-/// reject the upload without failing, and store only what the device sealed.
+/// Changes every byte of a bundle in three ways, and truncates the bundle at every length. The
+/// cloud must reject each of these uploads without failing, and must store nothing of them.
 #[tokio::test]
 async fn rejects_every_altered_bundle() {
     for scheme in [Star, Tree] {
@@ -221,7 +223,8 @@ async fn rejects_every_altered_bundle() {
             let cut = altered.len();
             let response = cloud.put(altered).await;
             let status = response.status().as_u16();
-            // A cut between two items leaves a shorter valid stream, which stores nothing.
+            // A bundle that is cut between two items is a shorter valid stream, from which nothing
+            // is stored.
             let harmless = status == 200
                 && cut < whole[0]
                 && response.json::<Receipt>().await.unwrap().stored == 0;
@@ -234,8 +237,9 @@ async fn rejects_every_altered_bundle() {
     }
 }
 
-/// A few hundred bytes that claim sixteen million events, most of them not kept. The service must
-/// compute their levels to detect the forgery, but short uploads of others do not wait for it.
+/// A forged upload of a few hundred bytes claims sixteen million events, most of them not kept. The
+/// cloud must compute their levels to detect the forgery. Short uploads from other senders must not
+/// wait for it.
 #[tokio::test]
 async fn an_expensive_forgery_does_not_delay_others() {
     use std::time::{Duration, Instant};

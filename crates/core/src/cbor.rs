@@ -9,18 +9,19 @@ use core::fmt;
 
 use minicbor::{Decoder, data::Type};
 
-/// Maximum nesting depth. The deepest structure of the formats has 6 levels.
+/// Maximum nesting depth. The deepest structure that the formats define has 6 levels.
 pub const MAX_DEPTH: usize = 12;
 
 named_errors! {
-    /// Why bytes are not a structure of the formats. Names: spec/errors.md.
+    /// Why bytes could not be decoded. `spec/errors.md` lists the names.
     DecodeError {
         /// The input ends within an item.
         Truncated => "the input ends within an item",
         /// There are bytes after the item.
         TrailingBytes => "there are bytes after the item",
-        /// Not deterministic CBOR: a longer form than needed, an indefinite length, unsorted or
-        /// repeated keys, or not CBOR at all.
+        /// The bytes are not deterministic CBOR: an encoding is longer than necessary, a length is
+        /// indefinite, the keys of a map are unsorted or repeated, or the bytes are not CBOR at
+        /// all.
         NonCanonical => "the bytes are not deterministic CBOR",
         /// An element has another type, number of elements or byte length than expected.
         UnexpectedType => "an element has an unexpected type or length",
@@ -65,8 +66,8 @@ pub fn check_item(bytes: &[u8]) -> Result<(), DecodeError> {
     if item_length(bytes)? == bytes.len() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
 }
 
-/// [`item_length`] for an item that arrives in pieces. Bytes that have been scanned are not scanned
-/// again.
+/// An incremental [`item_length`] for an item that arrives in pieces. Each call resumes where the
+/// previous call stopped.
 #[derive(Clone, Debug, Default)]
 pub struct Scanner {
     at: usize,
@@ -77,17 +78,18 @@ pub struct Scanner {
 /// An array, map or tag that contains the current item.
 #[derive(Clone, Copy, Debug, Default)]
 struct Nest {
-    /// Items still expected; for a map, keys and values together.
+    /// The number of items still expected; for a map, the number of keys plus values.
     left: u64,
     is_map: bool,
-    /// For a map: where the latest key starts, and where it ends once it has been scanned.
+    /// For a map: the byte range (start, end) of the last key that has been scanned.
     key: Option<(usize, usize)>,
     /// Where the current item starts.
     start: usize,
 }
 
 impl Scanner {
-    /// Continues the scan. `bytes` must start with the bytes of all earlier calls.
+    /// Continues the scan. Returns the length of the item in bytes when the item is complete.
+    /// `bytes` must start at the start of the item and contain the bytes of all earlier calls.
     ///
     /// # Errors
     /// As [`item_length`]. After `Truncated` the scan can continue with more bytes; after
@@ -110,8 +112,9 @@ impl Scanner {
                     None
                 }
                 4 => Some((argument, false)),
-                // Saturate: an item takes at least one byte, so a count that overflows can never be
-                // met. The count stays even.
+                // Saturate on overflow: no input has so many items, because each item takes at
+                // least one byte. The saturated count is even, as the number of keys plus values
+                // must be.
                 5 => Some((argument.checked_mul(2).unwrap_or(u64::MAX - 1), true)),
                 6 => Some((1, false)),
                 // false, true, null
@@ -186,7 +189,7 @@ fn head_at(bytes: &[u8], at: usize) -> Result<(u8, u64, usize), DecodeError> {
 pub struct Reader<'b>(Decoder<'b>);
 
 impl<'b> Reader<'b> {
-    /// Creates a reader of one whole item.
+    /// Checks that `bytes` are exactly one item and creates a reader for it.
     ///
     /// # Errors
     /// As [`check_item`].
@@ -195,7 +198,8 @@ impl<'b> Reader<'b> {
         Ok(Self(Decoder::new(bytes)))
     }
 
-    /// Creates a reader of an item, or a part of one, that has passed [`check_item`] before.
+    /// Creates a reader for an item, or for a part of an item, that has already passed
+    /// [`check_item`].
     #[must_use]
     pub fn resume(bytes: &'b [u8]) -> Self {
         Self(Decoder::new(bytes))
@@ -345,7 +349,7 @@ impl<'b> Reader<'b> {
 pub struct BufferTooSmall;
 
 impl BufferTooSmall {
-    /// Returns the stable name: spec/errors.md.
+    /// Returns the stable name of the error (spec/errors.md).
     #[must_use]
     pub const fn name(self) -> &'static str {
         "BufferTooSmall"
@@ -376,7 +380,7 @@ impl<'b> Writer<'b> {
         Self { buffer, at: 0 }
     }
 
-    /// Bytes written so far.
+    /// Returns the number of bytes written so far.
     #[must_use]
     pub const fn position(&self) -> usize {
         self.at
@@ -387,13 +391,13 @@ impl<'b> Writer<'b> {
         self.at = self.at.min(position);
     }
 
-    /// What has been written so far.
+    /// Returns the bytes written so far.
     #[must_use]
     pub fn written(&self) -> &[u8] {
         &self.buffer[..self.at]
     }
 
-    /// Returns the bytes written.
+    /// Ends writing and returns the bytes written.
     #[must_use]
     pub fn finish(self) -> &'b mut [u8] {
         &mut self.buffer[..self.at]
@@ -417,9 +421,10 @@ impl<'b> Writer<'b> {
         self.head(0, value.into())
     }
 
-    /// Writes an integer.
+    /// Writes a signed integer.
     pub fn int(&mut self, value: i64) -> Result<&mut Self, BufferTooSmall> {
-        // For negative values the argument is -1 - value, which is the complement.
+        // CBOR encodes a negative value as the argument -1 - value, which is the bitwise complement
+        // of the value.
         #[allow(clippy::cast_sign_loss)]
         if value >= 0 { self.head(0, value as u64) } else { self.head(1, !value as u64) }
     }

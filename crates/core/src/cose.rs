@@ -12,10 +12,11 @@ const LABEL_CRIT: i64 = 2;
 const LABEL_TYP: i64 = 16;
 const LABEL_VDS: i64 = 395;
 const LABEL_STATEMENT: i64 = -70_001;
-/// RFC9162_SHA256 in the registry of verifiable data structures.
+/// The number of RFC9162_SHA256 in the COSE registry of verifiable data structures (RFC 9942).
 const VDS_RFC9162_SHA256: u64 = 1;
 
-/// What kind of object a signature is for.
+/// The kind of a signed object. The signature covers it, so an object of one kind is not accepted
+/// as another kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Typ {
     /// A seal.
@@ -105,8 +106,8 @@ impl<'a> Protected<'a> {
         let mut reader = Reader::new(bytes)?;
         let (mut algorithm, mut found_typ, mut tree, mut statement) = (None, None, false, None);
         for _ in 0..reader.map()? {
-            // Labels may be text or integers of any size (RFC 9052, section 1.5). All of those are
-            // unknown here.
+            // A label may be a text string or an integer of any size (RFC 9052, section 1.5). All
+            // known labels are integers of at most 64 bits.
             match reader.i64().map_err(|_| DecodeError::UnexpectedHeader)? {
                 LABEL_ALG => algorithm = Some(reader.i64()?),
                 LABEL_TYP => found_typ = Some(reader.text()?),
@@ -176,8 +177,8 @@ impl<'a> Sign1<'a> {
         Ok(())
     }
 
-    /// Writes the `Sig_structure`, the bytes that are signed, to `scratch`, which must have 32
-    /// bytes more than header and payload together.
+    /// Writes the `Sig_structure` (the bytes that are signed) to `scratch`, which must be at least
+    /// 32 bytes longer than the protected header and the payload together.
     ///
     /// # Errors
     /// [`BufferTooSmall`].

@@ -1,4 +1,5 @@
-//! SHA-256 as the message digest, and the tags that separate its uses (spec/formats.md, section 1).
+//! SHA-256 digests, and the tags that separate the uses of SHA-256 in the protocols
+//! (spec/formats.md, section 1).
 
 use core::fmt;
 
@@ -57,7 +58,7 @@ pub const INITIAL: [u32; 8] = [
     0x5be0_cd19,
 ];
 
-/// Returns the digest of a final state: its words, big-endian.
+/// Returns the digest for a final state of SHA-256: its eight words, each big-endian.
 #[must_use]
 pub fn state_bytes(state: &[u32; 8]) -> [u8; 32] {
     let mut out = [0; 32];
@@ -67,7 +68,7 @@ pub fn state_bytes(state: &[u32; 8]) -> [u8; 32] {
     out
 }
 
-/// A tag, padded with zeros to `N` bytes.
+/// Pads a tag with zeros to `N` bytes.
 ///
 /// # Panics
 /// If `text` is longer than `N` bytes. In a constant this is a compile-time error.

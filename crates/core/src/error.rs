@@ -1,12 +1,12 @@
-//! The errors of the crates without a heap: one macro that defines an error enum, the stable names
-//! of its variants (`spec/errors.md`) and the sentences that people read.
+//! Error enums for crates without a heap. One macro defines an error enum, the stable names of its
+//! variants (`spec/errors.md`), and the sentences that `Display` writes.
 
 use core::fmt;
 
 /// An error together with its stable name, displayed as `Name: sentence`.
 ///
-/// The `Display` of an error is the sentence alone. Output that also shows the name (a line on
-/// stderr, a log) prints this.
+/// The `Display` of an error writes only the sentence. Print this type where the name should appear
+/// too, for example on stderr or in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Named<'n, E> {
     /// The stable name of `spec/errors.md`.
@@ -30,7 +30,7 @@ impl<E: fmt::Display> fmt::Display for Named<'_, E> {
 ///   `Late { by: Duration } => ("late by {} s", by.as_secs())`.
 /// - `Variant(error: Inner) => forward` has the name and the sentence of the inner error. The inner
 ///   error needs a `const fn name(self)`, as every error that this macro defines has.
-/// - `Variant(error: Inner) => from` is the same, and `From` converts an inner error into it.
+/// - `Variant(error: Inner) => from` does the same, and also implements `From<Inner>` for the enum.
 ///
 /// The enum is `Copy` and `#[non_exhaustive]`; it has `name()`, the stable name, and `named()`,
 /// which displays as `Name: sentence`.
@@ -86,7 +86,7 @@ macro_rules! named_errors {
         }
 
         impl $error {
-            /// Returns the stable name: spec/errors.md.
+            /// Returns the stable name of the error (spec/errors.md).
             #[must_use]
             #[allow(unused_variables)]
             pub const fn name(self) -> &'static str {

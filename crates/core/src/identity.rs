@@ -1,9 +1,9 @@
 //! Key files and certificates.
 //!
-//! Keys are stored as PKCS#8 and SubjectPublicKeyInfo in PEM, the form of `openssl pkey`
-//! ([`decode_secret_pem`], [`decode_public_pem`]). A certificate is signed by the operator and
-//! states that a device's seals from a given index on are signed with a given key (spec/formats.md,
-//! section 2.1).
+//! A private key is stored as PKCS#8 and a public key as SubjectPublicKeyInfo, both in PEM, as
+//! `openssl pkey` writes them ([`decode_secret_pem`], [`decode_public_pem`]). A certificate is
+//! signed by the operator and states that a device's seals from a given index on are signed with a
+//! given key (spec/formats.md, section 2.1).
 
 use core::fmt;
 
@@ -26,8 +26,8 @@ pub use pem::{
     MAX_PEM, decode_public_pem, decode_secret_pem, encode_public_pem, encode_secret_pem,
 };
 
-/// Length of the longest certificate payload: seven fields around the public key, and the array's
-/// head.
+/// Length of the longest certificate payload: the public key, six other fields, and the head of the
+/// array.
 const MAX_PAYLOAD: usize = MAX_PUBLIC_KEY + 48;
 /// Length of the longest protected header without a statement.
 const MAX_HEADER: usize = 32;
@@ -41,7 +41,7 @@ named_errors! {
     CertificateError {
         /// The bytes are not a certificate.
         Decode(error: DecodeError) => from,
-        /// The certificate is signed with a suite that is not that of the operator's key.
+        /// The certificate is signed with another suite than that of the operator's key.
         AlgorithmMismatch =>
             "the certificate is not signed with the signature suite of the operator's key",
         /// The signature was rejected.
@@ -71,8 +71,8 @@ impl From<BufferTooSmall> for IssueError {
     }
 }
 
-/// A certificate that the operator has signed. [`Certificate::open`] checks the signature; no
-/// unchecked certificate exists.
+/// A certificate that the operator has signed. [`Certificate::open`] checks the signature.
+/// [`Certificate::decode`] does not: use it only for bytes that have been checked before.
 #[derive(Clone, Copy)]
 pub struct Certificate<'a> {
     sign1: Sign1<'a>,
@@ -97,7 +97,8 @@ impl<'a> Certificate<'a> {
     /// [`CertificateError`]: the first check that fails.
     pub fn open(bytes: &'a [u8], operator: &PublicKey) -> Result<Self, CertificateError> {
         let certificate = Self::decode(bytes)?;
-        // A payload that is longer than any suite's needs does not fit the message buffer either.
+        // Check the length of the key first: the message buffer has room only for keys of valid
+        // length.
         if certificate.key_bytes.len() != certificate.algorithm.public_key_length() {
             return Err(CertificateError::Key(KeyError::KeyLength));
         }
@@ -141,7 +142,8 @@ impl<'a> Certificate<'a> {
     /// Returns the certified key.
     ///
     /// # Errors
-    /// Never for an opened certificate: [`open`](Self::open) has checked the key.
+    /// None for a certificate that [`open`](Self::open) returned, because `open` has checked the
+    /// key.
     pub fn key(&self) -> Result<PublicKey, KeyError> {
         PublicKey::from_bytes(self.algorithm, self.key_bytes)
     }
@@ -168,9 +170,9 @@ impl fmt::Debug for Certificate<'_> {
 
 /// The content of a certificate to issue.
 ///
-/// Signing is split so that the key can be elsewhere: [`message`](Self::message) returns the bytes
-/// to sign, [`attach`](Self::attach) adds the signature. [`issue`](Self::issue) does both with a
-/// local key.
+/// Signing has two steps, so that the private key can be in another program or device:
+/// [`message`](Self::message) returns the bytes to sign, and [`attach`](Self::attach) adds the
+/// signature. [`issue`](Self::issue) does both with a local key.
 #[derive(Clone, Copy, Debug)]
 pub struct CertificateDraft<'k> {
     /// The group.
@@ -261,7 +263,8 @@ pub fn protected(
 }
 
 impl NetworkId {
-    /// Returns the network of a base station that has not joined another base station's network.
+    /// Returns the id of the network that belongs to a base station. A base station that joins the
+    /// network of another one uses the other's id instead.
     #[must_use]
     pub fn of(base: &PublicKey) -> Self {
         Self(digest::short(&[b"moteseal/1/network\0", &base.to_bytes()]))

@@ -15,11 +15,12 @@ use crate::record::{DeviceId, GroupId};
 
 /// Length of a frame's tag in bytes.
 pub const TAG: usize = 16;
-/// Maximum length of a frame in bytes: one datagram of any link carries it.
+/// Maximum length of a frame in bytes: every kind of link can carry such a frame.
 pub const MAX_FRAME: usize = 1 << 16;
 type Mac256 = Hmac<sha2::Sha256>;
 
-/// The keys that one device and its coordinator share. `Debug` does not print them.
+/// The keys that a node shares with its parent, one for each direction. `Debug` does not print
+/// them.
 #[derive(Clone)]
 pub struct LinkKey {
     up: Mac256,
@@ -82,13 +83,13 @@ pub enum Direction {
 }
 
 named_errors! {
-    /// Why a frame is dropped. Receivers count such frames and do not reply: anyone can write to a
-    /// link.
+    /// Why a frame is dropped. Receivers count such frames but do not reply to them, because anyone
+    /// can write to a link.
     FrameError {
         /// The bytes are not a frame.
         Malformed => "not a frame of this version",
         /// The tag does not match: the frame is damaged, forged or of another group.
-        NotAuthentic => "the tag is not the sender's",
+        NotAuthentic => "the tag does not match: the frame is damaged, forged or of another group",
     }
 }
 
@@ -98,10 +99,12 @@ impl From<DecodeError> for FrameError {
     }
 }
 
-/// Returns the device that a frame claims to come from or to be for. Nothing is verified.
+/// Returns the id in a frame: of the device that the frame claims as its sender or receiver.
+/// Nothing is verified.
 #[must_use]
 pub fn claimed_device(frame: &[u8]) -> Option<DeviceId> {
-    // An array of at most 23 elements, a kind below 24, and a byte string of eight bytes.
+    // Every frame starts with an array of at most 23 elements, a kind below 24, and a byte string
+    // of eight bytes.
     let (start, rest) = frame.split_first_chunk::<3>()?;
     let device = rest.first_chunk()?;
     (start[0] >> 5 == 4 && start[0] & 31 < 24 && start[1] < 24 && start[2] == 0x48)
@@ -111,7 +114,7 @@ pub fn claimed_device(frame: &[u8]) -> Option<DeviceId> {
 /// Checks the tag of a frame and returns its item.
 ///
 /// # Errors
-/// [`FrameError`] if the bytes are no frame or the tag does not match.
+/// [`FrameError`] if the bytes are not a frame or the tag does not match.
 pub fn opened<'a>(
     frame: &'a [u8],
     key: &LinkKey,

@@ -10,7 +10,7 @@
 //! | know the sum or average of many readings without any single one | private sums | `moteseal-sum` | [`sums`] |
 //! | send commands or firmware to many motes at once | broadcast | `moteseal-broadcast` | [`broadcast`] |
 //!
-//! Start with [`trust`]: it says who signs what, and what each party can and cannot do.
+//! Start with [`trust`]: it explains who signs what, and what each party can and cannot do.
 //!
 //! # Words
 //!
@@ -34,17 +34,17 @@ pub mod trust {
     //!   decision from numbers that the devices have signed, so a coordinator that keeps too much
     //!   or too little is detected.
     //! - The **cloud** stores and serves. It signs nothing and is not trusted: it can refuse
-    //!   service, but data that it alters, invents, reorders or leaves out are rejected by the
-    //!   reader.
-    //! - A **reader** verifies. It needs the operator's public key and the roster, and no
-    //!   connection to anyone but the cloud.
+    //!   service, but the reader detects and rejects data that the cloud has altered, invented,
+    //!   reordered or left out.
+    //! - A **reader** verifies. It needs only the operator's public key, the roster, and a
+    //!   connection to the cloud.
     //! - A **base station** signs broadcasts, or certifies the senders that do.
     //!
     //! # What is checked where
     //!
     //! [`Roster::open`](crate::roster::Roster::open) checks the operator's signature, every
-    //! certificate, and the consistency of the whole roster, once. After that nothing read from the
-    //! roster can fail.
+    //! certificate, and the consistency of the whole roster, once. After that, reading from the
+    //! roster cannot fail.
     //!
     //! Trust is part of the type. A seal that has been decoded is a `Seal<Unverified>`; only a
     //! valid signature, or the hash chain from a later valid signature, turns it into a
@@ -52,9 +52,9 @@ pub mod trust {
     //!
     //! # What is not protected
     //!
-    //! Moteseal authenticates what a device reports. It does not know whether a sensor measures
-    //! correctly, and it does not encrypt stored events: use transport and disk encryption for
-    //! that. Private sums hide single readings from the aggregators; see [`sums`](super::sums).
+    //! Moteseal authenticates what a device reports. It cannot tell whether a sensor measures
+    //! correctly. It does not encrypt stored events: use transport and disk encryption for that.
+    //! Private sums hide single readings from the aggregators; see [`sums`](super::sums).
 }
 
 pub mod sealing {
@@ -74,20 +74,20 @@ pub mod sealing {
     //!    level, the digest of its previous seal, and the root of the star or tree.
     //!
     //! The secret salt of the hash is different for each seal and becomes public with the
-    //! signature. Nobody, not even someone who influences the sensor, can choose the level of an
-    //! event.
+    //! signature. No one, not even an attacker who influences the sensor, can choose the level of
+    //! an event.
     //!
     //! # The reader
     //!
     //! A reader that receives some events of an epoch, with the digests of the others, recomputes
-    //! the root and the statement. If the result has the device's signature, then every event is
-    //! authentic, and the reader also knows how many events there were that it did not receive.
+    //! the root and the statement. If the device's signature matches the result, then every event
+    //! is authentic, and the reader also knows how many events there were that it did not receive.
     //!
     //! # The chain
     //!
     //! Each seal contains the digest of its predecessor. One signature therefore proves a *run* of
     //! up to 256 consecutive seals, and a missing seal is detected: the cloud cannot leave out an
-    //! epoch without a visible gap. A device that lost power states so in its next seal, so a
+    //! epoch without a visible gap. A device that has restarted states this in its next seal, so a
     //! reader can distinguish an outage from withheld data. Two different seals with the same index
     //! prove that the device's key is used in two places.
     //!
@@ -98,7 +98,7 @@ pub mod sealing {
 }
 
 pub mod sampling {
-    //! How to read or keep only a part of the events, without letting anyone choose the part.
+    //! How to read or keep only some of the events, without letting anyone choose which ones.
     //!
     //! # Samples
     //!
@@ -114,10 +114,11 @@ pub mod sampling {
     //! # Budgets
     //!
     //! A group may have a *budget*: the largest number of events per epoch that its uplink or its
-    //! cloud can take. The coordinator then announces *rounds*. Round `j` means that only levels
-    //! from `j` on are kept. It raises the round when more events arrive than the budget allows,
-    //! and every device drops the events of lower levels that it still holds. What remains at the
-    //! end of the epoch is a uniform sample of the events of all devices, and it fits the budget.
+    //! cloud can accept. The coordinator then announces *rounds*. Round `j` means that only levels
+    //! from `j` on are kept. The coordinator raises the round when more events arrive than the
+    //! budget allows. Every device then drops the events of lower levels that it still stores. What
+    //! remains at the end of the epoch is a uniform sample of the events of all devices, and it
+    //! fits the budget.
     //!
     //! The coordinator signs a *manifest* of each epoch: the final round and the digests of all
     //! seals. The audit compares the round with the one that the counters in the seals require.
@@ -132,18 +133,19 @@ pub mod sums {
     //! one record on. It sees only values that are masked by unknown keys. The querier subtracts
     //! the keys of all motes that took part and obtains the sum.
     //!
-    //! A secret share in each record makes the sum verifiable: a record that was changed, added
-    //! twice or left out does not open. The querier then asks for the records of smaller subtrees
-    //! until it knows which node failed (fault localisation).
+    //! A secret share in each record makes the sum verifiable: if a record was changed, added twice
+    //! or left out, the querier detects that the sum is wrong. The querier then asks for the
+    //! records of smaller subtrees until it finds where the fault occurred (fault localisation).
     //!
     //! # What keeps single readings private
     //!
-    //! - A query states a *floor*, the least number of participants. A mote rejects a query with a
-    //!   floor below the minimum, and the querier shows no sum below it.
-    //! - A mote answers each epoch of a query at most once, and remembers that across restarts. Two
-    //!   answers for one epoch would let the querier subtract them.
-    //! - Each seal states which query epochs the device has answered, so an audit can compare that
-    //!   with the participants that the querier reports.
+    //! - A query states a *floor*, the smallest number of participants for which a sum may be
+    //!   shown. A mote rejects a query whose floor is below the permitted minimum. The querier
+    //!   shows no sum with fewer participants than the floor.
+    //! - A mote answers each epoch of a query at most once, even after a restart. Two answers for
+    //!   one epoch would let the querier subtract them.
+    //! - Each seal states which query epochs the device has answered. An audit can compare this
+    //!   statement with the participants that the querier reports.
     //!
     //! Counts, sums, averages, variances and histograms of a column are sums of suitable values, so
     //! one mechanism computes all of them.
@@ -155,16 +157,17 @@ pub mod broadcast {
     //! A base station sends messages to all motes at once, for example the parts of a firmware
     //! image or a query schedule. It arranges the messages into *blocks*, one after the other in a
     //! *chain*, and signs only the *head* of the chain. The head has the digest of the first block
-    //! and a tag of 8 bytes for each of its messages; the last packet of each block carries those
-    //! of the next block. A mote compares each packet with its tag when it arrives, with one hash,
-    //! and stores only packets that match. It acts on the messages of a block after it has verified
-    //! the block's digest. Lost packets are requested again by *negative acknowledgement*.
+    //! and a tag of 8 bytes for each of its messages; the last packet of each block carries the
+    //! digest and the tags of the next block. A mote compares each packet with its tag when it
+    //! arrives, with one hash, and stores only packets that match. It acts on the messages of a
+    //! block after it has verified the block's digest. Lost packets are requested again by
+    //! *negative acknowledgement*.
     //!
     //! Short, frequent commands can use TESLA instead: each packet has a message authentication
-    //! code under a key that the sender discloses later. It needs loosely synchronised clocks and
-    //! no signature per message.
+    //! code under a key that the sender discloses later. TESLA needs loosely synchronised clocks,
+    //! but no signature per message.
     //!
     //! A base station may certify *senders*, each for a range of time, and revoke them. A mote
-    //! accepts only increasing chain numbers of a sender, also across restarts, so an old broadcast
-    //! cannot be replayed.
+    //! accepts only increasing chain numbers from each sender, even after a restart, so an old
+    //! broadcast cannot be replayed.
 }

@@ -1,10 +1,10 @@
-//! The provisioning blob: what an operator stores in a mote before it is deployed: its identity,
-//! its keys, and what it seals (spec/mote.md, section 2).
+//! The provisioning blob: the identity, keys and configuration that an operator stores in a mote
+//! before deploying it (spec/mote.md, section 2).
 //!
-//! A blob has its own flash region: a head with its length and a check value, then one CBOR array.
-//! The check value detects damage and unwritten flash. It does not protect against an attacker, who
-//! could also replace the firmware. The blob is as secret as the keys in it; nothing in this module
-//! prints them.
+//! A blob is stored in its own flash region. It consists of a head, which contains the length and a
+//! check value, and one CBOR array. The check value detects damage and unwritten flash. It does not
+//! protect against an attacker, who could also replace the firmware. The blob contains secret keys,
+//! so it must be kept secret. The `Debug` implementations in this module do not print the keys.
 
 use core::fmt;
 
@@ -19,8 +19,8 @@ use crate::signature::{Algorithm, KeyError, PublicKey, SecretKey, Signer as _};
 
 /// Maximum length of a blob in bytes: one page of flash.
 pub const MAX_PROVISIONING: usize = 4096;
-/// Length of the head: the magic bytes, the length in bytes (4, big-endian) and the check value
-/// (8).
+/// Length of the head in bytes: the magic bytes (4), the length of the array (4, big-endian) and
+/// the check value (8).
 const HEAD: usize = 16;
 const MAGIC: [u8; 4] = *b"MSP\x01";
 
@@ -32,39 +32,40 @@ named_errors! {
             "the mote has no provisioning blob; create one with `moteseal device provision`",
         /// The blob is damaged or cut off.
         Damaged => "the provisioning blob is damaged; write it again",
-        /// The blob is undamaged, but does not have the format of this version.
+        /// The blob is undamaged, but its format is not that of this version.
         Decode(error: DecodeError) => from,
-        /// A key in it was rejected, or is of a suite that is not built in.
+        /// A key in the blob was rejected, or its signature suite is not built in.
         Key(error: KeyError) => from,
     }
 }
 
-/// The recorded readings in its flash that a mote senses, and when they were taken.
+/// The recorded readings that a mote replays from its flash in place of a sensor, and the times at
+/// which they were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The position of the first reading in the table.
     pub first: u32,
     /// The number of readings.
     pub count: u32,
-    /// When the first was taken, in Unix milliseconds.
+    /// The Unix time at which the first reading was taken, in milliseconds.
     pub start_ms: u64,
-    /// Interval between the readings as they were taken, in milliseconds; at least 1.
+    /// The interval at which the readings were taken, in milliseconds; at least 1.
     pub every_ms: u32,
-    /// Interval at which the mote senses them, in milliseconds. A value below `every_ms` replays
-    /// them faster than they were taken.
+    /// The interval at which the mote replays the readings, in milliseconds. If it is shorter than
+    /// `every_ms`, the mote replays them faster than they were taken.
     pub interval_ms: u32,
 }
 
-/// How a mote takes part in private sums.
+/// A mote's configuration for private sums.
 #[derive(Clone)]
 pub struct Membership {
     /// The number of sources in the roster.
     pub sources: u32,
-    /// The number of sources in a key group; sources are grouped by position.
+    /// The number of sources in a key group. Sources are grouped by position.
     pub key_group: u32,
     /// The position of this mote among the sources.
     pub position: u32,
-    /// Its secrets: the bytes of a `moteseal_sum::sies::SourceSecret`.
+    /// The mote's secrets: the bytes of a `moteseal_sum::sies::SourceSecret`.
     pub secret: Zeroizing<[u8; 64]>,
     /// The querier's public key.
     pub querier: PublicKey,
@@ -81,12 +82,12 @@ impl fmt::Debug for Membership {
     }
 }
 
-/// The broadcasts that a mote acts on.
+/// The network and the base station whose broadcasts a mote acts on.
 #[derive(Clone, Debug)]
 pub struct Audience {
     /// The network.
     pub network: NetworkId,
-    /// The base station whose certificates it accepts.
+    /// The public key of the base station whose certificates the mote accepts.
     pub base: PublicKey,
 }
 
@@ -107,7 +108,7 @@ pub struct Provisioning<'a> {
     pub epoch_ms: u64,
     /// The first and the last epoch that may be sealed.
     pub epochs: (EpochNumber, Option<EpochNumber>),
-    /// Star or tree, until a broadcast changes it.
+    /// The scheme that the mote uses until a broadcast changes it.
     pub scheme: Scheme,
     /// The stream schema, encoded.
     pub schema: &'a [u8],
@@ -119,11 +120,11 @@ pub struct Provisioning<'a> {
     pub link_secret: Zeroizing<[u8; 32]>,
     /// The coordinator's public key.
     pub coordinator: PublicKey,
-    /// The readings that the mote senses.
+    /// The recorded readings that the mote replays.
     pub window: Window,
-    /// The mote's part in private sums, if it has one.
+    /// The configuration for private sums, if the mote takes part in them.
     pub sums: Option<Membership>,
-    /// The broadcasts that the mote acts on, if any.
+    /// The broadcasts that the mote acts on, if there are any.
     pub audience: Option<Audience>,
 }
 
@@ -150,7 +151,8 @@ fn secret<const N: usize>(reader: &mut Reader<'_>) -> Result<Zeroizing<[u8; N]>,
     reader.fixed().map(Zeroizing::new)
 }
 
-/// Returns whether an array of this length follows. Null in its place means no.
+/// Reads the head of an optional array of `length` elements. Returns whether there is an array;
+/// null in its place means that there is none.
 fn is_there(reader: &mut Reader<'_>, length: u64) -> Result<bool, DecodeError> {
     if reader.at_array() {
         return reader.array(length).map(|()| true);

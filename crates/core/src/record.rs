@@ -1,14 +1,16 @@
 //! Identifiers and numbers that all protocols use: device, group, epoch, sequence, seal index,
 //! level, round.
 //!
-//! Each has its own type, so that an epoch cannot be passed as an index. Glossary: ARCHITECTURE.md.
+//! Each has its own type, so that, for example, an epoch number cannot be passed as a seal index.
+//! The glossary in ARCHITECTURE.md explains the words.
 
 use core::fmt;
 use core::num::NonZeroU16;
 
 use crate::digest;
 
-/// The largest number of levels a group may use: 31 halvings of 2^32 events leave one.
+/// The largest number of levels that a group may use. A seal has fewer than 2^32 events, so further
+/// levels would almost always be empty.
 pub const MAX_LEVELS: usize = 32;
 /// The largest payload of one event, in bytes.
 pub const MAX_PAYLOAD: usize = u16::MAX as usize;
@@ -35,18 +37,18 @@ macro_rules! id {
 }
 
 id!(
-    /// A device, unique within its group: spec/formats.md, section 1.
+    /// The id of a device, unique within its group (spec/formats.md, section 1).
     DeviceId,
     "device"
 );
 id!(
-    /// A group of devices that share a roster.
+    /// The id of a group: the devices that share a roster.
     GroupId,
     "group"
 );
 
 id!(
-    /// A broadcast network: all receivers that trust one base station.
+    /// The id of a broadcast network: the nodes that share base stations.
     NetworkId,
     "network"
 );
@@ -99,7 +101,7 @@ number!(
     Level(u8)
 );
 number!(
-    /// A sampling round: round `j` samples at rate `2^-j`, which keeps the levels `>= j`.
+    /// A sampling round. Round `j` keeps the levels `>= j`, so it samples at rate `2^-j`.
     Round(u8)
 );
 
@@ -108,20 +110,21 @@ number!(
 pub enum Framing {
     /// All records have this size in bytes, without a prefix.
     Fixed(NonZeroU16),
-    /// Records of any size up to [`MAX_PAYLOAD`]. Each follows its length, a 2-byte big-endian
-    /// integer.
+    /// Records of any size up to [`MAX_PAYLOAD`]. Each record is preceded by its length, a 2-byte
+    /// big-endian integer.
     Prefixed,
 }
 
 impl Framing {
-    /// Records of `size` bytes; `None` if that is 0 or above [`MAX_PAYLOAD`].
+    /// Returns the framing for records of `size` bytes, or `None` if `size` is 0 or above
+    /// [`MAX_PAYLOAD`].
     #[must_use]
     pub fn fixed(size: usize) -> Option<Self> {
         u16::try_from(size).ok().and_then(NonZeroU16::new).map(Self::Fixed)
     }
 
-    /// Returns the prefix of a record: nothing, or its length. `None` if the record's size does not
-    /// fit the framing.
+    /// Returns the prefix of a record: `Some(None)` if records have no prefix, otherwise the
+    /// record's length in two bytes. Returns `None` if the record's size does not fit the framing.
     #[inline]
     pub fn prefix(self, event: &[u8]) -> Option<Option<[u8; 2]>> {
         match self {
@@ -132,9 +135,9 @@ impl Framing {
         }
     }
 
-    /// Passes a record as it is encoded in a block to the callback: the length prefix, if there is
-    /// one, then the record. A record that does not fit the framing is passed without a prefix; the
-    /// code that accepts readings rejects it.
+    /// Passes a record, as it is encoded in a block, to `take`: first the length prefix, if there
+    /// is one, then the record. A record whose size does not fit the framing is passed without a
+    /// prefix. The caller must have rejected such records before.
     #[inline]
     pub fn frame(self, record: &[u8], mut take: impl FnMut(&[u8])) {
         if let Some(prefix) = self.prefix(record).flatten() {
@@ -157,7 +160,8 @@ impl Framing {
         }
     }
 
-    /// Length in bytes of the first `count` records of `bytes`; `None` if there are fewer.
+    /// Returns the length in bytes of the first `count` records of `bytes`, or `None` if there are
+    /// fewer records.
     #[must_use]
     pub fn length_of(self, bytes: &[u8], count: u32) -> Option<usize> {
         match self {
@@ -176,7 +180,7 @@ impl Framing {
     }
 }
 
-/// How events are folded into the root.
+/// How a seal hashes its events into one root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// Geometric Star Chaining: one digest per level.
@@ -186,7 +190,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Returns the number in the wire formats.
+    /// Returns the number of the scheme in the wire formats.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -195,7 +199,7 @@ impl Scheme {
         }
     }
 
-    /// Returns the name in output and configuration.
+    /// Returns the name of the scheme in output and configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -4,7 +4,7 @@
 //!
 //! A [`Roster`] borrows the bytes of its file. [`Roster::open`] checks everything, so that reading
 //! from an opened roster cannot fail. Verifiers of seals use it through the trait [`Directory`],
-//! which a host may implement over its own index.
+//! which a host may implement with an index of its own.
 //!
 //! ```
 //! use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE};
@@ -69,7 +69,7 @@ pub const MAX_NAME: usize = 64;
 /// Bytes of scratch that [`Roster::open`] needs in addition to the length of the roster.
 pub const SCRATCH_OVERHEAD: usize = 64;
 
-/// A digest in deterministic CBOR: a head of two bytes, and 32 bytes.
+/// The length of a digest in CBOR: a head of two bytes, then 32 bytes.
 const HISTORY_ENTRY: usize = 34;
 
 named_errors! {
@@ -77,7 +77,7 @@ named_errors! {
     RosterError {
         /// The bytes are not a roster.
         Decode(error: DecodeError) => from,
-        /// The roster is signed with a suite that is not that of the operator's key.
+        /// The roster is signed with another suite than that of the operator's key.
         AlgorithmMismatch =>
             "the roster is not signed with the signature suite of the operator's key",
         /// The operator did not sign these bytes.
@@ -125,7 +125,7 @@ named_errors! {
 }
 
 impl RosterError {
-    /// Why the roster's signature was rejected.
+    /// Returns the error for a roster whose signature was rejected.
     const fn of_signature(error: SignatureError) -> Self {
         match error {
             SignatureError::NotAuthentic => Self::NotAuthentic,
@@ -133,7 +133,7 @@ impl RosterError {
         }
     }
 
-    /// Why a certificate in the roster was rejected.
+    /// Returns the error for a roster that contains a rejected certificate.
     const fn of_certificate(error: CertificateError) -> Self {
         match error {
             CertificateError::AlgorithmMismatch | CertificateError::Signature(_) => {
@@ -150,9 +150,9 @@ impl From<BufferTooSmall> for RosterError {
     }
 }
 
-/// What a verifier of seals needs to know about a group.
+/// The information about a group that a verifier of seals needs.
 pub trait Directory {
-    /// Returns the group.
+    /// Returns the id of the group.
     fn group(&self) -> GroupId;
 
     /// Returns the number of levels.
@@ -162,12 +162,14 @@ pub trait Directory {
     /// epoch.
     fn epochs(&self) -> (EpochNumber, Option<EpochNumber>);
 
-    /// Returns the digest of a version of the roster: this one or an earlier one.
+    /// Returns the digest of the current version of the roster or of an earlier one. Returns `None`
+    /// for any other version.
     fn roster_digest(&self, version: u32) -> Option<Digest>;
 
-    /// Calls `use_key` with the key for a device's seal, if there is one: the key of the last
-    /// certificate whose first index is not above `index`. The key is borrowed, so an
-    /// implementation can return prepared keys without copying them.
+    /// Calls `use_key` with the key that verifies the seal `index` of a device: the key of the
+    /// device's last certificate whose first index is not above `index`. Does not call `use_key` if
+    /// there is no such certificate. The key is borrowed, so an implementation can store prepared
+    /// keys and pass them without a copy.
     fn with_key(&self, device: DeviceId, index: SealIndex, use_key: &mut dyn FnMut(&PublicKey));
 
     /// Returns the `prev` of the device's first seal: the digest of its first certificate. `None`
@@ -175,7 +177,7 @@ pub trait Directory {
     fn first_prev(&self, device: DeviceId) -> Option<Digest>;
 
     /// Calls `use_key` with the coordinator's key, if the group has a coordinator. The default
-    /// implementation knows no coordinator.
+    /// implementation is for groups without a coordinator and does not call `use_key`.
     fn with_coordinator(&self, use_key: &mut dyn FnMut(&PublicKey)) {
         let _ = use_key;
     }
@@ -229,8 +231,8 @@ impl<'a> Roster<'a> {
         Ok(roster)
     }
 
-    /// Reads a payload and makes all checks that need no key: first the encoding of every field,
-    /// then the values.
+    /// Reads a payload and performs all checks that need no key: first it checks the encoding of
+    /// every field, then the values.
     fn read(payload: &'a [u8], own: Digest) -> Result<Self, RosterError> {
         let mut reader = Reader::new(payload)?;
         reader.array(12)?;
@@ -319,7 +321,7 @@ impl<'a> Roster<'a> {
         self.own
     }
 
-    /// Returns the digest of this version or an earlier one.
+    /// Returns the digest of this version or an earlier one, or `None` for any other version.
     #[must_use]
     pub fn digest_of(&self, version: u32) -> Option<Digest> {
         if version == self.version {
@@ -368,8 +370,8 @@ impl<'a> Roster<'a> {
         self.levels
     }
 
-    /// Returns the largest number of events that the coordinator may forward per epoch; `None`
-    /// means no limit.
+    /// Returns the largest number of events that the coordinator may keep per epoch; `None` means
+    /// no limit.
     #[must_use]
     pub const fn budget(&self) -> Option<u64> {
         self.budget
@@ -387,7 +389,7 @@ impl<'a> Roster<'a> {
         self.last_epoch
     }
 
-    /// Returns the epoch that contains a time (Unix, in milliseconds), whether or not it may be
+    /// Returns the epoch that contains a Unix time in milliseconds, even if that epoch may not be
     /// sealed.
     #[must_use]
     pub const fn epoch_of(&self, unix_ms: u64) -> EpochNumber {
@@ -406,7 +408,8 @@ impl<'a> Roster<'a> {
         Certificate::decode(self.coordinator?).ok()
     }
 
-    /// Returns the bytes of the coordinator's certificate, for a roster's next version.
+    /// Returns the bytes of the coordinator's certificate, for use in the next version of the
+    /// roster.
     #[must_use]
     pub const fn coordinator_bytes(&self) -> Option<&'a [u8]> {
         self.coordinator
@@ -420,8 +423,8 @@ impl<'a> Roster<'a> {
         (0..count).map_while(move |_| Device::read(&mut reader).ok())
     }
 
-    /// Finds a device by its id, in time proportional to its position. Hosts with many devices keep
-    /// an index.
+    /// Finds a device by its id, in time proportional to its position in the roster. Programs that
+    /// handle many devices should build an index.
     #[must_use]
     pub fn device(&self, id: DeviceId) -> Option<Device<'a>> {
         self.devices().take_while(|device| device.id <= id).find(|device| device.id == id)
@@ -517,27 +520,27 @@ impl<'a> Device<'a> {
         last.map(|_| ()).ok_or(RosterError::CertificateMissing)
     }
 
-    /// Returns the bytes of its certificates, sorted by first index.
+    /// Returns the encoded certificates of the device, sorted by first index.
     pub fn certificate_bytes(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut reader = Reader::resume(self.certificates);
         let count = reader.array_any().unwrap_or(0);
         (0..count).map_while(move |_| reader.bytes().ok())
     }
 
-    /// Its certificates, sorted by first index; at least one.
+    /// Returns the certificates of the device, sorted by first index. There is at least one.
     pub fn certificates(&self) -> impl Iterator<Item = Certificate<'a>> + use<'a> {
         self.certificate_bytes().map_while(|bytes| Certificate::decode(bytes).ok())
     }
 
-    /// Its first certificate. The digest of this certificate is the `prev` of the device's first
+    /// Returns the first certificate of the device. Its digest is the `prev` of the device's first
     /// seal.
     #[must_use]
     pub fn first_certificate(&self) -> Option<Certificate<'a>> {
         self.certificates().next()
     }
 
-    /// Returns the certificate and key for the seal `index`: the last certificate whose first index
-    /// is not above it.
+    /// Returns the certificate and the key for the device's seal `index`: the last certificate
+    /// whose first index is not above `index`.
     #[must_use]
     pub fn key(&self, index: SealIndex) -> Option<(Certificate<'a>, PublicKey)> {
         let certificate = self
@@ -557,7 +560,7 @@ impl fmt::Debug for Device<'_> {
     }
 }
 
-/// Returns the elements of an array of digests, without the array's head.
+/// Reads an array of digests and returns its encoded elements, without the head of the array.
 fn read_history<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     let item = reader.raw()?;
     let mut reader = Reader::resume(item);
@@ -570,8 +573,8 @@ fn read_history<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     Ok(&item[item.len() - length..])
 }
 
-/// Control characters could make different names look alike, and a zero byte could make ids
-/// collide.
+/// Checks the name of a group or device. Control characters could make different names look alike,
+/// and a zero byte could give different names the same id.
 fn check_name(name: &str) -> Result<(), RosterError> {
     if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
         Err(RosterError::InvalidName)

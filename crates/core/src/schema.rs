@@ -1,9 +1,9 @@
 //! The stream schema: the named fields of a device's records, with units, types and scales
 //! (spec/formats.md, section 2.3).
 //!
-//! A record is its fields in order, big-endian, without padding. Integers are read as `(raw +
-//! offset) / divisor`, exactly: [`Decimal`] keeps numerator and divisor. [`Field::write`] accepts a
-//! decimal text only if the scale can represent it.
+//! A record contains the values of its fields in order, big-endian and without padding. The value
+//! of an integer field is `(raw + offset) / divisor`. It is exact: [`Decimal`] stores the numerator
+//! and the divisor. [`Field::write`] accepts a decimal text only if the scale can represent it.
 //!
 //! ```
 //! use moteseal_core::schema::{Field, MAX_SCHEMA, Schema, ValueError};
@@ -71,7 +71,7 @@ pub enum FieldType {
 }
 
 impl FieldType {
-    /// Every type, in the order of the numbers in schemas.
+    /// All types, in the order of their numbers in encoded schemas.
     pub const ALL: [Self; 11] = [
         Self::U8,
         Self::I8,
@@ -86,7 +86,7 @@ impl FieldType {
         Self::Time,
     ];
 
-    /// Returns the number in a schema.
+    /// Returns the number of the type in an encoded schema.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
@@ -98,7 +98,7 @@ impl FieldType {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Returns the name on command lines.
+    /// Returns the name of the type on command lines.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -122,7 +122,7 @@ impl FieldType {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Length in a record, in bytes.
+    /// Returns the length of a value in a record, in bytes.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -170,7 +170,7 @@ named_errors! {
         /// A unit is neither empty nor in the SenML registries.
         UnknownUnit =>
             "the unit is not a SenML unit such as Cel, %RH or V; leave it empty for no unit",
-        /// A type does not exist.
+        /// The type of a field does not exist.
         UnknownFieldType => "the type is not one of \
             u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, time",
         /// A divisor is 0 or above 2^32-1, or a float or time field has a scale.
@@ -199,11 +199,12 @@ pub struct Field<'a> {
     pub unit: &'a str,
     /// The encoding.
     pub kind: FieldType,
-    /// The divisor of the sum of raw value and offset.
+    /// The divisor, by which the sum of raw value and offset is divided.
     pub divisor: u32,
     /// The offset, added to the raw value.
     pub offset: i64,
-    /// The offset of the field in a record, in bytes. Known only for a field of a schema.
+    /// The byte offset of the field in a record. It is 0 for a field that does not come from a
+    /// schema.
     start: usize,
 }
 
@@ -220,7 +221,7 @@ impl<'a> Field<'a> {
         Self { divisor, offset, ..self }
     }
 
-    /// Returns the field without its name and unit: only what is needed to read its values.
+    /// Returns the field without its name and unit. It can still read and write values.
     #[must_use]
     pub const fn unnamed(self) -> Field<'static> {
         Field {
@@ -243,7 +244,7 @@ impl<'a> Field<'a> {
         let (rest, packing) = text.rsplit_once(':').ok_or(SchemaError::MalformedField)?;
         let (name, unit) = rest.rsplit_once(':').ok_or(SchemaError::MalformedField)?;
         let (packing, offset) = match packing.find(['+', '-']) {
-            // The parser of the integer accepts the sign.
+            // The integer parser accepts a leading sign.
             Some(at) => {
                 (&packing[..at], packing[at..].parse().map_err(|_| SchemaError::ScaleOutOfRange)?)
             }
@@ -261,7 +262,8 @@ impl<'a> Field<'a> {
         Ok(field)
     }
 
-    /// Returns the offset of the field in a record, in bytes.
+    /// Returns the byte offset of the field in a record; 0 if the field does not come from a
+    /// schema.
     #[must_use]
     pub const fn start(&self) -> usize {
         self.start
@@ -275,7 +277,7 @@ impl<'a> Field<'a> {
         Ok(())
     }
 
-    /// Reads a field that has been checked. For an unchecked field, type and divisor may be wrong.
+    /// Reads a field of a schema that has been checked before.
     fn resume(reader: &mut Reader<'a>) -> Option<Self> {
         let shape = Shape::read(reader).ok()?;
         Some(
@@ -297,7 +299,8 @@ pub fn check_words(name: &str, unit: &str) -> Result<(), SchemaError> {
     if is_unit(unit) { Ok(()) } else { Err(SchemaError::UnknownUnit) }
 }
 
-/// A field of an encoded schema: of the right types, with values that have not been checked.
+/// A field of an encoded schema. Its elements have the right CBOR types, but their values have not
+/// been checked.
 struct Shape<'a> {
     name: &'a str,
     unit: &'a str,
@@ -329,7 +332,7 @@ impl<'a> Shape<'a> {
 }
 
 impl fmt::Display for Field<'_> {
-    /// Parses the text of [`Field::parse`].
+    /// Writes the text form that [`Field::parse`] reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.name, self.unit, self.kind)?;
         if self.divisor != 1 {
@@ -351,7 +354,7 @@ pub struct Schema<'a> {
 }
 
 impl Schema<'static> {
-    /// The schema without fields: records are opaque and of any length.
+    /// The schema without fields. Its records are opaque and of any length.
     pub const OPAQUE: Self = Schema { bytes: &[0x82, 0x01, 0x80], fields: 0, record_size: 0 };
 }
 
@@ -386,7 +389,7 @@ impl<'a> Schema<'a> {
     }
 
     /// Writes the schema of these fields to `out` ([`MAX_SCHEMA`] bytes suffice) and checks it. An
-    /// empty list of fields makes [`Schema::OPAQUE`].
+    /// empty list of fields results in [`Schema::OPAQUE`].
     ///
     /// # Errors
     /// [`SchemaError`].
@@ -404,33 +407,33 @@ impl<'a> Schema<'a> {
         Self::decode(out.finish())
     }
 
-    /// A reader at the first field of a schema that has been read before.
+    /// Returns a reader at the first field of a schema that has been read before.
     fn reader(bytes: &'a [u8]) -> Reader<'a> {
         let mut reader = Reader::resume(bytes);
         let _ = reader.array_any().and_then(|_| reader.version()).and_then(|()| reader.array_any());
         reader
     }
 
-    /// Returns the encoding.
+    /// Returns the encoded schema.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Returns the digest by which a seal names the schema: `H("moteseal/1/schema" || 0x00 ||
+    /// Returns the digest that identifies the schema in a seal: `H("moteseal/1/schema" || 0x00 ||
     /// schema)`.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::of(&[b"moteseal/1/schema\0", self.bytes])
     }
 
-    /// Length of a record in bytes, or `None` if records are opaque.
+    /// Returns the length of a record in bytes, or `None` if records are opaque.
     #[must_use]
     pub const fn record_size(&self) -> Option<usize> {
         if self.fields == 0 { None } else { Some(self.record_size) }
     }
 
-    /// Returns the fields, in record order.
+    /// Returns the fields, in the order in which a record contains them.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
         let mut reader = Self::reader(self.bytes);
         let mut start = 0;

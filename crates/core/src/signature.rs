@@ -1,5 +1,5 @@
 //! Signature suites: Ed25519, ESP256, and, on hosts, ML-DSA-44. One type represents the public keys
-//! of all suites, one the secret keys.
+//! of all suites, another the secret keys.
 //!
 //! A mote builds in only the suite that it uses (features `ed25519` and `esp256`), since each takes
 //! tens of kilobytes of flash. Ed25519 (RFC 8032) is verified strictly, ECDSA on P-256 accepts only
@@ -28,7 +28,8 @@ pub const MAX_SIGNATURE: usize = if cfg!(feature = "host") { 2420 } else { 64 };
 /// Length of the longest raw public key of the built-in suites, in bytes.
 pub const MAX_PUBLIC_KEY: usize = if cfg!(feature = "host") { 1312 } else { 65 };
 
-/// A fully specified algorithm (RFC 9864; ML-DSA-44 from the COSE registry).
+/// A signature suite: a fully specified algorithm of COSE (RFC 9864; ML-DSA-44 is from the COSE
+/// registry).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
@@ -41,10 +42,10 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Every suite of the formats, built in or not.
+    /// All suites that the formats define, whether or not they are built in.
     pub const ALL: [Self; 3] = [Self::Ed25519, Self::Esp256, Self::MlDsa44];
 
-    /// Returns the number in the COSE registry.
+    /// Returns the number of the algorithm in the COSE registry.
     #[must_use]
     pub const fn cose(self) -> i64 {
         match self {
@@ -65,7 +66,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the name on command lines: `ed25519`, `esp256` or `ml-dsa-44`.
+    /// Returns the name of the algorithm on command lines: `ed25519`, `esp256` or `ml-dsa-44`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -81,7 +82,7 @@ impl Algorithm {
         Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
-    /// Length of a signature in bytes.
+    /// Returns the length of a signature in bytes.
     #[must_use]
     pub const fn signature_length(self) -> usize {
         match self {
@@ -90,7 +91,7 @@ impl Algorithm {
         }
     }
 
-    /// Length of a raw public key in bytes (spec/formats.md, section 2.1).
+    /// Returns the length of a raw public key in bytes (spec/formats.md, section 2.1).
     #[must_use]
     pub const fn public_key_length(self) -> usize {
         match self {
@@ -126,11 +127,11 @@ named_errors! {
             "the key is not in PKCS#8 (private) or SubjectPublicKeyInfo (public) form",
         /// The text is not exactly one PEM block (RFC 7468).
         MalformedPem => "the file is not one PEM block",
-        /// The PEM block does not have the expected label: it is a public key instead of a private
-        /// one, or has an older format.
+        /// The PEM block does not have the expected label: it contains a public key instead of a
+        /// private one, or a private key in an older format.
         WrongPemLabel => "the PEM block has the wrong label; private keys are PRIVATE KEY \
             (unencrypted PKCS#8, as `openssl pkey` writes), public keys PUBLIC KEY",
-        /// The private key of ML-DSA has no seed.
+        /// The ML-DSA private key has only the expanded form, without the seed.
         SeedMissing => "the ML-DSA private key has no seed; export it again in seed form",
         /// The public part of the key file does not belong to its private part.
         KeyPairMismatch => "the file's public key does not belong to its private key",
@@ -144,8 +145,8 @@ named_errors! {
     SignatureError {
         /// The length of the signature is wrong for the key's algorithm.
         MalformedSignature => "the signature's length is wrong for its algorithm",
-        /// The ECDSA signature is valid but has `s` in the upper half of the range. Anyone can make
-        /// it from the signature with `s` in the lower half.
+        /// The ECDSA signature is valid but has `s` in the upper half of the range. Anyone can
+        /// compute it from the signature with `s` in the lower half.
         HighS => "the ECDSA signature has s in the upper half of its range",
         /// The signature is not one of this key over this message.
         NotAuthentic => "the signature was not made with this key over these bytes",
@@ -155,9 +156,10 @@ named_errors! {
 /// The canonical encodings of the eight points of small order on edwards25519.
 ///
 /// Strict verification rejects them as `R` and as public keys, and rejects every encoding that is
-/// not canonical. The crate's `verify_strict` decompresses `R` to do so, which costs a third of the
-/// verification. Its `verify` compares `R` with an encoding that it computes, so a signature that
-/// passes has a canonical `R`, and comparing the encoding with this table gives the same result.
+/// not canonical. For these checks, the `verify_strict` of `ed25519_dalek` decompresses `R`, which
+/// takes a third of the verification time. Its `verify` instead compares `R` with an encoding that
+/// it computes, so a signature that passes has a canonical `R`. Comparing that encoding with this
+/// table therefore gives the same result as `verify_strict`.
 #[cfg(feature = "ed25519")]
 const SMALL_ORDER: [[u8; 32]; 8] = {
     const fn with(mut bytes: [u8; 32], first: u8, last: u8) -> [u8; 32] {
@@ -165,7 +167,7 @@ const SMALL_ORDER: [[u8; 32]; 8] = {
         bytes[31] = last;
         bytes
     }
-    // y of the points of order 8.
+    // The y coordinates of the points of order 8.
     const LOW: [u8; 32] = [
         0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98,
         0xf0, 0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53,
@@ -207,7 +209,7 @@ enum Public {
 }
 
 impl PublicKey {
-    /// Reads a raw public key: spec/formats.md, section 2.1.
+    /// Reads a raw public key (spec/formats.md, section 2.1).
     ///
     /// # Errors
     /// `UnknownAlgorithm`, `KeyLength` or `InvalidPublicKey`.
@@ -218,8 +220,8 @@ impl PublicKey {
                 let bytes = bytes.try_into().map_err(|_| KeyError::KeyLength)?;
                 let key = ed25519_dalek::VerifyingKey::from_bytes(bytes)
                     .map_err(|_| KeyError::InvalidPublicKey)?;
-                // The crate decodes more leniently than RFC 8032. A key must not have two
-                // encodings.
+                // `ed25519_dalek` accepts encodings that RFC 8032 rejects. Reject them here, so
+                // that each key has only one encoding.
                 if key.is_weak() || key.to_edwards().compress().as_bytes() != bytes {
                     return Err(KeyError::InvalidPublicKey);
                 }
@@ -230,7 +232,8 @@ impl PublicKey {
                 if bytes.len() != algorithm.public_key_length() {
                     return Err(KeyError::KeyLength);
                 }
-                // 0x04 is the uncompressed form; SEC 1 has a hybrid form of the same length.
+                // 0x04 marks the uncompressed form. SEC 1 also has a hybrid form of the same
+                // length, which is rejected.
                 let key = (bytes[0] == 4)
                     .then(|| p256::ecdsa::VerifyingKey::from_sec1_bytes(bytes).ok())
                     .flatten();
@@ -245,7 +248,7 @@ impl PublicKey {
         }
     }
 
-    /// Returns the suite.
+    /// Returns the suite of the key.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         match self.0 {
@@ -258,7 +261,7 @@ impl PublicKey {
         }
     }
 
-    /// Returns the raw key: spec/formats.md, section 2.1.
+    /// Returns the raw key (spec/formats.md, section 2.1).
     #[must_use]
     pub fn to_bytes(&self) -> PublicKeyBytes {
         match &self.0 {
@@ -336,14 +339,14 @@ pub type PublicKeyBytes = Bounded<MAX_PUBLIC_KEY>;
 pub type Signature = Bounded<MAX_SIGNATURE>;
 
 impl<const N: usize> Bounded<N> {
-    /// Callers pass at most `N` bytes.
+    /// Copies `bytes`, which must be at most `N` bytes.
     fn new(bytes: &[u8]) -> Self {
         let mut out = Self { bytes: [0; N], length: bytes.len() };
         out.bytes[..bytes.len()].copy_from_slice(bytes);
         out
     }
 
-    /// A copy of `bytes`, or `None` if there are more than `N`.
+    /// Returns a copy of `bytes`, or `None` if there are more than `N`.
     #[must_use]
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= N).then(|| Self::new(bytes))
@@ -381,9 +384,9 @@ named_errors! {
     }
 }
 
-/// A signer: a [`SecretKey`], a secure element or an agent.
+/// Makes signatures with one key: a [`SecretKey`], or for example a secure element or an agent.
 pub trait Signer {
-    /// Returns the suite of its signatures.
+    /// Returns the suite of the signatures.
     fn algorithm(&self) -> Algorithm;
 
     /// Writes a signature over `message` to the start of `signature` and returns its length.
@@ -404,7 +407,7 @@ pub trait Signer {
     }
 }
 
-/// A [`Signer`] that knows its public key, for objects that name the key that signs them.
+/// A [`Signer`] that can return its public key, for signed objects that contain that key.
 pub trait KeyPair: Signer {
     /// Returns the public key.
     fn public_key(&self) -> PublicKey;
@@ -434,7 +437,8 @@ impl SecretKey {
         let mut seed = Zeroizing::new(*seed);
         loop {
             match Self::from_bytes(algorithm, &*seed) {
-                // One P-256 seed in 2^32 is not a valid scalar; its digest most likely is.
+                // About one seed in 2^32 is not a valid P-256 scalar. Its digest almost certainly
+                // is.
                 Err(KeyError::InvalidSecretKey) => {
                     *seed = Digest::of(&[b"moteseal/1/seed\0", &*seed]).0;
                 }
@@ -544,7 +548,7 @@ impl KeyPair for SecretKey {
     }
 }
 
-// The key of each suite zeroes itself.
+// The key of each suite zeroes itself when it is dropped.
 impl ZeroizeOnDrop for SecretKey {}
 
 impl fmt::Debug for SecretKey {

@@ -1,4 +1,5 @@
-//! SipHash-2-4 of single words under one key. Levels and seeded random choices use it.
+//! SipHash-2-4 of 64-bit words under one key. The levels of events and seeded random choices are
+//! computed with it.
 
 /// A 16-byte key, expanded to the initial state of SipHash.
 #[derive(Clone, Copy)]
@@ -29,9 +30,9 @@ impl SipKey {
         self.0
     }
 
-    /// SipHash-2-4 of the eight little-endian bytes of `message`.
-    // On large processors a call costs a tenth of the hash. On small ones inlining would put the
-    // code into flash four times.
+    /// Returns SipHash-2-4 of the eight little-endian bytes of `message`.
+    // Inline the function on 64-bit processors, where a call would take a tenth of the time of the
+    // hash. Do not inline it on smaller processors, where flash would contain the code four times.
     #[cfg_attr(target_pointer_width = "64", inline(always))]
     #[must_use]
     pub fn hash(&self, message: u64) -> u64 {

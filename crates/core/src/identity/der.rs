@@ -4,7 +4,7 @@
 //! Ed25519 follows RFC 8410, P-256 RFC 5915 and RFC 5480, ML-DSA-44 RFC 9881. The writer produces
 //! the same bytes as openssl, with ML-DSA keys in seed form. The reader also accepts the other
 //! forms that openssl writes: private keys with or without the public key, and ML-DSA keys with
-//! both seed and expanded key. Only the DER types of these structures are implemented.
+//! both seed and expanded key. Only the DER types that these structures use are implemented.
 
 use zeroize::Zeroizing;
 
@@ -17,8 +17,8 @@ const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const OCTET_STRING: u8 = 0x04;
 const SEQUENCE: u8 = 0x30;
-/// The tags `[0]` and `[1]`, primitive (implicit strings) and constructed (explicit, or
-/// attributes).
+/// The context-specific tags `[0]` and `[1]`: primitive for implicitly tagged strings, constructed
+/// for explicitly tagged elements and attributes.
 const CONTEXT_0: u8 = 0x80;
 const CONTEXT_1: u8 = 0x81;
 const CONTEXT_0_CONSTRUCTED: u8 = 0xa0;
@@ -38,10 +38,10 @@ const fn identifier(algorithm: Algorithm) -> &'static [u8] {
 
 const P256_IDENTIFIER: &[u8] =
     &[0x06, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
-/// The curve alone: `ECPrivateKey` may repeat it.
+/// The object identifier of the curve P-256 alone. An `ECPrivateKey` may contain it.
 const P256_CURVE: &[u8] = &[0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 
-/// The unread rest of a sequence.
+/// A reader of DER elements. It holds the bytes that have not been read yet.
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
@@ -69,7 +69,7 @@ impl<'a> Der<'a> {
         if self.0.first() == Some(&tag) { self.take(tag).map(Some) } else { Ok(None) }
     }
 
-    /// A nested sequence.
+    /// Reads a nested sequence and returns a reader for its contents.
     fn sequence(&mut self) -> Result<Self, KeyError> {
         self.take(SEQUENCE).map(Self)
     }
@@ -159,7 +159,8 @@ pub fn decode_secret_der(der: &[u8]) -> Result<SecretKey, KeyError> {
     }
 }
 
-/// `ML-DSA-44-PrivateKey` (RFC 9881, section 6): the seed, or both the seed and the expanded key.
+/// Reads an `ML-DSA-44-PrivateKey` (RFC 9881, section 6): the seed, or both the seed and the
+/// expanded key.
 fn decode_lattice(private: &[u8]) -> Result<SecretKey, KeyError> {
     let mut inner = Der(private);
     if let Some(seed) = inner.optional(CONTEXT_0)? {
@@ -223,7 +224,7 @@ impl<'b> Backwards<'b> {
         self.head(BIT_STRING, end)
     }
 
-    /// Moves what has been written to the buffer's start.
+    /// Moves the written bytes to the start of the buffer and returns them.
     fn finish(self) -> &'b [u8] {
         let length = self.buffer.len() - self.at;
         self.buffer.copy_within(self.at.., 0);

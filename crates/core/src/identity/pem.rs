@@ -17,7 +17,8 @@ pub const MAX_PEM: usize = if cfg!(feature = "host") { 2048 } else { 320 };
 fn decode<'b>(pem: &[u8], label: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], KeyError> {
     let (found, der) =
         pem_rfc7468::decode(pem, buffer).map_err(|_| match pem_rfc7468::decode_label(pem) {
-            // Other kinds of key may be longer, or have headers.
+            // A key of another kind may be too long for the buffer or have headers. Report the
+            // wrong label instead of the decoding error.
             Ok(found) if found != label => KeyError::WrongPemLabel,
             _ => KeyError::MalformedPem,
         })?;

@@ -1,4 +1,4 @@
-//! Issuing a roster.
+//! Drafting and signing a roster.
 
 use super::{Roster, RosterError};
 use crate::cbor::{BufferTooSmall, Writer};
@@ -10,10 +10,10 @@ use crate::signature::{Algorithm, Signer};
 
 /// The content of a roster to issue.
 ///
-/// Signing is split so that the key can be elsewhere: [`payload`](Self::payload) and
-/// [`message`](Self::message) return the bytes to sign, [`attach`](Self::attach) adds the
-/// signature. [`sign`](Self::sign) does all three with a local key. A buffer of
-/// [`size`](Self::size) bytes suffices for each of them.
+/// Signing has separate steps, so that the private key can be in another program or device:
+/// [`payload`](Self::payload) and [`message`](Self::message) return the bytes to sign, and
+/// [`attach`](Self::attach) adds the signature. [`sign`](Self::sign) does all three with a local
+/// key. A buffer of [`size`](Self::size) bytes suffices for each of them.
 #[derive(Clone, Copy, Debug)]
 pub struct RosterDraft<'a> {
     /// The group's name.
@@ -24,11 +24,11 @@ pub struct RosterDraft<'a> {
     pub epoch_ms: u64,
     /// The number of levels.
     pub levels: u8,
-    /// The largest number of events that the coordinator may forward per epoch.
+    /// The largest number of events that the coordinator may keep per epoch; `None` means no limit.
     pub budget: Option<u64>,
     /// The first epoch that may be sealed.
     pub first_epoch: EpochNumber,
-    /// The last epoch that may be sealed.
+    /// The last epoch that may be sealed; `None` means no end.
     pub last_epoch: Option<EpochNumber>,
     /// The coordinator's certificate.
     pub coordinator: Option<&'a [u8]>,
@@ -41,12 +41,13 @@ pub struct RosterDraft<'a> {
 pub struct DeviceDraft<'a> {
     /// The name.
     pub name: &'a str,
-    /// Its certificates, sorted by first index.
+    /// The device's certificates, encoded, sorted by first index.
     pub certificates: &'a [&'a [u8]],
 }
 
 impl DeviceDraft<'_> {
-    /// Its id in the group called `group_name`. Devices are sorted by it.
+    /// Returns the device's id in the group called `group_name`. A roster lists its devices by
+    /// ascending id.
     #[must_use]
     pub fn id(&self, group_name: &str) -> DeviceId {
         DeviceId::of(group_name, self.name)
@@ -54,7 +55,7 @@ impl DeviceDraft<'_> {
 }
 
 impl RosterDraft<'_> {
-    /// An upper bound on the bytes that each step writes.
+    /// Returns an upper bound on the number of bytes that each step writes.
     #[must_use]
     pub fn size(&self) -> usize {
         // The heads of strings and arrays have at most 9 bytes each, a signature has at most 2,420.

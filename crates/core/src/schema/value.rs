@@ -1,4 +1,4 @@
-//! Reading and writing the values of a field. Scaled integers are exact.
+//! Reading and writing field values. Scaled integers are exact.
 
 use core::fmt;
 
@@ -22,27 +22,27 @@ named_errors! {
 /// An exact quotient `numerator / divisor`.
 #[derive(Clone, Copy, Debug)]
 pub struct Decimal {
-    /// Raw value plus offset.
+    /// The raw value plus the offset.
     pub numerator: i128,
-    /// At least 1.
+    /// The divisor, at least 1.
     pub divisor: u32,
 }
 
 impl Decimal {
-    /// Returns the nearest `f64`. A numerator above 2^53 is first rounded to an `f64`, so that the
-    /// result is rounded twice.
+    /// Returns the nearest `f64`. A numerator above 2^53 is first rounded to an `f64`, so the
+    /// result is then rounded twice.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn to_f64(self) -> f64 {
-        // Processors convert 64 bits in one instruction. Almost all numerators fit 64 bits; the
-        // result is the same for the others.
+        // Convert from `i64` if the numerator fits, as almost all do: processors need one
+        // instruction for it, and many for an `i128`. The result is the same.
         let numerator = i64::try_from(self.numerator)
             .map_or_else(|_| self.numerator as f64, |numerator| numerator as f64);
         numerator / f64::from(self.divisor)
     }
 
-    /// Returns the number of digits after the point that represents every quotient with this
-    /// divisor exactly, or `None` if no number does.
+    /// Returns the number of digits after the point that suffices to represent every quotient with
+    /// this divisor exactly. Returns `None` if no number of digits suffices.
     pub fn places(self) -> Option<u32> {
         let twos = self.divisor.trailing_zeros();
         let (mut rest, mut fives) = (self.divisor >> twos, 0);
@@ -57,15 +57,16 @@ impl Decimal {
 impl PartialEq for Decimal {
     /// Compares the quotients.
     fn eq(&self, other: &Self) -> bool {
-        // Numerators have at most 65 bits and divisors 32.
+        // Numerators have at most 65 bits and divisors 32, so the products do not overflow.
         self.numerator * i128::from(other.divisor) == other.numerator * i128::from(self.divisor)
     }
 }
 
 impl fmt::Display for Decimal {
-    /// All values of a field have the same number of digits after the point: as many as represent
-    /// all of them exactly. For divisors with prime factors other than 2 and 5, it is the shortest
-    /// text that reads back as the same `f64`.
+    /// Writes all values of a field with the same number of digits after the point: the smallest
+    /// number that represents all of them exactly. If the divisor has prime factors other than 2
+    /// and 5, there is no such number. The text is then the shortest one that reads back as the
+    /// same `f64`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(places) = self.places() else { return self.to_f64().fmt(f) };
         if self.numerator < 0 {
@@ -126,7 +127,8 @@ impl Field<'_> {
             .ok_or(ValueError::RecordTooShort)
     }
 
-    /// Returns the raw integer in a record, before offset and divisor. For a float, its bits.
+    /// Returns the raw integer in a record, without applying offset and divisor. For a float field,
+    /// returns its bits.
     ///
     /// # Errors
     /// `RecordTooShort`.
@@ -136,8 +138,9 @@ impl Field<'_> {
         Ok(raw)
     }
 
-    /// Writes `of` of the [`raw`](Self::raw) value of each record to `out`, for as many as both
-    /// `records` and `out` have. The type of the field is examined once for all of them.
+    /// Applies `of` to the [`raw`](Self::raw) value of each record and writes the results to `out`.
+    /// Stops at the end of `records` or of `out`, whichever is shorter. The type of the field is
+    /// examined only once, which is faster than calling `raw` for each record.
     ///
     /// # Errors
     /// `RecordTooShort`; the contents of `out` are then unspecified.
@@ -232,7 +235,8 @@ impl Field<'_> {
             FieldType::F64 => self.put(&value.to_be_bytes(), record),
             _ => {
                 let scaled = value * f64::from(self.divisor);
-                // 2^66 is above every raw value plus offset; float-to-integer casts saturate.
+                // Reject 2^66 and above: no raw value plus offset is so large. The cast below would
+                // saturate.
                 if scaled.abs() >= 7.378_697_629_483_821e19 {
                     return Err(ValueError::OutOfRange);
                 }
@@ -295,13 +299,14 @@ fn finite_f32(value: f32) -> Result<f32, ValueError> {
 /// 2^31.
 const MAX_PLACES: u32 = 31;
 
-/// The parts of a decimal text, exact: `whole + fraction / 10^places`, and the sign.
+/// The exact parts of a decimal text: the sign, and the absolute value `whole + fraction /
+/// 10^places`.
 struct Text {
     negative: bool,
     whole: u128,
     fraction: u128,
     places: u32,
-    /// Whether there were nonzero digits after the first [`MAX_PLACES`].
+    /// Whether there were nonzero digits after the first [`MAX_PLACES`] decimal places.
     finer: bool,
     /// Whether `whole` overflowed.
     larger: bool,
@@ -358,7 +363,7 @@ impl Text {
             self.finer = true;
             return;
         }
-        // At most 31 digits, so below 2^103.
+        // The fraction has at most 31 digits, so it stays below 2^103.
         self.fraction = self.fraction * 10u128.pow(place - self.places) + digit;
         self.places = place;
     }
@@ -368,7 +373,7 @@ impl Text {
         if self.larger {
             return Err(ValueError::OutOfRange);
         }
-        // Computes fraction * divisor / 10^places one prime factor at a time, so that nothing
+        // Compute fraction * divisor / 10^places one prime factor at a time, so that nothing
         // overflows. The result is below the divisor.
         let (mut fraction, mut rest) = (self.fraction, u128::from(divisor));
         for prime in [2, 5] {
@@ -395,7 +400,8 @@ impl Text {
     }
 }
 
-/// Returns the digits of an exponent, with sign. More than four digits make no difference.
+/// Parses an exponent with an optional sign. Its absolute value is limited to 99,999, which makes
+/// no difference to the result.
 fn exponent(bytes: &[u8]) -> Result<i32, ValueError> {
     let (sign, digits) = match bytes {
         [b'-', rest @ ..] => (-1, rest),

@@ -1,8 +1,9 @@
 //! ML-DSA-44 (FIPS 204), pure, with the empty context. For hosts only: it needs about 100 KiB of
 //! stack.
 //!
-//! Keys are kept as they are stored (32-byte seed, 1,312-byte public key) and expanded for each
-//! use. An expanded public key takes 24 KiB and a secret key more, and a roster has many keys.
+//! Keys stay in the form in which they are stored (a seed of 32 bytes, a public key of 1,312 bytes)
+//! and are expanded for each use. An expanded public key takes 24 KiB and an expanded secret key
+//! even more, and a roster has many keys.
 
 use ml_dsa::{EncodedSignature, EncodedVerifyingKey, ExpandedSigningKey, MlDsa44, VerifyingKey};
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -13,7 +14,7 @@ use super::{KeyError, SignError, SignatureError};
 pub(super) struct PublicKey([u8; 1312]);
 
 impl PublicKey {
-    /// Every string of this length is a valid key.
+    /// Reads a public key. Every byte string of the right length is a valid key.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, KeyError> {
         bytes.try_into().map(Self).map_err(|_| KeyError::KeyLength)
     }
@@ -22,11 +23,11 @@ impl PublicKey {
         &self.0
     }
 
-    /// `signature` has the suite's length.
+    /// Checks a signature, whose length must be that of the suite.
     pub(super) fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), SignatureError> {
         let encoded = EncodedSignature::<MlDsa44>::try_from(signature)
             .map_err(|_| SignatureError::MalformedSignature)?;
-        // Hints out of order and coefficients out of range do not decode.
+        // Decoding fails if hints are out of order or coefficients are out of range.
         let signature =
             ml_dsa::Signature::<MlDsa44>::decode(&encoded).ok_or(SignatureError::NotAuthentic)?;
         let key = VerifyingKey::<MlDsa44>::decode(&EncodedVerifyingKey::<MlDsa44>::from(self.0));
@@ -60,7 +61,8 @@ impl SecretKey {
         PublicKey(self.public)
     }
 
-    /// Returns the deterministic variant (FIPS 204, section 3.4); `out` has the suite's length.
+    /// Signs with the deterministic variant (FIPS 204, section 3.4). The length of `out` must be
+    /// that of a signature.
     pub(super) fn sign(&self, message: &[u8], out: &mut [u8]) -> Result<(), SignError> {
         let key = ExpandedSigningKey::<MlDsa44>::from_seed(&self.seed.into());
         let signature = key.sign_deterministic(message, &[]).map_err(|_| SignError::Refused)?;
@@ -68,7 +70,7 @@ impl SecretKey {
         Ok(())
     }
 
-    /// Returns whether `expanded` is this key in the older form (FIPS 204, algorithm 24).
+    /// Returns whether `expanded` is the expanded form of this key (FIPS 204, algorithm 24).
     pub(super) fn is_expanded_as(&self, expanded: &[u8]) -> bool {
         #[allow(deprecated)]
         let mut own = ExpandedSigningKey::<MlDsa44>::from_seed(&self.seed.into()).to_expanded();

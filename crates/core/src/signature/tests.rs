@@ -5,7 +5,7 @@ use std::prelude::v1::*;
 
 use super::*;
 
-/// Returns the suites of this build.
+/// Returns the suites that are built in.
 fn suites() -> impl Iterator<Item = Algorithm> {
     Algorithm::ALL
         .into_iter()

@@ -1,5 +1,5 @@
-//! The scanner that checks all input, compared with a slow reference: whole, and in pieces of any
-//! size.
+//! Tests of the CBOR scanner, which checks all input. It agrees with a slow reference, whether the
+//! input arrives whole or in pieces of any size.
 
 use moteseal_core::cbor::{DecodeError, MAX_DEPTH, Scanner, item_length};
 use proptest::collection::vec;
@@ -18,7 +18,7 @@ fn head(major: u8, argument: u64) -> Vec<u8> {
     }
 }
 
-/// Valid items, except that the keys of maps may be in the wrong order.
+/// Generates items that are valid, except that the keys of maps may be in the wrong order.
 fn item() -> impl Strategy<Value = Vec<u8>> {
     let argument = Union::new([0..30u64, 200..300, 65_000..66_000, 0xffff_fff0..0x1_0000_0010]);
     let leaf = prop_oneof![
@@ -50,8 +50,7 @@ fn item() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Returns the result of a scanner that receives `bytes` in pieces, and whether it requested more
-/// than needed.
+/// Returns the result of a scanner that receives `bytes` in pieces, which end at `ends`.
 fn scanned(bytes: &[u8], ends: &[Index]) -> Result<usize, DecodeError> {
     let mut ends: Vec<usize> = ends.iter().map(|end| end.index(bytes.len() + 1)).collect();
     ends.sort_unstable();

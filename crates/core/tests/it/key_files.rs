@@ -1,4 +1,4 @@
-//! Key files: DER and PEM round trips, exchange with openssl, and invalid files.
+//! Tests of key files: DER and PEM round trips, exchange with openssl, and invalid files.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -36,8 +36,8 @@ fn public_pem(key: &PublicKey) -> String {
     encode_public_pem(key, &mut [0; MAX_PEM]).unwrap().to_owned()
 }
 
-/// Runs openssl with `input` on its standard input. Prints a line and returns `None` if it is not
-/// installed.
+/// Runs openssl with `input` on its standard input and returns its standard output. If openssl is
+/// not installed, prints a message and returns `None`.
 fn openssl(arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let child = Command::new("openssl")
         .args(arguments)
@@ -45,9 +45,10 @@ fn openssl(arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .inspect_err(|_| println!("skipped: there is no openssl here"));
+        .inspect_err(|_| println!("skipped: openssl is not installed"));
     let mut child = child.ok()?;
-    // openssl may close its input early; its exit status shows success.
+    // Ignore a write error, because openssl may close its input early. The exit status shows
+    // whether it succeeded.
     let _ = child.stdin.take().unwrap().write_all(input);
     let output = child.wait_with_output().unwrap();
     assert!(
@@ -58,7 +59,7 @@ fn openssl(arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     Some(output.stdout)
 }
 
-/// Returns the arguments with which every openssl 3 generates a key of a suite.
+/// Returns the arguments with which any version 3 of openssl generates a key of this suite.
 fn generate(algorithm: Algorithm) -> &'static [&'static str] {
     match algorithm {
         Algorithm::Ed25519 => &["genpkey", "-algorithm", "ed25519"],
@@ -111,7 +112,7 @@ fn reads_openssl_keys_and_writes_the_same_pem() {
     }
 }
 
-/// `r || s` in the DER of openssl (RFC 3279).
+/// Converts a signature from `r || s` to the DER that openssl uses (RFC 3279).
 fn ecdsa_to_der(raw: &[u8]) -> Vec<u8> {
     let integer = |bytes: &[u8]| {
         let start = bytes.iter().position(|&byte| byte != 0).unwrap();
@@ -216,7 +217,8 @@ fn rejects_a_buffer_that_is_one_byte_too_short() {
     }
 }
 
-/// RFC 9881, appendix C.1: the seed 00 01 02 .. 1f. The digests are of the RFC's keys in DER.
+/// The keys of RFC 9881, appendix C.1, whose seed is 00 01 02 .. 1f. The test compares digests of
+/// the keys in DER.
 #[test]
 #[cfg(feature = "host")]
 fn ml_dsa_44_keys_equal_those_of_rfc_9881() {
@@ -399,8 +401,8 @@ proptest! {
         prop_assert_eq!(decode_public_pem(public_pem(&key.public()).as_bytes()).unwrap(), key.public());
     }
 
-    /// A key that can be read is written as the same bytes, unless the file has another accepted
-    /// form. Never panics.
+    /// Reading a mutated key never panics. A key that can still be read is written as the same
+    /// bytes, unless the mutated file has another form that the reader accepts.
     #[test]
     fn mutated_keys_never_panic(at: prop::sample::Index, byte: u8, esp256: bool) {
         let key = key(if esp256 { Algorithm::Esp256 } else { Algorithm::Ed25519 }, 4);

@@ -1,4 +1,4 @@
-//! A provisioning blob round trips, and other bytes are rejected.
+//! Tests of the provisioning blob: a blob round trips, and other bytes are rejected.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::{
@@ -59,7 +59,7 @@ fn blob(contents: &Provisioning<'_>) -> Vec<u8> {
 }
 
 proptest! {
-    /// Every field is encoded, so equal bytes mean equal contents.
+    /// The encoding contains every field, so equal bytes mean equal contents.
     #[test]
     fn a_blob_round_trips(
         schema in prop::collection::vec(any::<u8>(), 0..200),

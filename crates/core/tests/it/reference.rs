@@ -1,4 +1,5 @@
-//! Deterministic CBOR by plain recursion over complete input: the oracle for the resumable scanner.
+//! A reference scanner for deterministic CBOR, by plain recursion over complete input. The
+//! resumable scanner is compared with it.
 
 use moteseal_core::cbor::{DecodeError, MAX_DEPTH};
 

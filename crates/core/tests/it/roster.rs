@@ -1,4 +1,5 @@
-//! Certificates and rosters: issued ones open, and each invalid property has its own error.
+//! Tests of certificates and rosters: valid ones open, and each invalid property is reported as its
+//! own error.
 
 use moteseal_core::cbor::{DecodeError, Writer};
 use moteseal_core::cose::{Protected, Sign1, Typ, sig_structure};
@@ -42,7 +43,7 @@ fn issue(
     draft.issue(operator, &mut [0; MAX_CERTIFICATE]).unwrap().to_vec()
 }
 
-/// Returns the names, sorted by id in the group.
+/// Returns the names, sorted by the ids that devices of these names have in the group.
 fn sorted<'n>(group: &str, names: &[&'n str]) -> Vec<&'n str> {
     let mut names = names.to_vec();
     names.sort_by_key(|name| DeviceId::of(group, name));
@@ -79,7 +80,7 @@ impl Group {
         Self { devices, history: vec![Digest([1; 32]), Digest([2; 32])], coordinator }
     }
 
-    /// Returns the signed roster after `change`.
+    /// Applies `change` to the draft of the roster and signs it.
     fn sign(&self, change: impl FnOnce(&mut RosterDraft<'_>)) -> Result<Vec<u8>, RosterError> {
         let certificates: Vec<Vec<&[u8]>> = self
             .devices
@@ -177,7 +178,8 @@ fn rejects_a_certificate_with_any_byte_changed() {
     }
 }
 
-/// A signed object with any content, as an operator could make it with other software.
+/// Returns an object that the operator has signed, with any content. An operator could make it with
+/// other software.
 fn signed(typ: Typ, payload: &[u8]) -> Vec<u8> {
     let mut header = [0; 64];
     let mut writer = Writer::new(&mut header);
@@ -442,7 +444,7 @@ fn rejects_certificates_of_another_operator() {
     );
 }
 
-/// A payload with one device, as other software could write it.
+/// Returns the payload of a roster with one device, as other software could write it.
 fn payload(group_id: GroupId, device_id: DeviceId, version: u32, history: &[&[u8]]) -> Vec<u8> {
     let certificate = issue(&operator(), "home", "dev1", &key(1).public(), 0);
     let mut out = vec![0; 1000];
@@ -521,8 +523,8 @@ fn rejects_a_roster_with_any_bit_changed_or_any_byte_missing() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// An operator's software may sign anything. A roster that opens can be drafted again to the
-    /// same bytes, so nothing was misread.
+    /// The operator's software may sign any bytes. If a roster opens, drafting it again yields the
+    /// same bytes, which shows that nothing was misread.
     #[test]
     fn a_mutated_signed_payload_is_rejected_or_round_trips(at: prop::sample::Index, byte: u8) {
         let mut mutated = payload(GroupId::of("home"), DeviceId::of("home", "dev1"), 1, &[&[1; 32]]);

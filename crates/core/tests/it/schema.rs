@@ -1,4 +1,4 @@
-//! Stream schemas: round trips, rejections with their errors, and exact values.
+//! Tests of stream schemas: round trips, rejections with their errors, and exact values.
 
 use moteseal_core::cbor::{DecodeError, Writer};
 use moteseal_core::digest::Digest;
@@ -15,7 +15,7 @@ fn field(text: &str) -> Field<'_> {
     Field::parse(text).unwrap()
 }
 
-/// Returns the bytes of `text` in a record with only this field.
+/// Returns the record that results from writing `text` to a record with only this field.
 fn write(spec: &str, text: &str) -> Result<Vec<u8>, ValueError> {
     let field = field(spec);
     let mut record = vec![0xaa; field.kind.size()];
@@ -405,8 +405,8 @@ proptest! {
         }
     }
 
-    /// Writing the text of a record yields the same record. So does writing its `f64`, if an `f64`
-    /// is precise enough.
+    /// Writing the text that was read from a record yields the same record. So does writing the
+    /// `f64` that was read, if an `f64` is precise enough.
     #[test]
     fn any_scaled_record_round_trips_through_text((_, _, kind, _, offset) in any_field(), twos in 0u32..10, fives in 0u32..9, raw: u64) {
         prop_assume!(kind.is_integer());
@@ -424,7 +424,7 @@ proptest! {
         }
     }
 
-    /// The reference: the digits, scaled by hand.
+    /// The expected value is computed from the digits with integer arithmetic.
     #[test]
     fn a_text_with_two_places_is_scaled_by_a_hundred(whole in 0u32..400, hundredths in 0u32..100, negative: bool, zeros in 0usize..4) {
         let text = format!("{}{whole}.{hundredths:02}{}", if negative { "-" } else { "" }, "0".repeat(zeros));

@@ -1,4 +1,5 @@
-//! The signature suites against external answers: Wycheproof, the RFCs, and another implementation.
+//! Tests of the signature suites with known answers from outside: Wycheproof, the RFCs, and another
+//! implementation.
 
 use std::path::PathBuf;
 
@@ -11,9 +12,9 @@ use serde_json::Value;
 /// Half the order of P-256, rounded down.
 const HALF_ORDER: &str = "7fffffff800000007fffffffffffffffde737d56d38bcf4279dce5617e3192a8";
 
-/// A file of the folder of vectors, next to the repository or in `MOTESEAL_DATA`. `None` if it is
-/// absent: `make test` reports that (tools/absent_data.py), and `MOTESEAL_DATA_REQUIRED=1` makes it
-/// a failure.
+/// Returns a file from the folder of external vectors, which is next to the repository or named by
+/// `MOTESEAL_DATA`. Returns `None` if the file is absent. `make test` reports absent files
+/// (tools/absent_data.py), and `MOTESEAL_DATA_REQUIRED=1` makes absence a failure.
 fn data(path: &str) -> Option<Vec<u8>> {
     let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let path = std::env::var_os("MOTESEAL_DATA").map_or_else(default, PathBuf::from).join(path);
@@ -91,7 +92,7 @@ fn esp256_agrees_with_wycheproof_and_detects_high_s() {
     assert!(high > 50 && low > 50, "the file has both kinds: {high} high, {low} low");
 }
 
-/// HMAC by RFC 2104, from the hash function alone.
+/// Computes HMAC as RFC 2104 defines it, with only the hash function.
 fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
     let mut block = [0; 64];
     if key.len() > 64 {
@@ -128,7 +129,8 @@ fn the_secret_of_a_link_is_the_reference_hmac_of_group_and_device() {
     assert_eq!(*LinkKey::secret_of(&group_secret, group, device), hmac(&group_secret, &message));
 }
 
-/// The vectors of ed25519.cr.yp.to: seed and key, key, message, signature and message.
+/// The vectors of ed25519.cr.yp.to. Each line has four fields: seed and public key; public key;
+/// message; signature and message.
 #[test]
 fn ed25519_signs_as_the_reference_implementation_does() {
     let Some(file) = data("vectors_ed25519/TESTVECTORS") else { return };
@@ -202,8 +204,8 @@ fn rejects_ed25519_keys_of_small_order_and_non_canonical_encodings() {
             "{about}"
         );
     }
-    // The canonical encodings of y = 3 and y = 4. One of them is a point, which shows that the
-    // rejections above are for the encoding.
+    // Of the canonical encodings of y = 3 and y = 4, at least one is accepted. This shows that the
+    // encodings above were rejected because they are not canonical.
     let canonical = [3, 4].map(|y| {
         let mut bytes = [0; 32];
         bytes[0] = y;
@@ -212,8 +214,8 @@ fn rejects_ed25519_keys_of_small_order_and_non_canonical_encodings() {
     assert!(canonical.contains(&true));
 }
 
-/// A signer can choose an `R` of small order, and a key of mixed order has valid signatures with
-/// every such `R`: the equation holds. Strict verification rejects them.
+/// A signer can choose an `R` of small order. With a key of mixed order, the verification equation
+/// can hold for every such `R`. Strict verification rejects these signatures.
 #[test]
 fn rejects_ed25519_signatures_with_r_of_small_order() {
     use curve25519_dalek::{EdwardsPoint, Scalar, constants::EIGHT_TORSION};
@@ -295,7 +297,7 @@ fn rejects_ml_dsa_keys_if_the_suite_is_not_built_in() {
     );
 }
 
-/// The results of AWS-LC; the folder of vectors has none for this suite.
+/// Compares with AWS-LC, because the folder of external vectors has none for this suite.
 #[test]
 #[cfg(feature = "host")]
 fn ml_dsa_44_agrees_with_another_implementation() {

@@ -3,9 +3,10 @@
 //! Communications, 2012): the testbed of seven motes, the sender's traffic, and the paper's
 //! numbers.
 //!
-//! [`flood`] has simple models of the schemes without repair that the paper compares with.
-//! [`mod@bytes`] and [`ram`] compute the cost of a chain on the air and in a node. `moteseal-bench
-//! broadcast` measures speed and passes it as [`times`].
+//! [`flood`] contains simple models of the schemes without repair that the paper compares with.
+//! [`mod@bytes`] computes the bytes that a chain adds to its messages on the air, and [`ram`] the
+//! memory that it needs in a node. `moteseal-bench broadcast` measures speed and passes the results
+//! as [`times`].
 
 pub mod bytes;
 pub mod chains;
@@ -17,32 +18,33 @@ pub mod truth;
 
 use crate::chance::Draws;
 
-/// Nodes of the testbed: the sender, which is node 0, and six receivers.
+/// Number of nodes in the testbed: the sender, which is node 0, and six receivers.
 pub const NODES: usize = 7;
-/// Messages that the sender broadcasts.
+/// Number of messages that the sender broadcasts.
 pub const MESSAGES: u32 = 100;
-/// Bytes of each message.
+/// Size of each message, in bytes.
 pub const PAYLOAD: usize = 20;
-/// Messages per second on average, in a Poisson process.
+/// Average number of messages per second. The messages arrive as a Poisson process.
 pub const RATE: f64 = 0.2;
 /// The interval in milliseconds within which a node rebroadcasts, requests or answers.
 pub const BACK_OFF_MS: u32 = 2000;
-/// Messages per block: SA1, SA2, SA5 and SA10.
+/// Numbers of messages per block. The paper calls the schemes SA1, SA2, SA5 and SA10.
 pub const BLOCKS: [u8; 4] = [1, 2, 5, 10];
 /// Probabilities with which a node misses a transmission.
 pub const LOSSES: [f64; 7] = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3];
-/// Executions over which a point is averaged.
+/// Number of executions over which each data point is averaged.
 pub const RUNS: u64 = 5;
 
-/// The nodes that receive each other. Figure 2 of the paper is only a picture. The text states that
-/// there are seven nodes and three hops, that the sender's one-hop receivers are 1 and 2, and that
-/// the sender and nodes 1, 3 and 4 receive node 2. The rest is assumed.
+/// The pairs of nodes that are in range of each other. The paper shows the links only in a picture,
+/// figure 2. Its text states that there are seven nodes and three hops, that the sender's one-hop
+/// receivers are nodes 1 and 2, and that the sender and nodes 1, 3 and 4 are in range of node 2.
+/// The other links are assumed.
 pub const LINKS: [(usize, usize); 11] =
     [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (2, 4), (3, 4), (3, 5), (4, 5), (4, 6), (5, 6)];
 /// The assumed links in one line, for the subtitle of a figure.
 pub const ASSUMED: &str = "S-1 S-2 1-2 1-3 2-3 2-4 3-4 3-5 4-5 4-6 5-6";
 
-/// Returns the nodes that receive a node.
+/// Iterates over the nodes that are in range of `node`.
 pub fn neighbours(node: usize) -> impl Iterator<Item = usize> {
     LINKS.into_iter().filter_map(move |(one, other)| match node {
         _ if node == one => Some(other),
@@ -51,8 +53,8 @@ pub fn neighbours(node: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Returns the times at which the sender has its messages, in milliseconds from the start: a
-/// Poisson process of [`RATE`].
+/// Returns the times at which the sender's messages become available, in milliseconds from the
+/// start: a Poisson process of rate [`RATE`].
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn arrivals(messages: u32, draws: &mut Draws) -> Vec<u64> {
@@ -65,32 +67,35 @@ pub fn arrivals(messages: u32, draws: &mut Draws) -> Vec<u64> {
         .collect()
 }
 
-/// The paper's numbers, as far as its text states them.
+/// The paper's numbers that its text states.
 pub mod paper {
-    /// All transmissions of SA10 at [`SA10_LOSS`]: 700 broadcasts, 41 acknowledgements and replies.
+    /// Number of transmissions of all nodes with SA10 at a loss of [`SA10_LOSS`]: 700 broadcasts,
+    /// and 41 acknowledgements and replies.
     pub const SA10_TRANSMISSIONS: u32 = 741;
-    /// The loss of that experiment.
+    /// The loss in the experiment of [`SA10_TRANSMISSIONS`].
     pub const SA10_LOSS: f64 = 0.2;
-    /// Transmissions without loss, seven nodes times a hundred messages; the paper states "more
-    /// than 700".
+    /// Number of transmissions without loss: seven nodes times a hundred messages. The paper states
+    /// "more than 700".
     pub const BROADCASTS: u32 = 700;
-    /// Messages that a receiver of the HMAC scheme misses at a loss of 0.2, "about".
+    /// Number of messages that a receiver in the HMAC scheme misses at a loss of 0.2. The paper
+    /// states "about".
     pub const HMAC_LACKING: f64 = 10.0;
-    /// Milliseconds to sign a message in SIGS, "more than".
+    /// Time to sign a message in SIGS, in milliseconds. The paper states "more than".
     pub const SIGS_SIGN_MS: f64 = 3000.0;
-    /// Milliseconds to verify one in SIGS, "more than".
+    /// Time to verify a message in SIGS, in milliseconds. The paper states "more than".
     pub const SIGS_VERIFY_MS: f64 = 3900.0;
-    /// Milliseconds for each message at the sender with chains of 100 messages, for every block
+    /// Time per message at the sender with chains of 100 messages, in milliseconds, for every block
     /// size.
     pub const CHAIN_SENDER_MS: f64 = 60.0;
-    /// Milliseconds for each message of HMAC, which the chains approach at a receiver.
+    /// Time per message at a receiver in the HMAC scheme, in milliseconds. The time per message of
+    /// a chain approaches this value as the chain gets longer.
     pub const HMAC_MS: f64 = 20.0;
-    /// Bytes of a signature over secp160r1.
+    /// Size of a signature over secp160r1, in bytes.
     pub const SIGNATURE: u32 = 44;
-    /// Bytes of a digest: truncated SHA-1.
+    /// Size of a digest, in bytes. The paper truncates SHA-1.
     pub const DIGEST: u32 = 8;
 
-    /// A column of tables I and II, in bytes.
+    /// A column of tables I and II: the memory that a scheme needs, in bytes.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Memory {
         /// The scheme.
@@ -111,7 +116,8 @@ pub mod paper {
         Memory { scheme: "SA10", sender: (30_184, 5230), receiver: (25_106, 2861) },
     ];
 
-    /// Equation 7, the authenticator bytes of a message, with the paper's signature and digest.
+    /// Returns the authenticator bytes per message by the paper's equation 7, with its sizes of
+    /// signature and digest.
     #[must_use]
     pub fn bytes_a_message(messages: u32, per_block: u32) -> f64 {
         let blocks = messages.div_ceil(per_block.max(1));
@@ -124,7 +130,7 @@ mod tests {
     use super::*;
     use crate::chance::Seed;
 
-    /// Hops from the sender, by breadth-first search.
+    /// Returns each node's number of hops from the sender, by breadth-first search.
     fn hops() -> [usize; NODES] {
         let mut hops = [usize::MAX; NODES];
         hops[0] = 0;
@@ -168,8 +174,8 @@ mod tests {
         assert!((20_000.0 / seconds / RATE - 1.0).abs() < 0.03, "{seconds} s");
     }
 
-    /// The bytes that the paper's text states: 44 for each message in SIGS, and a limit of 8 for
-    /// SA1.
+    /// The paper's text states that SIGS needs 44 bytes per message, and that SA1 approaches 8
+    /// bytes per message.
     #[test]
     fn equation_seven_gives_the_values_of_figure_five() {
         assert!((paper::bytes_a_message(100, 1) - 8.52).abs() < 1e-9);

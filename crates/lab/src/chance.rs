@@ -1,5 +1,5 @@
-//! Reproducible randomness: a seeded generator, the draws that simulations need, and averages with
-//! their standard errors.
+//! Reproducible randomness: a seeded generator, the random draws that simulations need, and
+//! averages with their standard errors.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use rand_core::{Rng, SeedableRng};
 pub struct Seed(pub [u8; 32]);
 
 impl fmt::Display for Seed {
-    /// Hexadecimal, without the zeros at the end; `00` if all bytes are zero.
+    /// Writes hexadecimal digits without zero bytes at the end; `00` if all bytes are zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let length = self.0.iter().rposition(|&byte| byte != 0).map_or(1, |last| last + 1);
         self.0[..length].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -23,7 +23,7 @@ impl fmt::Display for Seed {
 impl FromStr for Seed {
     type Err = &'static str;
 
-    /// Reads up to 64 hexadecimal digits; the missing ones are zeros.
+    /// Reads up to 64 hexadecimal digits; missing digits are zeros.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const WRONG: &str = "up to 64 hexadecimal digits, an even number of them";
         let bytes = hex::decode(text).map_err(|_| WRONG)?;
@@ -40,7 +40,7 @@ impl Seed {
         Self(Digest::of(&[b"moteseal/lab\0", &self.0, &number.to_be_bytes(), part.as_bytes()]).0)
     }
 
-    /// Draws from this seed.
+    /// Returns the generator with this seed.
     #[must_use]
     pub fn draws(self) -> Draws {
         Draws(ChaCha12Rng::from_seed(self.0))
@@ -52,45 +52,46 @@ impl Seed {
 pub struct Draws(ChaCha12Rng);
 
 impl Draws {
-    /// Sixty-four uniform bits.
+    /// Returns 64 uniformly distributed bits.
     pub fn word(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// Uniform in (0, 1], in steps of 2^-53.
+    /// Returns a number that is uniformly distributed in (0, 1], in steps of 2^-53.
     #[allow(clippy::cast_precision_loss)]
     pub fn unit(&mut self) -> f64 {
         ((self.word() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Uniform in `0 .. bound`, with a bias of at most `bound / 2^64`.
+    /// Returns an integer that is uniformly distributed in `0 .. bound`, with a bias of at most
+    /// `bound / 2^64`.
     #[allow(clippy::cast_possible_truncation)]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Returns the level of an event that is known to be at or above `least`: each further level
-    /// has probability 1/2, up to the last of `levels`.
+    /// Draws the level of an event that is known to be at or above `least`. Each further level has
+    /// half the probability of the one before; the last of `levels` has the rest.
     #[allow(clippy::cast_possible_truncation)]
     pub fn level_from(&mut self, least: u8, levels: u8) -> Level {
         let last = levels.saturating_sub(1);
-        // At most 64, which a byte holds.
+        // The number of leading zeros is at most 64, so it fits into a byte.
         Level(least.saturating_add(self.word().leading_zeros() as u8).min(last))
     }
 
-    /// Returns the number of events up to and including the first success, if each succeeds with
-    /// `probability` in (0, 1]: the geometric distribution, by inversion.
+    /// Draws the number of events up to and including the first success, if each event succeeds
+    /// with `probability` in (0, 1]. This is the geometric distribution, computed by inversion.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn gap(&mut self, probability: f64) -> u64 {
         if probability >= 1.0 {
             return 1;
         }
-        // A cast from a float saturates.
+        // The cast from a floating-point number saturates.
         ((self.unit().ln() / (-probability).ln_1p()) as u64).saturating_add(1)
     }
 }
 
-/// The average of the added values, and its standard error.
+/// The average of the values that were added, and its standard error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Average {
     count: u64,
@@ -121,7 +122,7 @@ impl Average {
         self.mean
     }
 
-    /// Returns the standard deviation of one value; 0 if there are fewer than two values.
+    /// Returns the standard deviation of the values; 0 if there are fewer than two.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn deviation(&self) -> f64 {
@@ -145,7 +146,7 @@ impl FromIterator<f64> for Average {
 }
 
 impl fmt::Display for Average {
-    /// `mean +- standard error`, to the formatter's precision.
+    /// Writes `mean ± standard error` with the formatter's precision.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let precision = f.precision().unwrap_or(2);
         write!(f, "{:.precision$} ± {:.precision$}", self.mean, self.error())
@@ -167,7 +168,8 @@ mod tests {
         assert_ne!(Seed([7; 32]).derive("a", 1), Seed([7; 32]).derive("a", 2));
     }
 
-    /// The mean of a geometric gap is `1 / p`, its standard deviation is `sqrt(1 - p) / p`.
+    /// A geometric distribution with probability `p` has the mean `1 / p` and the standard
+    /// deviation `sqrt(1 - p) / p`.
     #[test]
     fn gaps_have_the_mean_and_deviation_of_the_geometric_distribution() {
         let mut draws = Seed([1; 32]).draws();

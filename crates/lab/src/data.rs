@@ -1,14 +1,14 @@
-//! Recorded events of seven sources, one device for each source and one epoch for each day. They
-//! replace the data of section VIII.A of Li et al.
+//! Reads the recorded events of seven sources. Each source is one device, and each day is one
+//! epoch. They replace the data of section VIII.A of Li et al.
 //!
-//! The paper took its seven sources from three homes of the Smart* data set over 92 days. Only home
-//! C's environmental data can be obtained; homes A and B cannot. Five homes of van Kasteren and of
-//! MIT and eight TelosB motes replace them. These recordings have fewer days and are from other
-//! years: their days are mapped to the 92 days in order and repeated from the first. A day's load
-//! is therefore real, hour by hour, but its date is correct only for home C.
+//! The paper took its seven sources from three homes of the Smart* data set over 92 days. Of these,
+//! only home C's environmental data can be obtained. Five homes of van Kasteren and of MIT and
+//! eight TelosB motes replace homes A and B. Their recordings have fewer days and are from other
+//! years. Their days replace the 92 days in order, and start again from the first day when they are
+//! used up. A day's load is therefore real, hour by hour, but its date is correct only for home C.
 //!
-//! Files are read as their authors published them. A malformed line is an error with its file and
-//! number; no line is skipped.
+//! The files have the format in which their authors published them. A malformed line is an error
+//! that states its file and line number; no line is skipped.
 
 mod home_c;
 mod houses;
@@ -20,22 +20,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The days of an experiment: 1 May to 31 July 2012.
+/// Number of days in an experiment: 1 May to 31 July 2012.
 pub const DAYS: usize = 92;
-/// 2012-05-01, in days since 1970-01-01.
+/// The first day of an experiment, 2012-05-01, in days since 1970-01-01.
 pub const FIRST_DAY: u64 = 15_461;
-/// Seconds a day.
+/// Number of seconds per day.
 pub const DAY_SECONDS: u32 = 86_400;
-/// The largest size of a file. No source has a larger one.
+/// Maximum size of a file, in bytes. The files of all sources are smaller.
 const LARGEST_FILE: u64 = 64 << 20;
 
 /// One recorded event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
-    /// Seconds since midnight, in the recording's own time.
+    /// Seconds since midnight, in the local time of the recording.
     pub second: u32,
-    /// The recorded value. Home C: outdoor temperature in degrees Fahrenheit; a house: how long a
-    /// sensor was on, in seconds; a mote: temperature in degrees Celsius.
+    /// The recorded value. For home C it is the outdoor temperature in degrees Fahrenheit, for a
+    /// house the time for which a sensor was on, in seconds, and for a mote the temperature in
+    /// degrees Celsius.
     pub reading: f64,
 }
 
@@ -54,12 +55,13 @@ pub enum Source {
     HouseD,
     /// MIT's house E (Tapia's subject 2): 68 switches, 16 days of 2003.
     HouseE,
-    /// Eight TelosB motes of 2010, every 5 seconds for some six hours; each mote is a day.
+    /// Eight TelosB motes of 2010, with a reading every 5 seconds for about six hours. Each mote
+    /// counts as one day.
     TelosB,
 }
 
 impl Source {
-    /// All seven, in the order of their device numbers.
+    /// All seven sources, in the order of their device numbers.
     pub const ALL: [Self; 7] = [
         Self::HomeC,
         Self::HouseA,
@@ -70,7 +72,7 @@ impl Source {
         Self::TelosB,
     ];
 
-    /// Returns its name on the command line and in tables.
+    /// Returns the source's name on the command line and in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -84,7 +86,7 @@ impl Source {
         }
     }
 
-    /// Returns the recorded data, and what it replaces in the paper's experiment.
+    /// Returns a description of the recorded data, and of the paper's source that they replace.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
@@ -132,7 +134,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// There is no source of that name.
+/// The error that no source has the given name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownSource;
 
@@ -153,7 +155,7 @@ impl FromStr for Source {
     }
 }
 
-/// The events of one device, by day, ordered by time within each.
+/// The events of one device: a list for each day, ordered by time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
     name: String,
@@ -161,7 +163,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Creates a recording of given days, each with its events ordered by time.
+    /// Creates a recording from the events of its days. Orders the events of each day by time.
     #[must_use]
     pub fn new(name: &str, mut days: Vec<Vec<Event>>) -> Self {
         days.iter_mut().for_each(|day| day.sort_by_key(|event| event.second));
@@ -174,14 +176,14 @@ impl Recording {
         &self.name
     }
 
-    /// Returns the number of different days.
+    /// Returns the number of recorded days.
     #[must_use]
     pub const fn days(&self) -> usize {
         self.days.len()
     }
 
-    /// Returns the events of the experiment's day `day`, from 0. After the last recorded day the
-    /// recording repeats from its first day.
+    /// Returns the events of day `day` of the experiment, from 0. After the last recorded day the
+    /// recording starts again from its first day.
     #[must_use]
     pub fn day(&self, day: usize) -> &[Event] {
         if self.days.is_empty() { &[] } else { &self.days[day % self.days.len()] }
@@ -196,14 +198,13 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Returns the folder at `root`.
+    /// Creates a value for the folder at `root`.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), motes: None }
     }
 
-    /// This folder, but with the motes' files in a separate one (a checkout has them in
-    /// `data/telosb`).
+    /// Sets a separate folder for the motes' files. In a checkout they are in `data/telosb`.
     #[must_use]
     pub fn with_motes(self, motes: impl Into<PathBuf>) -> Self {
         Self { motes: Some(motes.into()), ..self }
@@ -226,9 +227,9 @@ impl Folder {
 pub enum DataError {
     /// A data set is absent.
     Absent {
-        /// The path where it was searched for.
+        /// The path where the data set was expected.
         path: PathBuf,
-        /// Where to get it and where to put it.
+        /// A message that states where to get the data set and where to put it.
         remedy: &'static str,
     },
     /// A file exists but cannot be read.
@@ -240,9 +241,10 @@ pub enum DataError {
     },
     /// A line does not have its data set's format.
     Malformed {
-        /// The file; within an archive, the archive's name, a colon and the file.
+        /// The file. For a file within an archive: the name of the archive, a colon, and the name
+        /// of the file.
         file: String,
-        /// Its line, from 1.
+        /// The line number, from 1.
         line: usize,
         /// The problem.
         what: String,
@@ -283,7 +285,8 @@ impl std::error::Error for DataError {
     }
 }
 
-/// Returns the text of a file; `remedy` states how to get its data set.
+/// Reads a text file. If it does not exist, the error contains `remedy`, which states how to get
+/// the data set.
 fn read(path: &Path, remedy: &'static str) -> Result<String, DataError> {
     let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
     match std::fs::metadata(path) {
@@ -299,7 +302,7 @@ fn read(path: &Path, remedy: &'static str) -> Result<String, DataError> {
     std::fs::read_to_string(path).map_err(unreadable)
 }
 
-/// A line of a file, for its columns and for errors.
+/// A line of a file, with its file and number for error messages.
 struct Line<'a> {
     file: &'a str,
     number: usize,
@@ -307,7 +310,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// Returns the lines of a text, without their ends.
+    /// Returns the lines of a text, without their line endings.
     fn all(file: &'a str, text: &'a str) -> impl Iterator<Item = Self> {
         text.lines().zip(1..).map(move |(text, number)| Self { file, number, text })
     }
@@ -320,7 +323,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Exactly `N` columns.
+    /// Splits the line into columns. Fails unless there are exactly `N`.
     fn columns<const N: usize>(&self, separators: &[char]) -> Result<[&'a str; N], DataError> {
         let mut columns = [""; N];
         let mut found = 0;
@@ -341,7 +344,7 @@ impl<'a> Line<'a> {
         text.parse().map_err(|_| self.wrong(format_args!("the {name} is {text:?}")))
     }
 
-    /// Returns a measured value.
+    /// Parses a measured value, which must be finite.
     fn measure(&self, name: &str, text: &str) -> Result<f64, DataError> {
         let value: f64 = self.number(name, text)?;
         if value.is_finite() {

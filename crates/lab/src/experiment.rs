@@ -1,5 +1,5 @@
-//! One experiment: chosen sources, one budget, 92 days; its days and totals, compared with the
-//! paper's numbers.
+//! Runs one experiment: replays the 92 days of the chosen sources with one budget. The results for
+//! each day and for all days are compared with the paper's numbers.
 
 use std::fmt;
 
@@ -14,20 +14,20 @@ use crate::table::{Table, date, percent, rounded, thousands};
 use crate::temperature::{self, TRUNCATED};
 use crate::traffic::expected_sent;
 
-/// A day of an experiment.
+/// The results of one day of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DayLine {
-    /// The day.
+    /// The date.
     pub date: String,
     /// The budget, in events.
     pub budget: u64,
-    /// Events monitored at all devices.
+    /// Number of events that all devices monitored.
     pub monitored: u64,
-    /// Events sent to the coordinator.
+    /// Number of events sent to the coordinator.
     pub sent: u64,
     /// The expected number of sent events.
     pub sent_theory: f64,
-    /// Events kept.
+    /// Number of events kept.
     pub kept: u64,
     /// The maximum number of events buffered at once.
     pub most_buffered: u64,
@@ -53,12 +53,12 @@ impl DayLine {
     }
 }
 
-/// The mean of a deviation, and its standard error.
+/// How far an estimate deviates from the true value: the mean over days, and its standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Deviation {
     /// The mean.
     pub mean: f64,
-    /// Its standard error.
+    /// The standard error of the mean.
     pub error: f64,
     /// The number of days.
     pub days: u64,
@@ -87,36 +87,36 @@ impl fmt::Display for Deviation {
     }
 }
 
-/// All days together.
+/// The results of all days together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Totals {
-    /// Events monitored.
+    /// Number of events monitored.
     pub monitored: u64,
-    /// Events sent to the coordinator.
+    /// Number of events sent to the coordinator.
     pub sent: u64,
     /// The expected number of sent events.
     pub sent_theory: f64,
-    /// Events kept.
+    /// Number of events kept.
     pub kept: u64,
-    /// The used share of the budget at the end of a day, on average.
+    /// The average share of the budget that is used at the end of a day.
     pub used: f64,
-    /// Days on which more events than the budget were buffered at any time.
+    /// Number of days on which the coordinator buffered more events than the budget at any time.
     pub days_over_budget: u64,
-    /// The error of home C's mean temperature from the sample, in degrees Fahrenheit; absent
-    /// without home C.
+    /// The error of home C's mean temperature when it is estimated from the sample, in degrees
+    /// Fahrenheit; absent without home C.
     pub sampled_off: Option<Deviation>,
-    /// The error of the mean of the day's first 40 readings.
+    /// The error when it is estimated from the day's first 40 readings.
     pub truncated_off: Option<Deviation>,
 }
 
 /// The paper's numbers for its own data, seven sources of Smart* homes A, B and C: section VIII.B.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Paper {
-    /// The budget of the figures of the first day.
+    /// The budget to which the numbers of the first day refer.
     pub budget: u64,
-    /// Events monitored on 2012-05-01.
+    /// Number of events monitored on 2012-05-01.
     pub monitored: u64,
-    /// Events sent to the coordinator on that day.
+    /// Number of events sent to the coordinator on 2012-05-01.
     pub sent: u64,
     /// The used share of the budget from May to July, averaged over all budgets.
     pub used: f64,
@@ -125,7 +125,7 @@ pub struct Paper {
 /// The paper's numbers.
 pub const PAPER: Paper = Paper { budget: 500, monitored: 2572, sent: 1057, used: 0.75 };
 
-/// A source, and its description.
+/// A source, with a description of its data and the number of recorded days.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct StandIn {
     name: &'static str,
@@ -148,8 +148,8 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Replays the 92 days of some sources. Returns `None` if the budget is so small that no group
-    /// can have enough levels for the load.
+    /// Replays the 92 days of the given sources. Returns `None` if the budget is too small: no
+    /// group can then have enough levels for the load.
     #[must_use]
     pub fn run(sources: &[Source], devices: &[Recording], budget: u64, seed: Seed) -> Option<Self> {
         let plan = Plan::new(budget, devices, DAYS, seed)?;
@@ -195,19 +195,19 @@ impl Experiment {
         })
     }
 
-    /// Returns the days.
+    /// Returns the results of each day.
     #[must_use]
     pub fn days(&self) -> &[DayLine] {
         &self.days
     }
 
-    /// Returns all days together.
+    /// Returns the results of all days together.
     #[must_use]
     pub const fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// Returns the events monitored and kept each day, as in figure 6.
+    /// Returns a figure of the events monitored and kept each day, like figure 6 of the paper.
     #[must_use]
     pub fn figure(&self) -> Figure {
         let names: Vec<_> = self.sources.iter().map(|source| source.name).collect();
@@ -221,7 +221,7 @@ impl Experiment {
 }
 
 impl fmt::Display for Experiment {
-    /// For a terminal.
+    /// Writes a table for a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table =
             Table::new(["day", "monitored", "sent", "theory", "kept", "round", "budget used"]);

@@ -1,8 +1,8 @@
-//! Figures as PNG: lines over time, days or loads, in panels that share the horizontal axis.
+//! Draws figures as PNG: lines over time, days or loads, in panels that share the horizontal axis.
 //!
-//! The bytes are the same on every machine: the font is part of the crate (`fonts/`), and nothing
-//! of the system is used. The colours are those of Okabe and Ito, which people with impaired colour
-//! vision can distinguish; lines that can cross also differ in their strokes.
+//! The PNG bytes are the same on every machine: the font is part of the crate (`fonts/`), and
+//! drawing uses no resource of the system. The colours are those of Okabe and Ito, which people
+//! with impaired colour vision can distinguish. Lines that may cross also differ in their strokes.
 
 mod axis;
 mod draw;
@@ -64,11 +64,11 @@ pub enum Stroke {
 /// A named sequence of points.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// The name in the legend; empty for no entry.
+    /// The name in the legend; empty if the series is not in the legend.
     pub name: String,
-    /// Its colour.
+    /// The colour of the series.
     pub colour: Colour,
-    /// Its stroke.
+    /// The stroke of the series.
     pub stroke: Stroke,
     /// The points, in the axes' units. A value that is not finite interrupts the line.
     pub points: Vec<(f64, f64)>,
@@ -86,7 +86,7 @@ impl Series {
         Self { name: name.into(), colour, stroke, points }
     }
 
-    /// Creates a dotted horizontal line, for a bound.
+    /// Creates a dotted horizontal line that shows a bound.
     #[must_use]
     pub fn level(name: impl Into<String>, colour: Colour, across: &Axis, at: f64) -> Self {
         let (from, to) = across.range();
@@ -99,7 +99,7 @@ impl Series {
 pub struct Panel {
     /// The vertical axis.
     pub y: Axis,
-    /// Its share of the height, relative to the other panels.
+    /// The height of the panel, relative to that of the other panels.
     pub height: u32,
     /// The plotted series; later series cover earlier ones.
     pub series: Vec<Series>,
@@ -110,7 +110,7 @@ pub struct Panel {
 pub struct Figure {
     /// The title, one line.
     pub title: String,
-    /// The data that is shown, one or two lines.
+    /// The subtitle, one or two lines, which describes the data.
     pub subtitle: String,
     /// The horizontal axis of all panels.
     pub x: Axis,
@@ -128,7 +128,7 @@ impl Figure {
     }
 }
 
-/// A figure could not be drawn.
+/// The error that a figure could not be drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrawError(String);
 

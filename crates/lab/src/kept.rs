@@ -1,15 +1,15 @@
-//! The figure of the events that are monitored and kept each day (figure 6 of Li et al.).
+//! Draws the figure of the events that are monitored and kept each day (figure 6 of Li et al.).
 
 use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
 use crate::sampling::Epoch;
 use crate::table::{date, thousands};
 
-/// The colours of series that differ by budget.
+/// The colours of the budgets.
 const COLOURS: [Colour; 4] = [Colour::Blue, Colour::Orange, Colour::Green, Colour::Purple];
 
-/// Figure 6 for the given budgets: how many events were monitored and how many kept each day.
+/// Draws figure 6 for the given budgets: the numbers of events monitored and kept each day.
 ///
-/// `runs` has, for each budget in events, the days in order.
+/// `runs` contains, for each budget in events, the results of the days in order.
 #[must_use]
 pub fn kept_each_day(title: &str, subtitle: &str, runs: &[(u64, Vec<Epoch>)]) -> Figure {
     let days = runs.iter().map(|(_, epochs)| epochs.len()).max().unwrap_or(0);
@@ -54,8 +54,7 @@ pub fn kept_each_day(title: &str, subtitle: &str, runs: &[(u64, Vec<Epoch>)]) ->
     }
 }
 
-/// Returns the horizontal axis of a figure by days, with a tick at the first and the fifteenth of a
-/// month.
+/// Returns a horizontal axis of days, with ticks at the first and the fifteenth of each month.
 pub(crate) fn days_axis(days: usize) -> Axis {
     let last = as_f64(days.max(2) as u64 - 1);
     Axis::linear("day of 2012", 0.0, last).with_ticks(
@@ -74,7 +73,7 @@ pub(crate) const fn as_f64(number: u64) -> f64 {
     number as f64
 }
 
-/// `15 May`.
+/// Formats a day of the experiment as `15 May`.
 fn day_and_month(day: usize) -> String {
     let date = date(day);
     let month = match date.get(5..7) {

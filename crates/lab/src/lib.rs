@@ -1,21 +1,22 @@
-//! Experiments of three papers on recorded data and in simulation, compared with the papers'
-//! numbers: for researchers, and for engineers who choose the parameters of a deployment.
+//! Repeats the experiments of three papers on recorded data and in simulation, and compares the
+//! results with the papers' numbers. The crate is for researchers, and for engineers who choose the
+//! parameters of a deployment.
 //!
 //! - Sampling within a budget (Li et al. 2019, section VIII.B and section V): [`data`] reads
-//!   recorded events, [`sampling`] replays days of them through the coordinator of `moteseal-seal`,
-//!   [`traffic`] does the same for synthetic loads of any size, and [`rivals`] has the alternatives
-//!   that the paper mentions.
-//! - Exact private sums (Papadopoulos et al. 2011): [`sums`] has the cost models and the paper's
-//!   numbers.
-//! - Authenticated broadcast (Liu et al. 2012): [`broadcast`] has the testbed, and [`radio`] the
-//!   simulator of its nodes.
+//!   recorded events, [`sampling`] replays them day by day through the coordinator of
+//!   `moteseal-seal`, [`traffic`] does the same for synthetic loads of any size, and [`rivals`]
+//!   models the alternatives that the paper mentions.
+//! - Exact private sums (Papadopoulos et al. 2011): [`sums`] contains the cost models and the
+//!   paper's numbers.
+//! - Authenticated broadcast (Liu et al. 2012): [`broadcast`] contains the testbed, and [`radio`]
+//!   the simulator of its nodes.
 //!
-//! [`figure`] draws, and [`report`] writes the pages. The crate does not measure speed
-//! (`moteseal-bench` does). No parameter is tuned to match a paper.
+//! [`figure`] draws figures, and [`report`] writes the pages of results. The crate does not measure
+//! speed; `moteseal-bench` does. No parameter is tuned to match a paper.
 //!
 //! # Example
 //!
-//! How many events are sent to a coordinator that may keep 500 of 10,000 events of 20 devices?
+//! How many events do 20 devices send to a coordinator that may keep 500 of their 10,000 events?
 //!
 //! ```
 //! use moteseal_lab::chance::Seed;

@@ -1,12 +1,12 @@
-//! A simulator of the radio between nodes of authenticated broadcast, frame by frame in virtual
-//! time. It has the seven-node testbed of Liu, Li and Guizani (section V) and accepts any other
-//! topology.
+//! Simulates the radio between nodes of authenticated broadcast, frame by frame in virtual time.
+//! The module contains the seven-node testbed of Liu, Li and Guizani (section V) and accepts any
+//! other topology.
 //!
-//! Each neighbour receives a frame independently: the frame is lost, duplicated or delayed there
-//! with the given probabilities. Nodes reboot (they lose their memory and keep their store) and
-//! join late; outsiders in range send arbitrary frames. There are no collisions, no hidden
-//! terminals and no transmission times, because figure 6 of the paper counts messages. The same
-//! seed gives the same result.
+//! On the way to each neighbour, a frame is lost, duplicated or delayed with the given
+//! probabilities, independently of other neighbours. Nodes may join late, and may reboot: they then
+//! lose their memory and keep their store. Outsiders in range may send arbitrary frames. There are
+//! no collisions, no hidden terminals and no transmission times, because figure 6 of the paper only
+//! counts messages. The same seed gives the same result.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -26,66 +26,69 @@ mod store;
 pub use senders::{Authority, CertifiedSender, SignedChain};
 pub use store::MapStore;
 
-/// The topology assumed for figure 2 of the paper, which we do not have: node 0 is the sender,
-/// there are three hops, and the sender and nodes 1, 3 and 4 receive node 2, as the text states.
+/// The links of the testbed. The paper shows them only in a picture, figure 2. Its text states that
+/// node 0 is the sender, that there are three hops, and that the sender and nodes 1, 3 and 4 are in
+/// range of node 2. The other links are assumed.
 pub const TESTBED: [(usize, usize); 11] =
     [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (2, 4), (3, 4), (3, 5), (4, 5), (4, 6), (5, 6)];
 
-/// What happens to a frame on its way to one neighbour.
+/// The effects of the radio on a frame on the way to one neighbour.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Air {
-    /// The probability that it is lost.
+    /// The probability that the frame is lost.
     pub loss: f64,
-    /// The probability that it arrives twice.
+    /// The probability that the frame arrives twice.
     pub duplicates: f64,
     /// The minimum delay in milliseconds.
     pub delay_ms: u32,
-    /// The largest random delay in addition, in milliseconds; frames can overtake each other.
+    /// The maximum random delay that is added to the minimum, in milliseconds. Frames can overtake
+    /// each other.
     pub jitter_ms: u32,
 }
 
 impl Air {
-    /// Loses frames with this probability and has no other effect.
+    /// Returns a radio that loses frames with this probability and delays them by 5 ms.
     #[must_use]
     pub const fn losing(loss: f64) -> Self {
         Self { loss, duplicates: 0.0, delay_ms: 5, jitter_ms: 0 }
     }
 }
 
-/// A connection of two nodes' links.
+/// A connection between the links of two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// One node, and its link.
+    /// One node, and the number of its link.
     pub a: (usize, u8),
-    /// The other node, and its link.
+    /// The other node, and the number of its link.
     pub b: (usize, u8),
 }
 
 impl From<(usize, usize)> for Edge {
-    /// Connects the links 0 of two nodes.
+    /// Connects link 0 of one node with link 0 of the other.
     fn from((a, b): (usize, usize)) -> Self {
         Self { a: (a, 0), b: (b, 0) }
     }
 }
 
-/// An outsider: it is not a node, receives frames and sends arbitrary ones.
+/// A participant that is not a node: it receives frames and sends arbitrary frames.
 pub trait Outsider {
     /// Receives a frame.
     fn receive(&mut self, now_ms: u64, frame: &[u8]);
-    /// Returns the next time at which it sends, in milliseconds.
+    /// Returns the next time at which the outsider sends, in milliseconds.
     fn next_due(&self) -> Option<u64>;
-    /// Writes a frame to `out` and returns its length; `None` if it has nothing more to send now.
+    /// Writes a frame to `out` and returns its length; `None` if the outsider sends nothing more at
+    /// this time.
     fn send(&mut self, now_ms: u64, out: &mut [u8]) -> Option<usize>;
 }
 
-/// An observer of all frames and outcomes.
+/// An observer of all frames that nodes send and of all outcomes that they report.
 pub trait Observer {
-    /// A node has sent a frame on one of its links.
+    /// Called when a node has sent a frame on one of its links.
     fn sent(&mut self, now_ms: u64, who: usize, frame: &[u8], purpose: Purpose) {
         let _ = (now_ms, who, frame, purpose);
     }
 
-    /// A node has processed a frame with a reportable outcome.
+    /// Called when a node has reported an outcome of a frame.
     fn event(&mut self, now_ms: u64, who: usize, event: &Event) {
         let _ = (now_ms, who, event);
     }
@@ -96,13 +99,13 @@ impl Observer for () {}
 /// A message that a node has delivered to its application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// The time in milliseconds.
+    /// The time of delivery, in milliseconds.
     pub ms: u64,
     /// The chain.
     pub chain: ChainId,
-    /// Its block.
+    /// The block of the chain.
     pub block: u32,
-    /// Its index in the block.
+    /// The index of the message in the block.
     pub index: u8,
     /// The message.
     pub message: Vec<u8>,
@@ -147,20 +150,20 @@ impl Ord for Due {
     }
 }
 
-/// A position in the radio: the state that survives reboots, and the node while it is up.
+/// A place for a node: the state that survives reboots, and the node while it is running.
 pub struct Station<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     settings: Settings<'a>,
-    /// The node, while it is up.
+    /// The node; `None` while it is not running.
     pub node: Option<Node<'a, SENDERS, CHAINS, B>>,
-    /// Its store.
+    /// The node's store.
     pub store: MapStore,
-    /// The messages delivered to its application, over all reboots.
+    /// The messages delivered to the node's application, from all reboots.
     pub delivered: Vec<Delivered>,
-    /// When the first leaf of each block was received here, genuine or not.
+    /// The time at which this node received the first leaf of each block, genuine or not.
     pub first_heard: BTreeMap<(ChainRef, u32), u64>,
-    /// How many frames were rejected, by cause.
+    /// The number of frames that the node rejected, by name of the error.
     pub refused: BTreeMap<&'static str, u64>,
-    /// How many times it has started.
+    /// The number of times the node has started.
     pub starts: u64,
 }
 
@@ -181,21 +184,21 @@ pub struct Radio<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> 
     due: BinaryHeap<Reverse<Due>>,
     order: u64,
     now_ms: u64,
-    /// Unix time at the start, if the nodes have clocks.
+    /// The Unix time at the start; `None` if the nodes have no clocks.
     pub unix: Option<u64>,
     strangers: Vec<Stranger<'a>>,
-    /// Frames sent by nodes, by purpose and by the frame's name.
+    /// The number of frames that nodes sent, by purpose and by name of the frame.
     pub sent: BTreeMap<(Purpose, &'static str), u64>,
-    /// Their size in bytes.
+    /// The total size of these frames, in bytes.
     pub said_bytes: u64,
 }
 
-/// The radio of most experiments: nodes with room for four senders and four chains of blocks of up
-/// to 16 messages.
+/// The radio of most experiments. Its nodes have room for four senders and four chains, with blocks
+/// of up to 16 messages.
 pub type Testbed<'a> = Radio<'a, 4, 4, 16>;
 
 impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SENDERS, CHAINS, B> {
-    /// Creates nodes with these settings; none of them is up.
+    /// Creates nodes with these settings. They are not running yet.
     #[must_use]
     pub fn new(
         settings: &[Settings<'a>],
@@ -244,24 +247,24 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         self.due.push(Reverse(Due { ms, order: self.order, act }));
     }
 
-    /// Starts or restarts a node: it continues with the chains in its store and advertises to find
-    /// others.
+    /// Starts or restarts a node at the given time. The node continues with the chains in its
+    /// store, and advertises them to find other nodes.
     pub fn start_at(&mut self, ms: u64, who: usize) {
         self.at(ms, Act::Start { who });
     }
 
-    /// Starts all nodes at once.
+    /// Starts all nodes at time 0.
     pub fn start_all(&mut self) {
         (0..self.stations.len()).for_each(|who| self.start_at(0, who));
     }
 
-    /// Stops a node, which loses its memory.
+    /// Stops a node at the given time. It loses its memory.
     pub fn stop_at(&mut self, ms: u64, who: usize) {
         self.at(ms, Act::Stop { who });
     }
 
-    /// A node broadcasts a chain: its head at once, its messages at the times in `releases`.
-    /// Messages without a time follow with the last one that has a time.
+    /// Lets a node broadcast a chain: its head at `ms`, and its messages at the times in
+    /// `releases`. Messages without a time follow at the last of these times.
     pub fn send_at(&mut self, ms: u64, who: usize, chain: &SignedChain, releases: &[u64]) {
         self.at(ms, Act::Originate { who, chain: Rc::new(chain.clone()) });
         let last = releases.iter().copied().max().unwrap_or(ms);
@@ -271,12 +274,12 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         }
     }
 
-    /// A base station sends a revocation through a node.
+    /// Lets a base station send a revocation through a node.
     pub fn revoke_at(&mut self, ms: u64, who: usize, revocation: &[u8]) {
         self.at(ms, Act::Revoke { who, revocation: revocation.into() });
     }
 
-    /// Continues until nothing is left to do, or until the given time.
+    /// Continues the simulation until no event is scheduled, or until the given time.
     pub fn run(&mut self, until_ms: u64, observer: &mut dyn Observer) {
         while let Some(ms) = self.next().filter(|ms| *ms <= until_ms) {
             self.now_ms = self.now_ms.max(ms);
@@ -377,7 +380,8 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         self.note(to, &event, observer);
     }
 
-    /// Delivers verified messages to the application.
+    /// Passes an event to the observer, and delivers the messages of verified blocks to the
+    /// application.
     fn note(&mut self, who: usize, event: &Event, observer: &mut dyn Observer) {
         observer.event(self.now_ms, who, event);
         let station = &mut self.stations[who];
@@ -437,7 +441,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
     fn arrive(&mut self, act: Act) {
         let copies = if self.draws.unit() <= self.air.duplicates { 2 } else { 1 };
         for _ in 0..copies {
-            // A unit is in (0, 1]: with a loss of 0 nothing is lost, with 1 everything.
+            // `unit` is in (0, 1]: at a loss of 0 no frame is lost, at a loss of 1 every frame.
             if self.draws.unit() > self.air.loss {
                 let ms = self.now_ms
                     + u64::from(self.air.delay_ms)
@@ -460,20 +464,20 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         }
     }
 
-    /// Returns all frames that nodes have sent.
+    /// Returns the number of frames that nodes have sent.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.sent.values().sum()
     }
 
-    /// Returns the frames that nodes have sent for a purpose.
+    /// Returns the number of frames that nodes have sent for a purpose.
     #[must_use]
     pub fn sent_for(&self, purpose: Purpose) -> u64 {
         self.sent.iter().filter(|((of, _), _)| *of == purpose).map(|(_, count)| count).sum()
     }
 }
 
-/// Returns the kind of a frame, by its name in spec/broadcast.md.
+/// Returns the kind of a frame as named in spec/broadcast.md.
 #[must_use]
 pub fn frame_name(frame: &[u8]) -> &'static str {
     match BroadcastFrame::decode(frame) {
@@ -489,7 +493,8 @@ pub fn frame_name(frame: &[u8]) -> &'static str {
     }
 }
 
-/// Returns the messages of blocks in a store, without their trailers: chain, block, index, message.
+/// Returns the messages of the blocks `first` to `last` in a store, without their trailers: chain,
+/// block, index, message.
 #[must_use]
 pub fn messages(
     store: &mut MapStore,
@@ -513,8 +518,8 @@ pub fn messages(
     leaves.map(message).collect()
 }
 
-/// Returns the given number of times of a Poisson process from `start_ms` on, with `per_second` on
-/// average.
+/// Returns `count` times of a Poisson process that starts at `start_ms` and has `per_second` events
+/// per second on average.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn poisson(start_ms: u64, count: usize, per_second: f64, seed: Seed) -> Vec<u64> {

@@ -1,11 +1,11 @@
-//! The cost of repair on one hop of a broadcast: plain retransmission, coded repair, and an ideal
-//! erasure code.
+//! Computes the cost of repair on one hop of a broadcast: plain retransmission, coded repair, and
+//! an ideal erasure code.
 //!
 //! [Decision 11](../../../docs/decisions/0011-coded-repair.md) is based on these numbers. A block
-//! goes to receivers that each lose every message with the same probability; rounds of repair
-//! follow until no receiver lacks a message. Requests are free here and always arrive, so the
-//! numbers are lower bounds. [`radio`](crate::radio) and tests over real UDP measure what the
-//! product's nodes send.
+//! is sent to receivers, each of which loses every message with the same probability. Rounds of
+//! repair follow until no receiver lacks a message. Requests cost nothing in this model and always
+//! arrive, so the numbers are lower bounds. The [`radio`](crate::radio) simulator and tests over
+//! real UDP measure the transmissions of the product's nodes.
 
 use crate::chance::{Draws, Seed};
 
@@ -14,11 +14,12 @@ use crate::chance::{Draws, Seed};
 pub enum Repair {
     /// Sends each message that a receiver lacks, once in each round.
     Plain,
-    /// Sends the exclusive-or of several messages, of which each receiver lacks at most one. A
-    /// greedy choice keeps the number of transmissions small.
+    /// Sends the exclusive-or of several messages. Each receiver lacks at most one of them and can
+    /// compute it from the others. A greedy choice of the messages keeps the number of
+    /// transmissions small.
     Coded,
-    /// Sends as many symbols as the receiver with the most losses lacks; each symbol helps every
-    /// receiver. No code needs fewer.
+    /// Sends as many symbols as the receiver with the most losses lacks. Each symbol serves every
+    /// receiver. No code needs fewer symbols.
     Ideal,
 }
 
@@ -27,16 +28,16 @@ impl Repair {
     pub const ALL: [Self; 3] = [Self::Plain, Self::Coded, Self::Ideal];
 }
 
-/// Means over many blocks.
+/// The mean cost over many blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Transmissions for each message of the block; 1 without losses.
+    /// Number of transmissions per message of the block; 1 without losses.
     pub sent: f64,
-    /// Rounds, including the first transmission.
+    /// Number of rounds, including the first transmission.
     pub rounds: f64,
 }
 
-/// Sends `runs` blocks of `messages` (at most 64) to `receivers`.
+/// Simulates sending `runs` blocks of `messages` messages (at most 64) to `receivers` receivers.
 ///
 /// # Panics
 /// If a block has more than 64 messages, or there are no runs.
@@ -73,7 +74,8 @@ fn block(
     draws: &mut Draws,
 ) -> (u32, u32) {
     let all = u64::MAX >> (64 - messages);
-    // Bit j is set if message j is missing. For the ideal code only the number of set bits matters.
+    // For each receiver, bit j is set if message j is missing. With the ideal code only the number
+    // of set bits matters.
     let mut lacking = vec![all; receivers];
     let (mut sent, mut rounds) = (0, 0);
     let mut symbols: Vec<u64> = (0..messages).map(|j| 1 << j).collect();
@@ -159,8 +161,8 @@ mod tests {
     #[test]
     fn coded_repair_comes_close_to_the_ideal_code() {
         let [plain, coded, ideal] = Repair::ALL.map(|repair| sent(repair, 6, 0.1));
-        // Each message is sent until the last of six receivers has it: the sum of 1 - (1 - 0.1^t)^6
-        // over t >= 0.
+        // Each message is sent until all six receivers have it. The expected number of
+        // transmissions is the sum of 1 - (1 - 0.1^t)^6 over t >= 0.
         assert!((plain - 1.534).abs() < 0.02, "{plain}");
         assert!(ideal <= coded && coded < 1.05 * ideal, "{coded} compared with {ideal}");
         assert!(coded < 0.82 * plain, "{coded} compared with {plain}");

@@ -1,6 +1,7 @@
-//! The report on sampling: figures 5, 6, 7a and 7b of Li et al. and the growth of messages, each as
-//! PNG and CSV, and an index that compares our numbers with the paper's and explains the
-//! differences. `moteseal-lab report` writes it; [`page`] includes it in the page of all papers.
+//! Writes the report on sampling: figures 5, 6, 7a and 7b of Li et al. and the growth of messages,
+//! each as PNG and CSV. An index compares our numbers with the paper's and explains the
+//! differences. `moteseal-lab report` writes this report; [`page`] includes it in the page of all
+//! papers.
 
 pub mod broadcast;
 mod days;
@@ -29,19 +30,19 @@ pub const BUDGETS: [u64; 4] = [500, 1000, 2000, 4000];
 /// The file name of the index that [`write`](write()) creates.
 pub const INDEX: &str = "README.md";
 
-/// How much is simulated. More simulations need more time and have smaller errors.
+/// The amount of simulation. More simulations take more time and have smaller errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Seeds over which figure 7b is averaged.
+    /// Number of seeds over which figure 7b is averaged.
     pub seeds: u64,
-    /// Synthetic epochs over which each load is averaged.
+    /// Number of synthetic epochs over which each load is averaged.
     pub runs: u64,
-    /// Events that are simulated one by one for each load, over all its epochs.
+    /// Number of events that are simulated one by one for each load, in all its epochs together.
     pub one_by_one: u64,
 }
 
 impl Effort {
-    /// The effort of `moteseal-lab report` and `make lab`: a minute or two.
+    /// The effort of `moteseal-lab report` and `make lab`. It takes one to two minutes.
     pub const FULL: Self = Self { seeds: 20, runs: 2000, one_by_one: 4_000_000 };
 }
 
@@ -60,7 +61,7 @@ pub enum ReportError {
     },
     /// A figure could not be drawn.
     Draw(DrawError),
-    /// A chain could not be made.
+    /// A chain could not be created.
     Chain(NoChain),
 }
 
@@ -92,8 +93,8 @@ impl From<DataError> for ReportError {
     }
 }
 
-/// Writes the report on sampling into a folder, which is created if it does not exist. Calls `progress`
-/// before each step. Returns the entries for the [`page`].
+/// Writes the report on sampling into a folder, which is created if it does not exist. Calls
+/// `progress` before each step. Returns the entries for the [`page`].
 ///
 /// # Errors
 /// [`ReportError`]: data is absent or malformed, or a file cannot be written.
@@ -110,7 +111,8 @@ pub fn write(
     write_of(&devices, out, seed, effort, progress)
 }
 
-/// Like [`write()`], for recordings that are already read, in the order of [`Source::ALL`].
+/// Writes the same report as [`write()`] from recordings that have already been read, in the order
+/// of [`Source::ALL`].
 ///
 /// # Errors
 /// [`ReportError`], except `Data`.

@@ -1,43 +1,44 @@
-//! The two simpler protocols that section V.A of Li et al. compares with its own, by their
-//! messages.
+//! Computes the number of messages of the two simpler protocols with which section V.A of Li et al.
+//! compares its own.
 //!
-//! Both keep exactly the `B` events with the smallest hashes. *Send everything*: devices send each
-//! event, and the coordinator drops the rest. *Broadcast every change*: the coordinator sends the
-//! `B`-th smallest hash to all devices whenever it changes, and they send only events below it.
+//! Both keep exactly the `B` events with the smallest hashes. In *send everything*, devices send
+//! every event, and the coordinator drops the events that it does not keep. In *broadcast every
+//! change*, the coordinator sends the `B`-th smallest hash to all devices whenever it changes, and
+//! devices send only events with smaller hashes.
 
 use crate::chance::Draws;
 
-/// Returns the messages if every event is sent: one for each event.
+/// Returns the number of messages of *send everything*: one for each event.
 #[must_use]
 pub const fn send_everything(events: u64) -> u64 {
     events
 }
 
-/// The cost of broadcasting every change.
+/// The cost of *broadcast every change*.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Broadcast {
-    /// Events sent to the coordinator; each of them changed the threshold.
+    /// Number of events sent to the coordinator.
     pub sent: u64,
-    /// Announced thresholds; each is a message to every device.
+    /// Number of announced thresholds. Each takes one message to every device.
     pub announcements: u64,
 }
 
 impl Broadcast {
-    /// Returns all messages in both directions.
+    /// Returns the number of messages in both directions.
     #[must_use]
     pub const fn messages(&self, devices: u64) -> u64 {
         self.sent + self.announcements * devices
     }
 }
 
-/// The cost of broadcasting every change, after each of the given numbers of events, which are in
-/// ascending order.
+/// Simulates *broadcast every change*. Passes the cost after each number of events in `stops`,
+/// which must be ascending, to `seen`.
 ///
-/// Hashes are uniform and independent, so event `i > B` is among the `B` smallest of the first `i`
-/// with probability `B / i`, independently of earlier events. Gaps are drawn with the probability
-/// at their start, and the event at the end of a gap is accepted with the ratio of the
-/// probabilities there (thinning). This is exact, and its time is proportional to the number of
-/// sent events.
+/// Hashes are uniform and independent. Event `i > B` is therefore among the `B` smallest of the
+/// first `i` with probability `B / i`, independently of earlier events. The simulation draws the
+/// gap to the next sent event with the probability at the start of the gap. It then accepts the
+/// event at the end of the gap with the ratio of the two probabilities (thinning). The result has
+/// exactly the right distribution, and the time is proportional to the number of sent events.
 #[allow(clippy::cast_precision_loss)]
 pub fn broadcast_changes(
     budget: u64,
@@ -51,7 +52,7 @@ pub fn broadcast_changes(
             if at < budget {
                 at += 1;
                 cost.sent += 1;
-                // The threshold exists from the event on that fills the budget.
+                // The coordinator announces the first threshold when the budget is full.
                 cost.announcements += u64::from(at == budget);
                 continue;
             }

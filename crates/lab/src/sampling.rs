@@ -1,11 +1,11 @@
-//! Recorded days through the sampling protocol: section V.A of Li et al., with the coordinator of
-//! `moteseal-seal`, without loss or delay.
+//! Replays recorded days through the sampling protocol of section V.A of Li et al. It uses the
+//! coordinator of `moteseal-seal`, without loss or delay.
 //!
-//! Each device computes the levels of its events with the salt of its day's seal, forwards events
-//! at or above the round, and counts everything. The coordinator's store here holds the events
-//! themselves, so that they can be used later ([`temperature`](crate::temperature)). There is one
-//! seal for each device and day. This module does not test links with loss and delay; the crates
-//! that implement them do.
+//! Each device computes the levels of its events with the salt of its day's seal, forwards the
+//! events at or above the round, and counts all events. The coordinator's store in this module
+//! holds the events themselves, so that [`temperature`](crate::temperature) can use them later.
+//! There is one seal for each device and day. The crates that implement links test them with loss
+//! and delay; this module does not.
 
 use moteseal_core::record::{MAX_LEVELS, Round};
 use moteseal_core::{DeviceId, Level, SealIndex, Sequence};
@@ -15,8 +15,8 @@ use moteseal_seal::sample::{Coordinator, Offer};
 use crate::chance::Seed;
 use crate::data::Recording;
 
-/// Returns the fewest levels that a roster needs for a load: `2^(L-1) >= 8 events / budget`; `None`
-/// if the maximum number of levels is too small.
+/// Returns the smallest number of levels `L` that a roster needs for a load: `2^(L-1) >= 8 events /
+/// budget`. `None` if the maximum number of levels is too small.
 #[must_use]
 pub fn enough_levels(events: u64, budget: u64) -> Option<u8> {
     let enough = |levels: &u8| (u128::from(budget) << (levels - 1)) >= 8 * u128::from(events);
@@ -28,9 +28,9 @@ pub fn enough_levels(events: u64, budget: u64) -> Option<u8> {
 /// The parameters of a group, and the seed of its devices' salt keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Events that may be kept an epoch.
+    /// Maximum number of events that may be kept per epoch.
     pub budget: u64,
-    /// Levels, 1 to 32.
+    /// Number of levels, 1 to 32.
     pub levels: u8,
     /// The seed of the salt keys.
     pub seed: Seed,
@@ -51,7 +51,7 @@ impl Plan {
     }
 }
 
-/// Events of all devices on a day.
+/// Returns the number of events of all devices on a day.
 #[must_use]
 pub fn load(devices: &[Recording], day: usize) -> u64 {
     devices.iter().map(|device| device.day(day).len() as u64).sum()
@@ -62,17 +62,17 @@ pub fn load(devices: &[Recording], day: usize) -> u64 {
 pub struct Step {
     /// Seconds since midnight.
     pub second: u32,
-    /// The event's device, by its index in the list.
+    /// The event's device, as an index into the list of devices.
     pub device: usize,
     /// The event's index among the device's events of the day.
     pub seq: u32,
-    /// Its level.
+    /// The event's level.
     pub level: Level,
-    /// Events monitored so far, by all devices.
+    /// Number of events that all devices have monitored so far.
     pub monitored: u64,
-    /// Events sent to the coordinator so far.
+    /// Number of events sent to the coordinator so far.
     pub sent: u64,
-    /// Events that the coordinator buffers now.
+    /// Number of events that the coordinator buffers now.
     pub kept: u64,
     /// The round.
     pub round: Round,
@@ -81,22 +81,22 @@ pub struct Step {
 /// An event that the coordinator holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Its device, by its index in the list.
+    /// The event's device, as an index into the list of devices.
     pub device: usize,
-    /// Its index among the device's events of the day.
+    /// The event's index among the device's events of the day.
     pub seq: u32,
-    /// Its level.
+    /// The event's level.
     pub level: Level,
 }
 
 /// The result of a day.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Epoch {
-    /// Events monitored at all devices.
+    /// Number of events that all devices monitored.
     pub monitored: u64,
-    /// Events sent to the coordinator.
+    /// Number of events sent to the coordinator.
     pub sent: u64,
-    /// The maximum number of events buffered at once.
+    /// The largest number of events that the coordinator buffered at any time.
     pub most_kept: u64,
     /// The final round.
     pub round: Round,
@@ -104,18 +104,18 @@ pub struct Epoch {
     pub announcements: u64,
     /// The kept events.
     pub held: Vec<Held>,
-    /// The salt and the counters that each device's seal would state.
+    /// The salt and the counters that each device's seal would contain.
     pub stated: Vec<(Salt, Counters)>,
 }
 
 impl Epoch {
-    /// Events kept.
+    /// Returns the number of events kept.
     #[must_use]
     pub const fn kept(&self) -> u64 {
         self.held.len() as u64
     }
 
-    /// Returns the used share of a budget.
+    /// Returns the share of a budget that is used.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn used(&self, budget: u64) -> f64 {
@@ -123,7 +123,7 @@ impl Epoch {
     }
 }
 
-/// Replays one day and reports the state after each event.
+/// Replays one day. Passes the state after each event to `seen`.
 pub fn epoch(plan: &Plan, devices: &[Recording], day: usize, seen: &mut dyn FnMut(Step)) -> Epoch {
     let mut coordinator = Coordinator::new(plan.levels, plan.budget);
     let mut epoch = Epoch {
@@ -178,7 +178,8 @@ pub fn epochs(plan: &Plan, devices: &[Recording], days: usize) -> Vec<Epoch> {
     (0..days).map(|day| epoch(plan, devices, day, &mut |_| {})).collect()
 }
 
-/// Time, device and sequence number of the events of a day, ordered by time, then by device.
+/// Returns the time, device and sequence number of each event of a day, ordered by time, then by
+/// device.
 fn in_order(devices: &[Recording], day: usize) -> Vec<(u32, usize, u32)> {
     let mut events: Vec<_> = devices
         .iter()

@@ -39,25 +39,27 @@ enum Command {
 
 /// Replay 92 days of recorded events through a coordinator with a budget.
 ///
-/// Prints per day: events sensed, sent and kept, rounds, and use of the budget. The sources replace
-/// the seven of the paper (Li et al., section VIII.B); the output names the replacement of each.
+/// Prints per day: events sensed, sent and kept, the final round, and the used share of the budget.
+/// The recorded data differ from those of the paper (Li et al., section VIII.B). The output states
+/// which source replaces which.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     moteseal-lab sampling --budget 500 --source telosb\n  \
     moteseal-lab sampling --budget 500 --source all --csv days.csv --plot days.png")]
 struct Sampling {
-    /// The budget: events that may be kept per day
+    /// The budget: maximum number of events that may be kept per day
     #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
     budget: u64,
-    /// The devices: all, or some of home-c, house-a, house-b, house-c, house-d, house-e, telosb
+    /// The devices: all, or one or more of home-c, house-a, house-b, house-c, house-d, house-e,
+    /// telosb
     #[arg(long, value_name = "NAME", num_args = 1.., required = true)]
     source: Vec<Chosen>,
     #[command(flatten)]
     common: Common,
-    /// Also write the days as CSV to this file
+    /// Also write one CSV row per day to this file
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Also plot the days as PNG to this file
+    /// Also draw a plot of the days to this PNG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// The format of the output
@@ -65,8 +67,8 @@ struct Sampling {
     format: Format,
 }
 
-/// Write the report on seals: the paper's figures 5, 6, 7a and 7b and the growth of messages, each
-/// as PNG and CSV, and an index.
+/// Write the report on sampling: the paper's figures 5, 6, 7a and 7b and the growth of messages,
+/// each as PNG and CSV, and an index.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: moteseal-lab report --out lab/report")]
 struct Report {
@@ -77,8 +79,8 @@ struct Report {
     out: PathBuf,
 }
 
-/// Broadcast through a simulated testbed of seven motes: bytes, transmissions, delays and memory of
-/// chains, next to the paper's numbers.
+/// Broadcast through a simulated testbed of seven motes. Report the bytes, transmissions, delays
+/// and memory of chains next to the paper's numbers.
 ///
 /// Writes figures 5 to 7 and tables I and II of Liu et al. (2012), each as PNG and CSV, and an
 /// index. Needs no recorded data.
@@ -99,7 +101,8 @@ struct Broadcast {
 
 #[derive(Args, Debug)]
 struct Common {
-    /// The folder of recorded data; by default $MOTESEAL_DATA, or else ../shared/data
+    /// The folder of recorded data. The default is $MOTESEAL_DATA, or ../shared/data if that is not
+    /// set
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
     /// The seed of all randomness, up to 64 hexadecimal digits; zeros at the end may be left out
@@ -132,9 +135,9 @@ impl FromStr for Chosen {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
-    /// For reading
+    /// An aligned table for people
     Table,
-    /// For programs
+    /// One JSON object for programs
     Json,
 }
 

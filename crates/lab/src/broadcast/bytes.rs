@@ -1,5 +1,5 @@
-//! Authenticator bytes of a message on the air: measured on real encodings (spec/broadcast.md),
-//! counted as the paper counts, and by its equation 7.
+//! Computes the authenticator bytes per message on the air in three ways: from real encodings
+//! (spec/broadcast.md), counted as the paper counts, and by the paper's equation 7.
 
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
@@ -14,40 +14,41 @@ use serde::Serialize;
 
 use super::{PAYLOAD, paper};
 
-/// Bytes of our digests and tags.
+/// Sizes of our digests and tags, in bytes.
 const DIGEST: u64 = 32;
 const TAG: u64 = 8;
-/// The longest chain that is tried for a break-even.
+/// The longest chain that [`break_even`] tries.
 const MOST: u32 = 1000;
 
-/// The bytes of one chain without its messages.
+/// The sizes of the parts of one chain other than its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bytes {
-    /// Messages.
+    /// Number of messages in the chain.
     pub messages: u32,
-    /// Messages in a block.
+    /// Number of messages per block.
     pub per_block: u8,
-    /// Bytes of the signature.
+    /// Size of the signature.
     pub signature: u64,
-    /// Bytes of all digests: the first block's, and those in blocks.
+    /// Total size of all digests: the first block's in the head, and each later block's in the
+    /// block before it.
     pub digests: u64,
-    /// Bytes of all tags.
+    /// Total size of all tags.
     pub tags: u64,
-    /// Bytes of everything on the air that is not a message: the frames of the head and of all
-    /// fragments.
+    /// Size of everything on the air that is not a message: the frames of the head and of all
+    /// fragments, without the messages in them.
     pub all: u64,
 }
 
 impl Bytes {
-    /// Bytes of signature, digests and tags for each message.
+    /// Returns the bytes of signature, digests and tags per message.
     #[must_use]
     pub fn authenticators(&self) -> f64 {
         each(self.signature + self.digests + self.tags, self.messages)
     }
 
-    /// Like [`authenticators`](Self::authenticators), but with digests of eight bytes, as in the
-    /// paper. Tags are included: they reject forged fragments before a block is complete, which the
-    /// paper does not do.
+    /// Returns the same as [`authenticators`](Self::authenticators), but with digests of eight
+    /// bytes, as in the paper. The result includes tags, which the paper does not have. With tags a
+    /// node can reject forged fragments before a block is complete.
     #[must_use]
     pub fn short_authenticators(&self) -> f64 {
         each(
@@ -56,7 +57,7 @@ impl Bytes {
         )
     }
 
-    /// Bytes of everything that is not a message, for each message.
+    /// Returns the bytes per message of everything that is not a message.
     #[must_use]
     pub fn overhead(&self) -> f64 {
         each(self.all, self.messages)
@@ -68,8 +69,9 @@ fn each(bytes: u64, messages: u32) -> f64 {
     bytes as f64 / f64::from(messages.max(1))
 }
 
-/// Encodes a chain of messages of [`PAYLOAD`] bytes and counts its bytes. `None` if the chain or
-/// the suite does not exist.
+/// Encodes a chain of messages of [`PAYLOAD`] bytes and counts the bytes of its parts. Returns
+/// `None` if a chain cannot have this number of messages or this block size, or if the suite is not
+/// built in.
 #[must_use]
 pub fn of(messages: u32, per_block: u8, algorithm: Algorithm) -> Option<Bytes> {
     let key = SecretKey::from_seed(algorithm, &[7; 32]).ok()?;
@@ -128,8 +130,8 @@ fn framed(frame: &BroadcastFrame<'_>) -> Option<u64> {
     Some(out.position() as u64)
 }
 
-/// Returns the fewest messages from which on the frames of a chain have fewer additional bytes than
-/// one signature for each message. `None` if a thousand messages are not enough.
+/// Returns the smallest number of messages for which a chain adds fewer bytes than one signature
+/// per message would. `None` if even a thousand messages are not enough.
 #[must_use]
 pub fn break_even(per_block: u8, algorithm: Algorithm) -> Option<u32> {
     (1..=MOST).find(|&messages| {
@@ -149,7 +151,7 @@ mod tests {
         assert_eq!((bytes.signature, bytes.digests, bytes.tags), (64, 3200, 0));
     }
 
-    /// Equation 7 counts one digest more than exists: the digest of the block after the last.
+    /// Equation 7 counts one digest too many: that of a block after the last one.
     #[test]
     fn blocks_have_one_digest_and_one_tag_per_message() {
         let bytes = of(100, 10, Algorithm::Ed25519).expect("such a chain");

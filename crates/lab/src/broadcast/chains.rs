@@ -1,5 +1,5 @@
-//! Chains in the testbed: the product's nodes on the simulated [`radio`](crate::radio), with the
-//! paper's traffic.
+//! Broadcasts chains in the testbed: the product's nodes run on the simulated
+//! [`radio`](crate::radio) with the paper's traffic.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{LINKS, MESSAGES, NODES, PAYLOAD, arrivals};
 use crate::chance::Seed;
 use crate::radio::{Air, Authority, Observer, Radio, SignedChain, frame_name};
 
-/// The capacity of a node: two senders, two chains, and blocks of the largest size in
+/// The capacity of a node: two senders, two chains, and blocks of up to the largest size in
 /// [`BLOCKS`](super::BLOCKS).
 pub(super) const SENDERS: usize = 2;
 pub(super) const CHAINS: usize = 2;
@@ -21,13 +21,13 @@ pub type Mote<'a> = Node<'a, SENDERS, CHAINS, ROOM>;
 /// The radio of these experiments.
 pub type Testbed<'a> = Radio<'a, SENDERS, CHAINS, ROOM>;
 
-/// Which frames a node repeats. The paper's node always repeats; the product's does not if enough
-/// neighbours have repeated a frame.
+/// Which frames a node repeats. A node of the paper always repeats a new frame. A node of the
+/// product does not repeat it if enough neighbours have already done so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeating {
-    /// Every new frame, once.
+    /// Each new frame is repeated once.
     Always,
-    /// New frames that at most a few neighbours have repeated meanwhile.
+    /// A new frame is repeated unless two neighbours have repeated it first.
     Suppressed,
 }
 
@@ -40,15 +40,17 @@ impl Repeating {
     }
 }
 
-/// The number of copies received from others after which a node of the product does not repeat a
-/// frame.
+/// The number of copies received from neighbours after which a node of the product does not repeat
+/// a frame.
 const COPIES: u8 = 2;
-/// The virtual time after which an execution ends, complete or not; the messages take some 500 s.
+/// The virtual time after which an execution ends even if the chain is not complete. The sender
+/// needs about 500 s for its messages.
 const LONGEST_MS: u64 = 4 * 3_600_000;
 /// The resolution of the end time.
 const STEP_MS: u64 = 100;
 
-/// The frames that all nodes sent, by kind (spec/broadcast.md, section 5), and their bytes.
+/// The numbers of frames that all nodes sent, by kind (spec/broadcast.md, section 5), and their
+/// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Certificates, revocations and heads.
@@ -66,13 +68,14 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// Frames of all kinds.
+    /// Returns the number of frames of all kinds.
     #[must_use]
     pub const fn all(&self) -> u64 {
         self.statements + self.fragments + self.answers + self.requests + self.advertisements
     }
 
-    /// Returns the frames that the paper counts: broadcasts, acknowledgements and replies.
+    /// Returns the number of frames as the paper counts them: broadcasts, acknowledgements and
+    /// replies.
     #[must_use]
     pub const fn as_the_paper_counts(&self) -> u64 {
         self.fragments + self.answers + self.requests
@@ -94,19 +97,19 @@ impl Sent {
 /// The result of broadcasting a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The frames sent until every node had everything, or until the time limit.
+    /// The frames that nodes sent until every node had the complete chain, or until the time limit.
     pub sent: Sent,
-    /// Messages that were not verified, over all receivers.
+    /// Number of messages that receivers have not verified, summed over all receivers.
     pub lacking: u64,
     /// For every block and receiver, the milliseconds between the arrival of the block's first leaf
     /// and its verification.
     pub delays_ms: Vec<u64>,
-    /// When the last receiver had everything, in milliseconds from the start.
+    /// The time at which the last receiver had the complete chain, in milliseconds from the start.
     pub complete_ms: Option<u64>,
 }
 
 impl Outcome {
-    /// Messages that a receiver misses, on average.
+    /// Returns the average number of messages that a receiver misses.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn lacking_each(&self) -> f64 {
@@ -114,12 +117,12 @@ impl Outcome {
     }
 }
 
-/// Why no chain can be sent.
+/// Why a chain cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoChain {
-    /// The sender's key cannot be made.
+    /// The sender's key cannot be created.
     Key(KeyError),
-    /// The chain cannot be made.
+    /// The chain cannot be created.
     Draft(DraftError),
 }
 
@@ -134,7 +137,7 @@ impl std::fmt::Display for NoChain {
 
 impl std::error::Error for NoChain {}
 
-/// Returns the sender's traffic: a chain of messages that are derived from the seed.
+/// Returns the chain that the sender broadcasts. Its messages are derived from the seed.
 ///
 /// # Errors
 /// [`NoChain`] if a chain cannot have blocks of this size.
@@ -152,7 +155,8 @@ pub fn speech(
     sender.send(number, per_block, &texts).map_err(NoChain::Draft)
 }
 
-/// Returns the settings of the testbed's nodes: the paper's two seconds, and a mote's rate limits.
+/// Returns the settings of the testbed's nodes: the paper's interval of two seconds, and the rate
+/// limits of a mote.
 #[must_use]
 pub const fn settings(authority: &Authority, repeating: Repeating) -> Settings<'_> {
     Settings {
@@ -165,7 +169,7 @@ pub const fn settings(authority: &Authority, repeating: Repeating) -> Settings<'
     }
 }
 
-/// Sends a hundred messages through the testbed.
+/// Simulates the broadcast of [`MESSAGES`] messages through the testbed.
 ///
 /// # Errors
 /// [`NoChain`].

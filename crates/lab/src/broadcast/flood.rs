@@ -1,9 +1,9 @@
-//! Broadcast by flooding without repair: a node that receives a message for the first time repeats
-//! it once after a random delay, and lost messages are not sent again. Section V of Liu et al.
-//! measures HMAC, SIGS and uTESLA this way. These are simple models of reception, not code for a
-//! mote.
+//! Simulates broadcast by flooding without repair. A node that receives a message for the first
+//! time repeats it once after a random delay. Lost messages are not sent again. Section V of Liu et
+//! al. measures HMAC, SIGS and uTESLA in this way. The models only decide which node receives which
+//! message; they do not contain code for a mote.
 //!
-//! Every receiver misses a transmission with the same probability, independently. There are no
+//! Every receiver misses each transmission independently with the same probability. There are no
 //! collisions.
 
 use std::cmp::Reverse;
@@ -19,44 +19,47 @@ pub enum Scheme {
     Hmac,
     /// A signature for each message.
     Sigs,
-    /// A code under a key that a separate flood discloses later.
+    /// A message authentication code under a key that a separate flood discloses later.
     Tesla,
 }
 
-/// The interval of a key of uTESLA; longer than a message needs over three hops of [`BACK_OFF_MS`].
+/// The interval in which a key of uTESLA is in use. It is longer than a message needs for three
+/// hops with delays of up to [`BACK_OFF_MS`].
 pub const INTERVAL_MS: u64 = 10_000;
-/// A key is disclosed this many intervals after the start of its own interval (RFC 4082's `d`).
+/// The number of intervals from the start of a key's own interval to its disclosure (`d` in RFC
+/// 4082).
 pub const DISCLOSURE: u64 = 2;
 
 /// The result of flooding a sender's messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Transmissions of all nodes: messages and disclosed keys.
+    /// Number of transmissions by all nodes, for messages and for disclosed keys.
     pub transmissions: u64,
-    /// Messages that receivers miss at the end or cannot verify, over all receivers.
+    /// Number of messages that a receiver has not received or cannot verify at the end, summed over
+    /// all receivers.
     pub lacking: u64,
-    /// For every message and receiver that verified it, the milliseconds between its arrival and
-    /// its verification.
+    /// For every message and every receiver that verified it: the milliseconds between the arrival
+    /// and the verification of the message.
     pub delays_ms: Vec<u64>,
 }
 
 impl Outcome {
-    /// Messages that a receiver misses, on average.
+    /// Returns the average number of messages that a receiver misses.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn lacking_each(&self) -> f64 {
         self.lacking as f64 / (NODES - 1) as f64
     }
 
-    /// Returns the transmissions if each missing message costs one request and one answer, as the
-    /// paper counts HMAC's losses.
+    /// Returns the number of transmissions if each missing message costs one request and one
+    /// answer. The paper counts the losses of HMAC in this way.
     #[must_use]
     pub const fn repaired(&self) -> u64 {
         self.transmissions + 2 * self.lacking
     }
 }
 
-/// Sends a hundred messages through the testbed.
+/// Simulates the flooding of [`MESSAGES`] messages through the testbed.
 #[must_use]
 pub fn run(scheme: Scheme, loss: f64, seed: Seed) -> Outcome {
     let mut draws = seed.draws();
@@ -89,21 +92,22 @@ pub fn run(scheme: Scheme, loss: f64, seed: Seed) -> Outcome {
     outcome
 }
 
-/// When a receiver can verify a message, given when it was sent and received: `None` if the key was
-/// already disclosed, or if neither it nor a later key arrived.
+/// Returns the time at which a receiver can verify a message, given the times at which it was sent
+/// and received. `None` if the message arrived after its key was disclosed, or if neither this key
+/// nor a later one arrived.
 fn verified_at(sent: u64, received: u64, node: usize, keys: &[(u64, Flood)]) -> Option<u64> {
     let interval = sent / INTERVAL_MS;
     if received >= (interval + DISCLOSURE) * INTERVAL_MS {
         return None;
     }
-    // Any later key yields this one through the key chain.
+    // The key can be computed from any later key of the key chain.
     keys.iter()
         .filter(|(of, _)| *of >= interval)
         .filter_map(|(_, key)| key.received.get(node).copied().flatten())
         .min()
 }
 
-/// Returns the floods of the keys: one for every interval in which a message was sent.
+/// Simulates the floods that disclose the keys: one for each interval in which a message was sent.
 fn disclosures(sent: &[u64], loss: f64, draws: &mut Draws) -> Vec<(u64, Flood)> {
     let mut intervals: Vec<_> = sent.iter().map(|at| at / INTERVAL_MS).collect();
     intervals.dedup();
@@ -113,11 +117,11 @@ fn disclosures(sent: &[u64], loss: f64, draws: &mut Draws) -> Vec<(u64, Flood)> 
         .collect()
 }
 
-/// The flood of one message.
+/// The result of flooding one message.
 #[derive(Clone, Debug)]
 struct Flood {
     transmissions: u64,
-    /// The time at which each node has it.
+    /// The time at which each node received the message.
     received: [Option<u64>; NODES],
 }
 
@@ -128,7 +132,7 @@ fn flood(at: u64, loss: f64, draws: &mut Draws) -> Flood {
     while let Some(Reverse((now, node))) = due.pop() {
         flood.transmissions += 1;
         for neighbour in neighbours(node) {
-            // Units are in (0, 1], so a loss of 0 loses nothing.
+            // `unit` is in (0, 1], so at a loss of 0 no transmission is lost.
             if draws.unit() <= loss {
                 continue;
             }
@@ -162,9 +166,9 @@ mod tests {
         assert_eq!((outcome.transmissions, outcome.lacking, outcome.repaired()), (100, 600, 1300));
     }
 
-    /// A receiver misses the messages that never reached it. The oracle is the same question for a
-    /// random graph: each direction of each link exists or not, and reachable nodes receive the
-    /// message.
+    /// Compares the number of missing messages with an oracle. In the oracle each direction of each
+    /// link exists with the probability that a transmission arrives, and exactly the nodes that are
+    /// reachable from the sender receive the message.
     #[test]
     fn unreachable_nodes_miss_a_message() {
         let loss = 0.3;
@@ -197,8 +201,8 @@ mod tests {
     fn a_key_follows_its_interval_and_verifies_no_later_message() {
         let outcome = run(Scheme::Tesla, 0.0, Seed([2; 32]));
         assert!(outcome.transmissions > 700, "{}", outcome.transmissions);
-        // A message at the end of an interval waits for one more interval; one at the beginning
-        // waits for two.
+        // The key of a message that is sent at the end of an interval is disclosed one interval
+        // later; that of a message at the beginning, two intervals later.
         assert!(outcome.delays_ms.iter().all(|&delay| delay < DISCLOSURE * INTERVAL_MS + 12_000));
         let key = Flood { transmissions: 0, received: [Some(DISCLOSURE * INTERVAL_MS + 5); NODES] };
         let keys = [(0, key)];

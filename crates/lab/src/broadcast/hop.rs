@@ -1,6 +1,6 @@
-//! One hop on which all nodes receive each other, with the settings of the product's commands:
-//! simulated, and measured over real UDP between network namespaces by `tools/broadcast_netns.py`.
-//! Their agreement supports the other results of the simulator.
+//! Simulates one hop on which every node is in range of every other, with the settings of the
+//! product's commands. `tools/broadcast_netns.py` measures the same over real UDP between network
+//! namespaces. If the two agree, that supports the other results of the simulator.
 
 use moteseal_broadcast::recovery::{Meter, Rate, Relay, Settings, Timing};
 use moteseal_core::signature::Algorithm;
@@ -10,9 +10,9 @@ use super::{MESSAGES, NODES};
 use crate::chance::Seed;
 use crate::radio::{Air, Authority};
 
-/// Loss, messages in a block, and the fragments and coded repairs that all nodes sent for each
-/// message: one execution of `tools/broadcast_netns.py` with a release build on an idle machine
-/// with two cores.
+/// Measured values: the loss, the number of messages per block, and the number of fragments and
+/// coded repairs that all nodes sent per message. The values are from one execution of
+/// `tools/broadcast_netns.py` with a release build on an idle machine with two cores.
 pub const MEASURED: [(f64, u8, f64); 6] = [
     (0.0, 1, 1.00),
     (0.1, 1, 1.63),
@@ -21,17 +21,17 @@ pub const MEASURED: [(f64, u8, f64); 6] = [
     (0.1, 10, 1.51),
     (0.2, 10, 1.89),
 ];
-/// The sender's pace: a frame of some 70 bytes at 4,000 bytes per second, and a pause after each
-/// block for requests.
+/// The sender's pace: the time between frames, which is that of about 70 bytes at 4,000 bytes per
+/// second, and the pause for requests after each block.
 const GAP_MS: u64 = 18;
 const PAUSE_MS: u64 = 60;
-/// The delay of a sender's answers (`moteseal_gateway::broadcast::sender::Manner::LAN`).
+/// The delay of the sender's answers, as in `moteseal_gateway::broadcast::sender::Manner::LAN`.
 const SENDER_REPLY_MS: u32 = 2;
-/// The time limit of an execution.
+/// The time limit of an execution, in milliseconds.
 const LONGEST_MS: u64 = 600_000;
 
-/// Fragments and coded repairs that a sender and six receivers send for each message; `None` if a
-/// receiver misses a message at the end.
+/// Returns the number of fragments and coded repairs that the sender and six receivers send per
+/// message. `None` if a receiver still misses a message at the end.
 ///
 /// # Errors
 /// [`NoChain`].
@@ -45,8 +45,9 @@ pub fn simulated(loss: f64, per_block: u8, seed: Seed) -> Result<Option<f64>, No
         meter: Meter::HOST,
         ..settings(&authority, Repeating::Always)
     };
-    // Receivers do not request from others while the sender sends new messages, which it does until
-    // the end.
+    // In the product, receivers do not request leaves from each other while the sender sends new
+    // messages. Here it sends new messages until the end, so receivers are set to answer no
+    // requests.
     let mut nodes = [Settings {
         meter: Meter { answers: Rate { burst: 0, each_ms: u32::MAX }, ..node.meter },
         ..node

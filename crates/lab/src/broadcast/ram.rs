@@ -1,5 +1,6 @@
-//! The memory of a chain at the sender and at a receiver, from the sizes of the real types on this
-//! machine: tables I and II. ROM depends on the firmware and is not measured here.
+//! Computes the memory that a chain needs at the sender and at a receiver (tables I and II), from
+//! the sizes of the product's types on this machine. ROM depends on the firmware; this module does
+//! not measure it.
 
 use std::mem::size_of;
 
@@ -10,9 +11,9 @@ use moteseal_core::Digest;
 use super::PAYLOAD;
 use super::chains::{CHAINS, SENDERS};
 
-/// Bytes that a sender of this many messages has in memory: the chain, a digest for each block, a
-/// tag for each message of blocks of more than one, and the messages, which the paper's sender
-/// buffers. (The product's sender can read them again when it sends them.)
+/// Returns the bytes that a sender needs in memory: the chain, a digest per block, a tag per
+/// message if blocks have more than one message, and the messages, which the paper's sender
+/// buffers. (The sender of the product can instead read the messages again when it sends them.)
 #[must_use]
 pub fn sender(messages: u32, per_block: u8) -> Option<u64> {
     let blocks = u64::from(messages.div_ceil(u32::from(per_block).max(1)));
@@ -26,8 +27,8 @@ pub fn sender(messages: u32, per_block: u8) -> Option<u64> {
     )
 }
 
-/// Bytes that a receiver needs to verify one chain of blocks of this size. Messages are not
-/// included: verification does not keep them.
+/// Returns the bytes that a receiver needs to verify one chain with blocks of this size. They do
+/// not include messages, because verification does not keep them.
 #[must_use]
 pub const fn receiver(per_block: u8) -> Option<u64> {
     Some(match per_block {
@@ -39,9 +40,9 @@ pub const fn receiver(per_block: u8) -> Option<u64> {
     } as u64)
 }
 
-/// Bytes of a complete node of the experiments, which verifies, relays, repairs and limits rates,
-/// with room for two senders and two chains of blocks of this size. Messages are stored outside, in
-/// flash.
+/// Returns the size in bytes of a complete node of the experiments, which verifies, relays, repairs
+/// and limits rates. It has room for two senders and two chains with blocks of this size. Messages
+/// are stored outside the node, in flash.
 #[must_use]
 pub const fn node(per_block: u8) -> Option<u64> {
     Some(match per_block {

@@ -1,25 +1,27 @@
-//! Times of authentication at the sender and at a receiver, as `moteseal-bench broadcast` measured
-//! them, for figures 3 and 4.
+//! The times of authentication at the sender and at a receiver for figures 3 and 4, as
+//! `moteseal-bench broadcast` measured them.
 
-/// Times of one machine.
+/// The times on one machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// The machine's features, such as `avx2+sha`.
+    /// The machine's instruction set extensions, such as `avx2+sha`.
     pub host: String,
     /// The measured times.
     pub rows: Vec<Timing>,
 }
 
-/// The time of one thread for one message of a sequence, including its share of signatures.
+/// The time per message of a sequence in one thread, including the message's share of the
+/// signature.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Timing {
-    /// `SIGS`, `HMAC`, `SA1` to `SA10`, `uTESLA`: ours, over Ed25519 and SHA-256. With the suffix
-    /// `, the paper's`: over secp160r1 and SHA-1 truncated to 64 bits.
+    /// The scheme: `SIGS`, `HMAC`, `SA1` to `SA10`, or `uTESLA`. Without a suffix it is our
+    /// implementation over Ed25519 and SHA-256. With the suffix `, the paper's`, it is over
+    /// secp160r1 and SHA-1 truncated to 64 bits.
     pub scheme: String,
-    /// Messages of the sequence, which share a signature.
+    /// Number of messages in the sequence, which share one signature.
     pub messages: u32,
-    /// Microseconds at the sender.
+    /// Time per message at the sender, in microseconds.
     pub sender_us: f64,
-    /// Microseconds at a receiver.
+    /// Time per message at a receiver, in microseconds.
     pub receiver_us: f64,
 }

@@ -1,4 +1,5 @@
-//! The genuine data of an experiment, to check that nodes send, store and deliver nothing else.
+//! The genuine data of an experiment. Experiments use it to check that nodes send, store and
+//! deliver no other data.
 
 use moteseal_broadcast::ChainRef;
 use moteseal_broadcast::recovery::Item;
@@ -7,10 +8,10 @@ use moteseal_core::cbor::Writer;
 
 use crate::radio::SignedChain;
 
-/// What senders and base stations have sent.
+/// The data that senders and base stations have sent.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
-    /// Their chains.
+    /// The senders' chains, with the certificates.
     pub chains: Vec<SignedChain>,
 }
 
@@ -24,7 +25,7 @@ impl Truth {
         leaf.map(|(.., bytes)| &bytes[..])
     }
 
-    /// Returns whether a frame that a node sends contains genuine data, or is a correct
+    /// Returns whether a node's frame is genuine: it contains genuine data, or it is a correct
     /// advertisement or request. An advertisement of messages after the end of a chain is not
     /// correct.
     #[must_use]
@@ -58,8 +59,8 @@ impl Truth {
         }
     }
 
-    /// Returns whether these bytes are the exclusive-or of the leaves of a mask, and the lengths
-    /// that of their lengths.
+    /// Returns whether `bytes` are the exclusive-or of the leaves that `mask` selects, and
+    /// `lengths` is the exclusive-or of the lengths of these leaves.
     fn is_sum(&self, chain: ChainRef, block: u32, mask: u64, lengths: usize, bytes: &[u8]) -> bool {
         let members = (0..64_u8).filter(|index| mask >> index & 1 == 1);
         let Some(leaves) =
@@ -74,8 +75,8 @@ impl Truth {
         sum == bytes && leaves.iter().fold(0, |all, leaf| all ^ leaf.len()) == lengths
     }
 
-    /// Returns whether an item in a node's store is genuine. No base station of an experiment has
-    /// revoked anything.
+    /// Returns whether an item in a node's store is genuine. A revocation is not genuine, because
+    /// no base station of an experiment revokes a certificate.
     #[must_use]
     pub fn is_kept_rightly(&self, item: &Item, bytes: &[u8]) -> bool {
         match item {
@@ -88,7 +89,7 @@ impl Truth {
         }
     }
 
-    /// Returns the messages of a chain, by its index, in order.
+    /// Returns the messages of the chain with this index, in order.
     #[must_use]
     pub fn messages(&self, place: usize) -> Vec<Vec<u8>> {
         let Some(signed) = self.chains.get(place) else { return Vec::new() };
@@ -103,8 +104,8 @@ impl Truth {
         signed.leaves.iter().map(message).collect()
     }
 
-    /// Returns all frames of a chain, by its index, as they are first sent: certificate, head,
-    /// fragments.
+    /// Returns all frames of the chain with this index as the sender first sends them: certificate,
+    /// head, fragments.
     #[must_use]
     pub fn frames(&self, place: usize) -> Vec<Vec<u8>> {
         let Some(signed) = self.chains.get(place) else { return Vec::new() };

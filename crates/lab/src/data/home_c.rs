@@ -1,6 +1,6 @@
-//! Smart* home C: outdoor weather, one file for each day with rows
-//! `TimestampLocal,temperature,humidity,...` (13 columns, no header), some 1,440 rows each. Times
-//! are local times written as if they were UTC, so the rows of a file are on one day.
+//! Reads the outdoor weather of Smart* home C. There is one file per day with about 1,440 rows
+//! `TimestampLocal,temperature,humidity,...` (13 columns, no header). The timestamps are local
+//! times encoded as if they were UTC, so that all rows of a file are on one day.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -15,7 +15,7 @@ const REMEDY: &str = "get home C's environmental data of the Smart* data set, re
 /// The maximum number of files in an archive.
 const MOST_FILES: usize = 1000;
 
-/// Reads the 92 days.
+/// Reads the events of all 92 days.
 pub(super) fn load(folder: &Folder) -> Result<Vec<Vec<Event>>, DataError> {
     let home = folder.root().join("umass_smartstar_homeC");
     let (unpacked, archive) =
@@ -29,7 +29,7 @@ pub(super) fn load(folder: &Folder) -> Result<Vec<Vec<Event>>, DataError> {
     Ok(days)
 }
 
-/// Adds the rows of one file to their day.
+/// Adds the rows of one file to the events of their day.
 fn day(file: &str, text: &str, days: &mut [Vec<Event>]) -> Result<(), DataError> {
     let mut of_file = None;
     for line in Line::all(file, text) {
@@ -47,7 +47,7 @@ fn day(file: &str, text: &str, days: &mut [Vec<Event>]) -> Result<(), DataError>
         }
         events.push(Event { second, reading: line.measure("temperature", temperature)? });
     }
-    // A few rows were written a minute late.
+    // A few rows are out of order by one minute.
     if let Some(events) =
         of_file.and_then(|day| days.get_mut(usize::try_from(day - FIRST_DAY).ok()?))
     {
@@ -80,7 +80,7 @@ fn archived_files(archive: &Path) -> Result<Vec<(String, String)>, DataError> {
         }
         file => file.map_err(unreadable)?,
     };
-    // The size of the unpacked data is bounded, whatever the size of the archive.
+    // Limit the amount of unpacked data, independently of the size of the archive.
     let unpacked = XzReader::new(io::BufReader::new(file), true).take(LARGEST_FILE);
     let mut files = Vec::new();
     for entry in tar::Archive::new(unpacked).entries().map_err(unreadable)?.take(MOST_FILES) {

@@ -1,15 +1,15 @@
-//! The houses of van Kasteren (A, B, C) and of MIT (D, E): when each sensor was on and for how
-//! long, as tab-separated `start (Unix seconds), duration (s), sensor`, ordered by start. Days
-//! without events count as days.
+//! Reads the houses of van Kasteren (A, B, C) and of MIT (D, E). Each line states when a sensor was
+//! on: `start (Unix seconds), duration (s), sensor`, separated by tabs. The lines are ordered by
+//! start. Days without events count as days.
 
 use super::{DataError, Event, Folder, Line};
 
 const REMEDY: &str = "get the houses of van Kasteren and MIT as house{A..E}.sensors (github.com/agnesvanbelle/TL has all five; its \
     readme names whom to cite), and put them into events_kasteren_mit of the folder that MOTESEAL_DATA or --data names";
-/// The longest span of a recording in days; a longer one has a wrong time.
+/// The maximum length of a recording, in days. A longer recording must contain a wrong time.
 const MOST_DAYS: u64 = 366;
 
-/// Returns the days of one house, from the first to the last that has an event.
+/// Reads the events of one house for each day, from the first to the last day that has an event.
 pub(super) fn load(folder: &Folder, house: char) -> Result<Vec<Vec<Event>>, DataError> {
     let path = folder.root().join("events_kasteren_mit").join(format!("house{house}.sensors"));
     let text = super::read(&path, REMEDY)?;

@@ -1,16 +1,17 @@
-//! Temperatures of the Intel Berkeley Research Lab, 2004: 50 motes, a reading every half hour over
-//! five days, extracted and completed by a third party (littlepretty/SensorPGM). A row is a mote,
-//! its columns are degrees Celsius with three decimals. The 2.3 million raw readings with four
-//! decimals, which Papadopoulos et al. 2011 use, cannot be obtained.
+//! Reads the temperatures of the Intel Berkeley Research Lab, 2004: 50 motes with a reading every
+//! half hour for five days. A third party (littlepretty/SensorPGM) selected the readings and filled
+//! the gaps. A row contains the readings of one mote in degrees Celsius, with three decimals.
+//! Papadopoulos et al. (2011) use the 2.3 million raw readings with four decimals, which cannot be
+//! obtained.
 
 use super::{DataError, Folder, Line};
 
 const REMEDY: &str = "get intelTemperatureTrain.csv and intelTemperatureTest.csv (github.com/littlepretty/SensorPGM has both), and put them \
     into intel_lab of the folder that MOTESEAL_DATA or --data names";
-/// Three days, and the two days after them.
+/// The files: the first three days, and the two days after them.
 const FILES: [&str; 2] = ["intelTemperatureTrain.csv", "intelTemperatureTest.csv"];
 
-/// Returns all temperatures in degrees Celsius, mote by mote.
+/// Reads all temperatures, in degrees Celsius, mote by mote.
 ///
 /// # Errors
 /// [`DataError`].

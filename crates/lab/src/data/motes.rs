@@ -1,6 +1,7 @@
-//! Eight TelosB motes of Suthaharan et al. (ISSNIP 2010): a reading every 5 seconds for some six
-//! hours, as `Reading# Mote-ID Humidity Temperature Label`. They form one device: each mote is a
-//! day. The authors give no hour; we assume 9:00.
+//! Reads the eight TelosB motes of Suthaharan et al. (ISSNIP 2010). Each has a reading every 5
+//! seconds for about six hours, with the columns `Reading# Mote-ID Humidity Temperature Label`.
+//! They form one device, of which each mote is a day. The authors do not state the time of day; we
+//! assume that the readings start at 9:00.
 
 use super::{DAY_SECONDS, DataError, Event, Folder, Line};
 
@@ -19,8 +20,8 @@ const FILES: [&str; 8] = [
 const START: u32 = 9 * 3600;
 const EVERY: u32 = 5;
 
-/// Returns the motes, one day each: first those of the single-hop network, then those of the
-/// multi-hop network.
+/// Reads the readings of the motes, one day for each mote: first the motes of the single-hop
+/// network, then those of the multi-hop network.
 pub(super) fn load(folder: &Folder) -> Result<Vec<Vec<Event>>, DataError> {
     let folder = folder.motes();
     let mote = |name: &&str| {

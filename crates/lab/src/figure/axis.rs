@@ -1,4 +1,4 @@
-//! An axis: a range, linear or logarithmic, and round numbers along it.
+//! The axes of a figure: a linear or logarithmic range with ticks at round numbers.
 
 use crate::table::thousands;
 
@@ -52,14 +52,15 @@ impl Axis {
         &self.label
     }
 
-    /// Returns its ends.
+    /// Returns the start and the end of the axis.
     #[must_use]
     pub const fn range(&self) -> (f64, f64) {
         (self.from, self.to)
     }
 
-    /// Returns the position of a number on the axis: 0 at its start, 1 at its end, clamped to them;
-    /// `None` if the axis has no position for the number.
+    /// Returns the position of a number on the axis, from 0 at its start to 1 at its end. A number
+    /// outside the range is clamped to the nearer end. `None` if the axis has no position for the
+    /// number.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         let place = if self.logarithmic {
             (value.max(f64::MIN_POSITIVE) / self.from).ln() / (self.to / self.from).ln()
@@ -74,7 +75,7 @@ impl Axis {
     }
 }
 
-/// Returns a step of 1, 2 or 5 times a power of ten that divides a span into at most six.
+/// Returns a step of 1, 2 or 5 times a power of ten that divides a span into at most six steps.
 fn round_step(span: f64) -> f64 {
     let rough = span / 6.0;
     let power = 10_f64.powf(rough.log10().floor());
@@ -85,7 +86,7 @@ fn round_step(span: f64) -> f64 {
     step.unwrap_or(10.0 * power)
 }
 
-/// Returns a number for people, with a minus sign (U+2212).
+/// Formats a number for people, with a minus sign (U+2212).
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn number(value: f64, decimals: usize) -> String {
     let sign = if value < -1e-9 { "\u{2212}" } else { "" };
@@ -97,7 +98,7 @@ fn number(value: f64, decimals: usize) -> String {
     }
 }
 
-/// Returns a power of ten for people: `1,000`, `1 M`.
+/// Formats a power of ten for people: `1,000`, `1 M`.
 fn short(value: f64) -> String {
     match value {
         1e9.. => format!("{} G", number(value / 1e9, 0)),

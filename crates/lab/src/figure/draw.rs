@@ -1,4 +1,4 @@
-//! Draws a figure: tiny-skia strokes the lines, `ab_glyph` gives the shapes of letters.
+//! Draws figures: `tiny-skia` strokes the lines, and `ab_glyph` provides the shapes of letters.
 
 use ab_glyph::{Font, FontRef, ScaleFont};
 use tiny_skia::{
@@ -25,9 +25,9 @@ const MARGIN: f32 = 28.0;
 const LEFT: f32 = 130.0;
 const RIGHT: f32 = 56.0;
 const BOTTOM: f32 = 100.0;
-/// The height of the line above a panel that has its label.
+/// The height of the line of text above a panel, which contains the panel's label.
 const HEADING: f32 = 60.0;
-/// The length of a legend's stroke, and the space after a name.
+/// The length of a stroke in the legend, and the space after a name.
 const SAMPLE: f32 = 46.0;
 const GAP: f32 = 40.0;
 
@@ -52,7 +52,7 @@ struct Canvas {
     bold: FontRef<'static>,
 }
 
-/// How a text looks.
+/// The size, weight and colour of a text.
 #[derive(Clone, Copy)]
 struct Face {
     size: f32,
@@ -66,7 +66,7 @@ const NAME: Face = Face { size: 22.0, is_bold: false, colour: INK };
 const MEASURE: Face = Face { size: 21.0, is_bold: true, colour: FAINT_INK };
 const TICK: Face = Face { size: 21.0, is_bold: false, colour: FAINT_INK };
 
-/// The alignment of a text: it starts at, is centred at, or ends at its point.
+/// The alignment of a text: whether it starts at, is centred at, or ends at its point.
 #[derive(Clone, Copy)]
 enum Along {
     From,
@@ -74,7 +74,7 @@ enum Along {
     To,
 }
 
-/// A panel's plot.
+/// The area of a panel's plot, in pixels.
 #[derive(Clone, Copy)]
 struct Frame {
     left: f32,
@@ -169,7 +169,7 @@ impl Canvas {
                 Along::Around,
             );
         }
-        // The axis is at zero if zero is in the range.
+        // Draw the axis at zero if the range extends below zero, and otherwise at the bottom.
         let zero = if panel.y.range().0 < 0.0 { panel.y.place(0.0).unwrap_or(0.0) } else { 0.0 };
         self.line(&[frame.at(0.0, zero), frame.at(1.0, zero)], FAINT_INK, 2.0, None);
         for series in &panel.series {
@@ -192,7 +192,7 @@ impl Canvas {
         }
     }
 
-    /// An uninterrupted section of a series.
+    /// Draws an uninterrupted section of a series.
     fn series(&mut self, series: &Series, run: &[(f32, f32)]) {
         let colour = series.colour.rgb();
         match series.stroke {
@@ -245,7 +245,7 @@ impl Canvas {
         text.chars().map(|letter| font.h_advance(font.glyph_id(letter))).sum()
     }
 
-    /// Writes a text, with its base line through a point.
+    /// Draws a text whose base line goes through a point.
     fn text(&mut self, text: &str, (x, y): (f32, f32), face: Face, along: Along) {
         let mut x = match along {
             Along::From => x,
@@ -270,7 +270,7 @@ impl Canvas {
         }
     }
 
-    /// Covers a pixel partly.
+    /// Blends a colour into a pixel.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn ink(&mut self, x: f32, y: f32, cover: f32, (red, green, blue): Rgb) {
         if x < 0.0 || y < 0.0 || x >= WIDTH as f32 || y >= HEIGHT as f32 {
@@ -278,7 +278,7 @@ impl Canvas {
         }
         let at = 4 * (y as usize * WIDTH as usize + x as usize);
         let cover = cover.clamp(0.0, 1.0);
-        // Everything is opaque, so alpha needs no handling.
+        // All pixels are opaque, so alpha stays unchanged.
         for (under, over) in self.pixels.data_mut()[at..].iter_mut().zip([red, green, blue]) {
             *under = (f32::from(*under) * (1.0 - cover) + f32::from(over) * cover).round() as u8;
         }

@@ -1,4 +1,4 @@
-//! Base stations, senders and their chains for simulations; keys are derived from seeds.
+//! Base stations, senders and their chains for simulations. Keys are derived from seeds.
 
 use moteseal_broadcast::{
     BuildError, ChainDraft, ChainId, ChainNumber, ChainRef, DraftError, KeyId, Kind, MAX_HEAD,
@@ -12,19 +12,19 @@ use moteseal_core::{DeviceId, Digest};
 /// A base station and its network.
 pub struct Authority {
     key: SecretKey,
-    /// Its public key.
+    /// The base station's public key.
     pub public: PublicKey,
-    /// Its network.
+    /// The network.
     pub network: NetworkId,
 }
 
 /// A sender with its certificate.
 pub struct CertifiedSender {
     key: SecretKey,
-    /// Its id.
+    /// The sender's id.
     pub id: DeviceId,
     network: NetworkId,
-    /// Its certificate.
+    /// The sender's certificate.
     pub certificate: Vec<u8>,
 }
 
@@ -35,14 +35,14 @@ pub struct SignedChain {
     pub certificate: Vec<u8>,
     /// The head.
     pub head: Vec<u8>,
-    /// Block, index and bytes of every leaf, in order.
+    /// The block, index and bytes of every leaf, in order.
     pub leaves: Vec<(u32, u8, Vec<u8>)>,
     /// The contents of the head.
     pub outline: Outline,
 }
 
 impl SignedChain {
-    /// Returns the short name of the chain in frames.
+    /// Returns the short reference to the chain that frames contain.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.outline.reference()
@@ -73,8 +73,8 @@ impl Authority {
         self.certify_for(name, algorithm, serial, (0, u64::MAX))
     }
 
-    /// Like [`certify`](Self::certify), but the certificate is valid in the given half-open range
-    /// of Unix time in seconds.
+    /// Certifies a sender like [`certify`](Self::certify), but with a certificate that is valid
+    /// only in the given half-open range of Unix time in seconds.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -88,7 +88,8 @@ impl Authority {
         self.certify_key(name, name, algorithm, serial, valid)
     }
 
-    /// Like [`certify_for`](Self::certify_for), for a key that is derived from a given name.
+    /// Certifies a sender like [`certify_for`](Self::certify_for), but derives its key from the
+    /// name `key`.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -121,7 +122,7 @@ impl Authority {
         Ok(CertifiedSender { key, id, network: self.network, certificate })
     }
 
-    /// Revokes the certificates with lower serial numbers.
+    /// Issues a revocation of all certificates with serial numbers below `minimum`.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -133,13 +134,13 @@ impl Authority {
 }
 
 impl CertifiedSender {
-    /// Returns the id of its key.
+    /// Returns the id of the sender's key.
     #[must_use]
     pub fn key_id(&self) -> KeyId {
         KeyId::of(&self.key.public())
     }
 
-    /// Signs a chain.
+    /// Signs a chain of these messages.
     ///
     /// # Errors
     /// [`DraftError`].

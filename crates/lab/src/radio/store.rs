@@ -1,4 +1,4 @@
-//! A store in memory, which survives reboots of the node.
+//! A store in memory. The simulator keeps it when the node reboots.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use moteseal_broadcast::recovery::{Item, Store};
 use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
 
-/// Keeps everything, including retired items, as an archive does.
+/// A store that keeps all items, including retired ones, as an archive does.
 #[derive(Clone, Debug, Default)]
 pub struct MapStore {
     items: BTreeMap<Item, Vec<u8>>,

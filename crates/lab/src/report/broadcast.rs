@@ -1,9 +1,9 @@
-//! The report on authenticated broadcast: figures 3 to 7 and tables I and II of Liu, Li and Guizani
-//! (2012), compared with the paper's numbers.
+//! Writes the report on authenticated broadcast: figures 3 to 7 and tables I and II of Liu, Li and
+//! Guizani (2012), compared with the paper's numbers.
 //!
-//! Bytes are those of real encodings, transmissions and delays those of real nodes in the
-//! simulator, and memory that of real types. `moteseal-bench broadcast` provides the times; without
-//! them the report omits figures 3 and 4.
+//! Bytes are counted on real encodings, transmissions and delays on real nodes in the simulator,
+//! and memory on real types. `moteseal-bench broadcast` provides the times. Without them the report
+//! omits figures 3 and 4.
 
 mod costs;
 mod network;
@@ -18,19 +18,19 @@ use crate::broadcast::{ASSUMED, RUNS};
 use crate::chance::Seed;
 use crate::figure::Colour;
 
-/// How much is simulated.
+/// The amount of simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Simulations for each point, each with a different seed; the paper has five.
+    /// Number of simulations per data point, each with a different seed. The paper has five.
     pub runs: u64,
 }
 
 impl Effort {
-    /// The effort of the paper.
+    /// The same number of simulations as in the paper.
     pub const FULL: Self = Self { runs: RUNS };
 }
 
-/// Returns the colour of a scheme, the same in all figures.
+/// Returns the colour of a scheme, which is the same in all figures.
 fn colour(scheme: &str) -> Colour {
     match scheme.split(',').next().unwrap_or(scheme) {
         "SIGS" => Colour::Purple,
@@ -46,8 +46,8 @@ fn colour(scheme: &str) -> Colour {
 /// The command that measures and writes the report.
 const COMMAND: &str = "moteseal-bench broadcast --out DIRECTORY";
 
-/// Writes the tables and figures into a folder, which is created if it does not exist. Calls `progress`
-/// before each step. Returns the entries for the page.
+/// Writes the tables and figures into a folder, which is created if it does not exist. Calls
+/// `progress` before each step. Returns the entries for the page.
 ///
 /// # Errors
 /// [`ReportError::Write`], [`ReportError::Draw`].

@@ -1,4 +1,4 @@
-//! Recorded days: figures 5, 6, 7a and 7b.
+//! Writes figures 5, 6, 7a and 7b, from the recorded days.
 
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ use crate::traffic::{self, Load, expected_sent};
 
 /// The budget of figures 5 and 7a.
 const BUDGET: u64 = 500;
-/// The budgets of figure 7b: the paper's, one smaller, one larger.
+/// The budgets of figure 7b: the paper's four, a smaller one and a larger one.
 const BUDGETS_7B: [u64; 6] = [250, 500, 1000, 2000, 4000, 8000];
 /// The device whose temperature is estimated.
 const HOME_C: usize = 0;
@@ -53,7 +53,7 @@ struct OnPage {
     title: &'static str,
 }
 
-/// The entries, in the order of the table's rows.
+/// The figures on the page, in the order of the rows of the Markdown table.
 const ENTRIES: [OnPage; 4] = [
     OnPage { number: "5", title: "Figure 5: one day within a budget of 500 events" },
     OnPage { number: "6", title: "Figure 6: events saved in the cloud each day" },
@@ -62,7 +62,8 @@ const ENTRIES: [OnPage; 4] = [
 ];
 
 impl OnPage {
-    /// Returns the entry for a row of the Markdown table: figure, the paper, ours.
+    /// Creates the page's entry from a row of the Markdown table. The row has three cells: figure,
+    /// the paper, ours.
     fn of(&self, row: &[String]) -> Option<Entry> {
         let [_, paper, ours] = row else { return None };
         let Self { number, title } = self;
@@ -84,7 +85,7 @@ impl OnPage {
     }
 }
 
-/// Returns the sources, and the replacements for the paper's.
+/// Returns a table of the sources, which states what replaces the paper's sources.
 fn replacements(devices: &[Recording]) -> String {
     let mut table = Table::new(["source", "what it is", "days recorded", "events a day"]);
     for (source, recording) in Source::ALL.iter().zip(devices) {
@@ -101,14 +102,15 @@ fn replacements(devices: &[Recording]) -> String {
     format!("\n{}", SAMPLING.fill("replacements", &[("days", &DAYS), ("table", &table)]))
 }
 
-/// Why our numbers differ from the paper's.
+/// Returns the text that explains why our numbers differ from the paper's.
 fn why(devices: &[Recording]) -> String {
     let loads: Average = (0..DAYS).map(|day| as_f64(sampling::load(devices, day))).collect();
     let events = thousands(rounded(loads.mean()));
     format!("\n{}\n", SAMPLING.fill("why", &[("events", &events)]))
 }
 
-/// Returns the plan for one budget. Budgets are constants far above the minimum for 32 levels.
+/// Returns the plan for one budget. The fallback is never used: the budgets are constants that are
+/// large enough for 32 levels.
 fn plan(budget: u64, devices: &[Recording], seed: Seed) -> Plan {
     Plan::new(budget, devices, DAYS, seed).unwrap_or(Plan { budget, levels: 32, seed })
 }
@@ -278,7 +280,7 @@ struct Estimated {
     first_as_many_off: Option<f64>,
 }
 
-/// Home C's days that have readings, with their index.
+/// Returns the estimates for each of home C's days that has readings, with the index of the day.
 fn estimates(devices: &[Recording], epochs: &[Epoch]) -> Vec<(usize, Day)> {
     let of = |(day, epoch)| Some((day, temperature::day(devices, HOME_C, day, epoch)?));
     epochs.iter().enumerate().filter_map(of).collect()

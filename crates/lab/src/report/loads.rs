@@ -1,5 +1,5 @@
-//! Synthetic loads of any size: messages, delay and the used share of the budget, compared with
-//! theory.
+//! Writes the results for synthetic loads of any size, compared with theory: number of messages,
+//! effect of a delay, and the used share of the budget.
 
 use serde::Serialize;
 
@@ -13,10 +13,10 @@ use crate::traffic::{
     self, EXPECTED_USE, Load, Traffic, expected_late, expected_sent, expected_sent_within,
 };
 
-/// The budget and the devices of the figures.
+/// The budget and the number of devices of the figures.
 const BUDGET: u64 = 500;
 const DEVICES: u64 = 100;
-/// The delay, in events, of the line *delayed* in the figure of growth.
+/// The delay of announcements, in events, for the line *delayed* in the figure of growth.
 const DELAY: u64 = 10_000;
 /// The largest load that is simulated event by event.
 const MOST_ONE_BY_ONE: u64 = 1_000_000;
@@ -48,7 +48,7 @@ const fn as_f64(number: u64) -> f64 {
     number as f64
 }
 
-/// A line of communication.csv.
+/// A row of communication.csv.
 #[derive(Serialize)]
 struct Cost {
     devices: u64,
@@ -64,8 +64,8 @@ struct Cost {
     within_round: f64,
     announcements: f64,
     round: f64,
-    /// Whether every epoch announced at most as many rounds as its final round, so that no device
-    /// received more than one message for each round.
+    /// Whether every epoch announced at most as many rounds as its final round. If so, no device
+    /// received more than one message per round.
     a_message_a_round: bool,
 }
 
@@ -106,8 +106,8 @@ fn communication(
 ) -> Result<(), ReportError> {
     let mut rows = Vec::new();
     for budget in [100, 500, 4000] {
-        // In units of 1/25 of a budget; at 36 the straight line of the theory has its largest
-        // error.
+        // Loads in units of 1/25 of the budget. At 36 units the straight line of the theory has its
+        // largest error.
         let loads = [25, 36, 50, 75, 150, 250]
             .map(|parts| parts * budget / 25)
             .into_iter()

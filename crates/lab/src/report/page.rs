@@ -1,9 +1,9 @@
-//! The lab's page, `index.html`: every table and figure of the three papers, the paper's numbers
-//! and ours, and why they differ.
+//! Writes the lab's page, `index.html`. For every table and figure of the three papers it shows the
+//! paper's numbers and ours, and explains the differences.
 //!
-//! The page contains its style and figures and loads nothing; links lead to files in folders next
-//! to it. The caller provides the results as [`Entry`]s; the page adds the machine, the commands
-//! and the list of missing data.
+//! The page contains its style and its figures, and loads nothing from elsewhere. Its links lead to
+//! files in folders next to it. The caller provides the results as [`Entry`]s. This module adds the
+//! machine, the commands and the list of missing data.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::ReportError;
 use crate::table::Table;
 
-/// The page's name.
+/// The page's file name.
 pub const PAGE: &str = "index.html";
 
 /// What an entry shows below its summary.
@@ -28,26 +28,26 @@ pub enum Shown {
     Figure(String),
 }
 
-/// A table or figure of a paper, or a result in addition to them.
+/// A table or figure of a paper, or an additional result.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its name in links: `sealing-table-1`.
+    /// The entry's name in links, such as `sealing-table-1`.
     pub id: String,
-    /// What it shows, with the paper's number for it.
+    /// The title, with the paper's number of the table or figure.
     pub title: String,
     /// The paper's numbers, as text.
     pub paper: String,
     /// Our numbers, as text.
     pub ours: String,
-    /// Why they differ.
+    /// The reason why our numbers differ from the paper's.
     pub why: String,
-    /// The replacement for missing data or hardware; empty if none is missing.
+    /// What replaces missing data or hardware; empty if none is missing.
     pub replacement: String,
     /// The command that produces this entry.
     pub command: String,
-    /// The content below the summary.
+    /// The content that is shown below the summary.
     pub shown: Vec<Shown>,
-    /// Data files in the entry's folder.
+    /// The names of data files in the entry's folder.
     pub data: Vec<String>,
 }
 
@@ -99,7 +99,7 @@ impl Entry {
         self
     }
 
-    /// Adds a data file.
+    /// Adds the name of a data file.
     #[must_use]
     pub fn data(mut self, name: &str) -> Self {
         self.data.push(name.to_owned());
@@ -107,7 +107,7 @@ impl Entry {
     }
 }
 
-/// Returns an entry without our numbers, because its input is absent.
+/// Creates an entry without our numbers. `absent` states which input is missing.
 #[must_use]
 pub fn missing(id: &str, title: &str, paper: &str, absent: &str) -> Entry {
     Entry::new(id, title, "make lab")
@@ -117,7 +117,7 @@ pub fn missing(id: &str, title: &str, paper: &str, absent: &str) -> Entry {
         .replacement(absent)
 }
 
-/// A paper's entries, whose files are in a folder next to the page.
+/// The entries of one paper. Their files are in a folder next to the page.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// The paper.
@@ -126,22 +126,22 @@ pub struct Part {
     pub about: String,
     /// The folder, without a slash.
     pub folder: String,
-    /// In the paper's order.
+    /// The entries in the paper's order.
     pub entries: Vec<Entry>,
 }
 
-/// The machine that a report was measured on, and how.
+/// The machine on which a report was measured, and the command that measured it.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Its properties: processor, cores, system, compiler, loops.
+    /// The machine's properties: processor, cores, system, compiler, and hashing loops.
     pub lines: Vec<(String, String)>,
-    /// The command that made the report.
+    /// The command that wrote the report.
     pub command: String,
-    /// Absent recorded data, each with its source.
+    /// Descriptions of the recorded data that is missing, each with its source.
     pub absent: Vec<String>,
 }
 
-/// Returns the title of a figure after the paper's number for it: `Figure 4: a source, by the
+/// Returns the title of a figure with the paper's number in front: `Figure 4: a source, by the
 /// domain`.
 pub(super) fn numbered(number: &str, title: &str) -> String {
     let title = title.split(" (figure").next().unwrap_or(title);
@@ -150,7 +150,7 @@ pub(super) fn numbered(number: &str, title: &str) -> String {
     format!("Figure {number}: {}", first.chain(letters).collect::<String>())
 }
 
-/// Text escaped for HTML.
+/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -165,7 +165,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Escaped, with `code` and **strong** of Markdown.
+/// Escapes text for HTML, and converts Markdown's `code` and **strong** to tags.
 fn inline(text: &str) -> String {
     let mut out = String::new();
     for (number, part) in text.split('`').enumerate() {
@@ -197,14 +197,14 @@ fn table(table: &Table) -> String {
     )
 }
 
-/// The page around its content.
+/// The template of the page, without its content.
 const TEMPLATE: &str = include_str!("text/page.html");
 const STYLE: &str = include_str!("text/page.css");
 
-/// Writes the page. Every file that it links to must exist.
+/// Writes the page. Every file that it links to must already exist.
 ///
 /// # Errors
-/// [`ReportError::Write`], including when a figure that an entry shows cannot be read.
+/// [`ReportError::Write`], also if a figure that an entry shows cannot be read.
 pub fn write(out: &Path, machine: &Machine, parts: &[Part]) -> Result<(), ReportError> {
     let mut html = String::new();
     html += "<h2 id=\"machine\">The machine</h2>\n<dl>";
@@ -234,7 +234,7 @@ pub fn write(out: &Path, machine: &Machine, parts: &[Part]) -> Result<(), Report
     std::fs::write(&path, html).map_err(|cause| ReportError::Write { path, cause })
 }
 
-/// Returns all entries in a table.
+/// Returns a table of all entries.
 fn overview(parts: &[Part]) -> String {
     let mut html = String::from("<h2 id=\"overview\">Overview</h2>\n");
     for part in parts {

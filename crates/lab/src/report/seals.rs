@@ -1,9 +1,9 @@
-//! The report on sealing: tables I, II and IV to VII and figures 8 to 14 of Li et al., compared
-//! with the paper's numbers, and results in addition to them.
+//! Writes the report on sealing: tables I, II and IV to VII and figures 8 to 14 of Li et al.,
+//! compared with the paper's numbers, and additional results.
 //!
-//! Draws and compares the measurements of `moteseal-bench lab`. Two results are models and are
-//! marked as such: the signing throughput of a Cortex-M3 (figure 12) and its energy (figure 13),
-//! from counted instructions and from the paper's table I.
+//! The report draws and compares the measurements of `moteseal-bench lab`. Two results come from
+//! models and are marked as such: the signing throughput of a Cortex-M3 (figure 12) and its energy
+//! (figure 13). The models use counted instructions and the paper's table I.
 
 mod beyond;
 mod model;
@@ -17,12 +17,12 @@ use super::{Out, ReportError};
 use crate::figure::{Axis, Colour, Series, Stroke};
 use crate::seals::{Measured, Spread, paper};
 
-/// The entries of the page.
+/// The entries for the page.
 #[derive(Clone, Debug, Default)]
 pub struct Sealing {
-    /// Tables I, II, IV to VII, figures 8 to 14.
+    /// The entries for tables I, II and IV to VII and figures 8 to 14.
     pub paper: Vec<Entry>,
-    /// Results in addition to the papers.
+    /// The entries for results that the papers do not have.
     pub beyond: Vec<Entry>,
 }
 
@@ -44,14 +44,14 @@ pub fn write(measured: &Measured, out: &Path) -> Result<Sealing, ReportError> {
     Ok(Sealing { paper, beyond: beyond::write(measured, &out)? })
 }
 
-/// Returns the sort key of the paper's order: tables, then figures, by number.
+/// Returns a key that sorts entries as the paper does: first tables, then figures, each by number.
 fn order(id: &str) -> (bool, u32, String) {
     let last = id.rsplit('-').next().unwrap_or_default();
     let digits: String = last.chars().take_while(char::is_ascii_digit).collect();
     (id.contains("figure"), digits.parse().unwrap_or(u32::MAX), last.to_owned())
 }
 
-/// Returns the events of the throughput experiments, for subtitles and descriptions of
+/// Describes the events of the throughput experiments, for subtitles and descriptions of
 /// replacements.
 fn fed(measured: &Measured) -> String {
     let fed = &measured.fed;
@@ -63,15 +63,15 @@ fn fed(measured: &Measured) -> String {
     )
 }
 
-/// Returns the mean number of events of the replayed epochs; table V's number if no epoch was
-/// replayed.
+/// Returns the mean number of events of the replayed epochs, or the number of table V if no epoch
+/// was replayed.
 #[allow(clippy::cast_precision_loss)]
 fn events_an_epoch(measured: &Measured) -> f64 {
     let fed = &measured.fed;
     if fed.events == 0 { paper::EPOCH as f64 } else { fed.events as f64 / fed.epochs.max(1) as f64 }
 }
 
-/// Returns the cost of SHA-256 relative to MD5, here and in the paper's table I.
+/// Returns text that compares the cost of SHA-256 relative to MD5 here and in the paper's table I.
 fn digests(measured: &Measured) -> String {
     let of = |name: &str| {
         measured
@@ -99,7 +99,7 @@ fn digests(measured: &Measured) -> String {
     )
 }
 
-/// Returns a number with three significant digits.
+/// Formats a number with three significant digits.
 fn digits(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 || !size.is_finite() {
@@ -113,7 +113,7 @@ fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Nanoseconds in a suitable unit.
+/// Formats nanoseconds in a suitable unit.
 fn time(nanoseconds: f64) -> String {
     match nanoseconds {
         1e9.. => format!("{} s", digits(nanoseconds / 1e9)),
@@ -123,7 +123,7 @@ fn time(nanoseconds: f64) -> String {
     }
 }
 
-/// Nanoseconds with their spread: `12.3 µs (11.9 to 14.0)`.
+/// Formats nanoseconds with their spread: `12.3 µs (11.9 to 14.0)`.
 fn spread(value: Spread) -> String {
     if value.median.is_nan() {
         return "not measured".to_owned();
@@ -131,7 +131,7 @@ fn spread(value: Spread) -> String {
     format!("{} ({} to {})", time(value.median), time(value.least), time(value.most))
 }
 
-/// Events per second: `1.23 M`.
+/// Formats a number of events per second: `1.23 M`.
 fn rate(value: f64) -> String {
     match value {
         1e6.. => format!("{} M", digits(value / 1e6)),
@@ -140,7 +140,7 @@ fn rate(value: f64) -> String {
     }
 }
 
-/// Events per second with their spread: `1.23 M (1.20 M to 1.31 M)`.
+/// Formats a number of events per second with its spread: `1.23 M (1.20 M to 1.31 M)`.
 fn rates(value: Spread) -> String {
     if value.median.is_nan() {
         return "not measured".to_owned();
@@ -148,7 +148,7 @@ fn rates(value: Spread) -> String {
     format!("{} ({} to {})", rate(value.median), rate(value.least), rate(value.most))
 }
 
-/// Returns a logarithmic axis that contains the values and ends at powers of ten.
+/// Returns a logarithmic axis that contains all values and whose ends are powers of ten.
 fn decades(label: &str, values: impl IntoIterator<Item = f64>) -> Axis {
     let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
     for value in values.into_iter().filter(|value| value.is_finite() && *value > 0.0) {
@@ -169,7 +169,7 @@ fn line(
     Series::new(name, colour, stroke, points)
 }
 
-/// Returns the largest finite value; at least the smallest positive number.
+/// Returns the largest finite value, or the smallest positive number if that is larger.
 fn most(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max).max(f64::MIN_POSITIVE)
 }

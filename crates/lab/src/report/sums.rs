@@ -1,8 +1,8 @@
-//! The report on secure sums: tables II, III and V, and figures 4, 5 and 6 of Papadopoulos et al.
-//! 2011, compared with the paper's numbers.
+//! Writes the report on secure sums: tables II, III and V, and figures 4, 5 and 6 of Papadopoulos
+//! et al. (2011), compared with the paper's numbers.
 //!
-//! It writes the measurements of `moteseal-bench sums`, and evaluates the paper's equations 1 to 11
-//! twice: with the paper's primitives and with this machine's.
+//! The report contains the measurements of `moteseal-bench sums`. It also evaluates the paper's
+//! equations 1 to 11 twice: with the paper's costs of primitives and with those of this machine.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ pub fn write(measured: &Measured, out: &Path) -> Result<Vec<Entry>, ReportError>
     Ok(entries)
 }
 
-/// Returns a number with three significant digits.
+/// Formats a number with three significant digits.
 fn digits(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 || !size.is_finite() {
@@ -52,7 +52,7 @@ fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Microseconds in a suitable unit.
+/// Formats microseconds in a suitable unit.
 fn time(microseconds: f64) -> String {
     match microseconds {
         1e6.. => format!("{} s", digits(microseconds / 1e6)),
@@ -125,7 +125,7 @@ struct Cost {
     cost: &'static str,
     scheme: &'static str,
     unit: &'static str,
-    /// Times as table III prints them: the least and the most of SECOA.
+    /// The times as table III prints them; for SECOA, the least and the most.
     paper_prints: &'static str,
     paper_model_least: f64,
     paper_model_most: f64,
@@ -134,7 +134,7 @@ struct Cost {
     measured: f64,
 }
 
-/// A party, its equations, and the values of table III for CMT, `SECOA^S` and SIES.
+/// A party, its equations, and the values that table III prints for CMT, `SECOA^S` and SIES.
 type Party = (&'static str, fn(&Primitives, &Setting) -> Model, [&'static str; 3]);
 
 fn table3(
@@ -235,8 +235,8 @@ fn table3(
     Ok(format!("\n{}\n", SUMS.fill("table 3", &[("table", &table.markdown())])))
 }
 
-/// A line of a figure's data in microseconds: measured, by the equations with this machine's
-/// primitives, and with the paper's primitives.
+/// A row of a figure's CSV file, in microseconds: measured values, values of the equations with
+/// this machine's costs of primitives, and with the paper's.
 #[derive(Serialize)]
 struct Line {
     sources: u32,
@@ -259,7 +259,7 @@ struct Line {
     paper_secoa_most_us: f64,
 }
 
-/// One figure: its name, content and horizontal axis.
+/// One figure: its name, its texts, and its horizontal axis.
 struct Plot<'a> {
     name: &'a str,
     title: &'a str,
@@ -268,9 +268,9 @@ struct Plot<'a> {
     place: fn(&Point) -> f64,
     points: &'a [Point],
     equations: fn(&Primitives, &Setting) -> Model,
-    /// The statement of the paper's text.
+    /// The statement in the text of the paper.
     claim: &'a str,
-    /// Why our numbers differ.
+    /// The reason why our numbers differ from the paper's.
     why: &'a str,
 }
 

@@ -1,13 +1,15 @@
-//! The texts of the reports: one template file a report in `text/`, with values filled in.
+//! The texts of the reports. Each report has a template file in `text/`, into which values are
+//! filled.
 //!
-//! A file has sections; each starts with a line `=== name`. `{name}` is replaced by a value. The
-//! lines of a paragraph or of a list item are joined, so that a template can be wrapped; a blank
-//! line, a heading, a figure or a placeholder on its own line ends a paragraph. A table ends with a
-//! line break, so that no blank line is needed after its placeholder.
+//! A file consists of sections, each of which starts with a line `=== name`. A placeholder `{name}`
+//! is replaced by a value. The lines of a paragraph or of a list item are joined, so that a
+//! template can be wrapped. A paragraph ends at a blank line, a heading, a figure, or a placeholder
+//! on its own line. The value of a table ends with a line break, so no blank line is needed after
+//! its placeholder.
 
 use std::fmt::{Display, Write as _};
 
-/// The texts of a report.
+/// The template file of a report.
 pub(super) struct Texts(&'static str);
 
 pub(super) const BROADCAST: Texts = Texts(include_str!("text/broadcast.md.in"));
@@ -15,7 +17,7 @@ pub(super) const SAMPLING: Texts = Texts(include_str!("text/sampling.md.in"));
 pub(super) const SUMS: Texts = Texts(include_str!("text/sums.md.in"));
 
 impl Texts {
-    /// Returns a section without placeholders.
+    /// Returns a section that has no placeholders.
     ///
     /// # Panics
     /// As [`fill`](Self::fill).
@@ -23,7 +25,7 @@ impl Texts {
         self.fill(section, &[])
     }
 
-    /// Returns a section, with a value for every placeholder.
+    /// Returns a section with its placeholders replaced by values.
     ///
     /// # Panics
     /// If the file has no such section, or the section has a placeholder without a value.

@@ -1,5 +1,5 @@
-//! The costs of authentication at a node: time (figures 3 and 4), bytes (figure 5), memory (tables
-//! I and II).
+//! Writes the costs of authentication at a node: time (figures 3 and 4), bytes (figure 5) and
+//! memory (tables I and II).
 
 use std::fmt::Display;
 
@@ -16,12 +16,13 @@ use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
 use crate::table::{Table, thousands};
 use moteseal_core::signature::Algorithm;
 
-/// Lengths of sequences that the paper averages over.
+/// The lengths of sequences over which the paper averages.
 const LENGTHS: [u32; 5] = [20, 40, 60, 80, 100];
 const SUITES: [(&str, Algorithm); 2] =
     [("Ed25519", Algorithm::Ed25519), ("ML-DSA-44", Algorithm::MlDsa44)];
 
-/// A figure of times: the value, its unit and the statement of the paper.
+/// A figure of times, at the sender or at a receiver: its value, its title and the statement of the
+/// paper.
 struct Side {
     name: &'static str,
     title: &'static str,
@@ -158,7 +159,7 @@ fn figure(times: &Times, schemes: &[&str], side: &Side, out: &Out<'_>) -> Result
     )
 }
 
-/// A line of fig5.csv.
+/// A row of fig5.csv.
 #[derive(Serialize)]
 struct Line {
     suite: &'static str,
@@ -319,17 +320,18 @@ fn line(suite: &'static str, bytes: &Bytes) -> Line {
     }
 }
 
-/// A line of memory.csv.
+/// A row of memory.csv.
 #[derive(Serialize)]
 struct Room {
     scheme: &'static str,
     side: &'static str,
     paper_rom: u32,
     paper_ram: u32,
-    /// Bytes that authentication alone needs: hash states, digests and tags; at the sender also the
-    /// buffered messages, as in the paper.
+    /// The bytes that authentication alone needs for hash states, digests and tags. At the sender
+    /// they include the buffered messages, as in the paper.
     ours: Option<u64>,
-    /// Bytes of a node that also relays and repairs; the same at the sender and at a receiver.
+    /// The bytes of a complete node, which also relays and repairs. They are the same at the sender
+    /// and at a receiver.
     node: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! The costs of broadcast in the network: transmissions (figure 6), the delay of a block (figure
-//! 7), and repair on one hop.
+//! Writes the costs of broadcast in the network: transmissions (figure 6), the delay of a block
+//! (figure 7), and repair on one hop.
 
 use std::fmt::Display;
 
@@ -18,18 +18,18 @@ use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
 use crate::repair::{self, Repair};
 use crate::table::{Table, percent};
 
-/// Blocks over which a repair is averaged.
+/// Number of blocks over which the cost of repair is averaged.
 const REPAIRED_BLOCKS: u32 = 2000;
-/// Losses and block sizes of the table of repairs.
+/// The losses and block sizes in the table of repairs.
 const REPAIR_LOSSES: [f64; 6] = [0.05, 0.1, 0.15, 0.2, 0.25, 0.3];
 const REPAIR_BLOCKS: [u32; 4] = [8, 16, 32, 64];
 const RECEIVERS: usize = 6;
-/// The suffix of the name of chains whose nodes always repeat, as the paper's do.
+/// The suffix of a scheme's name if its nodes always repeat a new frame, like the paper's nodes.
 const ALWAYS: &str = ", always repeated";
-/// The schemes with this suffix that are drawn.
+/// The schemes with this suffix that the figures show.
 const ALWAYS_DRAWN: [&str; 2] = ["SA1, always repeated", "SA10, always repeated"];
 
-/// One scheme with one loss: a line of fig6.csv and fig7.csv.
+/// One scheme at one loss: a row of fig6.csv.
 #[derive(Serialize)]
 struct Point {
     scheme: String,
@@ -39,13 +39,14 @@ struct Point {
     deviation: f64,
     least: f64,
     most: f64,
-    /// Messages that a receiver misses at the end.
+    /// Number of messages that a receiver misses at the end, on average.
     lacking_each: f64,
-    /// With a request and an answer for each missing message, as the paper counts.
+    /// Number of transmissions plus a request and an answer for each missing message, as the paper
+    /// counts.
     repaired: f64,
-    /// The frames that the paper counts: broadcasts, acknowledgements and replies.
+    /// Number of frames that the paper counts: broadcasts, acknowledgements and replies.
     as_the_paper_counts: f64,
-    /// Frames by kind; a flood has fragments only.
+    /// Numbers of frames by kind. A flood has fragments only.
     certificates_and_heads: f64,
     fragments: f64,
     answers: f64,
@@ -54,7 +55,7 @@ struct Point {
     bytes: f64,
 }
 
-/// A line of fig7.csv.
+/// A row of fig7.csv.
 #[derive(Serialize)]
 struct Delay {
     scheme: String,
@@ -84,7 +85,7 @@ pub(super) fn write(
     {
         progress(&format!("{name} in the testbed"));
         for loss in LOSSES {
-            // All schemes use the same seeds and thus the same times of sending.
+            // All schemes use the same seeds, so their messages are sent at the same times.
             let runs: Vec<_> = (0..effort.runs)
                 .map(|run| flood::run(scheme, loss, seed.derive("broadcast", run)))
                 .collect();
@@ -173,7 +174,7 @@ fn delay<'a>(scheme: String, loss: f64, runs: impl Iterator<Item = &'a [u64]>) -
     }
 }
 
-/// Returns the schemes of some lines, in their order.
+/// Returns the different schemes of these rows, in order of their first row.
 fn schemes<T>(lines: &[T], name: fn(&T) -> &str) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for line in lines {
@@ -184,7 +185,7 @@ fn schemes<T>(lines: &[T], name: fn(&T) -> &str) -> Vec<&str> {
     names
 }
 
-/// Returns the lines of a scheme.
+/// Returns the rows of one scheme.
 fn named<'a, T>(lines: &'a [T], name: &'a str, of: fn(&T) -> &str) -> impl Iterator<Item = &'a T> {
     lines.iter().filter(move |line| of(line) == name)
 }
@@ -199,7 +200,7 @@ fn transmissions(
     let across = Axis::linear("probability that a receiver misses a transmission", 0.0, 0.3);
     let mut series: Vec<_> = names
         .iter()
-        // Signatures flood like codes, so one line shows both.
+        // SIGS floods its messages in the same way as HMAC, so one line shows both.
         .filter(|name| **name != "SIGS" && (!name.ends_with(ALWAYS) || ALWAYS_DRAWN.contains(name)))
         .map(|name| {
             let label = if *name == "HMAC" { "HMAC and SIGS, no repair" } else { *name };
@@ -409,7 +410,7 @@ fn authentication_delay(
     Ok(format!("\n{}\n", BROADCAST.fill("figure 7", &[("table", &table.markdown())])))
 }
 
-/// A line of repair.csv.
+/// A row of repair.csv.
 #[derive(Serialize)]
 struct Repaired {
     loss: f64,
@@ -450,7 +451,7 @@ fn repairs(out: &Out<'_>, seed: Seed) -> Result<String, ReportError> {
     Ok(format!("\n{}", BROADCAST.fill("repair", &[("table", &table.markdown())])))
 }
 
-/// Returns the simulator compared with real UDP.
+/// Returns a table that compares the simulator with real UDP.
 fn real(seed: Seed, effort: Effort) -> Result<String, ReportError> {
     let mut table =
         Table::new(["loss", "messages per block", "real UDP, one execution", "the simulator"]);

@@ -1,5 +1,5 @@
-//! Results in addition to the papers: the epoch length from which ML-DSA-44 is affordable, the RAM
-//! cost of sampling resolution, and bytes on the uplink compared with other formats.
+//! Writes results that the papers do not have: the epoch length from which ML-DSA-44 is affordable,
+//! the RAM that finer sampling needs, and the bytes on the uplink compared with other formats.
 
 use serde::Serialize;
 
@@ -106,8 +106,8 @@ fn by_epoch(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             spread(row.time),
         ]);
     }
-    // The bytes of an epoch are nearly constant, so the break-even follows from the largest
-    // measured epoch.
+    // The bytes of a seal hardly depend on the number of events. The break-even therefore follows
+    // from the largest measured epoch.
     #[allow(clippy::cast_precision_loss)]
     let per_epoch = |suite: &str| {
         rows.iter()

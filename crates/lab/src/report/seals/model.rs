@@ -1,9 +1,9 @@
-//! Figures 12 and 13: a small machine, by models.
+//! Writes figures 12 and 13, which show a small machine, by models.
 //!
-//! **Models, not measurements.** We have no Raspberry Pi and no power meter. The replacements are
-//! this machine's own curve and a model from the paper's table I, which has times and energies of a
-//! Cortex-M3; with counted instructions of our firmware if they are available. The page states each
-//! model's constants and their sources.
+//! **These are models, not measurements.** We have no Raspberry Pi and no power meter. Two things
+//! replace them. The first is the same curve on this machine. The second is a model of a Cortex-M3
+//! from the times and energies in the paper's table I, and from counted instructions of our
+//! firmware if they are available. The page states each model's constants and their sources.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use crate::seals::footprint::Footprint;
 use crate::seals::{Measured, paper};
 use crate::table::Table;
 
-/// The memory of the signer, in digests, in the models.
+/// The sizes of the signer's memory in the models, in digests.
 const UNITS: std::ops::RangeInclusive<i32> = 1..=12;
 
 pub(super) fn write(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, ReportError> {
@@ -30,40 +30,41 @@ fn on_m3(name: &str) -> (f64, f64) {
         .map_or((f64::NAN, f64::NAN), |row| (row.ms, row.mj))
 }
 
-/// Returns the events that share a signature: an epoch's in a star, and at most this many in a
-/// tree.
+/// Returns the number of events that share a signature. In a star these are the events of an epoch.
+/// In a tree the memory of `units` digests also limits their number.
 fn shared(scheme: &str, units: i32, epoch: f64) -> f64 {
     if scheme == "DTC" { (2_f64.powi(units) - 1.0).min(epoch) } else { epoch }
 }
 
-/// The digests of an event: two in a tree, a leaf and on average one node; two in the paper's star,
-/// of the event and of the step.
+/// Number of digests computed per event. In a tree they are the leaf and on average one node. In
+/// the paper's star they are the digest of the event and that of the step.
 const DIGESTS: f64 = 2.0;
 
-/// Returns the cost of an event on the paper's Cortex-M3, by its table I: milliseconds and
-/// millijoules.
+/// Returns the cost of an event on the paper's Cortex-M3 according to its table I, in milliseconds
+/// and in millijoules.
 fn by_table_1(scheme: &str, units: i32, epoch: f64) -> (f64, f64) {
     let ((sign_ms, sign_mj), (hash_ms, hash_mj)) = (on_m3("DSA"), on_m3("MD5"));
     let share = 1.0 / shared(scheme, units, epoch);
     (DIGESTS.mul_add(hash_ms, sign_ms * share), DIGESTS.mul_add(hash_mj, sign_mj * share))
 }
 
-/// Returns the power of the paper's board while it computes, in watts: energy divided by time in
-/// table I, which agrees in all five rows.
+/// Returns the power of the paper's board while it computes, in watts. It is the energy divided by
+/// the time in table I, which is nearly the same in all five rows.
 fn watt() -> f64 {
     let all = paper::TABLE_1.iter().map(|row| row.mj / row.ms);
     all.clone().sum::<f64>() / all.count() as f64
 }
 
-/// Returns the cycles per instruction that follow from the paper's SHA-256: 0.098 ms at 72 MHz are
-/// 7,056 cycles, divided by the instructions of our (unrolled) SHA-256.
+/// Returns the number of cycles per instruction that follows from the paper's time for SHA-256.
+/// 0.098 ms at 72 MHz are 7,056 cycles, which are divided by the number of instructions of our
+/// unrolled SHA-256.
 fn cycles_an_instruction(footprint: Option<&Footprint>) -> Option<f64> {
     let instructions = footprint?.primitive("SHA-256, unrolled")?;
     Some((on_m3("SHA256").0 * 1e-3 * paper::M3_HERTZ / instructions).max(1.0))
 }
 
-/// Returns the counted instructions per event of our star with Ed25519: its own, and its share of a
-/// signed end of an epoch, including the statement.
+/// Returns the counted instructions per event of our star with Ed25519: those of the event itself,
+/// and its share of a signed end of an epoch, including the statement.
 fn our_instructions(footprint: Option<&Footprint>, epoch: f64) -> Option<f64> {
     let footprint = footprint?;
     let end = footprint.number(
@@ -77,9 +78,9 @@ fn our_instructions(footprint: Option<&Footprint>, epoch: f64) -> Option<f64> {
 struct Modelled {
     scheme: &'static str,
     units: i32,
-    /// Events per second of the paper's Cortex-M3, by the model.
+    /// Number of events per second on the paper's Cortex-M3, by the model.
     model_per_second: f64,
-    /// Microjoules per event, by the model.
+    /// Energy per event in microjoules, by the model.
     model_uj: f64,
 }
 
@@ -133,8 +134,8 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     ];
     let mut ours = "counted instructions of our firmware are absent".to_owned();
     if let Some(instructions) = our_instructions(footprint, epoch) {
-        // From one instruction per cycle, which no program exceeds, to the ratio that follows from
-        // the paper's SHA-256.
+        // The upper bound assumes one instruction per cycle, which no program exceeds. The lower
+        // value uses the cycles per instruction that follow from the paper's SHA-256.
         let quick = paper::M3_HERTZ / instructions;
         let slow = quick / cycles_an_instruction(footprint).unwrap_or(1.0);
         for (name, level) in [

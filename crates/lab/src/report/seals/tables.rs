@@ -1,4 +1,4 @@
-//! Tables I, II, IV, V, VI and VII.
+//! Writes tables I, II, IV, V, VI and VII.
 
 use serde::Serialize;
 
@@ -33,10 +33,10 @@ struct Operation {
     m3_instructions: f64,
 }
 
-/// The component of the product's star.
+/// The name of the product's star in the footprint file.
 const STAR: &str = "star, L = 16";
 
-/// Returns the paper's operation that corresponds to one of ours.
+/// Returns the row of the paper's table I that corresponds to our operation, if there is one.
 fn printed(name: &str) -> Option<&'static paper::OnM3> {
     let theirs = match name {
         "RSA-1024, sign" => "RSA",
@@ -49,7 +49,7 @@ fn printed(name: &str) -> Option<&'static paper::OnM3> {
     paper::TABLE_1.iter().find(|row| row.name == theirs)
 }
 
-/// Counted instructions of an operation on a Cortex-M3, if available.
+/// Returns the counted instructions of an operation on a Cortex-M3, if they are available.
 fn counted(footprint: Option<&Footprint>, name: &str) -> Option<f64> {
     let footprint = footprint?;
     match name {
@@ -144,9 +144,11 @@ fn table1(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     Ok(entry)
 }
 
-/// A scheme can serve a half if its bytes are less than this share of all.
+/// A scheme counts as able to serve half of the events if their bytes are less than this share of
+/// those of all events.
 const LESS_FOR_HALF: f64 = 0.9;
-/// A scheme can serve one event if its bytes are less than this share of all.
+/// A scheme counts as able to serve one event if its bytes are less than this share of those of all
+/// events.
 const LESS_FOR_ONE: f64 = 0.4;
 
 fn mark(holds: bool) -> String {
@@ -179,9 +181,9 @@ fn table2(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     ]);
     let (mut rows, mut agree, mut differ) = (Vec::new(), 0, Vec::new());
     for ability in &measured.abilities {
-        // A scheme has partial retrieval if it serves a half, or one event from the middle, without
-        // nearly all data before it. Half of a tree can be more bytes than all of it, because of
-        // its digests.
+        // A scheme has partial retrieval if it can serve half of the events, or one event from the
+        // middle, without nearly all data before it. Testing one half is not enough: half of a tree
+        // can take more bytes than the complete tree, because of the digests.
         let partial = ability.half_of_all.is_some_and(|share| share < LESS_FOR_HALF)
             || ability.one_of_all.is_some_and(|share| share < LESS_FOR_ONE);
         let shown = [

@@ -1,4 +1,4 @@
-//! Figures 8 to 11 and 14: throughput.
+//! Writes figures 8 to 11 and 14, which show throughput.
 
 mod budget;
 mod degree;
@@ -12,7 +12,7 @@ use crate::figure::{Axis, Colour, Figure, Panel, Stroke};
 use crate::seals::{ByRate, BySpace, Measured};
 use crate::table::{Table, percent, thousands};
 
-/// The replacement for the paper's desktop.
+/// The note that states what replaces the paper's desktop.
 const MACHINE: &str = "In place of the paper's desktop of 3.40 GHz, this machine.";
 
 pub(super) fn write(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, ReportError> {
@@ -41,7 +41,7 @@ const TITLE_9: &str = "Figure 9: DTC at the receiver, by its cache";
 const TITLE_10: &str = "Figure 10: verifying a share, by the memory of the signer";
 const TITLE_14: &str = "Figure 14: throughput with the sampling protocol";
 
-/// A line of fig8.csv and fig12.csv.
+/// A row of fig8.csv and of fig12.csv.
 #[derive(Serialize)]
 struct Row8 {
     scheme: &'static str,
@@ -56,7 +56,7 @@ struct Row8 {
     verified_most: f64,
 }
 
-/// Returns the series of one scheme and suite.
+/// Returns the rows of one scheme and suite.
 pub(super) fn series_of<'a>(rows: &'a [BySpace], scheme: &str, suite: &str) -> Vec<&'a BySpace> {
     rows.iter().filter(|row| row.scheme == scheme && row.suite.starts_with(suite)).collect()
 }
@@ -172,8 +172,8 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         };
         format!("{scheme} {} to {}", text(at.first()), text(at.last()))
     };
-    // The throughput of DTC relative to GSC's when signing, with the least memory and with the
-    // most.
+    // The throughput of DTC divided by that of GSC when signing, with the least and with the most
+    // memory.
     let (stars, trees) = (series_of(rows, "GSC", "DSA"), series_of(rows, "DTC", "DSA"));
     let share = |at: Option<(&&BySpace, &&BySpace)>| {
         at.map_or_else(
@@ -243,7 +243,7 @@ fn figure9(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     out.rows("fig9.csv", &csv)?;
     let mut signers: Vec<usize> = rows.iter().map(|row| row.signer).collect();
     signers.dedup();
-    // An empty cache is drawn at one half, because a logarithmic axis has no zero.
+    // An empty cache is drawn at one half because a logarithmic axis has no zero.
     #[allow(clippy::cast_precision_loss)]
     let place = |cache: usize| if cache == 0 { 0.5 } else { cache as f64 };
     let series: Vec<_> = signers
@@ -410,7 +410,7 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             rates(row.verified),
         ]);
     }
-    // The minimum memory with which a star reaches 90 % of its best throughput.
+    // The smallest memory with which a star reaches 90 % of its best throughput.
     let enough = |share: f64| {
         let best = most(of("GSC", share).map(|row| row.verified.median));
         let mut at: Vec<&ByRate> = of("GSC", share).collect();

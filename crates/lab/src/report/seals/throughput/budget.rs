@@ -1,4 +1,4 @@
-//! Figure 14: throughput of both schemes with the sampling protocol.
+//! Writes figure 14: the throughput of both schemes with the sampling protocol.
 
 use serde::Serialize;
 
@@ -121,7 +121,7 @@ pub(super) fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, Repo
         ),
         _ => "not measured".to_owned(),
     };
-    // The pairs of the paper's suites in which GSC is faster.
+    // Find the pairs of results with the paper's suites in which GSC is faster than DTC.
     let pairs: Vec<_> = rows
         .iter()
         .filter(|row| !row.is_ours && row.scheme == "GSC")
@@ -181,7 +181,7 @@ pub(super) fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, Repo
         .data("fig14.csv"))
 }
 
-/// Returns a short name of a suite.
+/// Shortens the name of a suite.
 fn short(suite: &str) -> String {
     suite.replace("RSA-1024 + ", "RSA ").replace("DSA-512 + ", "DSA ").replace(" + SHA-256", "")
 }

@@ -1,4 +1,5 @@
-//! Figure 11: building trees of degree 2, 3 and 4, and generating packets from them.
+//! Writes figure 11: the time to build trees of degree 2, 3 and 4, and to generate packets from
+//! them.
 
 use serde::Serialize;
 
@@ -38,7 +39,7 @@ pub(super) fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>,
         })
         .collect();
     out.rows("fig11.csv", &csv)?;
-    /// Number, operation, title, and the selected time.
+    /// Number of the figure, name of the operation, title, and the time that the figure shows.
     type Part = (&'static str, &'static str, &'static str, fn(&crate::seals::ByDegree) -> Spread);
     let what: [Part; 2] = [
         ("11a", "building", "Figure 11a: building a tree of degree k, time per packet", |row| {

@@ -1,28 +1,28 @@
-/* Moteseal for firmware in C: seals, sources of private sums, receivers of authenticated broadcasts.
+/* Moteseal for firmware in C: makes seals, encrypts values for private sums, receives broadcasts.
  *
- * Written by moteseal-header from bindings/c/library/src. Edit those files, then run `cargo run -p
- * moteseal-header -- write` in bindings/c.
+ * moteseal-header generates this file from bindings/c/library/src. Edit those sources, then run
+ * `cargo run -p moteseal-header -- write` in bindings/c.
  *
  * Rules for every function:
  *  - The caller owns all memory. There is no heap, no clock, no randomness and no global state. No
  *    function blocks or calls back.
- *  - One thread at a time uses an object. Different objects are independent.
- *  - A state (an opaque type) is declared as `moteseal_x state = {0};` and begun by the function
- *    that its type names. The size of a star, a tree and a broadcast receiver is the caller's
- *    choice: MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) and
- *    MOTESEAL_BROADCAST_SIZE(block) bytes, all zeros at first, aligned to 8 bytes. The function
- *    that begins one checks size and alignment.
- *  - A state holds no pointers. memcpy may move or copy it while no function uses it. Do not copy a
- *    permit, a guard or a chain: they prevent a number from being used twice, and a copy defeats
- *    this.
- *  - Every pointer is checked for null and alignment, and every length for its range. The caller
- *    guarantees that memory is as large as stated. Outputs do not overlap inputs unless a function
- *    allows it.
+ *  - Only one thread at a time may use an object. Different objects are independent.
+ *  - A state is an object of an opaque type. Declare it as `moteseal_x state = {0};` and begin it
+ *    with the function that the comment of its type names. You choose the size of a star, a tree
+ *    and a broadcast receiver: reserve MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) or
+ *    MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and aligned to 8 bytes. The function
+ *    that begins the state checks size and alignment.
+ *  - A state contains no pointers. You may move or copy it with memcpy while no function uses it.
+ *    Do not copy a permit, a guard or a chain: each prevents a number from being used twice, and
+ *    with a copy the number could be used twice.
+ *  - Every function checks its pointers for null and alignment, and its lengths for their range.
+ *    The caller guarantees that memory is as large as stated. Outputs must not overlap inputs
+ *    unless the function's comment allows it.
  *  - A function may write to an output buffer up to its capacity; bytes after the returned length
  *    are undefined, and so is the whole buffer after an error.
- *  - Error names in the comments (`BufferTooSmall`) are those of moteseal_error_name and of
- *    spec/errors.md; the constants are MOTESEAL_ERROR_BUFFER_TOO_SMALL and so on. Every function
- *    may also return NullPointer or Misaligned.
+ *  - The comments name errors as moteseal_error_name and spec/errors.md do: `BufferTooSmall` is the
+ *    constant MOTESEAL_ERROR_BUFFER_TOO_SMALL. Every function with pointer arguments may also
+ *    return NullPointer or Misaligned.
  *  - Numbers in encodings are big-endian; numbers in these structs have the machine's byte order.
  */
 
@@ -54,16 +54,16 @@
 // Bytes that suffice for a raw public key of either algorithm.
 #define MOTESEAL_MAX_PUBLIC_KEY 65
 
-// Scratch that opening a roster needs beyond the roster's own length, in bytes.
+// Working memory for opening a roster, in bytes, in addition to the roster's own length.
 #define MOTESEAL_ROSTER_SCRATCH 64
 
 // Bytes that suffice for any encoded schema.
 #define MOTESEAL_MAX_SCHEMA 6152
 
-// Bytes of a chain's record, which a mote keeps in flash. A multiple of 8.
+// Bytes of a chain's record, which the mote stores in flash. A multiple of 8.
 #define MOTESEAL_CHAIN_RECORD 72
 
-// Bytes that suffice for the message of any seal.
+// Bytes that suffice for the message that the signature of any seal covers.
 #define MOTESEAL_MAX_MESSAGE 1024
 
 // Bytes that suffice for an open item.
@@ -81,7 +81,7 @@
 // Bytes that suffice for the message or the signed object of an urgent event, without the event.
 #define MOTESEAL_URGENT_OVERHEAD 448
 
-// Bytes of a guard's record, which a mote keeps in flash. A multiple of 8.
+// Bytes of a guard's record, which the mote stores in flash. A multiple of 8.
 #define MOTESEAL_GUARD_RECORD 280
 
 // Bytes of a partial state record: an encrypted value, or the sum of several. Big-endian.
@@ -100,10 +100,10 @@
 // block.
 #define MOTESEAL_FRAME_LEAF 35
 
-// A request: the leaves that a node is missing.
+// A frame with a request: the leaves that a node is missing.
 #define MOTESEAL_FRAME_WANTED 36
 
-// A report: the leaves that a node has.
+// A frame with a report: a node has all leaves of the chain up to and including this one.
 #define MOTESEAL_FRAME_HOLDS 37
 
 // A frame with a whole chain of one message: a live command.
@@ -115,10 +115,10 @@
 // A leaf that was already received.
 #define MOTESEAL_TAKEN_REPEATED 0
 
-// A leaf whose tag matches: store and relay it, but do not act on it yet.
+// A leaf whose tag matches: you may store and relay it, but do not act on it yet.
 #define MOTESEAL_TAKEN_PENDING 1
 
-// A leaf that completes its block: every message of the block is authentic, act on them.
+// A leaf that completes its block: every message of the block is authentic; you may act on them.
 #define MOTESEAL_TAKEN_VERIFIED 2
 
 // Bytes that suffice for a snapshot of a receiver.
@@ -127,11 +127,12 @@
 // Bytes that suffice for a request.
 #define MOTESEAL_MAX_WANTED 32
 
-// The result of a call. `MOTESEAL_ERROR_OK` is 0; every other value is an error that changed
-// nothing unless the function's comment states otherwise.
+// The result of a call. `MOTESEAL_ERROR_OK` is 0; every other value is an error. A call that
+// returns an error has changed no state, unless the function's comment states otherwise.
 //
-// `moteseal_error_name` returns the name, which is the same in all of Moteseal (spec/errors.md).
-// Numbers do not change between versions; new ones may be added, so have a default branch.
+// `moteseal_error_name` returns an error's name, which is the same in all of Moteseal
+// (spec/errors.md). Existing numbers never change between versions, but new ones may be added:
+// give every `switch` a default branch.
 enum moteseal_error
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -143,13 +144,15 @@ enum moteseal_error
   MOTESEAL_ERROR_NULL_POINTER = 1,
   // A pointer is not aligned for its type.
   MOTESEAL_ERROR_MISALIGNED = 2,
-  // A length larger than any memory.
+  // A length is larger than any object in memory can be.
   MOTESEAL_ERROR_LENGTH_OUT_OF_RANGE = 3,
-  // The state was not begun, has ended or was wiped; or it is memory of another type.
+  // The state was not begun, has already ended, or was wiped; or the pointer leads to a state of
+  // another type.
   MOTESEAL_ERROR_NOT_BEGUN = 4,
-  // A record that must be durable first was not confirmed: see the function that confirms it.
+  // A record must be durable before this call, but it was not confirmed: call the function whose
+  // name ends in `_persisted` first.
   MOTESEAL_ERROR_NOT_PERSISTED = 5,
-  // The chain has no open seal: moteseal_chain_open comes first.
+  // The chain has no open seal: call moteseal_chain_open first.
   MOTESEAL_ERROR_NOT_OPEN = 6,
   // The chain has an open seal: close and commit it first.
   MOTESEAL_ERROR_ALREADY_OPEN = 7,
@@ -158,17 +161,17 @@ enum moteseal_error
   // An output buffer, a scratch buffer or the memory for a state is too small; call again with a
   // larger one.
   MOTESEAL_ERROR_BUFFER_TOO_SMALL = 9,
-  // A kept record is not as it was written: erased, torn or altered.
+  // A stored record is damaged: erased, only partly written, or altered.
   MOTESEAL_ERROR_DAMAGED = 10,
   // An error that this library has no number for; please report it.
   MOTESEAL_ERROR_UNEXPECTED = 11,
-  // The input ends within an item.
+  // The input ends before its last item is complete.
   MOTESEAL_ERROR_TRUNCATED = 20,
-  // Bytes are left after the item.
+  // Further bytes follow the item.
   MOTESEAL_ERROR_TRAILING_BYTES = 21,
   // Not deterministic CBOR.
   MOTESEAL_ERROR_NON_CANONICAL = 22,
-  // A wrong type, number of elements or length at this place.
+  // An item has the wrong type, number of elements or length.
   MOTESEAL_ERROR_UNEXPECTED_TYPE = 23,
   // A version of the formats that this library does not support.
   MOTESEAL_ERROR_UNSUPPORTED_VERSION = 24,
@@ -178,7 +181,7 @@ enum moteseal_error
   MOTESEAL_ERROR_FIELD_OUT_OF_RANGE = 26,
   // A signed object of the wrong kind.
   MOTESEAL_ERROR_WRONG_TYPE = 27,
-  // A critical header that is not understood.
+  // A critical header that this library does not know.
   MOTESEAL_ERROR_UNKNOWN_CRITICAL = 28,
   // A header that is not allowed here.
   MOTESEAL_ERROR_UNEXPECTED_HEADER = 29,
@@ -186,13 +189,13 @@ enum moteseal_error
   MOTESEAL_ERROR_UNKNOWN_ALGORITHM = 30,
   // A key whose length does not fit its algorithm.
   MOTESEAL_ERROR_KEY_LENGTH = 40,
-  // Not a valid point of the curve.
+  // The public key is not a valid point of its curve.
   MOTESEAL_ERROR_INVALID_PUBLIC_KEY = 41,
   // A secret scalar out of range.
   MOTESEAL_ERROR_INVALID_SECRET_KEY = 42,
-  // Not PKCS#8 or SubjectPublicKeyInfo.
+  // The bytes are not a PKCS#8 or SubjectPublicKeyInfo structure.
   MOTESEAL_ERROR_MALFORMED_DER = 43,
-  // Not one PEM block.
+  // The text is not exactly one PEM block.
   MOTESEAL_ERROR_MALFORMED_PEM = 44,
   // A PEM block with the wrong label.
   MOTESEAL_ERROR_WRONG_PEM_LABEL = 45,
@@ -206,7 +209,7 @@ enum moteseal_error
   MOTESEAL_ERROR_MALFORMED_SIGNATURE = 49,
   // An ECDSA signature with s in the upper half: see moteseal_esp256_normalize.
   MOTESEAL_ERROR_HIGH_S = 50,
-  // Not a signature of that key over these bytes.
+  // The signature is not one that this key made over these bytes.
   MOTESEAL_ERROR_NOT_AUTHENTIC = 51,
   // The signer declined to sign.
   MOTESEAL_ERROR_REFUSED = 52,
@@ -226,13 +229,13 @@ enum moteseal_error
   MOTESEAL_ERROR_GROUP_MISMATCH = 66,
   // A device id does not belong to the device's name.
   MOTESEAL_ERROR_DEVICE_MISMATCH = 67,
-  // Two devices with one id.
+  // Two devices have the same id.
   MOTESEAL_ERROR_DUPLICATE_DEVICE = 68,
   // Devices that are not sorted by id.
   MOTESEAL_ERROR_UNSORTED_DEVICES = 69,
-  // The number of past digests is not the number of past versions.
+  // A roster's list of past versions does not have one digest for each of them.
   MOTESEAL_ERROR_HISTORY_LENGTH = 70,
-  // Not 1 to 32 levels, or more than the star's memory has room for.
+  // The number of levels is not 1 to 32, or exceeds the capacity of the star's memory.
   MOTESEAL_ERROR_LEVELS_OUT_OF_RANGE = 71,
   // Epochs of 0 ms, or longer than 2^53 ms.
   MOTESEAL_ERROR_EPOCH_LENGTH_OUT_OF_RANGE = 72,
@@ -244,7 +247,7 @@ enum moteseal_error
   MOTESEAL_ERROR_TOO_MANY_FIELDS = 75,
   // A field's name that is empty, too long, or has control characters.
   MOTESEAL_ERROR_INVALID_FIELD_NAME = 76,
-  // Two fields of one name.
+  // Two fields have the same name.
   MOTESEAL_ERROR_DUPLICATE_FIELD = 77,
   // A unit that is not in SenML's list.
   MOTESEAL_ERROR_UNKNOWN_UNIT = 78,
@@ -254,45 +257,45 @@ enum moteseal_error
   MOTESEAL_ERROR_SCALE_OUT_OF_RANGE = 80,
   // A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET].
   MOTESEAL_ERROR_MALFORMED_FIELD = 81,
-  // The epoch is before one that was opened.
+  // The epoch is earlier than the last one that was opened.
   MOTESEAL_ERROR_EPOCH_GOES_BACK = 90,
-  // The epoch was closed by an earlier seal.
+  // An earlier seal already closed this epoch.
   MOTESEAL_ERROR_EPOCH_CLOSED = 91,
   // The roster does not allow the epoch, or its time does not fit 64 bits of milliseconds.
   MOTESEAL_ERROR_EPOCH_OUT_OF_RANGE = 92,
   // All 2^32 - 1 indices are used.
   MOTESEAL_ERROR_INDEX_EXHAUSTED = 93,
-  // An event that is not of the schema's record size, or longer than 65,535 bytes.
+  // An event whose length is not the schema's record size, or exceeds 65,535 bytes.
   MOTESEAL_ERROR_WRONG_LENGTH = 94,
   // The seal is full: close it and open the next.
   MOTESEAL_ERROR_FULL = 95,
   // The tree is full: close the seal and open the next.
   MOTESEAL_ERROR_TREE_FULL = 97,
-  // Not the events that were sealed.
+  // The number or total length of the events is not what was sealed.
   MOTESEAL_ERROR_EVENTS_LENGTH = 96,
-  // This epoch of the query, or a later one, was already permitted.
+  // The guard has already permitted this epoch of the query, or a later one.
   MOTESEAL_ERROR_EPOCH_ANSWERED = 110,
   // The epoch starts before the guard's floor.
   MOTESEAL_ERROR_TOO_OLD = 111,
-  // The query previously had epochs of another length.
+  // An earlier call stated another length for this query's epochs.
   MOTESEAL_ERROR_DURATION_MISMATCH = 112,
-  // The permit is for a different query from the key's.
+  // The permit and the key are for different queries.
   MOTESEAL_ERROR_WRONG_QUERY = 113,
   // This slot, or a later one, was already used under the permit.
   MOTESEAL_ERROR_SLOT_USED = 114,
-  // A value of 2^96 - 1 or more.
+  // The value is 2^96 - 1 or more.
   MOTESEAL_ERROR_VALUE_TOO_LARGE = 115,
   // The keys are for another group.
   MOTESEAL_ERROR_WRONG_GROUP = 116,
   // The keys are for another version of the roster.
   MOTESEAL_ERROR_WRONG_ROSTER = 117,
-  // The object is of another network.
+  // The object belongs to another network.
   MOTESEAL_ERROR_WRONG_NETWORK = 130,
-  // The object is of another sender.
+  // The object belongs to another sender.
   MOTESEAL_ERROR_WRONG_SENDER = 131,
   // The object is signed under another key of the sender.
   MOTESEAL_ERROR_WRONG_KEY = 132,
-  // The object is of another base station.
+  // Another base station issued the object.
   MOTESEAL_ERROR_UNKNOWN_BASE_STATION = 133,
   // The certificate is not valid yet.
   MOTESEAL_ERROR_NOT_YET_VALID = 134,
@@ -300,25 +303,26 @@ enum moteseal_error
   MOTESEAL_ERROR_EXPIRED = 135,
   // The certificate's serial is below the base station's minimum.
   MOTESEAL_ERROR_REVOKED = 136,
-  // The chain's number is not above the highest accepted one.
+  // The chain's number is not higher than the highest one accepted so far.
   MOTESEAL_ERROR_CHAIN_GOES_BACK = 137,
-  // The chain's blocks have more messages than the receiver's memory has room for.
+  // The chain's blocks have more messages than the receiver's memory can hold.
   MOTESEAL_ERROR_BLOCK_TOO_LARGE = 138,
-  // Not a frame with a chain of one message.
+  // The frame does not contain a chain of exactly one message.
   MOTESEAL_ERROR_NOT_SINGLE = 139,
-  // The leaf is of another chain.
+  // The leaf belongs to another chain.
   MOTESEAL_ERROR_WRONG_CHAIN = 140,
   // The bytes are not what the sender signed.
   MOTESEAL_ERROR_FORGED_LEAF = 141,
-  // The leaf is of an earlier or a later block.
+  // The leaf belongs to an earlier or a later block.
   MOTESEAL_ERROR_NOT_THIS_BLOCK = 142,
   // The block has no such leaf.
   MOTESEAL_ERROR_INDEX_OUT_OF_RANGE = 143,
-  // The leaf is longer than any of the chain.
+  // The leaf is longer than the chain's head allows.
   MOTESEAL_ERROR_LEAF_TOO_LONG = 144,
-  // The leaf is too short for its trailer.
+  // The leaf is too short to contain its trailer.
   MOTESEAL_ERROR_LEAF_TOO_SHORT = 145,
-  // All tags of the block match but its digest does not: the block starts again.
+  // All tags of the block match, but the block's digest does not: the receiver discards the
+  // block and waits for its leaves again.
   MOTESEAL_ERROR_BLOCK_MISMATCH = 146,
 };
 #ifndef __cplusplus
@@ -329,30 +333,30 @@ typedef int32_t moteseal_error;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// A receiver of one chain, in `MOTESEAL_BROADCAST_SIZE(block)` bytes of the caller's memory, for
-// chains whose blocks have at most that many messages (1 to 64):
+// A receiver of one chain whose blocks have at most `block` messages (1 to 64). It occupies
+// `MOTESEAL_BROADCAST_SIZE(block)` bytes of the caller's memory:
 //
 //     uint64_t memory[MOTESEAL_BROADCAST_SIZE(8) / 8] = {0};
 //     moteseal_broadcast *broadcast = (moteseal_broadcast *)memory;
 typedef struct moteseal_broadcast moteseal_broadcast;
 
-// A star, in `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory, for a group of at most
-// that many levels (1 to 32):
+// A star for a group of at most `levels` levels (1 to 32). It occupies
+// `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory:
 //
 //     uint64_t memory[MOTESEAL_STAR_SIZE(16) / 8] = {0};
 //     moteseal_star *star = (moteseal_star *)memory;
 typedef struct moteseal_star moteseal_star;
 
-// A tree, in `MOTESEAL_TREE_SIZE(height)` bytes of the caller's memory, for a seal of at most
-// `2^height - 1` events (a height of 1 to 32):
+// A tree for a seal of at most `2^height - 1` events (a height of 1 to 32). It occupies
+// `MOTESEAL_TREE_SIZE(height)` bytes of the caller's memory:
 //
 //     uint64_t memory[MOTESEAL_TREE_SIZE(10) / 8] = {0};
 //     moteseal_tree *tree = (moteseal_tree *)memory;
 typedef struct moteseal_tree moteseal_tree;
 
 // The properties that all seals of a device have in common. Plain data: fill it with
-// `moteseal_device_from_roster` and `moteseal_device_set_schema`, on the mote or when its firmware
-// is built, or field by field from the operator's data.
+// `moteseal_device_from_roster` and `moteseal_device_set_schema`, either on the mote or when you
+// build its firmware; or set each field from the operator's data.
 typedef struct {
   // The group's id.
   uint8_t group[8];
@@ -377,41 +381,40 @@ typedef struct {
   uint16_t record_size;
   // The group's number of levels, 1 to 32.
   uint8_t levels;
-  // The algorithm of its signatures: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
+  // The algorithm of the device's signatures: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
   uint8_t algorithm;
 } moteseal_device;
 
 // A device's chain of seals: the next index, the last epoch that was opened, and the predecessor
 // of the next seal.
 //
-// Begin it with `moteseal_chain_start` on a device that has never sealed anything, and with
-// `moteseal_chain_restore` on any other. It contains no secrets. Declare it as `moteseal_chain
-// chain = {0};`.
+// Begin it with `moteseal_chain_start` if the device has never sealed anything, and otherwise with
+// `moteseal_chain_restore`. It contains no secrets. Declare it as `moteseal_chain chain = {0};`.
 typedef struct {
   uint64_t opaque[16];
 } moteseal_chain;
 
-// A secret key. Declare it as `moteseal_signing_key key = {0};` and end it with
+// A secret signing key. Declare it as `moteseal_signing_key key = {0};` and end it with
 // `moteseal_signing_key_wipe`.
 typedef struct {
   uint64_t opaque[32];
 } moteseal_signing_key;
 
-// The query epochs that a device answered since its last seal. A seal must state each of them;
-// otherwise an aggregator may claim that the device was silent. Declare it as `moteseal_answers
-// answers = {0};`: zeros mean none.
+// The query epochs that a device answered since its last seal. The device's next seal must state
+// all of them: otherwise an aggregator can claim that the device did not answer. Declare it as
+// `moteseal_answers answers = {0};`: zeros mean that the set is empty.
 typedef struct {
   uint64_t opaque[42];
 } moteseal_answers;
 
-// A seal that is to be signed. Declare it as `moteseal_seal seal = {0};`.
+// A closed star or tree as a seal, before it is signed. Declare it as `moteseal_seal seal = {0};`.
 typedef struct {
   uint64_t opaque[116];
 } moteseal_seal;
 
 // The properties of a seal. Plain data.
 typedef struct {
-  // The seal's digest, which the next seal has as its predecessor.
+  // The seal's digest. The next seal refers to it as its predecessor.
   uint8_t digest[32];
   // The epoch.
   uint64_t epoch;
@@ -445,19 +448,19 @@ typedef struct {
   uint64_t opaque[11];
 } moteseal_sum_key;
 
-// The guard that lets a source answer each epoch of a query once only. Two values encrypted for
+// The guard that lets a source answer each epoch of a query only once. Two values encrypted for
 // the same query, slot and epoch reveal a secret that all sources of a key group share. Declare it
 // as `moteseal_guard guard = {0};`.
 //
-// Begin it with `moteseal_guard_start` when the source's keys are new, with
-// `moteseal_guard_restore` after every reboot, and with `moteseal_guard_start_at` when its record
-// was lost.
+// Begin it with `moteseal_guard_start` if the source's keys are new, with `moteseal_guard_restore`
+// after each reboot, and with `moteseal_guard_start_at` if the guard's record was lost.
 typedef struct {
   uint64_t opaque[42];
 } moteseal_guard;
 
 // The permission to encrypt the values of one query and epoch: one value for each slot, in
-// ascending order of slots. Declare it as `moteseal_permit permit = {0};` and never copy it.
+// ascending order of slot numbers. Declare it as `moteseal_permit permit = {0};` and never copy
+// it.
 typedef struct {
   uint64_t opaque[6];
 } moteseal_permit;
@@ -476,16 +479,16 @@ typedef struct {
 
 // The content of a chain of one message. `message` and `label` point into the frame's bytes.
 typedef struct {
-  // The chain's number. Make it durable before you act on the message.
+  // The chain's number. Make it durable as the sender's new floor before you act on the message.
   uint64_t number;
   // The message.
   const uint8_t *message;
-  // Its length in bytes.
+  // The message's length in bytes.
   size_t message_length;
   // The chain's label: UTF-8 without control characters, not terminated by a zero byte; may be
   // empty.
   const uint8_t *label;
-  // Its length in bytes, at most 64.
+  // The label's length in bytes, at most 64.
   size_t label_length;
   // 0 for a message, 1 for a file, 2 for a query schedule.
   uint8_t kind;
@@ -493,37 +496,40 @@ typedef struct {
   uint8_t reserved[7];
 } moteseal_single;
 
-// A frame of a broadcast, decoded but not authenticated: anybody can send one. Its pointers lead
+// A broadcast frame, decoded but not authenticated: anyone may have sent it. Its pointers point
 // into the datagram.
 typedef struct {
-  // `MOTESEAL_FRAME_...`.
+  // The kind of frame: one of the constants `MOTESEAL_FRAME_...`.
   uint8_t kind;
-  // In a leaf or holds frame: the leaf's place in its block.
+  // In a leaf frame or a report: the leaf's position in its block, from 0.
   uint8_t index;
   // Zeros.
   uint8_t reserved[2];
-  // The block, from 1, if the frame names one.
+  // The number of the block, from 1, if the frame refers to one. 0 in a request for the chain's
+  // head and certificate, and in a report of a node that has only the head.
   uint32_t block;
-  // The chain's reference, if the frame names a chain.
+  // The chain's reference, if the frame refers to a chain.
   uint8_t chain[8];
-  // In a wanted or repair frame: the leaves, one bit each.
+  // In a request or a repair frame: the leaves of the block, bit `j` for leaf `j`. In a request
+  // for block 0, bit 0 is the head and bit 1 the certificate.
   uint64_t mask;
-  // The certificate, revocation, head or leaf; in a single frame the head; in a repair frame the
-  // sum.
+  // The certificate, revocation, head or leaf; in a single frame, the head; in a repair frame,
+  // the XOR of the leaves.
   const uint8_t *body;
-  // The length in bytes.
+  // The body's length in bytes.
   size_t body_length;
-  // In a single frame: the leaf.
+  // In a single frame: the leaf. Otherwise empty.
   const uint8_t *second;
-  // The length in bytes.
+  // The body's length in bytes.
   size_t second_length;
 } moteseal_frame;
 
 // The properties of a chain, from its head. `label` points into the head's bytes.
 typedef struct {
-  // The chain's number. Make it durable before you act on any message of the chain.
+  // The chain's number. Make it durable as the sender's new floor before you act on any message
+  // of the chain.
   uint64_t number;
-  // The chain's reference, which its frames carry.
+  // The chain's reference, which every frame of the chain contains.
   uint8_t chain[8];
   // The chain's label: UTF-8 without control characters, not terminated by a zero byte; may be
   // empty.
@@ -548,7 +554,7 @@ typedef struct {
   size_t message_length;
   // The leaf's block, from 1.
   uint32_t block;
-  // `MOTESEAL_TAKEN_...`.
+  // One of the constants `MOTESEAL_TAKEN_...`.
   uint8_t what;
   // 1 if the chain is now complete.
   uint8_t is_last;
@@ -560,15 +566,15 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Returns the name of a code, for example `BufferTooSmall`: ASCII, terminated by a zero byte,
-// never freed. `Unknown` for any other number.
+// Returns the name of an error code, for example `BufferTooSmall`, or `Unknown` if the number is
+// not an error code. The text is ASCII, ends with a zero byte, and is static: do not free it.
 const char *moteseal_error_name(int32_t code);
 
 // Reads a roster file (`moteseal roster new`), checks every signature in it, and returns the
 // properties of the device `name`.
 //
-// A roster has no schema: `record_size` is 0 and `schema` is that of opaque records until
-// `moteseal_device_set_schema`.
+// A roster has no schema: `record_size` is 0 and `schema` is the digest of the schema of opaque
+// records until you call `moteseal_device_set_schema`.
 //
 // @param roster, roster_length  The file's bytes.
 // @param operator_algorithm, operator_key, operator_key_length  The operator's raw public key,
@@ -577,8 +583,9 @@ const char *moteseal_error_name(int32_t code);
 // @param scratch, scratch_capacity  Working memory: `roster_length + MOTESEAL_ROSTER_SCRATCH`
 //        bytes suffice.
 // @param device  Written on success only.
-// @return `UnknownDevice` if the roster has no device of that name; `BufferTooSmall` for the
-//         scratch; `InvalidName`; or an error of rosters, certificates, keys and signatures.
+// @return `UnknownDevice` if the roster has no device of that name; `BufferTooSmall` if the
+//         scratch memory is too small; `InvalidName`; or an error of rosters, certificates, keys
+//         or signatures.
 moteseal_error moteseal_device_from_roster(const uint8_t *roster,
                                            size_t roster_length,
                                            uint8_t operator_algorithm,
@@ -594,11 +601,11 @@ moteseal_error moteseal_device_from_roster(const uint8_t *roster,
 // Fields are packed in the given order, big-endian. Types: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64
 // time (milliseconds since 1970 in an i64).
 //
-// @param fields, count  Texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET]`, for example
+// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET]`, for example
 //        "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
-//        the schema is that of opaque records.
-// @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice, and 16
-//        bytes plus the text of each field nearly always.
+//        the result is the schema of opaque records.
+// @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice; 16 bytes
+//        plus the length of all field texts nearly always suffice.
 // @param length  Receives the number of bytes written.
 // @return `MalformedField` and the other errors of schemas; `BufferTooSmall`.
 moteseal_error moteseal_schema_encode(const char *const *fields,
@@ -609,9 +616,9 @@ moteseal_error moteseal_schema_encode(const char *const *fields,
 
 // Checks an encoded schema and sets a device's schema digest and record size.
 //
-// @param device  Filled beforehand; only `schema` and `record_size` change.
+// @param device  The device, already filled in; only `schema` and `record_size` change.
 // @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
-// @return The errors of schemas and of decoding; `WrongLength` for records longer than 65,535
+// @return An error of schemas or of decoding; `WrongLength` if records are longer than 65,535
 //         bytes.
 moteseal_error moteseal_device_set_schema(moteseal_device *device,
                                           const uint8_t *schema,
@@ -624,9 +631,9 @@ moteseal_error moteseal_device_epoch(const moteseal_device *device,
                                      uint64_t unix_ms,
                                      uint64_t *epoch);
 
-// Begins the chain of a device that has never sealed anything: its keys are new. Never call it on
-// a device that may have sealed before and has lost its record: it would reuse indices. Give that
-// device a new name, or restore a record with a higher index.
+// Begins the chain of a device that has never sealed anything, because its keys are new. Never
+// call it on a device that may have sealed before and has lost its record: the device would reuse
+// indices. Give that device a new name, or restore a record with a higher index.
 //
 // @return `NullPointer`, `Misaligned`.
 moteseal_error moteseal_chain_start(moteseal_chain *chain, const moteseal_device *device);
@@ -634,18 +641,19 @@ moteseal_error moteseal_chain_start(moteseal_chain *chain, const moteseal_device
 // Begins a chain from its record. If a seal was open when the record was written, it is abandoned,
 // and the next seal states that the device restarted.
 //
-// @param record, length  The newest `MOTESEAL_CHAIN_RECORD` bytes that were kept.
-// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for
-//         another length; `UnsupportedVersion`; `FieldOutOfRange`.
+// @param record, length  The newest stored record, `MOTESEAL_CHAIN_RECORD` bytes.
+// @return `Damaged` if the record was erased, only partly written, or altered; `Truncated` or
+//         `TrailingBytes` for another length; `UnsupportedVersion`; `FieldOutOfRange`.
 moteseal_error moteseal_chain_restore(moteseal_chain *chain, const uint8_t *record, size_t length);
 
-// Opens the next seal, for events of `epoch`. This uses up an index, which no other seal gets.
+// Opens the next seal, for events of `epoch`. The seal gets the next index, which is never used
+// again.
 //
 // Make `record` durable, read it back and pass it to `moteseal_chain_persisted`. Until then, no
 // star or tree can begin.
 //
-// @param epoch  The epoch of the events (`moteseal_device_epoch`): not earlier than any epoch that
-//        was opened, and not one that was closed.
+// @param epoch  The epoch of the events (see `moteseal_device_epoch`). It must not be earlier than
+//        the last epoch that was opened, and must not have been closed.
 // @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
 // @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`; then
 //         nothing has changed.
@@ -654,11 +662,11 @@ moteseal_error moteseal_chain_open(moteseal_chain *chain,
                                    uint64_t epoch,
                                    uint8_t *record);
 
-// Confirms that the record of the opened seal is durable.
+// Confirms that the record that `moteseal_chain_open` wrote is durable.
 //
-// @param record, length  The record, as read back from the memory that keeps it.
-// @return `Damaged` if it is not what `moteseal_chain_open` wrote: write it again, at another
-//         address; `NotOpen`.
+// @param record, length  The record, as read back from the memory that stores it.
+// @return `Damaged` if it differs from what `moteseal_chain_open` wrote: write the record again,
+//         at another address; `NotOpen`.
 moteseal_error moteseal_chain_persisted(moteseal_chain *chain,
                                         const uint8_t *record,
                                         size_t length);
@@ -674,7 +682,7 @@ moteseal_error moteseal_chain_abandon(moteseal_chain *chain);
 // @param record  `MOTESEAL_CHAIN_RECORD` bytes.
 moteseal_error moteseal_chain_record(const moteseal_chain *chain, uint8_t *record);
 
-// Begins a key from its secret bytes. Wipe your own copy.
+// Begins a signing key from its secret bytes. Wipe your own copy of the bytes.
 //
 // @param algorithm_number  `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
 // @param secret, length  32 bytes: the Ed25519 secret (RFC 8032), or the P-256 scalar, big-endian.
@@ -684,8 +692,8 @@ moteseal_error moteseal_signing_key_from_bytes(moteseal_signing_key *key,
                                                const uint8_t *secret,
                                                size_t length);
 
-// Begins a key from a file: one PEM block of unencrypted PKCS#8, as `moteseal key new` and
-// `openssl genpkey` write it.
+// Begins a signing key from a key file: one PEM block of unencrypted PKCS#8, as `moteseal key new`
+// and `openssl genpkey` write it.
 //
 // @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidSecretKey`,
 //         `KeyPairMismatch`.
@@ -707,7 +715,7 @@ moteseal_error moteseal_public_key_from_pem(const uint8_t *pem,
                                             size_t *length,
                                             uint8_t *key_algorithm);
 
-// Returns the raw public key: 32 bytes of Ed25519, 65 of P-256.
+// Returns the raw public key: 32 bytes for Ed25519, 65 bytes for P-256.
 //
 // @return `NotBegun`, `BufferTooSmall`.
 moteseal_error moteseal_signing_key_public(const moteseal_signing_key *key,
@@ -715,8 +723,8 @@ moteseal_error moteseal_signing_key_public(const moteseal_signing_key *key,
                                            size_t capacity,
                                            size_t *length);
 
-// Signs a message. Deterministic: no randomness is needed, and the same message gives the same
-// signature.
+// Signs a message. Signing is deterministic: it needs no randomness, and the same message always
+// gives the same signature.
 //
 // @param signature  `MOTESEAL_SIGNATURE` bytes.
 // @return `NotBegun`.
@@ -725,12 +733,12 @@ moteseal_error moteseal_sign(const moteseal_signing_key *key,
                              size_t message_length,
                              uint8_t *signature);
 
-// Overwrites a key with zeros. Null is allowed.
+// Overwrites a signing key with zeros. Null is allowed.
 void moteseal_signing_key_wipe(moteseal_signing_key *key);
 
-// Changes an ECDSA signature of a secure element into the one form that verifiers accept: `s` in
-// the lower half of the curve's order. Most secure elements return the other form for half of
-// their signatures; both forms are valid signatures of the same message.
+// Changes an ECDSA signature from a secure element into the form that verifiers accept: `s` in the
+// lower half of the curve's order. Both forms are valid ECDSA signatures of the same message;
+// about half of the signatures that most secure elements return have the other form.
 //
 // @param signature  `MOTESEAL_SIGNATURE` bytes, `r` then `s`, big-endian; changed in place.
 // @return `MalformedSignature` if `r` or `s` is 0 or not below the order; `UnknownAlgorithm` if
@@ -741,10 +749,12 @@ moteseal_error moteseal_esp256_normalize(uint8_t *signature);
 //
 // @param star, size  Memory for the star, aligned to 8 bytes, and its size in bytes:
 //        `MOTESEAL_STAR_SIZE(device->levels)` or more.
-// @param chain  A chain with an open seal, whose record was shown to be durable.
+// @param chain  A chain with an open seal. `moteseal_chain_persisted` must have confirmed its
+//        record.
 // @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its
-//        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone
-//        who knows them can choose which events are sampled. The star does not keep them.
+//        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). An
+//        attacker who knows them can choose which events are sampled. The star keeps no copy of
+//        them.
 // @return `BufferTooSmall` (`size` is less than `MOTESEAL_STAR_SIZE(1)`), `NotOpen`,
 //         `NotPersisted`, `LevelsOutOfRange` (the device has no valid number of levels, or more
 //         than `size` has room for), `UnknownAlgorithm`.
@@ -754,11 +764,11 @@ moteseal_error moteseal_star_begin(moteseal_star *star,
                                    moteseal_chain *chain,
                                    const uint8_t *salt_key);
 
-// Adds the next event. The star keeps digests only: keep the event itself elsewhere if it is to be
-// sent.
+// Adds the next event. The star keeps digests only: store the event itself elsewhere if you want
+// to send it.
 //
-// @param event, length  The event in the schema's format: `record_size` bytes, or any number up to
-//        65,535 where that is 0.
+// @param event, length  The event in the schema's format: `record_size` bytes, or 0 to 65,535
+//        bytes if `record_size` is 0.
 // @param level  May be null. Receives the event's level, which is secret until the seal is sent.
 // @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events); then nothing has changed.
 moteseal_error moteseal_star_push(moteseal_star *star,
@@ -769,13 +779,13 @@ moteseal_error moteseal_star_push(moteseal_star *star,
 // Returns the number of events in the star.
 moteseal_error moteseal_star_count(const moteseal_star *star, uint32_t *events);
 
-// Ends the star and begins the seal, which is then to be signed.
+// Ends the star and begins its seal, which you sign next.
 //
 // @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-// @param answers  May be null. The query epochs that the device answered and that no seal has
-//        stated yet.
-// @param seal  Begun on success. The star is then wiped, and its memory can be used for the next
-//        seal.
+// @param answers  May be null. The query epochs that the device has answered and that no earlier
+//        seal states.
+// @param seal  Begun on success. The function then also wipes the star; use its memory for the
+//        next seal.
 // @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
 //         `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
 moteseal_error moteseal_star_close(moteseal_star *star,
@@ -794,10 +804,12 @@ void moteseal_star_wipe(moteseal_star *star, size_t size);
 //
 // @param tree, size  Memory for the tree, aligned to 8 bytes, and its size in bytes:
 //        `MOTESEAL_TREE_SIZE(height)`.
-// @param chain  A chain with an open seal, whose record was shown to be durable.
+// @param chain  A chain with an open seal. `moteseal_chain_persisted` must have confirmed its
+//        record.
 // @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its
-//        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone
-//        who knows them can choose which events are sampled. The tree does not keep them.
+//        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). An
+//        attacker who knows them can choose which events are sampled. The tree keeps no copy of
+//        them.
 // @return `BufferTooSmall` (`size` is less than `MOTESEAL_TREE_SIZE(1)`), `NotOpen`,
 //         `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
 moteseal_error moteseal_tree_begin(moteseal_tree *tree,
@@ -806,11 +818,11 @@ moteseal_error moteseal_tree_begin(moteseal_tree *tree,
                                    moteseal_chain *chain,
                                    const uint8_t *salt_key);
 
-// Adds the next event. The tree keeps digests only: keep the event itself elsewhere if it is to be
-// sent.
+// Adds the next event. The tree keeps digests only: store the event itself elsewhere if you want
+// to send it.
 //
-// @param event, length  The event in the schema's format: `record_size` bytes, or any number up to
-//        65,535 where that is 0.
+// @param event, length  The event in the schema's format: `record_size` bytes, or 0 to 65,535
+//        bytes if `record_size` is 0.
 // @param level  May be null. Receives the event's level, which is secret until the seal is sent.
 // @return `NotBegun`, `WrongLength`, `TreeFull` (2^height - 1 events); then nothing has changed.
 moteseal_error moteseal_tree_push(moteseal_tree *tree,
@@ -821,13 +833,13 @@ moteseal_error moteseal_tree_push(moteseal_tree *tree,
 // Returns the number of events in the tree.
 moteseal_error moteseal_tree_count(const moteseal_tree *tree, uint32_t *events);
 
-// Ends the tree and begins the seal, which is then to be signed.
+// Ends the tree and begins its seal, which you sign next.
 //
 // @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-// @param answers  May be null. The query epochs that the device answered and that no seal has
-//        stated yet.
-// @param seal  Begun on success. The tree is then wiped, and its memory can be used for the next
-//        seal.
+// @param answers  May be null. The query epochs that the device has answered and that no earlier
+//        seal states.
+// @param seal  Begun on success. The function then also wipes the tree; use its memory for the
+//        next seal.
 // @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
 //         `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
 moteseal_error moteseal_tree_close(moteseal_tree *tree,
@@ -842,11 +854,11 @@ moteseal_error moteseal_tree_close(moteseal_tree *tree,
 // @param size  The size of its memory in bytes.
 void moteseal_tree_wipe(moteseal_tree *tree, size_t size);
 
-// Adds a query epoch that the device answered (`moteseal_permit_info` returns it).
+// Adds a query epoch that the device answered. `moteseal_permit_info` returns its query and epoch.
 //
 // @param query  16 bytes.
-// @return `Full` if one seal has no room to state it with the others: close the seal, and start
-//         again with an empty set.
+// @return `Full` if the set already holds as many answers as one seal can state: close the seal,
+//         clear the set, and add the answer again.
 moteseal_error moteseal_answers_add(moteseal_answers *answers,
                                     const uint8_t *query,
                                     uint64_t epoch);
@@ -859,15 +871,17 @@ void moteseal_answers_clear(moteseal_answers *answers);
 // @return `NotBegun`.
 moteseal_error moteseal_seal_info_of(const moteseal_seal *seal, moteseal_seal_info *info);
 
-// Returns the level of an event. The part of a star has the events of the highest level first,
-// then those of the next level, each level in the order of pushing.
+// Returns the level of an event. The part of a star contains the events of the highest level
+// first, then those of the next lower level, and so on; within a level, events are in the order in
+// which they were pushed.
 //
 // @param sequence  The event's number under the seal, from 0.
 // @return `NotBegun`, `FieldOutOfRange` if there is no such event.
 moteseal_error moteseal_seal_level(const moteseal_seal *seal, uint32_t sequence, uint8_t *level);
 
-// Writes the bytes to sign, for `moteseal_sign`, a secure element or another signer. Give a secure
-// element that expects a digest their SHA-256 digest (P-256); Ed25519 signs the message itself.
+// Writes the bytes to sign: pass them to `moteseal_sign`, a secure element or another signer. If a
+// secure element for P-256 expects a digest, pass it the SHA-256 digest of these bytes. Ed25519
+// signs the bytes themselves.
 //
 // @param out, capacity  `MOTESEAL_MAX_MESSAGE` bytes suffice.
 // @return `NotBegun`, `BufferTooSmall`.
@@ -876,8 +890,8 @@ moteseal_error moteseal_seal_message(const moteseal_seal *seal,
                                      size_t capacity,
                                      size_t *length);
 
-// Checks a signature of the seal under a public key. Do this once with every new signer, before
-// its seals are rejected elsewhere.
+// Checks a signature of the seal with a public key. Do this once for each new signer: you then
+// find out before its seals are rejected elsewhere.
 //
 // @param key, key_length  The raw public key, of the device's algorithm.
 // @param signature, signature_length  The signature from the signer.
@@ -891,8 +905,8 @@ moteseal_error moteseal_seal_check(const moteseal_seal *seal,
                                    size_t signature_length);
 
 // Advances the chain past a signed seal. Make `record` durable together with the data to send, and
-// only then send it: a mote that sends a seal and then loses the record would send another seal
-// with the same index.
+// send the data only afterwards. A mote that sends a seal and then loses the record would make
+// another seal with the same index.
 //
 // @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
 // @return `NotBegun`, `NotOpen`, `NotOfThisSeal`; then nothing has changed.
@@ -900,8 +914,8 @@ moteseal_error moteseal_seal_commit(const moteseal_seal *seal,
                                     moteseal_chain *chain,
                                     uint8_t *record);
 
-// Writes a schema item: the first item of a bundle, and of an uplink to a receiver that does not
-// have the schema.
+// Writes a schema item. It is the first item of a bundle, and the first item to send to a receiver
+// that does not have the schema.
 //
 // @param schema, schema_length  The encoded schema that `moteseal_device_set_schema` checked; this
 //        function does not read it.
@@ -913,8 +927,8 @@ moteseal_error moteseal_schema_item(const uint8_t *schema,
                                     size_t capacity,
                                     size_t *length);
 
-// Writes the seal's open item, the second item of a bundle: the device, and the position of its
-// chain before this seal.
+// Writes the seal's open item, which is the second item of a bundle: it states the device and its
+// chain's position before this seal.
 //
 // @param out, capacity  `MOTESEAL_MAX_OPEN` bytes suffice.
 // @return `NotBegun`, `BufferTooSmall`.
@@ -926,9 +940,9 @@ moteseal_error moteseal_open_item(const moteseal_seal *seal,
 // Writes the seal's part item up to its events, for a mote that streams them from flash: the head,
 // then the events, then the tail.
 //
-// The events follow as they were pushed; if `record_size` is 0, each event has its length before
-// it, two bytes, big-endian. The events of a tree come in the order of pushing, those of a star by
-// level, the highest first (`moteseal_seal_level`).
+// Send each event as it was pushed; if `record_size` is 0, send the event's length before it (two
+// bytes, big-endian). Send the events of a tree in the order in which they were pushed, and those
+// of a star level by level, the highest level first (`moteseal_seal_level`).
 //
 // @param events_length  Bytes of all events, including their length fields.
 // @param out, capacity  `MOTESEAL_PART_OVERHEAD` bytes suffice.
@@ -956,14 +970,14 @@ moteseal_error moteseal_part_tail(const moteseal_seal *seal,
 // schema, the open item, and the part with all events and the signature.
 //
 // @param schema, schema_length  The schema of the device.
-// @param records, records_length  All events in the order of pushing, without gaps; if
-//        `record_size` is 0, each event has its length before it, two bytes, big-endian.
+// @param records, records_length  All events in the order in which they were pushed, without gaps.
+//        If `record_size` is 0, each event has its length before it (two bytes, big-endian).
 // @param signature, signature_length  The signature over `moteseal_seal_message`.
 // @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice.
 //        It must not overlap the records.
-// @return `NotBegun`, `MalformedSignature`, `EventsLength` if the number of events is not the
-//         sealed number, `NotOfThisSeal` for another schema, `BufferTooSmall`. The function does
-//         not check that the records are those that were pushed.
+// @return `NotBegun`, `MalformedSignature`, `EventsLength` if the number of events is not what was
+//         sealed, `NotOfThisSeal` if the schema is not the seal's, `BufferTooSmall`. The function
+//         does not check that the records are the events that were pushed.
 moteseal_error moteseal_bundle(const moteseal_seal *seal,
                                const uint8_t *schema,
                                size_t schema_length,
@@ -991,8 +1005,8 @@ void moteseal_seal_wipe(moteseal_seal *seal);
 
 // Writes the bytes to sign for an urgent event under the chain's open seal.
 //
-// @param sequence  The event's number under the seal: how many events were pushed before it. Push
-//        the event with this number, too.
+// @param sequence  The event's number under the seal, from 0: the number of events pushed before
+//        it. The event must also be pushed, and get this number.
 // @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
 // @return `NotOpen`, `NotPersisted`, `WrongLength`, `BufferTooSmall`.
 moteseal_error moteseal_urgent_message(const moteseal_device *device,
@@ -1004,7 +1018,7 @@ moteseal_error moteseal_urgent_message(const moteseal_device *device,
                                        size_t capacity,
                                        size_t *length);
 
-// Writes an urgent event in the form in which it is sent: a tagged COSE_Sign1 (RFC 9052).
+// Writes a signed urgent event, ready to be sent: a tagged COSE_Sign1 (RFC 9052).
 //
 // @param signature, signature_length  The signature over `moteseal_urgent_message` with the same
 //        arguments.
@@ -1021,10 +1035,11 @@ moteseal_error moteseal_urgent_object(const moteseal_device *device,
                                       size_t capacity,
                                       size_t *length);
 
-// Begins a source from its key file (`NAME.sum.key` of `moteseal sum setup`).
+// Begins a source from its key file (`NAME.sum.key`, which `moteseal sum setup` writes).
 //
-// @param device  The device that the file must be for, under its roster.
-// @param pem, length  The file's bytes. Wipe them afterwards.
+// @param device  The device. The key file must be for this device and for the same version of its
+//        roster.
+// @param pem, length  The file's bytes. Wipe your copy afterwards.
 // @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `WrongRoster`, `UnknownDevice` (another
 //         device's file), or an error of decoding or of keys.
 moteseal_error moteseal_sum_source_from_key_file(moteseal_sum_source *source,
@@ -1032,8 +1047,8 @@ moteseal_error moteseal_sum_source_from_key_file(moteseal_sum_source *source,
                                                  const uint8_t *pem,
                                                  size_t length);
 
-// Begins a source from its 64 secret bytes: the device's 32, then its key group's 32. Wipe your
-// own copy.
+// Begins a source from its 64 secret bytes: 32 bytes of the device's own secret, then 32 bytes of
+// its key group's secret. Wipe your own copy.
 //
 // @return `KeyLength`.
 moteseal_error moteseal_sum_source_from_bytes(moteseal_sum_source *source,
@@ -1054,28 +1069,28 @@ moteseal_error moteseal_sum_key_begin(moteseal_sum_key *key,
 // Overwrites a query's keys with zeros. Null is allowed.
 void moteseal_sum_key_wipe(moteseal_sum_key *key);
 
-// Begins the guard of a source that has never answered a query: its keys are new.
+// Begins the guard of a source that has never answered a query, because its keys are new.
 moteseal_error moteseal_guard_start(moteseal_guard *guard);
 
-// Begins the guard of a source that may have answered queries and has lost its record. The guard
-// permits no epoch that starts before `floor_ms`, in milliseconds since 1970. The present time is
-// suitable if nobody can turn the clock back.
+// Begins the guard of a source that may have answered queries but has lost its guard's record. The
+// guard permits no epoch that starts before `floor_ms`, in milliseconds since 1970. Use the
+// present time if no attacker can set the clock back.
 moteseal_error moteseal_guard_start_at(moteseal_guard *guard, uint64_t floor_ms);
 
 // Begins a guard from its record.
 //
-// @param bytes_of_record, length  The newest `MOTESEAL_GUARD_RECORD` bytes that were kept. An
-//        older record would permit epochs twice.
-// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for
-//         another length; `UnsupportedVersion`, `NonCanonical`.
+// @param bytes_of_record, length  The newest stored record, `MOTESEAL_GUARD_RECORD` bytes. With an
+//        older record, the guard would permit an epoch twice.
+// @return `Damaged` if the record was erased, only partly written, or altered; `Truncated` or
+//         `TrailingBytes` for another length; `UnsupportedVersion`, `NonCanonical`.
 moteseal_error moteseal_guard_restore(moteseal_guard *guard,
                                       const uint8_t *bytes_of_record,
                                       size_t length);
 
 // Permits one epoch of a query. The guard never again permits this epoch or an earlier one.
 //
-// Make the record durable, read it back and pass it to `moteseal_permit_persisted`. Until then,
-// `moteseal_sum_encrypt` fails.
+// Make the guard's record durable, read it back and pass it to `moteseal_permit_persisted`. Until
+// then, `moteseal_sum_encrypt` fails.
 //
 // @param query  16 bytes.
 // @param duration_ms  The length of the query's epochs in milliseconds: epoch `e` starts at `e *
@@ -1092,24 +1107,25 @@ moteseal_error moteseal_guard_advance(moteseal_guard *guard,
 
 // Confirms that the guard's record, which contains the permitted epoch, is durable.
 //
-// @param guard  The guard that gave the permit, unchanged since.
-// @param bytes_of_record, length  The record, as read back from the memory that keeps it.
-// @return `Damaged` if it is not the guard's current record: write it again, at another address.
+// @param guard  The guard that gave the permit. It must not have changed since.
+// @param bytes_of_record, length  The record, as read back from the memory that stores it.
+// @return `Damaged` if the bytes are not the guard's current record: write the record again, at
+//         another address.
 moteseal_error moteseal_permit_persisted(moteseal_permit *permit,
                                          const moteseal_guard *guard,
                                          const uint8_t *bytes_of_record,
                                          size_t length);
 
-// Returns the query and epoch of a permit: the arguments of `moteseal_answers_add` once the epoch
-// was answered.
+// Returns the query and the epoch of a permit. Pass them to `moteseal_answers_add` once the epoch
+// is answered.
 //
 // @param query  Receives 16 bytes.
 moteseal_error moteseal_permit_info(const moteseal_permit *permit, uint8_t *query, uint64_t *epoch);
 
 // Encrypts the value of one slot: `value_high * 2^64 + value_low`, below 2^96 - 1.
 //
-// @param slot  The number of the query's aggregate. A source answers every slot of a query, with 0
-//        where the reading does not match.
+// @param slot  The slot's number in the query, from 0. A source answers every slot of a query,
+//        with the value 0 if its reading does not match the query.
 // @param psr  Receives `MOTESEAL_PSR` bytes.
 // @return `NotBegun`, `NotPersisted`, `WrongQuery`, `ValueTooLarge`, `SlotUsed`; then nothing was
 //         encrypted.
@@ -1120,20 +1136,21 @@ moteseal_error moteseal_sum_encrypt(const moteseal_sum_key *key,
                                     uint64_t value_low,
                                     uint8_t *psr);
 
-// Adds one partial state record to another. A mote that aggregates for others needs this.
+// Adds one partial state record to another. Only a mote that aggregates the records of other
+// sources needs this.
 //
-// @param sum  `MOTESEAL_PSR` bytes, changed in place; zeros are the empty sum.
+// @param sum  `MOTESEAL_PSR` bytes, changed in place. Begin with zeros: they are the empty sum.
 // @param psr  `MOTESEAL_PSR` bytes.
-// @return `NonCanonical` if one of them is not a valid record.
+// @return `NonCanonical` if `sum` or `psr` is not a valid record.
 moteseal_error moteseal_psr_add(uint8_t *sum, const uint8_t *psr);
 
-// Overwrites a permit, which then permits nothing. Null is allowed.
+// Overwrites a permit with zeros. It then permits nothing. Null is allowed.
 void moteseal_permit_wipe(moteseal_permit *permit);
 
 // Begins a base station from its public key.
 //
 // @param key, key_length  The raw key.
-// @param network  The network's id, 8 bytes; null for the network of this base station alone.
+// @param network  The network's id, 8 bytes; null if the network has only this base station.
 // @return `UnknownAlgorithm`, `KeyLength`, `InvalidPublicKey`.
 moteseal_error moteseal_base_begin(moteseal_base *base,
                                    uint8_t key_algorithm,
@@ -1145,9 +1162,11 @@ moteseal_error moteseal_base_begin(moteseal_base *base,
 //
 // @param certificate, length  The certificate (`moteseal key certify`, or the body of a
 //        certificate frame).
-// @param now  Seconds since 1970; 0 if there is no clock, in which case only the serial is checked.
+// @param now  Seconds since 1970; 0 if there is no clock; the function then checks only the serial,
+//        not the dates.
 // @param minimum_serial  The lowest serial that the base station has not revoked: the highest
-//        number that `moteseal_revocation_open` ever returned; 0 before.
+//        number that `moteseal_revocation_open` has ever returned, or 0 if there was no
+//        revocation.
 // @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, `NotYetValid`, `Expired`,
 //         `Revoked`, or an error of decoding or of keys.
 moteseal_error moteseal_sender_open(moteseal_sender *sender,
@@ -1159,27 +1178,29 @@ moteseal_error moteseal_sender_open(moteseal_sender *sender,
 
 // Returns the identity of a sender.
 //
-// @param id  Receives 8 bytes: its id.
-// @param serial  Receives the serial of its certificate.
+// @param id  Receives the sender's id: 8 bytes.
+// @param serial  Receives the serial of the sender's certificate.
 moteseal_error moteseal_sender_info(const moteseal_sender *sender, uint8_t *id, uint64_t *serial);
 
 // Checks a revocation.
 //
-// @param minimum_serial  Receives the lowest serial that is still valid. Keep the highest one
-//        durably; ignore a lower one.
+// @param minimum_serial  Receives the lowest serial that is still valid. Store the highest number
+//        received so far durably; ignore a lower one.
 // @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, or a decoding error.
 moteseal_error moteseal_revocation_open(const moteseal_base *base,
                                         const uint8_t *revocation,
                                         size_t length,
                                         uint64_t *minimum_serial);
 
-// Checks the frame of a chain of one message, a live command: one signature.
+// Checks a live command: a frame that contains a whole chain of one message. The check verifies
+// one signature.
 //
-// @param sender  The sender that must have signed it.
+// @param sender  The sender that must have signed the frame.
 // @param datagram, length  The whole frame.
-// @param floor  The highest number accepted so far under this sender's key; null if there is none.
-// @param single  Its pointers point into `datagram`. Make `single->number` durable as the new
-//        floor, and only then act on the message.
+// @param floor  The highest chain number accepted so far under this sender's key; null if there is
+//        none.
+// @param single  Receives the message; its pointers point into `datagram`. Make `single->number`
+//        durable as the new floor before you act on the message.
 // @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`,
 //         `ChainGoesBack`, or a decoding error.
 moteseal_error moteseal_single_open(const moteseal_sender *sender,
@@ -1188,26 +1209,28 @@ moteseal_error moteseal_single_open(const moteseal_sender *sender,
                                     const uint64_t *floor,
                                     moteseal_single *single);
 
-// Decodes a frame: one datagram, one frame. Only its form is checked.
+// Decodes the frame in a datagram. The function checks the frame's encoding only, not its
+// signatures or digests.
 //
 // @param frame  Its pointers point into `datagram`, which must stay unchanged while they are used.
-// @return A decoding error; `UnknownItem` for anything that is not a known frame.
+// @return A decoding error; `UnknownItem` if the datagram is not a frame of a known kind.
 moteseal_error moteseal_frame_read(const uint8_t *datagram, size_t length, moteseal_frame *frame);
 
-// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable
-// as the sender's new floor, read it back and pass it to `moteseal_broadcast_persisted`. Until
-// then, the receiver accepts no leaf.
+// Checks the head of a chain, including its signature, and begins the chain's receiver. Make
+// `info->number` durable as the sender's new floor, read it back and pass it to
+// `moteseal_broadcast_persisted`. Until then, the receiver accepts no leaf.
 //
 // @param broadcast, size  Memory for the receiver, aligned to 8 bytes, and its size in bytes:
 //        `MOTESEAL_BROADCAST_SIZE(block)`.
 // @param sender  The sender that must have signed the head.
 // @param head, length  The body of a head frame.
-// @param floor  The highest number accepted so far under this sender's key; null if there is none.
+// @param floor  The highest chain number accepted so far under this sender's key; null if there is
+//        none.
 // @param info  Receives the chain's properties; `info->label` points into `head`.
 // @return `BufferTooSmall` (`size` is less than `MOTESEAL_BROADCAST_SIZE(1)`), `ChainGoesBack`
 //         (found before the signature is checked), `WrongNetwork`, `WrongSender`, `WrongKey`,
-//         `NotAuthentic`, `BlockTooLarge` (blocks of more messages than `size` has room for), or a
-//         decoding error; then nothing has changed.
+//         `NotAuthentic`, `BlockTooLarge` (the chain's blocks have more messages than fit in
+//         `size`), or a decoding error; then nothing has changed.
 moteseal_error moteseal_broadcast_begin(moteseal_broadcast *broadcast,
                                         size_t size,
                                         const moteseal_sender *sender,
@@ -1218,12 +1241,12 @@ moteseal_error moteseal_broadcast_begin(moteseal_broadcast *broadcast,
 
 // Confirms that the chain's number is durable.
 //
-// @param number  The number, as read back from the memory that keeps the floor.
+// @param number  The number, as read back from the memory that stores the floor.
 // @return `Damaged` if it is not the chain's number.
 moteseal_error moteseal_broadcast_persisted(moteseal_broadcast *broadcast, uint64_t number);
 
-// Checks a leaf: one hash. The leaves of a block may arrive in any order; blocks must arrive in
-// order.
+// Checks a leaf; this computes one hash. The leaves of a block may arrive in any order; blocks
+// must arrive in order.
 //
 // @param frame  A leaf frame, from `moteseal_frame_read`.
 // @param taken  Receives the result; `taken->message` points into the frame's bytes.
@@ -1234,18 +1257,18 @@ moteseal_error moteseal_broadcast_take(moteseal_broadcast *broadcast,
                                        const moteseal_frame *frame,
                                        moteseal_taken *taken);
 
-// Returns what is missing.
+// Returns which leaves are missing.
 //
-// @param block  Receives the current block, from 1; one more than the chain has when the chain is
+// @param block  Receives the number of the current block, from 1. When the chain is complete, this
+//        is the number of its blocks plus 1.
+// @param mask  Receives the missing leaves of that block: bit `j` for leaf `j`. 0 if the chain is
 //        complete.
-// @param mask  Receives the missing leaves of that block: bit `j` for leaf `j`. 0 when the chain
-//        is complete.
 moteseal_error moteseal_broadcast_missing(const moteseal_broadcast *broadcast,
                                           uint32_t *block,
                                           uint64_t *mask);
 
-// Writes the frame that requests what is missing. Send it rarely, after a random delay, and not if
-// another node has just requested the same.
+// Writes the frame that requests the missing leaves. Send it rarely, after a random delay, and not
+// if another node has just requested the same leaves.
 //
 // @param out, capacity  `MOTESEAL_MAX_WANTED` bytes suffice.
 moteseal_error moteseal_broadcast_wanted(const moteseal_broadcast *broadcast,
@@ -1253,8 +1276,8 @@ moteseal_error moteseal_broadcast_wanted(const moteseal_broadcast *broadcast,
                                          size_t capacity,
                                          size_t *length);
 
-// Writes a snapshot: the receiver's position after its verified blocks, for use after a reboot.
-// Keep it in the mote's own memory, where nothing else can write: it is not authenticated.
+// Writes a snapshot with which the receiver can continue after a reboot: its position after the
+// last verified block. A snapshot is not authenticated: store it where no other device can write.
 //
 // @param out, capacity  `MOTESEAL_MAX_SNAPSHOT` bytes suffice.
 // @return `NotBegun`, `NotPersisted`, `BufferTooSmall`.
@@ -1266,8 +1289,8 @@ moteseal_error moteseal_broadcast_save(const moteseal_broadcast *broadcast,
 // Begins a receiver at the position of a snapshot.
 //
 // @param broadcast, size  As for `moteseal_broadcast_begin`.
-// @return `BufferTooSmall`; a decoding error; `FieldOutOfRange` for a chain whose blocks have more
-//         messages than `size` has room for. After an error the receiver is not begun.
+// @return `BufferTooSmall`; a decoding error; `FieldOutOfRange` if the chain's blocks have more
+//         messages than fit in `size`. After an error the receiver is not begun.
 moteseal_error moteseal_broadcast_restore(moteseal_broadcast *broadcast,
                                           size_t size,
                                           const uint8_t *snapshot,
@@ -1279,7 +1302,7 @@ moteseal_error moteseal_broadcast_restore(moteseal_broadcast *broadcast,
 
 #endif  /* MOTESEAL_H */
 
-/* The sizes and alignments that the library was compiled with: compilation fails if this compiler lays out structs differently. */
+/* The sizes and alignments with which the library was compiled. Compilation fails if your compiler lays out the structs differently. */
 #if defined(__cplusplus)
 #define MOTESEAL_ASSERT(condition, text) static_assert(condition, text)
 #define MOTESEAL_ALIGNOF(type) alignof(type)

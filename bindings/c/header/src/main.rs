@@ -1,7 +1,8 @@
 //! Writes `include/moteseal.h` from the library's sources, or checks that the file is up to date.
 //!
-//! Usage: `moteseal-header write | check`, in any folder. The size macros and the static assertions
-//! in the header come from `library/src/layout.rs`, which the Rust compiler checks.
+//! Usage: `moteseal-header write | check`, in any folder. The program derives the header's size
+//! macros and static assertions from `library/src/layout.rs`, whose numbers the Rust compiler
+//! checks.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use cbindgen::{
     Style,
 };
 
-/// The sources, in the order of the header.
+/// The modules of the library, in the order in which the header declares their items.
 const SOURCES: &[&str] = &[
     "error",
     "device",
@@ -29,35 +30,35 @@ const SOURCES: &[&str] = &[
 ];
 
 const INTRODUCTION: &str = "\
-/* Moteseal for firmware in C: seals, sources of private sums, receivers of authenticated broadcasts.
+/* Moteseal for firmware in C: makes seals, encrypts values for private sums, receives broadcasts.
  *
- * Written by moteseal-header from bindings/c/library/src. Edit those files, then run `cargo run -p
- * moteseal-header -- write` in bindings/c.
+ * moteseal-header generates this file from bindings/c/library/src. Edit those sources, then run
+ * `cargo run -p moteseal-header -- write` in bindings/c.
  *
  * Rules for every function:
  *  - The caller owns all memory. There is no heap, no clock, no randomness and no global state. No
  *    function blocks or calls back.
- *  - One thread at a time uses an object. Different objects are independent.
- *  - A state (an opaque type) is declared as `moteseal_x state = {0};` and begun by the function
- *    that its type names. The size of a star, a tree and a broadcast receiver is the caller's
- *    choice: MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) and
- *    MOTESEAL_BROADCAST_SIZE(block) bytes, all zeros at first, aligned to 8 bytes. The function
- *    that begins one checks size and alignment.
- *  - A state holds no pointers. memcpy may move or copy it while no function uses it. Do not copy a
- *    permit, a guard or a chain: they prevent a number from being used twice, and a copy defeats
- *    this.
- *  - Every pointer is checked for null and alignment, and every length for its range. The caller
- *    guarantees that memory is as large as stated. Outputs do not overlap inputs unless a function
- *    allows it.
+ *  - Only one thread at a time may use an object. Different objects are independent.
+ *  - A state is an object of an opaque type. Declare it as `moteseal_x state = {0};` and begin it
+ *    with the function that the comment of its type names. You choose the size of a star, a tree
+ *    and a broadcast receiver: reserve MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) or
+ *    MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and aligned to 8 bytes. The function
+ *    that begins the state checks size and alignment.
+ *  - A state contains no pointers. You may move or copy it with memcpy while no function uses it.
+ *    Do not copy a permit, a guard or a chain: each prevents a number from being used twice, and
+ *    with a copy the number could be used twice.
+ *  - Every function checks its pointers for null and alignment, and its lengths for their range.
+ *    The caller guarantees that memory is as large as stated. Outputs must not overlap inputs
+ *    unless the function's comment allows it.
  *  - A function may write to an output buffer up to its capacity; bytes after the returned length
  *    are undefined, and so is the whole buffer after an error.
- *  - Error names in the comments (`BufferTooSmall`) are those of moteseal_error_name and of
- *    spec/errors.md; the constants are MOTESEAL_ERROR_BUFFER_TOO_SMALL and so on. Every function
- *    may also return NullPointer or Misaligned.
+ *  - The comments name errors as moteseal_error_name and spec/errors.md do: `BufferTooSmall` is the
+ *    constant MOTESEAL_ERROR_BUFFER_TOO_SMALL. Every function with pointer arguments may also
+ *    return NullPointer or Misaligned.
  *  - Numbers in encodings are big-endian; numbers in these structs have the machine's byte order.
  */";
 
-/// The comment of each macro in `layout.rs`.
+/// The header's comment for each macro that `layout.rs` defines.
 const MACROS: &[(&str, &str)] = &[
     (
         "MOTESEAL_STAR_SIZE",
@@ -102,7 +103,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The header's text.
+/// Returns the text of the header.
 fn header(root: &Path) -> Result<String, String> {
     let source =
         |name: &str| -> PathBuf { root.join("library/src").join(name).with_extension("rs") };
@@ -138,10 +139,11 @@ fn header(root: &Path) -> Result<String, String> {
     String::from_utf8(text).map_err(|error| error.to_string())
 }
 
-/// A static assertion in C for every line of the layout.
+/// Returns static assertions in C, two for each line of `layout!`: the size and the alignment of a
+/// type.
 fn assertions(layout: &str) -> Result<String, String> {
     let mut out = String::from(
-        "/* The sizes and alignments that the library was compiled with: compilation fails if this compiler lays out structs differently. */\n\
+        "/* The sizes and alignments with which the library was compiled. Compilation fails if your compiler lays out the structs differently. */\n\
          #if defined(__cplusplus)\n#define MOTESEAL_ASSERT(condition, text) static_assert(condition, text)\n\
          #define MOTESEAL_ALIGNOF(type) alignof(type)\n\
          #elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L\n\
@@ -162,7 +164,7 @@ fn assertions(layout: &str) -> Result<String, String> {
     Ok(out + "#endif")
 }
 
-/// The macros for the sizes of states that the caller chooses.
+/// Returns the macros that compute the sizes of the states whose size the caller chooses.
 fn sizes(layout: &str) -> Result<String, String> {
     let mut out = String::new();
     for (line, words) in lines(layout, "storage! {")? {
@@ -179,7 +181,8 @@ fn sizes(layout: &str) -> Result<String, String> {
     Ok(out.trim_end().to_owned())
 }
 
-/// The lines of a macro call in `layout.rs`, each with its words.
+/// Returns the lines of the macro call that begins with `start` in `layout.rs`, each with its
+/// words.
 fn lines<'l>(layout: &'l str, start: &str) -> Result<Vec<(&'l str, Vec<&'l str>)>, String> {
     let found: Vec<_> = layout
         .lines()

@@ -1,9 +1,9 @@
-//! The receiver of authenticated broadcasts (docs/design.md, section *broadcast*): one signature
-//! check a chain, one hash a message.
+//! The receiver of authenticated broadcasts (docs/design.md, section *broadcast*): it checks one
+//! signature per chain and computes one hash per message.
 //!
-//! The receiver checks leaves and returns what is missing. The application decides when to ask for
-//! missing leaves, what to store and what to relay; `moteseal_broadcast::recovery` is a complete
-//! node that does this, without a C binding.
+//! The receiver checks leaves and reports which ones are missing. The application decides when to
+//! request missing leaves, what to store and what to relay. In Rust, `moteseal_broadcast::recovery`
+//! does all of this; it has no C binding.
 
 use ::moteseal_broadcast::wire::BroadcastFrame;
 use ::moteseal_broadcast::{
@@ -23,9 +23,9 @@ use crate::sender::{check_floor, moteseal_sender};
 
 /// A leaf that was already received.
 pub const MOTESEAL_TAKEN_REPEATED: u8 = 0;
-/// A leaf whose tag matches: store and relay it, but do not act on it yet.
+/// A leaf whose tag matches: you may store and relay it, but do not act on it yet.
 pub const MOTESEAL_TAKEN_PENDING: u8 = 1;
-/// A leaf that completes its block: every message of the block is authentic, act on them.
+/// A leaf that completes its block: every message of the block is authentic; you may act on them.
 pub const MOTESEAL_TAKEN_VERIFIED: u8 = 2;
 
 /// Bytes that suffice for a snapshot of a receiver.
@@ -34,11 +34,12 @@ pub const MOTESEAL_MAX_SNAPSHOT: usize = 624;
 pub const MOTESEAL_MAX_WANTED: usize = 32;
 
 const _: () = assert!(MOTESEAL_MAX_SNAPSHOT == MAX_SNAPSHOT);
-// Three array heads, a reference, a block and a mask.
+// The parts of a request: the head of an array, the kind, the chain's reference, the block and the
+// mask.
 const _: () = assert!(MOTESEAL_MAX_WANTED >= 1 + 2 + 9 + 5 + 9);
 
-/// A receiver of one chain, in `MOTESEAL_BROADCAST_SIZE(block)` bytes of the caller's memory, for
-/// chains whose blocks have at most that many messages (1 to 64):
+/// A receiver of one chain whose blocks have at most `block` messages (1 to 64). It occupies
+/// `MOTESEAL_BROADCAST_SIZE(block)` bytes of the caller's memory:
 ///
 ///     uint64_t memory[MOTESEAL_BROADCAST_SIZE(8) / 8] = {0};
 ///     moteseal_broadcast *broadcast = (moteseal_broadcast *)memory;
@@ -53,7 +54,8 @@ impl Storage for moteseal_broadcast {
     const MOST: usize = MAX_PER_BLOCK as usize;
 }
 
-/// The fixed part of a receiver's memory; 48 bytes for each message of a block follow.
+/// The fixed part of a receiver's memory. An array with 48 bytes for each message of a block
+/// follows it.
 pub struct Receiver {
     incoming: IncomingState,
     is_durable: bool,
@@ -64,9 +66,10 @@ pub struct Receiver {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct moteseal_head_info {
-    /// The chain's number. Make it durable before you act on any message of the chain.
+    /// The chain's number. Make it durable as the sender's new floor before you act on any message
+    /// of the chain.
     pub number: u64,
-    /// The chain's reference, which its frames carry.
+    /// The chain's reference, which every frame of the chain contains.
     pub chain: [u8; 8],
     /// The chain's label: UTF-8 without control characters, not terminated by a zero byte; may be
     /// empty.
@@ -94,7 +97,7 @@ pub struct moteseal_taken {
     pub message_length: usize,
     /// The leaf's block, from 1.
     pub block: u32,
-    /// `MOTESEAL_TAKEN_...`.
+    /// One of the constants `MOTESEAL_TAKEN_...`.
     pub what: u8,
     /// 1 if the chain is now complete.
     pub is_last: u8,
@@ -104,20 +107,21 @@ pub struct moteseal_taken {
 
 by_name!(BlockTooLarge, HeadError, LeafError);
 
-/// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable
-/// as the sender's new floor, read it back and pass it to `moteseal_broadcast_persisted`. Until
-/// then, the receiver accepts no leaf.
+/// Checks the head of a chain, including its signature, and begins the chain's receiver. Make
+/// `info->number` durable as the sender's new floor, read it back and pass it to
+/// `moteseal_broadcast_persisted`. Until then, the receiver accepts no leaf.
 ///
 /// @param broadcast, size  Memory for the receiver, aligned to 8 bytes, and its size in bytes:
 ///        `MOTESEAL_BROADCAST_SIZE(block)`.
 /// @param sender  The sender that must have signed the head.
 /// @param head, length  The body of a head frame.
-/// @param floor  The highest number accepted so far under this sender's key; null if there is none.
+/// @param floor  The highest chain number accepted so far under this sender's key; null if there is
+///        none.
 /// @param info  Receives the chain's properties; `info->label` points into `head`.
 /// @return `BufferTooSmall` (`size` is less than `MOTESEAL_BROADCAST_SIZE(1)`), `ChainGoesBack`
 ///         (found before the signature is checked), `WrongNetwork`, `WrongSender`, `WrongKey`,
-///         `NotAuthentic`, `BlockTooLarge` (blocks of more messages than `size` has room for), or a
-///         decoding error; then nothing has changed.
+///         `NotAuthentic`, `BlockTooLarge` (the chain's blocks have more messages than fit in
+///         `size`), or a decoding error; then nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_broadcast_begin(
     broadcast: *mut moteseal_broadcast,
@@ -134,7 +138,7 @@ pub unsafe extern "C" fn moteseal_broadcast_begin(
         // SAFETY: the caller keeps the header's contract.
         let (sender, bytes_of_head, floor) =
             unsafe { (begun(sender)?, bytes(head, length)?, optional(floor)?) };
-        // An old head is rejected before the signature check, which is expensive.
+        // Reject an old head first: the signature check is expensive.
         check_floor(Head::peek(bytes_of_head)?.id().number, floor)?;
         let mut scratch = [0; MAX_HEAD];
         let head = Head::open(bytes_of_head, sender.network, sender.id, &sender.key, &mut scratch)?;
@@ -152,7 +156,7 @@ pub unsafe extern "C" fn moteseal_broadcast_begin(
             kind: head.outline().kind.number(),
             reserved: [0; 7],
         };
-        // SAFETY: as above; `capacity` found room for this many messages.
+        // SAFETY: as above; `capacity` checked that the memory has room for this many messages.
         unsafe {
             let memory = clear_array(broadcast, count, [0; BYTES_PER_MESSAGE]);
             let incoming = IncomingState::new(&head, memory)?;
@@ -164,7 +168,7 @@ pub unsafe extern "C" fn moteseal_broadcast_begin(
 
 /// Confirms that the chain's number is durable.
 ///
-/// @param number  The number, as read back from the memory that keeps the floor.
+/// @param number  The number, as read back from the memory that stores the floor.
 /// @return `Damaged` if it is not the chain's number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_broadcast_persisted(
@@ -182,8 +186,8 @@ pub unsafe extern "C" fn moteseal_broadcast_persisted(
     })
 }
 
-/// Checks a leaf: one hash. The leaves of a block may arrive in any order; blocks must arrive in
-/// order.
+/// Checks a leaf; this computes one hash. The leaves of a block may arrive in any order; blocks
+/// must arrive in order.
 ///
 /// @param frame  A leaf frame, from `moteseal_frame_read`.
 /// @param taken  Receives the result; `taken->message` points into the frame's bytes.
@@ -233,17 +237,18 @@ pub unsafe extern "C" fn moteseal_broadcast_take(
     })
 }
 
-/// The leaves of the current block that are missing: none if the chain is complete.
+/// Returns the missing leaves of the current block, bit `j` for leaf `j`; 0 if the chain is
+/// complete.
 const fn missing(incoming: &IncomingState) -> u64 {
     if incoming.is_complete() { 0 } else { incoming.missing() }
 }
 
-/// Returns what is missing.
+/// Returns which leaves are missing.
 ///
-/// @param block  Receives the current block, from 1; one more than the chain has when the chain is
+/// @param block  Receives the number of the current block, from 1. When the chain is complete, this
+///        is the number of its blocks plus 1.
+/// @param mask  Receives the missing leaves of that block: bit `j` for leaf `j`. 0 if the chain is
 ///        complete.
-/// @param mask  Receives the missing leaves of that block: bit `j` for leaf `j`. 0 when the chain
-///        is complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_broadcast_missing(
     broadcast: *const moteseal_broadcast,
@@ -262,8 +267,8 @@ pub unsafe extern "C" fn moteseal_broadcast_missing(
     })
 }
 
-/// Writes the frame that requests what is missing. Send it rarely, after a random delay, and not if
-/// another node has just requested the same.
+/// Writes the frame that requests the missing leaves. Send it rarely, after a random delay, and not
+/// if another node has just requested the same leaves.
 ///
 /// @param out, capacity  `MOTESEAL_MAX_WANTED` bytes suffice.
 #[unsafe(no_mangle)]
@@ -284,8 +289,8 @@ pub unsafe extern "C" fn moteseal_broadcast_wanted(
     })
 }
 
-/// Writes a snapshot: the receiver's position after its verified blocks, for use after a reboot.
-/// Keep it in the mote's own memory, where nothing else can write: it is not authenticated.
+/// Writes a snapshot with which the receiver can continue after a reboot: its position after the
+/// last verified block. A snapshot is not authenticated: store it where no other device can write.
 ///
 /// @param out, capacity  `MOTESEAL_MAX_SNAPSHOT` bytes suffice.
 /// @return `NotBegun`, `NotPersisted`, `BufferTooSmall`.
@@ -311,8 +316,8 @@ pub unsafe extern "C" fn moteseal_broadcast_save(
 /// Begins a receiver at the position of a snapshot.
 ///
 /// @param broadcast, size  As for `moteseal_broadcast_begin`.
-/// @return `BufferTooSmall`; a decoding error; `FieldOutOfRange` for a chain whose blocks have more
-///         messages than `size` has room for. After an error the receiver is not begun.
+/// @return `BufferTooSmall`; a decoding error; `FieldOutOfRange` if the chain's blocks have more
+///         messages than fit in `size`. After an error the receiver is not begun.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_broadcast_restore(
     broadcast: *mut moteseal_broadcast,
@@ -322,8 +327,8 @@ pub unsafe extern "C" fn moteseal_broadcast_restore(
 ) -> moteseal_error {
     call(|| {
         let count = capacity(broadcast, size)?;
-        // SAFETY: the caller keeps the header's contract; `capacity` found room for this many
-        // messages.
+        // SAFETY: the caller keeps the header's contract; `capacity` checked that the memory has
+        // room for this many messages.
         unsafe {
             let snapshot = bytes(snapshot, length)?;
             let memory = clear_array(broadcast, count, [0; BYTES_PER_MESSAGE]);

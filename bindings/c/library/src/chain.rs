@@ -1,5 +1,5 @@
-//! The position of a device in its chain of seals, and when it must be durable (docs/design.md,
-//! section *sealing*).
+//! A device's position in its chain of seals, and the record of it that the mote must make durable
+//! (docs/design.md, section *sealing*).
 
 use ::moteseal_seal::Position;
 use moteseal_core::Digest;
@@ -10,7 +10,7 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::memory::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state};
 
-/// Bytes of a chain's record, which a mote keeps in flash. A multiple of 8.
+/// Bytes of a chain's record, which the mote stores in flash. A multiple of 8.
 pub const MOTESEAL_CHAIN_RECORD: usize = 72;
 
 const VERSION: u8 = 1;
@@ -23,9 +23,8 @@ const CHECKED: usize = MOTESEAL_CHAIN_RECORD - 8;
 /// A device's chain of seals: the next index, the last epoch that was opened, and the predecessor
 /// of the next seal.
 ///
-/// Begin it with `moteseal_chain_start` on a device that has never sealed anything, and with
-/// `moteseal_chain_restore` on any other. It contains no secrets. Declare it as `moteseal_chain
-/// chain = {0};`.
+/// Begin it with `moteseal_chain_start` if the device has never sealed anything, and otherwise with
+/// `moteseal_chain_restore`. It contains no secrets. Declare it as `moteseal_chain chain = {0};`.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_chain {
@@ -42,7 +41,8 @@ pub struct Chain {
     pub(crate) position: Position,
     next_index: SealIndex,
     epoch: Option<EpochNumber>,
-    /// The open seal, its epoch, and whether the record of its opening is known to be durable.
+    /// The index and epoch of the open seal, and whether the record that opened it was confirmed to
+    /// be durable.
     open: Option<(SealIndex, EpochNumber, bool)>,
 }
 
@@ -61,11 +61,12 @@ impl Chain {
         if epoch_closed && last.is_some_and(|(_, closed)| closed == epoch) {
             return Err(Error::EpochClosed);
         }
-        // The last index is never opened, so that the next one always fits its type.
+        // The highest index is never opened, so that `next_index` cannot overflow.
         if self.next_index.0 == u32::MAX { Err(Error::IndexExhausted) } else { Ok(()) }
     }
 
-    /// The open seal, once its record is durable.
+    /// Returns the open seal's index and epoch, or an error if its record was not confirmed to be
+    /// durable.
     pub(crate) fn opened(&self) -> Result<(SealIndex, EpochNumber), Error> {
         match self.open {
             Some((index, epoch, true)) => Ok((index, epoch)),
@@ -74,12 +75,13 @@ impl Chain {
         }
     }
 
-    /// Whether the device restarted since the last seal: it opened indices that it never signed.
+    /// Returns whether the device restarted after the last seal: the indices between that seal and
+    /// `index` were opened but never signed.
     pub(crate) fn restarted(&self, index: SealIndex) -> bool {
         index.0 != self.position.last.map_or(0, |(last, _)| last.0 + 1)
     }
 
-    /// Moves on past a signed seal.
+    /// Records that the open seal is signed: sets the position after it.
     pub(crate) fn commit(&mut self, position: Position) {
         (self.position, self.open) = (position, None);
     }
@@ -139,7 +141,8 @@ impl Chain {
             epoch,
             open: None,
         };
-        // Accept only what `record` writes: accidental damage does not give a valid checksum.
+        // Accept only records that `record` could have written: the checksum detects accidental
+        // damage only.
         let is_sound = chain
             .position
             .last
@@ -148,17 +151,17 @@ impl Chain {
     }
 }
 
-/// The checksum of a record. It detects erased, torn and worn-out flash; it does not protect
-/// against an attacker.
+/// Returns the checksum of a record. It detects erased flash, interrupted writes and worn-out
+/// flash; it does not protect against an attacker.
 fn check_of(record: &[u8; MOTESEAL_CHAIN_RECORD]) -> [u8; 8] {
     let mut check = [0; 8];
     check.copy_from_slice(&Digest::of(&[b"moteseal/c/1/chain", &record[..CHECKED]]).0[..8]);
     check
 }
 
-/// Begins the chain of a device that has never sealed anything: its keys are new. Never call it on
-/// a device that may have sealed before and has lost its record: it would reuse indices. Give that
-/// device a new name, or restore a record with a higher index.
+/// Begins the chain of a device that has never sealed anything, because its keys are new. Never
+/// call it on a device that may have sealed before and has lost its record: the device would reuse
+/// indices. Give that device a new name, or restore a record with a higher index.
 ///
 /// @return `NullPointer`, `Misaligned`.
 #[unsafe(no_mangle)]
@@ -178,9 +181,9 @@ pub unsafe extern "C" fn moteseal_chain_start(
 /// Begins a chain from its record. If a seal was open when the record was written, it is abandoned,
 /// and the next seal states that the device restarted.
 ///
-/// @param record, length  The newest `MOTESEAL_CHAIN_RECORD` bytes that were kept.
-/// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for
-///         another length; `UnsupportedVersion`; `FieldOutOfRange`.
+/// @param record, length  The newest stored record, `MOTESEAL_CHAIN_RECORD` bytes.
+/// @return `Damaged` if the record was erased, only partly written, or altered; `Truncated` or
+///         `TrailingBytes` for another length; `UnsupportedVersion`; `FieldOutOfRange`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_chain_restore(
     chain: *mut moteseal_chain,
@@ -198,13 +201,14 @@ pub unsafe extern "C" fn moteseal_chain_restore(
     })
 }
 
-/// Opens the next seal, for events of `epoch`. This uses up an index, which no other seal gets.
+/// Opens the next seal, for events of `epoch`. The seal gets the next index, which is never used
+/// again.
 ///
 /// Make `record` durable, read it back and pass it to `moteseal_chain_persisted`. Until then, no
 /// star or tree can begin.
 ///
-/// @param epoch  The epoch of the events (`moteseal_device_epoch`): not earlier than any epoch that
-///        was opened, and not one that was closed.
+/// @param epoch  The epoch of the events (see `moteseal_device_epoch`). It must not be earlier than
+///        the last epoch that was opened, and must not have been closed.
 /// @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
 /// @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`; then
 ///         nothing has changed.
@@ -229,11 +233,11 @@ pub unsafe extern "C" fn moteseal_chain_open(
     })
 }
 
-/// Confirms that the record of the opened seal is durable.
+/// Confirms that the record that `moteseal_chain_open` wrote is durable.
 ///
-/// @param record, length  The record, as read back from the memory that keeps it.
-/// @return `Damaged` if it is not what `moteseal_chain_open` wrote: write it again, at another
-///         address; `NotOpen`.
+/// @param record, length  The record, as read back from the memory that stores it.
+/// @return `Damaged` if it differs from what `moteseal_chain_open` wrote: write the record again,
+///         at another address; `NotOpen`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_chain_persisted(
     chain: *mut moteseal_chain,

@@ -1,4 +1,4 @@
-//! The device that seals: the properties that all its seals have in common.
+//! The properties of a device that all its seals have in common, and the schema of its events.
 
 use core::ffi::c_char;
 
@@ -20,7 +20,7 @@ pub const MOTESEAL_ESP256: u8 = 2;
 pub const MOTESEAL_SIGNATURE: usize = 64;
 /// Bytes that suffice for a raw public key of either algorithm.
 pub const MOTESEAL_MAX_PUBLIC_KEY: usize = 65;
-/// Scratch that opening a roster needs beyond the roster's own length, in bytes.
+/// Working memory for opening a roster, in bytes, in addition to the roster's own length.
 pub const MOTESEAL_ROSTER_SCRATCH: usize = 64;
 /// Bytes that suffice for any encoded schema.
 pub const MOTESEAL_MAX_SCHEMA: usize = 6152;
@@ -30,8 +30,8 @@ const _: () = assert!(MOTESEAL_MAX_PUBLIC_KEY == moteseal_core::signature::MAX_P
 const _: () = assert!(MOTESEAL_MAX_SCHEMA == moteseal_core::schema::MAX_SCHEMA);
 
 /// The properties that all seals of a device have in common. Plain data: fill it with
-/// `moteseal_device_from_roster` and `moteseal_device_set_schema`, on the mote or when its firmware
-/// is built, or field by field from the operator's data.
+/// `moteseal_device_from_roster` and `moteseal_device_set_schema`, either on the mote or when you
+/// build its firmware; or set each field from the operator's data.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -59,11 +59,11 @@ pub struct moteseal_device {
     pub record_size: u16,
     /// The group's number of levels, 1 to 32.
     pub levels: u8,
-    /// The algorithm of its signatures: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
+    /// The algorithm of the device's signatures: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
     pub algorithm: u8,
 }
 
-/// The algorithm of a number in the header.
+/// Converts an algorithm's number in the header (`MOTESEAL_ED25519` or `MOTESEAL_ESP256`).
 pub(crate) const fn algorithm(number: u8) -> Result<Algorithm, Error> {
     match number {
         MOTESEAL_ED25519 => Ok(Algorithm::Ed25519),
@@ -72,7 +72,7 @@ pub(crate) const fn algorithm(number: u8) -> Result<Algorithm, Error> {
     }
 }
 
-/// The number in the header of an algorithm.
+/// Converts an algorithm to its number in the header.
 pub(crate) const fn number_of(algorithm: Algorithm) -> Result<u8, Error> {
     match algorithm {
         Algorithm::Ed25519 => Ok(MOTESEAL_ED25519),
@@ -103,8 +103,8 @@ impl moteseal_device {
 /// Reads a roster file (`moteseal roster new`), checks every signature in it, and returns the
 /// properties of the device `name`.
 ///
-/// A roster has no schema: `record_size` is 0 and `schema` is that of opaque records until
-/// `moteseal_device_set_schema`.
+/// A roster has no schema: `record_size` is 0 and `schema` is the digest of the schema of opaque
+/// records until you call `moteseal_device_set_schema`.
 ///
 /// @param roster, roster_length  The file's bytes.
 /// @param operator_algorithm, operator_key, operator_key_length  The operator's raw public key,
@@ -113,8 +113,9 @@ impl moteseal_device {
 /// @param scratch, scratch_capacity  Working memory: `roster_length + MOTESEAL_ROSTER_SCRATCH`
 ///        bytes suffice.
 /// @param device  Written on success only.
-/// @return `UnknownDevice` if the roster has no device of that name; `BufferTooSmall` for the
-///         scratch; `InvalidName`; or an error of rosters, certificates, keys and signatures.
+/// @return `UnknownDevice` if the roster has no device of that name; `BufferTooSmall` if the
+///         scratch memory is too small; `InvalidName`; or an error of rosters, certificates, keys
+///         or signatures.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn moteseal_device_from_roster(
@@ -163,7 +164,8 @@ pub unsafe extern "C" fn moteseal_device_from_roster(
     })
 }
 
-/// Text that ends with a zero byte, of at most 4,096 bytes, which is longer than any valid text.
+/// Reads text that ends with a zero byte. The limit is 4,096 bytes, which is more than any valid
+/// text has.
 unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
     if text.is_null() {
         return Err(Error::NullPointer);
@@ -185,11 +187,11 @@ unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Error> {
 /// Fields are packed in the given order, big-endian. Types: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64
 /// time (milliseconds since 1970 in an i64).
 ///
-/// @param fields, count  Texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET]`, for example
+/// @param fields, count  An array of texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET]`, for example
 ///        "temperature:Cel:i16/100", each terminated by a zero byte; at most 64. With no fields,
-///        the schema is that of opaque records.
-/// @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice, and 16
-///        bytes plus the text of each field nearly always.
+///        the result is the schema of opaque records.
+/// @param out, capacity  Receives the schema; `MOTESEAL_MAX_SCHEMA` bytes always suffice; 16 bytes
+///        plus the length of all field texts nearly always suffice.
 /// @param length  Receives the number of bytes written.
 /// @return `MalformedField` and the other errors of schemas; `BufferTooSmall`.
 #[unsafe(no_mangle)]
@@ -222,9 +224,9 @@ pub unsafe extern "C" fn moteseal_schema_encode(
 
 /// Checks an encoded schema and sets a device's schema digest and record size.
 ///
-/// @param device  Filled beforehand; only `schema` and `record_size` change.
+/// @param device  The device, already filled in; only `schema` and `record_size` change.
 /// @param schema, schema_length  The encoded schema, from `moteseal_schema_encode` or another tool.
-/// @return The errors of schemas and of decoding; `WrongLength` for records longer than 65,535
+/// @return An error of schemas or of decoding; `WrongLength` if records are longer than 65,535
 ///         bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_device_set_schema(

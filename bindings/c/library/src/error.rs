@@ -1,4 +1,5 @@
-//! The errors of all calls as one enum of numbers; their names are those of spec/errors.md.
+//! The error codes that all functions of the library return; their names are those of
+//! spec/errors.md.
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError};
 use moteseal_core::identity::CertificateError;
@@ -6,11 +7,12 @@ use moteseal_core::roster::RosterError;
 use moteseal_core::schema::SchemaError;
 use moteseal_core::signature::{KeyError, SignError, SignatureError};
 
-/// The result of a call. `MOTESEAL_ERROR_OK` is 0; every other value is an error that changed
-/// nothing unless the function's comment states otherwise.
+/// The result of a call. `MOTESEAL_ERROR_OK` is 0; every other value is an error. A call that
+/// returns an error has changed no state, unless the function's comment states otherwise.
 ///
-/// `moteseal_error_name` returns the name, which is the same in all of Moteseal (spec/errors.md).
-/// Numbers do not change between versions; new ones may be added, so have a default branch.
+/// `moteseal_error_name` returns an error's name, which is the same in all of Moteseal
+/// (spec/errors.md). Existing numbers never change between versions, but new ones may be added:
+/// give every `switch` a default branch.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -18,18 +20,20 @@ pub enum moteseal_error {
     /// Success.
     Ok = 0,
 
-    // The call itself.
+    // Wrong use of a function.
     /// A required pointer is null.
     NullPointer = 1,
     /// A pointer is not aligned for its type.
     Misaligned = 2,
-    /// A length larger than any memory.
+    /// A length is larger than any object in memory can be.
     LengthOutOfRange = 3,
-    /// The state was not begun, has ended or was wiped; or it is memory of another type.
+    /// The state was not begun, has already ended, or was wiped; or the pointer leads to a state of
+    /// another type.
     NotBegun = 4,
-    /// A record that must be durable first was not confirmed: see the function that confirms it.
+    /// A record must be durable before this call, but it was not confirmed: call the function whose
+    /// name ends in `_persisted` first.
     NotPersisted = 5,
-    /// The chain has no open seal: moteseal_chain_open comes first.
+    /// The chain has no open seal: call moteseal_chain_open first.
     NotOpen = 6,
     /// The chain has an open seal: close and commit it first.
     AlreadyOpen = 7,
@@ -38,19 +42,19 @@ pub enum moteseal_error {
     /// An output buffer, a scratch buffer or the memory for a state is too small; call again with a
     /// larger one.
     BufferTooSmall = 9,
-    /// A kept record is not as it was written: erased, torn or altered.
+    /// A stored record is damaged: erased, only partly written, or altered.
     Damaged = 10,
     /// An error that this library has no number for; please report it.
     Unexpected = 11,
 
-    // Bytes.
-    /// The input ends within an item.
+    // Decoding.
+    /// The input ends before its last item is complete.
     Truncated = 20,
-    /// Bytes are left after the item.
+    /// Further bytes follow the item.
     TrailingBytes = 21,
     /// Not deterministic CBOR.
     NonCanonical = 22,
-    /// A wrong type, number of elements or length at this place.
+    /// An item has the wrong type, number of elements or length.
     UnexpectedType = 23,
     /// A version of the formats that this library does not support.
     UnsupportedVersion = 24,
@@ -60,7 +64,7 @@ pub enum moteseal_error {
     FieldOutOfRange = 26,
     /// A signed object of the wrong kind.
     WrongType = 27,
-    /// A critical header that is not understood.
+    /// A critical header that this library does not know.
     UnknownCritical = 28,
     /// A header that is not allowed here.
     UnexpectedHeader = 29,
@@ -70,13 +74,13 @@ pub enum moteseal_error {
     // Keys and signatures.
     /// A key whose length does not fit its algorithm.
     KeyLength = 40,
-    /// Not a valid point of the curve.
+    /// The public key is not a valid point of its curve.
     InvalidPublicKey = 41,
     /// A secret scalar out of range.
     InvalidSecretKey = 42,
-    /// Not PKCS#8 or SubjectPublicKeyInfo.
+    /// The bytes are not a PKCS#8 or SubjectPublicKeyInfo structure.
     MalformedDer = 43,
-    /// Not one PEM block.
+    /// The text is not exactly one PEM block.
     MalformedPem = 44,
     /// A PEM block with the wrong label.
     WrongPemLabel = 45,
@@ -90,7 +94,7 @@ pub enum moteseal_error {
     MalformedSignature = 49,
     /// An ECDSA signature with s in the upper half: see moteseal_esp256_normalize.
     HighS = 50,
-    /// Not a signature of that key over these bytes.
+    /// The signature is not one that this key made over these bytes.
     NotAuthentic = 51,
     /// The signer declined to sign.
     Refused = 52,
@@ -112,13 +116,13 @@ pub enum moteseal_error {
     GroupMismatch = 66,
     /// A device id does not belong to the device's name.
     DeviceMismatch = 67,
-    /// Two devices with one id.
+    /// Two devices have the same id.
     DuplicateDevice = 68,
     /// Devices that are not sorted by id.
     UnsortedDevices = 69,
-    /// The number of past digests is not the number of past versions.
+    /// A roster's list of past versions does not have one digest for each of them.
     HistoryLength = 70,
-    /// Not 1 to 32 levels, or more than the star's memory has room for.
+    /// The number of levels is not 1 to 32, or exceeds the capacity of the star's memory.
     LevelsOutOfRange = 71,
     /// Epochs of 0 ms, or longer than 2^53 ms.
     EpochLengthOutOfRange = 72,
@@ -130,7 +134,7 @@ pub enum moteseal_error {
     TooManyFields = 75,
     /// A field's name that is empty, too long, or has control characters.
     InvalidFieldName = 76,
-    /// Two fields of one name.
+    /// Two fields have the same name.
     DuplicateField = 77,
     /// A unit that is not in SenML's list.
     UnknownUnit = 78,
@@ -142,35 +146,35 @@ pub enum moteseal_error {
     MalformedField = 81,
 
     // Seals.
-    /// The epoch is before one that was opened.
+    /// The epoch is earlier than the last one that was opened.
     EpochGoesBack = 90,
-    /// The epoch was closed by an earlier seal.
+    /// An earlier seal already closed this epoch.
     EpochClosed = 91,
     /// The roster does not allow the epoch, or its time does not fit 64 bits of milliseconds.
     EpochOutOfRange = 92,
     /// All 2^32 - 1 indices are used.
     IndexExhausted = 93,
-    /// An event that is not of the schema's record size, or longer than 65,535 bytes.
+    /// An event whose length is not the schema's record size, or exceeds 65,535 bytes.
     WrongLength = 94,
     /// The seal is full: close it and open the next.
     Full = 95,
     /// The tree is full: close the seal and open the next.
     TreeFull = 97,
-    /// Not the events that were sealed.
+    /// The number or total length of the events is not what was sealed.
     EventsLength = 96,
 
     // Private sums.
-    /// This epoch of the query, or a later one, was already permitted.
+    /// The guard has already permitted this epoch of the query, or a later one.
     EpochAnswered = 110,
     /// The epoch starts before the guard's floor.
     TooOld = 111,
-    /// The query previously had epochs of another length.
+    /// An earlier call stated another length for this query's epochs.
     DurationMismatch = 112,
-    /// The permit is for a different query from the key's.
+    /// The permit and the key are for different queries.
     WrongQuery = 113,
     /// This slot, or a later one, was already used under the permit.
     SlotUsed = 114,
-    /// A value of 2^96 - 1 or more.
+    /// The value is 2^96 - 1 or more.
     ValueTooLarge = 115,
     /// The keys are for another group.
     WrongGroup = 116,
@@ -178,13 +182,13 @@ pub enum moteseal_error {
     WrongRoster = 117,
 
     // Broadcasts.
-    /// The object is of another network.
+    /// The object belongs to another network.
     WrongNetwork = 130,
-    /// The object is of another sender.
+    /// The object belongs to another sender.
     WrongSender = 131,
     /// The object is signed under another key of the sender.
     WrongKey = 132,
-    /// The object is of another base station.
+    /// Another base station issued the object.
     UnknownBaseStation = 133,
     /// The certificate is not valid yet.
     NotYetValid = 134,
@@ -192,25 +196,26 @@ pub enum moteseal_error {
     Expired = 135,
     /// The certificate's serial is below the base station's minimum.
     Revoked = 136,
-    /// The chain's number is not above the highest accepted one.
+    /// The chain's number is not higher than the highest one accepted so far.
     ChainGoesBack = 137,
-    /// The chain's blocks have more messages than the receiver's memory has room for.
+    /// The chain's blocks have more messages than the receiver's memory can hold.
     BlockTooLarge = 138,
-    /// Not a frame with a chain of one message.
+    /// The frame does not contain a chain of exactly one message.
     NotSingle = 139,
-    /// The leaf is of another chain.
+    /// The leaf belongs to another chain.
     WrongChain = 140,
     /// The bytes are not what the sender signed.
     ForgedLeaf = 141,
-    /// The leaf is of an earlier or a later block.
+    /// The leaf belongs to an earlier or a later block.
     NotThisBlock = 142,
     /// The block has no such leaf.
     IndexOutOfRange = 143,
-    /// The leaf is longer than any of the chain.
+    /// The leaf is longer than the chain's head allows.
     LeafTooLong = 144,
-    /// The leaf is too short for its trailer.
+    /// The leaf is too short to contain its trailer.
     LeafTooShort = 145,
-    /// All tags of the block match but its digest does not: the block starts again.
+    /// All tags of the block match, but the block's digest does not: the receiver discards the
+    /// block and waits for its leaves again.
     BlockMismatch = 146,
 }
 
@@ -312,7 +317,7 @@ impl Error {
         (Self::BlockMismatch, c"BlockMismatch"),
     ];
 
-    /// The code with an error's name.
+    /// Returns the code of the error with this name.
     pub(crate) fn named(name: &str) -> Self {
         let code = Self::ALL.iter().find(|(_, known)| known.to_bytes() == name.as_bytes());
         code.map_or(Self::Unexpected, |(code, _)| *code)
@@ -347,8 +352,8 @@ impl From<BufferTooSmall> for Error {
     }
 }
 
-/// Returns the name of a code, for example `BufferTooSmall`: ASCII, terminated by a zero byte,
-/// never freed. `Unknown` for any other number.
+/// Returns the name of an error code, for example `BufferTooSmall`, or `Unknown` if the number is
+/// not an error code. The text is ASCII, ends with a zero byte, and is static: do not free it.
 #[unsafe(no_mangle)]
 pub extern "C" fn moteseal_error_name(code: i32) -> *const core::ffi::c_char {
     let known = Error::ALL.iter().find(|(known, _)| *known as i32 == code);

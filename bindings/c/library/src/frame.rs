@@ -1,4 +1,4 @@
-//! Broadcast frames, one a datagram: decoded, not authenticated.
+//! Decodes broadcast frames, one per datagram. Decoding does not authenticate them.
 
 use ::moteseal_broadcast::wire::BroadcastFrame;
 
@@ -14,48 +14,51 @@ pub const MOTESEAL_FRAME_HEAD: u8 = 34;
 /// A frame with a leaf of a chain: a message; the last leaf of a block also announces the next
 /// block.
 pub const MOTESEAL_FRAME_LEAF: u8 = 35;
-/// A request: the leaves that a node is missing.
+/// A frame with a request: the leaves that a node is missing.
 pub const MOTESEAL_FRAME_WANTED: u8 = 36;
-/// A report: the leaves that a node has.
+/// A frame with a report: a node has all leaves of the chain up to and including this one.
 pub const MOTESEAL_FRAME_HOLDS: u8 = 37;
 /// A frame with a whole chain of one message: a live command.
 pub const MOTESEAL_FRAME_SINGLE: u8 = 38;
 /// A frame with the sum (XOR) of several leaves.
 pub const MOTESEAL_FRAME_REPAIR: u8 = 39;
 
-/// A frame of a broadcast, decoded but not authenticated: anybody can send one. Its pointers lead
+/// A broadcast frame, decoded but not authenticated: anyone may have sent it. Its pointers point
 /// into the datagram.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct moteseal_frame {
-    /// `MOTESEAL_FRAME_...`.
+    /// The kind of frame: one of the constants `MOTESEAL_FRAME_...`.
     pub kind: u8,
-    /// In a leaf or holds frame: the leaf's place in its block.
+    /// In a leaf frame or a report: the leaf's position in its block, from 0.
     pub index: u8,
     /// Zeros.
     pub reserved: [u8; 2],
-    /// The block, from 1, if the frame names one.
+    /// The number of the block, from 1, if the frame refers to one. 0 in a request for the chain's
+    /// head and certificate, and in a report of a node that has only the head.
     pub block: u32,
-    /// The chain's reference, if the frame names a chain.
+    /// The chain's reference, if the frame refers to a chain.
     pub chain: [u8; 8],
-    /// In a wanted or repair frame: the leaves, one bit each.
+    /// In a request or a repair frame: the leaves of the block, bit `j` for leaf `j`. In a request
+    /// for block 0, bit 0 is the head and bit 1 the certificate.
     pub mask: u64,
-    /// The certificate, revocation, head or leaf; in a single frame the head; in a repair frame the
-    /// sum.
+    /// The certificate, revocation, head or leaf; in a single frame, the head; in a repair frame,
+    /// the XOR of the leaves.
     pub body: *const u8,
-    /// The length in bytes.
+    /// The body's length in bytes.
     pub body_length: usize,
-    /// In a single frame: the leaf.
+    /// In a single frame: the leaf. Otherwise empty.
     pub second: *const u8,
-    /// The length in bytes.
+    /// The length of `second` in bytes.
     pub second_length: usize,
 }
 
-/// Decodes a frame: one datagram, one frame. Only its form is checked.
+/// Decodes the frame in a datagram. The function checks the frame's encoding only, not its
+/// signatures or digests.
 ///
 /// @param frame  Its pointers point into `datagram`, which must stay unchanged while they are used.
-/// @return A decoding error; `UnknownItem` for anything that is not a known frame.
+/// @return A decoding error; `UnknownItem` if the datagram is not a frame of a known kind.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_frame_read(
     datagram: *const u8,

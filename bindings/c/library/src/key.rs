@@ -8,7 +8,7 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::memory::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, wipe};
 
-/// A secret key. Declare it as `moteseal_signing_key key = {0};` and end it with
+/// A secret signing key. Declare it as `moteseal_signing_key key = {0};` and end it with
 /// `moteseal_signing_key_wipe`.
 #[allow(non_camel_case_types)]
 #[repr(C)]
@@ -21,7 +21,7 @@ impl Opaque for moteseal_signing_key {
     const MARK: u32 = 0x6d73_6b01;
 }
 
-/// Begins a key from its secret bytes. Wipe your own copy.
+/// Begins a signing key from its secret bytes. Wipe your own copy of the bytes.
 ///
 /// @param algorithm_number  `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
 /// @param secret, length  32 bytes: the Ed25519 secret (RFC 8032), or the P-256 scalar, big-endian.
@@ -43,8 +43,8 @@ pub unsafe extern "C" fn moteseal_signing_key_from_bytes(
     })
 }
 
-/// Begins a key from a file: one PEM block of unencrypted PKCS#8, as `moteseal key new` and
-/// `openssl genpkey` write it.
+/// Begins a signing key from a key file: one PEM block of unencrypted PKCS#8, as `moteseal key new`
+/// and `openssl genpkey` write it.
 ///
 /// @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidSecretKey`,
 ///         `KeyPairMismatch`.
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn moteseal_public_key_from_pem(
     })
 }
 
-/// Returns the raw public key: 32 bytes of Ed25519, 65 of P-256.
+/// Returns the raw public key: 32 bytes for Ed25519, 65 bytes for P-256.
 ///
 /// @return `NotBegun`, `BufferTooSmall`.
 #[unsafe(no_mangle)]
@@ -115,8 +115,8 @@ pub unsafe extern "C" fn moteseal_signing_key_public(
     })
 }
 
-/// Signs a message. Deterministic: no randomness is needed, and the same message gives the same
-/// signature.
+/// Signs a message. Signing is deterministic: it needs no randomness, and the same message always
+/// gives the same signature.
 ///
 /// @param signature  `MOTESEAL_SIGNATURE` bytes.
 /// @return `NotBegun`.
@@ -137,16 +137,16 @@ pub unsafe extern "C" fn moteseal_sign(
     })
 }
 
-/// Overwrites a key with zeros. Null is allowed.
+/// Overwrites a signing key with zeros. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_signing_key_wipe(key: *mut moteseal_signing_key) {
     // SAFETY: the caller keeps the header's contract.
     unsafe { wipe(key) };
 }
 
-/// Changes an ECDSA signature of a secure element into the one form that verifiers accept: `s` in
-/// the lower half of the curve's order. Most secure elements return the other form for half of
-/// their signatures; both forms are valid signatures of the same message.
+/// Changes an ECDSA signature from a secure element into the form that verifiers accept: `s` in the
+/// lower half of the curve's order. Both forms are valid ECDSA signatures of the same message;
+/// about half of the signatures that most secure elements return have the other form.
 ///
 /// @param signature  `MOTESEAL_SIGNATURE` bytes, `r` then `s`, big-endian; changed in place.
 /// @return `MalformedSignature` if `r` or `s` is 0 or not below the order; `UnknownAlgorithm` if

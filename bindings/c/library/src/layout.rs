@@ -1,6 +1,7 @@
-//! The sizes in the header, compared with the compiler's: here for this target, and in C by the
-//! static assertions that `moteseal-header` writes from these lines. Sizes and alignments are in
-//! bytes, first for 64-bit pointers, then for 32-bit ones.
+//! Compares the sizes in the header with the compiler's. This module compares them for the Rust
+//! target; static assertions in the header, which `moteseal-header` generates from the lines below,
+//! compare them in C. Sizes and alignments are in bytes, first for 64-bit pointers, then for 32-bit
+//! pointers.
 
 use crate::memory::Storage;
 

@@ -1,11 +1,11 @@
-//! The C library for firmware: seals, the source of private sums, the receiver of broadcasts
-//! (bindings/c/README.md).
+//! The C library for firmware: it makes seals, encrypts values for private sums, and receives
+//! broadcasts (see bindings/c/README.md).
 //!
-//! Every function converts pointers to references ([`memory`]), calls a protocol crate, and returns
-//! an error code. There is no heap, no operating system, no clock, no randomness and no global
-//! state: the caller owns all memory, in the opaque types of `include/moteseal.h`, which
+//! Every function converts its pointers to references (module [`memory`]), calls a protocol crate,
+//! and returns an error code. There is no heap, no operating system, no clock, no randomness and no
+//! global state: the caller owns all memory, in the opaque types of `include/moteseal.h`, which
 //! `moteseal-header` generates from these sources. No function panics: every argument that could
-//! cause it is rejected first. Gateways and verifiers have no C binding.
+//! cause a panic is rejected first. Gateways and verifiers have no C binding.
 
 #![no_std]
 
@@ -35,14 +35,14 @@ pub use star::moteseal_star;
 pub use sum::{moteseal_guard, moteseal_permit, moteseal_sum_key, moteseal_sum_source};
 pub use tree::moteseal_tree;
 
-/// No function panics. If one did, the processor would trap instead of continuing with an
-/// incomplete state.
+/// No function panics. If one did nevertheless, this handler stops the processor with a trap,
+/// because the library's state may be incomplete.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {
         #[cfg(target_arch = "arm")]
-        // SAFETY: an undefined instruction reads and writes nothing; the mote's fault handler gets
-        // control.
+        // SAFETY: an undefined instruction reads and writes no memory; the processor calls the
+        // mote's fault handler.
         unsafe {
             core::arch::asm!("udf #0", options(nomem, nostack));
         }

@@ -1,12 +1,13 @@
-//! The boundary: the only place where pointers from C become references, after every check that is
-//! possible.
+//! The boundary between C and Rust. Only this module converts pointers from C to references, and it
+//! checks them first as far as possible.
 //!
-//! Some conditions cannot be checked, and the header states them as the caller's duty: a pointer
-//! points to as much memory as its type or its length requires, nothing else uses that memory
+//! The header states the conditions that cannot be checked as the caller's duty: a pointer points
+//! to as much memory as its type or the stated length requires, nothing else uses that memory
 //! during the call, and outputs do not overlap inputs. Null, misaligned and impossible arguments
-//! are rejected, each with its own error. A state is in the caller's memory as a mark and a value;
-//! the mark distinguishes a state that was begun from zeros, and one type from another. A state
-//! whose size the caller chooses ([`Storage`]) has an array of elements after its value.
+//! are rejected, each with its own error. A state consists of a mark and a value in the caller's
+//! memory. The mark distinguishes a state that was begun from zeros, and the types of states from
+//! each other. In a state whose size the caller chooses ([`Storage`]), an array of elements follows
+//! the value.
 
 use core::mem::MaybeUninit;
 
@@ -16,7 +17,7 @@ use crate::error::moteseal_error::{
     self as Error, BufferTooSmall, Misaligned, NotBegun, NullPointer,
 };
 
-/// A state of one size in the caller's memory: an array of words that holds a mark and a value.
+/// A state of fixed size in the caller's memory: an array of words that holds a mark and a value.
 pub(crate) trait Opaque: Sized {
     /// The value.
     type Value;
@@ -24,21 +25,21 @@ pub(crate) trait Opaque: Sized {
     const MARK: u32;
 }
 
-/// A state whose size the caller chooses: a mark, the number of elements, a value, and from byte
-/// `FIXED` on the elements.
+/// A state whose size the caller chooses: a mark, the number of elements, a value, and, from byte
+/// `FIXED` on, the elements.
 pub(crate) trait Storage: Sized {
     /// The value.
     type Value;
-    /// An element of the array after it.
+    /// An element of the array that follows the value.
     type Element: Copy;
     /// The first word of a state that was begun: not 0, and different for every type.
     const MARK: u32;
-    /// Bytes before the elements, on every machine: a multiple of 8.
+    /// The number of bytes before the elements: the same on every machine, and a multiple of 8.
     const FIXED: usize;
-    /// The maximum number of elements that are used.
+    /// The maximum number of elements that a state uses.
     const MOST: usize;
 
-    /// The bytes of a state with this many elements.
+    /// Returns the size in bytes of a state with this many elements.
     fn size(elements: usize) -> usize {
         Self::FIXED + elements * size_of::<Self::Element>()
     }
@@ -47,17 +48,17 @@ pub(crate) trait Storage: Sized {
 #[repr(C)]
 struct Slot<T> {
     mark: u32,
-    /// The number of elements; unused in an [`Opaque`] state.
+    /// The number of elements of a [`Storage`] state; 0 in an [`Opaque`] state.
     count: u32,
     value: MaybeUninit<T>,
 }
 
-/// Whether the words that the header gives a state have room for it.
+/// Returns whether a state fits in the array of words that the header declares for it.
 const fn fits<O: Opaque>() -> bool {
     size_of::<Slot<O::Value>>() <= size_of::<O>() && align_of::<Slot<O::Value>>() <= align_of::<O>()
 }
 
-/// Whether the layout that the header gives a state of the caller's size has room for it.
+/// Returns whether a [`Storage`] state fits in the layout from which the header computes its size.
 const fn fits_array<O: Storage>() -> bool {
     size_of::<Slot<O::Value>>() <= O::FIXED
         && O::FIXED.is_multiple_of(8)
@@ -78,7 +79,8 @@ fn slot_of_array<O: Storage>(state: *mut O) -> Result<*mut Slot<O::Value>, Error
     Ok(state.cast())
 }
 
-/// Checks that a result of type `T` can be written to a pointer. Call it before the work.
+/// Checks that a pointer is not null and is aligned for a `T`. A function checks its output
+/// pointers before it does any work.
 pub(crate) fn checked<T>(pointer: *const T) -> Result<(), Error> {
     match pointer {
         _ if pointer.is_null() => Err(NullPointer),
@@ -87,23 +89,22 @@ pub(crate) fn checked<T>(pointer: *const T) -> Result<(), Error> {
     }
 }
 
-/// Begins a state, and overwrites what the memory contained.
+/// Begins a state: writes its mark and value over the memory's previous contents.
 ///
 /// # Safety
 /// `state` is null or points to memory for an `O` that nothing else uses.
 pub(crate) unsafe fn begin<O: Opaque>(state: *mut O, value: O::Value) -> Result<(), Error> {
     let slot = slot(state)?;
-    // SAFETY: not null, aligned, and by the caller's contract as large as the header says; `slot`
-    // checked that a Slot fits that.
+    // SAFETY: the pointer is not null and is aligned. By the caller's contract the memory has the
+    // size that the header states, and `slot` checked that a Slot fits in it.
     unsafe { slot.write(Slot { mark: O::MARK, count: 0, value: MaybeUninit::new(value) }) };
     Ok(())
 }
 
-/// A state that was begun.
+/// Returns the value of a state that was begun.
 ///
-/// # Safety
-/// `state` is null or points to memory for an `O` that nothing else uses and that holds zeros or
-/// what [`begin`] wrote.
+/// # Safety `state` is null or points to memory for an `O` that nothing else uses. The memory holds
+/// zeros or what [`begin`] wrote.
 pub(crate) unsafe fn state<'a, O: Opaque>(state: *mut O) -> Result<&'a mut O::Value, Error> {
     let slot = slot(state)?;
     // SAFETY: as in `begin`; the mark shows that `begin` wrote the value after it.
@@ -112,10 +113,10 @@ pub(crate) unsafe fn state<'a, O: Opaque>(state: *mut O) -> Result<&'a mut O::Va
     }
 }
 
-/// A state that was begun, read-only.
+/// Returns the value of a state that was begun, read-only.
 ///
 /// # Safety
-/// As [`state`], but others may read it at the same time.
+/// As [`state`], but other threads may read the state at the same time.
 pub(crate) unsafe fn begun<'a, O: Opaque>(state: *const O) -> Result<&'a O::Value, Error> {
     let slot = slot(state.cast_mut())?;
     // SAFETY: as in `state`.
@@ -124,7 +125,7 @@ pub(crate) unsafe fn begun<'a, O: Opaque>(state: *const O) -> Result<&'a O::Valu
     }
 }
 
-/// How many elements fit in `size` bytes of memory, at least 1 and at most [`Storage::MOST`].
+/// Returns how many elements fit in a state of `size` bytes: 1 to [`Storage::MOST`].
 pub(crate) fn capacity<O: Storage>(state: *mut O, size: usize) -> Result<usize, Error> {
     slot_of_array(state)?;
     let elements = size.saturating_sub(O::FIXED) / size_of::<O::Element>();
@@ -140,8 +141,8 @@ pub(crate) unsafe fn clear_array<'a, O: Storage>(
     count: usize,
     element: O::Element,
 ) -> &'a mut [O::Element] {
-    // SAFETY: the caller's contract; `fits_array` checked that the elements are aligned and come
-    // after the Slot.
+    // SAFETY: the caller's contract; `fits_array` checked that the elements are aligned and do not
+    // overlap the Slot.
     unsafe {
         state.cast::<u32>().write(0);
         let first = state.cast::<u8>().add(O::FIXED).cast::<O::Element>();
@@ -154,8 +155,7 @@ pub(crate) unsafe fn clear_array<'a, O: Storage>(
 
 /// Begins a state whose elements [`clear_array`] has filled.
 ///
-/// # Safety
-/// As [`clear_array`], which was called with the same count.
+/// # Safety As [`clear_array`]; that function must have been called with the same count.
 pub(crate) unsafe fn begin_array<O: Storage>(state: *mut O, count: usize, value: O::Value) {
     #[allow(clippy::cast_possible_truncation)] // At most `MOST`.
     let slot = Slot { mark: O::MARK, count: count as u32, value: MaybeUninit::new(value) };
@@ -163,17 +163,16 @@ pub(crate) unsafe fn begin_array<O: Storage>(state: *mut O, count: usize, value:
     unsafe { state.cast::<Slot<O::Value>>().write(slot) };
 }
 
-/// A state of the caller's size that was begun, and its elements.
+/// Returns the value and the elements of a state that was begun and whose size the caller chose.
 ///
-/// # Safety
-/// `state` is null or points to memory that nothing else uses and that holds zeros or what
-/// [`begin_array`] wrote.
+/// # Safety `state` is null or points to memory that nothing else uses. The memory holds zeros or
+/// what [`begin_array`] wrote.
 pub(crate) unsafe fn array<'a, O: Storage>(
     state: *mut O,
 ) -> Result<(&'a mut O::Value, &'a mut [O::Element]), Error> {
     let slot = slot_of_array(state)?;
-    // SAFETY: the mark shows that `begin_array` wrote the value, and the count after `clear_array`
-    // had written the elements.
+    // SAFETY: the mark shows that `begin_array` wrote the value and the count, after `clear_array`
+    // wrote the elements.
     unsafe {
         if (*slot).mark != O::MARK {
             return Err(NotBegun);
@@ -184,10 +183,9 @@ pub(crate) unsafe fn array<'a, O: Storage>(
     }
 }
 
-/// The same as [`array`], read-only.
+/// Same as [`array`], but read-only.
 ///
-/// # Safety
-/// As [`array`], but others may read it at the same time.
+/// # Safety As [`array`], but other threads may read the state at the same time.
 pub(crate) unsafe fn array_ref<'a, O: Storage>(
     state: *const O,
 ) -> Result<(&'a O::Value, &'a [O::Element]), Error> {
@@ -203,8 +201,8 @@ pub(crate) unsafe fn array_ref<'a, O: Storage>(
     }
 }
 
-/// Overwrites a state with zeros in a way that the optimiser cannot remove: the state is then not
-/// begun. Null is allowed.
+/// Overwrites a state with zeros in a way that the optimiser cannot remove. Afterwards the state
+/// counts as not begun. `state` may be null.
 ///
 /// # Safety
 /// `state` is null or points to memory for an `O` that nothing else uses.
@@ -213,12 +211,13 @@ pub(crate) unsafe fn wipe<O: Opaque>(state: *mut O) {
     unsafe { wipe_bytes(state.cast(), size_of::<O>()) };
 }
 
-/// Overwrites `size` bytes with zeros; otherwise as [`wipe`].
+/// Overwrites `size` bytes with zeros in a way that the optimiser cannot remove. `state` may be
+/// null.
 ///
 /// # Safety
 /// `state` is null or points to `size` bytes that nothing else uses.
 pub(crate) unsafe fn wipe_bytes(state: *mut u8, size: usize) {
-    // Byte by byte, so that a misaligned state is wiped, too.
+    // Overwrite byte by byte, because the state may be misaligned.
     if !state.is_null() && size <= isize::MAX as usize {
         // SAFETY: not null and of a possible length; any bytes are valid for MaybeUninit. No value
         // here needs to be dropped.
@@ -226,7 +225,7 @@ pub(crate) unsafe fn wipe_bytes(state: *mut u8, size: usize) {
     }
 }
 
-/// Plain data to read.
+/// Converts a pointer to plain data that a function reads.
 ///
 /// # Safety
 /// `pointer` is null or points to a `T`, a type for which every bit pattern is valid.
@@ -236,17 +235,16 @@ pub(crate) unsafe fn given<'a, T>(pointer: *const T) -> Result<&'a T, Error> {
     Ok(unsafe { &*pointer })
 }
 
-/// Plain data to change.
+/// Converts a pointer to plain data that a function changes.
 ///
-/// # Safety
-/// As [`given`], and nothing else uses it.
+/// # Safety As [`given`], and nothing else uses the `T`.
 pub(crate) unsafe fn given_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
     checked(pointer)?;
     // SAFETY: not null, aligned, and a T by the caller's contract.
     Ok(unsafe { &mut *pointer })
 }
 
-/// Plain data that may be absent: null.
+/// Converts a pointer to plain data that a function reads; null means none.
 ///
 /// # Safety
 /// As [`given`].
@@ -258,7 +256,7 @@ pub(crate) unsafe fn optional<'a, T>(pointer: *const T) -> Result<Option<&'a T>,
     unsafe { given(pointer) }.map(Some)
 }
 
-/// Bytes to read; null is allowed if there are none.
+/// Converts a pointer and a length to a slice; the pointer may be null if the length is 0.
 ///
 /// # Safety
 /// `bytes` is null or points to `length` bytes.
@@ -274,7 +272,7 @@ pub(crate) unsafe fn bytes<'a>(bytes: *const u8, length: usize) -> Result<&'a [u
     Ok(unsafe { core::slice::from_raw_parts(bytes, length) })
 }
 
-/// `N` bytes to read.
+/// Converts a pointer to an array of `N` bytes.
 ///
 /// # Safety
 /// `bytes` is null or points to `N` bytes.
@@ -283,7 +281,7 @@ pub(crate) unsafe fn fixed<'a, const N: usize>(bytes: *const u8) -> Result<&'a [
     unsafe { given(bytes.cast()) }
 }
 
-/// A buffer to write to, filled with zeros; null is allowed if it is empty.
+/// Fills an output buffer with zeros and returns it; the pointer may be null if the capacity is 0.
 ///
 /// # Safety
 /// `buffer` is null or points to `capacity` bytes that nothing else uses.
@@ -303,7 +301,7 @@ pub(crate) unsafe fn buffer<'a>(buffer: *mut u8, capacity: usize) -> Result<&'a 
     }
 }
 
-/// Writes a result.
+/// Writes a result to the caller's memory.
 ///
 /// # Safety
 /// `place` is null or points to memory for a `T` that nothing else uses.
@@ -314,7 +312,7 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs the body of a call and returns its error code.
+/// Runs the body of an exported function and returns its error code.
 pub(crate) fn call(body: impl FnOnce() -> Result<(), Error>) -> Error {
     match body() {
         Ok(()) => Error::Ok,

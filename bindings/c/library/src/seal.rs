@@ -1,5 +1,5 @@
-//! Seals: the result of a star or tree, its signature by the mote's own key or a secure element,
-//! and the encoded bytes.
+//! Seals: the statement that a star or tree results in, its signature by the mote's own key or by a
+//! secure element, and its encodings.
 
 use ::moteseal_seal::level::LevelKey;
 use ::moteseal_seal::level::{Counters, Salt, SaltKey};
@@ -18,7 +18,7 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::memory::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, state, wipe};
 
-/// Bytes that suffice for the message of any seal.
+/// Bytes that suffice for the message that the signature of any seal covers.
 pub const MOTESEAL_MAX_MESSAGE: usize = 1024;
 /// Bytes that suffice for an open item.
 pub const MOTESEAL_MAX_OPEN: usize = 96;
@@ -34,9 +34,9 @@ const _: () =
 const _: () = assert!(MOTESEAL_BUNDLE_OVERHEAD >= 16 + MOTESEAL_MAX_OPEN + MOTESEAL_PART_OVERHEAD);
 const _: () = assert!(MOTESEAL_MAX_OBJECT >= MAX_MESSAGE + 128);
 
-/// The query epochs that a device answered since its last seal. A seal must state each of them;
-/// otherwise an aggregator may claim that the device was silent. Declare it as `moteseal_answers
-/// answers = {0};`: zeros mean none.
+/// The query epochs that a device answered since its last seal. The device's next seal must state
+/// all of them: otherwise an aggregator can claim that the device did not answer. Declare it as
+/// `moteseal_answers answers = {0};`: zeros mean that the set is empty.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_answers {
@@ -48,7 +48,7 @@ impl Opaque for moteseal_answers {
     const MARK: u32 = 0x6d73_6101;
 }
 
-/// A seal that is to be signed. Declare it as `moteseal_seal seal = {0};`.
+/// A closed star or tree as a seal, before it is signed. Declare it as `moteseal_seal seal = {0};`.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_seal {
@@ -72,7 +72,7 @@ pub struct Closed {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct moteseal_seal_info {
-    /// The seal's digest, which the next seal has as its predecessor.
+    /// The seal's digest. The next seal refers to it as its predecessor.
     pub digest: [u8; 32],
     /// The epoch.
     pub epoch: u64,
@@ -103,7 +103,7 @@ pub(crate) struct OpenSeal {
     levels: u8,
 }
 
-/// The result of a star or tree.
+/// What a star or tree contributes to its seal.
 pub(crate) struct Folded {
     pub(crate) scheme: Scheme,
     pub(crate) counters: Counters,
@@ -122,7 +122,7 @@ impl OpenSeal {
     }
 }
 
-/// The arguments that close a star or tree, all of them checked.
+/// The arguments with which a star or tree is closed, after all checks.
 pub(crate) struct Closing<'c> {
     open_seal: &'c OpenSeal,
     device: &'c moteseal_device,
@@ -133,7 +133,8 @@ pub(crate) struct Closing<'c> {
 }
 
 impl<'c> Closing<'c> {
-    /// Checks that this is still the chain's open seal and the device that began it.
+    /// Checks the arguments: the seal must still be the chain's open seal, and the device must be
+    /// the one that began it.
     pub(crate) fn new(
         open_seal: &'c OpenSeal,
         device: &'c moteseal_device,
@@ -210,7 +211,8 @@ impl Closed {
         self.seal.statement()
     }
 
-    /// Checks the number of bytes of a seal's events, as far as it is known beforehand.
+    /// Checks the total length of a seal's events. If events have no fixed size, only the minimum
+    /// length is known.
     fn check_events(&self, length: usize) -> Result<(), Error> {
         let total = self.statement().counters.total();
         let fits = match self.framing {
@@ -254,8 +256,8 @@ impl Closed {
         if rest.is_empty() { Ok(()) } else { Err(Error::EventsLength) }
     }
 
-    /// Writes the records in the order of a part: for a tree as pushed, for a star by level, the
-    /// highest first.
+    /// Writes the records in the order in which a part contains them: for a tree, the order in
+    /// which they were pushed; for a star, level by level, the highest level first.
     fn arrange(&self, records: &[u8], out: &mut [u8]) -> Result<(), Error> {
         let mut cursors = [0; 32];
         self.each(records, |level, record| {
@@ -292,11 +294,11 @@ fn signature_of(closed: &Closed, signature: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Adds a query epoch that the device answered (`moteseal_permit_info` returns it).
+/// Adds a query epoch that the device answered. `moteseal_permit_info` returns its query and epoch.
 ///
 /// @param query  16 bytes.
-/// @return `Full` if one seal has no room to state it with the others: close the seal, and start
-///         again with an empty set.
+/// @return `Full` if the set already holds as many answers as one seal can state: close the seal,
+///         clear the set, and add the answer again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_answers_add(
     answers: *mut moteseal_answers,
@@ -304,7 +306,7 @@ pub unsafe extern "C" fn moteseal_answers_add(
     epoch: u64,
 ) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps the header's contract; zeros are no answers.
+        // SAFETY: the caller keeps the header's contract; zeros are an empty set of answers.
         let (query, answers) = unsafe {
             let query = fixed::<16>(query)?;
             if let Err(Error::NotBegun) = state(answers) {
@@ -353,8 +355,9 @@ pub unsafe extern "C" fn moteseal_seal_info_of(
     })
 }
 
-/// Returns the level of an event. The part of a star has the events of the highest level first,
-/// then those of the next level, each level in the order of pushing.
+/// Returns the level of an event. The part of a star contains the events of the highest level
+/// first, then those of the next lower level, and so on; within a level, events are in the order in
+/// which they were pushed.
 ///
 /// @param sequence  The event's number under the seal, from 0.
 /// @return `NotBegun`, `FieldOutOfRange` if there is no such event.
@@ -376,8 +379,9 @@ pub unsafe extern "C" fn moteseal_seal_level(
     })
 }
 
-/// Writes the bytes to sign, for `moteseal_sign`, a secure element or another signer. Give a secure
-/// element that expects a digest their SHA-256 digest (P-256); Ed25519 signs the message itself.
+/// Writes the bytes to sign: pass them to `moteseal_sign`, a secure element or another signer. If a
+/// secure element for P-256 expects a digest, pass it the SHA-256 digest of these bytes. Ed25519
+/// signs the bytes themselves.
 ///
 /// @param out, capacity  `MOTESEAL_MAX_MESSAGE` bytes suffice.
 /// @return `NotBegun`, `BufferTooSmall`.
@@ -400,8 +404,8 @@ pub unsafe extern "C" fn moteseal_seal_message(
     })
 }
 
-/// Checks a signature of the seal under a public key. Do this once with every new signer, before
-/// its seals are rejected elsewhere.
+/// Checks a signature of the seal with a public key. Do this once for each new signer: you then
+/// find out before its seals are rejected elsewhere.
 ///
 /// @param key, key_length  The raw public key, of the device's algorithm.
 /// @param signature, signature_length  The signature from the signer.
@@ -426,8 +430,8 @@ pub unsafe extern "C" fn moteseal_seal_check(
 }
 
 /// Advances the chain past a signed seal. Make `record` durable together with the data to send, and
-/// only then send it: a mote that sends a seal and then loses the record would send another seal
-/// with the same index.
+/// send the data only afterwards. A mote that sends a seal and then loses the record would make
+/// another seal with the same index.
 ///
 /// @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
 /// @return `NotBegun`, `NotOpen`, `NotOfThisSeal`; then nothing has changed.
@@ -451,8 +455,8 @@ pub unsafe extern "C" fn moteseal_seal_commit(
     })
 }
 
-/// Writes a schema item: the first item of a bundle, and of an uplink to a receiver that does not
-/// have the schema.
+/// Writes a schema item. It is the first item of a bundle, and the first item to send to a receiver
+/// that does not have the schema.
 ///
 /// @param schema, schema_length  The encoded schema that `moteseal_device_set_schema` checked; this
 ///        function does not read it.
@@ -476,8 +480,8 @@ pub unsafe extern "C" fn moteseal_schema_item(
     })
 }
 
-/// Writes the seal's open item, the second item of a bundle: the device, and the position of its
-/// chain before this seal.
+/// Writes the seal's open item, which is the second item of a bundle: it states the device and its
+/// chain's position before this seal.
 ///
 /// @param out, capacity  `MOTESEAL_MAX_OPEN` bytes suffice.
 /// @return `NotBegun`, `BufferTooSmall`.
@@ -501,9 +505,9 @@ pub unsafe extern "C" fn moteseal_open_item(
 /// Writes the seal's part item up to its events, for a mote that streams them from flash: the head,
 /// then the events, then the tail.
 ///
-/// The events follow as they were pushed; if `record_size` is 0, each event has its length before
-/// it, two bytes, big-endian. The events of a tree come in the order of pushing, those of a star by
-/// level, the highest first (`moteseal_seal_level`).
+/// Send each event as it was pushed; if `record_size` is 0, send the event's length before it (two
+/// bytes, big-endian). Send the events of a tree in the order in which they were pushed, and those
+/// of a star level by level, the highest level first (`moteseal_seal_level`).
 ///
 /// @param events_length  Bytes of all events, including their length fields.
 /// @param out, capacity  `MOTESEAL_PART_OVERHEAD` bytes suffice.
@@ -558,14 +562,14 @@ pub unsafe extern "C" fn moteseal_part_tail(
 /// schema, the open item, and the part with all events and the signature.
 ///
 /// @param schema, schema_length  The schema of the device.
-/// @param records, records_length  All events in the order of pushing, without gaps; if
-///        `record_size` is 0, each event has its length before it, two bytes, big-endian.
+/// @param records, records_length  All events in the order in which they were pushed, without gaps.
+///        If `record_size` is 0, each event has its length before it (two bytes, big-endian).
 /// @param signature, signature_length  The signature over `moteseal_seal_message`.
 /// @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice.
 ///        It must not overlap the records.
-/// @return `NotBegun`, `MalformedSignature`, `EventsLength` if the number of events is not the
-///         sealed number, `NotOfThisSeal` for another schema, `BufferTooSmall`. The function does
-///         not check that the records are those that were pushed.
+/// @return `NotBegun`, `MalformedSignature`, `EventsLength` if the number of events is not what was
+///         sealed, `NotOfThisSeal` if the schema is not the seal's, `BufferTooSmall`. The function
+///         does not check that the records are the events that were pushed.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn moteseal_bundle(

@@ -1,5 +1,5 @@
-//! The senders that a mote listens to: base stations, the senders that they certify, revocations,
-//! and live commands, which are one signed frame each.
+//! The senders whose broadcasts a mote accepts: base stations, the senders that they certify,
+//! revocations, and live commands (broadcasts of one message in one signed frame).
 
 use ::moteseal_broadcast::{
     ChainNumber, MAX_HEAD, NotInForce, Revocation, SenderCertificate, SenderCertificateError,
@@ -59,16 +59,16 @@ pub struct Sender {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct moteseal_single {
-    /// The chain's number. Make it durable before you act on the message.
+    /// The chain's number. Make it durable as the sender's new floor before you act on the message.
     pub number: u64,
     /// The message.
     pub message: *const u8,
-    /// Its length in bytes.
+    /// The message's length in bytes.
     pub message_length: usize,
     /// The chain's label: UTF-8 without control characters, not terminated by a zero byte; may be
     /// empty.
     pub label: *const u8,
-    /// Its length in bytes, at most 64.
+    /// The label's length in bytes, at most 64.
     pub label_length: usize,
     /// 0 for a message, 1 for a file, 2 for a query schedule.
     pub kind: u8,
@@ -81,7 +81,7 @@ by_name!(NotInForce, SenderCertificateError, SingleError);
 /// Begins a base station from its public key.
 ///
 /// @param key, key_length  The raw key.
-/// @param network  The network's id, 8 bytes; null for the network of this base station alone.
+/// @param network  The network's id, 8 bytes; null if the network has only this base station.
 /// @return `UnknownAlgorithm`, `KeyLength`, `InvalidPublicKey`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_base_begin(
@@ -107,9 +107,11 @@ pub unsafe extern "C" fn moteseal_base_begin(
 ///
 /// @param certificate, length  The certificate (`moteseal key certify`, or the body of a
 ///        certificate frame).
-/// @param now  Seconds since 1970; 0 if there is no clock, in which case only the serial is checked.
+/// @param now  Seconds since 1970; 0 if there is no clock: the function then checks only the
+///        serial, not the dates.
 /// @param minimum_serial  The lowest serial that the base station has not revoked: the highest
-///        number that `moteseal_revocation_open` ever returned; 0 before.
+///        number that `moteseal_revocation_open` has ever returned, or 0 if there was no
+///        revocation.
 /// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, `NotYetValid`, `Expired`,
 ///         `Revoked`, or an error of decoding or of keys.
 #[unsafe(no_mangle)]
@@ -140,8 +142,8 @@ pub unsafe extern "C" fn moteseal_sender_open(
 
 /// Returns the identity of a sender.
 ///
-/// @param id  Receives 8 bytes: its id.
-/// @param serial  Receives the serial of its certificate.
+/// @param id  Receives the sender's id: 8 bytes.
+/// @param serial  Receives the serial of the sender's certificate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_sender_info(
     sender: *const moteseal_sender,
@@ -162,8 +164,8 @@ pub unsafe extern "C" fn moteseal_sender_info(
 
 /// Checks a revocation.
 ///
-/// @param minimum_serial  Receives the lowest serial that is still valid. Keep the highest one
-///        durably; ignore a lower one.
+/// @param minimum_serial  Receives the lowest serial that is still valid. Store the highest number
+///        received so far durably; ignore a lower one.
 /// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, or a decoding error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_revocation_open(
@@ -187,13 +189,15 @@ pub(crate) fn check_floor(number: ChainNumber, floor: Option<&u64>) -> Result<()
     if floor.is_some_and(|floor| number.0 <= *floor) { Err(Error::ChainGoesBack) } else { Ok(()) }
 }
 
-/// Checks the frame of a chain of one message, a live command: one signature.
+/// Checks a live command: a frame that contains a whole chain of one message. The check verifies
+/// one signature.
 ///
-/// @param sender  The sender that must have signed it.
+/// @param sender  The sender that must have signed the frame.
 /// @param datagram, length  The whole frame.
-/// @param floor  The highest number accepted so far under this sender's key; null if there is none.
-/// @param single  Its pointers point into `datagram`. Make `single->number` durable as the new
-///        floor, and only then act on the message.
+/// @param floor  The highest chain number accepted so far under this sender's key; null if there is
+///        none.
+/// @param single  Receives the message; its pointers point into `datagram`. Make `single->number`
+///        durable as the new floor before you act on the message.
 /// @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`,
 ///         `ChainGoesBack`, or a decoding error.
 #[unsafe(no_mangle)]

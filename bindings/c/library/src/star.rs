@@ -1,4 +1,5 @@
-//! Stars: a seal's events as one running digest a level (docs/design.md, section *sealing*).
+//! Stars: a star commits to a seal's events with one running digest per level (docs/design.md,
+//! section *sealing*).
 
 use ::moteseal_seal::level::SaltKey;
 use ::moteseal_seal::star::{LevelDigest, PushError, StarState};
@@ -14,8 +15,8 @@ use crate::memory::{
 };
 use crate::seal::{Closing, Folded, OpenSeal, moteseal_answers, moteseal_seal};
 
-/// A star, in `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory, for a group of at most
-/// that many levels (1 to 32):
+/// A star for a group of at most `levels` levels (1 to 32). It occupies
+/// `MOTESEAL_STAR_SIZE(levels)` bytes of the caller's memory:
 ///
 ///     uint64_t memory[MOTESEAL_STAR_SIZE(16) / 8] = {0};
 ///     moteseal_star *star = (moteseal_star *)memory;
@@ -30,7 +31,7 @@ impl Storage for moteseal_star {
     const MOST: usize = MAX_LEVELS;
 }
 
-/// The fixed part of a star's memory; one digest for each level follows.
+/// The fixed part of a star's memory. An array with one digest for each level follows it.
 pub struct Open {
     open_seal: OpenSeal,
     star: StarState,
@@ -50,10 +51,12 @@ impl From<PushError> for Error {
 ///
 /// @param star, size  Memory for the star, aligned to 8 bytes, and its size in bytes:
 ///        `MOTESEAL_STAR_SIZE(device->levels)` or more.
-/// @param chain  A chain with an open seal, whose record was shown to be durable.
+/// @param chain  A chain with an open seal. `moteseal_chain_persisted` must have confirmed its
+///        record.
 /// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its
-///        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone
-///        who knows them can choose which events are sampled. The star does not keep them.
+///        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). An
+///        attacker who knows them can choose which events are sampled. The star keeps no copy of
+///        them.
 /// @return `BufferTooSmall` (`size` is less than `MOTESEAL_STAR_SIZE(1)`), `NotOpen`,
 ///         `NotPersisted`, `LevelsOutOfRange` (the device has no valid number of levels, or more
 ///         than `size` has room for), `UnknownAlgorithm`.
@@ -84,11 +87,11 @@ pub unsafe extern "C" fn moteseal_star_begin(
     })
 }
 
-/// Adds the next event. The star keeps digests only: keep the event itself elsewhere if it is to be
-/// sent.
+/// Adds the next event. The star keeps digests only: store the event itself elsewhere if you want
+/// to send it.
 ///
-/// @param event, length  The event in the schema's format: `record_size` bytes, or any number up to
-///        65,535 where that is 0.
+/// @param event, length  The event in the schema's format: `record_size` bytes, or 0 to 65,535
+///        bytes if `record_size` is 0.
 /// @param level  May be null. Receives the event's level, which is secret until the seal is sent.
 /// @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events); then nothing has changed.
 #[unsafe(no_mangle)]
@@ -117,13 +120,13 @@ pub unsafe extern "C" fn moteseal_star_count(
     call(|| unsafe { put(events, array_ref(star)?.0.star.len()) })
 }
 
-/// Ends the star and begins the seal, which is then to be signed.
+/// Ends the star and begins its seal, which you sign next.
 ///
 /// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-/// @param answers  May be null. The query epochs that the device answered and that no seal has
-///        stated yet.
-/// @param seal  Begun on success. The star is then wiped, and its memory can be used for the next
-///        seal.
+/// @param answers  May be null. The query epochs that the device has answered and that no earlier
+///        seal states.
+/// @param seal  Begun on success. The function then also wipes the star; use its memory for the
+///        next seal.
 /// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
 ///         `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
 #[unsafe(no_mangle)]
@@ -140,7 +143,7 @@ pub unsafe extern "C" fn moteseal_star_close(
         // SAFETY: the caller keeps the header's contract.
         let ((open, digests), device, chain, answers) =
             unsafe { (array(star)?, given(device)?, state(chain)?, optional(answers)?) };
-        // Every check comes before the star is used up.
+        // All checks come first: `close_to_root` consumes the star.
         let closing = Closing::new(&open.open_seal, device, chain, last_in_epoch, answers)?;
         let (counters, root) = open.star.close_to_root(digests);
         let size = moteseal_star::size(digests.len());

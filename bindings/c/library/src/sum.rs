@@ -1,9 +1,9 @@
 //! The source of exact private sums (docs/design.md, section *sums*): it encrypts one value for
-//! each slot and epoch, and never two under one key.
+//! each slot and epoch, and never encrypts two values with the same key.
 //!
-//! The permits of `moteseal-sum` are kept across the boundary, with one more condition: a source
-//! encrypts for a permitted epoch only after the guard's record was shown to be durable. Query
-//! parsing, links and the querier are not part of this library.
+//! As in `moteseal-sum`, a source needs a permit to encrypt. In this library it must also confirm
+//! first that the guard's record is durable. Query parsing, links and the querier are not part of
+//! this library.
 
 use ::moteseal_sum::guard::{EpochGuard, GUARD_LENGTH, GuardDecodeError, GuardError, Permit};
 use ::moteseal_sum::key_file::{KeyFileError, SourceKeys};
@@ -16,7 +16,7 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::memory::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state, wipe};
 
-/// Bytes of a guard's record, which a mote keeps in flash. A multiple of 8.
+/// Bytes of a guard's record, which the mote stores in flash. A multiple of 8.
 pub const MOTESEAL_GUARD_RECORD: usize = 280;
 /// Bytes of a partial state record: an encrypted value, or the sum of several. Big-endian.
 pub const MOTESEAL_PSR: usize = 32;
@@ -52,13 +52,12 @@ impl Opaque for moteseal_sum_key {
     const MARK: u32 = 0x6d73_7002;
 }
 
-/// The guard that lets a source answer each epoch of a query once only. Two values encrypted for
+/// The guard that lets a source answer each epoch of a query only once. Two values encrypted for
 /// the same query, slot and epoch reveal a secret that all sources of a key group share. Declare it
 /// as `moteseal_guard guard = {0};`.
 ///
-/// Begin it with `moteseal_guard_start` when the source's keys are new, with
-/// `moteseal_guard_restore` after every reboot, and with `moteseal_guard_start_at` when its record
-/// was lost.
+/// Begin it with `moteseal_guard_start` if the source's keys are new, with `moteseal_guard_restore`
+/// after each reboot, and with `moteseal_guard_start_at` if the guard's record was lost.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_guard {
@@ -71,7 +70,8 @@ impl Opaque for moteseal_guard {
 }
 
 /// The permission to encrypt the values of one query and epoch: one value for each slot, in
-/// ascending order of slots. Declare it as `moteseal_permit permit = {0};` and never copy it.
+/// ascending order of slot numbers. Declare it as `moteseal_permit permit = {0};` and never copy
+/// it.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_permit {
@@ -133,18 +133,19 @@ fn record(guard: &EpochGuard) -> [u8; MOTESEAL_GUARD_RECORD] {
     out
 }
 
-/// The checksum of a record. It detects erased, torn and worn-out flash; it does not protect
-/// against an attacker.
+/// Returns the checksum of a record. It detects erased flash, interrupted writes and worn-out
+/// flash; it does not protect against an attacker.
 fn check_of(record: &[u8; MOTESEAL_GUARD_RECORD]) -> [u8; 8] {
     let mut check = [0; 8];
     check.copy_from_slice(&Digest::of(&[b"moteseal/c/1/guard", &record[..CHECKED]]).0[..8]);
     check
 }
 
-/// Begins a source from its key file (`NAME.sum.key` of `moteseal sum setup`).
+/// Begins a source from its key file (`NAME.sum.key`, which `moteseal sum setup` writes).
 ///
-/// @param device  The device that the file must be for, under its roster.
-/// @param pem, length  The file's bytes. Wipe them afterwards.
+/// @param device  The device. The key file must be for this device and for the same version of its
+///        roster.
+/// @param pem, length  The file's bytes. Wipe your copy afterwards.
 /// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `WrongRoster`, `UnknownDevice` (another
 ///         device's file), or an error of decoding or of keys.
 #[unsafe(no_mangle)]
@@ -169,8 +170,8 @@ pub unsafe extern "C" fn moteseal_sum_source_from_key_file(
     })
 }
 
-/// Begins a source from its 64 secret bytes: the device's 32, then its key group's 32. Wipe your
-/// own copy.
+/// Begins a source from its 64 secret bytes: 32 bytes of the device's own secret, then 32 bytes of
+/// its key group's secret. Wipe your own copy.
 ///
 /// @return `KeyLength`.
 #[unsafe(no_mangle)]
@@ -221,16 +222,16 @@ pub unsafe extern "C" fn moteseal_sum_key_wipe(key: *mut moteseal_sum_key) {
     unsafe { wipe(key) };
 }
 
-/// Begins the guard of a source that has never answered a query: its keys are new.
+/// Begins the guard of a source that has never answered a query, because its keys are new.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_guard_start(guard: *mut moteseal_guard) -> moteseal_error {
     // SAFETY: the caller keeps the header's contract.
     call(|| unsafe { begin(guard, EpochGuard::default()) })
 }
 
-/// Begins the guard of a source that may have answered queries and has lost its record. The guard
-/// permits no epoch that starts before `floor_ms`, in milliseconds since 1970. The present time is
-/// suitable if nobody can turn the clock back.
+/// Begins the guard of a source that may have answered queries but has lost its guard's record. The
+/// guard permits no epoch that starts before `floor_ms`, in milliseconds since 1970. Use the
+/// present time if no attacker can set the clock back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_guard_start_at(
     guard: *mut moteseal_guard,
@@ -242,10 +243,10 @@ pub unsafe extern "C" fn moteseal_guard_start_at(
 
 /// Begins a guard from its record.
 ///
-/// @param bytes_of_record, length  The newest `MOTESEAL_GUARD_RECORD` bytes that were kept. An
-///        older record would permit epochs twice.
-/// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for
-///         another length; `UnsupportedVersion`, `NonCanonical`.
+/// @param bytes_of_record, length  The newest stored record, `MOTESEAL_GUARD_RECORD` bytes. With an
+///        older record, the guard would permit an epoch twice.
+/// @return `Damaged` if the record was erased, only partly written, or altered; `Truncated` or
+///         `TrailingBytes` for another length; `UnsupportedVersion`, `NonCanonical`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_guard_restore(
     guard: *mut moteseal_guard,
@@ -276,8 +277,8 @@ pub unsafe extern "C" fn moteseal_guard_restore(
 
 /// Permits one epoch of a query. The guard never again permits this epoch or an earlier one.
 ///
-/// Make the record durable, read it back and pass it to `moteseal_permit_persisted`. Until then,
-/// `moteseal_sum_encrypt` fails.
+/// Make the guard's record durable, read it back and pass it to `moteseal_permit_persisted`. Until
+/// then, `moteseal_sum_encrypt` fails.
 ///
 /// @param query  16 bytes.
 /// @param duration_ms  The length of the query's epochs in milliseconds: epoch `e` starts at `e *
@@ -310,9 +311,10 @@ pub unsafe extern "C" fn moteseal_guard_advance(
 
 /// Confirms that the guard's record, which contains the permitted epoch, is durable.
 ///
-/// @param guard  The guard that gave the permit, unchanged since.
-/// @param bytes_of_record, length  The record, as read back from the memory that keeps it.
-/// @return `Damaged` if it is not the guard's current record: write it again, at another address.
+/// @param guard  The guard that gave the permit. It must not have changed since.
+/// @param bytes_of_record, length  The record, as read back from the memory that stores it.
+/// @return `Damaged` if the bytes are not the guard's current record: write the record again, at
+///         another address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_permit_persisted(
     permit: *mut moteseal_permit,
@@ -324,8 +326,8 @@ pub unsafe extern "C" fn moteseal_permit_persisted(
         // SAFETY: the caller keeps the header's contract.
         let (permitted, guard, kept) =
             unsafe { (state(permit)?, begun(guard)?, bytes(bytes_of_record, length)?) };
-        // If the guard has dropped the query since, its floor is above the query's epochs, and this
-        // is not its current record.
+        // If the guard no longer lists the query, its floor is after the permitted epoch: such a
+        // record also prevents a second permit.
         let covers = guard
             .last(permitted.permit.query())
             .is_none_or(|last| last >= permitted.permit.epoch());
@@ -337,8 +339,8 @@ pub unsafe extern "C" fn moteseal_permit_persisted(
     })
 }
 
-/// Returns the query and epoch of a permit: the arguments of `moteseal_answers_add` once the epoch
-/// was answered.
+/// Returns the query and the epoch of a permit. Pass them to `moteseal_answers_add` once the epoch
+/// is answered.
 ///
 /// @param query  Receives 16 bytes.
 #[unsafe(no_mangle)]
@@ -361,8 +363,8 @@ pub unsafe extern "C" fn moteseal_permit_info(
 
 /// Encrypts the value of one slot: `value_high * 2^64 + value_low`, below 2^96 - 1.
 ///
-/// @param slot  The number of the query's aggregate. A source answers every slot of a query, with 0
-///        where the reading does not match.
+/// @param slot  The slot's number in the query, from 0. A source answers every slot of a query,
+///        with the value 0 if its reading does not match the query.
 /// @param psr  Receives `MOTESEAL_PSR` bytes.
 /// @return `NotBegun`, `NotPersisted`, `WrongQuery`, `ValueTooLarge`, `SlotUsed`; then nothing was
 ///         encrypted.
@@ -389,15 +391,17 @@ pub unsafe extern "C" fn moteseal_sum_encrypt(
     })
 }
 
-/// Adds one partial state record to another. A mote that aggregates for others needs this.
+/// Adds one partial state record to another. Only a mote that aggregates the records of other
+/// sources needs this.
 ///
-/// @param sum  `MOTESEAL_PSR` bytes, changed in place; zeros are the empty sum.
+/// @param sum  `MOTESEAL_PSR` bytes, changed in place. Begin with zeros: they are the empty sum.
 /// @param psr  `MOTESEAL_PSR` bytes.
-/// @return `NonCanonical` if one of them is not a valid record.
+/// @return `NonCanonical` if `sum` or `psr` is not a valid record.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_psr_add(sum: *mut u8, psr: *const u8) -> moteseal_error {
     call(|| {
-        // SAFETY: the caller keeps the header's contract; both are read before one is written.
+        // SAFETY: the caller keeps the header's contract; both inputs are read before the output is
+        // written.
         let (old, more) = unsafe { (*fixed::<PSR>(sum)?, *fixed::<PSR>(psr)?) };
         let merged = Psr::from_bytes(&old)?.merge(&Psr::from_bytes(&more)?);
         // SAFETY: as above; bytes need no alignment.
@@ -405,7 +409,7 @@ pub unsafe extern "C" fn moteseal_psr_add(sum: *mut u8, psr: *const u8) -> motes
     })
 }
 
-/// Overwrites a permit, which then permits nothing. Null is allowed.
+/// Overwrites a permit with zeros. It then permits nothing. Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_permit_wipe(permit: *mut moteseal_permit) {
     // SAFETY: the caller keeps the header's contract.

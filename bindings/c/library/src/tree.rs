@@ -1,5 +1,5 @@
-//! Trees: a seal's events as an online RFC 9162 tree (docs/design.md, section *sealing*), of which
-//! single events can be proven later.
+//! Trees: a tree commits to a seal's events as an RFC 9162 Merkle tree that grows event by event,
+//! so that single events can be proven later (docs/design.md, section *sealing*).
 
 use ::moteseal_seal::level::{Counters, LevelKey, SaltKey};
 use ::moteseal_seal::tree::{TreeFull, TreeState};
@@ -16,8 +16,8 @@ use crate::memory::{
 };
 use crate::seal::{Closing, Folded, OpenSeal, moteseal_answers, moteseal_seal};
 
-/// A tree, in `MOTESEAL_TREE_SIZE(height)` bytes of the caller's memory, for a seal of at most
-/// `2^height - 1` events (a height of 1 to 32):
+/// A tree for a seal of at most `2^height - 1` events (a height of 1 to 32). It occupies
+/// `MOTESEAL_TREE_SIZE(height)` bytes of the caller's memory:
 ///
 ///     uint64_t memory[MOTESEAL_TREE_SIZE(10) / 8] = {0};
 ///     moteseal_tree *tree = (moteseal_tree *)memory;
@@ -32,8 +32,8 @@ impl Storage for moteseal_tree {
     const MOST: usize = 32;
 }
 
-/// The fixed part of a tree's memory; the roots of its perfect subtrees follow, one for each
-/// height.
+/// The fixed part of a tree's memory. An array with the root of one perfect subtree for each height
+/// follows it.
 pub struct Open {
     open_seal: OpenSeal,
     key: LevelKey,
@@ -71,10 +71,12 @@ impl Open {
 ///
 /// @param tree, size  Memory for the tree, aligned to 8 bytes, and its size in bytes:
 ///        `MOTESEAL_TREE_SIZE(height)`.
-/// @param chain  A chain with an open seal, whose record was shown to be durable.
+/// @param chain  A chain with an open seal. `moteseal_chain_persisted` must have confirmed its
+///        record.
 /// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its
-///        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). Anyone
-///        who knows them can choose which events are sampled. The tree does not keep them.
+///        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). An
+///        attacker who knows them can choose which events are sampled. The tree keeps no copy of
+///        them.
 /// @return `BufferTooSmall` (`size` is less than `MOTESEAL_TREE_SIZE(1)`), `NotOpen`,
 ///         `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
 #[unsafe(no_mangle)]
@@ -93,7 +95,7 @@ pub unsafe extern "C" fn moteseal_tree_begin(
         let key = LevelKey::new(&open_seal.salt);
         let (counters, record_size) = (Counters::new(device.levels), device.record_size);
         let open = Open { open_seal, key, counters, record_size, tree: TreeState::new() };
-        // SAFETY: as above; `capacity` found room for this many slots.
+        // SAFETY: as above; `capacity` checked that the memory has room for this many slots.
         unsafe {
             clear_array(tree, height, Digest::NULL);
             begin_array(tree, height, open);
@@ -102,11 +104,11 @@ pub unsafe extern "C" fn moteseal_tree_begin(
     })
 }
 
-/// Adds the next event. The tree keeps digests only: keep the event itself elsewhere if it is to be
-/// sent.
+/// Adds the next event. The tree keeps digests only: store the event itself elsewhere if you want
+/// to send it.
 ///
-/// @param event, length  The event in the schema's format: `record_size` bytes, or any number up to
-///        65,535 where that is 0.
+/// @param event, length  The event in the schema's format: `record_size` bytes, or 0 to 65,535
+///        bytes if `record_size` is 0.
 /// @param level  May be null. Receives the event's level, which is secret until the seal is sent.
 /// @return `NotBegun`, `WrongLength`, `TreeFull` (2^height - 1 events); then nothing has changed.
 #[unsafe(no_mangle)]
@@ -139,13 +141,13 @@ pub unsafe extern "C" fn moteseal_tree_count(
     })
 }
 
-/// Ends the tree and begins the seal, which is then to be signed.
+/// Ends the tree and begins its seal, which you sign next.
 ///
 /// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
-/// @param answers  May be null. The query epochs that the device answered and that no seal has
-///        stated yet.
-/// @param seal  Begun on success. The tree is then wiped, and its memory can be used for the next
-///        seal.
+/// @param answers  May be null. The query epochs that the device has answered and that no earlier
+///        seal states.
+/// @param seal  Begun on success. The function then also wipes the tree; use its memory for the
+///        next seal.
 /// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
 ///         `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
 #[unsafe(no_mangle)]

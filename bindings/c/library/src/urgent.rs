@@ -1,4 +1,5 @@
-//! Urgent events: each has its own signature and is sent at once; it is also an event of the seal.
+//! Urgent events: the mote signs each one by itself and sends it at once. The event is also part of
+//! the open seal.
 
 use ::moteseal_seal::UrgentEvent;
 use moteseal_core::Digest;
@@ -14,7 +15,7 @@ use crate::memory::{buffer, bytes, call, checked, given, put, state};
 /// Bytes that suffice for the message or the signed object of an urgent event, without the event.
 pub const MOTESEAL_URGENT_OVERHEAD: usize = 448;
 
-// Headers of at most 256 bytes, a signature, and the CBOR around them.
+// Room for the headers (at most 256 bytes), a signature (64 bytes), and the CBOR around them.
 const _: () = assert!(MOTESEAL_URGENT_OVERHEAD >= 256 + 64 + 64);
 
 fn urgent<'a>(
@@ -46,8 +47,8 @@ fn urgent<'a>(
 
 /// Writes the bytes to sign for an urgent event under the chain's open seal.
 ///
-/// @param sequence  The event's number under the seal: how many events were pushed before it. Push
-///        the event with this number, too.
+/// @param sequence  The event's number under the seal, from 0: the number of events pushed before
+///        it. The event must also be pushed, and get this number.
 /// @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
 /// @return `NotOpen`, `NotPersisted`, `WrongLength`, `BufferTooSmall`.
 #[unsafe(no_mangle)]
@@ -74,7 +75,7 @@ pub unsafe extern "C" fn moteseal_urgent_message(
     })
 }
 
-/// Writes an urgent event in the form in which it is sent: a tagged COSE_Sign1 (RFC 9052).
+/// Writes a signed urgent event, ready to be sent: a tagged COSE_Sign1 (RFC 9052).
 ///
 /// @param signature, signature_length  The signature over `moteseal_urgent_message` with the same
 ///        arguments.

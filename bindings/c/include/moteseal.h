@@ -520,7 +520,7 @@ typedef struct {
   size_t body_length;
   // In a single frame: the leaf. Otherwise empty.
   const uint8_t *second;
-  // The body's length in bytes.
+  // The length of `second` in bytes.
   size_t second_length;
 } moteseal_frame;
 
@@ -1162,8 +1162,8 @@ moteseal_error moteseal_base_begin(moteseal_base *base,
 //
 // @param certificate, length  The certificate (`moteseal key certify`, or the body of a
 //        certificate frame).
-// @param now  Seconds since 1970; 0 if there is no clock; the function then checks only the serial,
-//        not the dates.
+// @param now  Seconds since 1970; 0 if there is no clock: the function then checks only the
+//        serial, not the dates.
 // @param minimum_serial  The lowest serial that the base station has not revoked: the highest
 //        number that `moteseal_revocation_open` has ever returned, or 0 if there was no
 //        revocation.

@@ -1,17 +1,18 @@
-//! Costs of sealing: the numbers of Li et al. (tables I, II and IV to VII, figures 8 to 14), the
-//! measurements that correspond to them, and the two models that replace hardware.
+//! The costs of sealing: the numbers of Li et al. (tables I, II and IV to VII, figures 8 to 14),
+//! the types of the corresponding measurements, and the data of the two models that replace
+//! hardware.
 //!
-//! The lab does not measure speed, and must not link the schemes that are only compared with.
-//! `moteseal-bench lab` passes everything that it [`Measured`], and
-//! [`report::seals`](crate::report::seals) draws it. Models are marked as models.
+//! The lab does not measure speed, and must not link the schemes that are only compared with the
+//! product. `moteseal-bench lab` passes its results as [`Measured`], and
+//! [`report::seals`](crate::report::seals) draws them. Results of models are marked as such.
 
 pub mod footprint;
 pub mod paper;
 
 use serde::Serialize;
 
-/// A quantity over several runs in which all contenders took turns: the median, the least and the
-/// most.
+/// A measured quantity: the median, the least and the most of several runs. In each run all
+/// contenders take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The median.
@@ -23,50 +24,51 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// No measurement: all values are NaN.
+    /// Stands for a missing measurement: all values are NaN.
     pub const NONE: Self = Self { median: f64::NAN, least: f64::NAN, most: f64::NAN };
 
-    /// Returns the same spread in another unit.
+    /// Returns the spread with all values multiplied by `factor`.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         Self { median: self.median * factor, least: self.least * factor, most: self.most * factor }
     }
 
-    /// Converts nanoseconds for one unit into units per second.
+    /// Converts nanoseconds per unit into units per second.
     #[must_use]
     pub fn per_second(self) -> Self {
         Self { median: 1e9 / self.median, least: 1e9 / self.most, most: 1e9 / self.least }
     }
 }
 
-/// Table I: an operation over a 10-byte string.
+/// A row of table I: an operation on a string of 10 bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Primitive {
-    /// Its name.
+    /// The name of the operation.
     pub name: &'static str,
-    /// Whether it is in the paper's table; otherwise we added it.
+    /// Whether the row is in the paper's table. The other rows are additional.
     pub in_paper: bool,
-    /// Nanoseconds.
+    /// The time, in nanoseconds.
     #[serde(skip)]
     pub time: Spread,
     /// The time divided by D, the time of one dependent compression of SHA-256.
     pub in_d: f64,
 }
 
-/// Table II: the measured properties of a scheme.
+/// A row of table II: the measured properties of a scheme.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ability {
     /// The scheme.
     pub scheme: &'static str,
-    /// Signatures for an epoch of [`paper::EPOCH`] events.
+    /// Number of signatures for an epoch of [`paper::EPOCH`] events.
     pub signatures: usize,
-    /// Bytes served for half of the epoch, divided by the bytes for all of it; `None` if the scheme
-    /// does not support it.
+    /// Bytes that the cloud serves for half of the epoch's events, divided by the bytes for all of
+    /// them; `None` if the scheme cannot serve half of them.
     pub half_of_all: Option<f64>,
-    /// Bytes served for one event in the middle, divided by the bytes for all of the epoch.
+    /// Bytes that the cloud serves for one event in the middle of the epoch, divided by the bytes
+    /// for all events.
     pub one_of_all: Option<f64>,
     /// Bytes of state at the device after [`paper::EPOCH`] events, and after a thousand times as
-    /// many.
+    /// many events.
     pub state: (u64, u64),
     /// Whether an application detects that the cloud withholds one event of a sample by rate;
     /// `None` if the scheme has no samples.
@@ -75,12 +77,12 @@ pub struct Ability {
     pub notices_cut: bool,
 }
 
-/// Table IV: bytes of authentication data in addition to the events.
+/// A row of table IV: bytes of authentication data in addition to the events.
 #[derive(Clone, Debug, Serialize)]
 pub struct State {
     /// The scheme.
     pub scheme: &'static str,
-    /// `n`: events of the epoch at one device.
+    /// `n`: number of events in the epoch at one device.
     pub events: u64,
     /// Bytes at the device.
     pub device: u64,
@@ -88,97 +90,99 @@ pub struct State {
     pub coordinator: u64,
 }
 
-/// Table V: the cost of a record.
+/// A row of table V: the cost of a record.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cost {
     /// The scheme.
     pub scheme: &'static str,
     /// The signature and the digest.
     pub suite: &'static str,
-    /// Microseconds to sign one record.
+    /// Time to sign one record, in microseconds.
     #[serde(skip)]
     pub signing: Spread,
-    /// Bytes that the device sends for one record.
+    /// Bytes that the device sends per record.
     pub sent: f64,
-    /// Bytes that an application receives for each record that it wants, if it wants half of them.
+    /// Bytes that an application receives per record that it requests, if it requests half of the
+    /// records.
     pub received: f64,
 }
 
-/// Table VI: a packet of a tree of height 3.
+/// A row of table VI: a packet of a tree of height 3.
 #[derive(Clone, Debug, Serialize)]
 pub struct Packet {
     /// The degree.
     pub degree: usize,
-    /// Its size in bytes.
+    /// The size of the packet, in bytes.
     pub bytes: usize,
-    /// The time in microseconds.
+    /// The time to generate the packet, in microseconds.
     #[serde(skip)]
     pub time: Spread,
 }
 
-/// Figures 8 and 12: throughput by the signer's memory.
+/// A point of figures 8 and 12: throughput by the signer's memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct BySpace {
-    /// GSC or DTC, and whether it is the product's.
+    /// GSC (stars) or DTC (trees), and whether it is the product's implementation.
     pub scheme: &'static str,
     /// The signature and the digest.
     pub suite: &'static str,
-    /// The levels of the product's star; `None` for the others.
+    /// The number of levels of the product's star; `None` for the other schemes.
     pub levels: Option<u8>,
-    /// The signer's memory in digests; for the product, its bytes divided by the size of a digest.
+    /// The signer's memory, in digests. For the product it is the number of bytes divided by the
+    /// size of a digest.
     pub units: f64,
-    /// Events per second at the signer.
+    /// Number of events per second at the signer.
     #[serde(skip)]
     pub signed: Spread,
-    /// Events per second at the verifier.
+    /// Number of events per second at the verifier.
     #[serde(skip)]
     pub verified: Spread,
 }
 
-/// Figure 9: throughput of a receiver of DTC, by its cache.
+/// A point of figure 9: throughput of a receiver of DTC, by the size of its cache.
 #[derive(Clone, Debug, Serialize)]
 pub struct ByCache {
     /// Memory of the signer, in digests.
     pub signer: usize,
     /// Memory of the receiver, in digests.
     pub cache: usize,
-    /// Events per second.
+    /// Number of verified events per second.
     #[serde(skip)]
     pub verified: Spread,
 }
 
-/// Figure 10: throughput of a receiver that wants a share of the events.
+/// A point of figure 10: throughput of a receiver that requests a share of the events.
 #[derive(Clone, Debug, Serialize)]
 pub struct ByRate {
     /// GSC or DTC.
     pub scheme: &'static str,
-    /// The share that it wants.
+    /// The share of the events that the receiver requests.
     pub rate: f64,
     /// Memory of the signer, in digests.
     pub units: usize,
-    /// The unwanted share of the events that it verifies.
+    /// The share of the verified events that the receiver did not request.
     pub unused: f64,
-    /// Wanted events per second.
+    /// Number of requested events per second.
     #[serde(skip)]
     pub verified: Spread,
 }
 
-/// Figure 11: trees of degree `k`.
+/// A point of figure 11: the times of trees of degree `k`.
 #[derive(Clone, Debug, Serialize)]
 pub struct ByDegree {
     /// The degree.
     pub degree: usize,
-    /// Events of the tree.
+    /// Number of events in the tree.
     pub events: usize,
-    /// Microseconds to build the tree, for each event.
+    /// Time to build the tree, in microseconds per event.
     #[serde(skip)]
     pub build: Spread,
-    /// Microseconds to generate a packet.
+    /// Time to generate a packet, in microseconds.
     #[serde(skip)]
     pub packet: Spread,
 }
 
-/// Figure 14: throughput with the sampling protocol.
+/// A point of figure 14: throughput with the sampling protocol.
 #[derive(Clone, Debug, Serialize)]
 pub struct WithBudget {
     /// The budget.
@@ -189,57 +193,57 @@ pub struct WithBudget {
     pub is_ours: bool,
     /// GSC or DTC.
     pub scheme: &'static str,
-    /// Signed events per second, of those that were sent to the coordinator.
+    /// Number of signed events per second, among the events that were sent to the coordinator.
     #[serde(skip)]
     pub signed: Spread,
-    /// Verified events per second, of those that were saved.
+    /// Number of verified events per second, among the events that were kept.
     #[serde(skip)]
     pub verified: Spread,
 }
 
-/// Table VII: the events that are signed and verified.
+/// A row of table VII: the numbers of events that are signed and verified.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Counted {
     /// The budget.
     pub budget: u64,
-    /// Events sent to the coordinator over all days.
+    /// Number of events sent to the coordinator on all days.
     pub sent: u64,
-    /// Events saved.
+    /// Number of events kept.
     pub saved: u64,
-    /// Seals; one for each device and day.
+    /// Number of seals: one for each device and day.
     pub seals: u64,
 }
 
-/// In addition to the paper: the cost of a suite by the length of an epoch.
+/// Not in the paper: the cost of a suite, by the number of events in an epoch.
 #[derive(Clone, Debug, Serialize)]
 pub struct ByEpoch {
     /// The suite.
     pub suite: &'static str,
-    /// Events of an epoch.
+    /// Number of events in the epoch.
     pub events: u64,
-    /// Bytes that the device sends in addition to an event.
+    /// Bytes per event that the device sends in addition to the event.
     pub bytes: f64,
-    /// Nanoseconds to seal an event.
+    /// Time to seal an event, in nanoseconds.
     #[serde(skip)]
     pub time: Spread,
 }
 
-/// The source of a number of bytes.
+/// Where a number of bytes comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Origin {
-    /// The size of its encoding in this workspace.
+    /// The size of the format's encoding, produced by code of this workspace.
     #[serde(rename = "its encoding here")]
     Encoding,
-    /// The sum of signatures and digests, without framing.
+    /// The sum of the sizes of signatures and digests, without framing.
     #[serde(rename = "by arithmetic, least possible")]
     Arithmetic,
-    /// The statement of a third party.
+    /// A number that a third party has published.
     #[serde(rename = "stated by others")]
     Others,
 }
 
 impl Origin {
-    /// Returns the source as text for people.
+    /// Returns the origin as text for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -250,16 +254,16 @@ impl Origin {
     }
 }
 
-/// In addition to the paper: bytes on the uplink for each event.
+/// Not in the paper: bytes on the uplink per event.
 #[derive(Clone, Debug, Serialize)]
 pub struct Uplink {
     /// The format.
     pub format: String,
     /// Bytes of the reading.
     pub payload: u64,
-    /// All bytes for each event.
+    /// All bytes per event.
     pub bytes: f64,
-    /// The source of these bytes.
+    /// The origin of the number of bytes.
     pub from: Origin,
 }
 
@@ -268,9 +272,9 @@ pub struct Uplink {
 pub struct Fed {
     /// The names of the recordings.
     pub sources: Vec<String>,
-    /// Epochs: the days of a device that have events.
+    /// Number of epochs. An epoch is a day on which a device has events.
     pub epochs: usize,
-    /// Events.
+    /// Number of events.
     pub events: usize,
 }
 
@@ -281,13 +285,13 @@ pub struct Measured {
     pub d: f64,
     /// The events that the throughput experiments used.
     pub fed: Fed,
-    /// The number of runs of which a median is taken. Table I uses three times as many and at least
-    /// nine; figure 11 and table VI use `tree_runs`.
+    /// Number of runs of which a median is taken. Table I uses three times as many, and at least
+    /// nine. Figure 11 and table VI use `tree_runs`.
     pub runs: usize,
-    /// The runs of figure 11 and table VI.
+    /// Number of runs for figure 11 and table VI.
     pub tree_runs: usize,
     /// The hashing loops that the machine used, as `moteseal-lanes` names them, such as
-    /// "avx512+sha" and "scalar".
+    /// `avx512+sha` or `scalar`.
     pub loops: &'static str,
     /// Table I.
     pub primitives: Vec<Primitive>,
@@ -297,12 +301,12 @@ pub struct Measured {
     pub states: Vec<State>,
     /// Table V.
     pub costs: Vec<Cost>,
-    /// Bytes for each record that an application of the paper's DTC receives if every event travels
-    /// with its own siblings.
+    /// Bytes per record that an application of the paper's DTC receives if every event is sent with
+    /// its own siblings.
     pub tree_packets: f64,
     /// Table VI.
     pub packets: Vec<Packet>,
-    /// Table VII; empty if recorded data is absent.
+    /// Table VII; empty if the recorded data is absent.
     pub counted: Vec<Counted>,
     /// Figures 8 and 12.
     pub by_space: Vec<BySpace>,
@@ -314,13 +318,13 @@ pub struct Measured {
     pub by_degree: Vec<ByDegree>,
     /// Figure 14.
     pub with_budget: Vec<WithBudget>,
-    /// For the setting of figure 14, signed and verified events per second with one signature for
-    /// each event, by the fastest of the paper's suites.
+    /// Signed and verified events per second with one signature per event, in the setting of figure
+    /// 14, for the fastest of the paper's suites.
     pub each: Option<(f64, f64)>,
-    /// In addition to the paper: the cost of a suite by the length of an epoch.
+    /// Not in the paper: the cost of a suite, by the number of events in an epoch.
     pub by_epoch: Vec<ByEpoch>,
-    /// In addition to the paper: bytes on the uplink.
+    /// Not in the paper: bytes on the uplink.
     pub uplink: Vec<Uplink>,
-    /// Counted instructions of a Cortex-M3; `None` if the file is absent.
+    /// Counted instructions on a Cortex-M3; `None` if the file is absent.
     pub footprint: Option<footprint::Footprint>,
 }

@@ -1,10 +1,11 @@
-//! Costs of secure sums by the models of Papadopoulos, Kiayias and Papadias, "Secure and Efficient
-//! In-Network Processing of Exact SUM Queries" (ICDE 2011), section V: equations 1 to 11 over the
-//! costs of primitives, for CMT, `SECOA^S` and SIES; and the paper's numbers.
+//! Computes the costs of secure sums by the models of Papadopoulos, Kiayias and Papadias, "Secure
+//! and Efficient In-Network Processing of Exact SUM Queries" (ICDE 2011), section V. Equations 1 to
+//! 11 derive the costs of CMT, `SECOA^S` and SIES from the costs of primitives. The module also
+//! contains the paper's numbers.
 //!
 //! This module only calculates. `SECOA` is patented in the United States, and the product contains
-//! none of the schemes that are only compared with. `moteseal-bench sums` runs and times them, and
-//! passes what it [`Measured`] to [`report::sums`](crate::report::sums).
+//! none of the schemes that it is only compared with. `moteseal-bench sums` runs and times these
+//! schemes, and passes its results as [`Measured`] to [`report::sums`](crate::report::sums).
 
 use serde::Serialize;
 
@@ -32,7 +33,7 @@ pub struct Primitives {
 }
 
 impl Primitives {
-    /// Table II.
+    /// The paper's values in table II.
     pub const PAPER: Self = Self {
         sketch: 0.037,
         rsa: 5.36,
@@ -65,31 +66,32 @@ impl Primitives {
 /// The parameters of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// `N`: sources.
+    /// `N`: number of sources.
     pub sources: u32,
-    /// `J`: sketches a source.
+    /// `J`: number of sketches per source.
     pub sketches: u32,
-    /// `F`: children of an aggregator.
+    /// `F`: number of children of an aggregator.
     pub fanout: u32,
     /// `D_L`: the smallest value of a source.
     pub lowest: u64,
-    /// `D_U`: the largest.
+    /// `D_U`: the largest value of a source.
     pub highest: u64,
 }
 
 impl Setting {
-    /// Table IV's defaults.
+    /// The defaults of table IV.
     pub const DEFAULT: Self =
         Self { sources: 1024, sketches: 300, fanout: 4, lowest: 1800, highest: 5000 };
 
-    /// Returns the bound `x_i <= log2(N * D_U)`, rounded up: 23 by default, as in table II.
+    /// Returns the upper bound of `x_i`, which is `log2(N * D_U)`, rounded up. With the default
+    /// setting it is 23, as in table II.
     #[must_use]
     pub fn largest_sketch(&self) -> u32 {
         (u128::from(self.sources) * u128::from(self.highest)).next_power_of_two().ilog2()
     }
 }
 
-/// The lowest and the highest cost over all readings.
+/// The lowest and the highest cost that readings can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bounds {
     /// The best case.
@@ -98,18 +100,18 @@ pub struct Bounds {
     pub most: f64,
 }
 
-/// The cost of each scheme, in one unit.
+/// The cost of each scheme, all in the same unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
-    /// CMT's.
+    /// The value for CMT.
     pub cmt: f64,
-    /// `SECOA^S`'s.
+    /// The value for `SECOA^S`.
     pub secoa: Bounds,
-    /// SIES's, as in the paper.
+    /// The cost of SIES as in the paper.
     pub sies: f64,
 }
 
-/// Equations 1 to 3: how many microseconds a source takes for each reading.
+/// Evaluates equations 1 to 3: the time that a source takes per reading, in microseconds.
 #[must_use]
 pub fn source(cost: &Primitives, setting: &Setting) -> Model {
     let sketches = f64::from(setting.sketches);
@@ -127,8 +129,8 @@ pub fn source(cost: &Primitives, setting: &Setting) -> Model {
     }
 }
 
-/// Equations 4 to 6: how many microseconds an aggregator takes for each epoch. A SEAL is rolled at
-/// most one time less than the largest sketch (table II).
+/// Evaluates equations 4 to 6: the time that an aggregator takes per epoch, in microseconds. A SEAL
+/// is rolled at most one time less than the largest sketch (table II).
 #[must_use]
 pub fn aggregator(cost: &Primitives, setting: &Setting) -> Model {
     let (sketches, merges) =
@@ -142,9 +144,9 @@ pub fn aggregator(cost: &Primitives, setting: &Setting) -> Model {
     }
 }
 
-/// Equations 7 to 9: how many microseconds the querier takes for each epoch. The SEALs from the
-/// sink are folded in ascending order, so that all of them together are rolled from the lowest
-/// position to the highest.
+/// Evaluates equations 7 to 9: the time that the querier takes per epoch, in microseconds. The
+/// SEALs from the sink are folded in ascending order of their positions, so each roll from the
+/// lowest position to the highest is needed only once for all of them.
 #[must_use]
 pub fn querier(cost: &Primitives, setting: &Setting) -> Model {
     let (n, j) = (f64::from(setting.sources), f64::from(setting.sketches));
@@ -169,55 +171,56 @@ pub fn querier(cost: &Primitives, setting: &Setting) -> Model {
     }
 }
 
-/// Equation 10: the bytes of `SECOA^S` from source to aggregator, and from aggregator to
-/// aggregator.
+/// Evaluates equation 10: the bytes of `SECOA^S` between a source and an aggregator, and between
+/// two aggregators.
 #[must_use]
 pub fn secoa_edge(setting: &Setting) -> f64 {
     f64::from(setting.sketches) * (1.0 + 128.0) + 20.0
 }
 
-/// Equation 11: the bytes of `SECOA^S` from the sink to the querier.
+/// Evaluates equation 11: the bytes of `SECOA^S` between the sink and the querier.
 #[must_use]
 pub fn secoa_last_edge(setting: &Setting) -> Bounds {
     let bytes = |seals: u32| f64::from(setting.sketches) + f64::from(seals) * 128.0 + 20.0;
     Bounds { least: bytes(1), most: bytes(setting.largest_sketch()) }
 }
 
-/// The mean microseconds of each scheme with one setting.
+/// The mean time of each scheme in one setting, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// The setting.
     pub setting: Setting,
     /// The power of ten by which the readings were multiplied.
     pub decimals: u32,
-    /// The epochs over which CMT and SIES are averaged.
+    /// Number of epochs over which CMT and SIES are averaged.
     pub epochs: u32,
-    /// CMT's.
+    /// The value for CMT.
     pub cmt: f64,
-    /// SIES's, exactly as in the paper.
+    /// The time of SIES exactly as in the paper.
     pub sies_paper: f64,
-    /// SIES's, in the product.
+    /// The time of the product's SIES.
     pub sies: f64,
-    /// `SECOA^S`'s.
+    /// The value for `SECOA^S`.
     pub secoa: f64,
-    /// The epochs over which `SECOA^S` is averaged; fewer, because one epoch takes long.
+    /// Number of epochs over which `SECOA^S` is averaged. They are fewer because one epoch takes
+    /// long.
     pub secoa_epochs: u32,
 }
 
-/// The bytes on an edge, as sent.
+/// The bytes that are sent over an edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Edges {
-    /// CMT's ciphertext.
+    /// The size of CMT's ciphertext.
     pub cmt: u64,
-    /// A PSR of the paper's SIES.
+    /// The size of a PSR of the paper's SIES.
     pub sies_paper: u64,
-    /// A PSR of the product's SIES.
+    /// The size of a PSR of the product's SIES.
     pub sies: u64,
     /// The bytes of `SECOA^S` from a source or an aggregator.
     pub secoa: u64,
     /// The bytes of `SECOA^S` from the sink to the querier, on average.
     pub secoa_last: u64,
-    /// The SEALs in them, on average.
+    /// The average number of SEALs from the sink to the querier.
     pub seals: f64,
 }
 
@@ -226,18 +229,20 @@ pub struct Edges {
 pub struct Accuracy {
     /// The number of estimates.
     pub estimates: u32,
-    /// The mean relative excess of `2^mean` over the sum: 0.1 is 10 %.
+    /// The mean of the relative error of `2^mean`: 0.1 means that the estimate is 10 % above the
+    /// sum.
     pub bias: f64,
-    /// The share of the estimates within 10 % of the sum, exactly as in the paper.
+    /// The share of the estimates that are within 10 % of the sum, computed exactly as in the
+    /// paper.
     pub within_tenth: f64,
-    /// The same share without the expected bias.
+    /// The same share after the expected bias has been removed.
     pub corrected_within_tenth: f64,
 }
 
 /// All measurements of one machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// The vector loops that the machine has.
+    /// The names of the vector loops that the machine supports.
     pub host: String,
     /// Table II.
     pub primitives: Primitives,
@@ -253,7 +258,7 @@ pub struct Measured {
     pub edges: Edges,
     /// The errors of `SECOA^S`'s estimates.
     pub accuracy: Accuracy,
-    /// The number of exact sums that were opened; each was equal to the plain sum.
+    /// The number of exact sums that were opened. Each was equal to the sum of the plain values.
     pub exact: u64,
 }
 
@@ -295,15 +300,16 @@ mod tests {
         near(secoa_last_edge(&setting).most / 1e3, 3.25, 1);
     }
 
-    /// The values of table III that differ from the paper's own equations and table II.
+    /// The values of table III that do not follow from the paper's own equations and table II.
     #[test]
     fn the_equations_differ_from_table_iii_in_three_places() {
         let (cost, setting) = (Primitives::PAPER, Setting::DEFAULT);
-        // The paper prints 1.17, which is HM_256 and an addition; equation 1 has HM_1.
+        // The paper prints 1.17, which is the cost of `HM_256` and an addition; equation 1 has
+        // `HM_1`.
         near(source(&cost, &setting).cmt, 0.61, 2);
-        // The paper prints 3.46.
+        // The paper prints 3.46 for SIES at a source.
         near(source(&cost, &setting).sies, 3.32, 2);
-        // The paper prints 568.63.
+        // The paper prints 568.63 for the worst case of SECOA at the querier.
         near(querier(&cost, &setting).secoa.most / 1e3, 568.73, 2);
     }
 }

@@ -1,8 +1,9 @@
-//! Tables for people: aligned columns and readable numbers; and the same as Markdown.
+//! Formats tables for people, with aligned columns and readable numbers, and the same tables as
+//! Markdown.
 
 use std::fmt;
 
-/// Returns a number with its thousands separated: `37,674`.
+/// Formats a number with commas between thousands: `37,674`.
 #[must_use]
 pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
@@ -16,20 +17,20 @@ pub fn thousands(number: u64) -> String {
     out
 }
 
-/// Returns the nearest whole number of one that is not negative.
+/// Rounds a number that is not negative to the nearest integer.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn rounded(number: f64) -> u64 {
     number.round() as u64
 }
 
-/// Returns a share in percent: `72.1 %`.
+/// Formats a share in percent: `72.1 %`.
 #[must_use]
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// Returns a day of the experiment, from 0, as a date of 2012.
+/// Formats a day of the experiment, counted from 0, as a date of 2012.
 #[must_use]
 pub fn date(day: usize) -> String {
     let mut day = day;
@@ -42,7 +43,7 @@ pub fn date(day: usize) -> String {
     format!("2012-07-31 + {}", day + 1)
 }
 
-/// Rows under a heading. The first column is text, the others are numbers.
+/// A table with a heading. The first column contains text, and the others contain numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     heading: Vec<String>,
@@ -56,7 +57,7 @@ impl Table {
         Self { heading: heading.map(str::to_owned).to_vec(), rows: Vec::new() }
     }
 
-    /// Creates a table of existing rows.
+    /// Creates a table from existing rows.
     #[must_use]
     pub const fn of(heading: Vec<String>, rows: Vec<Vec<String>>) -> Self {
         Self { heading, rows }
@@ -79,7 +80,7 @@ impl Table {
         &self.rows
     }
 
-    /// As Markdown.
+    /// Formats the table as Markdown.
     #[must_use]
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));

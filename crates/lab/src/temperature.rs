@@ -1,5 +1,5 @@
-//! The mean temperature of a day, estimated from the kept readings: figure 7 of Li et al. It
-//! compares sampling with truncation, which keeps the first readings of a day and drops the rest.
+//! Estimates the mean temperature of a day from the kept readings, as in figure 7 of Li et al. It
+//! compares sampling with truncation, which keeps only the first readings of a day.
 
 use crate::data::Recording;
 use crate::sampling::Epoch;
@@ -7,7 +7,7 @@ use crate::sampling::Epoch;
 /// The number of readings that the paper's truncation keeps.
 pub const TRUNCATED: usize = 40;
 
-/// The mean temperature of a day, exact and estimated, in the recording's unit.
+/// The mean temperature of a day, both exact and estimated, in the unit of the recording.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Day {
     /// The mean of all readings.
@@ -18,12 +18,12 @@ pub struct Day {
     pub readings: usize,
     /// The mean of the first [`TRUNCATED`] readings.
     pub truncated: f64,
-    /// The mean of the first readings, as many as were sampled.
+    /// The mean of as many of the first readings as were sampled.
     pub truncated_alike: Option<f64>,
 }
 
 impl Day {
-    /// Returns the error of the sample's mean.
+    /// Returns the error of the mean of the sample.
     #[must_use]
     pub fn sampled_off(&self) -> Option<f64> {
         self.sampled.map(|sampled| sampled - self.truth)
@@ -35,14 +35,15 @@ impl Day {
         self.truncated - self.truth
     }
 
-    /// Returns the error of a truncation to as many readings as were sampled.
+    /// Returns the error of a truncation that keeps as many readings as were sampled.
     #[must_use]
     pub fn truncated_alike_off(&self) -> Option<f64> {
         self.truncated_alike.map(|truncated| truncated - self.truth)
     }
 }
 
-/// Returns the temperatures of one device on one day; `None` if it has no reading.
+/// Computes the mean temperatures of one device on one day; `None` if the device has no reading on
+/// this day.
 #[must_use]
 pub fn day(devices: &[Recording], device: usize, day: usize, epoch: &Epoch) -> Option<Day> {
     let readings: Vec<_> =

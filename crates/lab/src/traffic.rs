@@ -1,18 +1,20 @@
-//! The messages that the sampling protocol costs, and the share of the budget that it uses, for
-//! loads of any size: a measurement of the orders of growth in sections V and VII.C of Li et al.
+//! Simulates the sampling protocol for loads of any size, to measure the number of messages and the
+//! used share of the budget. The results show the orders of growth that sections V and VII.C of Li
+//! et al. derive.
 //!
 //! There are two simulations of the same protocol. [`one_by_one`] computes the level of every event
 //! with its device's salt, as devices do. [`skipping`] jumps to the next event that is forwarded,
 //! so that 10^8 events take microseconds. Both use the coordinator of `moteseal-seal`.
 //!
-//! **Why skipping is exact.** Levels are independent: each is SipHash of a different sequence
-//! number under a secret salt. So an event is at or above a device's round `j` with probability
-//! `2^-j`, independently of earlier events, and the number of events up to the next one is
-//! geometric. Each further level of that event again has probability 1/2. Skipped events have no
-//! effect: they are not sent, and because rounds never fall, no coordinator requests them later. If
-//! the devices' round changes within a gap, the draw is dropped and a new gap is drawn from the
-//! change on; the geometric distribution is memoryless. The number of devices enters only through
-//! the announcements, because an event's device does not affect its level.
+//! **Why skipping is exact.** Levels are independent, because each is the SipHash of a different
+//! sequence number under a secret salt. Therefore an event is at or above a device's round `j` with
+//! probability `2^-j`, independently of earlier events, and the number of events up to the next
+//! such event has a geometric distribution. Each further level of that event again has probability
+//! 1/2. Skipped events have no effect: they are not sent, and because rounds never fall, no
+//! coordinator requests them later. If the devices' round changes within a gap, the simulation
+//! discards the gap and draws a new one from the change on, which is correct because the geometric
+//! distribution is memoryless. The number of devices only affects the announcements, because an
+//! event's level does not depend on its device.
 
 use std::collections::VecDeque;
 
@@ -24,23 +26,23 @@ use moteseal_seal::sample::{Coordinator, Offer};
 use crate::chance::{Draws, Seed};
 use crate::sampling::enough_levels;
 
-/// One epoch of synthetic events, spread over the devices at random.
+/// The load of one epoch: synthetic events that are distributed over the devices at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Events of all devices.
+    /// Number of events of all devices.
     pub events: u64,
-    /// The budget: the events that may be kept.
+    /// The budget: the maximum number of events that may be kept.
     pub budget: u64,
     /// The number of devices.
     pub devices: u64,
-    /// The levels of the group.
+    /// The number of levels of the group.
     pub levels: u8,
-    /// The delay of an announcement, in events; 0 means that a round reaches the devices at once.
+    /// The delay of an announcement, in events. 0 means that the devices receive a round at once.
     pub delay: u64,
 }
 
 impl Load {
-    /// Creates a load with as many levels as a roster requires, and no delay; `None` if no group
+    /// Creates a load with no delay and as many levels as a roster needs for it. `None` if no group
     /// can have that many levels.
     #[must_use]
     pub fn new(events: u64, budget: u64, devices: u64) -> Option<Self> {
@@ -51,20 +53,20 @@ impl Load {
 /// The cost and the result of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Events sent to the coordinator.
+    /// Number of events sent to the coordinator.
     pub sent: u64,
-    /// Announced rounds; each is a message to every device.
+    /// Number of announced rounds. Each takes one message to every device.
     pub announcements: u64,
-    /// The final round; at least the number of announcements.
+    /// The final round. It is at least the number of announcements.
     pub round: u8,
-    /// Events kept at the end.
+    /// Number of events kept at the end.
     pub kept: u64,
-    /// The maximum number of events kept at once.
+    /// The largest number of events kept at any time.
     pub most_kept: u64,
 }
 
 impl Traffic {
-    /// Returns all messages in both directions, with one event in each message.
+    /// Returns the number of messages in both directions if each message contains one event.
     #[must_use]
     pub const fn messages(&self, devices: u64) -> u64 {
         self.sent + self.announcements * devices
@@ -77,16 +79,18 @@ impl Traffic {
     }
 }
 
-/// Rounds in transit to the devices: the last event before the round arrives, and the round.
+/// The announced rounds that have not reached the devices yet. Each entry is the last event before
+/// the round arrives, and the round.
 #[derive(Debug, Default)]
 struct Announced {
     on_the_way: VecDeque<(u64, u8)>,
-    /// The round that the devices know.
+    /// The last round that has reached the devices.
     round: u8,
 }
 
 impl Announced {
-    /// The coordinator announces a round after event `at`. No device goes beyond the last level.
+    /// Adds a round that the coordinator announces after event `at`. No device uses a round above
+    /// the last level.
     fn send(&mut self, at: u64, round: u8, load: &Load) {
         self.on_the_way
             .push_back((at.saturating_add(load.delay), round.min(load.levels.saturating_sub(1))));
@@ -112,7 +116,7 @@ pub fn one_by_one(load: &Load, seed: Seed) -> Traffic {
             .salt(DeviceId(device.to_be_bytes()), SealIndex(0));
         (LevelKey::new(&salt), 0_u64)
     };
-    // Computes a salt when its device has its first event.
+    // Compute a device's salt at its first event.
     let mut devices: Vec<_> = (0..load.devices).map(|_| None).collect();
     let mut whose = seed.derive("whose event", 0).draws();
     let (mut coordinator, mut announced, mut traffic) =
@@ -141,7 +145,7 @@ pub fn one_by_one(load: &Load, seed: Seed) -> Traffic {
     traffic
 }
 
-/// Simulates an epoch by its forwarded events only; the time does not depend on the number of
+/// Simulates an epoch by its forwarded events only. The time hardly depends on the number of
 /// events.
 #[must_use]
 pub fn skipping(load: &Load, draws: &mut Draws) -> Traffic {
@@ -150,8 +154,8 @@ pub fn skipping(load: &Load, draws: &mut Draws) -> Traffic {
     end
 }
 
-/// Like [`skipping`], but also reports the costs after each of the given numbers of events, which
-/// are in ascending order.
+/// Simulates an epoch like [`skipping`], but also passes the costs after each of the numbers of
+/// events in `stops`, which must be ascending, to `seen`.
 pub fn skipping_through(
     load: &Load,
     stops: &[u64],
@@ -186,8 +190,9 @@ pub fn skipping_through(
     }
 }
 
-/// Returns the expected number of sent events without delay: a budget in round 0, then half a
-/// budget each time the load doubles, `B (1 + log2(events / B) / 2)`; up to a budget, all events.
+/// Returns the expected number of sent events without delay, `B (1 + log2(events / B) / 2)`. Round
+/// 0 sends `B` events, and then each doubling of the load sends another `B / 2`. If there are at
+/// most `B` events, all are sent.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn expected_sent(events: u64, budget: u64) -> f64 {
@@ -195,9 +200,10 @@ pub fn expected_sent(events: u64, budget: u64) -> f64 {
     if events <= budget { events } else { budget * (1.0 + (events / budget).log2() / 2.0) }
 }
 
-/// Returns the expected number of sent events, exact within a round: round `j` lasts from `2^(j-1)`
-/// to `2^j` budgets and accepts one event in `2^j`. [`expected_sent`] is a straight line in the
-/// logarithm through the ends of the rounds; between them it is at most 3.5 % higher.
+/// Returns the expected number of sent events, exact also within a round. Round `j` lasts from
+/// `2^(j-1) B` to `2^j B` events and accepts one event in `2^j`. In a logarithmic plot,
+/// [`expected_sent`] is a straight line that is exact at the ends of the rounds, and up to 3.5 %
+/// higher between them.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn expected_sent_within(events: u64, budget: u64) -> f64 {
@@ -210,21 +216,22 @@ pub fn expected_sent_within(events: u64, budget: u64) -> f64 {
 }
 
 /// Returns the expected number of additional sent events if every announcement arrives `delay`
-/// events late: while round `j` is in transit, devices send one event in `2^j` that they would have
-/// suppressed. The total is `delay * (1 - 2^-round)`, less the events after the end of the epoch.
+/// events late. While round `j` is in transit, devices send one event in `2^j` that they would
+/// otherwise not send. The total is `delay * (1 - 2^-round)`, less the events that would be after
+/// the end of the epoch.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn expected_late(delay: u64, round: u8) -> f64 {
     delay as f64 * (1.0 - 0.5_f64.powi(i32::from(round)))
 }
 
-/// The share of the budget that is used at the end of an epoch, averaged over loads that are
-/// log-uniform over whole doublings: the number of kept events is then log-uniform between half a
-/// budget and one.
+/// The expected share of the budget that is used at the end of an epoch, averaged over loads whose
+/// logarithm is uniform over whole doublings. The logarithm of the number of kept events is then
+/// uniform between half a budget and a full budget.
 pub const EXPECTED_USE: f64 = 0.5 / std::f64::consts::LN_2;
 
-/// Returns the use of the budget in one epoch, with a load log-uniform in `[2, 64]` budgets; `None`
-/// if no group can have enough levels.
+/// Simulates one epoch and returns the used share of the budget. The logarithm of the load is
+/// uniform between 2 and 64 budgets. `None` if no group can have enough levels.
 #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
 pub fn budget_used(budget: u64, draws: &mut Draws) -> Option<f64> {
     let budgets = (1.0 + 5.0 * draws.unit()).exp2();

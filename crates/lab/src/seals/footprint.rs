@@ -1,9 +1,10 @@
-//! Counts of instructions and bytes on a Cortex-M3 (`docs/footprint.csv` and
-//! `docs/footprint_levels.csv`). This module reads them; `crates/bench/tests/it/footprint` writes them
-//! and checks them against their bars (limits).
+//! Reads the counts of instructions and bytes on a Cortex-M3 from `docs/footprint.csv` and
+//! `docs/footprint_levels.csv`. The test `crates/bench/tests/it/footprint` writes these files and
+//! compares the numbers with their bars (upper limits).
 //!
-//! A line has a component, what was counted, its unit and the number. A missing line yields `None`.
-//! Instructions are neither cycles nor time.
+//! A line of the first file contains a component, what was counted, the unit and the number. The
+//! methods return `None` for a missing line. A number of instructions is not a number of cycles or
+//! a time.
 
 use serde::Deserialize;
 
@@ -23,18 +24,18 @@ struct Levels {
     ram_bytes: u64,
 }
 
-/// Both files.
+/// The contents of both files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Footprint {
     lines: Vec<Line>,
     levels: Vec<Levels>,
 }
 
-/// The component that has table I's operations.
+/// The component with the operations of table I.
 const PRIMITIVES: &str = "primitives of the paper's table I: digests of 10 bytes, signatures of 300, RSA and DSA without their digests";
 
 impl Footprint {
-    /// Reads the texts of both files.
+    /// Parses the texts of both files.
     ///
     /// # Errors
     /// A message for people that describes the malformed line.
@@ -51,37 +52,37 @@ impl Footprint {
         })
     }
 
-    /// Returns the count of something in a component.
+    /// Returns the number that was counted under the name `what` in a component.
     #[must_use]
     pub fn number(&self, part: &str, what: &str) -> Option<f64> {
         self.lines.iter().find(|line| line.part == part && line.what == what).map(|line| line.value)
     }
 
-    /// Instructions of one operation of table I.
+    /// Returns the number of instructions of an operation of table I.
     #[must_use]
     pub fn primitive(&self, name: &str) -> Option<f64> {
         self.number(PRIMITIVES, name)
     }
 
-    /// Instructions of a component for an event.
+    /// Returns the number of instructions of a component per event.
     #[must_use]
     pub fn of_event(&self, part: &str) -> Option<f64> {
         self.number(part, "an event of 4 bytes")
     }
 
-    /// Instructions of a component for the end of an epoch.
+    /// Returns the number of instructions of a component for the end of an epoch.
     #[must_use]
     pub fn of_epoch(&self, part: &str) -> Option<f64> {
         self.number(part, "closing an epoch")
     }
 
-    /// Bytes of RAM of a star with this many levels.
+    /// Returns the bytes of RAM of a star with this many levels.
     #[must_use]
     pub fn ram_of_levels(&self, levels: u32) -> Option<u64> {
         self.levels.iter().find(|line| line.levels == levels).map(|line| line.ram_bytes)
     }
 
-    /// Returns all components.
+    /// Returns a table of all counts.
     #[must_use]
     pub fn table(&self) -> Table {
         let mut table = Table::new(["part", "what", "unit", "counted"]);

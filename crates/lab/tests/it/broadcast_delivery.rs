@@ -1,11 +1,11 @@
-//! Every node receives every message once and in order, despite lost frames; and the number of
-//! frames that this costs.
+//! Tests that every node receives every message once and in order despite lost frames, and limits
+//! the number of frames that this takes.
 use moteseal_broadcast::recovery::{LinkSet, Meter, Purpose, Relay, Settings, Timing};
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::chance::Seed;
 use moteseal_lab::radio::{Air, Authority, SignedChain, TESTBED, Testbed, poisson};
 
-/// Long after the last message, when no node has anything left to send.
+/// A time long after the last message, when nodes have no more frames to send.
 const LONG: u64 = 24 * 3600 * 1000;
 
 fn messages(count: usize) -> Vec<Vec<u8>> {
@@ -66,7 +66,7 @@ fn every_node_delivers_every_message_once_and_in_order() {
     }
 }
 
-/// Counts the requests and answers of ten runs, as figure 6 of the paper does: without
+/// Counts the requests and answers of ten runs as figure 6 of the paper does, without
 /// advertisements, certificates and heads.
 #[test]
 fn larger_blocks_need_fewer_requests_and_answers_and_blocks_of_ten_no_more_than_the_papers() {

@@ -1,8 +1,8 @@
-//! Simulations of faulty networks: random topologies, losses of up to 30 %, duplicated and
-//! reordered frames, reboots of nodes and senders, and nodes that join late. Every node delivers
-//! every message once and in order, and then all nodes stop sending.
+//! Simulates faulty networks: random topologies, losses of up to 30 %, duplicated and reordered
+//! frames, reboots of nodes and senders, and nodes that join late. Every node must deliver every
+//! message once and in order, and all nodes must stop sending in the end.
 //!
-//! `MOTESEAL_SEEDS` sets the number of simulations (by default 300).
+//! `MOTESEAL_SEEDS` sets the number of simulations (300 by default).
 use std::collections::BTreeSet;
 
 use moteseal_broadcast::recovery::{Event, LinkSet, Meter, Purpose, Relay, Settings, Timing};
@@ -26,8 +26,8 @@ fn chance(draws: &mut Draws, percent: u64) -> bool {
     draws.below(100) < percent
 }
 
-/// Returns a random connected topology: each node is linked to one earlier node, and at random to
-/// others.
+/// Returns a random connected topology. Each node is linked to one random earlier node, and to
+/// further nodes with a probability of 25 %.
 fn topology(nodes: usize, draws: &mut Draws) -> Vec<(usize, usize)> {
     let mut edges = BTreeSet::new();
     for node in 1..nodes {
@@ -48,8 +48,8 @@ fn messages(count: usize, draws: &mut Draws) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Checks that nodes send only leaves, heads and certificates of the senders, and that no genuine
-/// frame is refused as forged or malformed.
+/// Checks that nodes send only genuine leaves, heads and certificates, and that no node rejects a
+/// genuine frame as forged or malformed.
 struct Genuine<'s>(&'s [SignedChain]);
 
 impl Observer for Genuine<'_> {
@@ -110,8 +110,8 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
         delay_ms: 5,
         jitter_ms: if chance(&mut draws, 50) { draws.below(3_000) as u32 } else { 0 },
     };
-    // Two chains of one sender, one after the other; sometimes a chain of a second sender at the
-    // same time.
+    // One sender sends two chains, one after the other. In half of the runs a second sender sends a
+    // chain at the same time.
     let mut chains = Vec::new();
     for (sender, number) in [(0, 1), (0, 2), (1, 1)] {
         if number == 1 && sender == 1 && chance(&mut draws, 50) {
@@ -139,7 +139,8 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
         start = if *sender == 0 { times.last().unwrap() + 1_000 } else { start };
     }
     for who in 0..nodes {
-        // Senders start at time 0; some other nodes join while chains are sent, or later.
+        // Senders start at time 0. Some of the other nodes join while chains are being sent, or
+        // later.
         let is_sender = who == 0 || who == nodes - 1;
         radio.start_at(
             if !is_sender && chance(&mut draws, 20) { draws.below(2 * start) } else { 0 },
@@ -153,7 +154,8 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
     }
     let genuine: Vec<SignedChain> = chains.iter().map(|(_, signed, _)| signed.clone()).collect();
     radio.run(DAY, &mut Genuine(&genuine));
-    // A chain was never sent if its sender was down at the start of the chain.
+    // Expect only chains that were sent. A sender that was down at the start of a chain never sends
+    // it.
     let kept = |who: usize, signed: &SignedChain, radio: &Testbed<'_>| {
         radio.stations[who].store.chains().contains(&signed.reference())
     };
@@ -163,8 +165,8 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
             kept(if *sender == 0 { 0 } else { nodes - 1 }, signed, &radio)
         })
         .collect();
-    // Chain numbers only increase: a node that has accepted a later chain of a sender refuses an
-    // earlier one that it did not know.
+    // Chain numbers only increase. A node that has accepted a later chain of a sender therefore
+    // rejects an earlier chain that is new to it.
     let is_due = |who: usize, signed: &SignedChain, radio: &Testbed<'_>| {
         let id = signed.outline.id;
         let is_later = |of: &SignedChain| {
@@ -172,7 +174,8 @@ fn run(authority: &Authority, senders: &[CertifiedSender; 2], seed: u64) -> usiz
         };
         kept(who, signed, radio) || !genuine.iter().any(|of| is_later(of) && kept(who, of, radio))
     };
-    // A node that does not know a chain, or has stopped requesting it, requests it after a restart.
+    // A node may not know a chain, or may have stopped requesting it. It requests the chain after a
+    // restart.
     let mut restarts = 0;
     for round in 0..5_u64 {
         let incomplete: Vec<usize> = (0..nodes)

@@ -1,7 +1,7 @@
 //! An attacker within range of a broadcast network forges, replays and floods at a hundred times
-//! the genuine rate. No forged frame is delivered, kept or relayed, no node checks more signatures
-//! than its limits allow, memory does not grow, and genuine messages take at most three times as
-//! long as without the attacker.
+//! the genuine rate. The tests check that no forged frame is delivered, stored or relayed; that no
+//! node checks more signatures than its limits allow; that memory does not grow; and that genuine
+//! messages take at most three times as long as without the attacker.
 //!
 //! `MOTESEAL_SEEDS` sets the number of seeds.
 
@@ -17,15 +17,15 @@ use moteseal_lab::broadcast::{LINKS, NODES};
 use moteseal_lab::chance::Seed;
 use moteseal_lab::radio::{Air, Authority, MapStore, Observer, Outsider, poisson};
 
-/// The nodes within range of the attacker: all paths from the sender to nodes 5 and 6 lead through
-/// them.
+/// The nodes within range of the attacker. All paths from the sender to nodes 5 and 6 go through
+/// these nodes.
 const NEAR: [usize; 4] = [1, 2, 3, 4];
 
-/// The limit of the ratio of the time under attack to the undisturbed time.
+/// The maximum ratio of the time under attack to the time without the attacker.
 const LATE: f64 = 3.0;
-/// The ratio from which on a run counts as incomplete.
+/// The ratio above which a run counts as incomplete.
 const NEVER: f64 = 30.0;
-/// The time limit of an undisturbed run, in milliseconds.
+/// The time limit of a run without the attacker, in milliseconds.
 const LONGEST_MS: u64 = 2 * 3_600_000;
 
 fn seeds(usual: u64) -> u64 {
@@ -48,8 +48,8 @@ impl Outsider for Attacker {
     }
 }
 
-/// A sender with chains 1 and 2: an earlier one, which the attacker replays, and the one that is
-/// sent under attack.
+/// A sender with two chains: chain 1, which the attacker replays, and chain 2, which is sent under
+/// attack.
 struct Scene {
     authority: Authority,
     truth: Truth,
@@ -78,8 +78,8 @@ impl Scene {
         Testbed::new(&[self.settings(); NODES], LINKS, Air::losing(loss), seed)
     }
 
-    /// Nodes that have completed and dropped chain 1: their stores keep only its number, as the
-    /// floor.
+    /// Returns nodes that have completed chain 1 and dropped it. Their stores keep only its number,
+    /// as the floor for later chains.
     fn later_radio(&self, loss: f64, seed: Seed) -> Testbed<'_> {
         let mut radio = self.radio(loss, seed);
         let first = self.truth.chains[0].outline;
@@ -117,7 +117,7 @@ impl Scene {
     }
 }
 
-/// Checks that honest nodes send only genuine frames, and counts frames and refusals.
+/// Checks that honest nodes send only genuine frames. Counts the frames and the rejections.
 struct Witness<'t> {
     truth: &'t Truth,
     sent: u64,
@@ -146,8 +146,8 @@ impl Observer for Witness<'_> {
     }
 }
 
-/// Runs until every receiver has delivered this many messages and returns the time; `None` if that
-/// does not happen before `until_ms`.
+/// Runs until every receiver has delivered this many messages, and returns the time. Returns `None`
+/// if that does not happen before `until_ms`.
 fn complete(
     radio: &mut Testbed<'_>,
     messages: usize,
@@ -163,7 +163,7 @@ fn complete(
     None
 }
 
-/// Returns the number of checks that a rate limit allows in `ms` milliseconds.
+/// Returns the maximum number of signature checks that a rate limit allows in `ms` milliseconds.
 fn allowed(rate: Rate, ms: u64) -> u64 {
     u64::from(rate.burst) + ms / u64::from(rate.each_ms) + 1
 }
@@ -201,9 +201,10 @@ const SLOW: Pace = Pace {
     timing: Timing::RADIO,
     meter: Meter::MOTE,
 };
-/// Sender and attacker are ten times as fast, and the timeouts of silence are a tenth. The nodes
-/// have the rate limits of a host: a mote, which checks one signature a second, cannot find the
-/// genuine head among 200 forged ones a second within the minute that this run takes.
+/// The sender and the attacker are ten times as fast as in [`SLOW`], and the timeouts for silence
+/// are a tenth. The nodes have the rate limits of a host. A mote checks one signature per second,
+/// so it could not find the genuine head among 200 forged heads per second within the minute that
+/// this run takes.
 const FAST: Pace = Pace {
     messages: 60,
     per_block: 10,
@@ -217,8 +218,8 @@ const FAST: Pace = Pace {
     meter: Meter::HOST,
 };
 
-/// Returns the milliseconds that the chain takes without and with the attacker; `u64::MAX` if it is
-/// not complete within `late` times the undisturbed time.
+/// Returns the milliseconds that the chain takes without and with the attacker. The second value is
+/// `u64::MAX` if the chain is not complete within `late` times the first value.
 fn times(pace: Pace, assaults: &[Assault], late: u64, seed: Seed) -> (u64, u64) {
     let scene = Scene::new(&pace, seed);
     let mut longest = LONGEST_MS;
@@ -252,8 +253,8 @@ fn times(pace: Pace, assaults: &[Assault], late: u64, seed: Seed) -> (u64, u64) 
     (undisturbed, attacked)
 }
 
-/// Returns the median and the largest ratio of the attacked to the undisturbed time; a run that
-/// takes longer than `late` times the undisturbed time counts as never complete.
+/// Returns the median and the largest ratio of the time under attack to the time without the
+/// attacker. A run counts as never complete if its ratio exceeds `late`.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn ratios(pace: Pace, assaults: &[Assault], late: f64, seeds: u64) -> (f64, f64) {
     let mut ratios: Vec<f64> = (0..seeds)
@@ -283,9 +284,10 @@ fn all_assaults_together_delay_genuine_messages_at_most_threefold() {
     assert!(worst <= LATE, "median {median:.2}, worst {worst:.2}");
 }
 
-/// A chain of half a minute under 200 forgeries a second. A node that misses the head or the end of
-/// a block repeats its request a few times, and each attempt takes a large part of that half
-/// minute, so the delay is longer. Still every genuine message arrives, and no forged one.
+/// A chain of half a minute is sent under 200 forgeries per second. A node that misses the head or
+/// the end of a block repeats its request a few times. Each attempt takes a large part of that half
+/// minute, so the delay is longer than in the other test. Still every genuine message arrives, and
+/// no forged message is accepted.
 #[test]
 fn at_ten_times_the_rate_exactly_the_genuine_messages_still_arrive() {
     for assaults in Assault::ALL.iter().map(std::slice::from_ref).chain([&Assault::ALL[..]]) {
@@ -296,7 +298,8 @@ fn at_ten_times_the_rate_exactly_the_genuine_messages_still_arrive() {
     }
 }
 
-/// A node has no heap memory, so its size is that of its type, whatever it receives.
+/// A node uses no heap memory, so its size is the size of its type, independently of the frames
+/// that it receives.
 #[test]
 fn a_node_needs_at_most_the_documented_memory() {
     assert!(size_of::<Incoming<10>>() <= 48 * 10 + 400);
@@ -318,7 +321,7 @@ fn replayed_chains_are_refused_before_and_after_a_reboot() {
     complete(&mut radio, 40, LONGEST_MS, &mut witness).unwrap();
     scene.check_delivered(&radio, 0..2);
 
-    // An attacker that replays both chains to all nodes causes no further delivery.
+    // The attacker replays both chains to all nodes. No message may be delivered again.
     let mut attacker = Broadcaster::new(&[Assault::ReplayOld], 50, radio.now_ms(), seed.0);
     (0..2).flat_map(|chain| scene.truth.frames(chain)).for_each(|frame| attacker.remember(&frame));
     radio.add_outsider(Attacker(attacker), &[0, 1, 2, 3, 4, 5, 6]);
@@ -326,7 +329,7 @@ fn replayed_chains_are_refused_before_and_after_a_reboot() {
         let end = radio.now_ms() + 120_000;
         radio.run(end, &mut witness);
         scene.check_delivered(&radio, 0..2);
-        // All nodes reboot: they lose their memory and keep their stores.
+        // Reboot all nodes. They lose their memory and keep their stores.
         for who in 0..NODES {
             radio.stop_at(end, who);
             radio.start_at(end + 500, who);
@@ -338,7 +341,7 @@ fn replayed_chains_are_refused_before_and_after_a_reboot() {
     assert_eq!(floors, BTreeSet::from([2]), "every store has the highest chain number");
 }
 
-/// A node whose store has lost everything but the floor refuses an earlier chain.
+/// If the store of a node has only the floor left, the node rejects an earlier chain.
 #[test]
 fn a_node_that_has_only_its_floor_refuses_an_earlier_chain() {
     use moteseal_broadcast::ChainNumber;
@@ -371,7 +374,8 @@ fn store_floor(store: &mut MapStore, scene: &Scene) -> u64 {
     store.floor(scene.truth.chains[0].outline.key).unwrap().map_or(0, |number| number.0)
 }
 
-/// Nodes reboot during a flood: verified messages are not delivered again, and the others arrive.
+/// Nodes reboot during a flood. Verified messages must not be delivered again, and all other
+/// messages must arrive.
 #[test]
 fn nodes_that_reboot_under_a_flood_continue_their_chain() {
     for seed in (0..seeds(3)).map(|seed| Seed::default().derive("reboots", seed)) {

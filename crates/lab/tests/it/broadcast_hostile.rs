@@ -1,5 +1,5 @@
-//! One node that receives hostile frames: a forged frame changes nothing and is refused with a
-//! named error, and the work that a stranger can cause is limited.
+//! Sends hostile frames to one node. A forged frame must not change the node's state and must be
+//! rejected with a named error, and the work that an outsider can cause must be limited.
 use std::collections::BTreeMap;
 
 use crate::receiver::{
@@ -150,7 +150,7 @@ fn signature_checks_are_limited_and_a_genuine_head_has_the_same_chance_as_each_f
         .unwrap();
         let mut forged = signed.head.clone();
         let length = forged.len();
-        // Each second the genuine head comes last, after a hundred forged ones.
+        // In each second, the node receives a hundred forged heads and then the genuine head.
         let mut after = None;
         'seconds: for second in 1..2_000_u64 {
             for number in 0..100_u64 {
@@ -178,8 +178,9 @@ fn signature_checks_are_limited_and_a_genuine_head_has_the_same_chance_as_each_f
         accepted_after.push(after.expect("the genuine head is accepted"));
     }
     let mean = accepted_after.iter().sum::<u64>() / accepted_after.len() as u64;
-    // Each second the node checks one of 101 heads, chosen at random, so the number of seconds has
-    // a geometric distribution. The range allows for the deviation of a mean of twenty.
+    // In each second the node checks one of 101 heads, chosen at random. The number of seconds
+    // until it accepts the genuine head therefore has a geometric distribution with a mean of 101.
+    // The range allows for the deviation of the average of twenty runs.
     assert!((40..220).contains(&mean), "{accepted_after:?}");
 }
 
@@ -262,7 +263,7 @@ fn forged_certificates_cost_limited_checks_and_displace_no_sender() {
     );
 }
 
-/// Returns a node that has a complete chain and has nothing left to send.
+/// Returns a node that has a complete chain and no more frames to send.
 fn archive<'a>(authority: &'a Authority, signed: &SignedChain) -> (Receiver<'a>, MapStore, u64) {
     let (mut node, mut store) = follower(authority, signed);
     for place in 0..signed.leaves.len() {
@@ -334,7 +335,7 @@ fn forged_hints_cause_no_more_requests_than_the_rate_limit_allows() {
         requests <= u64::from(burst) + 600_000 / u64::from(each_ms),
         "{requests} requests in ten minutes"
     );
-    // The node still accepts the chain.
+    // The node must still accept the chain.
     let mut verified = 0;
     for place in 0..100 {
         let event =
@@ -363,7 +364,8 @@ fn a_forged_copy_of_a_leaf_does_not_suppress_an_answer() {
         sent.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(),
         [leaf_frame(&signed, 1)]
     );
-    // A genuine copy suppresses an answer once: a node that requests again has not received it.
+    // A genuine copy of a leaf suppresses the node's answer only once. If the request is repeated,
+    // the requesting node has not received the copy.
     let copy = leaf_frame(&signed, 1);
     for (round, answers) in [0, 1, 0].into_iter().enumerate() {
         let now = start + 10_000 * (round as u64 + 1);
@@ -487,8 +489,8 @@ fn a_forged_hint_causes_only_a_few_requests() {
     let hint = BroadcastFrame::Holds { chain: signed.reference(), block: 4, index: 4 };
     node.receive(at(0), RADIO, &encode(&hint), &mut store).unwrap();
     let mut requests = Vec::new();
-    // One genuine leaf arrives each minute; a node that still believed the hint would request after
-    // each of them.
+    // One genuine leaf arrives per minute. If the node still trusted the hint, it would send
+    // requests after each leaf.
     for place in 0..15_u64 {
         let now = 60_000 * (place + 1);
         requests.push(

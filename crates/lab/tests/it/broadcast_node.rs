@@ -1,5 +1,5 @@
-//! One node, frame by frame: it accepts genuine frames in any order and with any loss, across
-//! reboots and failures of its store.
+//! Sends frames to one node. It must accept genuine frames in any order and with any loss, also
+//! across reboots and failures of its store.
 use std::collections::BTreeSet;
 
 use crate::receiver::{
@@ -14,7 +14,7 @@ use moteseal_broadcast::{ChainNumber, ChainRef, KeyId, MAX_LEAF};
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::radio::{MapStore, SignedChain, messages};
 
-/// The reference: a receiver that remembers every leaf.
+/// The reference implementation: a receiver that remembers every leaf.
 #[derive(Default)]
 struct Reference {
     received: BTreeSet<usize>,
@@ -22,7 +22,7 @@ struct Reference {
 }
 
 impl Reference {
-    /// Receives a genuine leaf and returns the leaves that it delivers then.
+    /// Receives a genuine leaf. Returns the leaves that can be delivered as a result.
     fn receive(&mut self, signed: &SignedChain, place: usize) -> Vec<usize> {
         self.received.insert(place);
         let mut delivered = Vec::new();
@@ -127,7 +127,8 @@ fn lost_leaves_are_requested_until_the_chain_is_complete() {
                 }
                 while let Some(transmit) = neighbour.poll(at(now), &mut archive, &mut out).unwrap()
                 {
-                    // The node receives only answers: a relay of a lost leaf is lost, too.
+                    // Pass only answers to the node. If a leaf was lost, its relayed copy counts as
+                    // lost, too.
                     if transmit.purpose == Purpose::Answer {
                         node.receive(at(now), RADIO, &out[..transmit.length], &mut store).unwrap();
                     }
@@ -188,7 +189,7 @@ fn a_revoked_sender_is_refused_and_still_is_after_a_reboot() {
         "UnknownChain"
     );
     assert!(!store.chains().contains(&signed.reference()), "the incomplete chain is dropped");
-    // Only the revocation is relayed.
+    // The node must relay only the revocation.
     let sent = sent_until(&mut node, &mut store, 60_000);
     let relayed: Vec<_> = sent
         .iter()
@@ -203,7 +204,7 @@ fn a_revoked_sender_is_refused_and_still_is_after_a_reboot() {
         refusal(rebooted.receive(at(0), RADIO, &certificate, &mut store).unwrap()),
         "Revoked"
     );
-    // The node answers a revoked certificate with the revocation.
+    // The node must answer a revoked certificate with the revocation.
     let sent = sent_until(&mut rebooted, &mut store, 10_000);
     assert_eq!(sent.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(), [revocation]);
 }
@@ -218,7 +219,7 @@ fn after_a_reboot_an_old_chain_is_refused_and_nothing_is_delivered_twice() {
     for place in 0..3 {
         node.receive(at(0), RADIO, &leaf_frame(&signed, place), &mut store).unwrap();
     }
-    // The rebooted node resumes its chains from the store, or none of them.
+    // The rebooted node resumes all chains from its store, or none.
     for resumes in [true, false] {
         let mut store = store.clone();
         let mut node: Receiver<'_> = Node::new(settings(&authority), 9, at(0), &mut store).unwrap();
@@ -270,8 +271,8 @@ fn after_a_reboot_an_old_chain_is_refused_and_nothing_is_delivered_twice() {
 
 #[test]
 fn a_chain_whose_head_was_stored_just_before_a_power_failure_continues_and_cannot_be_replayed() {
-    // The head becomes durable before the chain's number. With the head alone the chain continues,
-    // and from then on an older chain is refused.
+    // The head becomes durable before the chain's number. After a power failure in between, the
+    // chain continues from the head alone, and the node then rejects an older chain.
     let authority = authority();
     let sink = sender(&authority);
     let (old, signed) =
@@ -296,11 +297,11 @@ fn a_chain_whose_head_was_stored_just_before_a_power_failure_continues_and_canno
     );
 }
 
-/// A store that fails once.
+/// A store in which one call fails.
 #[derive(Default)]
 struct Failing {
     inner: MapStore,
-    /// The number of calls that succeed before one fails; `None` if no call fails any more.
+    /// The number of calls that succeed before one fails; `None` if no more call fails.
     left: Option<usize>,
 }
 
@@ -404,7 +405,7 @@ fn a_failure_of_the_store_at_any_call_loses_no_message_and_repeats_none() {
         let mut verified = Vec::new();
         for frame in &frames {
             let event = node.receive(at(0), RADIO, frame, &mut store);
-            // A frame that could not be stored arrives again.
+            // If a frame could not be stored, it arrives a second time.
             let event = event.or_else(|_| node.receive(at(0), RADIO, frame, &mut store)).unwrap();
             if let Event::Verified { first, last, .. } = event {
                 verified.extend(first..=last);
@@ -444,7 +445,8 @@ fn a_senders_oldest_chain_is_replaced_by_its_newest_and_never_by_another_senders
     }
     let of_other = other.send(1, 1, &test_messages(1)).unwrap();
     assert_eq!(receive(&of_other.head, 60_000), Event::Refused(RefusedBroadcast::NoRoom));
-    // Half an hour of silence is allowed: a sender may be out of range for a while.
+    // An incomplete chain is kept during half an hour of silence, because its sender may be out of
+    // range for a while.
     assert_eq!(receive(&of_other.head, 1_900_000), Event::Refused(RefusedBroadcast::NoRoom));
     let event = receive(&chains[3].head, 1_900_000);
     assert!(
@@ -452,7 +454,7 @@ fn a_senders_oldest_chain_is_replaced_by_its_newest_and_never_by_another_senders
         "{event:?}"
     );
     assert!(!store.chains().contains(&chains[0].reference()));
-    // A complete chain is replaced by a chain of any sender.
+    // A chain of any sender may replace a complete chain.
     for place in 0..2 {
         node.receive(at(60_000), RADIO, &leaf_frame(&chains[1], place), &mut store).unwrap();
     }
@@ -533,8 +535,7 @@ fn a_stolen_key_can_exhaust_its_own_chain_numbers_but_not_those_of_the_senders_n
         .unwrap();
     assert_eq!(stolen.id, next.id);
     let (mut node, mut store) = node(&authority);
-    // Both certificates are valid at the same time, in whatever order and however often they
-    // arrive.
+    // Both certificates remain valid, in whatever order and however often they arrive.
     for sender in [&next, &stolen, &next, &stolen] {
         node.receive(
             at(0),
@@ -561,7 +562,7 @@ fn a_stolen_key_can_exhaust_its_own_chain_numbers_but_not_those_of_the_senders_n
         receive(&next.send(1, 1, &test_messages(1)).unwrap()),
         Event::Accepted { .. }
     ));
-    // The store has a floor for each key, so this still holds after a reboot.
+    // The store has a floor for each key, so these values also apply after a reboot.
     assert_eq!(store.floor(stolen.key_id()).unwrap(), Some(ChainNumber(u64::MAX)));
     assert_eq!(store.floor(next.key_id()).unwrap(), Some(ChainNumber(1)));
 }

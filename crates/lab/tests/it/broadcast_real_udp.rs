@@ -1,5 +1,6 @@
-//! The simulator agrees with real UDP: on one hop, the nodes send as many frames for each message
-//! as they sent between network namespaces (`tools/broadcast_netns.py`), within 15 %.
+//! Checks that the simulator agrees with real UDP. On one hop, the simulated nodes must send the
+//! number of frames per message that was measured between network namespaces
+//! (`tools/broadcast_netns.py`), within 15 %.
 
 use moteseal_lab::broadcast::hop::{MEASURED, simulated};
 use moteseal_lab::chance::{Average, Seed};

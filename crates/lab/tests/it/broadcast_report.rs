@@ -1,5 +1,5 @@
-//! The report on broadcast: all its figures and data are written, and the same seed writes the same
-//! bytes.
+//! Checks the report on broadcast: all its figures and data are written, and the same seed gives
+//! the same bytes.
 
 use std::collections::BTreeMap;
 use std::path::Path;

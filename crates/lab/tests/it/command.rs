@@ -1,4 +1,4 @@
-//! `moteseal-lab` as a user runs it: a table, JSON, files, and errors for missing data.
+//! Runs `moteseal-lab` as a user does: a table, JSON, files, and errors for missing data.
 
 use std::path::Path;
 use std::process::{Command, Output};

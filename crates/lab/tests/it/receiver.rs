@@ -1,4 +1,4 @@
-//! One node that receives frames from a test, and the frames that it sends.
+//! One node that receives frames from a test. The functions return the frames that it sends.
 use moteseal_broadcast::recovery::{
     Event, LinkSet, Meter, Node, Now, Purpose, Relay, Settings, Timing,
 };
@@ -83,7 +83,7 @@ pub(crate) fn follower<'a>(
     (node, store)
 }
 
-/// Returns all frames that a node sends until a time, with their times and purposes.
+/// Returns all frames that a node sends until the given time, with their times and purposes.
 pub(crate) fn sent_until(
     node: &mut Receiver<'_>,
     store: &mut MapStore,

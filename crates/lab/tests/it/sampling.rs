@@ -1,5 +1,5 @@
-//! Replayed days keep what a simple reference implementation keeps, never exceed the budget, and
-//! pass the audit.
+//! Checks that replayed days keep the same events as a simple reference implementation, never
+//! exceed the budget, and pass the audit.
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::roster::Directory;
@@ -75,8 +75,8 @@ fn seals(plan: &Plan, epoch: &Epoch) -> Vec<Seal<Authentic>> {
     (0..).zip(&epoch.stated).map(seal).collect()
 }
 
-/// Checks that the signed counters justify the final round of a day, and neither the round before
-/// nor the round after it.
+/// Checks that the signed counters justify the final round of a day, but neither of the two
+/// adjacent rounds.
 fn check_audit(plan: &Plan, epoch: &Epoch) {
     let mut tally = Tally::new(plan.levels, plan.budget);
     seals(plan, epoch).iter().for_each(|seal| tally.add(seal));
@@ -88,8 +88,8 @@ fn check_audit(plan: &Plan, epoch: &Epoch) {
     }
 }
 
-/// Algorithms 1 and 2 of the paper, literally: a queue for each level. Returns the number of sent
-/// events, the number of announcements, the final round and the kept events.
+/// A literal implementation of the paper's algorithms 1 and 2, with a queue for each level. Returns
+/// the number of sent events, the number of announcements, the final round and the kept events.
 fn reference(
     plan: &Plan,
     devices: &[Recording],
@@ -164,7 +164,7 @@ fn equal_seeds_sample_the_same_events_and_different_seeds_do_not() {
     let run = |seed| epochs(&Plan::new(100, &devices, 2, Seed([seed; 32])).unwrap(), &devices, 2);
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
-    // The events of both days are equal, but each day has its own salt.
+    // Both days have the same events, but each day has its own salt, so different events are kept.
     assert_ne!(run(1)[0].held, run(1)[1].held);
 }
 
@@ -180,7 +180,7 @@ fn enough_levels_is_the_minimum_of_a_roster() {
 
 #[test]
 fn truncation_is_biased_towards_the_morning_and_sampling_is_not() {
-    // A reading each minute, rising over the day.
+    // One reading per minute, rising over the day.
     let day =
         (0..1440).map(|minute| Event { second: minute * 60, reading: f64::from(minute) }).collect();
     let devices = [Recording::new("thermometer", vec![day])];
@@ -258,8 +258,8 @@ fn every_recorded_day_is_within_budget_and_passes_the_audit() {
     }
 }
 
-/// The paper's figure 7a: over many days the mean of a sample is unbiased, that of a truncation is
-/// not.
+/// Figure 7a of the paper: over many days the mean of a sample is unbiased, and the mean of a
+/// truncation is biased.
 #[test]
 fn recorded_temperatures_are_biased_by_truncation_and_not_by_sampling() {
     let Some(devices) =

@@ -1,5 +1,5 @@
-//! The report on sampling: every file is written, figures are not empty, and the same seed writes
-//! the same bytes.
+//! Checks the report on sampling: every file is written, figures are not empty, and the same seed
+//! gives the same bytes.
 use std::fs;
 use std::path::Path;
 
@@ -26,7 +26,7 @@ const FILES: [&str; 14] = [
     "growth.png",
 ];
 
-/// Seven devices with a few events instead of the recordings.
+/// Returns seven devices with a few events each, in place of the recordings.
 fn devices() -> Vec<Recording> {
     let recording = |(i, source): (u32, &Source)| {
         let day = |day: u32| {
@@ -43,7 +43,7 @@ fn report(out: &Path) {
     write_of(&devices(), out, Seed::default(), SHORT, &mut |_| {}).unwrap();
 }
 
-/// Returns the number of different colours of a figure's pixels, its width and its height.
+/// Returns the number of different colours in a figure, its width and its height.
 fn colours(png: &Path) -> (usize, u32, u32) {
     let mut reader = png::Decoder::new(std::io::BufReader::new(fs::File::open(png).unwrap()))
         .read_info()

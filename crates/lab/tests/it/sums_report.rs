@@ -1,5 +1,5 @@
-//! The report on secure sums: all tables and figures are written, with the paper's numbers next to
-//! ours.
+//! Checks the report on secure sums: all tables and figures are written, with the paper's numbers
+//! next to ours.
 use std::fs;
 
 use moteseal_lab::data::{Folder, intel_lab};

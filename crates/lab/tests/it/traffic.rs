@@ -1,5 +1,5 @@
-//! The number of messages and the used share of the budget compared with theory, and each fast
-//! simulation compared with a slow one.
+//! Compares the number of messages and the used share of the budget with theory, and each fast
+//! simulation with a slow one.
 use std::collections::BinaryHeap;
 
 use moteseal_lab::chance::{Average, Seed};
@@ -43,7 +43,7 @@ fn costs(runs: impl Iterator<Item = Traffic>, load: &Load) -> Costs {
     costs
 }
 
-/// Returns the distance of two averages, in standard errors.
+/// Returns the difference between two averages, in standard errors.
 fn apart(one: &Average, other: &Average) -> f64 {
     let error = one.error().hypot(other.error());
     if error == 0.0 {
@@ -57,7 +57,7 @@ fn load(events: u64, budget: u64, devices: u64, delay: u64) -> Load {
     Load { delay, ..Load::new(events, budget, devices).unwrap() }
 }
 
-/// Returns whether two samples of final rounds have the same distribution, by a chi-square test
+/// Returns whether two samples of final rounds have the same distribution. Uses a chi-square test
 /// over the rounds in which at least ten runs end.
 fn same_rounds(one: &Costs, other: &Costs) -> bool {
     let (mut statistic, mut freedom) = (0.0, -1.0_f64);
@@ -78,7 +78,7 @@ fn skipping_has_the_same_distribution_as_simulating_event_by_event() {
         load(3000, 20, 3, 40),
         load(5000, 100, 10, 700),
         load(4000, 3, 2, 5),
-        // Far too few levels: rounds reach the last level, and nothing is kept.
+        // A load with far too few levels: rounds reach the last level, and no event is kept.
         Load { levels: 3, ..load(5000, 100, 10, 64) },
     ];
     for (number, load) in (0..).zip(loads) {
@@ -95,8 +95,8 @@ fn skipping_has_the_same_distribution_as_simulating_event_by_event() {
                 apart(&slow, &fast) < 4.5,
                 "{what} in {load:?}: {slow} one by one, {fast} skipping"
             );
-            // The number of announcements is nearly constant, so its deviation is not compared;
-            // `same_rounds` below compares its distribution.
+            // The number of announcements is nearly constant, so its deviation is not compared.
+            // `same_rounds` below compares its distribution instead.
             let is_similar = (slow.deviation() - fast.deviation()).abs()
                 <= 0.15 * slow.deviation().max(fast.deviation());
             assert!(
@@ -124,7 +124,7 @@ fn events_sent_are_within_five_per_cent_of_theory() {
                 (sent.mean() / theory - 1.0).abs() < 0.05,
                 "{load:?}: {sent} sent, theory {theory:.0}"
             );
-            // The exact curve fits better than the straight line.
+            // The exact curve must fit better than the straight line.
             let within = expected_sent_within(events, budget);
             assert!(
                 (sent.mean() / within - 1.0).abs() < 0.02,
@@ -212,7 +212,7 @@ fn intermediate_reports_of_a_run_are_consistent() {
     assert_eq!(seen[3], seen[4]);
 }
 
-/// Returns the same protocol with real hashes: the coordinator keeps the `budget` smallest hashes
+/// Simulates the same protocol with real hashes: the coordinator keeps the `budget` smallest hashes
 /// in a heap and broadcasts every change of the largest of them.
 fn with_hashes(events: u64, budget: usize, seed: Seed) -> Broadcast {
     let (mut draws, mut smallest, mut cost) =

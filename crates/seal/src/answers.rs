@@ -1,9 +1,9 @@
 //! The query epochs that a device answered under one seal, stored as runs of consecutive epochs
 //! (spec/formats.md, section 3).
 //!
-//! A query epoch may last seconds and a seal's epoch an hour, so consecutive epochs of one query
-//! are stored as one run. The epoch guard of `moteseal-sum` decides whether an epoch may be
-//! answered.
+//! A query epoch may be as short as some seconds, and a seal's epoch as long as an hour.
+//! Consecutive epochs of one query are therefore stored as one run. This module only records
+//! answers; the epoch guard of `moteseal-sum` decides whether an epoch may be answered.
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
@@ -22,13 +22,13 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// Returns the epoch after the last one. `None` if the run is invalid: empty, or with an end
-    /// above 64 bits.
+    /// Returns the epoch after the last one, or `None` if the run is invalid: if it is empty, or
+    /// its end does not fit 64 bits.
     const fn end(&self) -> Option<u64> {
         if self.count == 0 {
             return None;
         }
-        // A widening cast: `From` is not const.
+        // A widening cast, because `From` is not const.
         self.first.checked_add(self.count as u64)
     }
 
@@ -42,8 +42,8 @@ impl Answered {
     }
 }
 
-/// Runs of answered query epochs, in the order in which they were added. The runs of one query
-/// ascend and are not adjacent.
+/// Runs of answered query epochs, in the order in which they were added. The runs of one query are
+/// in ascending order, with a gap between any two of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answers([Option<Answered>; MAX_ANSWERED]);
 
@@ -56,7 +56,7 @@ impl Answers {
         self.0.iter().map_while(|run| *run)
     }
 
-    /// Returns whether nothing was answered.
+    /// Returns whether no query epoch was answered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0[0].is_none()
@@ -68,11 +68,11 @@ impl Answers {
         self.runs().any(|run| run.contains(query, epoch))
     }
 
-    /// Adds an epoch to the last run of its query if it is the next epoch, otherwise as a new run.
-    /// An epoch that is already contained changes nothing.
+    /// Adds an epoch. If it directly follows the last run of its query, it extends this run;
+    /// otherwise it starts a new run. Adding an epoch that is already contained changes nothing.
     ///
-    /// Returns `false` and changes nothing if there is no free run, if the epoch is before the last
-    /// one of its query, or if it is `u64::MAX`.
+    /// Returns `false` and changes nothing if there is no room for another run, if the epoch is
+    /// before the last one of its query, or if it is `u64::MAX`.
     #[must_use]
     pub fn add(&mut self, query: [u8; 16], epoch: u64) -> bool {
         if self.contains(&query, epoch) {
@@ -91,9 +91,9 @@ impl Answers {
         self.push(Answered { query, first: epoch, count: 1 })
     }
 
-    /// Adds a run. Returns `false` and changes nothing if there is no free run, if the run is
-    /// invalid (empty, or with an epoch above `u64::MAX - 1`), or if it does not start at least one
-    /// epoch after the end of the last run of its query.
+    /// Adds a run. Returns `false` and changes nothing if there is no room for it, if the run is
+    /// invalid (empty, or with an epoch above `u64::MAX - 1`), or if there is no gap between the
+    /// last run of its query and this one.
     #[must_use]
     pub fn push(&mut self, run: Answered) -> bool {
         let is_after = |last: Answered| last.end().is_some_and(|end| end < run.first);
@@ -248,8 +248,8 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a plain set: exactly the added epochs are contained, and only a full set
-        /// rejects a later epoch.
+        /// Compares with a plain set: exactly the added epochs are contained, and a later epoch is
+        /// rejected only if it needs another run and there is no room for one.
         #[test]
         fn contains_exactly_the_added_epochs(steps in prop::collection::vec((0u8..4, 0u64..5), 0..60)) {
             let (mut answers, mut plain, mut last) = (Answers::NONE, BTreeSet::new(), [0u64; 4]);

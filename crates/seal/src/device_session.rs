@@ -1,13 +1,13 @@
-//! A device's session with the coordinator of its group: which frames to send, and what the frames
-//! and announcements of the coordinator change (spec/formats.md, section 8.2).
+//! A device's session with the coordinator of its group. It determines which frames to send, and
+//! processes the frames and announcements of the coordinator (spec/formats.md, section 8.2).
 //!
-//! A [`DeviceSession`] holds the protocol's state but no seals. Its caller keeps the seals, on a
-//! heap or in flash, and passes the [`Outstanding`] one, which is the oldest seal that the
-//! coordinator does not have. The session has no clock: the caller decides when to send, and when
-//! [`timeout`](DeviceSession::timeout) is due.
+//! A [`DeviceSession`] holds the state of the protocol but no seals. The caller stores the seals,
+//! on a heap or in flash, and passes the [`Outstanding`] seal to each call: the oldest seal that
+//! the coordinator does not have. The session has no clock: the caller decides when to send, and
+//! when [`timeout`](DeviceSession::timeout) is due.
 //!
-//! Seals are sent one after the other: a frame of the next seal would tell the coordinator that the
-//! device has abandoned this one.
+//! Seals are sent one after the other. A frame of the next seal would tell the coordinator that the
+//! device has abandoned the outstanding seal.
 
 use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
@@ -18,19 +18,20 @@ use crate::sample::{Announcement, Forwarder};
 use crate::wire::{Acknowledgement, Refusal, Uplink};
 use crate::{Position, Statement};
 
-/// After this many consecutive timeouts, a coordinator that replies without knowing what it has
-/// acknowledged is assumed to have lost it permanently.
+/// The number of consecutive timeouts after which the coordinator is assumed to have lost data
+/// permanently: after each timeout it has replied, but its reply did not include data that it had
+/// acknowledged before.
 const PATIENCE: u8 = 4;
 
-/// The oldest seal that the coordinator does not have, whose events are in a buffer of `N` bytes.
+/// The oldest seal that the coordinator does not have. Its events are in a buffer of `N` bytes.
 #[derive(Debug)]
 pub struct Outstanding<'a, const N: usize> {
     /// The seal's index.
     pub index: SealIndex,
-    /// Its forwarded events; `None` if the coordinator has all of them and the device has dropped
-    /// them.
+    /// The buffer of the seal's events; `None` if the coordinator has all events and the device has
+    /// dropped the buffer.
     pub forwarder: Option<&'a mut Forwarder<N>>,
-    /// The items of its closing frame; `None` while the seal is open.
+    /// The items of the seal's closing frame; `None` while the seal is open.
     pub closing: Option<Closing<'a>>,
 }
 
@@ -44,7 +45,7 @@ pub struct Closing<'a> {
     pub part: &'a [u8],
 }
 
-/// A device's state of the exchange with its coordinator.
+/// The state of a device's exchange with its coordinator.
 #[derive(Clone)]
 pub struct DeviceSession {
     device: DeviceId,
@@ -52,12 +53,13 @@ pub struct DeviceSession {
     /// The newest announcement: its epoch, and the highest round of that epoch.
     announced: (EpochNumber, Round),
     wants_schema: bool,
-    /// The seal whose closing frame was sent and is not due again.
+    /// The seal whose closing frame was sent, if that frame is not due again.
     closing_sent: Option<SealIndex>,
-    /// Everything was sent again, and no acknowledgement has arrived since.
+    /// Whether a timeout has occurred since the last acknowledgement, so that everything was made
+    /// due again.
     has_asked: bool,
-    /// The number of consecutive acknowledgements that did not include what the coordinator had
-    /// already acknowledged of the oldest seal.
+    /// The number of consecutive timeouts after which an acknowledgement did not include data of
+    /// the oldest seal that the coordinator had already acknowledged.
     unknown: u8,
 }
 
@@ -87,30 +89,31 @@ impl DeviceSession {
         }
     }
 
-    /// Returns the newest epoch that the coordinator has announced, and its round: epoch 0 and
-    /// round 0 before the first announcement.
+    /// Returns the newest epoch that the coordinator has announced, and the round of that epoch.
+    /// Returns epoch 0 and round 0 before the first announcement.
     #[must_use]
     pub const fn newest_announced(&self) -> (EpochNumber, Round) {
         self.announced
     }
 
-    /// Returns the round at which a seal of `epoch` is opened: the announced one, or 0.
+    /// Returns the round at which a seal of `epoch` must be opened: the announced round, or 0 if
+    /// none was announced for this epoch.
     #[must_use]
     pub fn round_of(&self, epoch: EpochNumber) -> Round {
         if self.announced.0 == epoch { self.announced.1 } else { Round(0) }
     }
 
-    /// Returns whether the coordinator has lost data of the oldest seal that it had acknowledged,
-    /// and asks for events that the device no longer has. The device must give that seal up;
+    /// Returns whether the coordinator has lost data of the oldest seal that it had acknowledged.
+    /// It then asks for events that the device no longer has. The device must give that seal up;
     /// otherwise the exchange never ends.
     #[must_use]
     pub const fn is_abandoned(&self) -> bool {
         self.unknown >= PATIENCE
     }
 
-    /// Writes the next frame that is due to `out`; `None` if none is. The length of `scratch`
-    /// limits the events and digests of one frame. The order is: the schema, the outstanding seal's
-    /// events, its closing frame.
+    /// Writes the next frame that is due to `out`, or returns `None` if no frame is due. The length
+    /// of `scratch` limits the events and digests of one frame. Frames are sent in this order: the
+    /// schema, the outstanding seal's events, the outstanding seal's closing frame.
     ///
     /// # Errors
     /// [`BufferTooSmall`] if a single event does not fit `scratch`, or a frame does not fit `out`.
@@ -141,11 +144,12 @@ impl DeviceSession {
         }
     }
 
-    /// Makes everything that the coordinator has not acknowledged due again: frames may have been
-    /// lost.
+    /// Makes everything that the coordinator has not acknowledged due again. Call this if frames
+    /// may have been lost.
     pub fn resend<const N: usize>(&mut self, outstanding: Option<Outstanding<'_, N>>) {
         let Some(Outstanding { forwarder, closing, .. }) = outstanding else { return };
-        // The coordinator may be a new one, which does not have the schema of a closed seal.
+        // The coordinator may have been replaced, and the new one does not have the schema that the
+        // closed seal needs.
         self.wants_schema |= closing.is_some();
         self.closing_sent = None;
         if let Some(forwarder) = forwarder {
@@ -153,16 +157,17 @@ impl DeviceSession {
         }
     }
 
-    /// As [`resend`](Self::resend), because the coordinator has not replied for a while. The next
-    /// acknowledgement shows whether it still knows the outstanding seal.
+    /// Does the same as [`resend`](Self::resend). Call this if the coordinator has not replied for
+    /// a while. The next acknowledgement shows whether the coordinator still has its data of the
+    /// outstanding seal.
     pub fn timeout<const N: usize>(&mut self, outstanding: Option<Outstanding<'_, N>>) {
         self.resend(outstanding);
         self.has_asked = true;
     }
 
-    /// Opens an acknowledgement. The caller then drops the seals that it covers ([`is_sealed`]),
-    /// passes it to the forwarders of the others ([`Forwarder::acknowledge`]), and calls
-    /// [`acknowledged`](Self::acknowledged).
+    /// Opens an acknowledgement. The caller must then drop the seals that the acknowledgement
+    /// covers ([`is_sealed`]), pass it to the forwarders of the remaining seals
+    /// ([`Forwarder::acknowledge`]), and call [`acknowledged`](Self::acknowledged).
     ///
     /// # Errors
     /// [`FrameError`] if the frame is not an acknowledgement of the coordinator to this device.
@@ -172,13 +177,15 @@ impl DeviceSession {
         Ok(acknowledgement)
     }
 
-    /// Counts the consecutive acknowledgements that do not know what was acknowledged of the oldest
-    /// seal ([`is_abandoned`](Self::is_abandoned)). `oldest` is the oldest seal that the coordinator
-    /// does not have, and its first event that is not acknowledged. `is_news` states whether the
-    /// acknowledgement has dropped a seal or advanced a forwarder.
+    /// Detects a coordinator that has lost data: counts consecutive acknowledgements that do not
+    /// include data of the oldest seal that had already been acknowledged
+    /// ([`is_abandoned`](Self::is_abandoned)). `oldest` is the oldest seal that the coordinator
+    /// does not have, and the first event of this seal that is not acknowledged. `is_news` states
+    /// whether the acknowledgement has dropped a seal or advanced a forwarder.
     ///
-    /// An acknowledgement may be old, late or repeated, so it counts only if it arrives after
-    /// everything was sent again, and any acknowledgement that knows the seal resets the count.
+    /// An acknowledgement may be late or repeated. It is therefore counted only if it is the first
+    /// one after a [`timeout`](Self::timeout), and any acknowledgement that includes the data
+    /// resets the count.
     pub fn acknowledged(
         &mut self,
         acknowledgement: &Acknowledgement,
@@ -186,8 +193,8 @@ impl DeviceSession {
         is_news: bool,
     ) {
         let is_unknown = oldest.is_some_and(|(index, next)| {
-            // Until an event of this seal has arrived, acknowledgements name an earlier seal. They
-            // never name a later one while the device still sends this one.
+            // Acknowledgements name an earlier seal until an event of this seal has arrived. They
+            // never name a later seal while the device still sends this one.
             let is_earlier = acknowledgement.index < index && next.0 > 0;
             let is_short = acknowledgement.index == index && acknowledgement.next < next;
             is_earlier || is_short || acknowledgement.index > index
@@ -199,16 +206,17 @@ impl DeviceSession {
         }
     }
 
-    /// Resets the count of timeouts: the oldest seal is now another one, or the coordinator has
-    /// made progress.
+    /// Resets the count of timeouts. Call this if another seal has become the oldest one, or if the
+    /// coordinator has made progress.
     pub const fn reset_patience(&mut self) {
         self.has_asked = false;
         self.unknown = 0;
     }
 
-    /// Opens the coordinator's refusal of a seal. Returns the refusal if the device is to give that
-    /// seal up. That is so if it is the oldest seal, which delays all others, and either the
-    /// refusal is final or waiting longer would cost newer readings (`costs_readings`).
+    /// Opens the coordinator's refusal of a seal. Returns the refusal if the device must give that
+    /// seal up, otherwise `None`. The device must give a seal up if it is the oldest one, which
+    /// delays all others, and if the refusal is final or the device would lose newer readings by
+    /// waiting longer (`costs_readings`).
     ///
     /// # Errors
     /// [`FrameError`] if the frame is not a refusal of the coordinator to this device.
@@ -223,9 +231,9 @@ impl DeviceSession {
         Ok(gives_up.then_some(refusal))
     }
 
-    /// Processes an announcement of the coordinator, which the caller has verified. Raises the
-    /// round of the open seal if the announcement is for its epoch. Returns whether that changed
-    /// anything.
+    /// Processes an announcement of the coordinator, which the caller must have verified. Raises
+    /// the round of the open seal if the announcement is for that seal's epoch. Returns whether the
+    /// announcement changed anything.
     pub fn announced<const N: usize>(
         &mut self,
         announcement: &Announcement,
@@ -234,8 +242,8 @@ impl DeviceSession {
         let (epoch, round) = (announcement.epoch(), announcement.round());
         let is_newest = (epoch, round) > self.announced;
         self.announced = self.announced.max((epoch, round));
-        // Another device may be ahead of this one, so the newest announcement may be for a later
-        // epoch than the open seal's.
+        // The clock of another device may be ahead of this one's, so the newest announcement may be
+        // for a later epoch than that of the open seal.
         let open = open.filter(|(of, _)| *of == epoch);
         open.is_some_and(|(_, forwarder)| forwarder.announced(round)) || is_newest
     }
@@ -248,9 +256,9 @@ pub fn is_sealed(acknowledgement: &Acknowledgement, index: SealIndex) -> bool {
     acknowledgement.sealed.is_some_and(|sealed| index <= sealed)
 }
 
-/// Links the statement of a forwarded seal into its device's chain at `position`, and adds to the
-/// statement what the forwarder did: the rounds, and what was lost. A gap between `position` and
-/// the seal's index is an outage, which the statement reports (`restart`).
+/// Completes the statement of a forwarded seal. Links it into its device's chain at `position`, and
+/// adds the rounds and the lost events from the forwarder. If indices are missing between
+/// `position` and the seal, the device had an outage, and the statement reports it (`restart`).
 pub fn link_statement<const N: usize>(
     statement: &mut Statement,
     position: &Position,

@@ -1,6 +1,6 @@
-//! The hashing loops that take most of a verifier's time, as one trait. Hosts compute several
-//! hashes at once (crate `moteseal-lanes`), motes compute one. Every implementation must return the
-//! same bytes as [`Scalar`].
+//! A trait for the hashing loops that take most of a verifier's time. Hosts compute several hashes
+//! at once (crate `moteseal-lanes`), motes compute one at a time. Every implementation must return
+//! the same bytes as [`Scalar`].
 
 use crate::level::LevelKey;
 use crate::level::{Counters, Salt};
@@ -21,13 +21,14 @@ pub trait Engine {
         }
     }
 
-    /// Returns the numbers of events per level among the events `0 .. n`.
+    /// Counts the events `0 .. n` of each level.
     fn counters(&self, salt: &Salt, levels: u8, n: u32) -> Counters {
         Counters::of(salt, levels, n)
     }
 
-    /// Writes the digests `D_i` of a star's blocks to `out`, as many as `out` holds. `blocks[i]` is
-    /// the block of level `i` as encoded in a bundle; the digest of an empty block is null.
+    /// Writes the digests `D_i` of a star's blocks to `out`, from level 0 up, until `out` is full.
+    /// `blocks[i]` is the block of level `i` as encoded in a bundle; the digest of an empty block
+    /// is null.
     fn block_digests(
         &self,
         device: DeviceId,
@@ -53,20 +54,20 @@ pub trait Engine {
     }
 
     /// Writes the RFC 9162 leaf hashes of `records`, each of `size` bytes (at least 1), to `out`,
-    /// as many as `out` holds.
+    /// until `out` is full.
     fn leaves(&self, size: usize, records: &[u8], out: &mut [Digest]) {
         for (record, leaf) in records.chunks_exact(size).zip(out) {
             *leaf = tree::leaf(record);
         }
     }
 
-    /// Returns the root of a tree of `n` leaves, from the records at the positions `selected`
-    /// (ascending), as encoded in `records`, and the multiproof of the other leaves: see
-    /// [`multiproof_root`](tree::multiproof_root).
+    /// Computes the root of a tree of `n` leaves from some of its records and the multiproof of the
+    /// other leaves. `selected` are the positions of the records, ascending, and `records` is their
+    /// encoding. See [`multiproof_root`](tree::multiproof_root).
     ///
     /// # Errors
-    /// [`MultiproofError`]; if there are several errors, any of them. A missing record counts as an
-    /// empty one.
+    /// [`MultiproofError`]. If there are several errors, an implementation may return any of them.
+    /// A missing record is treated as an empty record.
     fn multiproof_root(
         &self,
         n: u64,
@@ -93,14 +94,15 @@ pub trait Engine {
     }
 }
 
-/// One hash at a time: the reference, and the engine of motes.
+/// The engine that computes one hash at a time: the reference implementation, and the engine of
+/// motes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scalar;
 
 impl Engine for Scalar {}
 
-/// Number of leaves that [`Tree::extend`] hashes at a time: enough to fill a host's lanes, with 6
-/// KiB of stack.
+/// Number of leaves that [`Tree::extend`] hashes at a time. It is large enough to fill a host's
+/// vector lanes, and the buffers take 6 KiB of stack.
 const BATCH: usize = 128;
 
 impl<const H: usize> Tree<H> {
@@ -108,7 +110,7 @@ impl<const H: usize> Tree<H> {
     /// by one. A remainder of fewer than `size` bytes is ignored.
     ///
     /// # Errors
-    /// [`TreeFull`] if not all records fit; the tree is then unchanged.
+    /// [`TreeFull`] if not all records fit. The tree is then unchanged.
     ///
     /// # Panics
     /// If `size` is 0.
@@ -125,8 +127,8 @@ impl<const H: usize> Tree<H> {
         let mut records = records;
         let (mut lower, mut upper) = ([Digest::NULL; BATCH], [Digest::NULL; BATCH / 2]);
         while left > 0 {
-            // The largest perfect subtree that can start at this position and that the remaining
-            // records fill.
+            // Choose the largest perfect subtree that can start at this position and that the
+            // remaining records can fill.
             let height = self.len().trailing_zeros().min(left.ilog2()).min(BATCH.ilog2());
             let count = 1 << height;
             let (batch, rest) = records.split_at(count * size);
@@ -138,8 +140,8 @@ impl<const H: usize> Tree<H> {
     }
 }
 
-/// Returns the root of the first `count` digests of `lower`; `count` is a power of two. Overwrites
-/// both buffers.
+/// Returns the root over the first `count` digests of `lower`. `count` must be a power of two.
+/// Overwrites both buffers.
 fn perfect_root(
     engine: &impl Engine,
     lower: &mut [Digest],

@@ -1,9 +1,9 @@
-//! Following a device's chain through a stream: from items to rebuilt seals and samples
+//! Follows a device's chain through a stream and rebuilds its seals and samples from the items
 //! (spec/formats.md, section 4).
 //!
 //! The [`Follower`] recomputes what is not transmitted (counters, digests, root, statement) and
-//! rejects parts that cannot belong to any seal. It does not authenticate: a [`Rebuilt`] is
-//! unverified until a signature, or the chain from a later verified seal, proves its seal.
+//! rejects parts that cannot belong to any seal. It does not authenticate. A [`Rebuilt`] is
+//! unverified until its seal is proven by a signature, or by the chain from a later verified seal.
 
 use crate::engine::Engine;
 use crate::level::Counters;
@@ -24,8 +24,8 @@ use moteseal_core::signature::Algorithm;
 /// Limits on the work that a verifier accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum number of events under one seal. The verifier recomputes the level of each, which
-    /// takes about 10 ns.
+    /// Maximum number of events under one seal. The verifier recomputes the level of each event,
+    /// which takes about 10 ns.
     pub max_events: u32,
 }
 
@@ -44,7 +44,8 @@ named_errors! {
         UnknownRoster => "the roster's history has no such version; get the operator's newest roster",
         /// The digest of the previous seal is neither in the item nor known to the receiver.
         PrevUnknown => "the digest of the previous seal is neither given nor known; send it",
-        /// A device's first seal must name its first certificate.
+        /// The item is for the device's first seal, but its `prev` is not the digest of the
+        /// device's first certificate.
         PrevMismatch => "the first seal of a device must name its first certificate",
     }
 }
@@ -52,26 +53,26 @@ named_errors! {
 named_errors! {
     /// Why a part cannot belong to any seal.
     PartError {
-        /// There was no open item before it.
+        /// No open item precedes the part.
         NoOpen => "a part precedes the first open item",
-        /// There was no schema item before it.
+        /// No schema item precedes the part.
         SchemaUnknown => "a part precedes the first schema item",
         /// The index is above the maximum, or the roster has no key of the device for it.
         IndexOutOfRange => "no key of the device covers this index",
         /// The epoch is above the maximum, or outside the roster's range.
         EpochOutOfRange => "the epoch is outside the roster's range",
-        /// Indices were skipped without a restart.
+        /// Indices were skipped, although the part does not state a restart.
         GapWithoutRestart => "indices are skipped although the device did not restart",
         /// The previous seal was the last of this epoch.
         EpochClosed => "the previous seal was the last of its epoch",
         /// The device's round is below the announced round, or not below the number of levels.
         RoundOutOfRange => "the rounds contradict each other or the group's number of levels",
-        /// More events than the verifier's limit.
+        /// The seal covers more events than the verifier's limit.
         TooManyEvents => "the seal covers more events than the verifier's limit",
-        /// The list of lost events exceeds the counters at some level, has no events or the wrong
-        /// number of levels, or belongs to a tree.
+        /// The list of lost events exceeds the counters at some level, is all zeros, has the wrong
+        /// number of levels, or is in the part of a tree.
         LostOutOfRange => "the lost events contradict the counted ones",
-        /// A level or event is selected that does not exist.
+        /// A level or event is selected that does not exist or was not kept.
         SelectOutOfRange => "a level or event is selected that does not exist",
         /// The number of digests differs from the number that the root needs.
         DigestCount => "the number of digests differs from the number that the root needs",
@@ -82,18 +83,19 @@ named_errors! {
     }
 }
 
-/// A part with everything that was recomputed.
+/// The result of rebuilding a part.
 #[derive(Debug)]
 pub struct Rebuilt<'a> {
     /// The seal.
     pub seal: Seal<Unverified>,
     /// The selected events.
     pub sample: Sample<'a, Unverified>,
-    /// A star's `D_i` of each selected level. Null for the other levels, and for a tree.
+    /// The digest `D_i` of each selected block of a star. It is null for the other levels, and for
+    /// a tree.
     pub blocks: [Digest; MAX_LEVELS],
 }
 
-/// The part of the current schema that sealing needs.
+/// The properties of the current schema that are needed to rebuild seals.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// The schema's digest.
@@ -123,7 +125,8 @@ struct At {
 pub struct Mark(Option<At>);
 
 /// The position of a part in its device's chain, without the digest of the previous seal. The
-/// expensive work on a part needs nothing else, so many parts can be processed at the same time.
+/// expensive work on a part does not need that digest, so several parts can be processed at the
+/// same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     device: DeviceId,
@@ -132,8 +135,8 @@ pub struct Place {
     epoch_closed: bool,
 }
 
-/// How far a part advances its device's chain. Together with the place of the part, it determines
-/// the place of the next one.
+/// How far a part advances its device's chain. The place and the stride of a part together
+/// determine the place of the next part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stride {
     skipped: u32,
@@ -143,7 +146,7 @@ pub struct Stride {
 }
 
 impl Stride {
-    /// How far this part advances the chain.
+    /// Returns how far this part advances the chain.
     #[must_use]
     pub const fn of(part: &Part<'_>) -> Self {
         Self {
@@ -155,19 +158,19 @@ impl Stride {
     }
 }
 
-/// A part that has been checked, with its whole statement except the digest of the previous seal.
-/// [`Follower::compute_roots`] computes its root, [`Follower::link`] completes the seal.
+/// A part that has been checked. Its statement is complete except for the digest of the previous
+/// seal. [`Follower::compute_roots`] computes the root, and [`Follower::link`] completes the seal.
 #[derive(Debug)]
 pub struct Prepared<'a> {
     place: Place,
-    /// `prev` is null.
+    /// The statement, in which `prev` is null.
     statement: Statement,
     algorithm: Algorithm,
     framing: Framing,
     select: Select<'a>,
     digests: &'a [u8],
     events: &'a [u8],
-    /// The star's blocks and digests in the part; `None` for a tree.
+    /// The blocks and digests in the part of a star; `None` for a tree.
     star: Option<Served<'a>>,
     /// The root of a tree, once computed.
     tree: Result<Digest, PartError>,
@@ -177,15 +180,16 @@ pub struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// A star's `D_i` of each level in the part. Null for the other levels, and for a tree.
+    /// Returns the digest `D_i` of each block in the part of a star. The digest is null for the
+    /// other levels, and for a tree.
     #[must_use]
     pub fn blocks(&self) -> &[Digest; MAX_LEVELS] {
         const NONE: [Digest; MAX_LEVELS] = [Digest::NULL; MAX_LEVELS];
         self.star.as_ref().map_or(&NONE, |star| &star.digests)
     }
 
-    /// Returns the authentic events of the part. `None` unless `seal` is the verified form of the
-    /// seal that [`Follower::link`] made from it.
+    /// Returns the authentic events of the part. Returns `None` unless `seal` is the verified form
+    /// of the seal that [`Follower::link`] made from this part.
     #[must_use]
     pub fn sample(&self, seal: &Seal<Authentic>) -> Option<Sample<'a, Authentic>> {
         (self.seal == Some(seal.digest()))
@@ -200,8 +204,8 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         Self { directory, engine, limits, at: None }
     }
 
-    /// Creates a follower with the same directory, engine and limits, positioned at no device. It
-    /// can prepare and hash parts while this one links them.
+    /// Creates a follower with the same directory, engine and limits, positioned at no device. The
+    /// new follower can prepare and hash parts while this one links them.
     #[must_use]
     pub fn detached(&self) -> Self
     where
@@ -233,11 +237,11 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         self.at = mark.0;
     }
 
-    /// Moves to a device. If the item does not have the digest of the previous seal, `known` must
-    /// return it, given that seal's index.
+    /// Moves to the device of an open item. If the item does not contain the digest of the previous
+    /// seal, calls `known` with that seal's index to get the digest.
     ///
     /// # Errors
-    /// [`OpenError`]; the follower is then at no device.
+    /// [`OpenError`]. The follower is then positioned at no device.
     pub fn open(
         &mut self,
         open: &Open,
@@ -258,10 +262,10 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         Ok(())
     }
 
-    /// Rebuilds the next seal of the device and advances past it.
+    /// Rebuilds the device's next seal from its part and advances past it.
     ///
     /// # Errors
-    /// [`PartError`]; the follower then stays where it was.
+    /// [`PartError`]. The follower's position is then unchanged.
     pub fn part<'a>(
         &mut self,
         part: &Part<'a>,
@@ -283,7 +287,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         Some(Place { device, roster, last: position.last, epoch_closed: position.epoch_closed })
     }
 
-    /// Returns the place after a part at `place`.
+    /// Returns the place of the part that follows a part at `place`.
     ///
     /// # Errors
     /// [`PartError`] if the part cannot be at `place`.
@@ -295,7 +299,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     /// Checks the next part, at `place`, and computes its counters.
     ///
     /// # Errors
-    /// [`PartError`]: every error of a part except those of a tree's digests.
+    /// [`PartError`]. Wrong values of a tree's digests are not detected here.
     pub fn prepare<'a>(
         &self,
         place: &Place,
@@ -368,7 +372,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         })
     }
 
-    /// Computes the roots of several parts; those of stars at the same time.
+    /// Computes the roots of several parts. The roots of stars are computed at the same time.
     pub fn compute_roots<'s, 'a: 's>(&self, parts: &mut dyn Iterator<Item = &'s mut Prepared<'a>>) {
         self.engine.star_roots(&mut parts.filter_map(|part| {
             if part.star.is_none() {
@@ -379,12 +383,12 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         }));
     }
 
-    /// Completes the seal of the next part and advances past it. Hashes the part first if this has
-    /// not been done.
+    /// Completes the seal of the next part and advances past it. Computes the root first if
+    /// [`compute_roots`](Self::compute_roots) has not done so.
     ///
     /// # Errors
-    /// [`PartError`]: `NoOpen` if the part was prepared for another place, `DigestCount` for a
-    /// tree. The follower then stays where it was.
+    /// [`PartError`]: `NoOpen` if the part was prepared for another place, `DigestCount` if a
+    /// tree's digests do not form a tree. The follower's position is then unchanged.
     pub fn link(&mut self, part: &mut Prepared<'_>) -> Result<Seal<Unverified>, PartError> {
         let at = self.at.filter(|_| self.place() == Some(part.place)).ok_or(PartError::NoOpen)?;
         if !part.is_hashed {
@@ -398,7 +402,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         Ok(seal)
     }
 
-    /// Returns the index and the epoch of a part.
+    /// Checks a part at `place` and returns its index and epoch.
     fn within(&self, place: &Place, part: Stride) -> Result<(SealIndex, EpochNumber), PartError> {
         let (index, epoch) = match place.last {
             None => (Some(part.skipped), Some(part.advance)),
@@ -515,8 +519,8 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
 
     fn whole_tree_root(&self, part: &Prepared<'_>) -> Digest {
         let mut whole = tree::Tree::<32>::new();
-        // The tree's capacity exceeds every u32 and the length has been checked, so these calls
-        // cannot fail.
+        // These calls cannot fail: the tree has room for 2^32 - 1 records, and the length has been
+        // checked.
         match part.framing {
             Framing::Fixed(size) => {
                 let _ = whole.extend(&self.engine, usize::from(size.get()), part.events);

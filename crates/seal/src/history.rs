@@ -1,8 +1,9 @@
-//! Whether a range of epochs is complete: all seals of one device in order, without a gap.
+//! Checks whether all seals of one device for a range of epochs were served.
 //!
-//! Every seal signs the index and epoch of its predecessor, which makes gaps visible. A gap in time
-//! without `restart` means that the device had no events; with `restart` it is an outage that the
-//! device reports. A seal that was not served is `Missing`.
+//! Every seal signs the index and epoch of its predecessor, which makes gaps visible. If there are
+//! epochs without a seal and the next seal does not state `restart`, the device had no events. If
+//! it states `restart`, the device reports an outage. A seal that exists but was not served is
+//! `Missing`.
 
 use core::fmt;
 
@@ -50,14 +51,14 @@ impl Complete {
         self.until
     }
 
-    /// Returns the number of seals that cover an epoch of the range.
+    /// Returns the number of seals in the range.
     #[must_use]
     pub const fn seals(&self) -> u32 {
         self.seals
     }
 
-    /// Returns the number of seals that report an outage before them: the device restarted, and
-    /// events may not have been recorded.
+    /// Returns the number of seals that report an outage before them: the device restarted, and may
+    /// have failed to record events.
     #[must_use]
     pub const fn outages(&self) -> u32 {
         self.outages
@@ -67,32 +68,32 @@ impl Complete {
 named_errors! {
     /// Why a range of epochs is not known to be complete.
     Incomplete {
-        /// A seal that the chain names was not served.
+        /// The chain names a seal that was not served.
         Missing {
             /// The device.
             device: DeviceId,
             /// The missing seal's index.
             index: SealIndex,
-            /// Its epoch, if the chain names it.
+            /// The missing seal's epoch, if the chain names it.
             epoch: Option<EpochNumber>,
         } => ("the seal {index} of device {device}{} is withheld", OfEpoch(*epoch)),
-        /// Nothing shows whether the device sealed anything from this epoch on.
+        /// It is not known what the device sealed from this epoch on.
         TailUnknown {
             /// The device.
             device: DeviceId,
             /// The first epoch about which nothing is known.
             from: EpochNumber,
         } => "nothing shows what device {device} sealed from epoch {from} on",
-        /// The device signed two histories: two seals with one index, or a seal whose chain leaves
-        /// out a seal that it signed.
+        /// The device signed two histories: two seals with the same index, or a seal whose chain
+        /// omits another seal that the device signed.
         Equivocation {
             /// The device.
             device: DeviceId,
             /// The index at which the histories differ first.
             index: SealIndex,
         } => "device {device} signed two histories that differ from index {index} on",
-        /// A seal of another device, outside the range, out of order, or after the seal that ended
-        /// the range.
+        /// A seal belongs to another device, is before the range or out of order, or follows the
+        /// seal that ended the range.
         NotAsAsked {
             /// The seal's device.
             device: DeviceId,
@@ -102,7 +103,7 @@ named_errors! {
     }
 }
 
-/// Displays as ", of epoch 7,", or as nothing if the epoch is not known.
+/// Displays as ", of epoch 7,", or as the empty string if the epoch is not known.
 struct OfEpoch(Option<EpochNumber>);
 
 impl fmt::Display for OfEpoch {
@@ -126,7 +127,7 @@ pub struct History {
 }
 
 impl History {
-    /// No seals yet, of `device`, for the epochs `since .. until`.
+    /// Creates a check of the epochs `since .. until` of `device`, without any seals.
     #[must_use]
     pub const fn new(device: DeviceId, since: EpochNumber, until: EpochNumber) -> Self {
         Self {
@@ -141,8 +142,8 @@ impl History {
         }
     }
 
-    /// Returns the history of a device from one of its seals on. What precedes that seal is not
-    /// checked. Every later seal is in the range.
+    /// Creates a check of all seals of a device that follow `seal`. Seals before it are not
+    /// checked.
     #[must_use]
     pub fn after(seal: &Seal<Authentic>) -> Self {
         let Statement { device, epoch, .. } = *seal.statement();
@@ -150,8 +151,8 @@ impl History {
         Self { last: Some((seal.statement().index, seal.digest())), ..whole }
     }
 
-    /// Adds the next seal: one of the range, or the first one after it. Returns whether its events
-    /// are in the range.
+    /// Adds the next seal: a seal in the range, or the first seal after it. Returns whether the
+    /// seal's events are in the range.
     ///
     /// # Errors
     /// Any [`Incomplete`] except `TailUnknown`.
@@ -162,8 +163,8 @@ impl History {
             return Err(Incomplete::NotAsAsked { device, index });
         }
         match (self.last, statement.last) {
-            // The first seal of the response. The predecessor that it names must be before the
-            // range.
+            // This is the first seal of the response. The predecessor that it names must be before
+            // the range.
             (None, Some((before, at))) if at >= self.since => {
                 return Err(Incomplete::Missing { device, index: before, epoch: Some(at) });
             }
@@ -182,7 +183,7 @@ impl History {
         Ok(true)
     }
 
-    /// Returns the epoch from which on nothing is known, or `None` if the range is complete.
+    /// Returns the first epoch about which nothing is known, or `None` if the range is complete.
     #[must_use]
     pub fn tail(&self) -> Option<EpochNumber> {
         (!self.ended).then_some(self.unknown)
@@ -197,7 +198,7 @@ impl History {
     /// Ends the check.
     ///
     /// # Errors
-    /// `TailUnknown` if no seal showed that the range ended.
+    /// `TailUnknown` if no seal shows that the range has ended.
     pub fn finish(self) -> Result<Complete, Incomplete> {
         match self.tail() {
             Some(from) => Err(Incomplete::TailUnknown { device: self.device, from }),
@@ -212,8 +213,8 @@ impl History {
     }
 }
 
-/// Checks that a seal follows the previous one, given that seal's index and digest and the
-/// predecessor that the new seal names.
+/// Checks that `seal` directly follows the previous seal, whose index is `known` and whose digest
+/// is `digest`. `named` is the predecessor that `seal` names.
 fn follows(
     known: SealIndex,
     digest: Digest,
@@ -230,8 +231,8 @@ fn follows(
             Err(Incomplete::Missing { device, index: before, epoch: Some(epoch) })
         }
         Some((before, _)) if before == known && prev == digest => Ok(()),
-        // It names a different seal with that index, an earlier one, or none: its chain omits a
-        // seal that the device signed.
+        // The seal names a different predecessor with this index, an earlier predecessor, or none.
+        // Its chain therefore omits a seal that the device signed.
         _ => Err(Incomplete::Equivocation { device, index: known }),
     }
 }

@@ -1,9 +1,9 @@
 //! The level of an event: a salted, uniform hash of its sequence number.
 //!
-//! The paper (section IV.C) hashes the content of the event instead. With that, equal readings
-//! would have the same level, and someone who influences the sensor could move events into or out
-//! of a sample. The salt becomes public only with the signed seal (docs/design.md, section on
-//! sealing).
+//! The paper (section IV.C) hashes the content of the event instead. With such a hash, equal
+//! readings would have the same level, and an attacker who influences the sensor could move events
+//! into or out of a sample. The salt stays secret until the signed seal publishes it
+//! (docs/design.md, section on sealing).
 
 use core::fmt;
 
@@ -19,7 +19,7 @@ use moteseal_core::siphash::SipKey;
 pub struct SaltKey([u8; 32]);
 
 impl SaltKey {
-    /// Creates a key from 32 uniformly random bytes.
+    /// Creates a key from 32 bytes, which must be uniformly random.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -47,7 +47,8 @@ impl fmt::Debug for SaltKey {
     }
 }
 
-/// The key of the level hash under one seal. It is secret until the seal is sent.
+/// The key of the hash that determines the levels under one seal. It is secret until the seal is
+/// sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Salt(pub [u8; 16]);
 
@@ -78,7 +79,7 @@ impl LevelKey {
         self.0.state()
     }
 
-    /// SipHash-2-4 of a sequence number.
+    /// Returns SipHash-2-4 of a sequence number.
     #[cfg_attr(target_pointer_width = "64", inline(always))]
     #[must_use]
     pub fn hash(&self, seq: u64) -> u64 {
@@ -89,7 +90,7 @@ impl LevelKey {
     #[must_use]
     #[inline]
     pub fn level(&self, seq: u64, levels: u8) -> Level {
-        // The bit below the last level makes leading_zeros stop there, without a comparison.
+        // This bit limits leading_zeros to the last level without a comparison.
         let stop = (1 << 63) >> levels.saturating_sub(1);
         #[allow(clippy::cast_possible_truncation)]
         Level((self.hash(seq) | stop).leading_zeros() as u8)
@@ -104,14 +105,14 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// No events, for `levels` levels (at most [`MAX_LEVELS`]).
+    /// Creates counters of 0 for `levels` levels (at most [`MAX_LEVELS`]).
     #[must_use]
     pub fn new(levels: u8) -> Self {
         debug_assert!(usize::from(levels) <= MAX_LEVELS);
         Self { counts: [0; MAX_LEVELS], levels }
     }
 
-    /// Returns the counters of the events `0 .. n`, computed one by one.
+    /// Computes the levels of the events `0 .. n` one by one and counts them.
     #[must_use]
     pub fn of(salt: &Salt, levels: u8, n: u32) -> Self {
         let key = LevelKey::new(salt);
@@ -128,7 +129,7 @@ impl Counters {
         &self.counts[..usize::from(self.levels)]
     }
 
-    /// Returns the counts, one per level, for writing.
+    /// Returns the counts, one per level, for modification.
     pub fn as_mut_slice(&mut self) -> &mut [u32] {
         &mut self.counts[..usize::from(self.levels)]
     }
@@ -163,7 +164,7 @@ impl Counters {
     }
 }
 
-/// Returns the lowest level of a mask, or `levels` if the mask is empty.
+/// Returns the lowest level in a mask, or `levels` if the mask is empty.
 #[must_use]
 pub fn lowest(mask: u32, levels: u8) -> u8 {
     #[allow(clippy::cast_possible_truncation)]
@@ -239,10 +240,10 @@ mod tests {
             .sum()
     }
 
-    /// Over 2,000 salts, every position in an epoch of 40 events has each level equally often:
-    /// chi-square with 39 degrees of freedom is below its 99.9 % quantile. For a given number of
-    /// events in a block the positions are exchangeable, so each event contributes a variance of `p
-    /// (1 - p)`, by which the statistic is scaled.
+    /// Over 2,000 salts, every position in an epoch of 40 events has a given level equally often:
+    /// chi-square with 39 degrees of freedom is below its 99.9 % quantile. Each count has a
+    /// binomial distribution, whose variance is `1 - p` times its mean for a level with the share
+    /// `p`. The statistic is therefore divided by `1 - p`.
     #[test]
     fn blocks_are_uniform_in_position_over_2000_salts() {
         const POSITIONS: u32 = 40;
@@ -263,8 +264,8 @@ mod tests {
         }
     }
 
-    /// The levels have the shares 1/2, 1/4, ..., and the last level the rest: chi-square with 7
-    /// degrees of freedom.
+    /// The levels have the shares 1/2, 1/4, ..., and the last level has the rest: chi-square with 7
+    /// degrees of freedom is below its 99.9 % quantile.
     #[test]
     fn levels_are_geometrically_distributed() {
         let counts: Vec<u32> = (0..2000).fold(std::vec![0; 8], |sums, seed| {

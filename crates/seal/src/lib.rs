@@ -1,15 +1,16 @@
 //! Sealing: a device signs all events of an epoch at once, and a reader verifies any part of them.
 //!
-//! This crate is for firmware that seals and for programs that verify; it needs no operating system
-//! and no heap. On hosts, `moteseal-verify` reads whole streams with it and `moteseal-lanes` hashes
-//! faster. [`moteseal_core::manual::sealing`] explains the protocol.
+//! This crate is for firmware that seals and for programs that verify. It needs no operating system
+//! and no heap. On hosts, `moteseal-verify` reads whole streams with this crate, and
+//! `moteseal-lanes` makes its hashing faster. [`moteseal_core::manual::sealing`] explains the
+//! protocol.
 //!
 //! A device assigns a [`level`] to every event, adds the event to a [`Star`] or
-//! [`Tree`](tree::Tree), and signs a [`Statement`] with the root at the end of the epoch. A
-//! receiver of any part of the epoch rebuilds the seal from that part and checks the signature.
-//! What has been checked is part of the type: [`Seal<Unverified>`](Seal) becomes `Seal<Authentic>`
-//! only by a signature or by the hash chain from a signed successor, and only an authentic sample
-//! returns events.
+//! [`Tree`](tree::Tree), and signs a [`Statement`] together with the root at the end of the epoch.
+//! A receiver of any part of the epoch rebuilds the seal from that part and checks the signature.
+//! The type states what has been checked: a [`Seal<Unverified>`](Seal) becomes a `Seal<Authentic>`
+//! only through a signature, or through the hash chain from a signed successor. Only an authentic
+//! sample returns events.
 //!
 //! The byte formats are in `spec/formats.md`. The algorithms are from Li et al., "Toward Secure and
 //! Efficient Communication for the Internet of Things" (ToN 2019), sections IV and VI.

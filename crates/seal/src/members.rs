@@ -1,4 +1,4 @@
-//! The events of selected levels: their sequence numbers, computed in chunks.
+//! Finds the events of selected levels by computing the levels of all sequence numbers, in chunks.
 
 use crate::engine::Engine;
 use crate::level::Salt;
@@ -15,7 +15,7 @@ pub(crate) fn members<'e, E: Engine>(
     selected(engine, salt, levels, n, mask)
 }
 
-/// As [`members`], but the caller can also read the levels of each chunk.
+/// Does the same as [`members`], but the caller can also read the levels of each chunk.
 pub(crate) fn selected<'e, E: Engine>(
     engine: &'e E,
     salt: &'e Salt,
@@ -44,10 +44,10 @@ pub(crate) fn selected<'e, E: Engine>(
     }
 }
 
-/// The number of events per chunk: as many as one byte can number.
+/// The number of events per chunk: the number of positions that one byte can represent.
 pub(crate) const CHUNK: usize = 256;
 
-/// The positions in a chunk, 0 to 255.
+/// All positions in a chunk, 0 to 255.
 const PLACES: [u8; CHUNK] = {
     let mut places = [0; CHUNK];
     let mut place = u8::MAX;
@@ -58,23 +58,25 @@ const PLACES: [u8; CHUNK] = {
     places
 };
 
-/// Computes levels in chunks, so that the engine can use all its lanes.
+/// Iterates over the events of selected levels. It computes levels in chunks, so that the engine
+/// can use all its lanes.
 pub(crate) struct Selected<'e, E> {
     engine: &'e E,
     salt: &'e Salt,
     levels: u8,
     n: u64,
-    /// 1 for a selected level, 0 for the others. A table is faster than shifting the mask.
+    /// 1 for each selected level, 0 for the others. Looking up a table is faster than shifting the
+    /// mask.
     selects: [u8; MAX_LEVELS],
-    /// Whether all levels are selected, so that every position of every chunk is.
+    /// Whether all levels are selected. Every position is then selected, too.
     selects_all: bool,
-    /// Where the current and the next chunk start.
+    /// The first sequence number of the current chunk, and that of the next chunk.
     pub(crate) start: u64,
     next: u64,
-    /// The levels of the chunk.
+    /// The levels of the events of the current chunk.
     pub(crate) chunk: [u8; CHUNK],
-    /// The selected positions of the chunk, the number that the iterator has returned, and their
-    /// number.
+    /// The selected positions of the current chunk, the number of them that the iterator has
+    /// returned, and their total number.
     pub(crate) found: [u8; CHUNK],
     at: usize,
     pub(crate) count: usize,
@@ -98,8 +100,8 @@ impl<E: Engine> Selected<'_, E> {
             self.count = if self.selects_all {
                 length
             } else {
-                // Without a branch: at a low rate few positions are selected, which branch
-                // prediction cannot foresee.
+                // This loop has no branch, because branch prediction fails if few positions are
+                // selected.
                 let mut count = 0;
                 for (place, level) in PLACES.iter().zip(chunk) {
                     self.found[count % CHUNK] = *place;

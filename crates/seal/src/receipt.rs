@@ -14,9 +14,9 @@ const LABEL_VDP: i64 = 396;
 const LABEL_INCLUSION: i64 = -1;
 
 named_errors! {
-    /// Why there is no receipt.
+    /// Why a receipt cannot be written.
     ReceiptError {
-        /// The seal is a star's.
+        /// The seal is that of a star.
         SchemeMismatch => "receipts exist only for events that were sealed as a tree",
         /// The tree has one event, whose path is empty. RFC 9942 has no encoding for that.
         PathEmpty => "a tree of one event has no path; the seal itself proves the event",
@@ -33,8 +33,9 @@ impl From<BufferTooSmall> for ReceiptError {
 
 impl<S> Seal<S> {
     /// Writes the receipt of event `seq`. `path` is the concatenation of the sibling digests from
-    /// the leaf up. Header and signature are those of the seal. The payload, the root, is detached:
-    /// the verifier computes it. This function does not check that the path leads to the root.
+    /// the leaf up. The header and the signature are those of the seal. The payload, which is the
+    /// root, is detached: the verifier computes it. This function does not check that the path
+    /// leads to the root.
     ///
     /// # Errors
     /// [`ReceiptError`].

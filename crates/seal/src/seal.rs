@@ -1,10 +1,10 @@
-//! The seal: one signature over everything a device states under one index (spec/formats.md,
+//! The seal: one signature over everything that a device states under one index (spec/formats.md,
 //! section 3).
 //!
-//! A receiver rebuilds a [`Seal`] from any part of its events. The seal is [`Unverified`] until its
-//! signature, or the hash chain from an authentic successor, proves it. There is no other way to
-//! make a `Seal<Authentic>`. The signature is checked with the key that a [`Directory`] has for the
-//! device, so trust is in the roster.
+//! A receiver rebuilds a [`Seal`] from any part of its events. The seal is [`Unverified`] until it
+//! is proven by its signature, or by the hash chain from an authentic successor. There is no other
+//! way to create a `Seal<Authentic>`. The signature is checked with the key that a [`Directory`]
+//! has for the device, so the roster is the source of trust.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -33,7 +33,7 @@ pub enum Authentic {}
 
 /// A device's statement with its root.
 ///
-/// `S` is what has been verified: [`Unverified`] or [`Authentic`].
+/// `S` states what has been verified: [`Unverified`] or [`Authentic`].
 pub struct Seal<S> {
     statement: Statement,
     root: Digest,
@@ -78,14 +78,14 @@ impl<S> Seal<S> {
         self.algorithm
     }
 
-    /// Returns the digest of the signed object: SHA-256 of [`message`](Self::message). It is the
-    /// `prev` of the next seal.
+    /// Returns the digest of the signed object: SHA-256 of [`message`](Self::message). The next
+    /// seal contains it as `prev`.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Returns the position of the device's chain after this seal.
+    /// Returns the position in the device's chain after this seal.
     #[must_use]
     pub const fn position(&self) -> Position {
         Position {
@@ -95,9 +95,9 @@ impl<S> Seal<S> {
         }
     }
 
-    /// Returns the bytes to sign: the `Sig_structure` of RFC 9052. Signing is split so that the key
-    /// can be in a secure element or a remote signer: pass these bytes to the signer, and its
-    /// signature to [`encode`](Self::encode).
+    /// Returns the bytes to sign: the `Sig_structure` of RFC 9052. Signing has two steps, so that
+    /// the key can be in a secure element or a remote signer: pass these bytes to the signer, and
+    /// then its signature to [`encode`](Self::encode).
     #[must_use]
     pub fn message<'b>(&self, buffer: &'b mut [u8; MAX_MESSAGE]) -> &'b [u8] {
         message(&self.statement, &self.root, self.algorithm, buffer)
@@ -116,7 +116,7 @@ impl<S> Seal<S> {
 }
 
 impl Seal<Unverified> {
-    /// Creates a seal that its device has yet to sign, or that a receiver has rebuilt.
+    /// Creates a seal: on a device, to be signed; at a receiver, rebuilt from received data.
     #[must_use]
     pub fn new(statement: Statement, root: Digest, algorithm: Algorithm) -> Self {
         let mut buffer = [0; MAX_MESSAGE];
@@ -127,8 +127,8 @@ impl Seal<Unverified> {
     /// Reads a whole signed object. Returns its signature, which is not checked.
     ///
     /// # Errors
-    /// As [`Sign1::decode`] and [`Statement::decode`]; `UnexpectedType` unless the payload is 32
-    /// bytes; `UnexpectedHeader` if `vds` and scheme disagree.
+    /// The errors of [`Sign1::decode`] and [`Statement::decode`]; `UnexpectedType` if the payload
+    /// is not 32 bytes long; `UnexpectedHeader` if the header `vds` contradicts the scheme.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let object = Sign1::decode(bytes, Typ::Seal)?;
         let statement =
@@ -137,16 +137,16 @@ impl Seal<Unverified> {
         if object.header.tree != (statement.scheme == Scheme::Tree) {
             return Err(DecodeError::UnexpectedHeader);
         }
-        // The encoding is deterministic, so the digest of these bytes equals that of the statement
-        // encoded again.
+        // The encoding is deterministic. The digest of these bytes therefore equals the digest that
+        // encoding the statement again would give.
         let (algorithm, digest) = (object.header.algorithm, object.digest());
         Ok((Self { statement, root, algorithm, digest, proven: PhantomData }, object.signature))
     }
 
     /// Verifies the signature with the key that the directory has for the device and index.
     ///
-    /// The caller cannot pass a key, because a key of its choice would prove nothing about the
-    /// device:
+    /// The caller cannot pass a key, because a key that the caller chooses would prove nothing
+    /// about the device:
     ///
     /// ```compile_fail
     /// # use moteseal_core::signature::PublicKey;
@@ -171,7 +171,7 @@ impl Seal<Unverified> {
         verdict.map(|()| self.proven())
     }
 
-    /// Checks whether this key signed the seal. The seal stays unverified, since nothing is known
+    /// Checks whether this key signed the seal. The seal stays unverified, because nothing is known
     /// about the owner of the key.
     ///
     /// # Errors
@@ -185,8 +185,8 @@ impl Seal<Unverified> {
         key.verify(self.message(&mut buffer), signature).map_err(SealError::Signature)
     }
 
-    /// Verifies the seal by the chain: an authentic seal of the same device names it as its
-    /// predecessor.
+    /// Verifies the seal through the chain: `successor` must be an authentic seal of the same
+    /// device that names this seal as its predecessor.
     ///
     /// # Errors
     /// [`SealError::PrevMismatch`].
@@ -211,7 +211,7 @@ impl Seal<Unverified> {
     }
 }
 
-/// The position of a device's chain: the predecessor that the next seal names.
+/// A position in a device's chain: the predecessor that the next seal must name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The digest of the last signed seal, or of the device's first certificate.
@@ -223,8 +223,8 @@ pub struct Position {
 }
 
 impl Position {
-    /// Returns the start of a device's chain. `certificate` is the digest of the device's first
-    /// certificate.
+    /// Returns the position at the start of a device's chain. `certificate` is the digest of the
+    /// device's first certificate.
     #[must_use]
     pub const fn start(certificate: Digest) -> Self {
         Self { prev: certificate, last: None, epoch_closed: false }

@@ -1,10 +1,10 @@
 //! Geometric Star Chaining (section IV.C of the paper): one running digest per level, constant
 //! memory, one signature.
 //!
-//! `D_i` is SHA-256 of a 64-byte header and the events of the level as they are stored, so sixteen
-//! 4-byte events share one compression. The paper's `H(H(e) || D_i)` needs three per event. Nothing
-//! is hashed twice, and sequence numbers are not transmitted: the salt determines the number and
-//! the members of each level (spec/formats.md, section 3).
+//! `D_i`, the digest of level `i`, is SHA-256 of a 64-byte header and the events of the level as
+//! they are stored. Sixteen 4-byte events therefore share one compression, whereas the paper's
+//! `H(H(e) || D_i)` needs three compressions per event. Sequence numbers are not transmitted: the
+//! salt determines which events belong to each level (spec/formats.md, section 3).
 
 mod evidence;
 
@@ -21,7 +21,8 @@ use moteseal_core::record::{DeviceId, Framing, Level, MAX_LEVELS, SealIndex};
 const BLOCK_TAG: [u8; 32] = tag(b"moteseal/1/star");
 const ROOT_TAG: Digest = Digest(tag(b"moteseal/1/star/root"));
 
-/// Returns the header of a block: the first 64 bytes that its digest covers, one whole compression.
+/// Returns the header of a block: the first 64 bytes that its digest covers, which are one whole
+/// compression.
 #[must_use]
 pub fn header(device: DeviceId, index: SealIndex, level: Level) -> [u8; 64] {
     let mut header = [0; 64];
@@ -38,19 +39,19 @@ pub fn block_digest(device: DeviceId, index: SealIndex, level: Level, block: &[u
     Digest::of(&[&header(device, index, level), block])
 }
 
-/// `A_i`: the next element of the chain over the levels.
+/// Returns `A_i`, the next element of the chain over the levels. `above` is `A_{i-1}`.
 #[must_use]
 pub fn link(above: &Digest, count: u32, block: &Digest) -> Digest {
     Digest::of(&[&above.0, &count.to_be_bytes(), &block.0])
 }
 
-/// `A_{-1}`: the start of the chain over the levels.
+/// Returns `A_{-1}`, the start of the chain over the levels.
 #[must_use]
 pub const fn chain_start() -> Digest {
     ROOT_TAG
 }
 
-/// Returns the root over all levels, from level 0 up.
+/// Returns the root: the chain over all levels, from level 0 up.
 #[must_use]
 pub fn root(counters: &Counters, digests: &[Digest]) -> Digest {
     counters
@@ -60,19 +61,20 @@ pub fn root(counters: &Counters, digests: &[Digest]) -> Digest {
         .fold(ROOT_TAG, |above, (&count, digest)| link(&above, count, digest))
 }
 
-/// Returns the root over the levels from `from` on. `above` is `A_{from-1}`, the chain over the
-/// lower levels.
+/// Returns the root, computed from the digests of the levels from `from` on and from `above`, which
+/// is `A_{from-1}`, the chain over the lower levels.
 #[must_use]
 pub fn root_from(counters: &Counters, from: u8, above: Digest, digests: &[Digest]) -> Digest {
     let levels = counters.as_slice().iter().zip(digests).skip(usize::from(from));
     levels.fold(above, |above, (&count, digest)| link(&above, count, digest))
 }
 
-/// The running digest of one level: 112 bytes.
+/// The running digest of one level. It takes 112 bytes.
 #[derive(Clone, Copy)]
 pub struct LevelDigest {
     state: [u32; 8],
-    /// Bytes of events so far. The header is hashed into the state with the first event.
+    /// The number of bytes of events so far, without the header. The header is hashed when the
+    /// first event is added.
     length: u64,
     buffer: [u8; 64],
     count: u32,
@@ -100,7 +102,7 @@ impl LevelDigest {
         self.buffer[..rest.len()].copy_from_slice(rest);
     }
 
-    /// Returns the digest and leaves the state unusable. Works in place, to save stack.
+    /// Returns the digest and leaves the state unusable. It works in place to save stack space.
     fn finish(&mut self) -> Digest {
         let bits = (self.length + 64) * 8;
         #[allow(clippy::cast_possible_truncation)]
@@ -122,14 +124,15 @@ named_errors! {
     PushError {
         /// The event does not have the schema's record size, or is longer than 65,535 bytes.
         WrongLength => "the event does not have the schema's record size",
-        /// The seal is full: close it and continue under the next index.
+        /// The seal has no room for another event. Close the seal and continue under the next
+        /// index.
         Full => "the seal is full; close it and open the next one",
     }
 }
 
-/// A running star without the digests of its levels: the caller keeps them, one [`LevelDigest`] for
-/// each level, and passes them to each call. [`Star`] has both. This type is for callers that know
-/// the number of levels only at run time.
+/// The state of a running star without the digests of its levels. The caller stores the digests,
+/// one [`LevelDigest`] for each level, and passes them to each call. [`Star`] contains both. This
+/// type is for callers that know the number of levels only at run time.
 #[derive(Clone)]
 pub struct StarState {
     key: LevelKey,
@@ -139,15 +142,15 @@ pub struct StarState {
     total: u32,
     /// The number of levels that the group uses.
     used: u8,
-    /// The level of the next event. It does not depend on the event, and computing it early lets
-    /// the processor fetch the right digest before the event arrives.
+    /// The level of the next event. It does not depend on the content of the event. Computing it
+    /// early lets the processor fetch the right digest before the event arrives.
     next: Level,
 }
 
 impl StarState {
-    /// Returns the state of an empty star for the seal `index` of `device`, in a group of `levels`
-    /// levels, or `None` if that is not 1 to 32. The digests to pass are initially
-    /// [`LevelDigest::EMPTY`].
+    /// Creates the state of an empty star for the seal `index` of `device`, in a group of `levels`
+    /// levels. Returns `None` if `levels` is not 1 to 32. The digests that the caller passes must
+    /// initially be [`LevelDigest::EMPTY`].
     #[must_use]
     pub fn new(
         device: DeviceId,
@@ -179,8 +182,8 @@ impl StarState {
         self.total
     }
 
-    /// Adds the next event and returns its level. For 4 bytes this costs about a sixteenth of a
-    /// SHA-256 compression, and one SipHash.
+    /// Adds the next event and returns its level. For an event of 4 bytes, this takes about a
+    /// sixteenth of a SHA-256 compression and one SipHash.
     ///
     /// # Errors
     /// [`PushError`].
@@ -208,9 +211,9 @@ impl StarState {
         Ok(level)
     }
 
-    /// Ends the epoch. Returns the number of events per level, and calls `each(level, digest)` with
-    /// the digest of every level of the group, coarsest first. The digest of an empty level is
-    /// null. The state accepts no more events.
+    /// Ends the epoch. Returns the number of events per level, and calls `each(level, count,
+    /// digest)` for every level of the group, from level 0 up. The digest of an empty level is
+    /// null. Afterwards the state accepts no more events.
     #[inline]
     fn close(
         &mut self,
@@ -229,8 +232,8 @@ impl StarState {
         counters
     }
 
-    /// Ends the epoch. Returns the number of events per level, and the root over all levels. The
-    /// state accepts no more events.
+    /// Ends the epoch. Returns the number of events per level, and the root over all levels.
+    /// Afterwards the state accepts no more events.
     #[must_use]
     pub fn close_to_root(&mut self, digests: &mut [LevelDigest]) -> (Counters, Digest) {
         let mut root = ROOT_TAG;
@@ -239,7 +242,7 @@ impl StarState {
     }
 }
 
-/// The running star of one seal on a device: `L` levels, 112 bytes each.
+/// The running star of one seal on a device. It has `L` levels, which take 112 bytes each.
 #[derive(Clone)]
 pub struct Star<const L: usize> {
     state: StarState,
@@ -270,8 +273,8 @@ impl<const L: usize> Star<L> {
         Self::of_levels(device, index, salt, framing, Self::LEVELS)
     }
 
-    /// As [`new`](Self::new), in a group of `levels` levels, for a number that is known only at run
-    /// time. `None` if it is not 1 to `L`.
+    /// Creates an empty star like [`new`](Self::new), but in a group of `levels` levels, a number
+    /// that is known only at run time. Returns `None` if `levels` is not 1 to `L`.
     #[must_use]
     pub fn with_levels(
         device: DeviceId,
@@ -310,8 +313,8 @@ impl<const L: usize> Star<L> {
         self.state.total == 0
     }
 
-    /// Adds the next event and returns its level. For 4 bytes this costs about a sixteenth of a
-    /// SHA-256 compression, and one SipHash.
+    /// Adds the next event and returns its level. For an event of 4 bytes, this takes about a
+    /// sixteenth of a SHA-256 compression and one SipHash.
     ///
     /// # Errors
     /// [`PushError`].
@@ -320,16 +323,16 @@ impl<const L: usize> Star<L> {
         self.state.push(&mut self.levels, event)
     }
 
-    /// Ends the epoch. Returns the number of events per level, and the digest of each level as if
-    /// no level were below the round or had lost events. The digests of levels that the group does
-    /// not use are null.
+    /// Ends the epoch. Returns the number of events and the digest of each level. Levels below the
+    /// round and levels with lost events are included. The digests of empty levels, and of levels
+    /// that the group does not use, are null.
     #[must_use]
     pub fn close(mut self) -> (Counters, [Digest; L]) {
         self.close_in_place()
     }
 
-    /// As [`close`](Self::close), without moving the star, for small stacks. The star is full
-    /// afterwards and closing it again returns no events.
+    /// Does the same as [`close`](Self::close) without moving the star, for small stacks.
+    /// Afterwards the star accepts no more events, and closing it again returns no events.
     #[must_use]
     pub fn close_in_place(&mut self) -> (Counters, [Digest; L]) {
         let mut digests = [Digest::NULL; L];
@@ -349,7 +352,8 @@ mod tests {
     use super::*;
     use moteseal_core::record::Sequence;
 
-    /// Returns the definition: sort the events into blocks, hash each block, chain the digests.
+    /// Computes the counters and digests by their definition: sorts the events into blocks and
+    /// hashes each block.
     fn reference(
         device: DeviceId,
         index: SealIndex,

@@ -8,11 +8,12 @@ use moteseal_core::record::{
     DeviceId, EpochNumber, GroupId, Level, MAX_LEVELS, Round, Scheme, SealIndex,
 };
 
-/// Maximum length of the encoding in bytes: 2 arrays of 32 counts of 5 bytes, 8 runs of answers of
-/// 32, and the fixed fields.
+/// Maximum length of the encoding in bytes. It has room for 2 arrays of 32 counts of 5 bytes each,
+/// 8 runs of answers of 32 bytes each, and the other fields.
 pub(super) const MAX_LENGTH: usize = 800;
 
-/// Events per level that were counted and then abandoned; `None` if there are none.
+/// The number of events of each level that were counted but then abandoned; `None` if there are
+/// none.
 pub type Lost = Option<Counters>;
 
 /// A device's statement under one index (spec/formats.md, section 3).
@@ -26,38 +27,38 @@ pub struct Statement {
     pub roster: Digest,
     /// The device.
     pub device: DeviceId,
-    /// The seal's number.
+    /// The index of the seal.
     pub index: SealIndex,
     /// The digest of the last signed seal, or of the first certificate.
     pub prev: Digest,
     /// The index and the epoch of the last signed seal.
     pub last: Option<(SealIndex, EpochNumber)>,
-    /// The epoch whose events these are.
+    /// The epoch of the events.
     pub epoch: EpochNumber,
     /// Whether no further seal covers this epoch.
     pub last_in_epoch: bool,
-    /// Whether the device restarted since the last signed seal. A gap before this seal is then an
-    /// outage.
+    /// Whether the device restarted since the last signed seal. If so, epochs without a seal before
+    /// this one are an outage.
     pub restart: bool,
     /// The digest of the stream schema.
     pub schema: Digest,
-    /// The salt of the levels.
+    /// The salt that determines the levels of the events.
     pub salt: Salt,
-    /// The highest round announced.
+    /// The highest round that was announced to the device.
     pub round: Round,
-    /// The device's own round, at least `round`: levels below it are not kept.
+    /// The device's own round, at least `round`. The device does not keep levels below it.
     pub own_round: Round,
-    /// Events per level.
+    /// The number of events of each level.
     pub counters: Counters,
-    /// Events per level that were abandoned, if any were.
+    /// The number of events of each level that were abandoned.
     pub lost: Lost,
     /// The query epochs that the device answered.
     pub answered: Answers,
 }
 
 impl Statement {
-    /// Returns the first statement of a device, without events, rounds or losses. The caller sets
-    /// the fields that differ.
+    /// Returns a device's first statement, without events, rounds or losses. The caller sets the
+    /// fields whose values differ.
     #[must_use]
     pub fn new(
         scheme: Scheme,
@@ -87,14 +88,14 @@ impl Statement {
         }
     }
 
-    /// Adds a query epoch that the device answered, as [`Answers::add`]. Returns `false` if this
-    /// seal cannot state it.
+    /// Adds a query epoch that the device answered. Returns `false` if this seal cannot state it
+    /// (see [`Answers::add`]).
     #[must_use]
     pub fn add_answered(&mut self, query: [u8; 16], epoch: u64) -> bool {
         self.answered.add(query, epoch)
     }
 
-    /// Returns whether the statement names this epoch of this query as answered.
+    /// Returns whether the statement reports this epoch of this query as answered.
     #[must_use]
     pub fn answered_in(&self, query: &[u8; 16], epoch: u64) -> bool {
         self.answered.contains(query, epoch)
@@ -139,7 +140,8 @@ impl Statement {
     /// Reads a statement.
     ///
     /// # Errors
-    /// As [`Reader::new`]; `FieldOutOfRange` for values that spec/formats.md, section 3, excludes.
+    /// The errors of [`Reader::new`]; `FieldOutOfRange` for values that spec/formats.md, section 3,
+    /// does not allow.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         reader.array(19)?;
@@ -211,7 +213,7 @@ impl Statement {
     }
 }
 
-/// Writes counts, one per level; the empty array for `None`.
+/// Writes counts, one per level, or the empty array for `None`.
 pub(crate) fn encode_counts(
     out: &mut Writer<'_>,
     counters: Option<&Counters>,
@@ -221,7 +223,7 @@ pub(crate) fn encode_counts(
     counts.iter().try_for_each(|&count| out.uint(count).map(|_| ()))
 }
 
-/// Reads counts of at most [`MAX_LEVELS`] levels; `None` for the empty array.
+/// Reads counts of at most [`MAX_LEVELS`] levels. Returns `None` for the empty array.
 pub(crate) fn decode_counts(reader: &mut Reader<'_>) -> Result<Option<Counters>, DecodeError> {
     let length = u8::try_from(reader.array_any()?).map_err(|_| DecodeError::FieldOutOfRange)?;
     if usize::from(length) > MAX_LEVELS {

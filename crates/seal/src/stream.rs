@@ -21,8 +21,8 @@ pub const MAX_RUN_BYTES: usize = 64 << 20;
 pub const MAX_ITEM: usize = MAX_RUN_BYTES + (4 << 20);
 /// Maximum number of bytes of items from the end of one verified run to the end of the next.
 pub const MAX_RUN_ITEMS: usize = 2 * MAX_ITEM;
-/// If the parts of a run together claim more events than this, no further part may follow in the
-/// run.
+/// Limit on the events of a run: once the parts of a run together claim more events than this, no
+/// further part may follow.
 pub const MAX_RUN_EVENTS: u64 = 1 << 24;
 
 const FLAG_TREE: u8 = 1;
@@ -30,19 +30,19 @@ const FLAG_LAST: u8 = 2;
 const FLAG_RESTART: u8 = 4;
 
 /// One item of a stream.
-// Most items are parts, and there is no heap to box them.
+// Most items are parts, and without a heap they cannot be boxed.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Item<'a> {
-    /// The schema of the parts that follow, encoded.
+    /// The encoded schema of the parts that follow.
     Schema(&'a [u8]),
-    /// The device of the parts that follow, and the position of its chain.
+    /// The device of the parts that follow, and the position in its chain.
     Open(Open),
-    /// One seal, with any part of its events.
+    /// A part: one seal, with all, some or none of its events.
     Part(Part<'a>),
     /// The response is complete.
     End,
-    /// The server could not continue.
+    /// The server could not complete the response.
     Problem {
         /// The error's name.
         name: &'a str,
@@ -51,26 +51,26 @@ pub enum Item<'a> {
     },
     /// The first item of a proof file: the query that the proof answers.
     Proof {
-        /// The query, as sent.
+        /// The query, as it was sent.
         query: &'a str,
     },
-    /// The explaining form of one seal.
+    /// The explaining form of one seal: the seal with all its digests.
     Explain {
-        /// Its tagged `COSE_Sign1`.
+        /// The seal, a tagged `COSE_Sign1`.
         seal: &'a [u8],
-        /// A star's `D_0 .. D_{L-1}`, concatenated.
+        /// The digests `D_0 .. D_{L-1}` of a star, concatenated.
         digests: &'a [u8],
     },
     /// The coordinator's manifest of an epoch: a tagged `COSE_Sign1`.
     Manifest(&'a [u8]),
 }
 
-/// The position of a device's chain before the parts that follow.
+/// An open item: the device of the parts that follow, and the position in its chain before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
     /// The device.
     pub device: DeviceId,
-    /// The version of the roster that its seals name.
+    /// The version of the roster that the device's seals name.
     pub roster_version: u32,
     /// The digest of the previous seal; `None` if the receiver knows it.
     pub prev: Option<Digest>,
@@ -78,7 +78,7 @@ pub struct Open {
     pub last: Option<(SealIndex, EpochNumber)>,
 }
 
-/// One seal, with any part of its events.
+/// A part: one seal, with all, some or none of its events.
 #[derive(Clone, Debug)]
 pub struct Part<'a> {
     /// Star or tree.
@@ -89,21 +89,21 @@ pub struct Part<'a> {
     pub restart: bool,
     /// The number of indices abandoned since the previous seal.
     pub skipped: u32,
-    /// The number of epochs since the previous seal.
+    /// The number of epochs from the previous seal's epoch to this one.
     pub advance: u64,
-    /// The salt of the levels.
+    /// The salt that determines the levels of the events.
     pub salt: Salt,
     /// The number of all events under the seal.
     pub n: u32,
-    /// The highest round announced.
+    /// The highest round that was announced to the device.
     pub round: Round,
     /// The device's own round.
     pub own_round: Round,
-    /// The events that were abandoned.
+    /// The number of events of each level that were abandoned.
     pub lost: Lost,
     /// The query epochs that the device answered.
     pub answered: Answers,
-    /// Which events are in the part.
+    /// The selection of the events that are in the part.
     pub select: Select<'a>,
     /// The digests that replace the other events: 32 bytes each, concatenated.
     pub digests: &'a [u8],
@@ -113,10 +113,10 @@ pub struct Part<'a> {
     pub signature: Option<&'a [u8]>,
 }
 
-/// Which events are in a part.
+/// A selection of the events of a seal.
 #[derive(Clone, Debug)]
 pub enum Select<'a> {
-    /// All events of these levels: bit `i` for level `i`.
+    /// All events of these levels: bit `i` selects level `i`.
     Levels(u32),
     /// Single events of a tree.
     Events(Gaps<'a>),
@@ -131,8 +131,8 @@ pub struct Gaps<'a> {
 }
 
 impl<'a> Gaps<'a> {
-    /// Gaps that have been read before: `encoded` is the result of [`encoded`](Self::encoded), for
-    /// `length` events.
+    /// Creates gaps from an encoding that has been read before: `encoded` is the result of
+    /// [`encoded`](Self::encoded) for `length` events.
     pub(crate) const fn checked(encoded: &'a [u8], length: u32) -> Self {
         Self { encoded, length }
     }
@@ -199,8 +199,8 @@ impl<'a> Item<'a> {
     pub fn decode_whole(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         let fields = reader.array_any()?;
-        // The array is complete here. An array without a kind is malformed, and more bytes would
-        // not change that.
+        // The item is complete. An array without a kind is therefore malformed rather than
+        // truncated.
         if fields == 0 {
             return Err(DecodeError::UnexpectedType);
         }
@@ -299,8 +299,8 @@ impl<'a> Part<'a> {
 }
 
 impl Part<'_> {
-    /// Writes the part up to the head of its events, as [`encode_part_head`], but with the levels
-    /// `mask` selected. The caller supplies the events and digests for them.
+    /// Writes the part up to the head of its events, like [`encode_part_head`], but with the levels
+    /// `mask` as its selection. The caller supplies the events and digests of this selection.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -356,8 +356,8 @@ pub enum Selection<'a> {
 pub const PART_OVERHEAD: usize = 512 + moteseal_core::signature::MAX_SIGNATURE;
 
 /// Writes a part of `seal` up to the head of its events. The caller then writes the records,
-/// `events_length` bytes, and calls [`encode_part_tail`]. A mote thus never needs all events in
-/// memory.
+/// `events_length` bytes, and calls [`encode_part_tail`]. A mote therefore never needs all events
+/// in memory at the same time.
 ///
 /// # Errors
 /// [`BufferTooSmall`].

@@ -1,9 +1,10 @@
 //! Dynamic Tree Chaining (section IV.B of the paper): an online Merkle tree as in RFC 9162, section
-//! 2.1. The position of a leaf is the event's sequence number.
+//! 2.1. The position of a leaf is the sequence number of its event.
 //!
-//! A device keeps only the frontier: one digest for each bit of the number of records. [`geometry`]
-//! computes the shape of the tree, without hashing. [`multiproof`] and [`path`] compute the root
-//! from some of the leaves.
+//! A device stores only the frontier: the roots of the perfect subtrees so far, at most one digest
+//! for each bit of the number of records. [`geometry`] computes the shape of the tree, without
+//! hashing. [`multiproof`] and [`path`] compute the root from some of the leaves and the digests of
+//! the others.
 
 pub mod geometry;
 pub mod multiproof;
@@ -17,8 +18,8 @@ use moteseal_core::record::Sequence;
 pub use multiproof::{MultiproofError, multiproof_root, sibling_count};
 pub use path::{PathError, path_root};
 
-/// The longest record whose leaf hash is one compression: 64 bytes without the prefix, the padding
-/// bit and the length.
+/// The length of the longest record whose leaf hash is one compression: 64 bytes minus the prefix
+/// (1), the start of the padding (1) and the length (8).
 const ONE_BLOCK: usize = 64 - 1 - 1 - 8;
 
 /// Returns the leaf hash of a record: `H(0x00 || record)`.
@@ -73,16 +74,17 @@ impl fmt::Display for TreeFull {
 
 impl core::error::Error for TreeFull {}
 
-/// An online tree without the roots of its subtrees: the caller keeps them in an array of `H`
-/// digests, for at most `2^H - 1` records, and passes it to each call. [`Tree`] has both. This type
-/// is for callers that know `H` only at run time.
+/// The state of an online tree without the roots of its subtrees. The caller stores the roots in an
+/// array of `H` digests, which suffices for `2^H - 1` records, and passes it to each call. [`Tree`]
+/// contains both. This type is for callers that know `H` only at run time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TreeState {
     position: u64,
 }
 
 impl TreeState {
-    /// Returns the state of a tree without records. The contents of the array do not matter.
+    /// Creates the state of a tree without records. The initial contents of the caller's array do
+    /// not matter.
     #[must_use]
     pub const fn new() -> Self {
         Self { position: 0 }
@@ -95,7 +97,7 @@ impl TreeState {
         self.position
     }
 
-    /// Adds a record and returns its position. Costs two hashes per record on average.
+    /// Adds a record and returns its position. This takes two hashes per record on average.
     ///
     /// # Errors
     /// [`TreeFull`]. The tree is then unchanged.
@@ -120,8 +122,8 @@ impl TreeState {
         self.root_with(slots, None).unwrap_or_else(empty_root)
     }
 
-    /// Adds the root of the next `2^height` leaves. The position must be a multiple of that, and
-    /// the new position at most `2^H - 1`.
+    /// Adds the root of the next `2^height` leaves. The current position must be a multiple of
+    /// `2^height`, and the new position must be at most `2^H - 1`.
     #[inline]
     fn append(&mut self, slots: &mut [Digest], height: u32, root: Digest) {
         debug_assert!(self.position.trailing_zeros() >= height);
@@ -134,8 +136,8 @@ impl TreeState {
         self.position += 1 << height;
     }
 
-    /// Returns the root of everything to the left of the position, followed by `right` if there is
-    /// one.
+    /// Returns the root over all leaves to the left of the position. If there is `right`, it is the
+    /// root of further leaves to the right of them.
     fn root_with(&self, slots: &[Digest], right: Option<Digest>) -> Option<Digest> {
         let mut rest = self.position;
         let mut root = right;
@@ -148,8 +150,8 @@ impl TreeState {
     }
 }
 
-/// The perfect subtrees to the left of a position, one for each bit that is set in it. Slot `h` is
-/// the root of `2^h` leaves.
+/// The roots of the perfect subtrees to the left of a position, one for each bit that is set in the
+/// position. Slot `h` holds the root of `2^h` leaves.
 #[derive(Clone)]
 pub(crate) struct Frontier<const H: usize> {
     slots: [Digest; H],
@@ -161,15 +163,15 @@ impl<const H: usize> Frontier<H> {
         Self { slots: [Digest::NULL; H], state: TreeState::new() }
     }
 
-    /// Adds the root of the next `2^height` leaves. The position must be a multiple of that, and
-    /// the new position at most `2^H - 1`.
+    /// Adds the root of the next `2^height` leaves. The current position must be a multiple of
+    /// `2^height`, and the new position must be at most `2^H - 1`.
     #[inline]
     pub(crate) fn append(&mut self, height: u32, root: Digest) {
         self.state.append(&mut self.slots, height, root);
     }
 
-    /// Returns the root of everything to the left of the position, followed by `right` if there is
-    /// one.
+    /// Returns the root over all leaves to the left of the position. If there is `right`, it is the
+    /// root of further leaves to the right of them.
     pub(crate) fn root(&self, right: Option<Digest>) -> Option<Digest> {
         self.state.root_with(&self.slots, right)
     }
@@ -206,10 +208,10 @@ impl<const H: usize> Tree<H> {
         self.len() == 0
     }
 
-    /// Adds a record and returns its position. Costs two hashes per record on average.
+    /// Adds a record and returns its position. This takes two hashes per record on average.
     ///
     /// # Errors
-    /// [`TreeFull`]; the tree is then unchanged.
+    /// [`TreeFull`]. The tree is then unchanged.
     #[inline]
     pub fn push(&mut self, record: &[u8]) -> Result<Sequence, TreeFull> {
         self.push_leaf(leaf(record))

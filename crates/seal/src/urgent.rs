@@ -1,5 +1,6 @@
-//! An urgent event: signed individually and sent at once (spec/formats.md, section 3). It has no
-//! salt and no counters. It is also part of the epoch's seal, and never part of a sample.
+//! Urgent events, which are signed individually and sent at once (spec/formats.md, section 3). The
+//! signed object has no salt and no counters. The event is also part of the epoch's seal. It is
+//! never part of a sample in its urgent form.
 
 use crate::seal::SealError;
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
@@ -26,7 +27,7 @@ pub struct UrgentEvent<'a> {
     pub index: SealIndex,
     /// The epoch.
     pub epoch: EpochNumber,
-    /// The position of the event under that seal.
+    /// The sequence number of the event under that seal.
     pub seq: Sequence,
     /// The digest of the stream schema.
     pub schema: Digest,
@@ -54,7 +55,8 @@ impl<'a> UrgentEvent<'a> {
         Ok(out.finish())
     }
 
-    /// Writes the bytes to sign to `buffer`, which must be 320 bytes longer than the record.
+    /// Writes the bytes to sign to `buffer`, which must be at least 320 bytes longer than the
+    /// record.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -81,8 +83,8 @@ impl<'a> UrgentEvent<'a> {
         Sign1::encode(out, self.protected(algorithm, &mut header)?, self.record, signature)
     }
 
-    /// Reads a signed object and verifies it with the key that the directory has for its device and
-    /// index. `scratch` must be 64 bytes longer than `bytes`.
+    /// Reads a signed object and verifies it with the key that the directory has for the device and
+    /// index in the object. `scratch` must be at least 64 bytes longer than `bytes`.
     ///
     /// # Errors
     /// [`UrgentError`].
@@ -138,7 +140,7 @@ named_errors! {
         Decode(error: DecodeError) => from,
         /// The event belongs to another group.
         WrongGroup => "the event belongs to another group",
-        /// The roster does not have the device, or no key of it for this index.
+        /// The roster does not list the device, or has no key of the device for this index.
         UnknownDevice => "the roster has no key for this device and index",
         /// The signature was rejected.
         Seal(error: SealError) => from,

@@ -2,9 +2,9 @@
 //! and reordered (spec/formats.md, section 8.2).
 //!
 //! A frame is one CBOR item and a 16-byte HMAC-SHA256 tag under a key that only the two ends share.
-//! Frames have no counter. Each states the range that it covers under an index that is never
-//! reused, so a repeated or late frame has no effect. Only the device's id is read before the tag
-//! has been checked.
+//! Frames have no counter. Each frame states the range of events that it covers under a seal index,
+//! and an index is never reused, so a repeated or late frame has no effect. Before the tag has been
+//! checked, only the device's id is read from a frame.
 
 use core::ops::Range;
 
@@ -19,14 +19,14 @@ use moteseal_core::record::{
 mod refusal;
 pub use refusal::{MAX_REFUSAL, Refusal};
 
-/// Maximum number of bytes of a forward frame in addition to its events: the array's head, kind,
-/// device, index, epoch, round, `from`, `until`, `size`, and the heads of the events and of a
-/// tree's digests.
+/// Maximum number of bytes of a forward frame in addition to its events and digests: the head of
+/// the array, the kind, device, index, epoch, round, `from`, `until` and `size`, and the heads of
+/// the events and of a tree's digests.
 const FORWARD_FIELDS: usize = 1 + 1 + 9 + 5 + 9 + 2 + 5 + 5 + 3 + 3 + 3;
 /// Maximum number of bytes of events and digests in a forward frame.
 pub const MAX_EVENTS: usize = MAX_FRAME - FORWARD_FIELDS - TAG;
-/// Maximum length of a record that can be forwarded. Together with the longest position and length
-/// it fills a frame.
+/// Maximum length of a record that can be forwarded. Such a record, with the longest encoding of
+/// its position and its length prefix, fills a frame.
 pub const MAX_RECORD: usize = MAX_EVENTS - 9 - 2;
 
 /// A frame from a device.
@@ -34,8 +34,8 @@ pub const MAX_RECORD: usize = MAX_EVENTS - 9 - 2;
 pub enum Uplink<'a> {
     /// Events of an open seal.
     Forward(Forward<'a>),
-    /// A closed seal: an open item and a part item (spec/formats.md, section 4) without the events
-    /// and what can be computed from them.
+    /// A closed seal: an open item and a part item (spec/formats.md, section 4), without the events
+    /// and without data that can be computed from them.
     Close {
         /// The schema's digest.
         schema: Digest,
@@ -48,15 +48,16 @@ pub enum Uplink<'a> {
     Schema(&'a [u8]),
 }
 
-/// All events of the levels from a round on within a range of sequence numbers. For a tree, also
-/// digests in place of the other events.
+/// All events within a range of sequence numbers whose levels are at or above the device's round.
+/// For a tree, also digests in place of the other events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward<'a> {
-    /// The index of the seal that will cover them.
+    /// The index of the seal that will cover the events.
     pub index: SealIndex,
-    /// Its epoch.
+    /// The epoch of that seal.
     pub epoch: EpochNumber,
-    /// The device's own round. Events of lower levels may be missing; all others are present.
+    /// The device's own round. Events of lower levels may be missing. All other events of the range
+    /// are present.
     pub own_round: Round,
     /// The first sequence number of the range.
     pub from: Sequence,
@@ -195,8 +196,8 @@ pub fn encode_event(
 }
 
 impl<'a> Forward<'a> {
-    /// Returns the events: sequence number, level, and record. Ends early at malformed bytes, which
-    /// [`Uplink::open`] rejects.
+    /// Returns the events: the sequence number, level and record of each. The iterator ends early
+    /// at malformed bytes. A frame from [`Uplink::open`] has none.
     pub fn events(&self) -> impl Iterator<Item = (Sequence, Level, &'a [u8])> + use<'a> {
         let (framing, until) = (self.framing, self.until.0);
         let (mut rest, mut next) = (self.events, self.from.0);
@@ -210,8 +211,9 @@ impl<'a> Forward<'a> {
         })
     }
 
-    /// For a tree: the maximal perfect subtrees of the range that contain no event of the frame,
-    /// from left to right, each with its root (spec/formats.md, section 8.2). For a star: none.
+    /// For a tree, returns the maximal perfect subtrees of the range that contain no event of the
+    /// frame, from left to right, each with its root (spec/formats.md, section 8.2). For a star,
+    /// there are none.
     pub fn subtrees(&self) -> impl Iterator<Item = (Range<u64>, Digest)> + use<'a> {
         let (digests, _) = self.digests.unwrap_or_default().as_chunks::<32>();
         self.places().zip(digests).map(|(range, digest)| (range, Digest(*digest)))
@@ -221,8 +223,8 @@ impl<'a> Forward<'a> {
         geometry::perfect(self.from.0..self.until.0, self.events().map(|(seq, ..)| seq))
     }
 
-    /// Returns whether the events are well-formed and within the range, and a tree has the right
-    /// number of digests.
+    /// Returns whether the events are well-formed and within the range, and whether a tree has the
+    /// right number of digests.
     fn is_whole(&self) -> bool {
         let (mut rest, mut next) = (self.events, self.from.0);
         while !rest.is_empty() {
@@ -233,8 +235,8 @@ impl<'a> Forward<'a> {
             };
             (rest, next) = (tail, seq + 1);
         }
-        // Stop counting at the number of digests, because a short frame may claim a range of four
-        // billion events.
+        // Stop counting as soon as there are too few digests, because even a short frame may claim
+        // a range of four billion events.
         let are_digests = |digests: &[u8]| {
             digests.len().is_multiple_of(32)
                 && self.places().take(digests.len() / 32 + 1).count() == digests.len() / 32

@@ -1,5 +1,5 @@
-//! The digests in a star's part, which replace the blocks that are not in it (spec/formats.md,
-//! section 4).
+//! The digests in the part of a star. They replace the blocks that are not in the part
+//! (spec/formats.md, section 4).
 
 use crate::level::{Counters, below, lowest};
 use crate::statement::Statement;
@@ -15,7 +15,7 @@ pub struct Served<'a> {
     pub device: DeviceId,
     /// The seal's index.
     pub index: SealIndex,
-    /// Events per level.
+    /// The number of events of each level.
     pub counters: Counters,
     /// The levels whose blocks exist, as a bit mask.
     pub surviving: u32,
@@ -24,16 +24,17 @@ pub struct Served<'a> {
     /// The digests that replace the other blocks, 32 bytes each, in the order of spec/formats.md,
     /// section 4.
     pub evidence: &'a [u8],
-    /// The blocks as encoded in the part, by level; empty for a level that is not in it.
+    /// The blocks as encoded in the part, by level; empty for a level that is not in the part.
     pub blocks: [&'a [u8]; MAX_LEVELS],
-    /// Output: `D_i` of each block; null for an empty block.
+    /// Output: the digest `D_i` of each block; null for an empty block.
     pub digests: [Digest; MAX_LEVELS],
     /// Output: the root.
     pub root: Digest,
 }
 
 impl<'a> Served<'a> {
-    /// Returns the star's part of a statement. The sizes must have been checked.
+    /// Divides the events of a star's part into blocks. The sizes of `evidence` and `events` must
+    /// have been checked.
     pub(crate) fn new(
         statement: &Statement,
         mask: u32,
@@ -61,8 +62,9 @@ impl<'a> Served<'a> {
         levels.fold(above, |above, (&count, block)| link(&above, count, block))
     }
 
-    /// Returns the chain over the levels, given the digests of the blocks. Returns the level to
-    /// start the computation at, the digest before this level, and the block digest of each level.
+    /// Returns what is needed to compute the root: the level at which the computation starts, the
+    /// chain over the levels below it, and the block digest of each level from there on. `digests`
+    /// must have been computed.
     #[must_use]
     pub fn chain(&self) -> (u8, Digest, [Digest; MAX_LEVELS]) {
         let levels = self.counters.levels();
@@ -84,8 +86,9 @@ impl<'a> Served<'a> {
     }
 }
 
-/// Returns the number of digests in a star's part: one for all levels below the lowest selected
-/// level if any of them exists, and one for each existing level above it that is not selected.
+/// Returns the number of digests in the part of a star. There is one digest for all levels below
+/// the lowest selected level, if any of their blocks exists, and one for each existing block above
+/// it that is not selected.
 #[must_use]
 pub fn star_digests(surviving: u32, mask: u32) -> u32 {
     let lowest = lowest(mask, 32);
@@ -94,8 +97,8 @@ pub fn star_digests(surviving: u32, mask: u32) -> u32 {
     u32::from(under) + above.count_ones()
 }
 
-/// Writes the digests of a star's part with the levels `mask` to `out`, given all `D_i`, and
-/// returns their number.
+/// Writes the digests of a star's part that contains the levels `mask` to `out`, and returns their
+/// number. `blocks` are the digests `D_i` of all levels.
 pub fn star_evidence(
     statement: &Statement,
     blocks: &[Digest],
@@ -105,8 +108,9 @@ pub fn star_evidence(
     pruned_evidence(statement, (0, chain_start()), blocks, mask, out)
 }
 
-/// As [`star_evidence`], given only the `D_i` from a level `b` on: `from` is `b` and `A_{b-1}`.
-/// `mask` must not contain a level below `b`.
+/// Does the same as [`star_evidence`] if the digests `D_i` are known only from a level `b` on.
+/// `from` is `b` and `A_{b-1}`, the chain over the lower levels. `mask` must not contain a level
+/// below `b`.
 pub fn pruned_evidence(
     statement: &Statement,
     from: (u8, Digest),

@@ -1,5 +1,5 @@
-//! Compact multiproofs: the root of each maximal subtree without a selected leaf, from left to
-//! right, each exactly once (spec/formats.md, section 4, "Tree").
+//! Compact multiproofs. A multiproof consists of the roots of the maximal subtrees without a
+//! selected leaf, from left to right (spec/formats.md, section 4, "Tree").
 
 use crate::tree::{Frontier, empty_root, geometry};
 use moteseal_core::digest::Digest;
@@ -7,7 +7,8 @@ use moteseal_core::named_errors;
 use moteseal_core::record::Sequence;
 
 named_errors! {
-    /// Why digests and selected leaves cannot form a tree, whatever the values of the digests.
+    /// Why the given number of digests and the selected positions cannot form a tree. The values of
+    /// the digests are not checked.
     MultiproofError {
         /// The selected positions are not strictly ascending.
         Unsorted => "selected positions do not ascend",
@@ -22,17 +23,18 @@ named_errors! {
     }
 }
 
-/// Returns the number of digests in the multiproof for `selected` (ascending, below `n`). Hashes
-/// nothing.
+/// Returns the number of digests in the multiproof for `selected` (ascending, below `n`). Does not
+/// hash.
 pub fn sibling_count(n: u64, selected: impl IntoIterator<Item = Sequence>) -> u64 {
     geometry::siblings(n, selected).map(|_| 1).sum()
 }
 
-/// Returns the root of a tree of `n` leaves (at most `2^32 - 1`), from the hashes of the selected
-/// leaves (ascending) and the multiproof: 32-byte digests, concatenated. The caller must compare
-/// the result with the expected root.
+/// Computes the root of a tree of `n` leaves (at most `2^32 - 1`) from the hashes of the selected
+/// leaves, ascending by position, and from the multiproof, a concatenation of 32-byte digests. The
+/// caller must compare the result with the expected root.
 ///
-/// Hashes at most once per selected leaf and digest, and stores one digest for each bit of `n`.
+/// This takes at most one hash per selected leaf and per digest of the multiproof, and memory for
+/// one digest per bit of `n`.
 ///
 /// # Errors
 /// See [`MultiproofError`].
@@ -75,8 +77,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Adds the digests of the subtrees up to the leaf `end`. Returns the last one if it is the
-    /// incomplete right edge of the tree.
+    /// Adds the digests of the subtrees up to the leaf `end`. Returns the last digest instead of
+    /// adding it if its subtree is the incomplete right edge of the tree.
     fn fill(&mut self, end: u64) -> Result<Option<Digest>, MultiproofError> {
         while self.frontier.state.position < end {
             let subtree = geometry::widest(self.n, self.frontier.state.position, end);

@@ -6,7 +6,7 @@ use moteseal_core::named_errors;
 use moteseal_core::record::Sequence;
 
 named_errors! {
-    /// Why an inclusion path has the wrong shape, whatever the values of its digests.
+    /// Why an inclusion path has the wrong length. The values of its digests are not checked.
     PathError {
         /// The position is not below the number of leaves.
         OutOfRange => "the position is not below the number of leaves",
@@ -15,9 +15,9 @@ named_errors! {
     }
 }
 
-/// Returns the root of a tree of `n` leaves, computed from the leaf hash at `seq` and its inclusion
-/// path (RFC 9162, section 2.1.3.2). `path` is the concatenation of the 32-byte sibling digests
-/// from the leaf up. The caller must compare the result with the expected root.
+/// Computes the root of a tree of `n` leaves from the leaf hash at `seq` and its inclusion path
+/// (RFC 9162, section 2.1.3.2). `path` is the concatenation of the 32-byte sibling digests from the
+/// leaf up. The caller must compare the result with the expected root.
 ///
 /// # Errors
 /// See [`PathError`].
@@ -36,7 +36,8 @@ pub fn path_root(leaf: Digest, seq: Sequence, n: u64, path: &[u8]) -> Result<Dig
         }
         if at & 1 == 1 || at == last {
             root = node(&Digest(*sibling), &root);
-            // Heights at which the right edge has no sibling. Here `at` is not 0.
+            // Skip the heights at which a node of the right edge has no sibling. Here `at` is not
+            // 0.
             let skip = at.trailing_zeros();
             (at, last) = (at >> skip, last >> skip);
         } else {

@@ -1,19 +1,20 @@
-//! A coordinator's message that it rejects a seal, so that the device stops sending it
-//! (spec/formats.md, section 8.2).
+//! The message by which a coordinator tells a device that it rejects a seal, so that the device
+//! stops sending it (spec/formats.md, section 8.2).
 //!
-//! It identifies one seal by its index, which is never reused, so a repeated or late message has no
-//! other effect. It gives the coordinator no additional power: it could also acknowledge a seal and
-//! drop it. In both cases the seal is missing from the device's chain.
+//! A refusal identifies one seal by its index. Indices are never reused, so a repeated or late
+//! refusal cannot affect another seal. A refusal gives the coordinator no additional power, because
+//! the coordinator could also acknowledge a seal and then drop it. In both cases a verifier sees
+//! that the seal is missing from the device's chain.
 
 use moteseal_core::cbor::{BufferTooSmall, Reader, Writer};
 use moteseal_core::link::{Direction, FrameError, LinkKey, closed, opened};
 use moteseal_core::record::{DeviceId, SealIndex};
 
-/// The first bytes of every such frame: an array of five, and its kind.
+/// The first bytes of every refusal: the head of an array of five elements, and the kind.
 const START: [u8; 2] = [0x85, 17];
-/// Maximum length of a frame in bytes.
+/// Maximum length of the frame of a refusal in bytes.
 pub const MAX_REFUSAL: usize = 96;
-/// Maximum length of a name in bytes.
+/// Maximum length of the name of a reason in bytes.
 const MAX_NAME: usize = 48;
 
 /// A coordinator's rejection of one seal.
@@ -24,12 +25,12 @@ pub struct Refusal<'a> {
     /// Whether the rejection is final. Otherwise the seal may be accepted later, or under another
     /// roster.
     pub is_final: bool,
-    /// The reason: a name of spec/errors.md.
+    /// The reason: a name that spec/errors.md lists.
     pub name: &'a str,
 }
 
 impl<'a> Refusal<'a> {
-    /// Returns whether the bytes claim to be such a frame. Nothing is verified.
+    /// Returns whether the bytes claim to be a refusal. Nothing is verified.
     #[must_use]
     pub fn is_claimed(frame: &[u8]) -> bool {
         frame.starts_with(&START)

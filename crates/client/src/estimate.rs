@@ -1,21 +1,21 @@
-//! Estimates from uniform samples, with intervals conditional on the signed counts.
+//! Estimates from uniform samples, with confidence intervals that use the signed event counts.
 //!
-//! If rows are selected by a rate, each event is sampled independently of all others. All epochs
-//! and devices together are then one sample without replacement of the `N` events that the seals
-//! count. The interval of a mean is Student's t with finite-population correction (Cochran,
-//! Sampling Techniques, 3rd ed., sections 2.5 to 2.8).
+//! If rows are selected by a rate, each event is sampled independently of the other events. The
+//! events of all epochs and devices are then one sample without replacement from the `N` events
+//! that the seals count. The interval of a mean uses Student's t distribution with the
+//! finite-population correction (Cochran, Sampling Techniques, 3rd ed., sections 2.5 to 2.8).
 //!
-//! If rows are selected by a number for each epoch (*at most*, *sample*), each epoch of a device is
-//! a stratum with its own rate. The means of the strata are weighted by their counts, and the
-//! degrees of freedom are Satterthwaite's (sections 5.3 and 5.4).
+//! If rows are selected by a number of events per epoch (*at most*, *sample*), each epoch of a
+//! device is a stratum with its own rate. The means of the strata are weighted by their counts, and
+//! the degrees of freedom are Satterthwaite's (sections 5.3 and 5.4).
 //!
-//! Estimates accept only a [`UniformSample`](moteseal_seal::sample::UniformSample): from any other
-//! selection, the cloud could choose the result.
+//! Estimates accept only a [`UniformSample`](moteseal_seal::sample::UniformSample), because with
+//! any other selection the cloud could choose the result.
 //!
 //! An [`Estimator`] estimates means, sums, and the share of events that meet a [`Condition`], in
-//! constant memory. [`Values`] keeps the sampled values, for quantiles and histograms;
-//! [`bootstrap()`] resamples them. A stratum with events but without a sampled event has no
-//! estimate; it never counts as zero.
+//! constant memory. [`Values`] keeps the sampled values, which quantiles and histograms need, and
+//! [`bootstrap()`] resamples them. If a stratum has events but no sampled event, there is no
+//! estimate; such a stratum is never counted as zero.
 
 mod bootstrap;
 mod condition;
@@ -36,7 +36,7 @@ use moteseal_seal::sample::Choice;
 use crate::error::OutputError;
 use crate::rows::{Rows, Sink};
 
-/// Estimates the mean and sum of one field, or the share of events that meet a condition.
+/// Estimates the mean and the sum of one field, or the share of events that meet a condition.
 #[derive(Clone, Debug)]
 pub struct Estimator {
     field: Field,
@@ -47,7 +47,7 @@ pub struct Estimator {
     closed: Strata,
 }
 
-/// A field by its name.
+/// The name of a field.
 #[derive(Clone, Debug)]
 struct Field(String);
 
@@ -56,14 +56,14 @@ impl Field {
         Self(name.to_owned())
     }
 
-    /// Calls `take` with the field's value in every row.
+    /// Calls `take` with the value of the field in every row.
     fn each(&self, rows: &Rows<'_>, mut take: impl FnMut(f64)) -> Result<(), OutputError> {
         let schema = Schema::decode(&rows.schema().bytes).map_err(OutputError::of)?;
         let field = schema.field(&self.0).ok_or_else(|| {
             let names: Vec<&str> = schema.fields().map(|field| field.name).collect();
             let device = rows.name();
             OutputError::unfit(format_args!(
-                "there is no field {} in the readings of {device}; there are {}",
+                "the readings of {device} have no field {}; their fields are {}",
                 self.0,
                 names.join(", ")
             ))
@@ -77,7 +77,8 @@ impl Field {
     }
 }
 
-/// The stratum of a part: the epoch of its device, or `None` if rows are selected by a rate.
+/// Returns the stratum of a part: the device and its epoch, or `None` if rows are selected by a
+/// rate.
 const fn stratum_of(rows: &Rows<'_>) -> Option<(DeviceId, EpochNumber)> {
     match rows.choice() {
         Choice::Rate(_) => None,
@@ -85,14 +86,15 @@ const fn stratum_of(rows: &Rows<'_>) -> Option<(DeviceId, EpochNumber)> {
     }
 }
 
-/// A part of the population that is sampled at one rate.
+/// A part of the population whose events are all sampled at the same rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stratum {
     population: u64,
     sampled: u64,
-    /// Sampled events that meet the condition.
+    /// The number of sampled events that meet the condition.
     hits: u64,
-    /// Welford's running mean and sum of squared deviations.
+    /// The mean of the sampled values, and the sum of their squared deviations from it, both
+    /// updated by Welford's method.
     mean: f64,
     squares: f64,
 }
@@ -107,7 +109,8 @@ impl Stratum {
         self.squares += before * (value - self.mean);
     }
 
-    /// The variance of the estimated total; `None` if the sample is too small to estimate it.
+    /// Returns the variance of the estimated total, or `None` if the sample is too small to
+    /// estimate it.
     #[allow(clippy::cast_precision_loss)]
     fn variance(&self) -> Option<f64> {
         if self.sampled >= self.population {
@@ -118,19 +121,20 @@ impl Stratum {
     }
 }
 
-/// Totals over the strata that are complete.
+/// The totals over the strata that have been read completely.
 #[derive(Clone, Copy, Debug, Default)]
 struct Strata {
     population: u64,
     sampled: u64,
-    /// The estimated total of the field, and its variance.
+    /// The estimated total of the field, and the variance of this estimate.
     total: f64,
     variance: f64,
-    /// The sum of squared variances, each divided by its degrees of freedom.
+    /// The sum of the squared variances of the strata, each divided by the degrees of freedom of
+    /// its stratum.
     by_freedom: f64,
     /// The sum of the squared weights of the sampled events.
     weights: f64,
-    /// A stratum has too few sampled events for an estimate.
+    /// Whether a stratum has too few sampled events for an estimate.
     blind: bool,
 }
 
@@ -154,44 +158,44 @@ impl Strata {
         self
     }
 
-    /// Satterthwaite's degrees of freedom.
+    /// Returns Satterthwaite's approximation of the degrees of freedom.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn freedom(&self) -> u64 {
         ((self.variance * self.variance / self.by_freedom + 1e-6) as u64).max(1)
     }
 }
 
-/// An estimate with a 95 % interval.
+/// An estimate with a symmetric 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The estimate.
     pub value: f64,
-    /// Half the width of its 95 % confidence interval.
+    /// Half the width of the 95 % confidence interval.
     pub half_width: f64,
-    /// Events in the sample.
+    /// The number of events in the sample.
     pub sampled: u64,
-    /// Events that the seals count.
+    /// The number of events that the seals count.
     pub population: u64,
 }
 
-/// An estimate with the bounds of a 95 % confidence interval, which need not be symmetric.
+/// An estimate with the bounds of a 95 % confidence interval, which may be asymmetric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The estimate.
     pub value: f64,
-    /// The lower bound; `None` if the sample is too small for one.
+    /// The lower bound; `None` if the sample is too small to give one.
     pub low: Option<f64>,
-    /// The upper bound; `None` if the sample is too small for one.
+    /// The upper bound; `None` if the sample is too small to give one.
     pub high: Option<f64>,
-    /// Events in the sample.
+    /// The number of events in the sample.
     pub sampled: u64,
-    /// Events that the seals count.
+    /// The number of events that the seals count.
     pub population: u64,
 }
 
 impl Interval {
-    /// The number of events in the population that have a property, if `hits` sampled events have
-    /// it.
+    /// Estimates the number of events in the population that have a property, if `hits` sampled
+    /// events have it.
     #[allow(clippy::cast_precision_loss)]
     fn of_hits(draw: Draw, hits: u64) -> Self {
         let bounds = draw.hits(hits);
@@ -206,7 +210,7 @@ impl Interval {
         }
     }
 
-    /// This interval with the estimate and both bounds multiplied by `factor`.
+    /// Multiplies the estimate and both bounds by `factor`.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         let times = |bound: Option<f64>| bound.map(|bound| bound * factor);
@@ -227,24 +231,26 @@ impl From<Estimate> for Interval {
 }
 
 impl Estimator {
-    /// An estimator of the field called `field`.
+    /// Creates an estimator of the mean and the sum of the field called `field`.
     #[must_use]
     pub fn new(field: &str) -> Self {
         let (field, stratum, closed) = (Field::new(field), Stratum::default(), Strata::default());
         Self { field, condition: None, at: None, stratum, closed }
     }
 
-    /// An estimator of the share of events that meet a condition.
+    /// Creates an estimator of the share of events that meet a condition.
     #[must_use]
     pub fn of_share(condition: Condition) -> Self {
         Self { condition: Some(condition.clone()), ..Self::new(condition.field()) }
     }
 
-    /// The number of events that meet the condition of [`of_share`](Self::of_share). The bounds are
-    /// exact if all events were sampled at one rate, and those of Korn and Graubard otherwise.
+    /// Estimates the number of events that meet the condition given to
+    /// [`of_share`](Self::of_share). The bounds are exact if all events were sampled at one rate;
+    /// otherwise they are those of Korn and Graubard.
     ///
-    /// `None` without a condition, if no event was sampled, or under the conditions of
-    /// [`mean`](Self::mean); at one rate, a single sampled event is enough.
+    /// Returns `None` if the estimator has no condition, if no event was sampled, or in the cases
+    /// in which [`mean`](Self::mean) returns `None`. If all events were sampled at one rate, one
+    /// sampled event is enough.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn hits(&self) -> Option<Interval> {
@@ -283,7 +289,7 @@ impl Estimator {
         Some(share.times(population))
     }
 
-    /// The share of events that meet the condition; `None` under the conditions of
+    /// Estimates the share of events that meet the condition. Returns `None` in the same cases as
     /// [`hits`](Self::hits).
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
@@ -291,17 +297,17 @@ impl Estimator {
         self.hits().map(|hits| hits.times(1.0 / hits.population as f64))
     }
 
-    /// Events in the sample.
+    /// Returns the number of events in the sample.
     #[must_use]
     pub const fn sampled(&self) -> u64 {
         self.closed.sampled + self.stratum.sampled
     }
 
-    /// The mean over all counted events.
+    /// Estimates the mean over all events that the seals count.
     ///
-    /// `None` if there are no events, or if a stratum was not sampled completely and has fewer than
-    /// two sampled events: its variance is unknown, and an estimate without it would be of a
-    /// different population.
+    /// Returns `None` if there are no events. Also returns `None` if a stratum was not sampled
+    /// completely and has fewer than two sampled events: the variance of such a stratum is unknown,
+    /// and leaving the stratum out would estimate the mean of a different population.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn mean(&self) -> Option<Estimate> {
@@ -323,7 +329,8 @@ impl Estimator {
         })
     }
 
-    /// The sum over all counted events; `None` under the conditions of [`mean`](Self::mean).
+    /// Estimates the sum over all events that the seals count. Returns `None` in the same cases as
+    /// [`mean`](Self::mean).
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn sum(&self) -> Option<Estimate> {
@@ -336,13 +343,14 @@ impl Estimator {
         })
     }
 
-    /// The number of events. It is not an estimate: the devices signed it.
+    /// Returns the number of events that the seals count. This number is signed by the devices, not
+    /// estimated.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.closed.population + self.stratum.population
     }
 
-    /// Switches to the stratum `at`. All rows of a stratum arrive consecutively.
+    /// Switches to the stratum `at`. The rows of a stratum must arrive consecutively.
     fn go_to(&mut self, at: Option<(DeviceId, EpochNumber)>) {
         if at != self.at {
             self.closed = self.closed.close(&std::mem::take(&mut self.stratum));
@@ -367,9 +375,9 @@ impl Sink for Estimator {
     }
 }
 
-/// The 97.5 % quantile of Student's t distribution with `freedom` degrees of freedom (at least 1).
-/// It is exact for 1 and 2. From 3 on it is the expansion of Abramowitz and Stegun, 26.7.5,
-/// accurate to 0.1 %.
+/// Returns the 97.5 % quantile of Student's t distribution with `freedom` degrees of freedom (at
+/// least 1). The value is exact for 1 and 2 degrees of freedom. For more, it is the expansion of
+/// Abramowitz and Stegun, 26.7.5, which is accurate to 0.1 %.
 #[must_use]
 pub fn student_t_975(freedom: u64) -> f64 {
     const Z: f64 = 1.959_963_984_540_054;
@@ -442,7 +450,8 @@ mod tests {
         assert_eq!(estimator.count(), 4);
     }
 
-    /// A textbook interval: 2.5 +- t(3) * sqrt(s^2 / n * (1 - n / N)) with s^2 = 5/3.
+    /// The expected interval is the textbook formula, 2.5 +- t(3) * sqrt(s^2 / n * (1 - n / N)),
+    /// with s^2 = 5/3.
     #[test]
     fn one_stratum_has_the_interval_of_a_simple_random_sample() {
         let mean = estimator(&[stratum(10, &[1.0, 2.0, 3.0, 4.0])]).mean().unwrap();
@@ -455,13 +464,13 @@ mod tests {
 
     #[test]
     fn epochs_of_different_sizes_are_weighted_by_their_counts() {
-        // Two of 100 events around 10, two of 10 around 20: the unweighted mean of the rows would
-        // be 15.
+        // Two of 100 events have values around 10, and two of 10 events have values around 20. The
+        // unweighted mean of the four values would be 15.
         let mean =
             estimator(&[stratum(100, &[9.0, 11.0]), stratum(10, &[19.0, 21.0])]).mean().unwrap();
         assert!((mean.value - 1200.0 / 110.0).abs() < 1e-12, "{mean:?}");
-        // V = N (N - n) s^2 / n with s^2 = 2, which gives 9800 and 80. The degrees of freedom are
-        // (V1 + V2)^2 / (V1^2 + V2^2) = 1.02.
+        // The variance of each stratum's total is V = N (N - n) s^2 / n with s^2 = 2, which is 9800
+        // and 80. The degrees of freedom are (V1 + V2)^2 / (V1^2 + V2^2) = 1.02, rounded down to 1.
         assert!(
             (mean.half_width - student_t_975(1) * 9880f64.sqrt() / 110.0).abs() < 1e-9,
             "{mean:?}"
@@ -473,7 +482,8 @@ mod tests {
         let mut estimator = Estimator::of_share("x<0".parse().unwrap());
         estimator.stratum =
             Stratum { hits: 3, ..stratum(40, &[1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]) };
-        // The tests of `exact` compare these bounds with a search through every number of hits.
+        // The tests of the module `exact` compare these bounds with a search through every number
+        // of hits.
         let hits = estimator.hits().unwrap();
         assert_eq!(hits.value, 12.0);
         let draw = Draw { population: 40, sampled: 10 };
@@ -499,8 +509,8 @@ mod tests {
         );
     }
 
-    /// Repeats 2,000 times: draws a few values from each of several epochs that differ in size and
-    /// values, as *at most* does.
+    /// Draws 2,000 times a few values from each of several epochs, as a query with *at most* does.
+    /// The epochs differ in size and in their values.
     #[test]
     fn intervals_over_strata_contain_the_true_value_in_95_of_100_samples() {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;

@@ -1,11 +1,11 @@
-//! The querier of private sums: runs a query over a group every epoch, and opens and checks the
-//! sums (`docs/design.md`, *Sums*).
+//! The querier of private sums: asks a group a query in every epoch, and opens and checks the sums
+//! (`docs/design.md`, *Sums*).
 //!
-//! [`PreparedQuery`] puts a querier together from its files and runs a query. Its parts do no I/O:
-//! [`Querier`] holds the keys of a query and opens sums, [`Epochs`] waits for the children, and
-//! [`Localisation`] finds the edge of the tree where a sum was falsified. [`run_query()`] runs a
-//! query over a link, and [`RowWriter`] writes the results. Only sums that are proven to be exact
-//! over named participants are returned.
+//! [`PreparedQuery`] builds a querier from its files and runs a query. The parts of a querier do no
+//! I/O: [`Querier`] holds the keys of a query and opens sums, [`Epochs`] collects the shares of the
+//! querier's children, and [`Localisation`] finds the edge of the tree at which a sum was
+//! falsified. [`run_query()`] runs a query over a link, and [`RowWriter`] writes the results. The
+//! querier returns a sum only if the sum is proven to be exact over the participants that it names.
 
 #[cfg(feature = "columnar")]
 mod arrow_rows;

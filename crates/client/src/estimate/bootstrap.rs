@@ -1,10 +1,11 @@
-//! Bootstrap intervals. From each stratum of `n` values, `n - 1` values are drawn with replacement
-//! and weighted such that the result is corrected for the finite population (Rao and Wu, J. Am.
-//! Stat. Assoc. 83, 1988; Rao, Wu and Yue, Survey Methodology 18, 1992).
+//! Bootstrap intervals. Each replicate draws `n - 1` values with replacement from each stratum of
+//! `n` values, and weights them so that the interval is corrected for the finite population (Rao
+//! and Wu, J. Am. Stat. Assoc. 83, 1988; Rao, Wu and Yue, Survey Methodology 18, 1992).
 //!
 //! The interval is the percentile interval. Its coverage is approximately 95 % for large samples
-//! and is not guaranteed; the exact intervals of the other modules are. The generator is ChaCha12
-//! keyed by the seed, so anyone with the seed can reproduce the interval.
+//! and is not guaranteed, unlike the coverage of the exact intervals of the other modules. The
+//! random numbers are from ChaCha12, keyed by the seed, so anyone who knows the seed can reproduce
+//! the interval.
 
 use chacha20::ChaCha12Rng;
 use moteseal_api::ErrorKind;
@@ -15,17 +16,17 @@ use super::{Condition, Interval};
 
 /// The permitted numbers of replicates.
 pub const REPLICATES: std::ops::RangeInclusive<u32> = 100..=100_000;
-/// The largest permitted number of draws; this many take minutes.
+/// The maximum number of draws in total. This number of draws takes minutes.
 const MAX_DRAWS: u64 = 1 << 35;
 
-/// What is estimated from each replicate.
+/// The statistic that is estimated from each replicate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statistic {
     /// The mean over all events.
     Mean,
     /// The sum over all events.
     Sum,
-    /// The value that this share of all events is at or below.
+    /// The smallest value such that this share of all events has a value less than or equal to it.
     Quantile(f64),
     /// The share of events that meet a condition.
     Share(Condition),
@@ -33,21 +34,22 @@ pub enum Statistic {
     Count(Condition),
 }
 
-/// The bootstrap would take too long: more than 2^35 draws.
+/// The bootstrap would take too long, because it needs more than 2^35 draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "replicates times sampled readings are above 2^35; ask for fewer replicates, or a lower rate"
+    "the number of replicates times the number of sampled readings exceeds 2^35; request fewer \
+     replicates, or a lower rate"
 )]
 pub struct TooManyDraws;
 
 impl TooManyDraws {
-    /// The stable name of the error: `TooManyEvents`.
+    /// Returns the stable name of the error, `TooManyEvents`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         "TooManyEvents"
     }
 
-    /// Always [`ErrorKind::Usage`].
+    /// Always returns [`ErrorKind::Usage`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Usage
@@ -56,11 +58,11 @@ impl TooManyDraws {
 
 moteseal_api::named_error!(TooManyDraws);
 
-/// Estimates a statistic, with an interval from `replicates` replicates of the sample (clamped to
-/// [`REPLICATES`]) that `seed` determines.
+/// Estimates a statistic. The interval is computed from `replicates` replicates of the sample, a
+/// number that is clamped to [`REPLICATES`]; `seed` determines the replicates.
 ///
-/// `None` if nothing was sampled, or if a stratum was not sampled completely and has fewer than two
-/// sampled events.
+/// Returns `None` if no event was sampled, or if a stratum was not sampled completely and has fewer
+/// than two sampled events.
 ///
 /// # Errors
 /// [`TooManyDraws`] if the replicates need more than 2^35 draws.
@@ -85,7 +87,7 @@ pub fn bootstrap(
     let population = values.population() as f64;
     let value = evaluate(statistic, &weighted, population);
     let plain: Vec<f64> = weighted.iter().map(|found| found.weight).collect();
-    // The places of each stratum's values in `weighted`, which is sorted by value.
+    // The positions of each stratum's values in `weighted`, which is sorted by value.
     let mut members: Vec<Vec<u32>> =
         values.strata().map(|(_, sampled)| Vec::with_capacity(sampled.len())).collect();
     for (place, found) in (0..).zip(&weighted) {
@@ -119,7 +121,7 @@ pub fn bootstrap(
     }))
 }
 
-/// Resamples one stratum: sets the weight of each value by the number of times that it is drawn.
+/// Resamples one stratum: sets the weight of each value according to how many times it is drawn.
 #[allow(clippy::cast_precision_loss)]
 fn redraw(
     weighted: &mut [Weighted],
@@ -143,14 +145,15 @@ fn redraw(
     }
 }
 
-/// A uniform number below `bound` (1 to 2^32): the high half of a product, drawn again where the
-/// result would be biased (Lemire's method).
+/// Returns a uniformly distributed number below `bound` (1 to 2^32), by Lemire's method: it takes
+/// the high half of a product, and draws again in the cases that would bias the result.
 fn below(bound: u64, random: &mut ChaCha12Rng) -> usize {
     let excess = (1u64 << 32) % bound;
     loop {
         let product = u64::from(random.next_u32()) * bound;
         if product & 0xffff_ffff >= excess {
-            // The result is below `bound`, which is the length of a slice, so it fits.
+            // The result is below `bound`, which is the length of a slice, so the conversion cannot
+            // fail.
             return usize::try_from(product >> 32).unwrap_or(0);
         }
     }
@@ -177,7 +180,7 @@ mod tests {
     use super::super::values::tests::values;
     use super::*;
 
-    /// Pseudo-random numbers between 0 and 1.
+    /// Returns `n` pseudo-random numbers between 0 and 1.
     fn sample(n: u32) -> Vec<f64> {
         (0..n).map(|i| f64::from(i.wrapping_mul(2_654_435_761) >> 16) / 65536.0).collect()
     }

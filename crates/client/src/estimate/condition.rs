@@ -1,10 +1,10 @@
-//! A condition on one field, such as `temperature>=25.5`. The share and the number of events that
-//! meet it are estimated.
+//! A condition on one field, such as `temperature>=25.5`. An estimate can state the share and the
+//! number of events that meet it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A field compared with a number.
+/// A comparison of a field with a number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     field: String,
@@ -22,7 +22,8 @@ enum Comparison {
     Above,
 }
 
-/// Each comparison with its text. Texts of two characters come before their prefixes.
+/// The comparisons and their notation. A notation of two characters precedes the notation that is
+/// its first character.
 const COMPARISONS: [(&str, Comparison); 6] = [
     ("<=", Comparison::AtMost),
     (">=", Comparison::AtLeast),
@@ -34,17 +35,17 @@ const COMPARISONS: [(&str, Comparison); 6] = [
 
 /// The text is not a valid condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a condition is a field, one of < <= = != >= >, and a number: 'temperature>=25.5'")]
+#[error("a condition is a field, one of < <= = != >= >, and a number, as in 'temperature>=25.5'")]
 pub struct ConditionError;
 
 impl Condition {
-    /// The name of the field.
+    /// Returns the name of the field.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// Whether a value of the field meets the condition.
+    /// Returns whether a value of the field meets the condition.
     #[must_use]
     #[allow(clippy::float_cmp)]
     pub fn holds(&self, value: f64) -> bool {

@@ -1,12 +1,12 @@
 //! Exact bounds for proportions and quantiles of a finite population, from a sample without
 //! replacement.
 //!
-//! If the sizes of the population and of the sample are fixed, the number of hits in the sample is
-//! hypergeometric. Inverting both tails gives bounds for the number of hits in the population
-//! (Cochran, Sampling Techniques, 3rd ed., section 3.6), and for the ranks between which a quantile
-//! is. The coverage is never below 95 %, for any data.
+//! For fixed sizes of the population and of the sample, the number of hits in the sample has a
+//! hypergeometric distribution. Inverting both tails of this distribution gives bounds for the
+//! number of hits in the population (Cochran, Sampling Techniques, 3rd ed., section 3.6), and for
+//! the two ranks that enclose a quantile. The coverage is at least 95 % for any data.
 //!
-//! If strata have different rates, no exact distribution is available. [`share_bounds`] then takes
+//! For strata with different rates, no exact distribution is available. [`share_bounds`] then uses
 //! the beta bounds of Clopper and Pearson at an effective sample size (Korn and Graubard, Survey
 //! Methodology 24, 1998).
 
@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 /// The probability of each tail of a 95 % interval.
 const TAIL: f64 = 0.025;
 
-/// A sample of `sampled` of `population` events, drawn uniformly without replacement.
+/// A sample of `sampled` events, drawn uniformly without replacement from `population` events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Draw {
     pub(super) population: u64,
@@ -23,40 +23,42 @@ pub(super) struct Draw {
 }
 
 impl Draw {
-    /// The 95 % interval of the number of events in the population that have a property, if `hits`
-    /// events of the sample have it.
+    /// Returns the 95 % interval of the number of events in the population that have a property, if
+    /// `hits` events of the sample have it.
     pub(super) fn hits(self, hits: u64) -> RangeInclusive<u64> {
         let most = self.population - (self.sampled - hits);
         let low = if hits == 0 {
             0
         } else {
-            // The smallest number in the population at which `hits` or more in the sample have a
-            // probability above `TAIL`.
+            // The smallest number in the population for which the probability of `hits` or more in
+            // the sample is greater than `TAIL`.
             first(hits, most, |marked| 1.0 - self.at_most(marked, hits - 1) > TAIL)
         };
-        // One below the smallest number in the population at which `hits` or fewer in the sample
-        // have a probability of at most `TAIL`.
+        // One less than the smallest number in the population for which the probability of `hits`
+        // or fewer in the sample is at most `TAIL`.
         let high =
             first(low, most + 1, |marked| marked > most || self.at_most(marked, hits) <= TAIL) - 1;
         low..=high.max(low)
     }
 
-    /// The 95 % interval of the population's value of rank `rank`, as two ranks of the sorted
-    /// sample. All ranks count from 1. `None` if the sample is too small for a bound on that side.
+    /// Returns the 95 % interval of the value that has rank `rank` in the sorted population, as two
+    /// ranks of the sorted sample. Ranks count from 1. A bound is `None` if the sample is too small
+    /// for it.
     pub(super) fn ranks(self, rank: u64) -> (Option<u64>, Option<u64>) {
-        // The sample's value of rank l is above the population's value of this rank if fewer than l
-        // of the lowest `rank` events are in the sample.
+        // Call the population's value of rank `rank` v. The sample's value of rank l is greater
+        // than v if fewer than l of the population's lowest `rank` events are in the sample.
         let too_high =
             first(1, self.sampled + 1, |l| l > self.sampled || self.at_most(rank, l - 1) > TAIL);
-        // The sample's value of rank u is below it if at least u of the events before it are in the
-        // sample.
+        // The sample's value of rank u is less than v if at least u of the events below v are in
+        // the sample.
         let high = first(1, self.sampled + 1, |u| {
             u > self.sampled || 1.0 - self.at_most(rank - 1, u - 1) <= TAIL
         });
         (Some(too_high - 1).filter(|&low| low > 0), Some(high).filter(|&high| high <= self.sampled))
     }
 
-    /// The probability that at most `hits` of `marked` events of the population are in the sample.
+    /// Returns the probability that at most `hits` of `marked` events of the population are in the
+    /// sample.
     #[allow(clippy::cast_precision_loss)]
     fn at_most(self, marked: u64, hits: u64) -> f64 {
         let Self { population, sampled } = self;
@@ -73,7 +75,8 @@ impl Draw {
                 - ln_choose(population, sampled))
             .exp()
         };
-        // Sum from `hits` in the direction in which the terms decrease, until they are negligible.
+        // Sum the terms from `hits` in the direction in which they decrease, until they are
+        // negligible.
         let below = (u128::from(hits) + 1) * (u128::from(population) + 2)
             <= (u128::from(sampled) + 1) * (u128::from(marked) + 1);
         if below {
@@ -101,8 +104,9 @@ impl Draw {
     }
 }
 
-/// The smallest number in `from ..= until` for which `is` holds, by bisection. `is` must hold for
-/// `until`, and for every number after the first for which it holds.
+/// Returns the smallest number in `from ..= until` for which `is` returns true, by bisection. `is`
+/// must return true for `until`, and for every number after the first number for which it returns
+/// true.
 fn first(from: u64, until: u64, is: impl Fn(u64) -> bool) -> u64 {
     let (mut from, mut until) = (from, until);
     while from < until {
@@ -112,8 +116,8 @@ fn first(from: u64, until: u64, is: impl Fn(u64) -> bool) -> u64 {
     from
 }
 
-/// The 95 % interval of Clopper and Pearson for a share, if a share `share` of `size` independent
-/// draws are hits. `size` is any number above 0.
+/// Returns the 95 % interval of Clopper and Pearson for a share, if the fraction `share` of `size`
+/// independent draws are hits. `size` is a number above 0 and need not be an integer.
 pub(super) fn share_bounds(share: f64, size: f64) -> (f64, f64) {
     let hits = (share * size).clamp(0.0, size);
     let low = if hits <= 0.0 { 0.0 } else { beta_quantile(TAIL, hits, size - hits + 1.0) };
@@ -121,7 +125,7 @@ pub(super) fn share_bounds(share: f64, size: f64) -> (f64, f64) {
     (low, high)
 }
 
-/// The quantile of the beta distribution at `probability`.
+/// Returns the quantile of the beta distribution with the parameters `a` and `b` at `probability`.
 fn beta_quantile(probability: f64, a: f64, b: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..64 {
@@ -131,8 +135,8 @@ fn beta_quantile(probability: f64, a: f64, b: f64) -> f64 {
     high
 }
 
-/// The regularized incomplete beta function, by its continued fraction (DLMF 8.17.22) and Lentz's
-/// method.
+/// Computes the regularized incomplete beta function from its continued fraction (DLMF 8.17.22),
+/// which is evaluated by Lentz's method.
 fn beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
@@ -140,7 +144,8 @@ fn beta(x: f64, a: f64, b: f64) -> f64 {
     if x >= 1.0 {
         return 1.0;
     }
-    // The continued fraction converges fast below this point, close to the mean.
+    // The continued fraction converges fast for `x` below this point, which is close to the mean.
+    // For larger `x`, use the symmetry of the function.
     if x > (a + 1.0) / (a + b + 2.0) {
         return 1.0 - beta(1.0 - x, b, a);
     }
@@ -149,7 +154,7 @@ fn beta(x: f64, a: f64, b: f64) -> f64 {
     let away = |value: f64| if value.abs() < 1e-300 { 1e-300 } else { value };
     let (mut c, mut d) = (1.0, 1.0 / away(1.0 - (a + b) * x / (a + 1.0)));
     let mut fraction = d;
-    // The number of terms needed is about the square root of the larger parameter.
+    // The number of terms that are needed is about the square root of the larger parameter.
     for m in 1..100_000u32 {
         let m = f64::from(m);
         let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
@@ -173,8 +178,8 @@ fn ln_choose(n: u64, k: u64) -> f64 {
     if k == 0 || k >= n { 0.0 } else { ln_factorial(n) - ln_factorial(k) - ln_factorial(n - k) }
 }
 
-/// The logarithm of the gamma function for `x` above 0, by Stirling's series (DLMF 5.11.1) from 10
-/// on.
+/// Computes the logarithm of the gamma function for `x` above 0. Stirling's series (DLMF 5.11.1) is
+/// used from 10 on; smaller arguments are first increased by the recurrence of the gamma function.
 fn ln_gamma(x: f64) -> f64 {
     let (mut x, mut product) = (x, 1.0);
     while x < 10.0 {
@@ -193,7 +198,8 @@ mod tests {
 
     use super::*;
 
-    /// The binomial coefficient as a product; exact while it fits into the 53 bits of a float.
+    /// Computes the binomial coefficient as a product. The result is exact while it fits into the
+    /// 53 bits of a float.
     fn choose(n: u64, k: u64) -> f64 {
         if k > n {
             return 0.0;
@@ -221,7 +227,7 @@ mod tests {
             prop_assert!((found - expected).abs() < 1e-9, "{} instead of {}", found, expected);
         }
 
-        /// The bounds agree with a search through every number of hits.
+        /// Compares the bounds with a search through every number of hits.
         #[test]
         fn bounds_enclose_exactly_the_numbers_that_neither_tail_excludes(
             (population, sampled, hits) in (1..40u64)
@@ -251,14 +257,15 @@ mod tests {
         }
 
         /// In at least 95 % of all possible samples, the value is between the two ranks. The test
-        /// counts samples and does not use the formula.
+        /// counts the samples and does not use the formula that it checks.
         #[test]
         fn ranks_enclose_the_value_in_95_of_100_samples(
             (population, sampled, rank) in (2..30u64).prop_flat_map(|n| (Just(n), 1..=n, 1..=n)),
         ) {
             let (low, high) = Draw { population, sampled }.ranks(rank);
             let mut covered = 0.0;
-            // `below` of the values before it are in the sample, with or without the value itself.
+            // `below` of the events before the value are in the sample. The event with the value
+            // itself is in the sample (`with`) or not (`without`).
             for below in 0..=sampled.min(rank - 1) {
                 let after = population - rank;
                 let without = choose(rank - 1, below) * choose(after, sampled - below);
@@ -278,7 +285,8 @@ mod tests {
 
     #[test]
     fn bounds_of_shares_agree_with_published_values() {
-        // Clopper and Pearson's own: 5 of 10, 0 of 20, 20 of 20; and R's binom.test(81, 263).
+        // The first three are published by Clopper and Pearson; the last is the result of R's
+        // `binom.test(81, 263)`.
         for (hits, size, low, high) in [
             (5.0, 10.0, 0.1871, 0.8129),
             (0.0, 20.0, 0.0, 0.1684),

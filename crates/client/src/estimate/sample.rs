@@ -1,4 +1,4 @@
-//! A sample for one subject: of a group and, optionally, of each device.
+//! A sample for one subject: the sample of a group and, optionally, of each of its devices.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use super::{Bin, Condition, Estimator, Interval, Statistic, TooManyDraws, Values
 use crate::error::OutputError;
 use crate::rows::{Rows, Sink};
 
-/// The subject of an estimate.
+/// The quantity that is estimated.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Subject {
     /// The values of a field.
     Field(String),
-    /// The readings that meet a condition.
+    /// The share and the number of readings that meet a condition.
     Condition(Condition),
 }
 
 impl Subject {
-    /// Parses a condition such as `temperature>=25`; any other text is the name of a field.
+    /// Parses a condition such as `temperature>=25`. Any other text is the name of a field.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         text.parse().map_or_else(|_| Self::Field(text.to_owned()), Self::Condition)
     }
 
-    /// The field whose values are collected.
+    /// Returns the field whose values are collected.
     #[must_use]
     pub fn field(&self) -> &str {
         match self {
@@ -33,13 +33,15 @@ impl Subject {
         }
     }
 
-    /// The share of readings that meet the condition; `None` for a field.
+    /// Returns the statistic for the share of readings that meet the condition, or `None` for a
+    /// field.
     #[must_use]
     pub fn share(&self) -> Option<Statistic> {
         self.condition().cloned().map(Statistic::Share)
     }
 
-    /// The number of readings that meet the condition; `None` for a field.
+    /// Returns the statistic for the number of readings that meet the condition, or `None` for a
+    /// field.
     #[must_use]
     pub fn count(&self) -> Option<Statistic> {
         self.condition().cloned().map(Statistic::Count)
@@ -53,15 +55,16 @@ impl Subject {
     }
 }
 
-/// How an interval is computed.
+/// The method by which an interval is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// From the sampling distribution.
+    /// From the sampling distribution of the statistic.
     #[default]
     Analytic,
-    /// By the bootstrap, from replicates that the seed determines. Needs the values.
+    /// By the bootstrap, from replicates that the seed determines. This method needs the sampled
+    /// values.
     Bootstrap {
-        /// Number of replicates, within [`REPLICATES`](super::REPLICATES).
+        /// The number of replicates, within [`REPLICATES`](super::REPLICATES).
         replicates: u32,
         /// The seed.
         seed: [u8; 32],
@@ -77,8 +80,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// An empty sample. Without `keep_values` it needs constant memory, but has no quantiles,
-    /// histograms or bootstrap intervals.
+    /// Creates an empty sample. Without `keep_values`, the sample needs only constant memory, but
+    /// it has no quantiles, histograms or bootstrap intervals.
     #[must_use]
     pub fn new(subject: Subject, keep_values: bool) -> Self {
         let estimator = match &subject {
@@ -89,19 +92,20 @@ impl Sample {
         Self { subject, estimator, values }
     }
 
-    /// Number of readings in the sample.
+    /// Returns the number of readings in the sample.
     #[must_use]
     pub const fn sampled(&self) -> u64 {
         self.estimator.sampled()
     }
 
-    /// Number of readings that the devices signed.
+    /// Returns the number of readings that the seals count.
     #[must_use]
     pub const fn population(&self) -> u64 {
         self.estimator.count()
     }
 
-    /// The population as an interval of width zero: it is signed, not estimated.
+    /// Returns the size of the population as an interval of width zero, because it is signed and
+    /// not estimated.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn exact_count(&self) -> Interval {
@@ -110,8 +114,9 @@ impl Sample {
         Interval { value, low: Some(value), high: Some(value), sampled, population }
     }
 
-    /// Estimates a statistic. `None` if the sample is too small; if the statistic is of a condition
-    /// other than the sample's; or if it needs values that were not kept.
+    /// Estimates a statistic. Returns `None` if the sample is too small, if the statistic needs
+    /// values that were not kept, or if the statistic has a condition other than the condition of
+    /// the sample.
     ///
     /// # Errors
     /// [`TooManyDraws`] if the bootstrap would take too long.
@@ -141,7 +146,8 @@ impl Sample {
         }
     }
 
-    /// Several quantiles from one pass over the values; each is `None` if the sample is too small.
+    /// Estimates several quantiles in one pass over the values. A quantile is `None` if the sample
+    /// is too small or has no values.
     #[must_use]
     pub fn quantiles(&self, shares: &[f64]) -> Vec<Option<Interval>> {
         match &self.values {
@@ -150,14 +156,15 @@ impl Sample {
         }
     }
 
-    /// The edges of `bins` bins of equal width, from the smallest sampled value to the greatest;
-    /// `None` if no finite value was kept.
+    /// Returns the edges of `bins` bins of equal width, from the smallest to the greatest sampled
+    /// value. Returns `None` if no finite value was kept.
     #[must_use]
     pub fn edges(&self, bins: u16) -> Option<Vec<f64>> {
         self.values.as_ref()?.edges(bins)
     }
 
-    /// The number of readings in each bin between two of these ascending edges.
+    /// Estimates the number of readings in each bin between two consecutive edges. `edges` must be
+    /// ascending.
     #[must_use]
     pub fn histogram(&self, edges: &[f64]) -> Option<Vec<Bin>> {
         self.values.as_ref()?.histogram(edges)
@@ -181,27 +188,28 @@ pub struct GroupSample {
 }
 
 impl GroupSample {
-    /// An empty sample. With `each`, each device's sample is also kept separately; see
-    /// [`Sample::new`] for `keep_values`.
+    /// Creates an empty sample. If `each` is true, the sample of each device is also kept
+    /// separately. `keep_values` is explained at [`Sample::new`].
     #[must_use]
     pub fn new(subject: Subject, keep_values: bool, each: bool) -> Self {
         let empty = Sample::new(subject, keep_values);
         Self { group: empty.clone(), empty, each, devices: BTreeMap::new() }
     }
 
-    /// The sample of the whole group.
+    /// Returns the sample of the whole group.
     #[must_use]
     pub const fn group(&self) -> &Sample {
         &self.group
     }
 
-    /// The sample of a device, if it sealed something in the range and devices are kept separately.
+    /// Returns the sample of a device. Returns `None` if the device sealed nothing in the range, or
+    /// if devices are not kept separately.
     #[must_use]
     pub fn device(&self, device: DeviceId) -> Option<&Sample> {
         self.devices.get(&device)
     }
 
-    /// Returns the group's sample and the samples of the devices.
+    /// Returns the sample of the group and the samples of its devices.
     #[must_use]
     pub fn into_parts(self) -> (Sample, BTreeMap<DeviceId, Sample>) {
         (self.group, self.devices)

@@ -1,10 +1,10 @@
-//! The sampled values, stratum by stratum: quantiles, histograms and the bootstrap need all of
+//! The sampled values, grouped by stratum. Quantiles, histograms and the bootstrap need all of
 //! them.
 //!
-//! A value takes eight bytes, and at most [`MAX_VALUES`] are kept; a query with more fails and asks
-//! for a lower rate. Quantiles have the bounds of order statistics: exact if all events were
-//! sampled at one rate, else those of Woodruff (J. Am. Stat. Assoc. 47, 1952) at an effective
-//! sample size.
+//! A value occupies eight bytes, and at most [`MAX_VALUES`] values are kept. A query with more
+//! values fails with an error that recommends a lower rate. The bounds of a quantile are order
+//! statistics. They are exact if all events were sampled at one rate; otherwise they are those of
+//! Woodruff (J. Am. Stat. Assoc. 47, 1952) at an effective sample size.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 
@@ -13,10 +13,10 @@ use super::{Field, Interval, stratum_of};
 use crate::error::OutputError;
 use crate::rows::{Rows, Sink};
 
-/// The largest number of values that are kept: 256 MiB.
+/// The maximum number of values that are kept; they occupy 256 MiB.
 pub const MAX_VALUES: usize = 1 << 25;
 
-/// All sampled values of one field.
+/// The sampled values of one field.
 #[derive(Clone, Debug)]
 pub struct Values {
     field: Field,
@@ -33,18 +33,19 @@ struct Part {
     end: usize,
 }
 
-/// One bin of a histogram: the values from `low` to below `high`. The last bin includes `high`.
+/// One bin of a histogram: the values from `low` up to, but not including, `high`. The last bin
+/// includes `high`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bin {
     /// The lower edge.
     pub low: f64,
     /// The upper edge.
     pub high: f64,
-    /// The number of events of the population in the bin.
+    /// The estimated number of events of the population in the bin.
     pub events: Interval,
 }
 
-/// A sampled value, and the number of events that it represents.
+/// A sampled value, its stratum, and the number of events that it represents.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weighted {
     pub(super) value: f64,
@@ -53,7 +54,7 @@ pub(super) struct Weighted {
 }
 
 impl Values {
-    /// An empty collection for the field called `field`.
+    /// Creates an empty collection for the field called `field`.
     #[must_use]
     pub fn new(field: &str) -> Self {
         Self {
@@ -65,26 +66,27 @@ impl Values {
         }
     }
 
-    /// Events in the sample.
+    /// Returns the number of events in the sample.
     #[must_use]
     pub const fn sampled(&self) -> u64 {
         self.values.len() as u64
     }
 
-    /// Events that the seals count.
+    /// Returns the number of events that the seals count.
     #[must_use]
     pub fn population(&self) -> u64 {
         self.strata.iter().map(|part| part.population).sum()
     }
 
-    /// The smallest value such that a share `q` (0 to 1) of all events is at or below it. `None` if
-    /// no event was sampled, or if a stratum has events but no sampled event.
+    /// Estimates the smallest value such that a share `q` (0 to 1) of all events is less than or
+    /// equal to it. Returns `None` if no event was sampled, or if a stratum has events but no
+    /// sampled event.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<Interval> {
         self.quantiles(&[q]).into_iter().next().flatten()
     }
 
-    /// Several quantiles, which need one sort together.
+    /// Estimates several quantiles. The values are sorted only once.
     #[must_use]
     pub fn quantiles(&self, shares: &[f64]) -> Vec<Option<Interval>> {
         let Some(sorted) = self.sorted() else { return vec![None; shares.len()] };
@@ -110,9 +112,10 @@ impl Values {
         Some(Interval { value, low, high, sampled, population })
     }
 
-    /// The bounds of a quantile whose share is between `low` and `high`: the last value up to which
-    /// at most `low` of all events are, and the first value before which at least `high` of them
-    /// are.
+    /// Returns the bounds of a quantile whose share of the population is between `low` and `high`.
+    /// The lower bound is the greatest value such that at most `low` of all events are up to and
+    /// including it. The upper bound is the smallest value such that at least `high` of all events
+    /// are before it.
     #[allow(clippy::cast_precision_loss)]
     fn between(&self, sorted: &[Weighted], low: f64, high: f64) -> (Option<f64>, Option<f64>) {
         let population = self.population() as f64;
@@ -130,8 +133,8 @@ impl Values {
         bounds
     }
 
-    /// The effective sample size: the number of independent draws that would estimate the share
-    /// with the same variance. At most the Kish size.
+    /// Returns the effective sample size: the number of independent draws that would estimate the
+    /// share with the same variance. It is at most the effective size by Kish's formula.
     #[allow(clippy::cast_precision_loss)]
     fn effective_size(&self, share: f64, holds: impl Fn(f64) -> bool) -> f64 {
         let mut variance = 0.0;
@@ -150,7 +153,7 @@ impl Values {
         })
     }
 
-    /// The effective sample size under unequal weights (Kish).
+    /// Returns the effective sample size under unequal weights, by Kish's formula.
     #[allow(clippy::cast_precision_loss)]
     fn kish_size(&self) -> f64 {
         let squares =
@@ -159,9 +162,9 @@ impl Values {
             / self.parts().filter(|(_, values)| !values.is_empty()).map(squares).sum::<f64>()
     }
 
-    /// The number of events in each bin between two consecutive edges, which must ascend. Values
-    /// outside the edges are in no bin. `None` if no event was sampled, or if a stratum has events
-    /// but no sampled event.
+    /// Estimates the number of events in each bin between two consecutive edges, which must be
+    /// ascending. Values outside the edges are in no bin. Returns `None` if no event was sampled,
+    /// or if a stratum has events but no sampled event.
     #[must_use]
     pub fn histogram(&self, edges: &[f64]) -> Option<Vec<Bin>> {
         let last = edges.len().saturating_sub(1);
@@ -174,8 +177,9 @@ impl Values {
         edges.windows(2).enumerate().map(bin).collect()
     }
 
-    /// The edges of `bins` bins of equal width, from the smallest sampled value to the greatest.
-    /// Values beyond either were not sampled. `None` if no finite value was sampled.
+    /// Returns the edges of `bins` bins of equal width, from the smallest to the greatest sampled
+    /// value. Events that were not sampled may have values outside this range. Returns `None` if no
+    /// finite value was sampled.
     #[must_use]
     pub fn edges(&self, bins: u16) -> Option<Vec<f64>> {
         let finite = || self.values.iter().copied().filter(|value| value.is_finite());
@@ -188,7 +192,7 @@ impl Values {
         Some(edges)
     }
 
-    /// The number of events whose value meets `holds`.
+    /// Estimates the number of events for whose value `holds` returns true.
     #[allow(clippy::cast_precision_loss)]
     fn events(&self, holds: impl Fn(f64) -> bool) -> Option<Interval> {
         let (sampled, population) = (self.sampled(), self.population());
@@ -221,7 +225,7 @@ impl Values {
         })
     }
 
-    /// The population and the sampled values of each stratum.
+    /// Returns the population and the sampled values of each stratum.
     pub(super) fn strata(&self) -> impl Iterator<Item = (u64, &[f64])> {
         self.parts().map(|(part, values)| (part.population, values))
     }
@@ -235,13 +239,15 @@ impl Values {
         })
     }
 
-    /// Whether there are sampled values, and at least one of each stratum that has events.
+    /// Returns whether any event was sampled, and at least one event of every stratum that has
+    /// events.
     fn is_complete(&self) -> bool {
         !self.values.is_empty()
             && self.parts().all(|(part, values)| part.population == 0 || !values.is_empty())
     }
 
-    /// The values in ascending order with their weights; `None` if a stratum lacks values.
+    /// Returns the values in ascending order with their weights, or `None` if a stratum has events
+    /// but no sampled event.
     #[allow(clippy::cast_precision_loss)]
     pub(super) fn sorted(&self) -> Option<Vec<Weighted>> {
         self.is_complete().then_some(())?;
@@ -255,17 +261,17 @@ impl Values {
     }
 }
 
-/// The relative rounding error allowed in a sum or a product. Decimal shares are not exact in
-/// binary; without this margin, a quantile could be one value too high.
+/// The relative rounding error that is tolerated in a sum or a product. Decimal shares are not
+/// exact in binary; without this tolerance, a quantile could be one value too high.
 const ROUNDING: f64 = 1e-12;
 
-/// The rank, from 1, of the quantile `q` among `population` sorted values.
+/// Returns the rank, from 1, of the quantile `q` among `population` sorted values.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn rank_of(q: f64, population: u64) -> u64 {
     ((q * population as f64 * (1.0 - ROUNDING)).ceil() as u64).clamp(1, population.max(1))
 }
 
-/// The first value at which the sum of the weights reaches `weight`.
+/// Returns the first value at which the cumulative weight reaches `weight`.
 pub(super) fn weighted_quantile(sorted: &[Weighted], weight: f64) -> Option<f64> {
     let mut sum = 0.0;
     let enough = weight * (1.0 - ROUNDING);
@@ -285,8 +291,8 @@ impl Sink for Values {
         }
         if self.values.len().saturating_add(rows.len() as usize) > self.most {
             return Err(OutputError::unfit(format_args!(
-                "TooManyEvents: more than {} sampled readings, and all of them must be held in \
-                 memory; ask for a lower rate, or fewer epochs",
+                "TooManyEvents: there are more than {} sampled readings, and all of them must be \
+                 held in memory; request a lower rate, or fewer epochs",
                 self.most
             )));
         }
@@ -305,7 +311,7 @@ pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Strata, each with its population and its sampled values.
+    /// Returns values of strata that are given by their populations and their sampled values.
     pub(in crate::estimate) fn values(strata: &[(u64, &[f64])]) -> Values {
         let mut all = Values::new("x");
         for (population, values) in strata {
@@ -328,7 +334,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Decimal shares are not exact in binary: 0.07 of 100 is 7.000000000000001, but the result
+    /// Decimal shares are not exact in binary: 0.07 times 100 is 7.000000000000001, but the result
     /// must be the 7th value.
     #[test]
     fn a_complete_sample_gives_exact_percentiles() {
@@ -348,8 +354,8 @@ pub(super) mod tests {
         }
     }
 
-    /// The median of a large population is between the 40th and the 61st of 100 sampled values with
-    /// 95 % confidence (tables of order statistics).
+    /// According to published tables of order statistics, the median of a large population is
+    /// between the 40th and the 61st of 100 sampled values with 95 % confidence.
     #[test]
     fn the_bounds_of_a_median_have_the_ranks_of_published_tables() {
         let ranks: Vec<f64> = (1..=100).map(f64::from).collect();
@@ -367,7 +373,8 @@ pub(super) mod tests {
 
     #[test]
     fn strata_are_weighted_by_their_populations() {
-        // Nine tenths of all events are low, but half of the sample is high.
+        // Nine tenths of all events have low values, but half of the sampled events have high
+        // values.
         let low: Vec<f64> = (0..50).map(f64::from).collect();
         let high: Vec<f64> = (100..150).map(f64::from).collect();
         let all = values(&[(9000, &low), (1000, &high)]);

@@ -1,4 +1,4 @@
-//! The epochs of a query as Arrow record batches: values are `Decimal128`.
+//! The results of a query as Arrow record batches. Values are `Decimal128`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::open_epochs::Row;
 use super::row_values::{RowNames, failure, values};
 use crate::error::OutputError;
 
-/// The precision of decimals in Arrow.
+/// The maximum number of digits of an Arrow decimal.
 const DIGITS: u8 = 38;
 
-/// The columns of a query's rows.
+/// Returns the Arrow schema of a query's rows.
 pub(super) fn arrow_schema(names: &RowNames) -> ArrowSchema {
     let time = DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()));
     let mut fields = vec![
@@ -44,7 +44,7 @@ pub(super) fn arrow_schema(names: &RowNames) -> ArrowSchema {
     ArrowSchema::new(fields)
 }
 
-/// A row as a batch of one row.
+/// Converts a row to a batch of one row.
 pub(super) fn batch(
     schema: &SchemaRef,
     names: &RowNames,
@@ -58,7 +58,7 @@ pub(super) fn batch(
     ];
     for (item, places) in names.places.iter().enumerate() {
         let value = values(row).get(item).copied().flatten();
-        // A value with more digits than the column's precision does not fit.
+        // A value with more digits than the column's precision cannot be written.
         let unfit = || {
             OutputError::unfit(format_args!(
                 "{} has more than {DIGITS} digits; write JSON or CSV",

@@ -13,58 +13,58 @@ use serde::{Deserialize, Deserializer};
 
 use crate::input::{self, InputError};
 
-/// `querier.toml`. Paths in the file are relative to its folder; [`read`](Self::read) resolves
-/// them.
+/// The contents of `querier.toml`. Paths in the file are relative to the folder of the file;
+/// [`read`](Self::read) resolves them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuerierConfig {
-    /// The group's roster.
+    /// The file with the group's roster.
     pub roster: PathBuf,
-    /// The operator's public key.
+    /// The file with the operator's public key.
     pub operator: PathBuf,
-    /// The secret key that signs queries.
+    /// The file with the secret key that signs queries.
     pub key: PathBuf,
-    /// The querier's keys of the sums: `querier.sum.key`.
+    /// The file with the querier's keys of the sums, `querier.sum.key`.
     pub keys: PathBuf,
     /// The aggregation tree.
     pub tree: TreeSource,
-    /// The secret of the querier's link to its children.
+    /// The file with the secret of the querier's link to its children.
     pub link_secret: PathBuf,
-    /// The file of the numbers of query schedules.
+    /// The file with the number of the newest query schedule.
     pub state: PathBuf,
-    /// The columns that the devices seal: `temperature:Cel:i16/100`.
+    /// The columns that the devices seal, such as `temperature:Cel:i16/100`.
     pub columns: Vec<String>,
-    /// The range of values of a column: `-40..125`.
+    /// The range of values of a column, such as `-40..125`.
     #[serde(default)]
     pub ranges: BTreeMap<String, String>,
-    /// How long an edge of the tree may take after the end of an epoch.
+    /// The maximum time that each edge of the tree may need after the end of an epoch.
     #[serde(default = "default_grace", deserialize_with = "duration")]
     pub grace: Duration,
-    /// The broker.
+    /// How to reach the broker of the querier's link.
     pub link: BrokerConfig,
 }
 
-/// The document that lists the keys of these files.
+/// The document that describes the keys of these files.
 const DOCS: &str = "docs/sums.md";
 
-/// The source of the aggregation tree.
+/// Where the configuration of the aggregation tree is.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum TreeSource {
-    /// A file.
+    /// In a file.
     File(PathBuf),
-    /// The tables themselves.
+    /// In the tables of this value.
     Tables(TreeTables),
 }
 
-/// `tree.toml`: the parent of each gateway (another gateway or `querier`), and the gateway of each
-/// device.
+/// The contents of `tree.toml`: the parent of each gateway (another gateway or `querier`), and the
+/// gateway of each device.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreeTables {
-    /// `NAME = "PARENT"`.
+    /// The parent of each gateway: `NAME = "PARENT"`.
     pub gateways: BTreeMap<String, String>,
-    /// `NAME = "GATEWAY"`.
+    /// The gateway of each device: `NAME = "GATEWAY"`.
     pub devices: BTreeMap<String, String>,
 }
 
@@ -72,11 +72,11 @@ pub struct TreeTables {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BrokerConfig {
-    /// The address: `mqtts://broker.example:8883`.
+    /// The address, such as `mqtts://broker.example:8883`.
     pub url: String,
-    /// The version of MQTT: `5` (the default) or `3.1.1`.
+    /// The version of MQTT, `5` (the default) or `3.1.1`.
     pub version: Option<String>,
-    /// Certificate authorities to trust (PEM).
+    /// The certificate authorities to trust (PEM).
     pub ca: Option<PathBuf>,
     /// The user name.
     pub user: Option<String>,
@@ -92,7 +92,7 @@ const fn default_grace() -> Duration {
     Duration::from_secs(2)
 }
 
-/// A number and a unit: `500ms`, `2s`, `1m`, `1h` or `1d`.
+/// Parses a number with a unit, such as `500ms`, `2s`, `1m`, `1h` or `1d`.
 fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -116,7 +116,7 @@ impl QuerierConfig {
     /// Reads a `querier.toml`.
     ///
     /// # Errors
-    /// [`InputError`], with the line of a mistake.
+    /// [`InputError`], which names the line if the file has a mistake.
     pub fn read(path: &Path) -> Result<Self, InputError> {
         let mut config: Self = input::toml(path, DOCS)?;
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -145,10 +145,10 @@ impl QuerierConfig {
 }
 
 impl TreeSource {
-    /// The aggregation tree over the devices of a roster.
+    /// Returns the aggregation tree over the devices of a roster.
     ///
     /// # Errors
-    /// [`InputError`] if the file cannot be read, or describes no tree of these devices.
+    /// [`InputError`] if the file cannot be read, or does not describe a tree of these devices.
     pub fn open(&self, roster: &Roster) -> Result<AggregationTree, InputError> {
         fn pairs(table: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
             table.iter().map(|(name, above)| (name.as_str(), above.as_str()))
@@ -171,21 +171,21 @@ impl TreeSource {
 }
 
 impl BrokerConfig {
-    /// The options of the querier's link to the broker of a roster's group.
+    /// Returns the options of the querier's link to the broker of a roster's group.
     ///
     /// # Errors
-    /// [`InputError`] that names the key.
+    /// [`InputError`], which names the wrong key of the configuration.
     pub fn options(&self, roster: &Roster) -> Result<mqtt::Options, InputError> {
         let group = format!("{}.{QUERIER}", hex::encode(roster.group().0));
         self.group_options("link", Path::new(""), group)
     }
 
-    /// The options of a link to the broker of `group`, which is the part of the topics that the
-    /// members of the link share. The files are relative to `folder`, and `table` is the name of
-    /// this table in the configuration, for errors.
+    /// Returns the options of a link to the broker of `group`. The members of a link share `group`
+    /// as a part of their topics. File names are relative to `folder`. `table` is the name of this
+    /// table in the configuration; errors use it.
     ///
     /// # Errors
-    /// [`InputError`] that names the table and the key.
+    /// [`InputError`], which names the table and the wrong key.
     pub fn group_options(
         &self,
         table: &str,
@@ -198,7 +198,7 @@ impl BrokerConfig {
         options.version = match self.version.as_deref() {
             None | Some("5") => mqtt::Version::V5,
             Some("3.1.1") => mqtt::Version::V3,
-            Some(_) => return Err(wrong("version", "\"5\" or \"3.1.1\"")),
+            Some(_) => return Err(wrong("version", "must be \"5\" or \"3.1.1\"")),
         };
         options.ca = self.ca.as_ref().map(|ca| folder.join(ca));
         options.login = match (&self.user, &self.password_file) {
@@ -211,9 +211,14 @@ impl BrokerConfig {
                 Some(mqtt::Login { user: user.clone(), password })
             }
             (Some(_), None) => {
-                return Err(wrong("user", "name the file with its password in password_file"));
+                return Err(wrong(
+                    "user",
+                    "name the file with the user's password in password_file",
+                ));
             }
-            (None, Some(_)) => return Err(wrong("password_file", "name its user in user")),
+            (None, Some(_)) => {
+                return Err(wrong("password_file", "name the user of the password in user"));
+            }
         };
         options.identity = match (&self.certificate, &self.certificate_key) {
             (None, None) => None,
@@ -221,7 +226,12 @@ impl BrokerConfig {
                 certificate: folder.join(certificate),
                 key: folder.join(key),
             }),
-            _ => return Err(wrong("certificate", "certificate and certificate_key go together")),
+            _ => {
+                return Err(wrong(
+                    "certificate",
+                    "certificate and certificate_key are needed together; set both, or neither",
+                ));
+            }
         };
         Ok(options)
     }

@@ -1,5 +1,5 @@
-//! Creates the key files of private sums: one for each device, and the querier's, from which all
-//! others are derived.
+//! Creates the key files of private sums: one for the querier, and one for each device, whose keys
+//! are derived from the querier's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,22 +16,25 @@ use crate::input::{InputError, create};
 /// The key files that [`setup`] created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFiles {
-    /// `querier.sum.key`: stays with the querier.
+    /// `querier.sum.key`, which only the querier may have.
     pub querier: PathBuf,
-    /// `NAME.sum.key`, in the order of the roster: each goes to that device only.
+    /// `NAME.sum.key` of each device, in the order of the roster. Each file is for that device
+    /// only.
     pub devices: Vec<PathBuf>,
-    /// Number of devices in a key group; the last group may have fewer.
+    /// The number of devices in a key group. The last group may have fewer.
     pub key_group: u32,
 }
 
-/// Creates the keys of a roster's devices for the querier with this public key, in the folder
-/// `out`. Devices are divided into `key_groups`: a stolen device key can falsify only the sums of
-/// its own group, and each group costs 32 more bytes on the links above it. No file is replaced.
-/// `progress` is called after each device's file.
+/// Creates the key files of a roster's devices, and of the querier with the public key `querier`,
+/// in the folder `out`. Calls `progress` after each device's file. Never replaces a file.
+///
+/// The devices are divided into `key_groups` key groups. A stolen device key can falsify only the
+/// sums of its own key group. Each key group adds 32 bytes per slot to the frames on the links
+/// above it.
 ///
 /// # Errors
-/// [`InputError`] if there are too few devices for so many groups, a name cannot be a file name, or
-/// a file exists or cannot be written.
+/// [`InputError`] if the roster has fewer devices than `key_groups`, if a device's name cannot be a
+/// file name, or if a file exists or cannot be written.
 pub fn setup(
     roster: &Roster,
     querier: &PublicKey,
@@ -44,7 +47,8 @@ pub fn setup(
         .map_err(|_| InputError::argument("the roster has too many devices"))?;
     if key_groups == 0 || key_groups > sources {
         return Err(InputError::argument(format_args!(
-            "cannot make {key_groups} key groups; choose from 1 to the number of devices, {sources}"
+            "cannot create {key_groups} key groups; choose a number from 1 to the number of \
+             devices, {sources}"
         )));
     }
     let key_group = sources.div_ceil(key_groups);
@@ -70,7 +74,7 @@ pub fn setup(
         QuerierKeys::encode(&circle, querier, &secret, &mut *pem).map_err(InputError::internal)?;
     let keys = QuerierKeys::decode(text.as_bytes()).map_err(InputError::internal)?;
     fs::create_dir_all(out).map_err(|error| InputError::io("write", out, &error))?;
-    // The querier's file first: without it, the keys of devices are worthless.
+    // Write the querier's file first, because the devices' keys are useless without it.
     create(&files.querier, text.as_bytes(), 0o600)?;
     for ((position, device), path) in (0..).zip(&devices).zip(&files.devices) {
         let source = keys.source(device.id, position);
@@ -81,7 +85,7 @@ pub fn setup(
     Ok(files)
 }
 
-/// The file name of a device's keys.
+/// Returns the file name of a device's keys.
 fn file_of(name: &str) -> Result<String, InputError> {
     if name.contains(['/', '\0']) || name.starts_with('.') || name == "querier" {
         return Err(InputError::argument(format_args!(

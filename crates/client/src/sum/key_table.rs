@@ -1,10 +1,10 @@
-//! The querier's keys for one query: the values that it subtracts from a sum, for any set of
-//! participants (spec/sums.md, section 2).
+//! The querier's keys for one query. From them follow the values that the querier subtracts from a
+//! sum, for any set of participants (spec/sums.md, section 2).
 //!
-//! Each source takes 32 bytes. Sources are stored in blocks of sixteen in the order of their
-//! positions. A key group is a range of positions and may begin inside a block. The table is built
-//! once for a query and used once for each epoch, by several threads if there is enough work. A
-//! [`KeyEngine`] computes the blocks.
+//! The table has 32 bytes for each source. Sources are stored in blocks of sixteen, in the order of
+//! their positions. A key group is a range of positions and may begin inside a block. The table is
+//! built once for a query and used once in each epoch, by several threads if there is enough work.
+//! A [`KeyEngine`] computes the blocks.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,13 +18,13 @@ use super::share::{Shape, Sum};
 
 /// The minimum number of sources for which starting a thread is worthwhile.
 const WORTH_A_THREAD: usize = 4096;
-/// The largest number of threads.
+/// The maximum number of threads.
 const MAX_THREADS: usize = 16;
-/// Number of sources derived between two calls of `progress`.
+/// The number of sources whose keys are derived between two calls of `progress`.
 const REPORTED: usize = 4096;
 
-/// The keys of all sources and key groups for one query. They are never printed, and are erased
-/// when dropped.
+/// The keys of all sources and key groups for one query. `Debug` does not print them, and they are
+/// erased when dropped.
 pub struct KeyTable {
     shape: Shape,
     lanes: Vec<KeyLanes>,
@@ -37,7 +37,7 @@ impl fmt::Debug for KeyTable {
     }
 }
 
-/// Identifies a sum that did not open.
+/// The slot and the key group of a sum that did not open, and the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotOpened {
     pub(super) slot: Slot,
@@ -46,9 +46,10 @@ pub(super) struct NotOpened {
 }
 
 impl KeyTable {
-    /// Derives the keys of a query for the sources at positions `0, 1, ...`. Several threads may do
-    /// this; each calls `progress` after every few thousand sources, with the number of sources
-    /// since its previous call. The table takes 32 bytes for each source and each key group.
+    /// Derives the keys of a query for the sources at positions `0, 1, ...`. Several threads may
+    /// derive keys. Each of them calls `progress` after every few thousand sources, with the number
+    /// of sources since its previous call. The table occupies 32 bytes for each source and each key
+    /// group.
     pub fn build(
         master: &Master,
         group: GroupId,
@@ -92,14 +93,14 @@ impl KeyTable {
         Self { shape, lanes, groups }
     }
 
-    /// How the sources are arranged.
+    /// Returns how the sources of the query are arranged.
     #[must_use]
     pub const fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// Opens a sum: returns the total of each slot over all key groups. `most` contains, for each
-    /// slot, the largest value that one source can have.
+    /// Opens a sum and returns the total of each slot over all key groups. `most` contains, for
+    /// each slot, the largest value that one source can have.
     pub(super) fn open<E: KeyEngine + Sync>(
         &self,
         engine: &E,
@@ -126,8 +127,8 @@ impl KeyTable {
                     scope.spawn(move || self.open_groups(engine, sum, most, epoch, groups, 1))
                 })
                 .collect();
-            // Join in the order of the groups, so that the error is always about the first group
-            // that fails.
+            // Join the threads in the order of their key groups, so that the returned error is
+            // always that of the first key group that fails.
             for part in running {
                 let part = part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 totals.iter_mut().zip(part).for_each(|(total, part)| *total += part);
@@ -136,7 +137,7 @@ impl KeyTable {
         })
     }
 
-    /// Opens a range of key groups one after the other, each with this number of threads.
+    /// Opens a range of key groups one after the other, with `threads` threads for each key group.
     fn open_groups<E: KeyEngine + Sync>(
         &self,
         engine: &E,
@@ -168,7 +169,7 @@ impl KeyTable {
     }
 }
 
-/// Sums the keys and shares of the participants, with this number of threads.
+/// Sums the keys and shares of the participants, with `threads` threads.
 fn key_totals<E: KeyEngine + Sync>(
     engine: &E,
     lanes: &[KeyLanes],
@@ -199,7 +200,7 @@ fn key_totals<E: KeyEngine + Sync>(
     })
 }
 
-/// The number of threads that is worthwhile for this number of sources.
+/// Returns the number of threads that are worthwhile for this number of sources.
 fn threads(sources: usize) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (sources / WORTH_A_THREAD).clamp(1, cores.min(MAX_THREADS))

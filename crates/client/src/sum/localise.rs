@@ -1,11 +1,12 @@
 //! Fault localisation: finds the edge of the tree at which a sum that did not open was falsified
-//! (`docs/design.md`, *Sums*). No I/O.
+//! (`docs/design.md`, *Sums*). This module does no I/O.
 //!
 //! The querier asks each aggregator whose share is wrong for the shares of its children. For each
-//! share it learns only whether it is correct, and continues below those that are not. If the
-//! shares of an aggregator's children are correct but do not add up to its own, the aggregator's
-//! edge is the fault. The querier cannot distinguish which end of an edge lied, so it always names
-//! an edge. Memory is bounded by the tree.
+//! share the querier learns only whether it is correct, and it continues below the children whose
+//! shares are wrong. If the shares of an aggregator's children are correct but do not add up to the
+//! aggregator's own share, the fault is the edge above the aggregator. The querier cannot tell
+//! which end of an edge is dishonest, so it always names an edge. The size of the tree bounds the
+//! memory.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,42 +19,43 @@ use moteseal_verify::aggregation::{AggregationTree, Aggregator, Child, QUERIER};
 use super::querier::{Querier, Rejection};
 use super::share::{ShareError, Sum};
 
-/// The largest number of questions for one epoch.
+/// The maximum number of questions for one epoch.
 pub const MAX_QUESTIONS: usize = 4096;
-/// The largest number of questions that are open at a time.
+/// The maximum number of questions that are open at a time.
 pub const MAX_ASKED: usize = 64;
-/// Attempts before an aggregator counts as silent.
+/// The number of attempts to ask an aggregator. After them, the aggregator counts as silent.
 pub const ATTEMPTS: u32 = 3;
 
-/// The result of a localisation.
+/// A located fault, or the reason why a fault could not be located.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// A wrong share was sent over this edge.
     Edge {
-        /// The name of its lower end.
+        /// The name of the edge's lower end.
         child: String,
-        /// The name of its upper end.
+        /// The name of the edge's upper end.
         parent: String,
     },
     /// An aggregator whose share was wrong did not report its children's shares in time.
     Unanswered {
-        /// Its name.
+        /// The name of the aggregator.
         node: String,
-        /// The name of the one above it.
+        /// The name of the aggregator's parent.
         parent: String,
     },
     /// An aggregator whose share was wrong reports that it no longer has the epoch, because it was
-    /// asked late or was restarted. This does not locate the fault.
+    /// asked too late or was restarted. This does not locate the fault.
     Forgotten {
-        /// Its name.
+        /// The name of the aggregator.
         node: String,
-        /// The name of the one above it.
+        /// The name of the aggregator's parent.
         parent: String,
     },
 }
 
 impl Finding {
-    /// The name of the aggregator that no longer has the epoch; `None` for a finding about an edge.
+    /// Returns the name of the aggregator that no longer has the epoch, or `None` for any other
+    /// finding.
     #[must_use]
     pub fn forgotten(&self) -> Option<&str> {
         if let Self::Forgotten { node, .. } = self { Some(node) } else { None }
@@ -61,7 +63,8 @@ impl Finding {
 }
 
 impl fmt::Display for Finding {
-    /// `gw-a -> root`, with a remark if an aggregator does not answer or no longer has the epoch.
+    /// Writes the edge, such as `gw-a -> root`, with a remark if the aggregator does not answer or
+    /// no longer has the epoch.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Edge { child, parent } => write!(f, "{child} -> {parent}"),
@@ -71,16 +74,17 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A localisation for one epoch.
+/// The fault localisation for one epoch.
 #[derive(Debug)]
 pub struct Localisation<'t> {
     tree: &'t AggregationTree,
     querier: Aggregator,
     query: u32,
     epoch: u64,
-    /// Aggregators whose shares are wrong, to be asked in this order.
+    /// The aggregators whose shares are wrong and that have not been asked yet, in the order in
+    /// which they are asked.
     pending: VecDeque<Asked>,
-    /// Aggregators whose answers are pending.
+    /// The aggregators that have been asked and have not answered yet.
     asked: Vec<Asked>,
     questions: usize,
     findings: Vec<Finding>,
@@ -92,15 +96,15 @@ struct Failed {
     node: DeviceId,
     name: String,
     parent: String,
-    /// The share that it sent.
+    /// The share that the aggregator sent.
     share: Sum,
 }
 
-/// An aggregator that is asked.
+/// A question to an aggregator, with the parts of its answer that have arrived.
 #[derive(Debug)]
 struct Asked {
     failed: Failed,
-    /// Failed attempts of the current question.
+    /// The number of failed attempts of the current question.
     tries: u32,
     answer: Option<Answer>,
 }
@@ -108,21 +112,22 @@ struct Asked {
 /// The children's shares that an aggregator has reported so far.
 #[derive(Debug)]
 struct Answer {
-    /// Number of children reported.
+    /// The number of children that the aggregator has reported.
     next: u32,
-    /// Whether each child was reported, by its place in the aggregator.
+    /// Whether each child has been reported, by the child's place in the aggregator.
     reported: Vec<bool>,
-    /// The sum of the shares that could be read.
+    /// The sum of the reported shares that could be read.
     merged: Sum,
-    /// Children with wrong shares: the aggregators, and the edges of all others.
+    /// The children with wrong shares. Aggregators are asked next; the edges of all other children
+    /// are findings.
     wrong: Vec<Failed>,
     edges: Vec<Finding>,
 }
 
 impl<'t> Localisation<'t> {
-    /// A localisation for an epoch. `children` contains, for each child of the querier that sent a
-    /// share, its place among the children of the querier's aggregator, and the share, or `None` if
-    /// the share could not be read. Children that sent nothing are left out.
+    /// Creates the localisation for an epoch. `children` contains each child of the querier that
+    /// sent a share: its place among the children of the querier's aggregator, and its share, or
+    /// `None` if the share could not be read. Children that sent no share are left out.
     pub fn new<E: KeyEngine + Sync>(
         tree: &'t AggregationTree,
         querier: &Querier<E>,
@@ -155,9 +160,10 @@ impl<'t> Localisation<'t> {
         localisation
     }
 
-    /// The next question, and the child of the querier to send it to; `None` while enough questions
-    /// are open. Each question must be [answered](Self::answer) or [given up](Self::give_up). Every
-    /// aggregator is asked once before any is asked again.
+    /// Returns the next question, and the child of the querier to which the question must be sent.
+    /// Returns `None` if no question is left, or while enough questions are open. The caller must
+    /// pass the outcome of each question to [`answer`](Self::answer) or [`give_up`](Self::give_up).
+    /// Every aggregator is asked once before any aggregator is asked again.
     pub fn question(&mut self) -> Option<(DeviceId, Explain)> {
         while self.asked.len() < MAX_ASKED {
             let next = self.pending.pop_front()?;
@@ -182,15 +188,16 @@ impl<'t> Localisation<'t> {
         None
     }
 
-    /// Whether no question is open or left to be sent.
+    /// Returns whether no question is open and none is left to ask.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.pending.is_empty() && self.asked.is_empty()
     }
 
     /// Handles an answer that a child of the querier sent. Returns whether it answers an open
-    /// question. An answer must come from the child that the question was sent to: otherwise a
-    /// child could answer for others and have them accused.
+    /// question. The answer must come from the child to which the question was sent. Otherwise a
+    /// child could answer on behalf of aggregators below other children, and cause false findings
+    /// about them.
     pub fn answer<E: KeyEngine + Sync>(
         &mut self,
         querier: &Querier<E>,
@@ -225,7 +232,8 @@ impl<'t> Localisation<'t> {
         answer.next = answer.next.saturating_add(received);
         let is_last = answer.next >= children.total;
         if is_plausible && !is_last && received > 0 {
-            // Ask for the remaining children at once.
+            // The answer continues in further frames. Ask for the remaining children before
+            // anything else.
             self.pending.push_front(Asked { failed: asked.failed, tries: 0, answer: Some(answer) });
         } else {
             self.conclude(asked.failed, answer, is_plausible && is_last);
@@ -233,8 +241,9 @@ impl<'t> Localisation<'t> {
         true
     }
 
-    /// Handles a question that was not answered in time: it is asked again after all others, or
-    /// counts as unanswered after [`ATTEMPTS`] attempts. Ignores a question that is not open.
+    /// Handles a question that was not answered in time. The question is asked again after all
+    /// other questions; after [`ATTEMPTS`] attempts, it becomes a finding. Ignores a question that
+    /// is not open.
     pub fn give_up(&mut self, question: &Explain) {
         let Some(mut asked) = self.take_asked(question.node, question.first) else { return };
         asked.tries += 1;
@@ -245,7 +254,8 @@ impl<'t> Localisation<'t> {
         }
     }
 
-    /// Returns the findings. An aggregator that has not answered by now is [`Finding::Unanswered`].
+    /// Returns the findings. Each aggregator that has not answered by now becomes
+    /// [`Finding::Unanswered`].
     #[must_use]
     pub fn finish(mut self) -> Vec<Finding> {
         let silent = self.asked.iter().chain(&self.pending).map(|asked| asked.failed.unanswered());
@@ -253,7 +263,8 @@ impl<'t> Localisation<'t> {
         self.findings
     }
 
-    /// Removes and returns the open question for this node's children from `first` on.
+    /// Removes and returns the open question that asks `node` for its children from place `first`
+    /// on.
     fn take_asked(&mut self, node: DeviceId, first: u32) -> Option<Asked> {
         let place = self
             .asked
@@ -264,8 +275,8 @@ impl<'t> Localisation<'t> {
 
     fn conclude(&mut self, failed: Failed, answer: Answer, is_plausible: bool) {
         let Answer { merged, wrong, edges, .. } = answer;
-        // The children's shares must add up to the aggregator's share; otherwise its own edge is at
-        // fault (too).
+        // The children's shares must add up to the aggregator's share. Otherwise the aggregator's
+        // own edge is a fault, possibly in addition to edges below it.
         if !is_plausible || merged != failed.share {
             self.findings.push(failed.edge());
         }
@@ -274,9 +285,9 @@ impl<'t> Localisation<'t> {
     }
 }
 
-/// The follow-up for a child with a wrong share: an aggregator to be asked, or the finding about
-/// its edge. An aggregator's share that cannot be read is a finding at once: an honest aggregator
-/// neither sends such a share nor accepts one.
+/// Returns what follows from a child's wrong share: an aggregator to be asked, or the finding about
+/// the child's edge. An aggregator's share that cannot be read is a finding at once, because an
+/// honest aggregator neither sends nor accepts such a share.
 fn wrong(child: &Child, parent: &str, share: Option<Sum>) -> Result<Failed, Finding> {
     let (name, parent) = (child.name.clone(), parent.to_owned());
     match share {
@@ -304,7 +315,7 @@ impl Asked {
         Self { failed, tries: 0, answer: None }
     }
 
-    /// The place of the first child to ask for.
+    /// Returns the place of the first child to ask for.
     fn first(&self) -> u32 {
         self.answer.as_ref().map_or(0, |answer| answer.next)
     }
@@ -317,8 +328,9 @@ impl Answer {
         Self { next: 0, reported, merged, wrong: Vec::new(), edges: Vec::new() }
     }
 
-    /// Adds the share of a child that the aggregator reports. Returns whether it is plausible: the
-    /// child exists, is reported once, and its sources do not overlap with others.
+    /// Adds the share of a child that the aggregator reports. Returns whether the report is
+    /// plausible: the child exists, has not been reported before, and has no sources in common with
+    /// the other children.
     fn add<E: KeyEngine + Sync>(
         &mut self,
         querier: &Querier<E>,
@@ -345,10 +357,11 @@ impl Answer {
     }
 }
 
-/// Parses the share of an aggregator's child, which must only name participants below the child.
+/// Parses the share of an aggregator's child. The share must name only participants below the
+/// child.
 ///
 /// # Errors
-/// As [`Querier::read`], and `NotBeneath`.
+/// The errors of [`Querier::read`], and `NotBeneath`.
 pub(super) fn read_child<E: KeyEngine + Sync>(
     querier: &Querier<E>,
     aggregator: &Aggregator,

@@ -1,9 +1,10 @@
-//! The epochs of a running query: which children have sent a share of which epoch, when to stop
-//! waiting, and the results. No I/O, no clock.
+//! The epochs of a running query: collects the shares of the querier's children, decides when to
+//! stop waiting for them, and produces the results. This module does no I/O and reads no clock.
 //!
 //! Epochs are closed in order. An epoch is due when all children of the querier have sent a share,
-//! or at its deadline: its end plus a grace for every edge of the tree. Memory is bounded by the
-//! number of children and the number of epochs that can be open at a time.
+//! or at its deadline, which is the end of the epoch plus a grace period for every edge of the
+//! tree. The number of children and the number of epochs that can be open at a time bound the
+//! memory.
 
 use std::collections::BTreeMap;
 
@@ -18,88 +19,90 @@ use super::participants::Participants;
 use super::querier::{Accepted, Querier, Rejection};
 use super::share::Sum;
 
-/// All graces together last at most this many epochs (`spec/sums.md`, section 6).
+/// The maximum sum of the grace periods of all edges, in epochs (`spec/sums.md`, section 6).
 const OPEN_EPOCHS: u64 = 6;
-/// Time for the fault localisation after the deadline of its epoch, in epochs.
+/// The time for the fault localisation of an epoch after the epoch's deadline, in epochs.
 const LOCALISATION_EPOCHS: u64 = 2;
-/// Number of epochs that can be open at a time; shares of later ones are ignored.
+/// The number of epochs that can be open at a time. Shares of later epochs are ignored.
 pub const MAX_OPEN: u64 = 16;
 
-/// Number of elapsed epochs that a late querier still closes. Together with the epochs that are not
-/// over yet, they are fewer than [`MAX_OPEN`].
+/// The maximum number of elapsed epochs that a late querier still closes. Together with the epochs
+/// that have not ended, they are fewer than [`MAX_OPEN`].
 const MAX_LATE: u64 = 8;
-/// An epoch that would close more than this many epochs early shows that the clock was set back.
+/// If the next epoch is more than this many epochs after the current time, the clock was set back.
 const AHEAD_EPOCHS: u64 = 2;
 
-/// The result of an epoch.
+/// The outcome of an epoch.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// The exact answer.
+    /// The sums are proven to be exact.
     Accepted(Accepted),
-    /// Too few sources took part in time: `BelowFloor`.
+    /// Too few sources took part in time. The error is `BelowFloor`.
     Missing(Rejection),
-    /// A reported share is wrong.
+    /// A share that was received is wrong.
     Rejected {
-        /// What is wrong with it.
+        /// The error.
         refusal: Rejection,
-        /// The located faults.
+        /// The findings of the fault localisation.
         findings: Vec<Finding>,
     },
 }
 
-/// A closed epoch.
+/// The result of a closed epoch.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The query.
     pub query: QueryId,
     /// The epoch.
     pub epoch: u64,
-    /// Its start, in Unix milliseconds.
+    /// The start of the epoch, in Unix milliseconds.
     pub start_ms: u64,
-    /// Its duration, in milliseconds.
+    /// The duration of the epoch, in milliseconds.
     pub duration_ms: u32,
-    /// The reported participants; verified only for an accepted result.
+    /// The reported participants. They are verified only if the outcome is `Accepted`.
     pub participants: Participants,
-    /// Sources that a child of the querier reported as silent. Empty if the result was rejected;
-    /// excludes sources below children that sent nothing.
+    /// The sources that a child of the querier reported as silent. Empty if the outcome is
+    /// `Rejected`. Sources below a child that sent no share are not included.
     pub claimed_silent: Participants,
-    /// Number of sources of the roster.
+    /// The number of sources in the roster.
     pub sources: u32,
-    /// The result.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// How a share was handled.
+/// How a received share was handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It counts as the child's share of the epoch.
+    /// The share counts as the child's share of the epoch.
     Kept,
-    /// The child has already sent a share of this epoch, or the epoch is not open.
+    /// The share is ignored, because the child has already sent a share of this epoch or the epoch
+    /// is not open.
     Untimely,
-    /// It cannot be read, and counts as the child's wrong share.
+    /// The share cannot be read. It counts as a wrong share of the child.
     Wrong(Rejection),
-    /// It is of another query, or not from a child.
+    /// The share is ignored, because it belongs to another query or its sender is not a child of
+    /// the querier.
     NotOurs,
 }
 
-/// The children's shares of an epoch, by their places in the aggregator.
+/// The children's shares of an epoch, by the children's places in the aggregator.
 type Shares = BTreeMap<usize, Result<Sum, Rejection>>;
 
-/// The epochs of a query.
+/// The epochs of a query, with the shares of those that are open.
 #[derive(Debug)]
 pub struct Epochs<'t, E> {
     tree: &'t AggregationTree,
     aggregator: Aggregator,
     querier: Querier<E>,
-    /// Time that an edge may take, in milliseconds.
+    /// The maximum time that each edge may need, in milliseconds.
     grace_ms: u64,
     next: u64,
-    /// The epoch after the last closed one for which any share arrived.
+    /// The epoch after the last closed epoch for which a share arrived.
     received_until: u64,
     open: BTreeMap<u64, Shares>,
 }
 
-/// An epoch with a rejected result, whose fault is to be located.
+/// The shares of an epoch whose result was rejected, for the fault localisation.
 #[derive(Debug)]
 pub struct Failed {
     epoch: u64,
@@ -107,8 +110,8 @@ pub struct Failed {
 }
 
 impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
-    /// The epochs from `first` on. A child may take `grace_ms` milliseconds for every edge below
-    /// it.
+    /// Creates the epochs of a query, from `first` on. A child may take `grace_ms` milliseconds for
+    /// every edge of the tree.
     #[must_use]
     pub fn new(tree: &'t AggregationTree, querier: Querier<E>, grace_ms: u64, first: u64) -> Self {
         Self {
@@ -122,25 +125,25 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         }
     }
 
-    /// The querier.
+    /// Returns the querier.
     #[must_use]
     pub const fn querier(&self) -> &Querier<E> {
         &self.querier
     }
 
-    /// The querier's place in the tree.
+    /// Returns the querier's aggregator, which holds its place in the tree.
     #[must_use]
     pub const fn aggregator(&self) -> &Aggregator {
         &self.aggregator
     }
 
-    /// The epoch that is closed next.
+    /// Returns the epoch that will be closed next.
     #[must_use]
     pub const fn next(&self) -> u64 {
         self.next
     }
 
-    /// The deadline of the next epoch in Unix milliseconds.
+    /// Returns the deadline of the next epoch in Unix milliseconds.
     #[must_use]
     pub fn deadline_ms(&self) -> u64 {
         self.deadline_of(self.next)
@@ -151,23 +154,23 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         end.saturating_add(self.grace_ms().saturating_mul(self.aggregator.height().into()))
     }
 
-    /// Time that an edge may take, in milliseconds. It is limited as on gateways, which keep few
-    /// epochs open (spec/sums.md, section 6).
+    /// Returns the maximum time that each edge may need, in milliseconds. It is limited as it is on
+    /// gateways, which keep only a few epochs open (spec/sums.md, section 6).
     pub(super) fn grace_ms(&self) -> u64 {
         let (epoch_ms, height) =
             (u64::from(self.querier.epoch_ms()), u64::from(self.aggregator.height()));
         self.grace_ms.min(OPEN_EPOCHS * epoch_ms / height.max(1))
     }
 
-    /// Time for the fault localisation of an epoch, in milliseconds: two epochs, or less if the
-    /// querier is late. A querier that localises a fault in every epoch therefore does not fall
-    /// further behind, and gateways still have the epochs that it asks about.
+    /// Returns the time for the fault localisation of an epoch, in milliseconds: two epochs, or
+    /// less if the querier is late. A querier that localises a fault in every epoch therefore does
+    /// not become later and later, and gateways still have the epochs about which it asks.
     pub(super) fn localisation_ms(&self, epoch: u64, now_ms: u64) -> u64 {
         let most = LOCALISATION_EPOCHS * u64::from(self.querier.epoch_ms());
         self.deadline_of(epoch).saturating_add(most).saturating_sub(now_ms).min(most)
     }
 
-    /// Receives a child's share. Only its first share of an epoch counts.
+    /// Handles a child's share. Only the child's first share of an epoch counts.
     pub fn receive(&mut self, child: DeviceId, share: &Share<'_>) -> Received {
         let Some(place) =
             self.aggregator.child(child).filter(|_| share.query == self.querier.id().reference())
@@ -191,8 +194,8 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
     /// Adjusts the next epoch to the clock, and returns how many epochs were skipped.
     ///
     /// If the querier is late by more than a few epochs, for example after a long pause, it skips
-    /// the oldest ones. If the clock was ahead and has been set back, it returns to epochs that
-    /// were closed too early, but not to those for which a share had arrived.
+    /// the oldest epochs. If the clock was ahead and has been set back, the querier returns to
+    /// epochs that it closed too early, except epochs for which a share had arrived.
     pub fn follow_clock(&mut self, now_ms: u64) -> u64 {
         let epoch_ms = u64::from(self.querier.epoch_ms()).max(1);
         let now = now_ms / epoch_ms;
@@ -208,21 +211,21 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         missed
     }
 
-    /// Whether all children have sent a share of the next epoch.
+    /// Returns whether all children have sent a share of the next epoch.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.open.get(&self.next).map_or(0, BTreeMap::len) == self.aggregator.children().len()
     }
 
-    /// Whether the next epoch can be closed at this time, in Unix milliseconds.
+    /// Returns whether the next epoch can be closed at the time `now_ms`, in Unix milliseconds.
     #[must_use]
     pub fn is_due(&self, now_ms: u64) -> bool {
         self.is_complete() || now_ms >= self.deadline_ms()
     }
 
-    /// Closes the next epoch with the shares that have arrived. For a rejected result it also
-    /// returns what a localisation needs; the row's findings are empty until [`with_findings`](Row::with_findings)
-    /// sets them.
+    /// Closes the next epoch with the shares that have arrived. If the outcome is `Rejected`, this
+    /// function also returns the shares for the fault localisation. The row has no findings until
+    /// [`with_findings`](Row::with_findings) sets them.
     pub fn close(&mut self) -> (Row, Option<Failed>) {
         let epoch = self.next;
         self.next += 1;
@@ -233,8 +236,8 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         let (mut sum, mut wrong) = (Sum::none(self.querier.shape()), None);
         for share in shares.values() {
             match share {
-                // Children of an aggregator have no sources in common, so shares that could be read
-                // do not overlap.
+                // The children of an aggregator have no sources in common. Shares that could be
+                // read therefore do not overlap.
                 Ok(share) => wrong = wrong.or(sum.merge(share).err().map(Rejection::from)),
                 Err(refusal) => wrong = wrong.or(Some(refusal.clone())),
             }
@@ -277,7 +280,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         (row, failed)
     }
 
-    /// The fault localisation for an epoch with a rejected result.
+    /// Creates the fault localisation for an epoch with a rejected result.
     #[must_use]
     pub fn localise(&self, failed: Failed) -> Localisation<'t> {
         let shares = failed.shares.into_iter().map(|(place, share)| (place, share.ok()));
@@ -286,7 +289,7 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
 }
 
 impl Row {
-    /// Sets the findings of the localisation.
+    /// Sets the findings of the fault localisation.
     #[must_use]
     pub fn with_findings(mut self, found: Vec<Finding>) -> Self {
         if let Outcome::Rejected { findings, .. } = &mut self.outcome {
@@ -295,12 +298,12 @@ impl Row {
         self
     }
 
-    /// The positions of the sources that were reported as silent.
+    /// Returns the positions of the sources that were reported as silent.
     pub fn silent(&self) -> impl Iterator<Item = u32> + use<'_> {
         self.claimed_silent.iter()
     }
 
-    /// Number of sources that were reported neither as participants nor as silent.
+    /// Returns the number of sources that were reported neither as participants nor as silent.
     #[must_use]
     pub const fn unheard(&self) -> u32 {
         self.sources
@@ -308,8 +311,8 @@ impl Row {
             .saturating_sub(self.claimed_silent.count())
     }
 
-    /// The positions of these sources. A source that is neither among them nor silent is a
-    /// participant.
+    /// Returns the positions of the sources that were reported neither as participants nor as
+    /// silent.
     pub fn unheard_positions(&self) -> impl Iterator<Item = u32> + use<'_> {
         (0..self.sources)
             .filter(|at| !self.participants.contains(*at) && !self.claimed_silent.contains(*at))

@@ -1,11 +1,11 @@
-//! A set of positions in the roster, as a bitmap of sixteen positions per word: the key table
-//! stores sources in blocks of sixteen.
+//! A set of positions in the roster, as a bitmap with sixteen positions in each word. The size of a
+//! word matches the key table, which stores sources in blocks of sixteen.
 
 use std::ops::Range;
 
 use moteseal_sum::participation::Participation;
 
-/// Positions in a word.
+/// The number of positions in a word.
 const WORD: u32 = u16::BITS;
 
 /// The participants of a sum, with one bit for each source of the roster.
@@ -16,13 +16,14 @@ pub struct Participants {
 }
 
 impl Participants {
-    /// The empty set, for a roster of `sources` sources.
+    /// Returns the empty set, for a roster of `sources` sources.
     #[must_use]
     pub fn none(sources: u32) -> Self {
         Self { words: vec![0; sources.div_ceil(WORD) as usize].into(), count: 0 }
     }
 
-    /// The participants that a checked encoding names. Positions outside the roster are ignored.
+    /// Returns the participants that a checked encoding names. Positions outside the roster are
+    /// ignored.
     #[must_use]
     pub fn of(participation: &Participation<'_>, sources: u32) -> Self {
         let mut all = Self::none(sources);
@@ -40,13 +41,13 @@ impl Participants {
         }
     }
 
-    /// Number of participants.
+    /// Returns the number of participants.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether the set contains a position.
+    /// Returns whether the set contains a position.
     #[must_use]
     pub fn contains(&self, position: u32) -> bool {
         self.words
@@ -54,7 +55,7 @@ impl Participants {
             .is_some_and(|word| word >> (position % WORD) & 1 != 0)
     }
 
-    /// The positions in ascending order.
+    /// Returns the positions in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<'_> {
         (0..).step_by(WORD as usize).zip(&self.words).flat_map(|(base, word)| {
             let mut rest = *word;
@@ -66,7 +67,7 @@ impl Participants {
         })
     }
 
-    /// The ranges of consecutive positions in ascending order.
+    /// Returns the ranges of consecutive positions in ascending order.
     pub fn runs(&self) -> impl Iterator<Item = Range<u32>> + use<'_> {
         let mut positions = self.iter().peekable();
         std::iter::from_fn(move || {
@@ -79,7 +80,7 @@ impl Participants {
         })
     }
 
-    /// Whether the two sets have a position in common.
+    /// Returns whether the two sets have a position in common.
     #[must_use]
     pub fn overlap(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(one, other)| one & other != 0)
@@ -93,7 +94,7 @@ impl Participants {
         }
     }
 
-    /// Number of positions of the set in a range.
+    /// Returns how many positions of the range are in the set.
     #[must_use]
     pub fn count_in(&self, run: &Range<u32>) -> u32 {
         masks(run)
@@ -101,8 +102,8 @@ impl Participants {
             .sum()
     }
 
-    /// The words that contain a range, with all bits outside the range cleared, and the index of
-    /// the first word.
+    /// Returns the words that contain a range, with all bits outside the range cleared, and the
+    /// index of the first of these words.
     pub(super) fn words_in(&self, run: &Range<u32>) -> (usize, Vec<u16>) {
         let words = masks(run)
             .map(|(word, mask)| self.words.get(word).map_or(0, |word| word & mask))
@@ -111,7 +112,7 @@ impl Participants {
     }
 }
 
-/// The words that a range covers: the index and the bit mask of each.
+/// Returns the index and the bit mask of each word that a range covers.
 fn masks(run: &Range<u32>) -> impl Iterator<Item = (usize, u16)> + use<> {
     let Range { start, end } = run.clone();
     let words = if start < end { start / WORD..end.div_ceil(WORD) } else { 0..0 };

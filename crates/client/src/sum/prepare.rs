@@ -1,4 +1,4 @@
-//! A querier put together from its files: ready to announce one query and to run it.
+//! Builds a querier from its files, so that it is ready to announce one query and to run it.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -26,9 +26,9 @@ use super::schedule_numbers::ScheduleNumbers;
 use crate::error::OutputError;
 use crate::input::{self, InputError};
 
-/// Time to reach the broker.
+/// The maximum time to reach the broker.
 const REACHED_WITHIN: Duration = Duration::from_secs(10);
-/// A query ends this long after its querier has stopped without withdrawing it.
+/// If a querier stops without withdrawing its query, the query ends after this time.
 const LEASE: Duration = Duration::from_secs(3600);
 
 /// A query that is ready to be announced.
@@ -46,13 +46,14 @@ pub struct PreparedQuery {
 }
 
 impl PreparedQuery {
-    /// Reads the files of a configuration and derives the keys of the query. `floor` is the least
-    /// number of participants for which a sum is opened; by default more than half of the sources.
-    /// `progress` is called with the number of sources whose keys were derived since the last call.
+    /// Reads the files of a configuration and derives the keys of the query. `floor` is the minimum
+    /// number of participants for which a sum is opened; the default is more than half of the
+    /// sources. `progress` is called with the number of sources whose keys were derived since the
+    /// last call.
     ///
     /// # Errors
-    /// [`InputError`] that names the key of the configuration. A mistake in the text of the query
-    /// has a [`column`](InputError::column).
+    /// [`InputError`], which names the wrong key of the configuration. A mistake in the text of the
+    /// query has a [`column`](InputError::column).
     pub fn new(
         text: &str,
         roster: &Roster,
@@ -102,42 +103,42 @@ impl PreparedQuery {
         Ok(Self { querier, tree, signer, link_secret, link, numbers, names, grace, plan })
     }
 
-    /// The query's id as hexadecimal digits.
+    /// Returns the query's id as hexadecimal digits.
     #[must_use]
     pub fn id(&self) -> String {
         self.querier.id().to_string()
     }
 
-    /// The query in canonical form.
+    /// Returns the query in canonical form.
     #[must_use]
     pub fn plan(&self) -> &str {
         &self.plan
     }
 
-    /// The minimum number of participants for which a sum is opened.
+    /// Returns the minimum number of participants for which a sum is opened.
     #[must_use]
     pub const fn floor(&self) -> u32 {
         self.querier.question().floor
     }
 
-    /// Number of devices that are asked.
+    /// Returns the number of devices that are asked.
     #[must_use]
     pub const fn sources(&self) -> u32 {
         self.querier.shape().sources
     }
 
-    /// The names that a [`RowWriter`](super::RowWriter) needs.
+    /// Returns the names that a [`RowWriter`](super::RowWriter) needs.
     #[must_use]
     pub fn names(&self) -> RowNames {
         self.names.clone()
     }
 
-    /// Runs the query over the broker until `epochs` epochs are over (without a limit if `None`) or
-    /// `stop` completes. Calls `started` once the broker is reached. Returns how many epochs have
-    /// no row, as [`run_query()`] does.
+    /// Runs the query over the broker until `epochs` epochs have ended (without a limit if `None`)
+    /// or `stop` completes. Calls `started` once the broker is reached. Returns how many epochs
+    /// have no row, as [`run_query()`] does.
     ///
     /// # Errors
-    /// [`RunError`].
+    /// [`RunError`], if the link, the file of schedule numbers or the output fails.
     pub async fn run(
         self,
         epochs: Option<u64>,
@@ -173,14 +174,14 @@ fn unix_ms() -> u64 {
         .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Fills a buffer with random bytes of the operating system.
+/// Fills a buffer with random bytes from the operating system.
 pub(super) fn random(bytes: &mut [u8]) -> Result<(), InputError> {
     getrandom::fill(bytes).map_err(|error| {
         InputError::internal(format_args!("cannot get random bytes from the system: {error}"))
     })
 }
 
-/// The schema of columns in the notation of `moteseal seal`.
+/// Parses columns in the notation of `moteseal seal` and returns their schema.
 fn schema<'b>(
     columns: &[String],
     buffer: &'b mut [u8; MAX_SCHEMA],
@@ -202,7 +203,7 @@ fn schema<'b>(
     Schema::encode(&fields, buffer).map_err(|error| InputError::usage(error.name(), error))
 }
 
-/// Parses the query, and narrows its columns to the configured ranges.
+/// Parses the query, and narrows the values of its columns to the configured ranges.
 fn plan<'a>(
     text: &'a str,
     schema: &Schema<'a>,
@@ -226,7 +227,7 @@ fn plan<'a>(
     Ok(plan)
 }
 
-/// Reads the querier's keys, which must be for this roster.
+/// Reads the querier's keys and checks that they belong to this roster.
 fn querier_keys(path: &Path, roster: &Roster) -> Result<QuerierKeys, InputError> {
     let keys = QuerierKeys::decode(&input::read(path)?)
         .map_err(|error| InputError::usage(error.name(), error).in_file(path))?;

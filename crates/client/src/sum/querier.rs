@@ -1,9 +1,9 @@
-//! Opens and checks the answer to an epoch of a query, and returns only checked values
+//! Opens and checks the answer to a query for one epoch, and returns only checked values
 //! (`docs/design.md`, *Sums*).
 //!
-//! An answer is either exact over the participants that it names, or rejected with the name of the
-//! error. Only one result of each epoch is accepted: the difference of two would reveal the
-//! readings of the sources that are in only one of them.
+//! An answer is either exact over the participants that it names, or it is rejected with an error.
+//! At most one answer for each epoch is accepted. The difference of two answers would reveal the
+//! readings of the sources that take part in only one of them.
 
 use moteseal_api::ErrorKind;
 use moteseal_core::cbor::DecodeError;
@@ -19,12 +19,12 @@ use super::key_table::{KeyTable, NotOpened};
 use super::participants::Participants;
 use super::share::{Shape, ShareError, Sum};
 
-/// Sums of fewer sources are never shown: a sum of one source would be its reading.
+/// The smallest permitted floor. A sum over one source would reveal that source's reading.
 pub const LEAST_FLOOR: u32 = 2;
-/// Number of epochs, up to the newest accepted one, that can still be accepted.
+/// The number of epochs, up to and including the newest accepted epoch, that can still be accepted.
 pub const EPOCHS_AFTER: u64 = 64;
 
-/// The default floor: more than half of the sources, and at least two.
+/// Returns the default floor: more than half of the sources, and at least two.
 #[must_use]
 pub fn default_floor(sources: u32) -> u32 {
     (sources / 2 + 1).max(LEAST_FLOOR)
@@ -34,15 +34,15 @@ pub fn default_floor(sources: u32) -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoseError {
-    /// The floor is below two or above the number of sources.
+    /// The floor is less than two or greater than the number of sources.
     #[error("{}", floor_out_of_range(*floor, *sources))]
     FloorOutOfRange {
         /// The floor.
         floor: u32,
-        /// Number of sources in the roster.
+        /// The number of sources in the roster.
         sources: u32,
     },
-    /// A sum could overflow. The text names the sum and the remedy.
+    /// A sum could overflow. The text names the sum and states what to do.
     #[error("{0}")]
     Overflow(String),
     /// The plan is invalid.
@@ -51,7 +51,7 @@ pub enum PoseError {
 }
 
 impl PoseError {
-    /// The stable name of the error (`spec/errors.md`).
+    /// Returns the stable name of the error (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -61,8 +61,8 @@ impl PoseError {
         }
     }
 
-    /// [`Internal`](ErrorKind::Internal) if the plan is invalid, because this crate encodes it;
-    /// else [`Usage`](ErrorKind::Usage).
+    /// Returns [`Internal`](ErrorKind::Internal) if the plan is invalid, because this crate encodes
+    /// it, and [`Usage`](ErrorKind::Usage) otherwise.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -93,17 +93,17 @@ pub enum Rejection {
     /// The answer is to a different query.
     #[error("the answer is to a different query")]
     WrongQuery,
-    /// The answer is for a different epoch, or for one at least [`EPOCHS_AFTER`] epochs before the
-    /// newest accepted one.
-    #[error("the answer is for a different epoch than the one that is opened")]
+    /// The answer is for a different epoch, or for an epoch at least [`EPOCHS_AFTER`] epochs before
+    /// the newest accepted one.
+    #[error("the answer is for a different epoch than the epoch that is being opened")]
     WrongEpoch,
-    /// The participants or the records are invalid.
+    /// The set of participants or a record is invalid.
     #[error(transparent)]
     Share(#[from] ShareError),
-    /// Fewer participants than the floor.
+    /// There are fewer participants than the floor.
     #[error("{participants} took part, but sums of fewer than {floor} participants are not shown")]
     BelowFloor {
-        /// Number of participants.
+        /// The number of participants.
         participants: u32,
         /// The floor.
         floor: u32,
@@ -111,17 +111,17 @@ pub enum Rejection {
     /// A sum is not correct.
     #[error("{error} ({slot}, key group {key_group})")]
     Sum {
-        /// The error.
+        /// The error of opening the sum.
         error: OpenError,
-        /// The sum: `the count`, or `the sum of temperature`.
+        /// The sum, such as `the count` or `the sum of temperature`.
         slot: String,
         /// The key group.
         key_group: u32,
     },
-    /// Each sum is possible by itself, but no readings have all these sums.
+    /// Each sum is possible by itself, but no set of readings has all these sums.
     #[error(transparent)]
     Answer(AnswerError),
-    /// The epoch already has a result.
+    /// The epoch already has an accepted answer.
     #[error(
         "this epoch already has a result, and the difference of two results could show single \
          readings"
@@ -130,7 +130,7 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    /// The stable name of the error (`spec/errors.md`).
+    /// Returns the stable name of the error (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -144,8 +144,8 @@ impl Rejection {
         }
     }
 
-    /// [`Incomplete`](ErrorKind::Incomplete) if too few sources took part, else
-    /// [`Refused`](ErrorKind::Refused).
+    /// Returns [`Incomplete`](ErrorKind::Incomplete) if too few sources took part, and
+    /// [`Refused`](ErrorKind::Refused) otherwise.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -174,20 +174,20 @@ impl From<PsrError> for Rejection {
 pub struct Question {
     /// The group.
     pub group: GroupId,
-    /// The digest of the roster that gives the sources their positions.
+    /// The digest of the roster, which determines the positions of the sources.
     pub roster: Digest,
-    /// A random number, so that each query has different keys.
+    /// A random number, because of which each query has different keys.
     pub nonce: [u8; 16],
-    /// The plan, encoded.
+    /// The encoded plan.
     pub plan: Vec<u8>,
-    /// Number of sources in a key group.
+    /// The number of sources in a key group.
     pub key_group: u32,
-    /// Sums of fewer sources are not shown.
+    /// The minimum number of participants. Sums of fewer sources are not opened.
     pub floor: u32,
 }
 
 impl Question {
-    /// The query's id.
+    /// Returns the query's id.
     #[must_use]
     pub fn id(&self) -> QueryId {
         QueryId::of(&self.roster, &self.nonce, &self.plan)
@@ -199,7 +199,7 @@ impl Question {
 pub struct Querier<E> {
     question: Question,
     id: QueryId,
-    /// The largest value of one source, for each slot.
+    /// The largest value that one source can have, for each slot.
     most: Vec<u128>,
     epoch_ms: u32,
     keys: KeyTable,
@@ -207,7 +207,7 @@ pub struct Querier<E> {
     engine: E,
 }
 
-/// The exact, checked answer for an epoch over the participants that it names.
+/// The exact, checked answer to a query for one epoch, over the participants that it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
     query: QueryId,
@@ -217,26 +217,26 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// The query.
+    /// Returns the id of the query.
     #[must_use]
     pub const fn query(&self) -> QueryId {
         self.query
     }
 
-    /// The epoch.
+    /// Returns the epoch.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The sources whose readings it contains.
+    /// Returns the sources whose readings the answer contains.
     #[must_use]
     pub const fn participants(&self) -> &Participants {
         &self.participants
     }
 
-    /// The value of each selected item, in order; `None` for a value over no readings, such as a
-    /// mean.
+    /// Returns the value of each selected item, in order. A value is `None` if it is not defined
+    /// for zero readings, as for a mean.
     #[must_use]
     pub fn values(&self) -> &[Option<FixedPoint>] {
         &self.values
@@ -245,10 +245,11 @@ impl Accepted {
 
 impl<E: KeyEngine + Sync> Querier<E> {
     /// Derives the keys for a question to the devices at the positions `0, 1, ...` of its roster.
-    /// Any of the threads calls `progress` after every few thousand sources, with their number.
+    /// Several threads may derive keys. Each of them calls `progress` after every few thousand
+    /// sources, with their number.
     ///
     /// # Errors
-    /// [`PoseError`] if the question is invalid; no key is then derived.
+    /// [`PoseError`] if the question is invalid. In this case no key is derived.
     pub fn new(
         question: Question,
         master: &Master,
@@ -272,25 +273,25 @@ impl<E: KeyEngine + Sync> Querier<E> {
         Ok(Self { question, id, most, epoch_ms, keys, accepted: AcceptedEpochs::default(), engine })
     }
 
-    /// The query's id.
+    /// Returns the query's id.
     #[must_use]
     pub const fn id(&self) -> QueryId {
         self.id
     }
 
-    /// The question.
+    /// Returns the question.
     #[must_use]
     pub const fn question(&self) -> &Question {
         &self.question
     }
 
-    /// The duration of the query's epochs in milliseconds.
+    /// Returns the duration of the query's epochs in milliseconds.
     #[must_use]
     pub const fn epoch_ms(&self) -> u32 {
         self.epoch_ms
     }
 
-    /// How the sources are arranged.
+    /// Returns how the sources of the query are arranged.
     #[must_use]
     pub const fn shape(&self) -> Shape {
         self.keys.shape()
@@ -305,12 +306,12 @@ impl<E: KeyEngine + Sync> Querier<E> {
         Ok(Sum::read(self.shape(), share.participation, &share.psrs)?)
     }
 
-    /// Opens the complete answer for an epoch, which is one share.
+    /// Opens an answer for an epoch that consists of a single share.
     ///
     /// # Errors
-    /// [`Rejection`]: the first that applies of `WrongQuery`, `WrongEpoch`,
+    /// [`Rejection`], with the first of these errors that applies: `WrongQuery`, `WrongEpoch`,
     /// `MalformedParticipation`, `UnknownPosition`, `BelowFloor`, `WrongPsrCount`, `TruncatedPsr`,
-    /// `NotCanonical`, `SharesMismatch`, `SumOutOfRange`, those of [`AnswerError`],
+    /// `NotCanonical`, `SharesMismatch`, `SumOutOfRange`, the errors of [`AnswerError`],
     /// `AlreadyAccepted`.
     pub fn open(&mut self, epoch: u64, share: &Share<'_>) -> Result<Accepted, Rejection> {
         self.check_names(epoch, share)?;
@@ -326,7 +327,7 @@ impl<E: KeyEngine + Sync> Querier<E> {
     /// Opens the sum of all children's shares of an epoch.
     ///
     /// # Errors
-    /// [`Rejection`]: as [`open`](Self::open) from `BelowFloor` on.
+    /// [`Rejection`], with the errors of [`open`](Self::open) from `BelowFloor` on.
     pub fn open_sum(&mut self, epoch: u64, sum: &Sum) -> Result<Accepted, Rejection> {
         self.check_floor(sum.participants())?;
         if self.accepted.is_past(epoch) {
@@ -351,8 +352,8 @@ impl<E: KeyEngine + Sync> Querier<E> {
         Ok(Accepted { query: self.id, epoch, participants: participants.clone(), values })
     }
 
-    /// Whether a share is the correct sum of its participants. Unlike opening, this is allowed
-    /// below the floor, because it reveals nothing else.
+    /// Returns whether a share is the correct sum of its participants. Unlike opening, this check
+    /// is allowed below the floor, because it reveals nothing except the result of the check.
     pub(super) fn is_correct(&self, epoch: u64, sum: &Sum) -> bool {
         self.keys.open(&self.engine, sum, &self.most, epoch).is_ok()
     }
@@ -374,20 +375,21 @@ impl<E: KeyEngine + Sync> Querier<E> {
     }
 }
 
-/// The epochs that have a result: the newest one, and which ones shortly before it.
+/// The epochs that have an accepted answer: the newest one, and which of the epochs shortly before
+/// it.
 #[derive(Clone, Copy, Debug, Default)]
 struct AcceptedEpochs {
-    /// The newest epoch, and a bit for each epoch back from it.
+    /// The newest epoch, and a bitmap in which bit `i` stands for the epoch `i` epochs before it.
     newest: Option<(u64, u64)>,
 }
 
 impl AcceptedEpochs {
-    /// Whether an epoch is too old to be tracked.
+    /// Returns whether an epoch is so old that it is no longer tracked.
     fn is_past(self, epoch: u64) -> bool {
         self.newest.is_some_and(|(newest, _)| newest.saturating_sub(epoch) >= EPOCHS_AFTER)
     }
 
-    /// Records an epoch. Returns whether it was not recorded before and is not too old.
+    /// Records an epoch. Returns false if the epoch was recorded before or is too old.
     fn accept(&mut self, epoch: u64) -> bool {
         let (newest, seen) = self.newest.unwrap_or((epoch, 0));
         let (newest, seen) = match epoch.checked_sub(newest) {

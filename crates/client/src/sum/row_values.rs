@@ -1,5 +1,5 @@
-//! What every format writes of a row: the names of its columns and sources, its values, and why it
-//! has none.
+//! The contents of a row that every output format writes: the names of its columns and sources, and
+//! its values or the error because of which it has none.
 
 use moteseal_core::schema::Schema;
 use moteseal_sum::query::{Aggregate, FixedPoint, Plan, Selected};
@@ -7,30 +7,32 @@ use moteseal_sum::query::{Aggregate, FixedPoint, Plan, Selected};
 use super::localise::Finding;
 use super::open_epochs::{Outcome, Row};
 
-/// Digits after the point of mean and standard deviation, in addition to those of their column; and
-/// their number if the column has no exact decimals (spec/queries.md, section 5).
+/// `EXTRA_PLACES` is the number of decimal places that a mean and a standard deviation have in
+/// addition to those of their column. `INEXACT_PLACES` is their number of decimal places if the
+/// column's values are not exact decimals (spec/queries.md, section 5).
 const EXTRA_PLACES: i8 = 4;
 const INEXACT_PLACES: i8 = 9;
 
-/// The names in a row: the selected items, and the sources.
+/// The names of the selected items and of the sources.
 #[derive(Clone, Debug)]
 pub struct RowNames {
-    /// The items, such as `AVG(temperature)`.
+    /// The selected items, such as `AVG(temperature)`.
     pub(super) items: Vec<String>,
-    /// Their units, such as `Cel`; empty for a count.
+    /// The unit of each item, such as `Cel`; empty for a count.
     pub(super) units: Vec<String>,
-    /// Their numbers of digits after the point.
+    /// The number of decimal places of each item.
     #[cfg_attr(
         not(feature = "columnar"),
         expect(dead_code, reason = "only Arrow fixes the number")
     )]
     pub(super) places: Vec<i8>,
-    /// The sources, by position.
+    /// The name of each source, by position.
     sources: Vec<String>,
 }
 
 impl RowNames {
-    /// The names of a plan's items, with the units of a schema, and of the sources by position.
+    /// Takes the names and units of the items from a plan and a schema, and the names of the
+    /// sources by position.
     #[must_use]
     pub fn new(plan: &Plan<'_>, schema: &Schema<'_>, sources: Vec<String>) -> Self {
         let items =
@@ -41,8 +43,8 @@ impl RowNames {
         ) {
             (Aggregate::Count, _) | (_, None) => String::new(),
             (_, Some(field)) if field.unit.is_empty() => String::new(),
-            // UCUM writes an exponent after the unit, which is in parentheses if it is more than
-            // one word.
+            // UCUM writes an exponent after the unit. A unit that does not consist of letters only
+            // must be in parentheses.
             (Aggregate::Variance, Some(field)) if field.unit.chars().all(char::is_alphabetic) => {
                 format!("{}2", field.unit)
             }
@@ -80,11 +82,11 @@ impl RowNames {
     }
 }
 
-/// The number of digits after the point that shows every multiple of `1 / divisor` exactly; `None`
-/// if no number does.
+/// Returns the smallest number of decimal places that represents every multiple of `1 / divisor`
+/// exactly, or `None` if no number of decimal places does.
 fn places_of(divisor: u32) -> Option<i8> {
     let mut rest = 1 % u64::from(divisor.max(1));
-    // A divisor has at most 31 factors of two.
+    // A divisor has at most 31 factors of two, so no larger number needs to be tried.
     (0..=31).find(|_| {
         let is_whole = rest == 0;
         rest = rest * 10 % u64::from(divisor.max(1));
@@ -92,20 +94,20 @@ fn places_of(divisor: u32) -> Option<i8> {
     })
 }
 
-/// Why a row has no values.
+/// The error because of which a row has no values.
 #[derive(Default)]
 pub(super) struct Error<'a> {
     /// The stable name of the error.
     pub(super) name: &'static str,
-    /// The name and the message.
+    /// The name and the message of the error.
     pub(super) message: String,
-    /// The located edges.
+    /// The edges that the fault localisation found.
     pub(super) edges: Vec<String>,
     /// The aggregators that no longer have the epoch.
     pub(super) forgotten: Vec<&'a str>,
 }
 
-/// Why a row has no values; `None` if its answer is accepted.
+/// Returns the error because of which a row has no values, or `None` if its answer is accepted.
 pub(super) fn failure(row: &Row) -> Option<Error<'_>> {
     let (refusal, findings) = match &row.outcome {
         Outcome::Accepted(_) => return None,
@@ -122,7 +124,7 @@ pub(super) fn failure(row: &Row) -> Option<Error<'_>> {
     Some(Error { name, message: format!("{name}: {refusal}"), edges, forgotten })
 }
 
-/// The values of a row, by item; empty if its answer is not accepted.
+/// Returns the values of a row, by item, or an empty slice if its answer is not accepted.
 pub(super) fn values(row: &Row) -> &[Option<FixedPoint>] {
     if let Outcome::Accepted(accepted) = &row.outcome { accepted.values() } else { &[] }
 }

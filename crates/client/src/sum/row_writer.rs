@@ -1,9 +1,9 @@
-//! Writes the epochs of a query as a table, JSON lines, CSV or an Arrow stream. Each row is flushed
-//! at once, so that a reader can follow a query that runs for long.
+//! Writes the results of a query as a table, JSON lines, CSV or an Arrow stream. Each row is
+//! flushed at once, so that a reader can follow a query that runs for a long time.
 //!
-//! Values are exact: decimal numbers with all their digits; in Arrow, `Decimal128`. A row without
-//! an accepted answer has no values. It has the name of the error and, if the fault was localised,
-//! the edge.
+//! Values are exact: decimal numbers with all their digits, and `Decimal128` in Arrow. A row
+//! without an accepted answer has no values. It has the name of the error and, if the fault was
+//! localised, the edge.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -23,15 +23,15 @@ use super::open_epochs::{Outcome, Row};
 use super::row_values::{Error, RowNames, failure, values};
 use crate::error::OutputError;
 
-/// A table names silent sources only up to this number.
+/// The maximum number of silent sources whose names a table shows.
 const NAMED: usize = 6;
-/// The smallest width of a column of values: the header is written before the values are known, and
-/// most values fit this width.
+/// The minimum width of a column of values. The header is written before the values are known; most
+/// values fit into this width.
 const VALUE_WIDTH: usize = 12;
-/// The width of an instant in characters.
+/// The width of a time in characters.
 const INSTANT_WIDTH: usize = 20;
 
-/// How rows are written.
+/// The format in which rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowFormat {
     /// Aligned columns, for people.
@@ -45,14 +45,14 @@ pub enum RowFormat {
     Arrow,
 }
 
-/// An instant in Unix milliseconds as RFC 3339; empty past the year 9999.
+/// Formats a time in Unix milliseconds as RFC 3339. Returns an empty text after the year 9999.
 fn instant(ms: u64) -> String {
     let time = i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// Writes rows as they arrive. Call [`finish`](Self::finish) at the end: before that, an Arrow
-/// stream is incomplete.
+/// Writes rows as they arrive. Call [`finish`](Self::finish) at the end, because an Arrow stream is
+/// incomplete without it.
 pub struct RowWriter<W: Write> {
     names: RowNames,
     state: State<W>,
@@ -77,11 +77,11 @@ impl<W: Write> std::fmt::Debug for RowWriter<W> {
 }
 
 impl<W: Write> RowWriter<W> {
-    /// A writer to `out`. A table's header is written with the first row, the header of CSV and
-    /// Arrow at once.
+    /// Creates a writer to `out`. The header of a table is written with the first row; the header
+    /// of CSV and Arrow is written at once.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`] if the header cannot be written.
     pub fn new(format: RowFormat, names: RowNames, out: W) -> Result<Self, OutputError> {
         let state = match format {
             RowFormat::Table => {
@@ -115,7 +115,7 @@ impl<W: Write> RowWriter<W> {
     /// Writes a row and flushes it.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`] if the row cannot be written.
     pub fn row(&mut self, row: &Row) -> Result<(), OutputError> {
         let names = &self.names;
         match &mut self.state {
@@ -164,7 +164,7 @@ impl<W: Write> RowWriter<W> {
     /// Writes the end of the format.
     ///
     /// # Errors
-    /// [`OutputError`].
+    /// [`OutputError`] if the end cannot be written.
     pub fn finish(self) -> Result<(), OutputError> {
         match self.state {
             State::Table { mut out, .. } | State::Json(mut out) => {
@@ -180,7 +180,7 @@ impl<W: Write> RowWriter<W> {
     }
 }
 
-/// The headers of a table's columns of values: `AVG(temperature) [Cel]`.
+/// Returns the headers of a table's value columns, such as `AVG(temperature) [Cel]`.
 fn heads(names: &RowNames) -> impl Iterator<Item = String> + use<'_> {
     names.items.iter().zip(&names.units).map(|(item, unit)| match unit.as_str() {
         "" => item.clone(),
@@ -188,7 +188,7 @@ fn heads(names: &RowNames) -> impl Iterator<Item = String> + use<'_> {
     })
 }
 
-/// Formats a row of a table.
+/// Appends a row of a table to `text`.
 fn line(text: &mut String, names: &RowNames, widths: &[usize], row: &Row) {
     let _ = write!(text, "{:<INSTANT_WIDTH$}", instant(row.start_ms));
     for (item, width) in widths.iter().enumerate() {
@@ -224,7 +224,7 @@ fn line(text: &mut String, names: &RowNames, widths: &[usize], row: &Row) {
     }
 }
 
-/// A row as JSON. The keys are stable.
+/// Converts a row to JSON. The keys are stable.
 fn object(names: &RowNames, row: &Row) -> Value {
     let results: serde_json::Map<String, Value> = names
         .items

@@ -1,9 +1,9 @@
 //! Runs a query: announces it, receives and opens its epochs one by one, and withdraws it at the
 //! end.
 //!
-//! The announcement is a lease: it names the epoch until which the query runs, and is renewed while
-//! the querier runs. Devices therefore stop soon after a querier was killed. The only I/O is the
-//! link and the file of the numbers of query schedules.
+//! The announcement is a lease: it states the epoch at which the query ends, and the querier renews
+//! it while it runs. If a querier is killed, the devices therefore stop answering soon. The only
+//! I/O is the link and the file of schedule numbers.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -30,32 +30,32 @@ use super::querier::Querier;
 use super::schedule_numbers::{ScheduleNumberError, ScheduleNumbers};
 use crate::error::OutputError;
 
-/// The longest time of a fault localisation, for any duration of epochs.
+/// The maximum time of a fault localisation, for any duration of epochs.
 const LONGEST_LOCALISATION: Duration = Duration::from_secs(300);
-/// The shortest time to wait for an answer.
+/// The minimum time to wait for an answer.
 const LEAST_WAIT: Duration = Duration::from_millis(500);
-/// Room for an explain frame, in bytes.
+/// The size of the buffer for an explain frame, in bytes.
 const MAX_EXPLAIN: usize = 64;
-/// Interval at which the clock is read again, because it may be set.
+/// The interval at which the clock is read again, because it may have been set.
 const READ_AGAIN: Duration = Duration::from_secs(1);
-/// Before an epoch is closed by its deadline, received frames are handled until none arrives for
-/// this long.
+/// Before an epoch is closed at its deadline, received frames are handled until no frame arrives
+/// for this long.
 const QUIET: Duration = Duration::from_millis(1);
-/// The longest time for that.
+/// The maximum time for which received frames are handled before an epoch is closed.
 const CATCH_UP: Duration = Duration::from_secs(1);
-/// Interval at which the newest query schedule is announced again, unchanged.
+/// The interval at which the newest query schedule is announced again, unchanged.
 const ANNOUNCE_AGAIN: Duration = Duration::from_secs(60);
-/// Time for the link to send the end of a query.
+/// The time that the link has to send the withdrawal of a query.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Options of [`run_query`].
+/// The options of [`run_query`].
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// Number of epochs; without it, until the query is stopped.
+    /// The number of epochs, or `None` to run until the query is stopped.
     pub epochs: Option<u64>,
-    /// Time that an edge of the tree may take.
+    /// The maximum time that each edge of the tree may need.
     pub grace: Duration,
-    /// Time after its last renewal at which the query ends.
+    /// The time after its last renewal at which the query ends.
     pub lease: Duration,
 }
 
@@ -66,7 +66,7 @@ pub enum RunError {
     /// The link failed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The file of schedule numbers cannot be used.
+    /// The querier cannot use the file of schedule numbers.
     #[error(transparent)]
     Number(#[from] ScheduleNumberError),
     /// The query schedule could not be signed.
@@ -78,7 +78,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// The stable name of the error (`spec/errors.md`).
+    /// Returns the stable name of the error (`spec/errors.md`).
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -89,7 +89,7 @@ impl RunError {
         }
     }
 
-    /// What the caller does next.
+    /// Returns the kind, which tells the caller how to react.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -103,17 +103,17 @@ impl RunError {
 
 moteseal_api::named_error!(RunError);
 
-/// The querier's end of the link, its keys and its clock.
+/// The querier's end of the link, its keys, its schedule numbers and its clock.
 pub struct Endpoint<'a, L> {
     /// The querier's end of the link to its children.
     pub link: &'a L,
     /// The secret of that link.
     pub link_secret: &'a [u8; 32],
-    /// The querier's key.
+    /// The querier's secret key, which signs the query schedules.
     pub signer: &'a dyn KeyPair,
-    /// The numbers of its schedules.
+    /// The numbers of the querier's schedules.
     pub numbers: &'a mut ScheduleNumbers,
-    /// Returns the time in Unix milliseconds.
+    /// A function that returns the time in Unix milliseconds.
     pub unix_ms: &'a (dyn Fn() -> u64 + Sync),
 }
 
@@ -123,13 +123,16 @@ impl<L> fmt::Debug for Endpoint<'_, L> {
     }
 }
 
-/// Runs a query and passes its epochs to `rows` in order, until there were enough of them or `stop`
-/// completes. Then the query is withdrawn. Returns how many epochs have no row: after a long pause
-/// of the querier, only the last of the elapsed epochs have one. If the clock was ahead for a
-/// while, epochs that were closed without any share in that time are repeated at their time.
+/// Runs a query until `run.epochs` epochs are closed or `stop` completes, and then withdraws it.
+/// Passes the row of each epoch to `rows`, in order.
+///
+/// Returns how many epochs have no row. After a long pause of the querier, only the last few of the
+/// elapsed epochs have rows. If the clock was ahead for a while and is set back, epochs that were
+/// closed too early without any share are closed again at their proper time.
 ///
 /// # Errors
-/// [`RunError`]. A query that was announced is withdrawn even after an error, if the link works.
+/// [`RunError`]. If the query was announced, it is withdrawn even after an error, as long as the
+/// link works.
 pub async fn run_query<L: ParentLink + Sync, E: KeyEngine + Sync>(
     asking: Endpoint<'_, L>,
     tree: &AggregationTree,
@@ -140,7 +143,7 @@ pub async fn run_query<L: ParentLink + Sync, E: KeyEngine + Sync>(
 ) -> Result<u64, RunError> {
     let mut asked = Asked::new(asking, tree, querier, run);
     let done = asked.run(rows, stop).await;
-    // Also after an error, so that the devices stop answering.
+    // Withdraw the query after an error, too, so that the devices stop answering.
     let ended = asked.announce(false).await;
     tokio::time::sleep(FAREWELL).await;
     done.and(ended).map(|()| asked.missed)
@@ -152,11 +155,11 @@ struct Asked<'a, 't, L, E> {
     run: RunOptions,
     keys: HashMap<[u8; 8], LinkKey>,
     first: u64,
-    /// The first epoch that the newest query schedule does not ask for.
+    /// The end of the lease: the first epoch that the newest query schedule does not include.
     until: u64,
-    /// Number of skipped epochs.
+    /// The number of skipped epochs.
     missed: u64,
-    /// The newest query schedule, and when it is sent again.
+    /// The newest query schedule, and the time at which it is sent again.
     announced: Option<(Bytes, Instant)>,
 }
 
@@ -168,7 +171,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         run: RunOptions,
     ) -> Self {
         // Devices receive the announcement in the middle of the current epoch. The next epoch is
-        // complete for all of them.
+        // the first one that they can answer completely.
         let first = (asking.unix_ms)() / u64::from(querier.epoch_ms()) + 1;
         let grace_ms = u64::try_from(run.grace.as_millis()).unwrap_or(u64::MAX);
         let group = querier.question().group;
@@ -187,7 +190,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         self.epochs.querier().epoch_ms().into()
     }
 
-    /// The length of the lease in epochs: at least two, the current and the next.
+    /// Returns the length of the lease in epochs: at least two, for the current and the next epoch.
     fn lease(&self) -> u64 {
         (u64::try_from(self.run.lease.as_millis()).unwrap_or(u64::MAX) / self.epoch_ms()).max(2)
     }
@@ -198,7 +201,8 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
             .is_some_and(|epochs| self.epochs.next() >= self.first.saturating_add(epochs))
     }
 
-    /// Announces a new query schedule with this query, or with none.
+    /// Announces a new query schedule that contains this query if `is_asked` is true, and no query
+    /// otherwise.
     async fn announce(&mut self, is_asked: bool) -> Result<(), RunError> {
         let querier = self.epochs.querier();
         let (question, shape) = (querier.question(), querier.shape());
@@ -228,14 +232,14 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         Ok(self.asking.link.announce(schedule).await?)
     }
 
-    /// Renews the lease once half of it is over. In between, the same query schedule is sent
-    /// repeatedly: an aggregator or mote that was restarted may have received an older one from its
-    /// broker.
+    /// Renews the lease once half of it has passed. Until then, sends the newest query schedule
+    /// again at intervals, because an aggregator or mote that was restarted may have received an
+    /// older schedule from its broker.
     async fn renew(&mut self) -> Result<(), RunError> {
         let (from, lease) = ((self.now_ms() / self.epoch_ms()).max(self.first), self.lease());
         let end = self.run.epochs.map_or(u64::MAX, |epochs| self.first.saturating_add(epochs));
         let until = from.saturating_add(lease).min(end);
-        // A clock that was ahead has announced a later end.
+        // If the clock was ahead, the announced end is too late and must be corrected.
         let is_too_long = self.until > until.saturating_add(1);
         if is_too_long || until > self.until && from.saturating_add(lease.div_ceil(2)) >= self.until
         {
@@ -277,7 +281,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
                 rows(&row)?;
                 continue;
             }
-            // The clock may be set meanwhile, so it is read again every second.
+            // The clock may be set in the meantime, so the loop reads it again every second.
             let wait =
                 Duration::from_millis(self.epochs.deadline_ms().saturating_sub(self.now_ms()))
                     .min(READ_AGAIN);
@@ -292,8 +296,8 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         Ok(())
     }
 
-    /// Handles received frames before an epoch is closed by its deadline: after a pause of this
-    /// process, all shares may still be waiting.
+    /// Handles frames that have already been received, before an epoch is closed at its deadline.
+    /// After a pause of this process, all shares of the epoch may be among them.
     async fn catch_up(&mut self) -> Result<(), RunError> {
         let end = Instant::now() + CATCH_UP;
         while !self.epochs.is_complete()
@@ -305,7 +309,8 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         Ok(())
     }
 
-    /// Handles a child's frame: a share, or an answer to a question of the localisation.
+    /// Handles a child's frame, which is a share or an answer to a question of the fault
+    /// localisation.
     fn handle(&mut self, up: &Up, localisation: Option<&mut Localisation<'t>>) {
         let Some(key) = self.keys.get(&up.device) else { return };
         match SumUplink::open(&up.frame, key) {
@@ -346,8 +351,8 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         Ok(row.with_findings(findings))
     }
 
-    /// Locates a fault, until all questions are answered or the time for this epoch is up. Shares
-    /// of other epochs are still received.
+    /// Localises a fault, until all questions are answered or the time for this epoch has passed.
+    /// Shares of other epochs are still received.
     async fn localise(
         &mut self,
         mut localisation: Localisation<'t>,
@@ -358,7 +363,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
             .min(within / ATTEMPTS)
             .max(LEAST_WAIT);
         let end = Instant::now() + within;
-        // All questions have the same timeout, so the oldest is always in front.
+        // All questions have the same timeout, so the oldest question is always at the front.
         let mut timeouts: VecDeque<(Explain, Instant)> = VecDeque::new();
         while !localisation.is_done() && Instant::now() < end {
             while let Some((child, explain)) = localisation.question() {
@@ -387,7 +392,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
             while let Some((explain, _)) = timeouts.pop_front_if(|(_, until)| *until <= now) {
                 localisation.give_up(&explain);
             }
-            // Renew the lease meanwhile, so that the devices continue to answer.
+            // Renew the lease during the localisation, so that the devices continue to answer.
             self.renew().await?;
         }
         Ok(localisation.finish())

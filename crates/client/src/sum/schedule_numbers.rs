@@ -1,7 +1,7 @@
-//! The numbers of query schedules, which always increase, even if the clock is set back: the last
-//! number is kept in a file and written there before it is used.
+//! The numbers of query schedules. They always increase, even if the clock is set back: a file
+//! holds the last number, and each number is written to the file before it is used.
 //!
-//! The file is locked while a querier runs. A group has one query schedule at a time, so two
+//! A querier locks the file while it runs. A group has only one query schedule at a time, so two
 //! queriers would end each other's queries.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -10,14 +10,17 @@ use std::path::{Path, PathBuf};
 
 use moteseal_api::ErrorKind;
 
-/// Why there is no next number.
+/// Why a querier cannot get the next number.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleNumberError {
-    /// Another process runs queries with this file.
-    #[error("a query is running with {}; end it first, or use another state file", _0.display())]
+    /// Another process runs a query with this file.
+    #[error(
+        "another process runs a query with {}; end that query first, or use another state file",
+        _0.display()
+    )]
     Busy(PathBuf),
-    /// The file contains something else.
+    /// The file does not contain a number.
     #[error(
         "{} does not contain the number of a query schedule; is it the right file?",
         _0.display()
@@ -29,7 +32,7 @@ pub enum ScheduleNumberError {
 }
 
 impl ScheduleNumberError {
-    /// The stable name of the error (`spec/errors.md`).
+    /// Returns the stable name of the error (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -39,7 +42,7 @@ impl ScheduleNumberError {
         }
     }
 
-    /// What the caller does next.
+    /// Returns the kind, which tells the caller how to react.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -51,7 +54,7 @@ impl ScheduleNumberError {
 
 moteseal_api::named_error!(ScheduleNumberError);
 
-/// The number of the newest schedule.
+/// The file with the number of the newest query schedule.
 #[derive(Debug)]
 pub struct ScheduleNumbers {
     path: PathBuf,
@@ -63,7 +66,8 @@ impl ScheduleNumbers {
     /// Opens the file, or creates it.
     ///
     /// # Errors
-    /// [`ScheduleNumberError`] if the file is in use, contains something else, or cannot be read.
+    /// [`ScheduleNumberError`] if another process uses the file, if the file does not contain a
+    /// number, or if it cannot be opened or read.
     pub fn open(path: &Path) -> Result<Self, ScheduleNumberError> {
         let fail = |error| ScheduleNumberError::File(path.to_owned(), error);
         let mut file = OpenOptions::new()
@@ -78,8 +82,8 @@ impl ScheduleNumbers {
             Err(TryLockError::WouldBlock) => {
                 return Err(ScheduleNumberError::Busy(path.to_owned()));
             }
-            // The file system has no locks. Two queriers with this file would end each other's
-            // queries.
+            // The file system does not support locks. The querier runs without the lock, although a
+            // second querier with this file would then end its query.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(fail(error)),
         }
@@ -95,14 +99,14 @@ impl ScheduleNumbers {
         Ok(Self { path: path.to_owned(), file, last })
     }
 
-    /// The next number: the time in Unix milliseconds, or the last number plus one if that is
-    /// greater. The number is durable when this returns.
+    /// Returns the next number: the time in Unix milliseconds, or the last number plus one if that
+    /// is greater. When this function returns, the number is durable.
     ///
     /// # Errors
-    /// [`ScheduleNumberError::File`] if the number cannot be written; it must not be used then.
+    /// [`ScheduleNumberError::File`] if the number cannot be written. Then no number is used.
     pub fn next(&mut self, now_ms: u64) -> Result<u64, ScheduleNumberError> {
         let number = now_ms.max(self.last.saturating_add(1));
-        // Twenty digits, so that each number overwrites the previous one completely.
+        // A number always has twenty digits, so that it overwrites the previous number completely.
         let text = format!("{number:020}\n");
         let written = self
             .file

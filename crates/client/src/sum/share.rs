@@ -1,6 +1,8 @@
-//! A child's share of an epoch: a set of participants, and a record for each slot of each key group
-//! that has a participant. Every byte is parsed. Only opening a share shows whether its numbers are
-//! right; before that, shares can be added and compared, and nothing else.
+//! A child's share of an epoch: a set of participants, and one record per slot for each key group
+//! that has a participant.
+//!
+//! Parsing checks the encoding completely. It cannot check whether the sums in the records are
+//! correct; only opening a share shows that. Before that, shares can only be added and compared.
 
 use std::ops::Range;
 
@@ -11,25 +13,25 @@ use moteseal_sum::wire::Psrs;
 
 use super::participants::Participants;
 
-/// How the sources of a query are arranged, and how many slots it has.
+/// The arrangement of a query's sources in key groups, and the number of slots of the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Number of sources in the roster.
+    /// The number of sources in the roster.
     pub sources: u32,
-    /// Number of sources in a key group, in the order of their positions; at least 1.
+    /// The number of sources in a key group, in the order of their positions; at least 1.
     pub key_group: u32,
-    /// Number of slots of the query.
+    /// The number of slots of the query.
     pub slots: u8,
 }
 
 impl Shape {
-    /// Number of key groups.
+    /// Returns the number of key groups.
     #[must_use]
     pub const fn groups(&self) -> u32 {
         self.sources.div_ceil(if self.key_group == 0 { 1 } else { self.key_group })
     }
 
-    /// The positions of a key group.
+    /// Returns the positions of a key group.
     #[must_use]
     pub fn positions(&self, key_group: u32) -> Range<u32> {
         let start = key_group.saturating_mul(self.key_group).min(self.sources);
@@ -44,19 +46,20 @@ pub enum ShareError {
     /// The encoding of the participants is invalid.
     #[error(transparent)]
     Participation(#[from] ParticipationError),
-    /// The number of records is not that of the slots of the key groups that have a participant.
-    #[error("{found} partial state records; these participants require {expected}")]
+    /// The number of records is not the number of slots times the number of key groups that have a
+    /// participant.
+    #[error("the share has {found} partial state records, but its participants need {expected}")]
     WrongPsrCount {
-        /// The number that the participants require.
+        /// The number of records that the participants require.
         expected: usize,
-        /// The number of records; counting stops at one more than `expected`.
+        /// The number of records found. Counting stops at one more than `expected`.
         found: usize,
     },
     /// A record is invalid.
     #[error(transparent)]
     Psr(PsrError),
     /// A participant is not below the child in the tree.
-    #[error("it names a participant that is not below the child in the tree")]
+    #[error("the share names a participant that is not below the child in the tree")]
     NotBeneath,
     /// Another child named the same participant.
     #[error("two children name the same participant")]
@@ -64,7 +67,7 @@ pub enum ShareError {
 }
 
 impl ShareError {
-    /// The stable name of the error (`spec/errors.md`).
+    /// Returns the stable name of the error (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -76,7 +79,7 @@ impl ShareError {
         }
     }
 
-    /// Always [`ErrorKind::Refused`].
+    /// Always returns [`ErrorKind::Refused`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Refused
@@ -85,17 +88,18 @@ impl ShareError {
 
 moteseal_api::named_error!(ShareError);
 
-/// A share, or the sum of several shares of one query and epoch; not opened.
+/// A share, or the sum of several shares of one query and epoch, which has not been opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
     shape: Shape,
     participants: Participants,
-    /// The slots of each key group; zero if the key group has no participant.
+    /// The records of each key group, one per slot. They are zero if the key group has no
+    /// participant.
     psrs: Box<[Psr]>,
 }
 
 impl Sum {
-    /// The sum of no shares.
+    /// Returns the sum of no shares.
     #[must_use]
     pub fn none(shape: Shape) -> Self {
         let psrs = vec![Psr::ZERO; shape.groups() as usize * usize::from(shape.slots)].into();
@@ -105,14 +109,14 @@ impl Sum {
     /// Parses a child's share.
     ///
     /// # Errors
-    /// [`ShareError`]: the participants, the number of records and the records are checked in this
+    /// [`ShareError`]. The participants, the number of records and the records are checked in this
     /// order.
     pub fn read(shape: Shape, participation: &[u8], psrs: &Psrs<'_>) -> Result<Self, ShareError> {
         let participation = Participation::decode(participation, shape.sources)?;
         Self::read_psrs(shape, Participants::of(&participation, shape.sources), psrs)
     }
 
-    /// Parses the records of these participants.
+    /// Parses the records for these participants.
     pub(super) fn read_psrs(
         shape: Shape,
         participants: Participants,
@@ -138,7 +142,8 @@ impl Sum {
     /// Adds another share of the same query and epoch.
     ///
     /// # Errors
-    /// [`ShareError::Overlap`]; nothing is then added.
+    /// [`ShareError::Overlap`] if the shares have a participant in common. Then the sum is
+    /// unchanged.
     pub fn merge(&mut self, other: &Self) -> Result<(), ShareError> {
         if self.participants.overlap(&other.participants) {
             return Err(ShareError::Overlap);
@@ -148,19 +153,19 @@ impl Sum {
         Ok(())
     }
 
-    /// How the sources are arranged.
+    /// Returns how the sources of the query are arranged.
     #[must_use]
     pub const fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// The participants that the share names.
+    /// Returns the participants that the share names.
     #[must_use]
     pub const fn participants(&self) -> &Participants {
         &self.participants
     }
 
-    /// The record of a slot of a key group.
+    /// Returns the record of a slot of a key group.
     pub(super) fn psr(&self, key_group: u32, slot: Slot) -> Option<Psr> {
         self.psrs
             .get(key_group as usize * usize::from(self.shape.slots) + usize::from(slot.0))

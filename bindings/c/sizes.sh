@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures the flash of each part of the library on a Cortex-M3: everything that is reachable from the
-# part's functions, including newlib's memcpy and similar functions, without the application. RAM is
-# `sizeof` in the header. docs/footprint.md has the stack and instructions of the same code.
+# Measures how much flash each part of the library takes on a Cortex-M3: all code that the part's
+# functions reach, including newlib's memcpy and similar functions, but not the application. For
+# RAM, see the sizes of the states in the header. docs/footprint.md lists stack and instructions.
 #
 # usage: bindings/c/sizes.sh    prints the table of README.md
 set -euo pipefail
@@ -17,8 +17,9 @@ row() {
     local what=$1 roots=()
     shift
     for name in "$@"; do roots+=("-Wl,--undefined=moteseal_$name"); done
-    # Nothing is executed, so there is no entry point and no crt. The linker keeps everything that the
-    # functions reach; a missing symbol is an error.
+    # The linked file is only measured, not executed: it needs neither an entry point nor the C
+    # start-up code. The linker keeps all code that the functions reach, and reports a missing
+    # symbol as an error.
     arm-none-eabi-gcc -mcpu=cortex-m3 -mthumb -nostartfiles --specs=nano.specs --specs=nosys.specs -Wl,--gc-sections -Wl,--entry=0 \
         "${roots[@]}" "$library" -o "$scratch/part" 2> "$scratch/stderr" || { cat "$scratch/stderr" >&2; exit 1; }
     arm-none-eabi-size "$scratch/part" | awk -v what="$what" 'NR == 2 { printf "| %s | %d.%d |\n", what, $1 / 1024, ($1 % 1024) * 10 / 1024 }'

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Tests the C bindings: the header matches the sources, C and C++ compile it without a warning, the
-# boundary withstands hostile use under sanitizers, and the README's commands work unchanged, in QEMU
-# too.
+# Tests the C bindings: the header matches the sources; C and C++ compile the header without a
+# warning; the boundary between C and Rust withstands hostile use under sanitizers; the README's
+# commands work unchanged, also in QEMU.
 #
 # usage: bindings/c/test.sh [MOTESEAL]
-#   MOTESEAL   the `moteseal` binary of this tree; without it target/release/moteseal or target/debug/moteseal, the newer one
+#   MOTESEAL   the `moteseal` binary of this tree; default: the newer of target/release/moteseal and target/debug/moteseal
 #
 # Needs: cargo, cmake, gcc, g++, arm-none-eabi-gcc with newlib, qemu-system-arm.
 set -euo pipefail
@@ -18,7 +18,7 @@ step() { printf -- '-- %s\n' "$*" >&2; }
 die() { printf 'bindings/c/test.sh: %s\n' "$*" >&2; exit 1; }
 
 moteseal=${given:-$(ls -t "$root"/target/{release,debug}/moteseal 2>/dev/null | head -1 || true)}
-[ -x "$moteseal" ] || die "no moteseal binary; build it first (cargo build -p moteseal) or name one"
+[ -x "$moteseal" ] || die "no moteseal binary found; build it (cargo build -p moteseal) or pass its path"
 moteseal=$(realpath "$moteseal")
 
 scratch=$(mktemp -d)
@@ -35,24 +35,24 @@ step clippy
 # shellcheck disable=SC2086
 cargo clippy --quiet $CARGO_FLAGS --workspace -- -D warnings
 
-step the library with every check, and its peer
+step build the library with all run-time checks, and its peer
 # shellcheck disable=SC2086
 cargo build --quiet $CARGO_FLAGS --profile checked -p moteseal-c -p moteseal-c-peer
 library=$here/target/checked/libmoteseal.a
 peer=$here/target/checked/moteseal-c-peer
 
-step each signature suite alone
+step the library compiles with P-256 alone
 # shellcheck disable=SC2086
 cargo check --quiet $CARGO_FLAGS -p moteseal-c --no-default-features --features esp256
 
-step the sizes of README.md, within a tenth
+step the sizes in README.md are right to within 10 percent
 ./sizes.sh > "$scratch/sizes"
-[ "$(wc -l < "$scratch/sizes")" -gt 5 ] || die "sizes.sh prints no table"
+[ "$(wc -l < "$scratch/sizes")" -gt 5 ] || die "sizes.sh did not print a table"
 while IFS='|' read -r _ what size _; do
     case $size in *[0-9].[0-9]*) ;; *) continue ;; esac
-    found=$(grep -F "|$what|" README.md | cut -d'|' -f3) || die "README.md has no size of$what"
+    found=$(grep -F "|$what|" README.md | cut -d'|' -f3) || die "README.md has no size for$what"
     awk -v now="$size" -v was="$found" 'BEGIN { exit !(now <= 1.1 * was && now >= 0.9 * was) }' ||
-        die "$what takes $size KiB, README.md says $found: paste what bindings/c/sizes.sh prints"
+        die "$what takes $size KiB, but README.md states $found: paste the output of bindings/c/sizes.sh into README.md"
 done < "$scratch/sizes"
 
 step C and C++ compile everything without a warning
@@ -70,11 +70,11 @@ for source in examples/cortex-m3/*.c; do
 done
 arm-none-eabi-g++ -std=c++17 -mcpu=cortex-m3 -mthumb "${strict[@]}" -x c++ -fsyntax-only examples/cortex-m3/main.c
 
-step the boundary under hostile use
+step the boundary between C and Rust under hostile use
 "$peer" broadcast "$scratch/frames"
 "$scratch/boundary.run" "$scratch/frames"
 
-step every way to seal, verified by the client
+step the client verifies seals made in every possible way
 mkdir "$scratch/variety"
 (
     cd "$scratch/variety"
@@ -82,15 +82,15 @@ mkdir "$scratch/variety"
     "$moteseal" key new --out ed
     "$moteseal" key new --out ec --alg esp256
     "$moteseal" roster new --operator op.key.pem --group home --epoch 1h --levels 8 --out roster.cbor --device ed=ed.pub.pem --device ec=ec.pub.pem
-) 2> "$scratch/stderr" || { cat "$scratch/stderr" >&2; die "no keys"; }
+) 2> "$scratch/stderr" || { cat "$scratch/stderr" >&2; die "the keys and the roster were not created"; }
 for name in ed ec; do
     events=$("$scratch/variety.run" "$scratch/variety/roster.cbor" "$scratch/variety/op.pub.pem" $name "$scratch/variety/$name.key.pem" "$scratch/variety")
     "$moteseal" verify "$scratch/variety/$name"-*.mseal --roster "$scratch/variety/roster.cbor" --operator "$scratch/variety/op.pub.pem" \
         > "$scratch/verified" || die "the client rejects a bundle of $name"
     [ "$(sed -n 's/.* \([0-9,]*\) readings.*/\1/p' "$scratch/verified" | tr -d ,)" = "$events" ] ||
-        die "not $events readings: $(cat "$scratch/verified")"
+        die "the client did not verify exactly $events readings: $(cat "$scratch/verified")"
     [ "$("$peer" urgent "$scratch/variety/roster.cbor" "$scratch/variety/op.pub.pem" "$scratch/variety/urgent.cose")" = 3f404142 ] ||
-        die "the urgent event of $name is not proven"
+        die "the urgent event of $name does not verify"
 done
 
 step the commands of README.md
@@ -98,8 +98,8 @@ mkdir "$scratch/clone" "$scratch/bin"
 ln -s "$root/bindings" "$root/data" "$scratch/clone"
 ln -s "$moteseal" "$scratch/bin/moteseal"
 {
-    # The workspace is already built, so skip `cargo build --release`. A random group and port separate
-    # concurrent executions.
+    # The workspace is already built: skip `cargo build --release`. A random multicast group and
+    # port keep concurrent runs of this script from receiving each other's packets.
     printf 'set -euo pipefail\ncargo() { :; }\n'
     group=239.77.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)) port=$((RANDOM % 20000 + 20000))
     sed -n '/^```sh$/,/^```$/{/^```/!p}' README.md | sed "s/239\.77\.1\.2/$group/g; s/45789/$port/g"
@@ -125,30 +125,31 @@ until grep -q ready "$scratch/listened"; do
     sleep 0.1
 done
 seq -f 'line %g' 20 | "$moteseal" broadcast send --key "$tour/ops.key.pem" --cert "$tour/ops.cert" --block 8 --lines - \
-    --to "udp://239.77.1.2:$port?interface=127.0.0.1" 2> "$scratch/stderr" || { cat "$scratch/stderr" >&2; die "nothing was sent"; }
-wait $! || { cat "$scratch/listened" >&2; die "the chain was not completed"; }
-seq -f 'line %g' 20 | cmp - "$scratch/received" || die "the lost messages were not repeated"
-grep -q 'requested the missing messages' "$scratch/listened" || die "no message was lost, so nothing was tested"
+    --to "udp://239.77.1.2:$port?interface=127.0.0.1" 2> "$scratch/stderr" || { cat "$scratch/stderr" >&2; die "the broadcast was not sent"; }
+wait $! || { cat "$scratch/listened" >&2; die "the receiver did not complete the chain"; }
+seq -f 'line %g' 20 | cmp - "$scratch/received" || die "the received broadcast differs from the sent one"
+grep -q 'requested the missing messages' "$scratch/listened" || die "the receiver requested no message: the test did not lose any"
 
 step a restart continues the chain, and the client verifies it
 seal=("$scratch/seal.run" "$tour/roster.cbor" "$tour/op.pub.pem" node "$tour/node.key.pem" "$tour/node.salt.key" "$tour/node.chain")
 ! "${seal[@]}" "$root/data/examples/dev1.csv" "$tour/bundles" 2> "$scratch/again" || die "a closed epoch was sealed again"
-grep -q 'EpochGoesBack' "$scratch/again" || die "not EpochGoesBack: $(cat "$scratch/again")"
+grep -q 'EpochGoesBack' "$scratch/again" || die "sealing a closed epoch did not fail with EpochGoesBack: $(cat "$scratch/again")"
 sed 's/^2010-05-09/2010-05-10/' "$root/data/examples/dev1.csv" > "$scratch/next.csv"
 "${seal[@]}" "$scratch/next.csv" "$tour/bundles" > "$scratch/sealed"
 "$moteseal" verify "$tour"/bundles/*.mseal --roster "$tour/roster.cbor" --operator "$tour/op.pub.pem" > "$scratch/verified"
-grep -q '8,834 readings' "$scratch/verified" || die "not verified: $(cat "$scratch/verified")"
+grep -q '8,834 readings' "$scratch/verified" || die "the client did not verify 8,834 readings: $(cat "$scratch/verified")"
 
-step the querier opens the records of the source, and no others
+step the querier opens the records of the source, and only in their own epoch
 while read -r epoch count sum; do
     case $epoch in 1000) value=2014 ;; 1001) value=2017 ;; *) die "unexpected epoch $epoch" ;; esac
     open() { "$peer" open "$tour/sumkeys/querier.sum.key" 000102030405060708090a0b0c0d0e0f "$@"; }
-    # The roster sorts devices by id, which determines the node's position. The other source is silent.
+    # The roster sorts devices by id, which determines the position of `node`. The group's other
+    # source does not answer.
     [ "$(open "$epoch" 1 10000 "node=$sum")" = "$value" ] || die "the sum of epoch $epoch does not open"
     [ "$(open "$epoch" 0 1 "node=$count")" = 1 ] || die "the count of epoch $epoch does not open"
     ! open "$((epoch + 1))" 1 10000 "node=$sum" 2> "$scratch/refused" || die "a sum opened in another epoch"
-    grep -q SharesMismatch "$scratch/refused" || die "not SharesMismatch: $(cat "$scratch/refused")"
+    grep -q SharesMismatch "$scratch/refused" || die "opening a sum in another epoch did not fail with SharesMismatch: $(cat "$scratch/refused")"
 done < "$tour/node.psrs"
-[ "$(wc -l < "$tour/node.psrs")" = 2 ] || die "not two epochs of sums"
+[ "$(wc -l < "$tour/node.psrs")" = 2 ] || die "node.psrs does not have exactly two epochs"
 
 step all tests of the bindings passed

@@ -38,7 +38,7 @@
 // Bytes of memory for a tree of at most 2^height - 1 events (a height of 1 to 32).
 #define MOTESEAL_TREE_SIZE(height) (224 + 32 * (size_t)(height))
 
-// Bytes of memory for a receiver of chains with at most `block` messages a block (1 to 64).
+// Bytes of memory for a receiver of chains with at most `block` messages per block (1 to 64).
 #define MOTESEAL_BROADCAST_SIZE(block) (320 + 48 * (size_t)(block))
 
 // Ed25519 (RFC 8032): keys and secrets of 32 bytes, signatures of 64.

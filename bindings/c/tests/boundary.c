@@ -1,10 +1,12 @@
-/* The boundary between C and Rust under hostile use: null and misaligned pointers, states that were
- * never begun, calls in the wrong order, short buffers, altered bytes. Every rejection has its error,
- * no access is out of bounds, and no altered input is accepted.
+/* Tests the boundary between C and Rust under hostile use: null and misaligned pointers, states
+ * that were never begun, calls in the wrong order, short buffers, altered bytes. Each rejected call
+ * must return the documented error, no access may be out of bounds, and no altered input may be
+ * accepted.
  *
  *   boundary FRAMES     (written by `moteseal-c-peer broadcast FRAMES`)
  *
- * The library is not compiled with sanitizers, so each buffer here ends at an inaccessible page. */
+ * The library is compiled without sanitizers. To detect accesses beyond a buffer, each buffer in
+ * this test ends at an inaccessible page. */
 #define _DEFAULT_SOURCE
 
 #include <moteseal.h>
@@ -37,7 +39,7 @@ static void expect_true(int line, const char *what, int is_true) {
 #define IS(error, call) expect(__LINE__, #call, (call), MOTESEAL_ERROR_##error)
 #define TRUE(what) expect_true(__LINE__, #what, (what))
 
-/* Memory that ends at an inaccessible page. It is never freed, because there is little of it. */
+/* Returns memory that ends at an inaccessible page. The test never frees this memory. */
 static uint8_t *guarded(size_t length) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = (length + page - 1) / page * page;
     uint8_t *memory = (uint8_t *)mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -56,7 +58,8 @@ static uint8_t *copy(const void *bytes, size_t length) {
     return memory;
 }
 
-/* A state whose size the caller chooses, all zeros, in memory that ends with it. */
+/* Declares a state whose size the caller chooses, filled with zeros. It ends at an inaccessible
+ * page. */
 #define STORAGE(type, name, size) type *name = (type *)(void *)guarded(size)
 
 static moteseal_device a_device(uint8_t algorithm) {
@@ -83,7 +86,7 @@ static void open_seal(moteseal_chain *chain, const moteseal_device *device, uint
     IS(OK, moteseal_chain_persisted(chain, record, MOTESEAL_CHAIN_RECORD));
 }
 
-/* Calls every function that has pointer arguments, with null for each of them in turn. */
+/* Calls each function that has pointer arguments with null for each of these arguments in turn. */
 static void rejects_null_pointers(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0};
@@ -191,7 +194,7 @@ static void rejects_zeros_and_states_of_another_type(void) {
     IS(NOT_BEGUN, moteseal_sum_encrypt(&sum_key, &permit, 0, 0, 0, bytes));
     IS(NOT_BEGUN, moteseal_broadcast_take(broadcast, &frame, &taken));
 
-    /* A begun state of another type has another mark. */
+    /* A state of one type is rejected where another type is expected, because its mark differs. */
     STORAGE(moteseal_broadcast, large, MOTESEAL_BROADCAST_SIZE(64));
     IS(OK, moteseal_signing_key_from_bytes((moteseal_signing_key *)large, MOTESEAL_ED25519, secret, 32));
     IS(NOT_BEGUN, moteseal_star_push((moteseal_star *)large, bytes, 1, NULL));
@@ -254,7 +257,7 @@ static void rejects_calls_in_the_wrong_order(void) {
     IS(OK, moteseal_star_push(star, copy("four", 4), 4, NULL));
     IS(FIELD_OUT_OF_RANGE, moteseal_star_close(star, &device, &chain, 2, NULL, &seal));
 
-    /* After an abandoned seal, its star does not belong to the chain any more. */
+    /* Once a seal is abandoned, its star no longer belongs to the chain. */
     IS(OK, moteseal_chain_abandon(&chain));
     IS(NOT_OPEN, moteseal_star_close(star, &device, &chain, 1, NULL, &seal));
     open_seal(&chain, &device, 20);
@@ -272,8 +275,8 @@ static void rejects_calls_in_the_wrong_order(void) {
     open_seal(&chain, &device, 21);
     IS(NOT_OF_THIS_SEAL, moteseal_seal_commit(&seal, &chain, record));
 
-    /* A reboot while a seal is open: its index is never used again, and the next seal states the
-       restart. */
+    /* The mote reboots while a seal is open. The seal's index is never used again, and the next seal
+       states the restart. */
     IS(OK, moteseal_chain_record(&chain, record));
     moteseal_chain after = {0};
     IS(OK, moteseal_chain_restore(&after, record, MOTESEAL_CHAIN_RECORD));
@@ -284,8 +287,8 @@ static void rejects_calls_in_the_wrong_order(void) {
     TRUE(info.index == 3 && info.restart == 1 && info.last_in_epoch == 0);
 }
 
-/* A state in the caller's memory: too small, misaligned, too small for the group or the chain, and
- * exactly large enough. */
+/* Tries memory of several sizes for a state: too small for any state, misaligned, too small for the
+ * group's levels or the chain's blocks, and exactly large enough. */
 static void checks_the_size_of_a_state(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0};
@@ -359,7 +362,7 @@ static void reports_a_full_tree(void) {
     IS(OK, moteseal_tree_close(tree, &device, &chain, 1, NULL, &seal));
 }
 
-/* Every change of one bit, and every shorter length, of a record is detected. */
+/* Checks that a record with one changed bit, or cut off at any length, is rejected. */
 static void detects_altered_records(void) {
     moteseal_device device = a_device(MOTESEAL_ED25519);
     moteseal_chain chain = {0}, restored = {0};
@@ -425,7 +428,7 @@ static void encrypts_no_epoch_twice(void) {
     moteseal_permit_wipe(&permit);
     IS(NOT_BEGUN, moteseal_sum_encrypt(&key, &permit, 2, 0, 1, psr));
 
-    /* After a reboot. */
+    /* After a reboot, the restored guard still refuses the epoch. */
     IS(OK, moteseal_guard_restore(&after, record, MOTESEAL_GUARD_RECORD));
     IS(EPOCH_ANSWERED, moteseal_guard_advance(&after, query, 1000, 8, &permit, record));
 
@@ -436,8 +439,8 @@ static void encrypts_no_epoch_twice(void) {
     IS(NON_CANONICAL, moteseal_psr_add(sum, psr));
 }
 
-/* Calls a function that writes with every capacity up to the one that it needs. Each buffer ends at an
- * inaccessible page. */
+/* Calls a function that writes to a buffer, once with each capacity up to the one that it needs.
+ * Each buffer ends at an inaccessible page. */
 #define EVERY_CAPACITY(needed, call)                          \
     do {                                                      \
         uint8_t *const end = guarded(2048) + 2048;            \
@@ -534,8 +537,8 @@ static void rejects_short_buffers(uint8_t algorithm) {
     moteseal_signing_key_wipe(&key);
 }
 
-/* The equivalent signature with s in the upper half, which a secure element may return, is rejected
- * with HighS and can be normalised. */
+/* Checks that a signature with s in the upper half, which a secure element may return, is rejected
+ * with HighS and is accepted once it is normalised. */
 static void normalizes_a_high_s(void) {
     static const uint8_t order[32] = {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
                                       0xbc, 0xe6, 0xfa, 0xad, 0xa7, 0x17, 0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51};
@@ -574,8 +577,8 @@ static uint8_t *frames[MAX_FRAMES];
 static size_t lengths[MAX_FRAMES];
 static size_t count;
 
-/* Frames written by the peer: each after its length in two bytes, big-endian. The first item is the
- * base station's raw Ed25519 key. */
+/* Reads the frames that the peer wrote: before each one, the file has its length (two bytes,
+ * big-endian). The first item is the base station's raw Ed25519 key. */
 static void read_frames(const char *path) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
@@ -601,7 +604,8 @@ static moteseal_frame read_frame(const uint8_t *bytes, size_t length) {
     return frame;
 }
 
-/* The key; a certificate, a head, the leaves, a single, a revocation. */
+/* The frames are, in this order: the base station's key, a certificate, a head, the leaves, a live
+ * command, a revocation. */
 static void accepts_a_broadcast_and_rejects_altered_ones(void) {
     moteseal_base base = {0};
     moteseal_sender sender = {0};
@@ -678,7 +682,7 @@ static void accepts_a_broadcast_and_rejects_altered_ones(void) {
         messages += taken.message != NULL && taken.message_length > 0;
         if (taken.what == MOTESEAL_TAKEN_VERIFIED) {
             complete = taken.is_last;
-            /* A reboot between blocks. */
+            /* The mote reboots between two blocks. */
             IS(OK, moteseal_broadcast_save(broadcast, snapshot, sizeof snapshot, &length));
             uint8_t *kept = copy(snapshot, length);
             IS(OK, moteseal_broadcast_restore(again, MOTESEAL_BROADCAST_SIZE(8), kept, length));
@@ -719,7 +723,7 @@ static void accepts_a_broadcast_and_rejects_altered_ones(void) {
     ((uint8_t *)frame.body)[frame.body_length - 1] ^= 1;
     IS(NOT_AUTHENTIC, moteseal_revocation_open(&base, frame.body, frame.body_length, &minimum));
 
-    /* Any shorter frame is rejected without an access beyond its end. */
+    /* A frame cut off at any length is rejected without an access beyond its end. */
     for (size_t i = 1; i < 23; i++) {
         for (size_t shorter = 0; shorter < lengths[i]; shorter++) {
             uint8_t *cut = copy(frames[i], shorter);

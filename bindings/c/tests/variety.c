@@ -1,10 +1,11 @@
-/* Every way to seal, for the real client to verify: stars of each size in a group of 8 levels, trees,
- * records of fixed and of variable size, several seals for one epoch, an abandoned seal, no events,
- * answers, bundles from memory and streamed, an urgent event.
+/* Makes seals in every possible way, so that test.sh can verify them with the `moteseal` program:
+ * stars with memory for 8, 16 and 32 levels in a group of 8 levels, trees, records of fixed and of
+ * variable size, several seals for one epoch, an abandoned seal, a seal without events, answers to
+ * queries, bundles written from memory and streamed, an urgent event.
  *
  *   variety ROSTER OPERATOR_KEY DEVICE DEVICE_KEY OUT_DIRECTORY
  *
- * Prints the total number of events in the bundles. */
+ * The program prints the total number of events in the bundles. */
 #include <moteseal.h>
 
 #include <stdio.h>
@@ -52,7 +53,7 @@ static const struct {
     {STAR32, 9, 1000, 1, 1, 0, 0, 0},
 };
 
-/* The memory of every kind of state in turn. */
+/* Memory for a star or a tree. Only one of them is in use at a time. */
 static uint64_t memory[MOTESEAL_STAR_SIZE(32) / 8];
 static moteseal_star *const star = (moteseal_star *)memory;
 static moteseal_tree *const tree = (moteseal_tree *)memory;
@@ -151,7 +152,7 @@ int main(int argc, char **argv) {
         check("check", moteseal_seal_check(&seal, device.algorithm, public_key, public_length, signature, sizeof signature));
         check("bundle", moteseal_bundle(&seal, schema, schema_length, records, end, signature, sizeof signature, bundle, sizeof bundle, &length));
         if (seals[i].streamed) {
-            /* The same bytes, piece by piece. */
+            /* Write the same bundle again, piece by piece. */
             size_t at = 0, piece = 0;
             check("schema item", moteseal_schema_item(schema, schema_length, file + at, sizeof file - at, &piece));
             at += piece;

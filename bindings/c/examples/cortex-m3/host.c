@@ -1,4 +1,5 @@
-/* Semihosting for Cortex-M (Arm's specification, version 3): a breakpoint handled by the debugger, here QEMU. */
+/* Semihosting for Cortex-M (Arm's specification, version 3): the program stops at a breakpoint
+ * instruction, and the debugger, here QEMU, performs the requested operation on the host. */
 #include "host.h"
 
 #include <string.h>

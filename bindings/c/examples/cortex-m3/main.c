@@ -1,9 +1,9 @@
-/* A mote on a Cortex-M3: seals readings with a star of 16 levels, streams each bundle without holding
- * it in memory, and keeps its chain's record.
+/* A mote on a Cortex-M3: it seals readings with a star of 16 levels, sends each bundle piece by
+ * piece without storing the whole bundle in memory, and stores its chain's record durably.
  *
- * Files of the host replace the hardware: readings.csv the sensor, chain.record a flash page, and
- * mote-N.mseal the radio. roster.cbor, operator.pem, mote.key.pem and mote.salt.key are the data that
- * production writes into the mote. */
+ * Files on the host replace the hardware: readings.csv replaces the sensor, chain.record a flash
+ * page, and mote-N.mseal the radio. The files roster.cbor, operator.pem, mote.key.pem and
+ * mote.salt.key contain the data that a manufacturer writes into the mote. */
 #include "host.h"
 
 #include <moteseal.h>
@@ -62,7 +62,7 @@ static size_t load(const char *path, uint8_t *out, size_t capacity) {
     return length;
 }
 
-/* Writes the chain's record to its page and reads it back. */
+/* Writes the chain's record to its flash page and reads it back. */
 static size_t keep(uint8_t *record, size_t length) {
     int file = host_open("chain.record", "wb");
     if (file < 0 || host_write(file, record, length) != 0) {
@@ -114,8 +114,8 @@ static void open_seal(uint64_t epoch) {
     events = 0;
 }
 
-/* Sends the seal's bundle like a radio: item by item, the events directly from their page, the highest
- * level first. */
+/* Sends the seal's bundle item by item, as for a radio. The events are sent directly from their
+ * page, those of the highest level first. */
 static void send(const char *path, const uint8_t signature[MOTESEAL_SIGNATURE]) {
     size_t length = 0;
     int radio = host_open(path, "wb");
@@ -161,7 +161,7 @@ static void close_seal(void) {
     moteseal_seal_wipe(&seal);
 }
 
-/* Days from 1970-01-01 to a date of the Gregorian calendar. */
+/* Returns the number of days from 1970-01-01 to a date of the Gregorian calendar. */
 static uint32_t days(uint32_t year, uint32_t month, uint32_t day) {
     const uint32_t shifted = month <= 2 ? year - 1 : year, of_era = (153 * (month + (month > 2 ? -3u : 9u)) + 2) / 5 + day - 1;
     return shifted * 365 + shifted / 4 - shifted / 100 + shifted / 400 + of_era - 719468;
@@ -175,7 +175,7 @@ static uint32_t number(const char **text) {
     return value;
 }
 
-/* Hundredths of a decimal number without a sign. */
+/* Parses a decimal number without a sign and returns its value in hundredths. */
 static uint32_t hundredths(const char **text) {
     uint32_t value = number(text) * 100;
     if (**text == '.') {
@@ -187,7 +187,7 @@ static uint32_t hundredths(const char **text) {
     return value;
 }
 
-/* A line `2010-05-09T09:00:05Z,27.95,45.90,...`; returns 0 for any other line. */
+/* Parses a line `2010-05-09T09:00:05Z,27.95,45.90,...`. Returns 0 if it has another format. */
 static int sense(const char *line, uint64_t *unix_ms, uint8_t event[EVENT]) {
     uint32_t field[6];
     for (size_t i = 0; i < 6; i++) {

@@ -1,5 +1,6 @@
-/* From reset to main: the vector table, initialised data, zeroed data, a painted stack. A fault ends
- * the program with exit status 4. */
+/* Start-up code, from reset to main: the vector table; copies initialised data; zeroes the other
+ * data; fills the stack with a pattern to measure its depth. A fault ends the program with exit
+ * status 4. */
 #include "host.h"
 
 #include <stdint.h>
@@ -11,7 +12,7 @@ void reset(void);
 
 static const uint32_t PAINT = 0x5aa55aa5;
 
-/* The maximum number of bytes of stack that were used so far. */
+/* Returns the maximum stack depth so far, in bytes. */
 uint32_t stack_used(void) {
     const uint32_t *at = &bss_end;
     while (at < &stack_top && *at == PAINT) {
@@ -32,7 +33,7 @@ void reset(void) {
     for (uint32_t *to = &bss_start; to < &bss_end;) {
         *to++ = 0;
     }
-    /* Up to a little below this function's own frame. */
+    /* Fill the stack up to a little below this function's own frame. */
     const uintptr_t here = (uintptr_t)__builtin_frame_address(0) - 256;
     for (volatile uint32_t *to = &bss_end; (uintptr_t)to < here; to++) {
         *to = PAINT;

@@ -1,14 +1,14 @@
-/* The receiver of authenticated broadcasts on Linux: receives what `moteseal broadcast send` sends
- * and checks every message.
+/* A receiver of authenticated broadcasts on Linux: it receives the messages that `moteseal
+ * broadcast send` sends, and checks each one.
  *
  *   listen BASE_KEY FLOOR GROUP PORT
  *
- * Joins the multicast group on the loopback interface and prints every message once it is authentic,
- * until a chain is complete or a live command arrives. After half a second of silence it requests the
- * missing messages. It gives up after 20 seconds.
- * The file FLOOR holds the highest accepted chain number, so that no chain is accepted twice. The
- * program receives one sender, the first that the base station has certified. It skips frames that
- * are not needed or not genuine, and prints the reason. */
+ * The program joins the multicast group on the loopback interface and prints each message once it
+ * is proven authentic. It ends when a chain is complete or a live command has arrived. If nothing
+ * arrives for half a second, it requests the missing messages. It gives up after 20 seconds. The
+ * file FLOOR stores the highest accepted chain number, so that no chain is accepted twice. The
+ * program listens to one sender: the first whose certificate from the base station arrives. It
+ * skips frames that it does not need or that are not authentic, and prints the reason. */
 #define _DEFAULT_SOURCE
 
 #include <moteseal.h>
@@ -29,7 +29,7 @@ static void check(const char *what, moteseal_error error) {
     }
 }
 
-/* Makes a chain's number durable and returns the number that is read back. */
+/* Makes a chain's number durable, reads it back and returns it. */
 static uint64_t keep(const char *path, uint64_t number) {
     uint64_t kept = 0;
     FILE *file = fopen(path, "w");
@@ -55,11 +55,12 @@ static void print(const uint8_t *message, size_t length) {
     fflush(stdout);
 }
 
-/* The messages of the current block: they are printed once the block is complete. */
+/* The messages of the current block, which are printed once the block is complete. */
 static uint8_t block[64][8192];
 static size_t lengths[64];
 
-/* For tests: drops a third of the leaves until the first request. */
+/* For tests: returns 1 if the leaf shall be dropped. Until the first request, this is every third
+ * leaf. */
 static int is_lost(int silences) {
 #ifdef LISTEN_LOSES
     static int leaves = 0;

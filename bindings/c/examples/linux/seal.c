@@ -1,14 +1,14 @@
-/* A sensor node on Linux: seals recorded readings, one epoch after another, and continues its chain
- * after a restart.
+/* A sensor node on Linux: it seals recorded readings, one epoch after another, and continues its
+ * chain after a restart.
  *
  *   seal ROSTER OPERATOR_KEY DEVICE DEVICE_KEY SALT_KEY CHAIN READINGS OUT_DIRECTORY
  *
  * READINGS has lines `2010-05-09T09:00:05Z,27.95,45.90,...`: time, temperature in Cel, relative
- * humidity in %. The file CHAIN holds the chain's record. Each epoch becomes a file for
- * `moteseal verify` and `moteseal push`.
+ * humidity in %. The file CHAIN stores the chain's record. The program writes one file for each
+ * epoch; `moteseal verify` and `moteseal push` read these files.
  *
- * On a mote, the events go to flash as they arrive, and the record to a separate page; everything
- * else is the same. */
+ * A mote would write each event to flash when it arrives, and the record to a separate page.
+ * Everything else would be the same. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -140,7 +140,7 @@ static void close_seal(struct node *node) {
     moteseal_seal_wipe(&seal);
 }
 
-/* Hundredths, rounded. */
+/* Returns the number in hundredths, rounded. */
 static int hundredths(const char *text) {
     double value = strtod(text, NULL) * 100;
     return (int)(value < 0 ? value - 0.5 : value + 0.5);
@@ -159,7 +159,7 @@ int main(int argc, char **argv) {
     node.chain_path = argv[6];
     node.directory = argv[8];
 
-    /* The identity of this device, from the roster signed by the operator. */
+    /* Find this device in the roster, which the operator signed. */
     size_t length = read_file(argv[2], file, sizeof file, 1);
     check("operator", moteseal_public_key_from_pem(file, length, operator_key, sizeof operator_key, &key_length, &algorithm));
     length = read_file(argv[1], file, sizeof file, 1);
@@ -174,7 +174,7 @@ int main(int argc, char **argv) {
     memset(file, 0, sizeof file);
     read_hex32(argv[5], node.salt_key);
 
-    /* The state of the chain. Only a device with new keys may start a chain. */
+    /* Restore the chain. Only a device with new keys may start a chain. */
     length = read_file(node.chain_path, file, sizeof file, 0);
     if (length == 0) {
         check("chain", moteseal_chain_start(&node.chain, &node.device));

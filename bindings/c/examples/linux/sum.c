@@ -1,12 +1,12 @@
-/* The source of a private sum on Linux: encrypts readings for one query, at most one for each epoch,
- * even after a crash.
+/* A source of a private sum on Linux: it encrypts readings for one query, at most one reading for
+ * each epoch, even after a crash.
  *
  *   sum ROSTER OPERATOR_KEY DEVICE SUM_KEY GUARD QUERY DURATION_MS FIRST_EPOCH READING...
  *
- * QUERY is 32 hexadecimal digits. The READINGs are the values of consecutive epochs from FIRST_EPOCH
- * on, and are not negative. Slot 0 is the count of a query for an average, slot 1 the sum. The output
- * has one line for each epoch: `EPOCH PSR0 PSR1`. The file GUARD holds the guard's record: if the
- * same command is executed again, it rejects every epoch. */
+ * QUERY is 32 hexadecimal digits. The READINGs are the values of consecutive epochs from
+ * FIRST_EPOCH on; they must not be negative. The query is for an average: slot 0 is the count, slot
+ * 1 the sum. The output has one line for each epoch: `EPOCH PSR0 PSR1`. The file GUARD stores the
+ * guard's record: if you run the same command again, the program refuses every epoch. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <moteseal.h>
@@ -41,7 +41,7 @@ static size_t read_file(const char *path, uint8_t *out, size_t capacity, int req
     return length;
 }
 
-/* Makes a record durable, and returns the length of the record that is read back. */
+/* Makes a record durable, reads it back and returns the length of what it read. */
 static size_t keep(const char *path, uint8_t *record, size_t length) {
     char temporary[4096];
     snprintf(temporary, sizeof temporary, "%s.tmp", path);

@@ -70,7 +70,7 @@ const MACROS: &[(&str, &str)] = &[
     ),
     (
         "MOTESEAL_BROADCAST_SIZE",
-        "Bytes of memory for a receiver of chains with at most `block` messages a block (1 to 64).",
+        "Bytes of memory for a receiver of chains with at most `block` messages per block (1 to 64).",
     ),
 ];
 

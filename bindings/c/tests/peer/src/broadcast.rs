@@ -1,4 +1,4 @@
-//! A base station, a sender that it has certified, and the frames of both.
+//! Makes the frames of a base station and of a sender that it has certified, for the C tests.
 
 use std::error::Error;
 
@@ -16,7 +16,7 @@ use moteseal_core::signature::{Algorithm, SecretKey};
 const MESSAGES: u32 = 20;
 const PER_BLOCK: u8 = 8;
 
-/// All frames, each after its length.
+/// Returns all frames, each preceded by its length.
 pub(crate) fn frames() -> Result<Vec<u8>, Box<dyn Error>> {
     let base = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32])?;
     let key = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32])?;

@@ -1,19 +1,21 @@
-//! The other side of the C tests: a querier that opens the records of C sources, and a sender whose
-//! broadcast C receivers check.
+//! The peer of the C tests: a querier that opens the records which sources in C encrypted, and a
+//! sender whose broadcasts receivers in C check.
 //!
 //! usage: `moteseal-c-peer open QUERIER_KEY QUERY EPOCH SLOT MOST DEVICE=PSR...`
 //!        `moteseal-c-peer broadcast FILE`
 //!        `moteseal-c-peer urgent ROSTER OPERATOR_KEY FILE`
 //!
-//! `open` uses the querier's real key file (`moteseal sum setup`). Devices are names of the group
-//! `home`, in the order of their positions; numbers are decimal, QUERY and PSR hexadecimal. Prints
-//! the sum, or the reason for its rejection.
+//! `open` reads the querier's key file that `moteseal sum setup` wrote. DEVICE is the name of a
+//! device of the group `home`; list the devices in the order of their positions in the roster.
+//! Numbers are decimal, QUERY and PSR hexadecimal. `open` prints the sum, or the reason why it was
+//! rejected.
 //!
-//! `broadcast` writes these items, each after its length in two bytes, big-endian: the base
+//! `broadcast` writes these items, each preceded by its length (two bytes, big-endian): the base
 //! station's raw key, a certificate (serial 7), a head (chain 5), its 20 leaves in blocks of 8, a
-//! live command (chain 6), a revocation (minimum 8). Its keys are for tests only.
+//! live command (chain 6), a revocation (minimum 8). The keys are fixed and public: they are for
+//! tests only.
 //!
-//! `urgent` proves an urgent event by the roster and prints its record in hexadecimal digits.
+//! `urgent` verifies an urgent event with the roster and prints its record in hexadecimal digits.
 
 mod broadcast;
 
@@ -87,7 +89,7 @@ fn urgent(roster: &str, operator: &str, path: &str) -> Result<String, Box<dyn st
     Ok(event.record.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// `N` bytes from hexadecimal digits.
+/// Parses `N` bytes from hexadecimal digits.
 fn bytes<const N: usize>(text: &str) -> Result<[u8; N], Box<dyn std::error::Error>> {
     let mut out = [0; N];
     if !text.is_ascii() || text.len() != 2 * N {

@@ -73,7 +73,7 @@ impl Malice {
         Self::Truncated,
     ];
 
-    /// A short description.
+    /// Returns a short description.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -94,14 +94,14 @@ impl Malice {
         }
     }
 
-    /// Whether the sum is right for the named sources, so that no check of the sum can detect the
-    /// lie.
+    /// Returns whether the sum is right for the named sources, so that no check of the sum can
+    /// detect the lie.
     #[must_use]
     pub const fn is_sound(self) -> bool {
         matches!(self, Self::ClaimSilent)
     }
 
-    /// Whether the parent rejects the frame because it is malformed.
+    /// Returns whether the parent rejects the frame because it is malformed.
     #[must_use]
     pub const fn is_malformed(self) -> bool {
         matches!(self, Self::NonCanonical | Self::Truncated)
@@ -138,8 +138,8 @@ impl std::fmt::Debug for LyingAggregator {
 }
 
 impl LyingAggregator {
-    /// A liar in place of a gateway of the tree, with its secrets; `key_group` is as in the query
-    /// schedule.
+    /// Returns a liar in place of a gateway of the tree, with its secrets; `key_group` is as in the
+    /// query schedule.
     #[must_use]
     pub fn new(
         malice: Malice,
@@ -193,8 +193,8 @@ impl LyingAggregator {
         Some(Claim { participants, records })
     }
 
-    /// The lie that replaces a frame which the honest gateway would send to its parent. `None` if
-    /// the lie does not apply: there is no previous epoch, or the frame is not a share.
+    /// Returns the lie that replaces a frame which the honest gateway would send to its parent.
+    /// `None` if the lie does not apply: there is no previous epoch, or the frame is not a share.
     pub fn lie(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
         let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &self.up) else { return None };
         let honest = self.read(&share)?;
@@ -271,7 +271,7 @@ impl LyingAggregator {
         self.frame(epoch, &claim, None)
     }
 
-    /// A frame with this share; with other bytes for the first record, if given.
+    /// Returns a frame with this share; with other bytes for the first record, if given.
     fn frame(&self, (query, epoch): Epoch, claim: &Claim, first: Option<&[u8]>) -> Option<Vec<u8>> {
         let mut words = vec![0_u64; self.aggregator.group_sources().div_ceil(64) as usize];
         claim
@@ -322,7 +322,7 @@ fn add(records: &mut BTreeMap<u32, Vec<Psr>>, more: &BTreeMap<u32, Vec<Psr>>) {
     }
 }
 
-/// The sums of the children's shares in the claimed key groups, without some children.
+/// Returns the sums of the children's shares in the claimed key groups, without some children.
 fn sum(
     children: &BTreeMap<DeviceId, Claim>,
     except: &[&Claim],
@@ -339,7 +339,8 @@ fn sum(
     records
 }
 
-/// The claim without a child's participants and without key groups that have no participant left.
+/// Returns the claim without a child's participants and without key groups that have no participant
+/// left.
 fn without(honest: &Claim, child: &Claim, key_group: u32) -> Claim {
     let participants: BTreeSet<u32> =
         honest.participants.difference(&child.participants).copied().collect();
@@ -352,7 +353,7 @@ fn without(honest: &Claim, child: &Claim, key_group: u32) -> Claim {
     Claim { records: records.collect(), participants }
 }
 
-/// Whether one claim's records could replace the other's.
+/// Returns whether one claim's records could replace the other's.
 fn has_shape(one: &Claim, other: &Claim) -> bool {
     let shape = |claim: &Claim| {
         claim.records.iter().map(|(group, slots)| (*group, slots.len())).collect::<Vec<_>>()

@@ -118,7 +118,7 @@ impl Answer {
         Ok(Self { items })
     }
 
-    /// The bytes of the answer.
+    /// Returns the bytes of the answer.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -126,7 +126,8 @@ impl Answer {
         out
     }
 
-    /// The positions of the parts. Index and epoch saturate where an edited answer overflows them.
+    /// Returns the positions of the parts. Index and epoch saturate where an edited answer
+    /// overflows them.
     #[must_use]
     pub fn places(&self) -> Vec<Place> {
         let mut places = Vec::new();
@@ -151,7 +152,7 @@ impl Answer {
         places
     }
 
-    /// The part at an item's index.
+    /// Returns the part at an item's index.
     #[must_use]
     pub fn part(&self, item: usize) -> Option<&Part> {
         match self.items.get(item) {
@@ -160,7 +161,7 @@ impl Answer {
         }
     }
 
-    /// The part at an item's index, mutable.
+    /// Returns the part at an item's index, mutable.
     pub fn part_mut(&mut self, item: usize) -> Option<&mut Part> {
         match self.items.get_mut(item) {
             Some(Item::Part(part)) => Some(part),

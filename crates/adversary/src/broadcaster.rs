@@ -75,7 +75,7 @@ impl Assault {
         Self::Malform,
     ];
 
-    /// A short description.
+    /// Returns a short description.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -114,7 +114,7 @@ impl Chance {
         Digest::of(&[b"moteseal/adversary/broadcaster\0", &self.seed, &self.drawn.to_be_bytes()]).0
     }
 
-    /// A number in `0 .. bound`; 0 for a bound of 0.
+    /// Returns a number in `0 .. bound`; 0 for a bound of 0.
     fn below(&mut self, bound: u64) -> u64 {
         self.word().checked_rem(bound).unwrap_or(0)
     }
@@ -191,7 +191,8 @@ impl Broadcaster {
         keep(&mut self.recent, frame);
     }
 
-    /// The time at which it sends its next frame, in milliseconds; `None` if it has no assaults.
+    /// Returns the time at which it sends its next frame, in milliseconds; `None` if it has no
+    /// assaults.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         (!self.assaults.is_empty())
@@ -222,7 +223,7 @@ impl Broadcaster {
         None
     }
 
-    /// The number of frames that it has sent for each assault.
+    /// Returns the number of frames that it has sent for each assault.
     #[must_use]
     pub fn sent(&self) -> &[(Assault, u64)] {
         &self.sent

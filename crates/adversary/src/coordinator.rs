@@ -79,7 +79,7 @@ impl Upload {
         })
     }
 
-    /// The manifest as the coordinator signs it.
+    /// Returns the manifest as the coordinator signs it.
     ///
     /// # Errors
     /// [`IssueError`].
@@ -440,7 +440,7 @@ fn prune_tree(part: &mut Part, levels: u8, size: usize, mask: u32) -> bool {
     true
 }
 
-/// The root of a subtree, from known roots of subtrees and from records; `None` if neither
+/// Returns the root of a subtree, from known roots of subtrees and from records; `None` if neither
 /// suffices.
 fn root(
     leaves: Range<u64>,
@@ -461,8 +461,8 @@ fn root(
     ))
 }
 
-/// A stream of everything that was uploaded, as a colluding cloud serves it: manifests, then every
-/// bundle, by device and index.
+/// Returns a stream of everything that was uploaded, as a colluding cloud serves it: manifests,
+/// then every bundle, by device and index.
 ///
 /// # Errors
 /// [`IssueError`].

@@ -24,7 +24,7 @@ pub(crate) struct Served {
     pub select: Select,
 }
 
-/// The seals and selections that an honest answer serves, in order.
+/// Returns the seals and selections that an honest answer serves, in order.
 pub(crate) fn served(answer: &Answer) -> Vec<Served> {
     let parts =
         answer.places().into_iter().filter_map(|place| Some((place, answer.part(place.item)?)));
@@ -90,7 +90,7 @@ pub(crate) fn serve_otherwise(
     true
 }
 
-/// The parts of the queried range, from the middle outward, where a lie is hardest to see.
+/// Returns the parts of the queried range, from the middle outward, where a lie is hardest to see.
 pub(crate) fn inner_places(answer: &Answer, context: &Context<'_>) -> Vec<Place> {
     let places: Vec<Place> =
         answer.places().into_iter().filter(|place| context.question.covers(place.epoch)).collect();
@@ -120,8 +120,8 @@ pub(crate) fn change_part(
     false
 }
 
-/// The events of a part in their order: sequence number, level, and the range of the record's
-/// bytes.
+/// Returns the events of a part in their order: sequence number, level, and the range of the
+/// record's bytes.
 pub(crate) fn layout(part: &Part, held: &Held) -> Vec<(u64, u8, std::ops::Range<usize>)> {
     let statement = held.seal.statement();
     let levels = statement.counters.levels();
@@ -144,8 +144,8 @@ pub(crate) fn layout(part: &Part, held: &Held) -> Vec<(u64, u8, std::ops::Range<
     places
 }
 
-/// The counters, the surviving levels, and the numbers of digests and events that a part with these
-/// fields must have.
+/// Returns the counters, the surviving levels, and the numbers of digests and events that a part
+/// with these fields must have.
 fn sizes(part: &Part, levels: u8) -> (Counters, u32, u64, u32) {
     let counters = Counters::of(&Salt(part.salt), levels, part.n);
     let lost = |level: usize| part.lost.get(level).is_some_and(|&lost| lost > 0);
@@ -173,8 +173,8 @@ fn sizes(part: &Part, levels: u8) -> (Counters, u32, u64, u32) {
     (counters, surviving, digests, events)
 }
 
-/// Whether a part has the numbers of digests and events that its fields require, so that only its
-/// proof can fail.
+/// Returns whether a part has the numbers of digests and events that its fields require, so that
+/// only its proof can fail.
 pub(crate) fn fits(part: &Part, framing: Framing, levels: u8) -> bool {
     let (_, surviving, digests, events) = sizes(part, levels);
     let selectable = match part.select {
@@ -186,7 +186,7 @@ pub(crate) fn fits(part: &Part, framing: Framing, levels: u8) -> bool {
         && framing.length_of(&part.events, events) == Some(part.events.len())
 }
 
-/// The number of events of a part with these fields.
+/// Returns the number of events of a part with these fields.
 pub(crate) fn selected_count(part: &Part, levels: u8) -> u32 {
     sizes(part, levels).3
 }
@@ -206,7 +206,7 @@ pub(crate) fn put_record(part: &mut Part, at: &std::ops::Range<usize>, record: &
     true
 }
 
-/// The same seal with other records, signed by `sign`.
+/// Returns the same seal with other records, signed by `sign`.
 pub(crate) fn reseal(
     held: &Held,
     records: Vec<Vec<u8>>,

@@ -95,24 +95,24 @@ impl Holdings {
         Ok(())
     }
 
-    /// The devices, by id.
+    /// Returns the devices, by id.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.devices.keys().copied()
     }
 
-    /// The seals of a device, by index.
+    /// Returns the seals of a device, by index.
     pub fn seals(&self, device: DeviceId) -> impl DoubleEndedIterator<Item = &Held> {
         self.devices.get(&device).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// One seal.
+    /// Returns one seal.
     #[must_use]
     pub fn get(&self, device: DeviceId, index: SealIndex) -> Option<&Held> {
         self.devices.get(&device)?.get(&index)
     }
 }
 
-/// The records of a part with every event, by `seq`.
+/// Returns the records of a part with every event, by `seq`.
 fn records(seal: &Seal<Unverified>, framing: Framing, events: &[u8]) -> Vec<Vec<u8>> {
     let statement = seal.statement();
     let n = statement.counters.total();
@@ -135,7 +135,7 @@ fn records(seal: &Seal<Unverified>, framing: Framing, events: &[u8]) -> Vec<Vec<
 }
 
 impl Held {
-    /// The sequence numbers of the events at the levels `mask`, ascending.
+    /// Returns the sequence numbers of the events at the levels `mask`, ascending.
     #[must_use]
     pub fn members(&self, mask: u32) -> Vec<u64> {
         let statement = self.seal.statement();
@@ -144,7 +144,7 @@ impl Held {
         (0..self.records.len() as u64).filter(selected).collect()
     }
 
-    /// The digests of a part with this selection.
+    /// Returns the digests of a part with this selection.
     #[must_use]
     pub fn digests(&self, select: &Select) -> Vec<u8> {
         match (select, self.seal.statement().scheme) {
@@ -174,7 +174,7 @@ impl Held {
         subtree.root()
     }
 
-    /// The records of a selection as in a part.
+    /// Returns the records of a selection as in a part.
     #[must_use]
     pub fn events(&self, select: &Select) -> Vec<u8> {
         let statement = self.seal.statement();
@@ -198,7 +198,7 @@ impl Held {
         events
     }
 
-    /// The honest part with this selection; signed or not.
+    /// Returns the honest part with this selection; signed or not.
     #[must_use]
     pub fn part(&self, select: Select, signed: bool) -> Part {
         Part {
@@ -210,20 +210,21 @@ impl Held {
         }
     }
 
-    /// The items of a run of this one seal: schema, open and signed part.
+    /// Returns the items of a run of this one seal: schema, open and signed part.
     #[must_use]
     pub fn run(&self, select: Select) -> [Item; 3] {
         let part = Item::Part(Box::new(self.part(select, true)));
         [Item::Schema(self.schema.clone()), Item::Open(self.open), part]
     }
 
-    /// The signed object, a tagged `COSE_Sign1`.
+    /// Returns the signed object, a tagged `COSE_Sign1`.
     #[must_use]
     pub fn sign1(&self) -> Vec<u8> {
         write::sign1(&self.seal, &self.signature)
     }
 
-    /// The digests of the explaining form, joined: a star's `D_0 .. D_{L-1}`, a tree's leaf hashes.
+    /// Returns the digests of the explaining form, joined: a star's `D_0 .. D_{L-1}`, a tree's leaf
+    /// hashes.
     #[must_use]
     pub fn explaining(&self) -> Vec<u8> {
         if self.seal.statement().scheme == Scheme::Star {

@@ -12,8 +12,8 @@ use crate::holdings::{Held, Holdings};
 use crate::question::Question;
 
 impl Holdings {
-    /// The answer of an honest cloud for these devices, in this order. Levels that the cloud does
-    /// not have are omitted; an honest cloud would reject the query.
+    /// Returns the answer of an honest cloud for these devices, in this order. Levels that the
+    /// cloud does not have are omitted; an honest cloud would reject the query.
     #[must_use]
     pub fn answer(&self, devices: &[DeviceId], question: &Question) -> Answer {
         let mut served = Vec::new();
@@ -53,7 +53,7 @@ impl Holdings {
     }
 }
 
-/// The selection that the choice determines for the parts of one epoch.
+/// Returns the selection that the choice determines for the parts of one epoch.
 pub(crate) fn select(device: DeviceId, parts: &[&Held], choice: Choice) -> Vec<Select> {
     let statements = parts.iter().map(|held| held.seal.statement());
     match choice {

@@ -42,7 +42,7 @@ pub enum Schemes {
 }
 
 impl Schemes {
-    /// Whether the set includes a scheme.
+    /// Returns whether the set includes a scheme.
     #[must_use]
     pub const fn include(self, scheme: Scheme) -> bool {
         matches!(
@@ -62,7 +62,7 @@ pub struct Explains {
 }
 
 impl Explains {
-    /// The name for a scheme.
+    /// Returns the name for a scheme.
     #[must_use]
     pub const fn of(self, scheme: Scheme) -> &'static str {
         match scheme {

@@ -12,7 +12,7 @@ mod readings;
 mod statement;
 mod stream;
 
-/// The lie with this name.
+/// Returns the lie with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Lie> {
     LIES.iter().chain(BUDGET_LIES).find(|lie| lie.name == name)

@@ -15,7 +15,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// Whether the range includes an epoch.
+    /// Returns whether the range includes an epoch.
     #[must_use]
     pub fn covers(&self, epoch: EpochNumber) -> bool {
         epoch >= self.since && self.until.is_none_or(|until| epoch < until)

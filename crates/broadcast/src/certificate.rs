@@ -1,9 +1,9 @@
-//! The senders that a network accepts: certificates of senders, signed by base stations, and their
-//! revocation (spec/broadcast.md, section 1).
+//! Certificates of senders, which base stations sign, and the revocation of certificates
+//! (spec/broadcast.md, section 1). A network accepts only senders with a valid certificate.
 //!
-//! A base station revokes all its certificates with a serial below a minimum. The minimum only
-//! increases, and receivers store it. Revocation needs no clock: a receiver without one cannot
-//! detect that a certificate has expired, but detects that it was revoked.
+//! A base station revokes all its certificates whose serial is below a minimum. The minimum only
+//! increases, and receivers store it. Revocation needs no clock: a receiver without a clock cannot
+//! detect that a certificate has expired, but it can detect that a certificate was revoked.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -18,24 +18,24 @@ use moteseal_core::signature::{
     Algorithm, KeyError, MAX_PUBLIC_KEY, MAX_SIGNATURE, PublicKey, SignatureError, Signer,
 };
 
-/// Maximum length of the payload of a request, certificate or revocation: fields of fixed size and
-/// a key.
+/// The maximum length in bytes of the payload of a request, certificate or revocation, which has
+/// fields of fixed size and a key.
 const MAX_PAYLOAD: usize = MAX_PUBLIC_KEY + 80;
-/// Maximum length of the bytes that are signed for any of these.
+/// The maximum length of the bytes that are signed for a request, certificate or revocation.
 const MAX_MESSAGE: usize = MAX_PAYLOAD + 80;
-/// Maximum length of a sender's request in bytes.
+/// The maximum length of a sender's request in bytes.
 pub const MAX_REQUEST: usize = MAX_MESSAGE + MAX_SIGNATURE;
-/// Maximum length of a sender's certificate in bytes.
+/// The maximum length of a sender's certificate in bytes.
 pub const MAX_SENDER_CERTIFICATE: usize = MAX_MESSAGE + MAX_SIGNATURE;
-/// Maximum length of a revocation in bytes.
+/// The maximum length of a revocation in bytes.
 pub const MAX_REVOCATION: usize = 160 + MAX_SIGNATURE;
 
 named_errors! {
     /// Why a request, certificate or revocation was rejected.
     SenderCertificateError {
-        /// The bytes are not of this kind.
+        /// The bytes are not an object of the expected kind.
         Decode(error: DecodeError) => from,
-        /// It belongs to another network.
+        /// The object belongs to another network.
         WrongNetwork => "it was made for another network",
         /// The base station is not among the accepted ones.
         UnknownBaseStation => "the base station is not among the accepted ones",
@@ -55,9 +55,9 @@ impl From<BufferTooSmall> for SenderCertificateError {
 }
 
 named_errors! {
-    /// Why an authentic certificate is not valid now.
+    /// Why an authentic certificate is currently not valid.
     NotInForce {
-        /// It is not yet valid.
+        /// Its period of validity has not begun.
         NotYetValid => "the certificate is not valid yet; check the clock",
         /// It has expired.
         Expired => "the certificate has expired; have the sender certified again",
@@ -66,7 +66,7 @@ named_errors! {
     }
 }
 
-/// Checks a signed object of one of these kinds.
+/// Checks the suite and the signature of a signed object.
 fn check(object: &Sign1<'_>, key: &PublicKey) -> Result<(), SenderCertificateError> {
     if object.header.algorithm != key.algorithm() {
         return Err(SenderCertificateError::AlgorithmMismatch);
@@ -81,16 +81,17 @@ fn read_key<'a>(reader: &mut Reader<'a>) -> Result<(i64, &'a [u8]), DecodeError>
     Ok((reader.i64()?, reader.bytes()?))
 }
 
-/// The key with these bytes. Rejects bytes that are longer than any suite's key.
+/// Returns the key of suite `algorithm` with these raw bytes.
 fn key_of(algorithm: Algorithm, bytes: &[u8]) -> Result<PublicKey, SenderCertificateError> {
     PublicKey::from_bytes(algorithm, bytes).map_err(SenderCertificateError::Key)
 }
 
-/// Defines the signing of a draft with a `payload`, in two steps or in one.
+/// Defines the methods that sign a draft: `message` and `attach` sign in two steps, `issue` in one.
+/// The draft's type must have a method `payload`.
 macro_rules! signed {
     ($draft:ident, $typ:expr, $signer:literal) => {
         impl $draft<'_> {
-            #[doc = concat!("The bytes that ", $signer, " signs with its key of suite `algorithm`, written to `scratch`.")]
+            #[doc = concat!("Writes to `scratch` the bytes that ", $signer, " signs with its key of suite `algorithm`.")]
             ///
             /// # Errors
             /// [`IssueError`]; `FieldOutOfRange` if readers would reject a field.
@@ -99,10 +100,10 @@ macro_rules! signed {
                 Ok(sig_structure(scratch, protected(algorithm, $typ, &mut header)?, self.payload(&mut payload)?)?)
             }
 
-            /// The object with its signature, written to `out`.
+            /// Writes the object with its signature to `out`.
             ///
             /// # Errors
-            /// As [`message`](Self::message).
+            /// Same as [`message`](Self::message).
             pub fn attach<'o>(&self, algorithm: Algorithm, signature: &[u8], out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
                 let (mut header, mut payload) = ([0; _], [0; MAX_PAYLOAD]);
                 let header = protected(algorithm, $typ, &mut header)?;
@@ -124,8 +125,8 @@ macro_rules! signed {
     };
 }
 
-/// A sender's request for a certificate, to be signed with the key itself. [`MAX_REQUEST`] bytes
-/// suffice.
+/// The content of a sender's request for a certificate. The sender signs it with the key that is to
+/// be certified. [`MAX_REQUEST`] bytes suffice for the signed request.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderRequestDraft<'k> {
     /// The sender.
@@ -148,8 +149,8 @@ impl SenderRequestDraft<'_> {
 
 signed!(SenderRequestDraft, Typ::SenderRequest, "the sender");
 
-/// A verified request: its signer holds the key that it names. The base station's operator must
-/// check who the signer is.
+/// A verified request. The signature proves that the requester has the secret key. The base
+/// station's operator must check who the requester is.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SenderRequest {
@@ -160,7 +161,7 @@ pub struct SenderRequest {
 }
 
 impl SenderRequest {
-    /// Reads a request and checks that it is signed with the key that it names.
+    /// Reads a request and checks that it is signed with the key that it contains.
     ///
     /// # Errors
     /// [`SenderCertificateError`].
@@ -178,23 +179,24 @@ impl SenderRequest {
     }
 }
 
-/// A certificate to be signed. [`MAX_SENDER_CERTIFICATE`] bytes suffice.
+/// The content of a certificate, before the base station signs it. [`MAX_SENDER_CERTIFICATE`] bytes
+/// suffice for the signed certificate.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderCertificateDraft<'k> {
     /// The network.
     pub network: NetworkId,
-    /// The base station: [`KeyId::of`] the key that signs.
+    /// The base station's id: [`KeyId::of`] the key that signs the certificate.
     pub base: KeyId,
-    /// The base station's number for the certificate; below `u64::MAX`, so that the certificate can
-    /// be revoked.
+    /// The serial number that the base station gives the certificate. It must be below `u64::MAX`,
+    /// so that the certificate can be revoked.
     pub serial: u64,
     /// The sender.
     pub sender: DeviceId,
     /// The sender's key.
     pub key: &'k PublicKey,
-    /// The first second of validity, in Unix time.
+    /// The first second of the period of validity, in Unix time.
     pub not_before: u64,
-    /// The first second after the validity, in Unix time; `u64::MAX` for no end.
+    /// The first second after the period of validity, in Unix time; `u64::MAX` for no end.
     pub not_after: u64,
 }
 
@@ -220,8 +222,9 @@ impl SenderCertificateDraft<'_> {
 
 signed!(SenderCertificateDraft, Typ::SenderCertificate, "the base station");
 
-/// A verified certificate of a sender. Its signature was checked by [`open`](Self::open), or before
-/// it was stored for [`reopen`](Self::reopen).
+/// A verified certificate of a sender. Either [`open`](Self::open) has just checked its signature,
+/// or the signature was checked before the certificate was stored and [`reopen`](Self::reopen) read
+/// it back.
 #[derive(Clone, Copy)]
 pub struct SenderCertificate<'a> {
     object: Sign1<'a>,
@@ -229,24 +232,24 @@ pub struct SenderCertificate<'a> {
     pub network: NetworkId,
     /// The base station.
     pub base: KeyId,
-    /// The base station's serial number for it.
+    /// The serial number that the base station gave the certificate.
     pub serial: u64,
     /// The sender.
     pub sender: DeviceId,
     /// The suite of the sender's key.
     pub algorithm: Algorithm,
-    /// The sender's key, raw.
+    /// The raw bytes of the sender's key.
     pub key_bytes: &'a [u8],
-    /// The first second of validity, in Unix time.
+    /// The first second of the period of validity, in Unix time.
     pub not_before: u64,
-    /// The first second after the validity, in Unix time; `u64::MAX` for no end.
+    /// The first second after the period of validity, in Unix time; `u64::MAX` for no end.
     pub not_after: u64,
 }
 
 impl<'a> SenderCertificate<'a> {
     /// Reads a certificate and checks that it is for this network, that the base station with the
-    /// key `base` signed it, and that the sender's key is valid. [`check`](Self::check) checks the
-    /// dates and the revocation.
+    /// key `base` signed it, and that the sender's key is valid. Call [`check`](Self::check) for
+    /// the dates and the revocation.
     ///
     /// # Errors
     /// [`SenderCertificateError`]. `WrongNetwork` and `UnknownBaseStation` are detected without a
@@ -260,8 +263,8 @@ impl<'a> SenderCertificate<'a> {
             .map(|(certificate, _)| certificate)
     }
 
-    /// As [`open`](Self::open), for several accepted base stations; also returns the signer's index
-    /// in `bases`. Checks at most one signature.
+    /// Does the same as [`open`](Self::open) for several accepted base stations, and also returns
+    /// the index in `bases` of the one that signed. Checks at most one signature.
     ///
     /// # Errors
     /// [`SenderCertificateError`].
@@ -284,21 +287,23 @@ impl<'a> SenderCertificate<'a> {
         Ok((certificate, place))
     }
 
-    /// Reads a certificate without checking its signature, to see whether it is needed.
+    /// Reads a certificate without checking its signature. A node uses this to find out whether it
+    /// needs the certificate at all.
     ///
     /// # Errors
-    /// The decoding errors of a certificate.
+    /// [`DecodeError`] if the bytes are not a certificate.
     pub fn peek(bytes: &[u8]) -> Result<SenderClaim, DecodeError> {
         let SenderCertificate { network, base, serial, sender, key_bytes, .. } =
             SenderCertificate::decode(bytes)?;
         Ok(SenderClaim { network, base, serial, sender, key: KeyId::of_bytes(key_bytes) })
     }
 
-    /// Reads a certificate that was verified before and stored where no other party can write, or a
-    /// sender's own. Does not check the signature.
+    /// Reads a certificate without checking its signature. Use it only for a sender's own
+    /// certificate, or for a certificate that was verified earlier and then stored where no other
+    /// party can write.
     ///
     /// # Errors
-    /// The decoding errors of a certificate.
+    /// [`DecodeError`] if the bytes are not a certificate.
     pub fn reopen(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         Self::decode(bytes)
     }
@@ -313,7 +318,7 @@ impl<'a> SenderCertificate<'a> {
         let (algorithm, key_bytes) = read_key(&mut reader)?;
         let (not_before, not_after) = (reader.u64()?, reader.u64()?);
         let algorithm = Algorithm::from_cose(algorithm).ok_or(DecodeError::UnknownAlgorithm)?;
-        // The highest serial could not be revoked, so it is invalid.
+        // A certificate with the serial `u64::MAX` could not be revoked, so this serial is invalid.
         if not_before >= not_after || serial == u64::MAX {
             return Err(DecodeError::FieldOutOfRange);
         }
@@ -330,16 +335,17 @@ impl<'a> SenderCertificate<'a> {
         })
     }
 
-    /// The sender's key.
+    /// Returns the sender's key.
     ///
     /// # Errors
-    /// Never for a certificate that was opened.
+    /// Never fails for a certificate from [`open`](Self::open), which has checked the key.
     pub fn key(&self) -> Result<PublicKey, KeyError> {
         PublicKey::from_bytes(self.algorithm, self.key_bytes)
     }
 
-    /// Checks that the certificate is valid at `now`, in seconds of Unix time, and not revoked: the
-    /// base station's lowest valid serial is `minimum`. Without a clock only the serial is checked.
+    /// Checks that the certificate is not revoked and is valid at `now`, in seconds of Unix time.
+    /// `minimum` is the base station's lowest valid serial. If `now` is `None`, only the revocation
+    /// is checked.
     ///
     /// # Errors
     /// [`NotInForce`].
@@ -349,7 +355,8 @@ impl<'a> SenderCertificate<'a> {
         }
         match now {
             Some(now) if now < self.not_before => Err(NotInForce::NotYetValid),
-            // `u64::MAX` means no end, even at that time.
+            // A `not_after` of `u64::MAX` means no end, so the certificate is valid even at `now ==
+            // u64::MAX`.
             Some(now) if now >= self.not_after && self.not_after != u64::MAX => {
                 Err(NotInForce::Expired)
             }
@@ -376,16 +383,17 @@ pub struct SenderClaim {
     pub network: NetworkId,
     /// The claimed base station.
     pub base: KeyId,
-    /// Its serial.
+    /// The claimed serial.
     pub serial: u64,
     /// The claimed sender.
     pub sender: DeviceId,
-    /// The id of the certified key.
+    /// The id of the claimed sender's key.
     pub key: KeyId,
 }
 
-/// A revocation of all of a base station's serials below a minimum. [`MAX_REVOCATION`] bytes
-/// suffice.
+/// The content of a revocation, before the base station signs it. It revokes all the base station's
+/// certificates with a serial below `minimum`. [`MAX_REVOCATION`] bytes suffice for the signed
+/// revocation.
 #[derive(Clone, Copy, Debug)]
 pub struct RevocationDraft<'k> {
     /// The network.
@@ -410,7 +418,7 @@ impl RevocationDraft<'_> {
 
 signed!(RevocationDraft, Typ::Revocation, "the base station");
 
-/// A verified revocation. Only [`open`](Self::open) makes one.
+/// A verified revocation. Only [`open`](Self::open) creates this type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revocation {
     network: NetworkId,
@@ -419,11 +427,11 @@ pub struct Revocation {
 }
 
 impl Revocation {
-    /// Reads a revocation and checks that one of the base stations signed it for this network; also
-    /// returns the signer's index in `bases`.
+    /// Reads a revocation and checks that one of the base stations signed it for this network. Also
+    /// returns the index in `bases` of the one that signed. Checks at most one signature.
     ///
     /// # Errors
-    /// [`SenderCertificateError`]. Checks at most one signature.
+    /// [`SenderCertificateError`].
     pub fn open(
         bytes: &[u8],
         network: NetworkId,
@@ -439,11 +447,11 @@ impl Revocation {
         Ok((revocation, place))
     }
 
-    /// The base station and the minimum of a revocation, without checking its signature, to see
-    /// whether it is new.
+    /// Returns the base station and the minimum of a revocation without checking its signature. A
+    /// node uses this to find out whether the revocation is new.
     ///
     /// # Errors
-    /// The decoding errors of a revocation.
+    /// [`DecodeError`] if the bytes are not a revocation.
     pub fn peek(bytes: &[u8]) -> Result<(KeyId, u64), DecodeError> {
         let (_, revocation) = Self::decode(bytes)?;
         Ok((revocation.base, revocation.minimum))
@@ -462,19 +470,19 @@ impl Revocation {
         Ok((object, revocation))
     }
 
-    /// The network.
+    /// Returns the network.
     #[must_use]
     pub const fn network(&self) -> NetworkId {
         self.network
     }
 
-    /// The base station whose serials are revoked.
+    /// Returns the base station whose serials are revoked.
     #[must_use]
     pub const fn base(&self) -> KeyId {
         self.base
     }
 
-    /// The lowest serial that remains valid.
+    /// Returns the lowest serial that remains valid.
     #[must_use]
     pub const fn minimum(&self) -> u64 {
         self.minimum

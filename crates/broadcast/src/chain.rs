@@ -1,9 +1,9 @@
 //! The sender's side of a chain: blocks of messages under one signed head (spec/broadcast.md,
 //! sections 2 and 3).
 //!
-//! The sender hashes from the last block to the first, and keeps one digest for each block and one
-//! tag for each message. It does not keep the messages: it reads them again when it sends them, and
-//! does not send a message that has changed in between.
+//! The sender hashes from the last block to the first. It keeps one digest per block and one tag
+//! per message, but not the messages. It reads each message again when it sends the message, and
+//! does not send a message that has changed since it was hashed.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -23,13 +23,14 @@ use moteseal_core::signature::{Algorithm, KeyPair, MAX_SIGNATURE, PublicKey, Sig
 
 /// The number of SHA-256 in the COSE registry.
 const SHA_256: i64 = -16;
-/// The maximum length of a head's payload: thirteen fields, the array's head, the label and the
-/// tags.
+/// The maximum length of a head's payload in bytes: the array of thirteen fields, of which the
+/// label and the tags have variable lengths.
 const MAX_PAYLOAD: usize = 112 + MAX_LABEL + 8 * MAX_PER_BLOCK as usize;
-/// Maximum length of a head, and of the bytes that are signed for it.
+/// The maximum length of a signed head, and of the bytes that the sender signs for it.
 pub const MAX_HEAD: usize = MAX_PAYLOAD + 80 + MAX_SIGNATURE;
 
-/// The parameters of a chain: the head without the label and the digests.
+/// The parameters of a chain: the content of its head except the label, the first block's digest
+/// and its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outline {
     /// The chain.
@@ -47,13 +48,13 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// The number of blocks; blocks are counted from 1.
+    /// Returns the number of blocks. The first block has number 1.
     #[must_use]
     pub const fn blocks(&self) -> u32 {
         self.messages.div_ceil(self.per_block as u32)
     }
 
-    /// The number of leaves in a block; 0 if the chain has no such block.
+    /// Returns the number of leaves in a block; 0 if the chain has no such block.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)]
     pub const fn in_block(&self, block: u32) -> u8 {
@@ -67,8 +68,8 @@ impl Outline {
         }
     }
 
-    /// The length of the trailer before the message of a block's last leaf; 0 in the chain's last
-    /// block.
+    /// Returns the length in bytes of the trailer, which precedes the message in a block's last
+    /// leaf. The chain's last block has no trailer; its length is 0.
     #[must_use]
     pub const fn trailer(&self, block: u32) -> usize {
         match self.in_block(block.saturating_add(1)) {
@@ -77,19 +78,20 @@ impl Outline {
         }
     }
 
-    /// The number of a leaf's message, counted from 0. The chain must have the leaf.
+    /// Returns the number in the chain, counted from 0, of the message at `index` in `block`. The
+    /// chain must have this leaf.
     #[must_use]
     pub const fn message(&self, block: u32, index: u8) -> u32 {
         block.saturating_sub(1).saturating_mul(self.per_block as u32).saturating_add(index as u32)
     }
 
-    /// The number of leaves in the largest block, for which a receiver needs room.
+    /// Returns the number of leaves in the largest block, for which a receiver needs room.
     #[must_use]
     pub const fn largest_block(&self) -> u8 {
         self.in_block(1)
     }
 
-    /// The chain's reference in frames.
+    /// Returns the reference that names the chain in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.id.reference(self.key)
@@ -129,8 +131,8 @@ impl Outline {
     }
 }
 
-/// The number of tags for a block with `leaves` leaves. A block with one leaf needs none, because
-/// its digest verifies the leaf at once.
+/// Returns the number of tags for a block with `leaves` leaves. A block with one leaf has no tags,
+/// because the block's digest verifies the leaf directly.
 pub(super) const fn tags_of(leaves: u8) -> usize {
     if leaves > 1 { leaves as usize } else { 0 }
 }
@@ -146,7 +148,7 @@ named_errors! {
         BlockTooLarge => "a block has 1 to 64 messages",
         /// The label is longer than [`MAX_LABEL`] bytes.
         LabelTooLong => "a label has at most 64 bytes",
-        /// The label has control characters, which could affect a terminal.
+        /// The label contains control characters. They could change what a terminal displays.
         LabelNotPlain => "a label has no control characters",
         /// A message is longer than [`MAX_MESSAGE`].
         MessageTooLong => "a message has at most 8,192 bytes; split it into several",
@@ -161,7 +163,7 @@ impl From<BufferTooSmall> for DraftError {
     }
 }
 
-/// Why a chain was not built.
+/// Why building a chain failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildError<E> {
     /// The draft is invalid.
@@ -188,7 +190,7 @@ impl<E: fmt::Display> fmt::Display for BuildError<E> {
 impl<E: core::error::Error> core::error::Error for BuildError<E> {}
 
 named_errors! {
-    /// Why a leaf was not written.
+    /// Why writing a leaf failed.
     ContentChanged {
         /// The message differs from the one that was hashed when the chain was built.
         ContentChanged => "the message is not the one that was signed; build a new chain",
@@ -202,9 +204,10 @@ named_errors! {
 /// The parameters of a new chain, without its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainDraft<'a> {
-    /// The chain. Its number must be higher than that of every earlier chain under this key.
+    /// The chain's id. Its number must be higher than the number of every earlier chain that the
+    /// same key signed.
     pub id: ChainId,
-    /// The key that will sign it.
+    /// The id of the key that will sign the chain.
     pub key: KeyId,
     /// The number of messages.
     pub messages: u32,
@@ -244,8 +247,8 @@ impl ChainDraft<'_> {
     }
 }
 
-/// A hashed chain: what a sender needs to sign the head and to produce leaves. It borrows one
-/// digest for each block and one tag for each message.
+/// A hashed chain, from which a sender signs the head and produces the leaves. It borrows memory
+/// for one digest per block and one tag per message.
 #[derive(Debug)]
 pub struct OutgoingChain<'s> {
     outline: Outline,
@@ -253,7 +256,7 @@ pub struct OutgoingChain<'s> {
     prefixes: Prefixes,
     /// The digest of block `i` is at `i - 1`.
     digests: &'s [Digest],
-    /// The tag of message `i` is at `i`; empty if blocks have one message.
+    /// The tag of message `i` is at `i`. Empty if each block has only one message.
     tags: &'s [Tag],
 }
 
@@ -261,8 +264,8 @@ impl<'s> OutgoingChain<'s> {
     /// Hashes a chain from its last block to its first. `read` writes a message, given by its
     /// number from 0, to the start of its buffer and returns the length. Each message is read once.
     ///
-    /// `digests` needs room for the chain's blocks, `tags` for its messages (none if blocks have
-    /// one message), and `scratch` for a trailer and the longest message:
+    /// `digests` needs one entry per block, and `tags` needs one entry per message, or none if each
+    /// block has only one message. `scratch` needs room for a trailer and the longest message;
     /// [`MAX_LEAF`](crate::MAX_LEAF) bytes suffice.
     ///
     /// # Errors
@@ -323,25 +326,25 @@ impl<'s> OutgoingChain<'s> {
         Ok(Self { outline, label: draft.label, prefixes, digests, tags })
     }
 
-    /// The chain's parameters.
+    /// Returns the chain's parameters.
     #[must_use]
     pub const fn outline(&self) -> &Outline {
         &self.outline
     }
 
-    /// The number of blocks.
+    /// Returns the number of blocks.
     #[must_use]
     pub const fn blocks(&self) -> u32 {
         self.outline.blocks()
     }
 
-    /// The number of leaves in a block; 0 if the chain has no such block.
+    /// Returns the number of leaves in a block; 0 if the chain has no such block.
     #[must_use]
     pub const fn in_block(&self, block: u32) -> u8 {
         self.outline.in_block(block)
     }
 
-    /// The chain's reference in frames.
+    /// Returns the reference that names the chain in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.outline.reference()
@@ -359,8 +362,8 @@ impl<'s> OutgoingChain<'s> {
         Ok(out.finish())
     }
 
-    /// The bytes that the sender signs with its key of suite `algorithm`, written to `scratch`
-    /// ([`MAX_HEAD`] bytes suffice).
+    /// Writes to `scratch` the bytes that the sender must sign with its key of suite `algorithm`,
+    /// and returns them. [`MAX_HEAD`] bytes suffice.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -377,7 +380,7 @@ impl<'s> OutgoingChain<'s> {
         )
     }
 
-    /// The head with its signature, written to `out` ([`MAX_HEAD`] bytes suffice).
+    /// Writes the head with its signature to `out` and returns it. [`MAX_HEAD`] bytes suffice.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -394,8 +397,8 @@ impl<'s> OutgoingChain<'s> {
         Ok(out.finish())
     }
 
-    /// Signs with the sender's key and writes the head to `out`; `scratch` and `out` need
-    /// [`MAX_HEAD`] bytes.
+    /// Signs the head with the sender's key and writes it to `out`. `scratch` and `out` need
+    /// [`MAX_HEAD`] bytes each.
     ///
     /// # Errors
     /// [`IssueError`]; `WrongKey` if the chain was built for another key.
@@ -412,10 +415,10 @@ impl<'s> OutgoingChain<'s> {
         Ok(self.attach(signer.algorithm(), &signature, out)?)
     }
 
-    /// Writes a leaf to `out`, if its message is still the one that was hashed.
+    /// Writes a leaf to `out`, after checking that `message` has not changed since it was hashed.
     ///
-    /// A block of one message is compared by its digest, a message of a larger block by its tag,
-    /// which detects accidental changes.
+    /// In a block of one message, the check compares the block's 32-byte digest. In a larger block
+    /// it compares the message's 8-byte tag, which is enough to detect accidental changes.
     ///
     /// # Errors
     /// [`ContentChanged`].
@@ -465,8 +468,8 @@ fn set_tag(tags: &mut [Tag], message: u32, digest: &[u8; 32]) {
     }
 }
 
-/// Writes the trailer of a block and returns its length. The trailer has the digest and the tags of
-/// the next block, which is already hashed.
+/// Writes the trailer of a block and returns its length. The trailer contains the digest and the
+/// tags of the next block, which must already be hashed.
 fn write_trailer(
     outline: &Outline,
     block: u32,
@@ -478,7 +481,7 @@ fn write_trailer(
     if leaves == 0 {
         return Ok(0);
     }
-    // The digest of block `i` is at `i - 1`, that of the next block at `i`.
+    // The digest of block `i` is at `i - 1`, and the digest of the next block is at `i`.
     let digest = index(block).and_then(|place| digests.get(place)).ok_or(BufferTooSmall)?;
     let first = index(outline.message(block + 1, 0)).ok_or(BufferTooSmall)?;
     let tags = match tags_of(leaves) {
@@ -495,11 +498,11 @@ named_errors! {
     HeadError {
         /// The bytes are not a head.
         Decode(error: DecodeError) => from,
-        /// It belongs to another network.
+        /// The head belongs to another network.
         WrongNetwork => "the chain belongs to another network",
-        /// It belongs to another sender.
+        /// The head belongs to another sender.
         WrongSender => "the chain belongs to another sender",
-        /// Signed with another key of the sender.
+        /// The head is signed with another key of the sender.
         WrongKey => "the chain is signed with another key of the sender",
         /// The signature's suite differs from that of the sender's key.
         AlgorithmMismatch => "the signature's suite differs from that of the sender's key",
@@ -514,51 +517,51 @@ impl From<BufferTooSmall> for HeadError {
     }
 }
 
-/// The unverified content of a head: used to find the sender's key, and to reject a head before a
-/// signature check.
+/// The unverified content of a head. A receiver uses it to find the sender's key, and to reject an
+/// unwanted head before it checks the signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim(Outline);
 
 impl Claim {
-    /// The claimed chain.
+    /// Returns the claimed chain's id.
     #[must_use]
     pub const fn id(&self) -> ChainId {
         self.0.id
     }
 
-    /// The claimed key of the sender.
+    /// Returns the id of the claimed key of the sender.
     #[must_use]
     pub const fn key(&self) -> KeyId {
         self.0.key
     }
 
-    /// The reference of the claimed chain.
+    /// Returns the reference of the claimed chain.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.0.reference()
     }
 
-    /// The number of leaves in the largest block.
+    /// Returns the number of leaves in the largest block.
     #[must_use]
     pub const fn largest_block(&self) -> u8 {
         self.0.largest_block()
     }
 
-    /// The claimed number of messages.
+    /// Returns the claimed number of messages.
     #[must_use]
     pub const fn messages(&self) -> u32 {
         self.0.messages
     }
 
-    /// The claimed kind of the messages.
+    /// Returns the claimed kind of the messages.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.0.kind
     }
 }
 
-/// A verified head. Its signature was checked by [`open`](Self::open), or before it was stored for
-/// [`reopen`](Self::reopen).
+/// A verified head. Either [`open`](Self::open) has just checked its signature, or the signature
+/// was checked before the head was stored and [`reopen`](Self::reopen) read it back.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     outline: Outline,
@@ -600,17 +603,17 @@ impl<'a> Head<'a> {
     /// Reads a head without checking its signature.
     ///
     /// # Errors
-    /// The decoding errors of a head.
+    /// [`DecodeError`] if the bytes are not a head.
     pub fn peek(bytes: &[u8]) -> Result<Claim, DecodeError> {
         let (_, head) = Head::decode(bytes)?;
         Ok(Claim(head.outline))
     }
 
-    /// Reads a head that was verified before and stored where no other party can write. Does not
-    /// check the signature.
+    /// Reads a head without checking its signature. Use it only for a head that was verified
+    /// earlier and then stored where no other party can write.
     ///
     /// # Errors
-    /// The decoding errors of a head.
+    /// [`DecodeError`] if the bytes are not a head.
     pub fn reopen(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         Ok(Self::decode(bytes)?.1)
     }
@@ -634,54 +637,55 @@ impl<'a> Head<'a> {
         Ok((object, Self { outline, label, first, tags }))
     }
 
-    /// The chain's parameters.
+    /// Returns the chain's parameters.
     #[must_use]
     pub const fn outline(&self) -> &Outline {
         &self.outline
     }
 
-    /// The chain.
+    /// Returns the chain's id.
     #[must_use]
     pub const fn id(&self) -> ChainId {
         self.outline.id
     }
 
-    /// The sender's key that signed it.
+    /// Returns the id of the sender's key that signed the head.
     #[must_use]
     pub const fn key(&self) -> KeyId {
         self.outline.key
     }
 
-    /// The chain's label; may be empty. Contains no control characters.
+    /// Returns the chain's label, which may be empty. It contains no control characters.
     #[must_use]
     pub const fn label(&self) -> &'a str {
         self.label
     }
 
-    /// The digest of the first block, which authenticates every block of the chain.
+    /// Returns the digest of the first block. It authenticates every block of the chain, because
+    /// each block contains the digest of the next one.
     #[must_use]
     pub const fn first(&self) -> Digest {
         self.first
     }
 
-    /// The tags of the first block, eight bytes each.
+    /// Returns the tags of the first block, eight bytes each.
     pub(super) const fn tags(&self) -> &'a [u8] {
         self.tags
     }
 
-    /// The number of blocks.
+    /// Returns the number of blocks.
     #[must_use]
     pub const fn blocks(&self) -> u32 {
         self.outline.blocks()
     }
 
-    /// The number of leaves in a block; 0 if the chain has no such block.
+    /// Returns the number of leaves in a block; 0 if the chain has no such block.
     #[must_use]
     pub const fn in_block(&self, block: u32) -> u8 {
         self.outline.in_block(block)
     }
 
-    /// The chain's reference in frames.
+    /// Returns the reference that names the chain in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.outline.reference()

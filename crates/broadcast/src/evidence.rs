@@ -1,10 +1,9 @@
-//! Evidence for third parties of what a sender has sent: its certificate, the head of a chain, and
-//! the chain's leaves in order (spec/broadcast.md, section 6). A verifier needs only the base
-//! stations' keys.
+//! Evidence, which proves to third parties what a sender has sent (spec/broadcast.md, section 6).
+//! It consists of the sender's certificate, the head of a chain, and the chain's leaves in order.
+//! To check it, a verifier needs only the base stations' keys.
 //!
-//! Each message is proven once its block is complete, so the first blocks of a chain are evidence
-//! of their messages. Evidence does not prove when a message was sent; a certificate proves only
-//! its period of validity.
+//! A message is proven as soon as its block is complete, so evidence may end after any block.
+//! Evidence does not prove when a message was sent.
 
 use core::fmt;
 
@@ -53,13 +52,13 @@ pub enum Shown<'f> {
         number: u32,
         /// The message.
         message: &'f [u8],
-        /// Whether its block is complete with this message: then this message and those before it
-        /// are proven. Until then they are not.
+        /// Whether this message completes its block. If so, this message and all earlier ones are
+        /// proven. The other messages are not proven until their block is complete.
         is_proven: bool,
     },
 }
 
-/// Checks evidence frame by frame, in about 5 KiB of memory.
+/// A verifier that checks evidence frame by frame, in about 5 KiB of memory.
 #[derive(Debug)]
 pub struct EvidenceCheck<'k> {
     network: NetworkId,
@@ -76,13 +75,13 @@ enum Stage {
 }
 
 impl<'k> EvidenceCheck<'k> {
-    /// Makes a check for a network whose base stations have these keys.
+    /// Creates a verifier for a network whose base stations have these keys.
     #[must_use]
     pub const fn new(network: NetworkId, bases: &'k [PublicKey]) -> Self {
         Self { network, bases, stage: Stage::Start }
     }
 
-    /// Checks the next frame. After an error, pass no more frames.
+    /// Checks the next frame. After an error, the caller must not pass further frames.
     ///
     /// # Errors
     /// [`EvidenceError`].
@@ -125,7 +124,8 @@ impl<'k> EvidenceCheck<'k> {
         }
     }
 
-    /// The number of proven messages, and the chain's number of messages; `None` before the head.
+    /// Returns the number of proven messages and the number of messages in the chain; `None` before
+    /// the head was checked.
     #[must_use]
     pub const fn proven(&self) -> Option<(u32, u32)> {
         match &self.stage {
@@ -141,7 +141,7 @@ impl<'k> EvidenceCheck<'k> {
     }
 }
 
-/// Why evidence was not written.
+/// Why writing evidence failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportError<E> {
     /// The buffer is too small for a frame:
@@ -166,12 +166,13 @@ impl<E: fmt::Display> fmt::Display for ExportError<E> {
     }
 }
 
-/// Writes the evidence of the first `blocks` blocks of a chain, one frame at a time. `fetch` writes
-/// a leaf, given by block and index, to the start of its buffer and returns the length; `write`
-/// receives the frames. `leaf` needs room for a leaf, `frame` for a frame.
+/// Writes the evidence of the first `blocks` blocks of a chain, one frame at a time. `fetch` is
+/// called with a block and an index, writes that leaf to the start of its buffer and returns the
+/// leaf's length. `write` receives the frames. The buffer `leaf` needs room for the longest leaf,
+/// and the buffer `frame` for the longest frame.
 ///
-/// The inputs are not checked: the receiver checked the leaves, and the reader of the evidence
-/// checks them again.
+/// This function does not check its inputs. The receiver has already checked the leaves, and the
+/// reader of the evidence checks them again.
 ///
 /// # Errors
 /// [`ExportError`].

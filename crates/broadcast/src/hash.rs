@@ -1,13 +1,14 @@
-//! The two hash functions of a chain (spec/broadcast.md, section 2): of a leaf, for its tag, and of
-//! a block. Both are SHA-256 with a 64-byte prefix that names the chain and the function. The state
-//! after the prefix is kept, so that a short message costs one compression.
+//! The two hash functions of a chain (spec/broadcast.md, section 2). `h` hashes a leaf; the leaf's
+//! tag is the start of the result. `d` hashes a block. Both are SHA-256 over a 64-byte prefix,
+//! which names the chain and the function, and then the data. The SHA-256 state after the prefix is
+//! computed once per chain, so a short message costs one compression.
 
 use crate::{ChainId, ChainRef, KeyId};
 use moteseal_core::digest::{self, INITIAL, compress256, state_bytes, tag};
 
 const TAG: [u8; 24] = tag(b"moteseal/cast/1");
 
-/// The function of a prefix.
+/// The hash function that a prefix names.
 #[derive(Clone, Copy)]
 enum Role {
     Leaf = 0,
@@ -46,27 +47,28 @@ impl Prefixes {
         Self { leaf: state(Role::Leaf), block: state(Role::Block) }
     }
 
-    /// The hash `h` of a leaf.
+    /// Returns the hash `h` of a leaf.
     #[inline]
     pub(super) fn leaf(&self, leaf: &[u8]) -> [u8; 32] {
         finish(self.leaf, leaf, leaf.len())
     }
 
-    /// The start of the hash `d` of a block: its last leaf comes first, then the digests of the
-    /// other leaves.
+    /// Returns the initial state of the hash `d` of a block. The caller adds the block's last leaf
+    /// first, then the digests of its other leaves.
     #[inline]
     pub(super) const fn block(&self) -> Running {
         Running { state: self.block, length: 0, buffer: [0; 64] }
     }
 
-    /// The hash `d` of a block of one leaf.
+    /// Returns the hash `d` of a block of one leaf.
     #[inline]
     pub(super) fn alone(&self, leaf: &[u8]) -> [u8; 32] {
         finish(self.block, leaf, leaf.len())
     }
 }
 
-/// The digest of `length` bytes after a prefix, of which the last, `rest`, are not hashed yet.
+/// Returns the digest of a prefix and `length` bytes. `state` already includes the prefix and all
+/// bytes except the last ones, which are `rest`.
 #[inline]
 fn finish(mut state: [u32; 8], rest: &[u8], length: usize) -> [u8; 32] {
     let (blocks, rest) = rest.as_chunks::<64>();

@@ -1,8 +1,9 @@
-//! The verifier of a chain: checks leaves block after block, in any order within a block
-//! (spec/broadcast.md, section 3).
+//! The verifier of a chain (spec/broadcast.md, section 3). It accepts one block after the other,
+//! and the leaves of a block in any order.
 //!
-//! Memory is fixed: 48 bytes for each message of a block. Messages are not stored. Each leaf is
-//! verified when it arrives, so that a node knows whether to relay and store it.
+//! The memory is fixed: 48 bytes per message of a block. The verifier does not store messages. It
+//! checks each leaf when the leaf arrives, so a node knows at once whether to relay and store the
+//! leaf.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -12,15 +13,15 @@ use crate::hash::{Prefixes, Running};
 use crate::{ChainRef, MAX_PER_BLOCK};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
-/// Maximum length of a snapshot of an [`Incoming`] in bytes.
+/// The maximum length of a snapshot of an [`Incoming`] in bytes.
 pub const MAX_SNAPSHOT: usize = 112 + 8 * MAX_PER_BLOCK as usize;
 
-/// The chain's blocks have more messages than this receiver has room for.
+/// An error: the chain's blocks have more messages than this receiver has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockTooLarge;
 
 impl BlockTooLarge {
-    /// The error's stable name (spec/errors.md).
+    /// Returns the error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(self) -> &'static str {
         "BlockTooLarge"
@@ -36,7 +37,8 @@ impl fmt::Display for BlockTooLarge {
 impl core::error::Error for BlockTooLarge {}
 
 named_errors! {
-    /// Why a leaf was rejected. Except for `BlockMismatch`, nothing has changed.
+    /// Why a leaf was rejected. A rejected leaf changes nothing in the verifier, except after
+    /// `BlockMismatch`.
     LeafError {
         /// The leaf matches neither its tag nor its block's digest.
         ForgedLeaf => "the bytes are not what the sender signed",
@@ -49,8 +51,8 @@ named_errors! {
         /// The leaf is too short for its trailer.
         LeafTooShort => "the leaf is too short for its trailer",
         /// All tags of the block match, but its digest does not: either an attacker has found a
-        /// different leaf with the same 64-bit tag, or the sender is dishonest. Delete every stored
-        /// leaf of the block. The verifier starts the block again.
+        /// different leaf with the same 64-bit tag, or the sender is dishonest. The caller must
+        /// delete every stored leaf of the block. The verifier starts the block again.
         BlockMismatch => "the leaves match their tags, but not the block's digest; the block starts again",
     }
 }
@@ -60,16 +62,17 @@ named_errors! {
 pub enum Taken<'l> {
     /// The leaf was received before; its tag matches.
     Repeated,
-    /// The tag matches. Its 64 bits are enough evidence to relay and store the leaf, but not to
-    /// act on its message.
+    /// The leaf matches its 64-bit tag. This is enough to relay and store the leaf, but not to act
+    /// on its message.
     Pending {
         /// The leaf's message.
         message: &'l [u8],
     },
-    /// The block is complete and authentic, including the leaves that were pending: the caller may
-    /// act on its messages.
+    /// The block is complete and authentic, including the leaves that were pending. The caller may
+    /// act on all its messages.
     Verified {
-        /// The message of this leaf, which is not always the block's last one.
+        /// The message of the leaf that completed the block. It need not be the block's last
+        /// message.
         message: &'l [u8],
         /// The block.
         block: u32,
@@ -78,8 +81,8 @@ pub enum Taken<'l> {
     },
 }
 
-/// The memory of a receiver for each message of a block, in bytes: the message's digest, its tag,
-/// and the tag of the message at the same index in the next block.
+/// The memory that a receiver needs per message of a block, in bytes. It contains the message's
+/// digest, its tag, and the tag of the message at the same index in the next block.
 pub const BYTES_PER_MESSAGE: usize = 48;
 
 /// The memory of a receiver, divided into its three tables.
@@ -104,7 +107,7 @@ impl<'m> Places<'m> {
     }
 }
 
-/// The tags of the current block.
+/// Returns the tags of the current block.
 #[inline]
 fn tags_in(memory: &[[u8; BYTES_PER_MESSAGE]]) -> &[[u8; 8]] {
     let count = memory.len();
@@ -120,7 +123,7 @@ pub struct Incoming<const B: usize> {
 }
 
 impl<const B: usize> Incoming<B> {
-    /// A verifier at the start of a chain.
+    /// Returns a verifier at the start of a chain.
     ///
     /// # Errors
     /// [`BlockTooLarge`].
@@ -129,39 +132,40 @@ impl<const B: usize> Incoming<B> {
         Ok(Self { state: IncomingState::new(head, &mut memory)?, memory })
     }
 
-    /// The chain's parameters from its head.
+    /// Returns the chain's parameters, which its head contains.
     #[must_use]
     pub const fn outline(&self) -> &Outline {
         self.state.outline()
     }
 
-    /// The chain's reference in frames.
+    /// Returns the chain's reference in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.state.reference()
     }
 
-    /// The current block, counted from 1; one more than the number of blocks if the chain is
-    /// complete.
+    /// Returns the number of the current block, counted from 1. If the chain is complete, this is
+    /// one more than the number of blocks.
     #[must_use]
     pub const fn current(&self) -> u32 {
         self.state.current()
     }
 
-    /// Whether every block is verified.
+    /// Returns whether every block is verified.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.state.is_complete()
     }
 
-    /// The missing leaves of the current block: bit `j` is leaf `j`.
+    /// Returns the missing leaves of the current block as bits. Bit `j` is set if leaf `j` is
+    /// missing.
     #[must_use]
     pub const fn missing(&self) -> u64 {
         self.state.missing()
     }
 
-    /// Verifies a leaf. Costs one hash of the leaf and, when it completes the block, one hash over
-    /// 32 bytes for each of the other leaves.
+    /// Verifies a leaf. This costs one hash of the leaf. If the leaf completes the block, it also
+    /// costs one hash over 32 bytes per other leaf of the block.
     ///
     /// # Errors
     /// [`LeafError`].
@@ -175,9 +179,10 @@ impl<const B: usize> Incoming<B> {
         self.state.take(&mut self.memory, block, index, leaf)
     }
 
-    /// Writes a snapshot of the chain's position: every verified block, but no leaves of the
-    /// current block, which must be verified again. [`MAX_SNAPSHOT`] bytes suffice. A snapshot is
-    /// not authenticated: store it where only the receiver can write.
+    /// Writes a snapshot of the verifier. It includes the verified blocks, but not the leaves of
+    /// the current block: after [`restore`](Self::restore), pass these leaves to the verifier
+    /// again. [`MAX_SNAPSHOT`] bytes suffice. A snapshot is not authenticated, so store it where
+    /// only the receiver can write.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -185,7 +190,7 @@ impl<const B: usize> Incoming<B> {
         self.state.save(&self.memory, out)
     }
 
-    /// Makes a verifier that continues from a [`save`](Self::save)d snapshot.
+    /// Creates a verifier that continues from a snapshot that [`save`](Self::save) wrote.
     ///
     /// # Errors
     /// [`DecodeError`] if the bytes are not a snapshot, or the chain's blocks are larger than `B`
@@ -196,9 +201,9 @@ impl<const B: usize> Incoming<B> {
     }
 }
 
-/// A verifier whose caller provides the memory for a block, [`BYTES_PER_MESSAGE`] for each message
-/// of the largest block, and passes it to each call. [`Incoming`] contains both. Use this type if
-/// the size of blocks is known only at run time.
+/// A verifier without memory for a block. The caller provides [`BYTES_PER_MESSAGE`] bytes per
+/// message of the largest block and passes the same memory to every call. [`Incoming`] contains the
+/// state and the memory. Use this type if the size of blocks is known only at run time.
 #[derive(Clone, Copy, Debug)]
 pub struct IncomingState {
     outline: Outline,
@@ -209,20 +214,21 @@ pub struct IncomingState {
     current: u32,
     /// The number of leaves in the current block; 0 if the chain is complete.
     leaves: u8,
-    /// Length of the trailer in its last leaf, in bytes.
+    /// The length in bytes of the trailer in the current block's last leaf.
     trailer: usize,
-    /// Its received leaves, one bit each.
+    /// The received leaves of the current block, one bit each.
     held: u64,
-    /// Its digest.
+    /// The digest of the current block.
     digest: [u8; 32],
-    /// Set if the last leaf arrived before others: the state of the block's hash, and the next
-    /// block's digest and tags, which are valid only after this block is verified.
+    /// Used if the block's last leaf arrived before other leaves. `last` is the state of the
+    /// block's hash after that leaf. The next block's digest and tags come from the leaf's trailer,
+    /// and are valid only after this block is verified.
     last: Running,
     next_digest: [u8; 32],
 }
 
 impl IncomingState {
-    /// Makes a verifier at the start of a chain. The previous content of the memory does not
+    /// Creates a verifier at the start of a chain. The previous content of the memory does not
     /// matter.
     ///
     /// # Errors
@@ -262,39 +268,40 @@ impl IncomingState {
         Ok(incoming)
     }
 
-    /// The chain's parameters from its head.
+    /// Returns the chain's parameters, which its head contains.
     #[must_use]
     pub const fn outline(&self) -> &Outline {
         &self.outline
     }
 
-    /// The chain's reference in frames.
+    /// Returns the chain's reference in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.outline.reference()
     }
 
-    /// The current block, counted from 1; one more than the number of blocks if the chain is
-    /// complete.
+    /// Returns the number of the current block, counted from 1. If the chain is complete, this is
+    /// one more than the number of blocks.
     #[must_use]
     pub const fn current(&self) -> u32 {
         self.current
     }
 
-    /// Whether every block is verified.
+    /// Returns whether every block is verified.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.current > self.blocks
     }
 
-    /// The missing leaves of the current block: bit `j` is leaf `j`.
+    /// Returns the missing leaves of the current block as bits. Bit `j` is set if leaf `j` is
+    /// missing.
     #[must_use]
     pub const fn missing(&self) -> u64 {
         !self.held & every(self.leaves)
     }
 
-    /// Verifies a leaf. Costs one hash of the leaf and, when it completes the block, one hash over
-    /// 32 bytes for each of the other leaves.
+    /// Verifies a leaf. This costs one hash of the leaf. If the leaf completes the block, it also
+    /// costs one hash over 32 bytes per other leaf of the block.
     ///
     /// # Errors
     /// [`LeafError`].
@@ -354,8 +361,8 @@ impl IncomingState {
         self.close(places, hash, message)
     }
 
-    /// Verifies the last leaf of a block, with the trailer for the next block. If the other leaves
-    /// are already received, the block's digest is the only check.
+    /// Verifies the last leaf of a block, with the trailer for the next block. If all other leaves
+    /// were received before, the digest of the block is checked instead of the leaf's tag.
     #[inline]
     fn take_last<'l>(
         &mut self,
@@ -397,8 +404,8 @@ impl IncomingState {
         Ok(Taken::Pending { message })
     }
 
-    /// The block's digest: continues `hash` with the last leaf, or the rest of it, and with the
-    /// digests of the others.
+    /// Returns the block's digest. `hash` may already include the start of the last leaf; `last` is
+    /// the rest of that leaf. The digests of the other leaves follow.
     #[inline]
     fn with_others(&self, others: &[[u8; 32]], mut hash: Running, last: &[u8]) -> [u8; 32] {
         hash.update(last);
@@ -436,7 +443,8 @@ impl IncomingState {
         self.digest = self.next_digest;
         places.tags.copy_from_slice(places.next_tags);
         let is_last = block == self.blocks;
-        // All blocks except the last two have the same shape as the previous block.
+        // Each block except the last two has the same number of leaves and the same trailer length
+        // as the block before it, so only the last two need new values.
         if self.current + 1 >= self.blocks {
             self.leaves = self.outline.in_block(self.current);
             self.trailer = self.outline.trailer(self.current);
@@ -444,9 +452,10 @@ impl IncomingState {
         Taken::Verified { message, block, is_last }
     }
 
-    /// Writes a snapshot of the chain's position: every verified block, but no leaves of the
-    /// current block, which must be verified again. [`MAX_SNAPSHOT`] bytes suffice. A snapshot is
-    /// not authenticated: store it where only the receiver can write.
+    /// Writes a snapshot of the verifier. It includes the verified blocks, but not the leaves of
+    /// the current block: after [`restore`](Self::restore), pass these leaves to the verifier
+    /// again. [`MAX_SNAPSHOT`] bytes suffice. A snapshot is not authenticated, so store it where
+    /// only the receiver can write.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -464,7 +473,7 @@ impl IncomingState {
         Ok(out.finish())
     }
 
-    /// Makes a verifier that continues from a [`save`](Self::save)d snapshot.
+    /// Creates a verifier that continues from a snapshot that [`save`](Self::save) wrote.
     ///
     /// # Errors
     /// [`DecodeError`] if the bytes are not a snapshot, or the chain's blocks are larger than the
@@ -487,7 +496,7 @@ impl IncomingState {
     }
 }
 
-/// A mask with one bit for each of `leaves` leaves.
+/// Returns a mask with the lowest `leaves` bits set.
 const fn every(leaves: u8) -> u64 {
     match leaves {
         0 => 0,

@@ -1,18 +1,19 @@
-//! Authenticated broadcast: one signature for a chain of messages, then about one compression of
-//! SHA-256 for each message (spec/broadcast.md).
+//! Authenticated broadcast (spec/broadcast.md). A receiver checks one signature per chain of
+//! messages and about one SHA-256 compression per message.
 //!
 //! This crate is for senders of commands, firmware images and query schedules, for the nodes that
 //! relay them, and for motes that receive them. It needs neither an operating system nor a heap,
-//! and does not depend on the crates of seals or sums. It has no sockets, storage or clock.
+//! and does not depend on the crates `seal` and `sum`. It contains no sockets, storage or clock:
+//! the caller provides bytes and times.
 //!
 //! It follows Liu, Li and Guizani, "PKC Based Broadcast Authentication using Signature Amortization
-//! for WSNs" (IEEE TWC 2012), section III. It adds to the paper: chain numbers only increase, tags
-//! let a receiver reject forged fragments before a block is complete, and certificates expire and
-//! can be revoked. A sender must know all messages of a chain before it signs the head; a live
-//! command is a chain of one message ([`SingleDraft`]). Motes that cannot check a signature use
-//! [`tesla`].
+//! for WSNs" (IEEE TWC 2012), section III. It adds three things to the paper: chain numbers only
+//! increase, tags let a receiver reject forged fragments before a block is complete, and
+//! certificates expire and can be revoked. A sender must know all messages of a chain before it
+//! signs the head; a live command is a chain of one message ([`SingleDraft`]). Motes that cannot
+//! check a signature use [`tesla`].
 //!
-//! A sender signs a chain of one block, and a receiver verifies it:
+//! In this example a sender signs a chain of one block, and a receiver verifies it:
 //!
 //! ```
 //! use moteseal_broadcast::{
@@ -105,7 +106,8 @@ pub use single::{MAX_SINGLE, OpenedSingle, SealError, SingleDraft, SingleError, 
 
 use moteseal_core::signature::PublicKey;
 
-/// The maximum number of messages in a block: a request for missing messages has one bit for each.
+/// The maximum number of messages in a block. It is the number of bits in a request for missing
+/// messages.
 pub const MAX_PER_BLOCK: u8 = 64;
 /// The maximum number of messages in a chain.
 pub const MAX_MESSAGES: u32 = 1 << 24;
@@ -113,8 +115,8 @@ pub const MAX_MESSAGES: u32 = 1 << 24;
 pub const MAX_MESSAGE: usize = 8192;
 /// The maximum length of a chain's label, in bytes.
 pub const MAX_LABEL: usize = 64;
-/// The maximum length of a trailer, in bytes: a digest, and a tag for each message of the next
-/// block.
+/// The maximum length of a trailer, in bytes. A trailer contains the digest of the next block and
+/// one tag per message of that block.
 pub const MAX_TRAILER: usize = 32 + 8 * MAX_PER_BLOCK as usize;
 /// The maximum length of a leaf, in bytes.
 pub const MAX_LEAF: usize = MAX_TRAILER + MAX_MESSAGE;
@@ -136,7 +138,7 @@ macro_rules! bytes_id {
         }
 
         impl fmt::Display for $name {
-            /// Hexadecimal digits.
+            /// Writes the bytes as hexadecimal digits.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
@@ -145,36 +147,36 @@ macro_rules! bytes_id {
 }
 
 bytes_id!(
-    /// A chain's reference in frames: the first bytes of the digest of its leaf prefix
-    /// (spec/broadcast.md, section 2). A sender needs 2^64 hashes to find another chain of its own
-    /// with a given reference.
+    /// The short name of a chain in frames: the first 8 bytes of the digest of the chain's leaf
+    /// prefix (spec/broadcast.md, section 2). A sender needs about 2^64 hashes to find another
+    /// chain of its own with the same reference.
     ChainRef(8)
 );
 bytes_id!(
-    /// The id of a base station's or a sender's key: a digest of the key.
+    /// The id of a base station's or a sender's key: the first 8 bytes of a digest of the key.
     KeyId(8)
 );
 
 impl KeyId {
-    /// The id of a key.
+    /// Returns the id of a key.
     #[must_use]
     pub fn of(key: &PublicKey) -> Self {
         Self::of_bytes(&key.to_bytes())
     }
 
-    /// The id of raw key bytes, which need not be a valid key.
+    /// Returns the id of raw key bytes. Does not check whether they are a valid key.
     fn of_bytes(key: &[u8]) -> Self {
         Self(digest::short(&[b"moteseal/1/key\0", key]))
     }
 }
 
-/// The id of the sender called `name`.
+/// Returns the id of the sender called `name`.
 #[must_use]
 pub fn sender_named(name: &str) -> DeviceId {
     DeviceId(digest::short(&[b"moteseal/1/sender\0", name.as_bytes()]))
 }
 
-/// The number of a chain. A sender's numbers increase.
+/// The number of a chain. Each chain of a sender has a higher number than its previous chains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChainNumber(pub u64);
 
@@ -196,7 +198,7 @@ pub struct ChainId {
 }
 
 impl ChainId {
-    /// The reference in frames of the chain with this id that is signed with `key`. Costs two
+    /// Returns the reference of the chain with this id that is signed with `key`. Costs two SHA-256
     /// compressions.
     #[must_use]
     pub fn reference(&self, key: KeyId) -> ChainRef {
@@ -217,7 +219,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The number of the kind in a head.
+    /// Returns the number that encodes the kind in a head.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -227,7 +229,7 @@ impl Kind {
         }
     }
 
-    /// The kind with a number.
+    /// Returns the kind that a number encodes; `None` for an unknown number.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {
@@ -238,7 +240,7 @@ impl Kind {
         }
     }
 
-    /// The name in output: `messages`, `image` or `schedule`.
+    /// Returns the kind's name for users: `messages`, `image` or `schedule`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,14 +1,21 @@
-//! A node of a broadcast network: receives, verifies, stores, relays and repairs chains, and sends
-//! its own (spec/broadcast.md, section 6). One state machine serves relays, receivers and senders,
-//! without sockets, clock or heap.
+//! A node of a broadcast network (spec/broadcast.md, section 6). It receives, verifies, stores,
+//! relays and repairs chains, and sends its own. Relays, receivers and senders all use this state
+//! machine, which needs no sockets, clock or heap.
 //!
-//! The protocol follows section III-A.2 of the paper: blocks are received in order; new items are
-//! relayed after a short random delay; missing ones are requested by a bit vector; neighbours
-//! answer after a random delay, unless they receive the same answer from another node. It adds to
-//! the paper: nothing is relayed or stored before it is verified; a sender's chain numbers only
-//! increase, across reboots too ([`Store`]); and everything that frames of unknown origin can make
-//! a node do (check a signature, request, answer) is limited. A frame gains no advantage by
-//! arriving first or most often.
+//! The protocol follows section III-A.2 of the paper:
+//!
+//! - Blocks are received in order.
+//! - New items are relayed after a short random delay.
+//! - Missing items are requested by a bit vector.
+//! - Neighbours answer a request after a random delay, unless they receive the same answer from
+//!   another node.
+//!
+//! It adds to the paper:
+//!
+//! - Nothing is relayed or stored before it is verified.
+//! - A sender's chain numbers only increase, also across reboots ([`Store`]).
+//! - All work that frames of unknown origin can cause (signature checks, requests, answers) is
+//!   limited. Frames that arrive first or most often have no advantage over others.
 //!
 //! A host passes each received frame to [`Node::receive`], sends what [`Node::poll`] writes, and
 //! polls again at [`Node::next_due`]. It reads messages from the store when an [`Event::Verified`]
@@ -43,32 +50,34 @@ use meter::{Bucket, Draws, Refusals, Waiting};
 use progress::{Ask, Pace, Progress, Tracked, Trickle};
 use queue::{Piece, Planned, Queue};
 
-/// The maximum number of chains whose head is unknown and requested.
+/// The maximum number of chains whose head is unknown and which the node requests.
 const UNKNOWN: usize = 4;
 /// The maximum number of requests for the head of an unknown chain.
 const UNKNOWN_ATTEMPTS: u8 = 8;
-/// The maximum number of planned relays.
+/// The maximum number of queued relays.
 const RELAYS: usize = 24;
-/// The maximum number of blocks with a planned answer.
+/// The maximum number of blocks with a queued answer.
 const ANSWERS: usize = 16;
-/// The maximum number of blocks with a recent answer. While the table is full, no other block is
-/// answered.
+/// The maximum number of blocks whose recent answers are recorded. While the table is full, the
+/// node answers requests for no other block.
 const RECENT: usize = 16;
-/// The maximum number of blocks with an answer that was withheld because other nodes sent it.
+/// The maximum number of blocks whose withheld answers are recorded. A node withholds an answer
+/// that another node has sent.
 const SPARED: usize = 8;
-/// The reference that a node requests after its start: any chain.
+/// The reference in a request for any chain, which a node may send after its start.
 const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
-/// A forward jump of the clock counts as at most this long, about 34 years.
+/// The longest forward jump of the host's clock that the node accepts, about 34 years. A longer
+/// jump counts as this long.
 const LONGEST_JUMP_MS: u64 = 1 << 40;
 /// The meaning of the bits in a request for block 0.
 const WANTS_HEAD: u64 = 1;
 const WANTS_CERTIFICATE: u64 = 2;
 
 named_errors! {
-    /// Why a frame, or an item in it, was rejected. Nothing has changed unless the variant states
-    /// a change.
+    /// Why a frame, or an item in it, was rejected. The rejected frame changes nothing unless the
+    /// variant states a change.
     RefusedBroadcast {
-        /// Not a frame, or its content is malformed.
+        /// The bytes are not a frame, or its content is malformed.
         Malformed => "the bytes are not a frame of a broadcast",
         /// It belongs to another network.
         WrongNetwork => "the frame belongs to another network",
@@ -82,7 +91,8 @@ named_errors! {
         NotYetValid => "the sender's certificate is not valid yet; check the clock",
         /// The certificate's serial is below the base station's minimum.
         Revoked => "the base station has revoked the sender's certificate",
-        /// A certificate or revocation of the same base station with a higher number is known.
+        /// A certificate or revocation of the same base station with a higher serial or minimum is
+        /// known.
         Superseded => "a later certificate or revocation of the same base station is known",
         /// The chain's number is not higher than that of an accepted chain of this sender.
         ChainGoesBack => "the sender has sent a later chain, or another chain with this number",
@@ -90,33 +100,34 @@ named_errors! {
         BlockTooLarge => "the chain's blocks have more messages than there is room for; send it with smaller blocks",
         /// The same bytes were rejected recently.
         RefusedBefore => "the same bytes were rejected before",
-        /// The limit of signature checks is reached; the node chooses one of the waiting candidates
-        /// for the next check.
+        /// The limit of signature checks is reached. When the next check is allowed, the node
+        /// checks one of the waiting candidates, which it chooses at random.
         Metered => "too many signatures arrived at once; the node checks one of them later",
-        /// The signature is not the sender's or the base station's.
+        /// The signature does not match the key of the stated sender or base station.
         NotAuthentic => "the signature is not that of the stated signer",
         /// All slots for senders or chains are in use by incomplete chains.
         NoRoom => "all slots for senders or chains are in use",
-        /// Another chain under way has the same reference.
+        /// Another chain that the node holds has the same reference.
         ReferenceTaken => "another chain has the same reference; send it under another number",
-        /// A leaf of a chain whose head is not known; the node requests the head.
+        /// The head of the leaf's chain is not known. The node requests the head.
         UnknownChain => "the chain's head is not known yet",
-        /// A leaf of a later block than the current one; the node requests the missing leaves.
+        /// The leaf belongs to a later block than the current one. The node requests the missing
+        /// leaves.
         NotThisBlock => "the leaf does not belong to the current block",
         /// The bytes are not what the sender signed.
         ForgedLeaf => "the bytes are not what the sender signed",
-        /// All tags of the block match, but its digest does not: the stored leaves of the block
+        /// All tags of the block match, but its digest does not. The stored leaves of the block
         /// were deleted.
         BlockMismatch => "the leaves match their tags, but not the block's digest; the block starts again",
-        /// The chain is not one of the node's own, or has no such leaf.
+        /// The chain is not one of the node's own chains, or it has no such leaf.
         NoSuchLeaf => "the chain has no such leaf",
     }
 }
 
-/// The outcome of a frame.
+/// The result of processing a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Nothing new.
+    /// The frame changed nothing that the host needs to know.
     Nothing,
     /// A sender's certificate was accepted.
     Certified {
@@ -125,7 +136,7 @@ pub enum Event {
         /// Its key.
         key: KeyId,
     },
-    /// A chain's head was accepted; the node now receives the chain.
+    /// A chain's head was accepted, and the node now receives the chain.
     Accepted {
         /// The chain.
         chain: ChainRef,
@@ -145,8 +156,8 @@ pub enum Event {
         /// The leaf.
         index: u8,
     },
-    /// Blocks became authentic: the host may act on their messages, which are in the store.
-    /// Reported once for each block, in order.
+    /// One or more blocks are now authentic. The host may act on their messages, which are in the
+    /// store. Each block is reported once, in order.
     Verified {
         /// The chain.
         chain: ChainRef,
@@ -154,15 +165,15 @@ pub enum Event {
         sender: DeviceId,
         /// Its number.
         number: ChainNumber,
-        /// The first of these blocks.
+        /// The first block that is now authentic.
         first: u32,
-        /// The last of them.
+        /// The last block that is now authentic.
         last: u32,
         /// Whether the chain is complete.
         is_last: bool,
     },
-    /// A base station has revoked the certificates below a serial. The node drops the incomplete
-    /// chains under them.
+    /// A base station has revoked its certificates with a serial below `minimum`. The node drops
+    /// the incomplete chains that it accepted under these certificates.
     Revoked {
         /// The base station's index in the settings.
         base: u8,
@@ -196,7 +207,7 @@ struct Sender {
     certificate: u64,
     /// The highest chain number that was accepted.
     floor: Option<ChainNumber>,
-    /// The reference of the chain that is most likely next.
+    /// The reference of the chain that the sender is expected to send next.
     next: ChainRef,
     order: u32,
 }
@@ -207,14 +218,16 @@ struct Unknown {
     chain: ChainRef,
     wanted: u64,
     link: u8,
-    /// Whether this is the next chain of a known sender. Other unknown chains do not displace it.
+    /// Whether this is the expected next chain of a known sender. Such an entry is not displaced by
+    /// other unknown chains.
     is_expected: bool,
     ask: Ask,
     attempts: u8,
 }
 
-/// A block with recent answers: those since a time, and those within one hold-off before it. Each
-/// is kept for at least one and at most two hold-offs.
+/// The recent answers for one block. `bits` are the leaves answered since the time `since`, and
+/// `before` are those answered within one hold-off before `since`. Each answer is recorded for at
+/// least one and at most two hold-off times.
 #[derive(Clone, Copy)]
 struct Recent {
     chain: ChainRef,
@@ -225,7 +238,7 @@ struct Recent {
 }
 
 impl Recent {
-    /// Drops what is older than the hold-off. Returns whether anything is left.
+    /// Drops answers that are older than the hold-off. Returns whether any are left.
     fn pass(&mut self, clock: u64, hold_off: u64) -> bool {
         let passed = clock.saturating_sub(self.since);
         if passed >= hold_off {
@@ -238,7 +251,7 @@ impl Recent {
     }
 }
 
-/// Leaves of a block that were not answered because other nodes sent them.
+/// Requested leaves of a block that this node did not send because other nodes sent them.
 #[derive(Clone, Copy)]
 struct Spared {
     chain: ChainRef,
@@ -246,16 +259,16 @@ struct Spared {
     bits: u64,
 }
 
-/// A node with room for `SENDERS` senders and `CHAINS` chains of up to `B` messages a block. It
-/// uses no memory besides its own size and the stack of a call, which holds a head and a
-/// certificate.
+/// A node with room for `SENDERS` senders and `CHAINS` chains of up to `B` messages per block. It
+/// uses only its own fixed size and the stack of a call, on which a head and a certificate fit.
 #[derive(Clone)]
 pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     settings: Settings<'a>,
     bases: [Option<KeyId>; MAX_BASES],
     minimums: [u64; MAX_BASES],
     draws: Draws,
-    /// Milliseconds since the start. Never decreases, however the host's clock jumps.
+    /// Milliseconds since the node was created. Never decreases, even if the host's clock goes
+    /// back.
     clock: u64,
     host_ms: u64,
     senders: [Option<Sender>; SENDERS],
@@ -268,7 +281,7 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     recent: [Option<Recent>; RECENT],
     spared: [Option<Spared>; SPARED],
     spared_next: usize,
-    /// Until this time, more signatures are assumed to arrive than the node can check.
+    /// Until this time, the node assumes that more signatures arrive than it can check.
     contended: u64,
     heads: Waiting<MAX_HEAD, SENDERS>,
     certificates: Waiting<MAX_SENDER_CERTIFICATE, 2>,
@@ -281,8 +294,8 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
 }
 
 impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SENDERS, CHAINS, B> {
-    /// Makes a node and reads the revocations from the store. All random choices follow from
-    /// `seed`, which must not be known to others. To continue chains from before a reboot, call
+    /// Creates a node and reads the revocations from the store. All random choices derive from
+    /// `seed`, which must be secret. To continue chains from before a reboot, call
     /// [`Node::resume`].
     ///
     /// # Errors
@@ -330,7 +343,8 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
     /// Processes a frame that was received on a link.
     ///
     /// # Errors
-    /// The errors of the storage. The frame was not accepted, but will be when it arrives again.
+    /// The errors of the storage. The frame was then not accepted; the node processes it when it
+    /// arrives again.
     pub fn receive<S: Store>(
         &mut self,
         now: Now,
@@ -366,21 +380,22 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         }
     }
 
-    /// Requests any chain until another node advertises one. For a node that has just started and
-    /// cannot know what was sent before. Nodes that have chains advertise them again.
+    /// Requests any chain until another node advertises one. Nodes that have chains respond by
+    /// advertising them again. Call this on a node that has just started and does not know what was
+    /// sent before.
     pub fn solicit(&mut self, now: Now) {
         self.advance(now);
         self.note_unknown(ANY_CHAIN, WANTS_HEAD, 0);
     }
 
-    /// The number of signatures that were checked so far.
+    /// Returns the number of signatures that were checked so far.
     #[must_use]
     pub const fn checks(&self) -> Checks {
         self.checks
     }
 
-    /// The chains in the node's slots: reference, id, number of verified blocks, and whether the
-    /// chain is complete.
+    /// Returns the reference, the id, the number of verified blocks, and whether the chain is
+    /// complete, for each chain in the node's slots.
     pub fn chains(&self) -> impl Iterator<Item = (ChainRef, ChainId, u32, bool)> {
         self.chains.iter().flatten().map(|chain| {
             let verified = chain
@@ -390,8 +405,9 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         })
     }
 
-    /// Whether all requests for a chain were answered and no node has requested anything for a
-    /// while. A sender without time pressure waits for this before it sends the next block.
+    /// Returns whether all requests for a chain were answered and no node has requested a part of
+    /// it for a while. A sender that is not in a hurry waits for this before it sends the next
+    /// block.
     #[must_use]
     pub fn is_settled(&self, chain: ChainRef) -> bool {
         let is_planned = |planned: &Planned| planned.piece.chain() == Some(chain);
@@ -443,7 +459,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         self.order
     }
 
-    /// A random time within the next `ms` milliseconds.
+    /// Returns a random time within the next `ms` milliseconds.
     fn within(&mut self, ms: u32) -> u64 {
         self.clock.saturating_add(u64::from(self.draws.below(ms)))
     }

@@ -1,4 +1,5 @@
-//! A live command: a complete chain of one message in one frame (spec/broadcast.md, section 4).
+//! Chains of one message, for live commands: the head and the message are sent in one frame
+//! (spec/broadcast.md, section 4).
 
 use crate::chain::{BuildError, ChainDraft, DraftError, Head, HeadError, MAX_HEAD, OutgoingChain};
 use crate::incoming::{Incoming, LeafError, Taken};
@@ -16,7 +17,7 @@ use moteseal_core::signature::{KeyPair, PublicKey};
 pub const MAX_SINGLE: usize = MAX_HEAD + MAX_MESSAGE + 16;
 
 named_errors! {
-    /// Why a chain of one message was not signed.
+    /// Why signing a chain of one message failed.
     SealError {
         /// The draft is invalid.
         Draft(error: DraftError) => forward,
@@ -25,11 +26,11 @@ named_errors! {
     }
 }
 
-/// A chain of one message that is to be signed.
+/// The content of a chain of one message, before it is signed.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleDraft<'a> {
-    /// The chain. Its number must be higher than that of every earlier chain under the key that
-    /// signs it.
+    /// The chain's id. Its number must be higher than the number of every earlier chain that the
+    /// same key signed.
     pub id: ChainId,
     /// The kind of the message.
     pub kind: Kind,
@@ -40,9 +41,11 @@ pub struct SingleDraft<'a> {
 }
 
 impl SingleDraft<'_> {
-    /// Signs the chain and writes its frame to `out`. `scratch` needs [`MAX_HEAD`] bytes, or the
-    /// length of the message if that is more; `out` needs the length of the message plus
-    /// [`MAX_HEAD`] and 16 bytes. [`MAX_SINGLE`] suffices for both.
+    /// Signs the chain and writes its frame to `out`.
+    ///
+    /// [`MAX_SINGLE`] bytes suffice for each of `scratch` and `out`. At least, `scratch` needs
+    /// [`MAX_HEAD`] bytes or the length of the message, whichever is more, and `out` needs the
+    /// length of the message plus [`MAX_HEAD`] plus 16 bytes.
     ///
     /// # Errors
     /// [`SealError`].
@@ -88,7 +91,7 @@ named_errors! {
     SingleError {
         /// The bytes are not a frame.
         Decode(error: DecodeError) => from,
-        /// The frame is of another kind, or its head is of a chain with more messages.
+        /// The frame is of another kind, or its head belongs to a chain with several messages.
         NotSingle => "the frame is not a chain of one message",
         /// The head was rejected.
         Head(error: HeadError) => forward,
@@ -97,7 +100,8 @@ named_errors! {
     }
 }
 
-/// A verified chain of one message. It exists only after its signature was checked.
+/// A verified chain of one message. Only [`open_single`] creates this type, after it has checked
+/// the signature.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenedSingle<'a> {
     head: Head<'a>,
@@ -105,37 +109,37 @@ pub struct OpenedSingle<'a> {
 }
 
 impl<'a> OpenedSingle<'a> {
-    /// The chain.
+    /// Returns the chain's id.
     #[must_use]
     pub const fn id(&self) -> ChainId {
         self.head.id()
     }
 
-    /// The sender's key that signed it.
+    /// Returns the id of the sender's key that signed the chain.
     #[must_use]
     pub const fn key(&self) -> KeyId {
         self.head.key()
     }
 
-    /// The kind of the message.
+    /// Returns the kind of the message.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.head.outline().kind
     }
 
-    /// The chain's label; may be empty. Contains no control characters.
+    /// Returns the chain's label, which may be empty. It contains no control characters.
     #[must_use]
     pub const fn label(&self) -> &'a str {
         self.head.label()
     }
 
-    /// The message.
+    /// Returns the message.
     #[must_use]
     pub const fn message(&self) -> &'a [u8] {
         self.message
     }
 
-    /// The digest of the chain's only block.
+    /// Returns the digest of the chain's only block.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.head.first()
@@ -144,7 +148,7 @@ impl<'a> OpenedSingle<'a> {
 
 /// Reads the frame of a chain of one message and checks that `sender` signed it with `key` for this
 /// network. `scratch` needs [`MAX_HEAD`] bytes. The caller must check that the chain's number is
-/// higher than those of earlier chains.
+/// higher than the numbers of the sender's earlier chains.
 ///
 /// # Errors
 /// [`SingleError`].

@@ -3,14 +3,18 @@
 //!
 //! It follows Perrig et al., "SPINS" (Wireless Networks 8, 2002), section 5, and RFC 4082, sections
 //! 3.2 to 3.5. A sender tags the messages of an interval with a key that it discloses `d` intervals
-//! later. The keys form a one-way chain, used from its end. A receiver keeps messages that arrived
-//! while the key was secret, and accepts them after the key is disclosed. It needs a clock that is
-//! right within a stated offset, waits `d` intervals for every message, and cannot prove anything
-//! to third parties. A device that can check a signature uses a signed chain instead.
+//! later. Each key is the hash of the next one, so that a receiver can check a disclosed key but
+//! cannot compute later ones. A receiver keeps a message that arrived while its key was secret, and
+//! accepts the message after the key is disclosed.
 //!
-//! This module has the schedule, the parameters and the functions of a chain of keys; [`sender`]
-//! and [`receiver`] are the two parties. Time and bytes are arguments and memory is fixed. Packets
-//! are not forwarded, because they cannot be verified before their key is disclosed.
+//! A receiver needs a clock that is right within a stated offset, waits `d` intervals for every
+//! message, and cannot prove anything to third parties. A device that can check signatures should
+//! use a signed chain instead.
+//!
+//! This module contains the schedule, the parameters and the hash functions of a chain of keys.
+//! [`sender`] and [`receiver`] contain the two parties. Times and bytes are arguments, and the
+//! memory is fixed. Nodes do not relay packets, because a packet cannot be verified before its key
+//! is disclosed.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -28,13 +32,13 @@ pub mod receiver;
 pub mod sender;
 pub mod wire;
 
-/// The length of a key of the chain: 128 bits. Each step hashes its own number, so that an attack
-/// cannot cover two steps of any chains at once.
+/// The length of a key of the chain in bytes (128 bits). Each step also hashes its own interval
+/// number, so that an attacker must attack each step of each chain separately.
 pub const KEY: usize = 16;
-/// The length of a packet's tag: 64 bits. A forger has one try for each packet and learns the
-/// result only after the key is disclosed, which is too late. A receiver checks at most as many
-/// tries as it has places for packets. 64 bits suffice for that, and bytes are expensive on a
-/// radio.
+/// The length of a packet's tag in bytes (64 bits). A forger must guess the tag. It learns whether
+/// the guess was right only after the key is disclosed, when the receiver accepts no further
+/// packets for that key. The receiver checks at most as many guesses as it has places for packets,
+/// so 64 bits suffice. A longer tag would waste radio time.
 pub const TAG: usize = 8;
 /// The maximum length of a message, in bytes.
 pub const MAX_MESSAGE: usize = 4096;
@@ -43,7 +47,8 @@ pub const MAX_INTERVALS: u32 = 1 << 20;
 /// The maximum length of encoded [`Parameters`].
 pub const MAX_PARAMETERS: usize = 72;
 
-/// A key of the chain: secret until its interval is `d` intervals old, public after that.
+/// A key of the chain. It is secret until `d` intervals after its own interval, and public from
+/// then on.
 pub type ChainKey = [u8; KEY];
 
 named_errors! {
@@ -65,11 +70,11 @@ named_errors! {
     ParametersError {
         /// The bytes are not encoded parameters, or the schedule is invalid.
         Malformed => "the bytes are not the parameters of a chain of keys",
-        /// They belong to another network.
+        /// The parameters belong to another network.
         WrongNetwork => "the parameters belong to another network",
-        /// They belong to another sender.
+        /// The parameters belong to another sender.
         WrongSender => "the parameters belong to another sender",
-        /// The chain has a higher number than the signed chain that carried them.
+        /// The chain of keys has a higher number than the signed chain that carried the parameters.
         WrongChain => "the parameters have a higher chain number than the signed chain that carried them",
     }
 }
@@ -80,12 +85,13 @@ impl From<DecodeError> for ParametersError {
     }
 }
 
-/// The sender, and when it uses and discloses each key. Interval `i` begins at `start_ms + i *
-/// interval_ms` on the sender's clock. Interval 0 has no messages; its key is the first public one.
+/// The times at which a sender uses and discloses its keys. Interval `i` begins at `start_ms + i *
+/// interval_ms` on the sender's clock. Interval 0 has no messages; its key is public from the
+/// start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Network, sender and number: that of the signed chain that first carried the parameters, or
-    /// one above any earlier number of the sender.
+    /// The network, the sender and the chain number. The number is either the number of the signed
+    /// chain that first carried the parameters, or higher than every earlier number of the sender.
     pub id: ChainId,
     /// The start of interval 0, in Unix milliseconds: `T_0` of RFC 4082.
     pub start_ms: u64,
@@ -114,7 +120,7 @@ impl Schedule {
         if !(1..=MAX_INTERVALS).contains(&self.last) {
             return Err(ScheduleError::TooManyIntervals);
         }
-        // The end of the interval in which the last key is disclosed.
+        // `end` is the end of the interval in which the last key is disclosed.
         let intervals = u64::from(self.last) + u64::from(self.delay) + 1;
         let end = intervals
             .checked_mul(self.interval_ms.into())
@@ -122,15 +128,15 @@ impl Schedule {
         end.map(|_| ()).ok_or(ScheduleError::EndsTooLate)
     }
 
-    /// The interval at a time of the sender's clock, in Unix milliseconds; `None` before interval
-    /// 0.
+    /// Returns the interval at a time of the sender's clock, in Unix milliseconds; `None` before
+    /// interval 0.
     #[must_use]
     pub fn interval_at(&self, ms: u64) -> Option<u64> {
         // A checked schedule has intervals of at least one millisecond.
         ms.checked_sub(self.start_ms)?.checked_div(self.interval_ms.into())
     }
 
-    /// The chain's reference in frames.
+    /// Returns the reference that names the chain in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         let mut reference = [0; 8];
@@ -138,7 +144,7 @@ impl Schedule {
         ChainRef(reference)
     }
 
-    /// The prefix block of a function's hashes.
+    /// Returns the block that precedes the input of a hash function.
     fn prefix(&self, function: Function) -> [u8; 64] {
         let mut block = [0; 64];
         block[..24].copy_from_slice(&digest::tag::<24>(b"moteseal/tesla/1"));
@@ -150,12 +156,14 @@ impl Schedule {
     }
 }
 
-/// What a receiver must know before it can receive: a schedule and one public key of the chain.
+/// The parameters that a receiver needs before it can receive: a schedule and one disclosed key of
+/// the chain.
 ///
-/// They arrive as the only message of a signed chain with the label `tesla`, or on an authenticated
-/// link to each receiver, as in SPINS. Do not trust parameters from elsewhere. A later signed chain
-/// may repeat them with a newer key, for receivers that join late. Before a receiver starts, it
-/// makes the chain number durable, and from then on rejects lower numbers of this sender.
+/// Parameters arrive as the only message of a signed chain with the label `tesla`, or on an
+/// authenticated link to each receiver, as in SPINS. Do not trust parameters from any other source.
+/// A later signed chain may repeat them with a newer key, for receivers that join late. Before a
+/// receiver starts, it must store the chain number durably; from then on it must reject lower
+/// numbers of this sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// The schedule.
@@ -192,10 +200,12 @@ impl Parameters {
         Ok(out.finish())
     }
 
-    /// Reads parameters from the signed chain `outer`, or from a link: they must have its network
-    /// and sender, and no higher number, so that later chains can repeat them. For an authenticated
-    /// link, pass the highest number that the caller expects. The caller must check that the
-    /// parameters are authentic, and not of an older chain than the newest one that it knows.
+    /// Reads parameters that arrived in the signed chain `outer`. They must have the network and
+    /// the sender of `outer`. Their number must not be higher; it may be lower, so that later
+    /// signed chains can repeat the parameters. If they arrived on an authenticated link instead,
+    /// pass the highest number that the caller expects. The caller must check that the parameters
+    /// are authentic, and that they do not belong to an older chain than the newest one that it
+    /// knows.
     ///
     /// # Errors
     /// [`ParametersError`].
@@ -232,7 +242,7 @@ impl Parameters {
     }
 }
 
-/// The function that a prefix block is for.
+/// The hash function that a prefix block names.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 enum Function {
@@ -242,9 +252,10 @@ enum Function {
     Mac = 1,
 }
 
-/// `F` and `F'` of one chain: SHA-256 after a block that names network, sender, chain and function.
-/// The block is hashed once, so each call costs one compression, and a key of one chain, function
-/// or interval reveals nothing about any other.
+/// The hash functions `F` and `F'` of one chain. Each is SHA-256 over a block that names the
+/// network, the sender, the chain and the function, followed by the input. The block is hashed
+/// once, so each call costs one compression. Because of the block, a key of one chain or function
+/// reveals nothing about keys of other chains or functions.
 #[derive(Clone)]
 struct Functions {
     step: Sha256,
@@ -258,16 +269,16 @@ impl Functions {
         Self { step, mac }
     }
 
-    /// The key of the previous interval: `F(i, K_i) = SHA-256(P(0) || i || K_i)`, its first 16
-    /// bytes.
+    /// Returns the key of the previous interval: the first 16 bytes of `F(i, K_i) = SHA-256(P(0) ||
+    /// i || K_i)`.
     fn before(&self, interval: u32, key: &ChainKey) -> ChainKey {
         let mut before = [0; KEY];
         before.copy_from_slice(&of(&self.step, interval, key)[..KEY]);
         before
     }
 
-    /// The tag of a message: HMAC-SHA256 under `F'(i, K_i) = SHA-256(P(1) || i || K_i)`, its first
-    /// 8 bytes.
+    /// Returns the tag of a message: the first 8 bytes of its HMAC-SHA256 under the key `F'(i, K_i)
+    /// = SHA-256(P(1) || i || K_i)`.
     fn tag(&self, interval: u32, key: &ChainKey, message: &[u8]) -> [u8; TAG] {
         #[allow(clippy::expect_used)]
         let mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&of(&self.mac, interval, key))

@@ -1,13 +1,13 @@
 //! The frames of authenticated broadcast on a shared medium (spec/broadcast.md, section 5).
 //!
-//! Anyone can write any frame. Certificates, revocations, heads and leaves are verified by
-//! signature, tag or digest. The other frames are hints: a node that acts on a forged one spends at
-//! most what its limits allow.
+//! Anyone can send any frame. A receiver verifies certificates, revocations, heads and leaves by
+//! signature, tag or digest. Requests and advertisements cannot be verified, and a node treats them
+//! as hints. The limits of the node bound the work that forged hints can cause.
 
 use crate::{ChainRef, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
-/// Maximum length of a frame in bytes.
+/// The maximum length of a frame in bytes.
 pub const MAX_BROADCAST_FRAME: usize = MAX_HEAD + MAX_LEAF + 32;
 
 const CERTIFICATE: u64 = 32;
@@ -19,7 +19,7 @@ const HOLDS: u64 = 37;
 const SINGLE: u64 = 38;
 const REPAIR: u64 = 39;
 
-/// A frame. Decoding checks only its form.
+/// A frame. Decoding checks only the format, not whether the content is authentic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BroadcastFrame<'a> {
     /// A sender's certificate.
@@ -36,7 +36,7 @@ pub enum BroadcastFrame<'a> {
         block: u32,
         /// The leaf's index in the block, counted from 0.
         index: u8,
-        /// The trailer, if any, and the message.
+        /// The bytes of the leaf: the trailer, if the leaf has one, and the message.
         leaf: &'a [u8],
     },
     /// A negative acknowledgement: the leaves that a node is missing.
@@ -65,8 +65,8 @@ pub enum BroadcastFrame<'a> {
         /// The only leaf.
         leaf: &'a [u8],
     },
-    /// The exclusive or of several leaves of a block. A node that lacks one of them and has the
-    /// others can compute it.
+    /// The exclusive or of several leaves of a block. A node that lacks one of these leaves and has
+    /// the others can compute the missing leaf.
     Repair {
         /// The chain.
         chain: ChainRef,
@@ -85,8 +85,8 @@ impl<'a> BroadcastFrame<'a> {
     /// Reads a frame.
     ///
     /// # Errors
-    /// `UnknownItem` for another kind of frame, `FieldOutOfRange` for a leaf index that no block
-    /// can have or a repair frame without leaves, otherwise as [`Reader::new`].
+    /// `UnknownItem` for an unknown kind of frame. `FieldOutOfRange` for a leaf index that no block
+    /// can have, or for a repair frame without leaves. Otherwise the errors of [`Reader::new`].
     pub fn decode(frame: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(frame)?;
         let fields = reader.array_any()?;
@@ -130,26 +130,26 @@ impl<'a> BroadcastFrame<'a> {
         })
     }
 
-    /// Writes what precedes the byte string of a certificate frame. The certificate itself is then
-    /// read from the store into its place, without a copy.
+    /// Writes the part of a certificate frame before the byte string. The caller then reads the
+    /// certificate from the store directly into the frame, without a copy.
     pub(crate) fn begin_certificate(out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
         out.array(2)?.uint(CERTIFICATE)?;
         Ok(())
     }
 
-    /// Writes what precedes the byte string of a revocation frame.
+    /// Writes the part of a revocation frame before the byte string.
     pub(crate) fn begin_revocation(out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
         out.array(2)?.uint(REVOCATION)?;
         Ok(())
     }
 
-    /// Writes what precedes the byte string of a head frame.
+    /// Writes the part of a head frame before the byte string.
     pub(crate) fn begin_head(out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
         out.array(2)?.uint(HEAD)?;
         Ok(())
     }
 
-    /// Writes what precedes the leaf of a fragment frame.
+    /// Writes the part of a fragment frame before the leaf.
     pub(crate) fn begin_fragment(
         chain: ChainRef,
         block: u32,
@@ -160,7 +160,7 @@ impl<'a> BroadcastFrame<'a> {
         Ok(())
     }
 
-    /// Writes what precedes the head and the leaf of a single frame.
+    /// Writes the part of a `Single` frame before the head and the leaf.
     pub(crate) fn begin_single(out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
         out.array(3)?.uint(SINGLE)?;
         Ok(())

@@ -9,8 +9,8 @@ use zeroize::{Zeroize, Zeroizing};
 /// The number of 32-bit words of a block that are used: eight for a key, five for a share.
 pub const WORDS: usize = 13;
 
-/// The first [`WORDS`] words of the block under a key; the block counter is the slot, the nonce 4
-/// zero bytes and the epoch, little-endian.
+/// Returns the first [`WORDS`] words of the block under a key; the block counter is the slot, the
+/// nonce 4 zero bytes and the epoch, little-endian.
 pub(super) fn block(key: &[u8; 32], slot: u32, epoch: u64) -> Zeroizing<[u32; WORDS]> {
     #[allow(clippy::cast_possible_truncation)]
     let tail = [slot, 0, epoch as u32, (epoch >> 32) as u32];

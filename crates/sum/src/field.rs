@@ -26,7 +26,7 @@ impl Element {
         low.add(Self(U256::from_u128(high as u128 * 189)))
     }
 
-    /// The element, or 1 for 0.
+    /// Returns the element, or 1 for 0.
     pub(super) fn or_one(self) -> Self {
         Self(self.0.wrapping_add(&U256::from_u8(self.0.is_zero().to_u8())))
     }
@@ -44,7 +44,7 @@ impl Element {
         Self(self.0.mul_mod_special(&other.0, C))
     }
 
-    /// The inverse; 0 for 0.
+    /// Returns the inverse; 0 for 0.
     pub(super) fn invert(self) -> Self {
         const MODULUS: Odd<U256> = Odd::<U256>::from_be_hex(
             "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff43",

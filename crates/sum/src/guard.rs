@@ -74,13 +74,13 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// The query.
+    /// Returns the query.
     #[must_use]
     pub const fn query(&self) -> QueryId {
         self.query
     }
 
-    /// The epoch of that query.
+    /// Returns the epoch of that query.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.epoch
@@ -105,8 +105,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// The end of the last epoch in Unix milliseconds; `None` for an impossible epoch, with length
-    /// 0 or an end above 64 bits.
+    /// Returns the end of the last epoch in Unix milliseconds; `None` for an impossible epoch, with
+    /// length 0 or an end above 64 bits.
     fn end_ms(&self) -> Option<u64> {
         if self.duration_ms == 0 {
             None
@@ -129,7 +129,7 @@ pub struct EpochGuard {
 }
 
 impl Default for EpochGuard {
-    /// The guard of a source with new keys, which has never answered anything.
+    /// Returns the guard of a source with new keys, which has never answered anything.
     fn default() -> Self {
         Self::starting_at(0)
     }
@@ -146,8 +146,8 @@ impl fmt::Debug for EpochGuard {
 }
 
 impl EpochGuard {
-    /// The guard of a source that may have answered epochs that it no longer knows. It permits no
-    /// epoch that starts before `floor_ms`, in Unix milliseconds.
+    /// Returns the guard of a source that may have answered epochs that it no longer knows. It
+    /// permits no epoch that starts before `floor_ms`, in Unix milliseconds.
     #[must_use]
     pub const fn starting_at(floor_ms: u64) -> Self {
         Self { entries: [None; MAX_GUARDED], floor_ms }
@@ -196,15 +196,15 @@ impl EpochGuard {
         Ok(Permit { query, epoch, next_slot: 0 })
     }
 
-    /// The last permitted epoch of a query, if the query is remembered.
+    /// Returns the last permitted epoch of a query, if the query is remembered.
     #[must_use]
     pub fn last(&self, query: QueryId) -> Option<u64> {
         self.entries.iter().flatten().find(|entry| entry.query == query).map(|entry| entry.last)
     }
 
-    /// The encoding: the version (1 byte), the floor in milliseconds (8), and for each entry the
-    /// query (16), its last epoch (8) and the length of its epochs in milliseconds (8); a free
-    /// entry is zeros. Numbers are big-endian.
+    /// Returns the encoding: the version (1 byte), the floor in milliseconds (8), and for each
+    /// entry the query (16), its last epoch (8) and the length of its epochs in milliseconds (8); a
+    /// free entry is zeros. Numbers are big-endian.
     #[must_use]
     pub fn encode(&self) -> [u8; GUARD_LENGTH] {
         let mut out = [0; GUARD_LENGTH];
@@ -268,7 +268,7 @@ mod tests {
 
     const DURATIONS: [u64; 5] = [1, 7, 1000, 5000, 60_000];
 
-    /// A query for tests, with the length of its epochs.
+    /// Returns a query for tests, with the length of its epochs.
     fn query(number: u8) -> (QueryId, u64) {
         (QueryId([number; 16]), DURATIONS[usize::from(number) % DURATIONS.len()])
     }

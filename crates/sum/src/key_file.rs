@@ -202,7 +202,7 @@ impl QuerierKeys {
         encode(QUERIER, writer.finish(), out)
     }
 
-    /// The key file of a device at a position.
+    /// Returns the key file of a device at a position.
     #[must_use]
     pub fn source(&self, device: DeviceId, position: u32) -> SourceKeys {
         let Circle { group, key_group, .. } = self.circle;

@@ -19,7 +19,7 @@ named_errors! {
     }
 }
 
-/// The maximum length of an encoded set of `sources` positions.
+/// Returns the maximum length of an encoded set of `sources` positions.
 #[must_use]
 pub const fn max_size(sources: u32) -> usize {
     sources.div_ceil(8) as usize + 5
@@ -79,18 +79,18 @@ impl<'a> Participation<'a> {
         write(|| core::iter::once(position..position + 1), out)
     }
 
-    /// The encoding.
+    /// Returns the encoding.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// The runs of consecutive positions, ascending.
+    /// Returns the runs of consecutive positions, ascending.
     pub fn runs(&self) -> impl Iterator<Item = Range<u32>> + use<'a> {
         Runs::new(self.0).into_iter().flatten()
     }
 
-    /// The number of positions.
+    /// Returns the number of positions.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.runs().map(|run| run.end - run.start).sum()
@@ -128,7 +128,7 @@ fn write<R: Iterator<Item = Range<u32>>>(
     Ok(length)
 }
 
-/// The runs of a bitmap.
+/// Returns the runs of a bitmap.
 pub fn runs_of(words: &[u64]) -> impl Iterator<Item = Range<u32>> {
     Bits { length: words.len() * 8, next: 0, byte: |at: usize| words[at / 8].to_le_bytes()[at % 8] }
 }
@@ -141,7 +141,7 @@ struct Bits<F> {
 }
 
 impl<F: Fn(usize) -> u8> Bits<F> {
-    /// The next bit with the value `set`; the end if there is none.
+    /// Returns the next bit with the value `set`; the end if there is none.
     fn edge(&self, from: usize, set: bool) -> usize {
         let flip = if set { 0 } else { 0xff };
         let mut at = from;
@@ -229,7 +229,7 @@ impl<'a> Runs<'a> {
         matches!(self, Self::Bitmap { .. })
     }
 
-    /// Whether a bitmap starts at the byte of its first member.
+    /// Returns whether a bitmap starts at the byte of its first member.
     fn start_is_canonical(&self, size: &Size) -> bool {
         match self {
             Self::Lengths { .. } => true,
@@ -237,7 +237,7 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Whether every byte was part of a run.
+    /// Returns whether every byte was part of a run.
     const fn are_whole(&self) -> bool {
         match self {
             Self::Lengths { rest, has_failed, .. } => !*has_failed && rest.is_empty(),
@@ -246,7 +246,7 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// The next run, which starts at `before` or after its end, and the rest.
+/// Returns the next run, which starts at `before` or after its end, and the rest.
 fn split_run(rest: &[u8], before: Result<u32, u32>) -> Option<(Range<u32>, &[u8])> {
     let (start, rest) = match before {
         Err(start) => (start, rest),

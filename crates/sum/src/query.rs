@@ -97,7 +97,7 @@ impl Aggregate {
     /// All aggregates, by their numbers in an encoded plan.
     pub const ALL: [Self; 5] = [Self::Sum, Self::Count, Self::Avg, Self::Variance, Self::Stddev];
 
-    /// The name in a query.
+    /// Returns the name in a query.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -109,7 +109,7 @@ impl Aggregate {
         }
     }
 
-    /// Whether the aggregate needs the sum of squares.
+    /// Returns whether the aggregate needs the sum of squares.
     const fn takes_squares(self) -> bool {
         matches!(self, Self::Variance | Self::Stddev)
     }
@@ -213,13 +213,13 @@ impl<'a> Plan<'a> {
         Ok(true)
     }
 
-    /// The length of an epoch in milliseconds, within [`EPOCH_MS`].
+    /// Returns the length of an epoch in milliseconds, within [`EPOCH_MS`].
     #[must_use]
     pub const fn epoch_ms(&self) -> u32 {
         self.epoch_ms
     }
 
-    /// The selected items in order: the aggregate and its column, which is absent only for
+    /// Returns the selected items in order: the aggregate and its column, which is absent only for
     /// `COUNT(*)`.
     pub fn items(&self) -> impl ExactSizeIterator<Item = Selected<'a>> {
         self.items.iter().map(|item| Selected {
@@ -244,7 +244,7 @@ pub struct Selected<'a> {
 }
 
 impl fmt::Display for Selected<'_> {
-    /// The text as in a query.
+    /// Returns the text as in a query.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.column {
             Some(column) => write!(f, "{}({})", self.aggregate.name(), Name(column)),
@@ -254,8 +254,9 @@ impl fmt::Display for Selected<'_> {
 }
 
 impl fmt::Display for Plan<'_> {
-    /// The canonical text of the query: keywords in capitals, numbers as the columns' scales hold
-    /// them, and only necessary parentheses. It parses to this plan, except for narrowed ranges.
+    /// Returns the canonical text of the query: keywords in capitals, numbers as the columns'
+    /// scales hold them, and only necessary parentheses. It parses to this plan, except for
+    /// narrowed ranges.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, item) in self.items().enumerate() {
             write!(f, "{}{item}", if at == 0 { "SELECT " } else { ", " })?;
@@ -304,7 +305,7 @@ impl QueryId {
         Self(id)
     }
 
-    /// The first four bytes, big-endian, which identify the query in frames.
+    /// Returns the first four bytes, big-endian, which identify the query in frames.
     #[must_use]
     pub const fn reference(&self) -> u32 {
         let [a, b, c, d, ..] = self.0;

@@ -31,13 +31,13 @@ const _: () = assert!(MAX_LENGTH <= MAX_MESSAGE, "every query schedule fits one 
 /// scratch space to sign or verify one.
 pub const MAX_QUERY_SCHEDULE: usize = MAX_SINGLE;
 
-/// The network in which a group's query schedules are sent: its id is the group's id.
+/// Returns the network in which a group's query schedules are sent: its id is the group's id.
 #[must_use]
 pub const fn network(group: GroupId) -> NetworkId {
     NetworkId(group.0)
 }
 
-/// The querier's id as a sender: the id of the name `querier`.
+/// Returns the querier's id as a sender: the id of the name `querier`.
 #[must_use]
 pub fn querier_id() -> DeviceId {
     sender_named("querier")
@@ -77,15 +77,15 @@ pub struct Posed<'a> {
 }
 
 impl Posed<'_> {
-    /// The query's id under a roster.
+    /// Returns the query's id under a roster.
     #[must_use]
     pub fn id(&self, roster: &Digest) -> QueryId {
         QueryId::of(roster, &self.nonce, self.plan)
     }
 }
 
-/// The number that an announcement claims. It is not verified, but lets a receiver skip an old
-/// announcement without a signature check.
+/// Returns the number that an announcement claims. It is not verified, but lets a receiver skip an
+/// old announcement without a signature check.
 ///
 /// # Errors
 /// The announcement is not a chain of one message.
@@ -251,8 +251,8 @@ impl<'a> QuerySchedule<'a> {
         Ok(())
     }
 
-    /// The digest of the chain's only block. It distinguishes two query schedules with the same
-    /// number.
+    /// Returns the digest of the chain's only block. It distinguishes two query schedules with the
+    /// same number.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
@@ -265,19 +265,19 @@ impl<'a> QuerySchedule<'a> {
         self.number
     }
 
-    /// The number of sources.
+    /// Returns the number of sources.
     #[must_use]
     pub const fn sources(&self) -> u32 {
         self.sources
     }
 
-    /// The number of consecutive positions that form a key group.
+    /// Returns the number of consecutive positions that form a key group.
     #[must_use]
     pub const fn key_group(&self) -> u32 {
         self.key_group
     }
 
-    /// The running queries with their ids. Their plans are still encoded.
+    /// Returns the running queries with their ids. Their plans are still encoded.
     pub fn queries(&self) -> impl Iterator<Item = (QueryId, Posed<'a>)> + use<'a> {
         let (roster, bytes) = (self.roster, self.queries);
         let mut reader = Reader::new(bytes).ok();

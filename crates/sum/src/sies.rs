@@ -92,7 +92,7 @@ impl Psr {
         self.0.value().to_be_bytes().into()
     }
 
-    /// The sum of two records. An aggregator computes nothing else.
+    /// Returns the sum of two records. An aggregator computes nothing else.
     #[inline]
     #[must_use]
     pub const fn merge(&self, other: &Self) -> Self {
@@ -157,20 +157,20 @@ macro_rules! redacted {
 redacted!(Master, SourceSecret, KeyGroupSecret, SourceKey, KeyGroupKey, KeyTotals, KeyLanes);
 
 impl Master {
-    /// A master secret of 32 random bytes.
+    /// Returns a master secret of 32 random bytes.
     #[must_use]
     pub const fn new(secret: [u8; 32]) -> Self {
         Self(secret)
     }
 
-    /// The secrets of a device of a key group.
+    /// Returns the secrets of a device of a key group.
     #[must_use]
     pub fn source(&self, group: GroupId, device: DeviceId, key_group: u32) -> SourceSecret {
         let device = prf(&self.0, &[b"moteseal/1/sum/device", &group.0, &device.0]);
         SourceSecret { device, key_group: self.key_group(group, key_group) }
     }
 
-    /// The secret of a key group.
+    /// Returns the secret of a key group.
     #[must_use]
     pub fn key_group(&self, group: GroupId, number: u32) -> KeyGroupSecret {
         KeyGroupSecret(prf(&self.0, &[b"moteseal/1/sum/keygroup", &group.0, &number.to_be_bytes()]))
@@ -181,7 +181,7 @@ impl Master {
 const OF_QUERY: &[u8] = b"moteseal/1/sum/query";
 
 impl KeyGroupSecret {
-    /// The key for a query.
+    /// Returns the key for a query.
     #[must_use]
     pub fn for_query(&self, query: QueryId) -> KeyGroupKey {
         KeyGroupKey(prf(&self.0, &[OF_QUERY, &query.0]))
@@ -207,7 +207,7 @@ impl SourceSecret {
         bytes
     }
 
-    /// The keys for a query; derive them once for each query.
+    /// Returns the keys for a query; derive them once for each query.
     #[must_use]
     pub fn for_query(&self, query: QueryId) -> SourceKey {
         SourceKey {
@@ -218,7 +218,7 @@ impl SourceSecret {
     }
 }
 
-/// The integer of 32-bit words, least significant first.
+/// Returns the integer of 32-bit words, least significant first.
 fn integer(words: &[u32]) -> U256 {
     let mut bytes = Zeroizing::new([0; 32]);
     for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
@@ -266,7 +266,7 @@ impl SourceKey {
         Ok(Psr(sealed.add(Element::reduce(integer(key), 0))))
     }
 
-    /// The query that the keys are for.
+    /// Returns the query that the keys are for.
     #[must_use]
     pub const fn query(&self) -> QueryId {
         self.query
@@ -299,7 +299,7 @@ impl KeyLanes {
         }
     }
 
-    /// The words: for each word `j`, that of each lane.
+    /// Returns the words: for each word `j`, that of each lane.
     #[must_use]
     pub const fn words(&self) -> &[[u32; LANES]; 8] {
         &self.0
@@ -343,13 +343,13 @@ impl KeyTotals {
         }
     }
 
-    /// The sums, word by word. They are secret.
+    /// Returns the sums, word by word. They are secret.
     #[must_use]
     pub const fn words(&self) -> &[u64; WORDS] {
         &self.words
     }
 
-    /// The number of participants that were added.
+    /// Returns the number of participants that were added.
     #[must_use]
     pub const fn sources(&self) -> u32 {
         self.sources
@@ -388,7 +388,7 @@ impl KeyTotals {
     }
 }
 
-/// The integer of words that were summed separately: its low 256 bits, and the bits above.
+/// Returns the integer of words that were summed separately: its low 256 bits, and the bits above.
 fn carried(words: &[u64]) -> (U256, u64) {
     let mut out = Zeroizing::new([0_u32; 8]);
     let mut carry = 0_u64;

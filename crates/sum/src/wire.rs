@@ -82,7 +82,7 @@ impl<'a> Psrs<'a> {
         psrs.iter().try_for_each(|psr| out.bytes(&psr.to_bytes()).map(|_| ()))
     }
 
-    /// The records, in order.
+    /// Returns the records, in order.
     pub fn iter(&self) -> impl Iterator<Item = Result<Psr, PsrError>> + use<'a> {
         let mut reader = Reader::new(self.0).ok();
         let mut left =

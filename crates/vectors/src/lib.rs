@@ -36,7 +36,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors/v1")
 }
 
-/// Every committed file, by its path below `spec/vectors/v1`.
+/// Returns every committed file, by its path below `spec/vectors/v1`.
 pub fn committed() -> BTreeMap<String, Value> {
     let mut files = BTreeMap::new();
     for kind in fs::read_dir(folder()).into_iter().flatten() {
@@ -54,7 +54,7 @@ pub fn committed() -> BTreeMap<String, Value> {
     files
 }
 
-/// The changes of a mutation, in the order of spec/README.md.
+/// Returns the changes of a mutation, in the order of spec/README.md.
 fn changes(mutation: &Value) -> Vec<Vec<u8>> {
     let base =
         hex::decode(mutation["input"][mutation["field"].as_str().unwrap()].as_str().unwrap())

@@ -50,7 +50,7 @@ use serde_json::{Map, Value, json};
 use crate::ops::Shared;
 use crate::{changed_input, changes};
 
-/// Every file, by its path below v1.
+/// Returns every file, by its path below v1.
 pub fn files() -> BTreeMap<String, Value> {
     let mut files = Files::default();
     encodings::make(&mut files);
@@ -180,7 +180,7 @@ impl File {
         self.shared("operator", public(operator))
     }
 
-    /// The inputs that all cases share.
+    /// Returns the inputs that all cases share.
     pub fn shared_values(&self) -> Value {
         Value::Object(self.shared.clone())
     }
@@ -212,13 +212,13 @@ impl File {
     }
 }
 
-/// A public key: its suite and raw bytes.
+/// Returns a public key: its suite and raw bytes.
 pub fn public(secret: &SecretKey) -> Value {
     let key = secret.public();
     json!({ "alg": key.algorithm().name(), "key": hex::encode(key.to_bytes()) })
 }
 
-/// An input with only bytes.
+/// Returns an input with only bytes.
 pub fn of(bytes: &[u8]) -> Value {
     json!({ "bytes": hex::encode(bytes) })
 }

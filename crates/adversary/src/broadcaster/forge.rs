@@ -13,7 +13,7 @@ use super::{Assault, Broadcaster, MAX_FORGED, RECENT};
 const SHA_256: i64 = -16;
 
 impl Broadcaster {
-    /// A frame of this assault; `None` if the recorded frames do not allow one yet.
+    /// Returns a frame of this assault; `None` if the recorded frames do not allow one yet.
     pub(super) fn frame(&mut self, assault: Assault) -> Option<Vec<u8>> {
         match assault {
             Assault::ForgeHeads => self.forged_head(),
@@ -40,12 +40,12 @@ impl Broadcaster {
         }
     }
 
-    /// The result of `find` for the newest received frame for which it returns one.
+    /// Returns the result of `find` for the newest received frame for which it returns one.
     fn newest<T>(&self, find: impl Fn(&BroadcastFrame<'_>) -> Option<T>) -> Option<T> {
         self.recent.iter().rev().find_map(|frame| find(&BroadcastFrame::decode(frame).ok()?))
     }
 
-    /// The current chain: the claim of its head, and the head.
+    /// Returns the current chain: the claim of its head, and the head.
     fn current(&self) -> Option<(Claim, Vec<u8>)> {
         self.newest(|frame| match frame {
             BroadcastFrame::Head(head) | BroadcastFrame::Single { head, .. } => {
@@ -55,7 +55,7 @@ impl Broadcaster {
         })
     }
 
-    /// One of the last few recorded fragments.
+    /// Returns one of the last few recorded fragments.
     fn recent_fragment(&mut self) -> Option<(ChainRef, u32, u8, Vec<u8>)> {
         let fragments: Vec<_> = self
             .recent
@@ -72,14 +72,14 @@ impl Broadcaster {
         self.chance.pick(&fragments).cloned()
     }
 
-    /// The reference of the current chain, and a block near the current one.
+    /// Returns the reference of the current chain, and a block near the current one.
     fn place(&mut self) -> Option<(ChainRef, u32)> {
         let (chain, block, ..) = self.recent_fragment()?;
         let ahead = [0, 0, 0, 1, 1, 2, 1000][self.chance.index(7)];
         Some((chain, block.saturating_add(ahead)))
     }
 
-    /// A chain number that a receiver may expect, or that would block the sender if it were
+    /// Returns a chain number that a receiver may expect, or that would block the sender if it were
     /// accepted.
     fn number(&mut self, present: ChainNumber) -> ChainNumber {
         let ahead = self.chance.below(1000);
@@ -97,7 +97,7 @@ impl Broadcaster {
         encoded(&BroadcastFrame::Head(&head))
     }
 
-    /// A head in the sender's name, signed with a key of the attacker, with a new digest.
+    /// Returns a head in the sender's name, signed with a key of the attacker, with a new digest.
     fn head_of(&mut self, claim: &Claim) -> Option<Vec<u8>> {
         let number = self.number(claim.id().number);
         let (messages, per_block) = (1 + self.chance.below(100), 1 + self.chance.below(10));
@@ -176,8 +176,8 @@ impl Broadcaster {
         encoded(&BroadcastFrame::Repair { chain, block, mask, lengths, bytes: &bytes })
     }
 
-    /// The id of the network's base station, if a received certificate names it; otherwise that of
-    /// the attacker's key.
+    /// Returns the id of the network's base station, if a received certificate names it; otherwise
+    /// that of the attacker's key.
     fn base(&self) -> KeyId {
         let named = self.newest(|frame| match frame {
             BroadcastFrame::Certificate(certificate) => {
@@ -285,7 +285,7 @@ impl Broadcaster {
     }
 }
 
-/// The prefix of a block's hash (spec/broadcast.md, section 2).
+/// Returns the prefix of a block's hash (spec/broadcast.md, section 2).
 fn block_prefix(claim: &Claim, number: ChainNumber) -> [u8; 64] {
     let id = claim.id();
     let parts: [&[u8]; 6] = [
@@ -301,7 +301,7 @@ fn block_prefix(claim: &Claim, number: ChainNumber) -> [u8; 64] {
     prefix
 }
 
-/// A head for this many messages and block size, signed with a key of the attacker.
+/// Returns a head for this many messages and block size, signed with a key of the attacker.
 fn head(
     claim: &Claim,
     number: ChainNumber,
@@ -335,7 +335,7 @@ fn encoded(frame: &BroadcastFrame<'_>) -> Option<Vec<u8>> {
     Some(out.finish().to_vec())
 }
 
-/// A signed object under the attacker's key: valid except for the key.
+/// Returns a signed object under the attacker's key: valid except for the key.
 fn signed(typ: Typ, payload: &[u8], key: &SecretKey) -> Option<Vec<u8>> {
     let mut header = [0; 64];
     let mut header = Writer::new(&mut header);

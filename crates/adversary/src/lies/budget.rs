@@ -11,21 +11,21 @@ use crate::answer::{Answer, Item, Select};
 use crate::forge::{Served, serve_otherwise};
 use crate::lie::{Accomplice, COORDINATOR, Context};
 
-/// The indices of the manifests at the start of an honest answer: one for each epoch of the queried
-/// range, in order.
+/// Returns the indices of the manifests at the start of an honest answer: one for each epoch of the
+/// queried range, in order.
 fn manifests(answer: &Answer) -> Vec<usize> {
     (0..answer.items.len())
         .take_while(|at| matches!(answer.items[*at], Item::Manifest(_)))
         .collect()
 }
 
-/// The manifest in the middle, and its epoch.
+/// Returns the manifest in the middle, and its epoch.
 fn middle(answer: &Answer, context: &Context<'_>) -> Option<(usize, EpochNumber)> {
     let at = *manifests(answer).get(manifests(answer).len() / 2)?;
     Some((at, EpochNumber(context.question.since.0 + at as u64)))
 }
 
-/// Whether the rounds determine which events are served.
+/// Returns whether the rounds determine which events are served.
 const fn by_round(context: &Context<'_>) -> bool {
     matches!(context.question.choice, Choice::AtMost(1..))
 }
@@ -82,7 +82,7 @@ pub(crate) fn altered(answer: &mut Answer, context: &Context<'_>) -> bool {
     true
 }
 
-/// A manifest of the epoch with all its seals, at `round`.
+/// Returns a manifest of the epoch with all its seals, at `round`.
 fn made(
     context: &Context<'_>,
     epoch: EpochNumber,

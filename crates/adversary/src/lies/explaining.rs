@@ -38,8 +38,8 @@ pub(crate) fn made_up(
     Some(forged)
 }
 
-/// The digests of the explanation; if an honest store gave none (they are optional for a tree),
-/// those that it could give.
+/// Returns the digests of the explanation; if an honest store gave none (they are optional for a
+/// tree), those that it could give.
 fn digests(
     honest: &Explanation,
     device: DeviceId,

@@ -9,7 +9,7 @@ use crate::forge::{Served, change_part, inner_places, reseal, serve_otherwise, s
 use crate::holdings::Held;
 use crate::lie::Context;
 
-/// The parts of the queried range for each device, as indices in `served`.
+/// Returns the parts of the queried range for each device, as indices in `served`.
 fn by_device(served: &[Served], context: &Context<'_>) -> Vec<(DeviceId, Vec<usize>)> {
     let mut devices: Vec<(DeviceId, Vec<usize>)> = Vec::new();
     for (at, serve) in served.iter().enumerate() {
@@ -25,7 +25,7 @@ fn by_device(served: &[Served], context: &Context<'_>) -> Vec<(DeviceId, Vec<usi
     devices
 }
 
-/// A device in the middle of the answer that has at least `parts` in the range.
+/// Returns a device in the middle of the answer that has at least `parts` in the range.
 fn middle_device(
     served: &[Served],
     context: &Context<'_>,
@@ -157,7 +157,7 @@ pub(crate) fn invented_outage(answer: &mut Answer, context: &Context<'_>) -> boo
     })
 }
 
-/// The selection that the query determines for a seal outside its range.
+/// Returns the selection that the query determines for a seal outside its range.
 fn selection(held: &Held, context: &Context<'_>) -> Select {
     let statement = held.seal.statement();
     let mask = match context.question.choice {
@@ -298,7 +298,7 @@ pub(crate) fn equivocation(answer: &mut Answer, context: &Context<'_>) -> bool {
     false
 }
 
-/// The seal of this index, if the cloud has it, and the one after it.
+/// Returns the seal of this index, if the cloud has it, and the one after it.
 pub(crate) fn neighbour<'a>(
     context: &Context<'a>,
     device: DeviceId,

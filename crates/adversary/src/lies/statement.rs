@@ -15,7 +15,7 @@ fn levels(held: &Held) -> u8 {
     held.seal.statement().counters.levels()
 }
 
-/// The open item in the middle.
+/// Returns the open item in the middle.
 fn middle_open(answer: &mut Answer) -> Option<&mut moteseal_seal::stream::Open> {
     let opens = answer.items.iter().filter(|item| matches!(item, Item::Open(_))).count();
     let mut opens_mut = answer.items.iter_mut().filter_map(|item| match item {

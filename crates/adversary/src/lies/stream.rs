@@ -65,8 +65,8 @@ pub(crate) fn feigned_problem(answer: &mut Answer, _: &Context<'_>) -> bool {
     insert(answer, Item::Problem { name: "StoreDamaged".to_owned(), detail })
 }
 
-/// The text of a broken pipe, which a program that reads the text of errors would mistake for the
-/// end of its own output.
+/// Returns the text of a broken pipe, which a program that reads the text of errors would mistake
+/// for the end of its own output.
 pub(crate) fn feigned_closed_pipe(answer: &mut Answer, _: &Context<'_>) -> bool {
     let detail = "Broken pipe (os error 32)".to_owned();
     insert(answer, Item::Problem { name: "StoreDamaged".to_owned(), detail })
@@ -98,7 +98,8 @@ pub(crate) fn endless_run(answer: &mut Answer, context: &Context<'_>) -> bool {
     true
 }
 
-/// The start of a part, up to the head of its events, which claims `length` bytes of events.
+/// Returns the start of a part, up to the head of its events, which claims `length` bytes of
+/// events.
 fn claim(answer: &Answer, item: usize, length: u64) -> Option<Vec<u8>> {
     let part = answer.part(item)?;
     let empty = Part { events: Vec::new(), signature: None, ..part.clone() };

@@ -102,7 +102,7 @@ impl Scene {
         first.into_iter().chain(leaves).collect()
     }
 
-    /// A receiver that has everything before a block.
+    /// Returns a receiver that has everything before a block.
     fn receiver(&self, block: u32) -> Incoming<{ PER_BLOCK as usize }> {
         let mut scratch = [0; MAX_HEAD];
         let head =
@@ -115,8 +115,8 @@ impl Scene {
         incoming
     }
 
-    /// Whether a receiver would accept a frame that is not genuine, by the checks of the protocol
-    /// and in any state of the receiver.
+    /// Returns whether a receiver would accept a frame that is not genuine, by the checks of the
+    /// protocol and in any state of the receiver.
     fn accepts_forgery(&self, bytes: &[u8]) -> bool {
         let mut scratch = [0; MAX_HEAD];
         let base = self.base.public();

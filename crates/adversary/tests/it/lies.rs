@@ -37,7 +37,7 @@ fn sign(key: &SecretKey, message: &[u8]) -> Vec<u8> {
     signature
 }
 
-/// One bundle, and the position of the chain after it.
+/// Returns one bundle, and the position of the chain after it.
 fn bundle(
     roster: &Roster,
     (device, key): (DeviceId, &SecretKey),
@@ -166,8 +166,8 @@ fn questions(scheme: Scheme) -> Vec<Question> {
     questions
 }
 
-/// A minimal verifier. It uses the stream reader, the history, and the selections of the honest
-/// answer.
+/// Returns a minimal verifier. It uses the stream reader, the history, and the selections of the
+/// honest answer.
 fn verify_answer(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String> {
     let honest: BTreeMap<(DeviceId, u32), String> = {
         let answer = world.holdings.answer(&world.devices, question);
@@ -274,7 +274,8 @@ fn context<'a>(
     Context { holdings: &world.holdings, question, accomplice: Some(accomplice) }
 }
 
-/// The items up to the end of the run that is not proven, for which an explanation is requested.
+/// Returns the items up to the end of the run that is not proven, for which an explanation is
+/// requested.
 fn failed_run(world: &World, answer: &Answer) -> Option<Vec<u8>> {
     let mut before = Answer::default();
     for (at, item) in answer.items.iter().enumerate() {

@@ -1,16 +1,17 @@
-//! Processes certificates and revocations. A base station's certificate makes its holder a sender
-//! until the certificate expires or is revoked.
+//! How a node processes certificates and revocations. A base station's certificate makes its holder
+//! a sender until the certificate expires or is revoked.
 
 use crate::recovery::receive::refused;
 use crate::recovery::*;
 use crate::{NotInForce, Revocation, SenderCertificate, SenderCertificateError};
 
-/// The number of sources among which the next check of a base station's signature is drawn.
+/// The two sources of candidates for a check of a base station's signature.
 const CERTIFICATES: usize = 0;
 const REVOCATIONS: usize = 1;
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
-    /// Processes a certificate. `is_drawn` means that a token for the check was already taken.
+    /// Processes a certificate. `is_drawn` means that this candidate was drawn for a check and the
+    /// token for the check is already taken.
     pub(super) fn receive_certificate<S: Store>(
         &mut self,
         now: Now,
@@ -29,7 +30,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok(refused(RefusedBroadcast::UnknownBaseStation));
         };
         if claim.serial < minimum {
-            // The node that sent it may not know of the revocation.
+            // The node that sent the revoked certificate may not have the revocation, so send the
+            // revocation.
             self.plan_answer(Piece::Revocation(base), link);
             return Ok(refused(RefusedBroadcast::Revoked));
         }
@@ -83,7 +85,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         )
     }
 
-    /// Stores a certificate whose signature was checked, if it is in force.
+    /// Stores a certificate whose signature was checked, if it is currently valid.
     pub(super) fn enroll<S: Store>(
         &mut self,
         now: Now,
@@ -139,9 +141,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// The slot for a sender's certificate: its own slot, a free one, or that of the sender that
-    /// has no chains here and has been known longest. Old chains are not accepted again as a
-    /// result, because the sender's highest number is in the store.
+    /// Returns the slot for a sender's certificate: the slot that the sender already has, a free
+    /// slot, or the slot of another sender. That other sender is the one that has been known
+    /// longest among those without chains at this node. Its old chains cannot be accepted again,
+    /// because its highest chain number is in the store.
     fn sender_place(&self, id: DeviceId, key: KeyId) -> Option<usize> {
         let free = || self.senders.iter().position(Option::is_none);
         let has_chains =
@@ -170,7 +173,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         ChainId { network: self.settings.network, sender, number }.reference(key)
     }
 
-    /// Processes a revocation. `is_drawn` means that a token for the check was already taken.
+    /// Processes a revocation. `is_drawn` means that this candidate was drawn for a check and the
+    /// token for the check is already taken.
     pub(super) fn receive_revocation<S: Store>(
         &mut self,
         link: u8,
@@ -226,7 +230,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(Event::Revoked { base, minimum: claimed })
     }
 
-    /// A base station's index and its lowest valid serial.
+    /// Returns a base station's index and its lowest valid serial.
     fn base(&self, id: KeyId) -> Option<(u8, u64)> {
         let place = self.bases.iter().position(|base| *base == Some(id))?;
         Some((u8::try_from(place).ok()?, *self.minimums.get(place)?))

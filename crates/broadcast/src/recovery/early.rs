@@ -1,13 +1,13 @@
-//! Leaves of later blocks, which cannot be checked yet: a few hundred bytes for each chain. With
-//! them, a node that lacks one fragment need not request the following ones too. They are not
-//! relayed or written to the store until their block is the current one. A forger can only fill
-//! this memory, so that the node requests leaves that it could otherwise have kept.
+//! A small buffer per chain for leaves of later blocks, which cannot be checked yet. With this
+//! buffer, a node that misses one fragment does not need to request the following ones too. The
+//! node neither relays nor stores these leaves until their block is the current one. A forger can
+//! at most fill the buffer. The node then requests leaves that it could otherwise have kept.
 
-/// The capacity in bytes: the leaves and six bytes for each.
+/// The capacity in bytes, including a header of six bytes per leaf.
 const ROOM: usize = 512;
-/// The longest leaf that is kept.
+/// The length in bytes of the longest leaf that is kept.
 pub(super) const LONGEST: usize = 255;
-/// The number of bytes before each leaf: block, index and length.
+/// The length in bytes of the header before each leaf: block, index and length.
 const START: usize = 6;
 
 #[derive(Clone)]
@@ -16,7 +16,7 @@ pub(super) struct EarlyLeaves {
     length: usize,
 }
 
-/// A leaf whose block may be the current one now.
+/// A leaf that arrived early and whose block is now the current one.
 pub(super) struct EarlyLeaf {
     pub(super) index: u8,
     length: usize,
@@ -34,7 +34,7 @@ impl EarlyLeaves {
         Self { bytes: [0; ROOM], length: 0 }
     }
 
-    /// The offset, block, index and length of each leaf.
+    /// Returns the offset, block, index and length of each leaf.
     fn iter(&self) -> impl Iterator<Item = (usize, u32, u8, usize)> {
         let mut at = 0;
         core::iter::from_fn(move || {
@@ -66,7 +66,7 @@ impl EarlyLeaves {
         }
     }
 
-    /// Removes and returns a leaf of block `current`; leaves of earlier blocks are dropped.
+    /// Removes and returns a leaf of block `current`. Drops the leaves of earlier blocks.
     pub(super) fn take(&mut self, current: u32) -> Option<EarlyLeaf> {
         loop {
             let found = self.iter().find(|(_, block, ..)| *block <= current)?;

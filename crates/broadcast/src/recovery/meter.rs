@@ -1,12 +1,11 @@
-//! Limits on what frames of unknown origin may cost a node: token buckets, one slot that many
-//! candidates share, and a list of what was rejected recently.
+//! Limits on the work that frames of unknown origin cause: token buckets, one slot that many
+//! candidates share, and a list of recently rejected frames.
 
 use crate::recovery::settings::Rate;
 use moteseal_core::digest::Digest;
 use moteseal_core::siphash::SipKey;
 
-/// A small seeded random generator: SipHash of a counter. Its output is unpredictable without the
-/// seed.
+/// A small random generator: SipHash of a counter. Its output is unpredictable without the seed.
 #[derive(Clone)]
 pub(super) struct Draws {
     key: SipKey,
@@ -22,22 +21,23 @@ impl Draws {
         Self { key: SipKey::new(&bytes), seed: bytes, drawn: 0 }
     }
 
-    /// Uniform in `0 .. bound`, with a bias of at most `bound / 2^64`; 0 for a `bound` of 0.
+    /// Returns a uniformly distributed number in `0 .. bound`, with a bias of at most `bound /
+    /// 2^64`. Returns 0 if `bound` is 0.
     #[allow(clippy::cast_possible_truncation)]
     pub(super) fn below(&mut self, bound: u32) -> u32 {
         self.drawn = self.drawn.wrapping_add(1);
         ((u128::from(self.key.hash(self.drawn)) * u128::from(bound)) >> 64) as u32
     }
 
-    /// A keyed 64-bit fingerprint of some bytes. Without the seed, no one can find other bytes with
-    /// the same fingerprint.
+    /// Returns a keyed 64-bit fingerprint of some bytes. An attacker that does not know the seed
+    /// cannot find other bytes with the same fingerprint.
     pub(super) fn fingerprint(&self, bytes: &[u8]) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = Digest::of(&[&self.seed, bytes]).0;
         u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
 }
 
-/// A token bucket.
+/// A token bucket: it limits how often an action may happen.
 #[derive(Clone, Copy)]
 pub(super) struct Bucket {
     rate: Rate,
@@ -68,7 +68,7 @@ impl Bucket {
         left.is_some()
     }
 
-    /// The earliest time at which a token is available; `u64::MAX` if the burst is 0.
+    /// Returns the earliest time at which a token is available; `u64::MAX` if the burst is 0.
     pub(super) fn ready(&self) -> u64 {
         match (self.tokens, self.rate.burst) {
             (_, 0) => u64::MAX,
@@ -78,9 +78,10 @@ impl Bucket {
     }
 }
 
-/// One slot for the candidates that arrive while no signature can be checked. Each of `G` sources
-/// has the same probability to be chosen, and so has each candidate of one source. Arriving first
-/// or most often is therefore no advantage. The bytes are not verified.
+/// One slot, of `N` bytes, for the candidates that arrive while no signature can be checked. Each
+/// of the `G` sources is chosen with the same probability, and so is each candidate within a
+/// source. A candidate therefore has no advantage by arriving first or more often. The bytes are
+/// not verified.
 #[derive(Clone)]
 pub(super) struct Waiting<const N: usize, const G: usize> {
     bytes: [u8; N],
@@ -138,7 +139,7 @@ impl<const N: usize, const G: usize> Waiting<N, G> {
         }
     }
 
-    /// Removes and returns the chosen candidate; the next draw begins.
+    /// Removes and returns the chosen candidate, and starts the next draw.
     pub(super) fn take(&mut self) -> Option<Waited<N>> {
         if self.is_empty() {
             return None;
@@ -149,7 +150,7 @@ impl<const N: usize, const G: usize> Waiting<N, G> {
     }
 }
 
-/// Fingerprints of what was rejected recently, so that the node does not check it again.
+/// Fingerprints of recently rejected bytes, so that the node does not check the same bytes again.
 #[derive(Clone)]
 pub(super) struct Refusals {
     fingerprints: [u64; 8],

@@ -1,10 +1,10 @@
-//! A node's own chains, which it sends, and chains that it continues after a reboot.
+//! How a node sends its own chains, and continues chains after a reboot.
 
 use crate::recovery::receive::HeadSigner;
 use crate::recovery::*;
 use crate::{Head, Revocation, SenderCertificate, Taken};
 
-/// A chain that continues after a reboot.
+/// A chain that the node continues after a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resumed {
     /// The chain.
@@ -17,10 +17,11 @@ pub struct Resumed {
 }
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
-    /// Sends a chain of the node's own, all of whose leaves are in the store. The next polls send
-    /// the certificate and the head; each message follows when it is [released](Self::release). The
-    /// certificate must be in force, but its signature is not checked. After a reboot, the same
-    /// head may be originated again; the chain then continues with the next released message.
+    /// Starts to send a chain of the node's own. All its leaves must be in the store. The next
+    /// polls send the certificate and the head. Each message follows after it is
+    /// [released](Self::release). The certificate must be currently valid; its signature is not
+    /// checked. After a reboot, call this again with the same head; the chain then continues with
+    /// the next released message.
     ///
     /// Returns [`Event::Accepted`], or the reason why other nodes would reject the chain.
     ///
@@ -53,8 +54,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             if own.network != self.settings.network {
                 return Ok(Event::Refused(RefusedBroadcast::WrongNetwork));
             }
-            // A sender need not know its own base station: each receiver decides which ones it
-            // accepts.
+            // A sender need not know the key of its own base station, because each receiver decides
+            // which base stations it accepts.
             match self.enroll(now, &own, u8::MAX, (certificate, fingerprint), store)? {
                 Event::Certified { key, .. } => self.send_now(Piece::Certificate(key)),
                 refused => return Ok(refused),
@@ -63,7 +64,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let chain = claim.reference();
         let is_kept = store.is_kept(Item::Head(chain), head)?;
         if let (true, Some(slot)) = (is_kept, self.slot(chain)) {
-            // `resume` has already continued it as a complete chain.
+            // `resume` has already continued this chain as a complete one.
             let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
                 return Ok(Event::Nothing);
             };
@@ -91,12 +92,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Releases a message of the node's own chain: from now on, the node sends it and answers
-    /// requests for it. Earlier messages count as sent. Release messages in order, and before each
-    /// one poll until the previous one was sent.
+    /// requests for it. Earlier messages count as sent. Release messages in order, and poll until a
+    /// message was sent before releasing the next one.
     ///
     /// # Errors
-    /// `NoSuchLeaf` if the node has no such chain of its own with messages left to release, or the
-    /// chain has no such leaf.
+    /// `NoSuchLeaf` if the chain is not one of the node's own, if all its messages are already
+    /// released, or if the chain has no such leaf.
     pub fn release(
         &mut self,
         now: Now,
@@ -128,9 +129,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(())
     }
 
-    /// Continues a chain from before a reboot, as far as its leaves are in the store. `scratch`
+    /// Continues a chain from before a reboot with the leaves that are in the store. `scratch`
     /// needs room for the longest leaf. Returns `None` if the store does not have the chain, if its
-    /// certificate is no longer in force, or if there is no free slot.
+    /// certificate is no longer valid, or if there is no free slot.
     ///
     /// # Errors
     /// The errors of the storage.
@@ -164,8 +165,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(Some(Resumed { id, verified, is_complete: tracked.is_whole() }))
     }
 
-    /// The signer of a continued chain according to the certificate that is kept with it, if that
-    /// is in force. The certificate also becomes the sender's, unless the sender has a later one.
+    /// Returns the signer of a continued chain. The signer comes from the certificate that is
+    /// stored with the chain, if that certificate is still valid. If the sender has no later
+    /// certificate, the node also uses this one for the sender's next chains.
     #[inline(never)]
     fn recertify<S: Store>(
         &mut self,
@@ -199,8 +201,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(Some(HeadSigner { sender: certificate.sender, key, base, serial: certificate.serial }))
     }
 
-    /// Verifies the leaves of a chain that are in the store, in order, up to the first incomplete
-    /// block.
+    /// Verifies the stored leaves of a chain in order, up to the first incomplete block.
     fn take_kept<S: Store>(
         &mut self,
         chain: ChainRef,
@@ -232,7 +233,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(())
     }
 
-    /// Sends something at once, after what is already planned for the same chain.
+    /// Queues an item for immediate sending, after the entries that are already queued for the same
+    /// chain.
     fn send_now(&mut self, piece: Piece) {
         let (due, links) = (self.clock, self.settings.links);
         self.relays.add(
@@ -241,7 +243,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         );
     }
 
-    /// Abandons a chain for which the host has no room: it is deleted and not accepted again.
+    /// Abandons a chain for which the host has no room. The chain is deleted and not accepted
+    /// again.
     ///
     /// # Errors
     /// The errors of the storage.

@@ -1,5 +1,5 @@
-//! The state of one chain at a node: which part of it was received, when to request the rest, and
-//! when to advertise it.
+//! The state of one chain at a node: which part of the chain the node has received, when to request
+//! the rest, and when to advertise the chain.
 
 use crate::recovery::early::EarlyLeaves;
 use crate::recovery::meter::Draws;
@@ -10,11 +10,11 @@ use crate::{ChainRef, Incoming, Outline};
 #[derive(Clone)]
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Progress<const B: usize> {
-    /// The complete chain.
+    /// The node has received the complete chain.
     Whole,
-    /// The complete chain of the node's own; this many messages may be sent.
+    /// The chain is the node's own. The first `released` messages may be sent.
     Own { released: u32 },
-    /// The chain is incomplete; the verifier knows what is missing.
+    /// The chain is incomplete. The verifier records which leaves are missing.
     Under(Incoming<B>),
 }
 
@@ -28,14 +28,15 @@ pub(super) struct Tracked<const B: usize> {
     pub(super) base: u8,
     pub(super) serial: u64,
     pub(super) progress: Progress<B>,
-    /// The number of chains that were accepted before it.
+    /// The number of entries that the node had added before this chain.
     pub(super) order: u32,
     /// The links on which it was received.
     pub(super) links: LinkSet,
-    /// Other nodes have reported that they have every block up to this one. The report is not
-    /// verified; a wrong one costs only requests.
+    /// The highest block that other nodes have reported to have, together with all earlier blocks.
+    /// The reports are not verified. A false report only makes the node send requests in vain.
     pub(super) out: u32,
-    /// Requests had no effect: the node ignores `out` until one has.
+    /// Whether the recent requests had no effect. If so, the node ignores `out` until a request has
+    /// an effect.
     pub(super) is_doubted: bool,
     /// When this node last sent a request.
     pub(super) has_asked_at: Option<u64>,
@@ -44,11 +45,11 @@ pub(super) struct Tracked<const B: usize> {
     pub(super) early: EarlyLeaves,
     /// When a new item of the chain last arrived.
     pub(super) since: u64,
-    /// When another node last requested a part of it.
+    /// When another node last requested a part of the chain.
     pub(super) asked: u64,
 }
 
-/// A mask with one bit for each of `leaves` leaves.
+/// Returns a mask with the lowest `leaves` bits set.
 pub(super) const fn every(leaves: u8) -> u64 {
     match leaves {
         0 => 0,
@@ -58,7 +59,7 @@ pub(super) const fn every(leaves: u8) -> u64 {
 }
 
 impl<const B: usize> Tracked<B> {
-    /// The leaves of a block that the node has and may send.
+    /// Returns the leaves of a block that the node has and may send.
     pub(super) fn held(&self, block: u32) -> u64 {
         let all = every(self.outline.in_block(block));
         match &self.progress {
@@ -78,7 +79,7 @@ impl<const B: usize> Tracked<B> {
         matches!(self.progress, Progress::Whole)
     }
 
-    /// The first incomplete block and its missing leaves; `None` if the chain is complete.
+    /// Returns the first incomplete block and its missing leaves; `None` if the chain is complete.
     pub(super) const fn missing(&self) -> Option<(u32, u64)> {
         match &self.progress {
             Progress::Under(incoming) => Some((incoming.current(), incoming.missing())),
@@ -86,36 +87,39 @@ impl<const B: usize> Tracked<B> {
         }
     }
 
-    /// The last block and its last leaf.
+    /// Returns the number of the last block and the index of its last leaf.
     pub(super) const fn end(&self) -> (u32, u8) {
         let blocks = self.outline.blocks();
         (blocks, self.outline.in_block(blocks).saturating_sub(1))
     }
 
-    /// Whether other nodes are reported to have the whole current block.
+    /// Returns whether other nodes are reported to have the whole current block.
     fn is_reported_behind(&self) -> bool {
         self.missing().is_some_and(|(block, _)| self.out >= block)
     }
 
-    /// Whether other nodes are reported to have more, and failed requests do not contradict it.
+    /// Returns whether other nodes are reported to have the whole current block, and requests in
+    /// vain have not made these reports doubtful.
     pub(super) fn is_behind(&self) -> bool {
         self.is_reported_behind() && !self.is_doubted
     }
 
-    /// Another node reports, or its frame implies, that every block up to `block` was sent.
+    /// Records that every block up to `block` was sent, as a frame of another node states or
+    /// implies.
     pub(super) fn hint(&mut self, block: u32, clock: u64, pace: &Pace, draws: &mut Draws) {
         let was_behind = self.is_reported_behind();
         self.out = self.out.max(block.min(self.outline.blocks()));
         if self.missing().is_some_and(|(missing, _)| block >= missing) {
             if !was_behind {
-                // Requests from before any report do not show what the node that reports now has.
+                // Requests before this first report went to nodes that may not have had the block,
+                // so their failure does not count.
                 self.ask.attempts = 0;
             }
             self.ask.hint(self.is_doubted, clock, pace, draws);
         }
     }
 
-    /// A missing leaf has arrived.
+    /// Updates the state after a missing leaf has arrived.
     pub(super) fn note_arrival(
         &mut self,
         block_is_verified: bool,
@@ -129,7 +133,8 @@ impl<const B: usize> Tracked<B> {
             self.progress = Progress::Whole;
         }
         self.since = clock;
-        // What arrives shortly after a request is an answer to it, so the other node has more.
+        // A leaf that arrives shortly after a request is an answer to it, so another node does have
+        // more, and the doubt ends.
         let window = u64::from(pace.retry_ms());
         self.is_doubted &=
             self.has_asked_at.is_none_or(|asked| clock.saturating_sub(asked) > window);
@@ -144,8 +149,8 @@ impl<const B: usize> Tracked<B> {
         };
     }
 
-    /// A request was sent. If three earlier requests had no effect, the node assumes that the other
-    /// nodes have no more than itself, whatever they reported.
+    /// Updates the state after a request was sent. If three earlier requests had no effect, the
+    /// node assumes that the reports are false, and that the other nodes have no more than itself.
     pub(super) fn has_asked(&mut self, clock: u64, pace: &Pace, draws: &mut Draws) {
         self.is_doubted |= self.is_reported_behind() && self.ask.attempts >= 3;
         self.has_asked_at = Some(clock);
@@ -154,15 +159,15 @@ impl<const B: usize> Tracked<B> {
         self.ask.again(first, clock, pace, draws);
     }
 
-    /// Whether no new item has arrived for so long that another chain may take the slot: four times
-    /// the longest advertisement interval.
+    /// Returns whether an incomplete chain is given up, so that another chain may use its slot.
+    /// This happens when no new item has arrived for four times the longest advertisement interval.
     pub(super) fn is_given_up(&self, clock: u64, timing: &Timing) -> bool {
         let patience = u64::from(timing.advertise_ms.1).saturating_mul(4);
         matches!(self.progress, Progress::Under(_)) && clock.saturating_sub(self.since) > patience
     }
 }
 
-/// The timing of a node, and the extra delay of relays.
+/// The timing of a node, and `settle_ms`, the time in which a relay delays an item.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
     pub(super) timing: Timing,
@@ -175,13 +180,13 @@ impl Pace {
     }
 }
 
-/// The time of the next request for what is missing.
+/// The time of the next request for missing items.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
     pub(super) due: u64,
     attempts: u8,
-    /// Another node has requested the same. This node postpones its own request once, to wait for
-    /// the answers.
+    /// Whether this node has already postponed its request because another node requested the same
+    /// items. A node does so only once, to wait for the answers.
     has_yielded: bool,
 }
 
@@ -195,9 +200,10 @@ impl Ask {
         Self { due, attempts: 0, has_yielded: false }
     }
 
-    /// Another node has more. If a request had no effect, it or its answer was lost, so the wait is
-    /// not doubled further. An attacker that forges such hints makes a node send at most four
-    /// requests after a genuine leaf, then one after each quiet time.
+    /// Schedules an earlier request because another node is reported to have more. If an earlier
+    /// request had no effect, the request or its answer was probably lost, so the wait does not
+    /// grow further. If an attacker forges such reports, the node sends at most four requests after
+    /// a genuine leaf, and then one after each quiet time.
     fn hint(&mut self, is_doubted: bool, clock: u64, pace: &Pace, draws: &mut Draws) {
         let within = pace.timing.request_ms;
         let after = match self.attempts {
@@ -210,8 +216,8 @@ impl Ask {
         }
     }
 
-    /// Doubles the wait, starting with `first`. Stops requesting when it exceeds the longest
-    /// interval.
+    /// Schedules the next request. The wait starts with `first` and doubles each time. Requests
+    /// stop when the wait exceeds the longest interval.
     pub(super) fn again(&mut self, first: u32, clock: u64, pace: &Pace, draws: &mut Draws) {
         let wait = u64::from(first) << self.attempts.min(31);
         self.attempts = self.attempts.saturating_add(1);
@@ -225,7 +231,8 @@ impl Ask {
         };
     }
 
-    /// Another node has requested everything that this node lacks.
+    /// Postpones the request once, because another node has requested everything that this node
+    /// lacks.
     pub(super) fn yield_once(&mut self, clock: u64, pace: &Pace, draws: &mut Draws) {
         if !self.has_yielded && self.due != u64::MAX {
             let later = Self::at(clock, pace.timing.reply_ms, pace.timing.request_ms, draws).due;
@@ -236,18 +243,18 @@ impl Ask {
     }
 }
 
-/// When to advertise that a chain is complete: Trickle (RFC 6206) with `k = 1`, which stops after
-/// its longest interval.
+/// The times at which a node advertises a complete chain. The algorithm is Trickle (RFC 6206) with
+/// `k = 1`, except that it stops after the longest interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trickle {
-    /// When this interval's advertisement is due; `u64::MAX` if there is none.
+    /// When this interval's advertisement is due; `u64::MAX` if the node does not advertise.
     pub(super) due: u64,
     /// When the interval began.
     start: u64,
     interval: u32,
     has_duplicate: bool,
-    /// Consecutive intervals in which this node sent nothing because others did. Limited, so that
-    /// a forger cannot silence a node for ever.
+    /// The number of consecutive intervals in which this node sent no advertisement because another
+    /// node sent one. It is limited, so that a forger cannot silence a node for ever.
     silent: u8,
 }
 
@@ -255,7 +262,7 @@ impl Trickle {
     pub(super) const OVER: Self =
         Self { due: u64::MAX, start: 0, interval: 0, has_duplicate: false, silent: 0 };
 
-    /// Starts with the shortest interval, unless that interval is already running.
+    /// Starts again with the shortest interval, unless that interval is already running.
     pub(super) fn start(&mut self, clock: u64, timing: &Timing, draws: &mut Draws) {
         if self.due == u64::MAX || self.interval != timing.advertise_ms.0 {
             *self = Self { interval: timing.advertise_ms.0, ..Self::OVER };
@@ -272,14 +279,15 @@ impl Trickle {
         self.has_duplicate = false;
     }
 
-    /// Another node has sent the same advertisement.
+    /// Records that another node has sent the same advertisement.
     pub(super) const fn note_duplicate(&mut self, clock: u64) {
         if clock >= self.start {
             self.has_duplicate = true;
         }
     }
 
-    /// The advertisement is due. Returns whether to send it, and begins the next interval.
+    /// Ends the current interval when its advertisement is due, and begins the next one. Returns
+    /// whether to send the advertisement.
     pub(super) fn fire(&mut self, timing: &Timing, draws: &mut Draws) -> bool {
         let sends = !self.has_duplicate || self.silent >= 2;
         self.silent = if sends { 0 } else { self.silent + 1 };

@@ -1,5 +1,6 @@
-//! The frames that a node has planned to send: relays and answers, each with its due time. Queues
-//! are arrays. An entry that does not fit is dropped; a node that lacks it requests it again.
+//! The queues of the relays and answers that a node has planned to send, each with its due time.
+//! Queues are arrays of fixed size. An entry that does not fit is dropped; another node that lacks
+//! the item requests it again.
 
 use crate::recovery::settings::LinkSet;
 use crate::recovery::store::Item;
@@ -10,24 +11,24 @@ use crate::{ChainRef, KeyId};
 pub enum Purpose {
     /// The node is the chain's sender, and released the message.
     Original,
-    /// It relays an item that it has received.
+    /// The node relays an item that it has received.
     Relay,
-    /// It answers a request.
+    /// The node answers a request.
     Answer,
-    /// It requests an item that is missing.
+    /// The node requests an item that it lacks.
     Request,
-    /// It advertises the items that it has.
+    /// The node advertises the items that it has.
     Advertisement,
 }
 
-/// The content of a planned entry.
+/// The item or items of a queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Certificate(KeyId),
     Revocation(u8),
     ChainCertificate(ChainRef),
     Head(ChainRef),
-    /// Leaves of a block, one bit each; they are sent one by one.
+    /// Leaves of a block, one bit each. Each leaf is sent in its own frame.
     Leaves {
         chain: ChainRef,
         block: u32,
@@ -45,7 +46,7 @@ impl Piece {
         }
     }
 
-    /// The next item of the piece.
+    /// Returns the next item of the piece.
     #[allow(clippy::cast_possible_truncation)]
     pub(super) const fn next(&self) -> Item {
         match *self {
@@ -88,18 +89,18 @@ pub(super) struct Planned {
     pub(super) piece: Piece,
     pub(super) links: LinkSet,
     pub(super) purpose: Purpose,
-    /// The number of copies that other nodes have sent since this was planned.
+    /// The number of copies that other nodes have sent since this entry was added.
     pub(super) duplicates: u8,
-    /// It is sent even if other nodes send copies. Otherwise, an attacker that repeats genuine
-    /// frames could silence the nodes near it.
+    /// Whether the node sends this entry even if other nodes send copies. Without such entries, an
+    /// attacker that repeats genuine frames could silence the nodes near it.
     pub(super) is_firm: bool,
 }
 
 #[derive(Clone)]
 pub(super) struct Queue<const N: usize> {
     places: [Option<(Planned, u32)>; N],
-    /// The order of planning: of two entries that are due at the same time, the one planned first
-    /// is sent first.
+    /// The order in which entries were added. If two entries are due at the same time, the one that
+    /// was added first is sent first.
     planned: u32,
 }
 
@@ -116,9 +117,10 @@ impl<const N: usize> Queue<N> {
         self.places.iter_mut().flatten().map(|(planned, _)| planned)
     }
 
-    /// Adds an entry. If `joins`, it is merged with a planned entry for the same item, or for other
-    /// leaves of the same block, and the links are united. If the queue is full, the entry is
-    /// merged with one for the same links, or replaces the one that is due last.
+    /// Adds an entry. If `joins`, the entry is merged with a queued entry for the same item or for
+    /// other leaves of the same block, and the merged entry has the links of both. If the queue is
+    /// full, the entry is merged with one for the same links, or replaces the entry that is due
+    /// last.
     pub(super) fn add(&mut self, planned: Planned, joins: bool) {
         if (joins || self.places.iter().all(Option::is_some)) && self.join(&planned, joins) {
             return;
@@ -157,7 +159,7 @@ impl<const N: usize> Queue<N> {
         })
     }
 
-    /// When the last entry of a chain is due; 0 if there is none.
+    /// Returns when the last entry of a chain is due; 0 if the chain has no entry.
     pub(super) fn latest(&self, chain: Option<ChainRef>) -> u64 {
         self.iter()
             .filter(|planned| planned.piece.chain() == chain)
@@ -166,7 +168,7 @@ impl<const N: usize> Queue<N> {
             .unwrap_or(0)
     }
 
-    /// When the first entry is due.
+    /// Returns when the first entry is due; `u64::MAX` if the queue is empty.
     pub(super) fn due(&self) -> u64 {
         self.iter().map(|planned| planned.due).min().unwrap_or(u64::MAX)
     }
@@ -179,7 +181,7 @@ impl<const N: usize> Queue<N> {
             .map(|(planned, _)| *planned)
     }
 
-    /// Postpones a planned entry.
+    /// Postpones an entry.
     pub(super) fn put_off(&mut self, planned: &Planned, due: u64) {
         let same =
             |other: &&mut Planned| other.piece == planned.piece && other.links == planned.links;
@@ -188,7 +190,8 @@ impl<const N: usize> Queue<N> {
         }
     }
 
-    /// Removes an item that was sent or cannot be sent. The rest of its piece is due at `again`.
+    /// Removes an item that was sent or cannot be sent. The other items of the same entry are then
+    /// due at `again`.
     pub(super) fn mark_sent(&mut self, planned: &Planned, item: Item, again: u64) {
         let same = |other: &Planned| {
             other.piece == planned.piece
@@ -211,7 +214,7 @@ impl<const N: usize> Queue<N> {
         self.iter().any(|planned| planned.piece.has(item))
     }
 
-    /// Other nodes have sent an item: removes it from the entries that `ends` chooses.
+    /// Removes an item that other nodes have sent from the entries for which `ends` returns true.
     pub(super) fn suppress(&mut self, item: Item, mut ends: impl FnMut(&mut Planned) -> bool) {
         for place in &mut self.places {
             if let Some((planned, _)) = place
@@ -224,7 +227,7 @@ impl<const N: usize> Queue<N> {
         }
     }
 
-    /// Removes the entries that `ends` chooses.
+    /// Removes the entries for which `ends` returns true.
     pub(super) fn drop_if(&mut self, ends: impl Fn(&Planned) -> bool) {
         for place in &mut self.places {
             if place.as_ref().is_some_and(|(planned, _)| ends(planned)) {

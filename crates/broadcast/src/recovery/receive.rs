@@ -1,6 +1,6 @@
-//! The frames that a node receives. Everything that can be rejected without a signature check is
-//! rejected before one. Candidates for a check are chosen at random ([`Waiting`]). Nothing is
-//! stored or relayed before it is verified.
+//! How a node processes the frames that it receives. The cheap checks come before the signature
+//! check. If more frames need a signature check than the limits allow, the node chooses among them
+//! at random ([`Waiting`]). Nothing is stored or relayed before it is verified.
 
 use crate::recovery::progress::every;
 use crate::recovery::send::place_of;
@@ -45,8 +45,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(())
     }
 
-    /// Processes a head, and the leaf that came with it, if any. `is_drawn` means that a token for
-    /// the check was already taken.
+    /// Processes a head, and the leaf that arrived in the same frame, if any. `is_drawn` means that
+    /// this head was drawn for a check and the token for the check is already taken.
     pub(super) fn receive_head<S: Store>(
         &mut self,
         now: Now,
@@ -68,7 +68,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             if known.head != fingerprint {
                 return Ok(refused(RefusedBroadcast::ChainGoesBack));
             }
-            // With a different leaf it is not a copy of the frame that other nodes wait for.
+            // A frame with the same head and a different leaf is not a copy of the genuine frame.
             let is_copy = match leaf {
                 Some(leaf) => store.is_kept(Item::Leaf { chain, block: 1, index: 0 }, leaf)?,
                 None => true,
@@ -87,8 +87,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 return Ok(refused(error));
             }
         };
-        // If candidates are waiting, the next check is theirs, so that arriving at the right
-        // moment is no advantage.
+        // If other heads are waiting, the next check is for one of them. Otherwise a head that
+        // arrives at the right moment would have an advantage.
         if !(is_drawn || self.heads.is_empty() && self.head_meter.take(self.clock)) {
             self.heads.offer(bytes, link, place, &mut self.draws);
             self.note_contention();
@@ -104,7 +104,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(event)
     }
 
-    /// The sender in a slot, as the signer of heads.
+    /// Returns the key and the certificate data of the sender in a slot.
     pub(super) fn head_signer(&self, place: usize) -> Option<HeadSigner> {
         let sender = self.senders.get(place)?.as_ref()?;
         Some(HeadSigner {
@@ -115,8 +115,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         })
     }
 
-    /// Checks everything in a head except its signature, and returns the sender's slot. With
-    /// `is_kept`, a head that was accepted before may be the sender's latest.
+    /// Checks everything in a head except its signature, and returns the sender's slot. If
+    /// `is_kept`, the head may have the same number as the sender's latest accepted chain.
     pub(super) fn may_accept(
         &self,
         now: Now,
@@ -150,8 +150,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         self.chain_place(id.sender).map(|_| place).ok_or(RefusedBroadcast::NoRoom)
     }
 
-    /// Checks a head's signature and starts to receive the chain. With `is_own`, all its leaves are
-    /// in the store.
+    /// Checks a head's signature and starts to receive the chain. `is_own` means that the chain is
+    /// the node's own and all its leaves are in the store.
     pub(super) fn accept<S: Store>(
         &mut self,
         bytes: &[u8],
@@ -184,7 +184,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if floor.is_none_or(|floor| number > floor) {
             keep_certificate(key, chain, store)?;
             store.keep(Item::Head(chain), bytes)?;
-            // Make the number durable before acting on it, together with everything kept so far.
+            // Before acting on the chain, make its number durable, together with all items that
+            // were stored before.
             store.raise(key, number)?;
         }
         let abandoned = self
@@ -232,11 +233,16 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(Event::Accepted { chain, sender: id, number, abandoned })
     }
 
-    /// The slot for the next chain of a sender: a free slot, or that of a complete chain (the
-    /// sender's own first, then those that are no longer advertised, the oldest first), or that of
-    /// the sender's own oldest chain. A slot with another sender's incomplete chain is used only if
-    /// no part of that chain has arrived for very long. A sender that signs heads but sends no
-    /// leaves therefore cannot occupy all slots for ever.
+    /// Returns the slot for the next chain of a sender. In order of preference, this is:
+    ///
+    /// 1. a free slot,
+    /// 2. the slot of a complete chain: first those of the same sender, then those that are no
+    ///    longer advertised, the oldest first,
+    /// 3. the slot of the same sender's oldest chain.
+    ///
+    /// The slot of another sender's incomplete chain is used only if no part of that chain has
+    /// arrived for a very long time. A sender that signs heads but sends no leaves therefore cannot
+    /// occupy all slots for ever.
     fn chain_place(&self, sender: DeviceId) -> Option<usize> {
         if let Some(free) = self.chains.iter().position(Option::is_none) {
             return Some(free);
@@ -293,7 +299,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             (_, Ok(claim)) => claim.reference(),
         };
         match self.receive_leaf(link, chain, 1, 0, leaf, store)? {
-            // The head is new even if the leaf was rejected; the leaf is then requested.
+            // The head is new even if the leaf was rejected. The node then requests the leaf.
             Event::Refused(_) | Event::Nothing if event != Event::Nothing => Ok(event),
             of_leaf => Ok(of_leaf),
         }
@@ -318,7 +324,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok(Event::Nothing);
         };
         if index < 64 && tracked.held(block) >> index & 1 == 1 {
-            // Only an exact copy lets other nodes withhold theirs.
+            // Only an exact copy of the stored leaf counts as a copy.
             let is_planned = self.relays.has(item) || self.answers.has(item);
             if is_planned && store.is_kept(item, leaf)? {
                 self.note_duplicate(item, link);
@@ -329,8 +335,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let Event::Verified { chain, sender, number, first, mut last, mut is_last } = event else {
             return Ok(event);
         };
-        // The next block may have leaves that arrived early. Their outcome does not change the
-        // outcome of this leaf.
+        // Leaves of the next block may have arrived early, so verify them now. Errors among them do
+        // not change the result for this leaf.
         while let Some(tracked) = self.chains.get_mut(slot).and_then(Option::as_mut)
             && let Some((current, _)) = tracked.missing()
             && let Some(early) = tracked.early.take(current)
@@ -395,7 +401,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if tracked.is_whole() {
             tracked.trickle.start(clock, &pace.timing, &mut self.draws);
         }
-        // A chain of one is relayed complete, with its head, unless the head was relayed already.
+        // The relay of the head of a one-message chain also contains the leaf, so the leaf needs no
+        // relay of its own while that relay is queued.
         if tracked.outline.messages > 1 || !self.relays.has(Item::Head(chain)) {
             self.pass_on(Piece::Leaves { chain, block, bits: 1 << index }, link);
         }
@@ -422,8 +429,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 Some(unknown) if block == 0 && unknown.wanted & !wanted == 0 => {
                     unknown.ask.yield_once(clock, &pace, &mut self.draws);
                 }
-                // A node that requests a block has the head. A node that requests the head does not
-                // have it, and two such nodes would request it from each other for ever.
+                // A node that requests a block has the head, so request the head from it. A node
+                // that requests the head does not have it. If this node then requested the head
+                // too, the two nodes would request it from each other for ever.
                 None if block > 0 => self.note_unknown(chain, WANTS_HEAD, link),
                 _ => {}
             }
@@ -481,8 +489,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         tracked.hint(out, clock, &pace, &mut self.draws);
     }
 
-    /// Notes a chain whose head is not known, and requests the head. Other chains do not displace
-    /// the next chain of a known sender.
+    /// Records a chain whose head is not known, so that the node requests the head. The expected
+    /// next chain of a known sender is not displaced by other chains.
     pub(super) fn note_unknown(&mut self, chain: ChainRef, wanted: u64, link: u8) {
         if let Some(known) =
             self.unknown.iter_mut().flatten().find(|unknown| unknown.chain == chain)
@@ -490,7 +498,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             known.wanted |= wanted;
             return;
         }
-        // Without any certificate, the head alone is useless.
+        // A node without any certificate cannot check a head, so it also requests the certificate.
         let wanted = if self.senders.iter().all(Option::is_none) {
             wanted | WANTS_CERTIFICATE
         } else {
@@ -508,7 +516,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let gives_way =
             |place: &&mut Option<Unknown>| place.is_some_and(|unknown| !unknown.is_expected);
         let count = u32::try_from(self.unknown.iter_mut().filter(gives_way).count()).unwrap_or(0);
-        // Each candidate, including the new one, has the same probability.
+        // Each candidate, including the new one, is dropped with the same probability.
         let drawn = self.draws.below(if is_expected { count } else { count.saturating_add(1) });
         if let Some(place) = self.unknown.iter_mut().filter(gives_way).nth(drawn as usize) {
             *place = Some(new);
@@ -536,8 +544,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// Plans to answer the items that were not answered recently and will not be sent anyway.
-    /// Returns whether anything is left to answer.
+    /// Queues answers for the requested items, except items that were answered recently or are
+    /// already queued as relays. Returns whether an answer was queued.
     pub(super) fn plan_answer(&mut self, piece: Piece, link: u8) -> bool {
         let link = LinkSet::one(link);
         let is_about_to_be_sent = |item: Item| {
@@ -570,8 +578,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let is_something = !matches!(piece, Piece::Leaves { bits: 0, .. });
         if is_something {
             let due = self.within(self.settings.timing.reply_ms);
-            // A node that repeats a request for items that other nodes have sent did not receive
-            // them.
+            // If a node repeats a request for items that other nodes have sent, it did not receive
+            // them, so this node must send them.
             let is_firm = self.was_spared(piece);
             self.answers.add(
                 Planned {
@@ -588,7 +596,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         is_something
     }
 
-    /// Records leaves that were not answered because other nodes sent them.
+    /// Records requested leaves that this node did not send because other nodes sent them.
     fn spare(&mut self, chain: ChainRef, block: u32, bits: u64) {
         let same = |spared: &&mut Spared| (spared.chain, spared.block) == (chain, block);
         if let Some(spared) = self.spared.iter_mut().flatten().find(same) {
@@ -602,7 +610,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// Whether a part of a piece was withheld when it was last requested. Clears the record.
+    /// Returns whether this node withheld a part of the piece when it was last requested, and
+    /// clears that record.
     fn was_spared(&mut self, piece: Piece) -> bool {
         let (chain, block, bits) = match piece {
             Piece::Leaves { chain, block, bits } => (chain, block, bits),
@@ -625,8 +634,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         })
     }
 
-    /// More signatures arrive than can be checked. A genuine one may need many attempts, so the
-    /// node keeps requesting, and asks other nodes to advertise their chains.
+    /// Records that more signatures arrive than can be checked. A genuine signature may then need
+    /// many attempts until it is chosen, so the node keeps requesting, and asks other nodes to
+    /// advertise their chains.
     pub(super) fn note_contention(&mut self) {
         self.contended = self.clock.saturating_add(u64::from(self.settings.timing.quiet_ms));
         if self.unknown.iter().all(Option::is_none) {
@@ -634,8 +644,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// Another node has sent a copy of a genuine item. This node then need not answer with it on
-    /// that link, nor relay it if enough copies were received.
+    /// Records that another node has sent a copy of a genuine item on a link. This node then does
+    /// not send the item there as an answer, and does not relay it there after enough copies.
     pub(super) fn note_duplicate(&mut self, item: Item, link: u8) {
         let link = LinkSet::one(link);
         let enough = match self.settings.relay {
@@ -658,7 +668,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if let (true, Some((chain, block, bits))) = (is_spared, place_of(item)) {
             self.spare(chain, block, bits);
         }
-        // A certificate sent for a chain answers a request for the sender's, too.
+        // The certificate of a chain is also an answer to a request for the sender's certificate.
         if let Item::Certificate(_) = item {
             self.answers.drop_if(|planned| {
                 planned.links == link && matches!(planned.piece, Piece::ChainCertificate(_))

@@ -1,5 +1,5 @@
-//! What a node sends, and when: its own frames, relays, answers, requests and advertisements, in
-//! the order in which they are due.
+//! How a node sends its own frames, relays, answers, requests and advertisements, in the order in
+//! which they are due.
 
 use crate::recovery::*;
 use moteseal_core::cbor::Writer;
@@ -9,13 +9,13 @@ use moteseal_core::cbor::Writer;
 pub struct Transmit {
     /// The links to send it on.
     pub links: LinkSet,
-    /// Its length. The frame is at the start of the buffer.
+    /// The length of the frame in bytes. The frame is at the start of the buffer.
     pub length: usize,
-    /// Why it is sent.
+    /// Why the node sends the frame.
     pub purpose: Purpose,
 }
 
-/// Which queue or chain the next frame comes from.
+/// The queue or the chain from which the next frame comes.
 #[derive(Clone, Copy)]
 enum Turn {
     Relay,
@@ -26,12 +26,13 @@ enum Turn {
 }
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
-    /// Performs the work that is due and writes the next frame to be sent to `out`; returns `None`
-    /// if there is none. `out` needs room for the longest frame of the network: a chain's longest
-    /// leaf and 32 bytes; [`MAX_BROADCAST_FRAME`](crate::wire::MAX_BROADCAST_FRAME) suffices.
+    /// Performs the work that is due and writes the next frame to be sent to `out`. Returns `None`
+    /// if no frame is due. `out` needs room for the longest frame of the network, which has 32
+    /// bytes more than the longest leaf; [`MAX_BROADCAST_FRAME`](crate::wire::MAX_BROADCAST_FRAME)
+    /// bytes suffice.
     ///
     /// # Errors
-    /// Those of the storage.
+    /// The errors of the storage.
     pub fn poll<S: Store>(
         &mut self,
         now: Now,
@@ -56,8 +57,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(None)
     }
 
-    /// When the node next has work to do, in the host's milliseconds; `None` if it only waits for
-    /// frames.
+    /// Returns when the node next has work to do, in milliseconds of the host's clock; `None` if it
+    /// only waits for frames.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         let turn = self.turn().map_or(u64::MAX, |(due, _)| due);
@@ -68,7 +69,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         (due != u64::MAX).then(|| self.host_ms.saturating_add(due.saturating_sub(self.clock)))
     }
 
-    /// The source of the frame that is due first, and its time.
+    /// Returns when the first frame is due, and the queue or chain from which it comes.
     fn turn(&self) -> Option<(u64, Turn)> {
         let request = self.request_meter.ready();
         let answer = self.answers.due().max(self.answer_meter.ready());
@@ -133,8 +134,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(length.map(|length| Transmit { links: planned.links, length, purpose: planned.purpose }))
     }
 
-    /// Writes the frame of an item. The length is `None` if the store no longer has the item, or if
-    /// it does not fit. The flag states whether the frame is a complete chain of one message.
+    /// Writes the frame of an item. Returns its length, or `None` if the store no longer has the
+    /// item or the item does not fit, and whether the frame is a complete chain of one message.
     fn write_item<S: Store>(
         &self,
         item: Item,
@@ -218,8 +219,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         )
     }
 
-    /// Records an answer and returns whether it may be sent: the item must not have been answered
-    /// within the hold-off, and the table must have an entry for it.
+    /// Records an answer and returns whether it may be sent. An item may be sent if it was not sent
+    /// as an answer within the hold-off, and if the table has room for the record.
     fn note_recent(&mut self, item: Item) -> bool {
         let Some((chain, block, bit)) = place_of(item) else { return true };
         let (clock, hold_off) = (self.clock, u64::from(self.settings.timing.hold_off_ms));
@@ -241,7 +242,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         })
     }
 
-    /// The leaves of a block that were answered within the hold-off.
+    /// Returns the leaves of a block that were answered within the hold-off.
     pub(super) fn recent_bits(&self, chain: ChainRef, block: u32) -> u64 {
         let same = |recent: &&Recent| (recent.chain, recent.block) == (chain, block);
         self.recent.iter().flatten().find(same).copied().map_or(0, |mut recent| {
@@ -251,7 +252,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 }
 
-/// The chain, block and bit that identify an item in the table of recent answers.
+/// Returns the chain, block and bit that identify an item in the table of recent answers.
 pub(super) const fn place_of(item: Item) -> Option<(ChainRef, u32, u64)> {
     match item {
         Item::Leaf { chain, block, index } => Some((chain, block, 1 << (index & 63))),
@@ -286,8 +287,8 @@ fn append<S: Store>(
     out: &mut [u8],
     at: usize,
 ) -> Result<Option<usize>, S::Error> {
-    // The head of a byte string has up to five bytes, depending on the length of the string, which
-    // is known only once the string was read.
+    // The CBOR head of a byte string has up to five bytes, depending on the string's length. The
+    // length is known only after the string was read.
     const HEAD: usize = 5;
     let Some(room) = out.get_mut(at.saturating_add(HEAD)..) else { return Ok(None) };
     let Some(length) = store.fetch(item, room)?.map(<[u8]>::len) else { return Ok(None) };

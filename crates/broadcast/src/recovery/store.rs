@@ -1,11 +1,11 @@
-//! What a node keeps outside its own memory, for example in flash, in a file or in a map.
+//! The storage of a node outside its own memory, for example in flash, in a file or in a map.
 
 use crate::wire::BroadcastFrame;
 use crate::{ChainNumber, ChainRef, KeyId};
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 
-/// An item that a node keeps. Each item was verified before it was kept, except that the leaves of
-/// the current block have only matched their tags.
+/// An item that a node stores. Each item was verified before it was stored. The leaves of the
+/// current block are an exception: they have only matched their tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Item {
     /// The latest certificate of a sender's key.
@@ -28,7 +28,7 @@ pub enum Item {
 }
 
 impl Item {
-    /// Writes what precedes the item's bytes in the frame that carries it.
+    /// Writes the part of the item's frame before the item's bytes.
     pub(super) fn begin_frame(self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
         match self {
             Self::Certificate(_) | Self::ChainCertificate(_) => {
@@ -44,9 +44,9 @@ impl Item {
 }
 
 /// A node's storage. [`raise`](Self::raise) and [`raise_minimum`](Self::raise_minimum) MUST make
-/// durable the value that they are given and everything that was kept before. Nothing else needs to
-/// be durable at once. If a method fails, the node does not accept the frame that caused the call;
-/// it accepts the frame when it arrives again.
+/// their argument durable, together with all items that were stored before. The other methods need
+/// not make their changes durable at once. If a method fails, the node does not accept the frame
+/// that caused the call; it accepts the frame when it arrives again.
 pub trait Store {
     /// The error of the storage.
     type Error;
@@ -65,7 +65,7 @@ pub trait Store {
     fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8])
     -> Result<Option<&'b [u8]>, Self::Error>;
 
-    /// Whether exactly these bytes are kept for the item.
+    /// Returns whether exactly these bytes are kept for the item.
     ///
     /// # Errors
     /// The errors of the storage.
@@ -90,28 +90,29 @@ pub trait Store {
     /// The errors of the storage.
     fn retire(&mut self, chain: ChainRef) -> Result<(), Self::Error>;
 
-    /// Makes durable that chains up to `number` under `key` are no longer accepted. The number is
-    /// kept for each key separately, so that an attacker who has stolen one key and uses the
-    /// highest number blocks only that key.
+    /// Durably stores that chains up to `number` under `key` are no longer accepted. Each key has
+    /// its own number. An attacker that has stolen one key and uses the highest possible number
+    /// therefore blocks only that key.
     ///
     /// # Errors
     /// The errors of the storage.
     fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), Self::Error>;
 
-    /// The number that was last passed to [`raise`](Self::raise) for `key`.
+    /// Returns the number that was last passed to [`raise`](Self::raise) for `key`.
     ///
     /// # Errors
     /// The errors of the storage.
     fn floor(&mut self, key: KeyId) -> Result<Option<ChainNumber>, Self::Error>;
 
-    /// Makes durable that certificates of a base station with a serial below `minimum` are invalid.
-    /// `base` is the base station's index in the settings.
+    /// Durably stores that certificates of a base station with a serial below `minimum` are
+    /// invalid. `base` is the base station's index in the settings.
     ///
     /// # Errors
     /// The errors of the storage.
     fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), Self::Error>;
 
-    /// The minimum that was last passed for that base station; 0 if none was.
+    /// Returns the minimum that was last passed to [`raise_minimum`](Self::raise_minimum) for
+    /// `base`; 0 if it was never called.
     ///
     /// # Errors
     /// The errors of the storage.

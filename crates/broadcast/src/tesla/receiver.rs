@@ -1,10 +1,11 @@
-//! The receiver of uTESLA: keeps packets that arrived in time, verifies keys before it uses them,
-//! and returns the messages whose tags match.
+//! The receiver of uTESLA. It keeps packets that arrived in time, verifies keys before it uses
+//! them, and returns the messages whose tags match.
 //!
-//! The checks follow RFC 4082, section 3.5, in its order: the packet is safe, the key is new, the
-//! key leads to the known one, the tag matches. Until a key is disclosed, a forged packet cannot be
-//! distinguished from a genuine one. The number of places for packets is therefore small and fixed,
-//! and places are assigned at random.
+//! The checks have the order of RFC 4082, section 3.5: the packet is safe (its key was still secret
+//! when it arrived), the key is new, hashing the key yields the newest known key, and the tag
+//! matches. Until a key is disclosed, a forged packet cannot be distinguished from a genuine one.
+//! The number of places for packets is therefore small and fixed, and if too many packets arrive,
+//! the receiver chooses at random which ones to keep.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -18,9 +19,9 @@ named_errors! {
     PacketError {
         /// The frame belongs to another chain.
         WrongChain => "the frame belongs to another chain",
-        /// Interval 0, which has no messages.
+        /// The packet is of interval 0, which has no messages.
         NoSuchInterval => "interval 0 has no messages",
-        /// An interval after the chain's last.
+        /// The interval is after the chain's last one.
         BeyondEnd => "the interval is after the last one of the chain",
         /// The sender cannot have reached the interval, even if its clock is ahead by the allowed
         /// offset.
@@ -31,7 +32,8 @@ named_errors! {
         MessageTooLong => "the message is longer than this receiver can keep",
         /// The same packet was received before.
         Repeated => "the packet was received before",
-        /// There are more packets than places. Which packets stay is chosen at random.
+        /// More packets arrived than there are places. The receiver chooses at random which packets
+        /// it keeps.
         NoRoom => "more packets arrived in the interval than the receiver can keep",
     }
 }
@@ -41,32 +43,34 @@ named_errors! {
     KeyError {
         /// The frame belongs to another chain.
         WrongChain => "the frame belongs to another chain",
-        /// An interval after the chain's last.
+        /// The interval is after the chain's last one.
         BeyondEnd => "the interval is after the last one of the chain",
         /// The newest known key was received again.
         Repeated => "the key is already known",
-        /// A key of an interval before that of the newest known one.
+        /// The key belongs to an interval before that of the newest known key.
         OldKey => "a newer key is known",
-        /// The key is further from the newest known one than this receiver computes at once. If the
-        /// key is due, the receiver needs newer parameters. The receiver does not verify this key,
-        /// so it does not detect a key that was disclosed so far ahead of time.
+        /// The key is more than `steps` intervals after the newest known key. If the key is due,
+        /// the receiver needs newer parameters. The receiver does not verify such a key. If a
+        /// genuine key was disclosed this far ahead of time, the receiver does not notice it.
         TooManySteps => "the key is too far from the newest known one; newer parameters are needed",
-        /// The budget of this interval is used up. Nothing was computed. A later interval has a new
-        /// budget.
+        /// The budget of hashes for this interval of the receiver's clock is used up, so the key
+        /// was not checked. The next interval has a new budget.
         BudgetSpent => "this interval's budget of steps along the chain is used up",
-        /// The key does not lead to the newest known key.
+        /// Hashing the key repeatedly does not yield the newest known key.
         ForgedKey => "the key is not one of this chain",
-        /// A genuine key before its time: the sender's clock is further ahead than stated. The
-        /// packets that waited for the key were dropped, because others may have known the key.
+        /// A genuine key arrived before it was due, so the sender's clock is further ahead than the
+        /// settings state. The packets that waited for the key were dropped, because an attacker
+        /// may have known the key and forged them.
         ClockTooFarOff => "a genuine key arrived before its time: the clocks are further apart than stated; set the clock",
     }
 }
 
 named_errors! {
-    /// Why a receiver was not created.
+    /// Why creating a receiver failed.
     ReceiverError {
-        /// There are fewer rows than intervals whose packets can wait at one time, from the one
-        /// whose key is due to the newest that is safe.
+        /// There are too few rows. Packets of several intervals can wait at the same time, from the
+        /// interval whose key is due next to the newest interval that can have begun, and each
+        /// interval needs a row.
         TooFewRows => "the receiver needs rows for the disclosure delay, for one more interval, and for the clock offset",
     }
 }
@@ -77,19 +81,21 @@ pub struct Settings {
     /// The maximum by which the sender's clock may be ahead of the receiver's, in milliseconds:
     /// `D_t` of RFC 4082.
     pub offset_ms: u64,
-    /// The maximum number of steps along the chain for one key, which limits the cost of a forged
-    /// key. If the sender's clock skips further ahead than this, the receiver rejects its keys as
-    /// `TooManySteps` and does not detect messages that are forged with them. Set it higher than
-    /// the number of intervals that the sender may skip.
+    /// The maximum number of hashes (steps along the chain) to verify one key. It limits the cost
+    /// of a forged key. If the sender's clock skips further ahead than this, the receiver rejects
+    /// the sender's keys as `TooManySteps` and does not detect messages that an attacker forges
+    /// with them. Set it higher than the number of intervals that the sender may skip.
     pub steps: u32,
-    /// The maximum number of steps in one interval of the receiver's clock, for keys that are more
-    /// than `d + 1` steps from the newest known one. It must not be below `steps`, or the receiver
-    /// never verifies such a key. Nearer keys are always verified, so that no flood can suppress a
-    /// key that is due; each of them costs no more than its frame. After a longer silence, forged
-    /// keys can use up each budget before the genuine key arrives. The receiver then needs newer
-    /// parameters. The same flood can hide a key that was disclosed further ahead of time.
+    /// The maximum number of hashes per interval of the receiver's clock, for all keys that are
+    /// more than `d + 1` steps from the newest known key. It must be at least `steps`; otherwise
+    /// the receiver can never verify the most distant keys. Keys within `d + 1` steps are always
+    /// verified, so that a flood of forged keys cannot suppress a key that is due. After a longer
+    /// silence, a flood can use up the budget of each interval before the genuine key arrives; the
+    /// receiver then needs newer parameters. Such a flood can also prevent the receiver from
+    /// noticing a key that was disclosed ahead of time.
     pub budget: u32,
-    /// Secret randomness, so that an attacker cannot know which of too many packets stay.
+    /// Secret randomness, so that an attacker cannot predict which packets are kept when too many
+    /// arrive.
     pub seed: u64,
 }
 
@@ -107,10 +113,11 @@ impl fmt::Debug for Settings {
 /// The number of packets lost since the receiver was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Packets for which there was no place.
+    /// Packets that were dropped because more packets arrived in their interval than there are
+    /// places.
     pub no_room: u64,
-    /// Packets that were dropped for newer intervals before a key arrived, or because their key
-    /// arrived before its time.
+    /// Packets that were dropped to make room for newer intervals before their key arrived, or
+    /// because their key arrived before it was due.
     pub given_up: u64,
     /// Packets whose tag did not match under the disclosed key.
     pub forged: u64,
@@ -120,7 +127,7 @@ pub struct Losses {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Delivered<'a> {
-    /// The interval in which it was sent.
+    /// The interval in which the message was sent.
     pub interval: u32,
     /// The message.
     pub message: &'a [u8],
@@ -129,7 +136,7 @@ pub struct Delivered<'a> {
 /// A waiting packet.
 #[derive(Clone, Copy)]
 struct Place<const BYTES: usize> {
-    /// Its order of arrival in its interval; `None` if the place is free.
+    /// The packet's order of arrival in its interval; `None` if the place is free.
     order: Option<u32>,
     length: u16,
     tag: [u8; TAG],
@@ -167,12 +174,14 @@ impl<const PLACES: usize, const BYTES: usize> Row<PLACES, BYTES> {
 /// A receiver of one chain, with `PLACES` places of `BYTES` bytes for the packets of each of `ROWS`
 /// intervals. Its size is at most `ROWS * (PLACES * (BYTES + 22) + 28) + 400` bytes.
 ///
-/// `ROWS` must be at least `d + 1 + ceil(D_t / T_int)`: when a key arrives in time, packets wait
-/// for all intervals from that key's up to the newest that can have begun, and forged packets must
-/// not displace the row whose key is due. Each further row tolerates one more consecutive lost
-/// disclosure without losing a message. If the receiver's clock is ahead, or a key arrives after
-/// the interval in which it was disclosed, the lead and the lateness add to the offset: `d + 1 +
-/// ceil((D_t + lead + lateness) / T_int)` rows, and one for each lost disclosure.
+/// `ROWS` must be at least `d + 1 + ceil(D_t / T_int)`. When a key arrives in time, packets can be
+/// waiting for every interval from that key's interval to the newest one that can have begun, and
+/// forged packets must not displace the row whose key is due. Each further row tolerates one more
+/// consecutive lost disclosure without losing a message.
+///
+/// If the receiver's clock is ahead of the sender's (by `lead`), or a key arrives after the
+/// interval in which it was disclosed (by `lateness`), more rows are needed: `d + 1 + ceil((D_t +
+/// lead + lateness) / T_int)`, plus one for each lost disclosure.
 #[derive(Clone)]
 pub struct Receiver<const ROWS: usize, const PLACES: usize, const BYTES: usize> {
     parameters: Parameters,
@@ -180,8 +189,8 @@ pub struct Receiver<const ROWS: usize, const PLACES: usize, const BYTES: usize> 
     functions: Functions,
     settings: Settings,
     random: u64,
-    /// The clock's interval in which steps were counted, and their number; `None` before the chain
-    /// begins.
+    /// The interval of the receiver's clock whose budget is in use (`None` before the chain
+    /// begins), and the number of hashes charged to it.
     spent: (Option<u64>, u32),
     rows: [Row<PLACES, BYTES>; ROWS],
     losses: Losses,
@@ -199,7 +208,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> fmt::Debug
 }
 
 impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, PLACES, BYTES> {
-    /// Makes a receiver with authentic parameters.
+    /// Creates a receiver. The parameters must be authentic.
     ///
     /// # Errors
     /// [`ReceiverError`].
@@ -227,22 +236,22 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         })
     }
 
-    /// The parameters with the newest known key. A receiver must store nothing else to start again;
-    /// waiting packets are lost with its memory.
+    /// Returns the parameters with the newest known key. They are all that a receiver must store to
+    /// continue after a restart; only the waiting packets are then lost.
     #[must_use]
     pub const fn parameters(&self) -> Parameters {
         self.parameters
     }
 
-    /// The losses so far.
+    /// Returns the numbers of packets lost so far.
     #[must_use]
     pub const fn losses(&self) -> Losses {
         self.losses
     }
 
-    /// Processes a frame of this chain, at a time of the receiver's own clock in Unix milliseconds;
-    /// see [`packet`](Self::packet) and [`key`](Self::key). After a key, call [`take`](Self::take)
-    /// for the verified messages.
+    /// Processes a frame of this chain with [`packet`](Self::packet) or [`key`](Self::key).
+    /// `now_ms` is the time of the receiver's own clock in Unix milliseconds. After a key, call
+    /// [`take`](Self::take) for the verified messages.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -257,12 +266,13 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         }
     }
 
-    /// Keeps a packet if only the sender can have known its key when it arrived: if `x < i + d`,
-    /// where `i` is its interval and `x` is the highest interval in which the sender can be now,
-    /// `floor((now + D_t - T_0) / T_int)`.
+    /// Keeps a packet if it is safe: only the sender can have known the packet's key when the
+    /// packet arrived. This is so if `x < i + d`, where `i` is the packet's interval and `x =
+    /// floor((now + D_t - T_0) / T_int)` is the highest interval in which the sender can be now.
     ///
     /// # Errors
-    /// [`PacketError`]. Nothing has changed, except that `NoRoom` was counted.
+    /// [`PacketError`]. A rejected packet changes nothing, except that `NoRoom` is counted as a
+    /// loss.
     pub fn packet(
         &mut self,
         now_ms: u64,
@@ -281,7 +291,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         if interval > schedule.last {
             return Err(PacketError::BeyondEnd);
         }
-        // A received key is public, whatever the clock shows.
+        // The keys up to the newest received one are public, whatever the clock shows.
         if interval <= self.parameters.committed {
             return Err(PacketError::NotSafe);
         }
@@ -311,7 +321,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
             Some(free) => Some(free),
             None => {
                 self.losses.no_room += 1;
-                // Each packet stays with the same probability, so that a flood has no advantage by
+                // Each packet is kept with the same probability, so a flood gains no advantage by
                 // arriving first or last.
                 usize::try_from(random % u64::from(row.seen))
                     .ok()
@@ -324,15 +334,17 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         Ok(())
     }
 
-    /// Accepts a key if it leads to the newest known one. The keys in between, which may have been
-    /// lost, are computed from it.
+    /// Accepts a key if hashing it repeatedly yields the newest known key. This also computes the
+    /// keys in between, whose frames may have been lost.
     ///
-    /// A genuine key before its time is accepted too, because it is public. Waiting packets of
-    /// intervals up to it are dropped, and packets of these intervals are `NotSafe` from then on,
-    /// even if the sender's clock is set back and they seem safe by the clock.
+    /// If a genuine key arrives before it is due, the receiver accepts it and returns
+    /// `ClockTooFarOff`. The waiting packets of the key's interval and of earlier intervals are
+    /// dropped. From then on packets of these intervals are `NotSafe`, even if the sender's clock
+    /// is set back so that they seem safe by the clock.
     ///
     /// # Errors
-    /// [`KeyError`]. Except for `ClockTooFarOff`, only the rest of the budget has changed.
+    /// [`KeyError`]. A rejected key changes only the rest of the budget, except after
+    /// `ClockTooFarOff`.
     pub fn key(
         &mut self,
         now_ms: u64,
@@ -358,7 +370,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
             return Err(KeyError::TooManySteps);
         }
         self.spend(now_ms, interval - committed)?;
-        // The rows' keys are noted during the steps, and used only if the end matches.
+        // Note the keys of the rows while hashing. They are used only if the last hash is the
+        // newest known key.
         let mut noted = [None::<ChainKey>; ROWS];
         let mut walked = *key;
         for at in (committed + 1..=interval).rev() {
@@ -384,8 +397,9 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         if in_time { Ok(()) } else { Err(KeyError::ClockTooFarOff) }
     }
 
-    /// The next verified message, by interval and then in order of arrival. Each message is
-    /// returned once. Read all of them after each key: if room is short, unread ones are dropped.
+    /// Returns the next verified message. Messages are ordered by interval and then by arrival, and
+    /// each is returned once. Read all messages after each key: unread ones are dropped when their
+    /// row is needed for a newer interval.
     pub fn take(&mut self) -> Option<Delivered<'_>> {
         let (row, place) = loop {
             let proven = self
@@ -411,13 +425,14 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         Some(Delivered { interval: row.interval, message: row.places[place].message() })
     }
 
-    /// The highest interval in which the sender can be; `None` if the chain cannot have begun.
+    /// Returns the highest interval in which the sender can be at `now_ms`; `None` if the chain
+    /// cannot have begun.
     fn highest(&self, now_ms: u64) -> Option<u64> {
         self.parameters.schedule.interval_at(now_ms.saturating_add(self.settings.offset_ms))
     }
 
-    /// Charges steps to the budget. Steps are free if there are no more of them than the key that
-    /// is due after `d` lost disclosures takes.
+    /// Charges `steps` hashes to the budget. At most `d + 1` steps are free of charge: a key that
+    /// is due needs no more, even after `d` lost disclosures.
     fn spend(&mut self, now_ms: u64, steps: u32) -> Result<(), KeyError> {
         if steps <= u32::from(self.parameters.schedule.delay) + 1 {
             return Ok(());
@@ -434,16 +449,16 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         Ok(())
     }
 
-    /// The row of an interval: its own row, a free one, or that of the oldest interval, which has
-    /// waited longest for a key.
+    /// Returns the row for the packets of an interval: the row that the interval already has, a
+    /// free row, or the row of the oldest interval, whose packets are dropped.
     fn row(&mut self, interval: u32) -> Option<usize> {
         if let Some(row) = self.rows.iter().position(|row| row.interval == interval) {
             return Some(row);
         }
-        // A free row has interval 0.
+        // A free row has interval 0, so it is chosen first.
         let (oldest, row) = self.rows.iter_mut().enumerate().min_by_key(|(_, row)| row.interval)?;
         if row.interval > interval {
-            // This happens only if the clock was set back.
+            // All rows have later intervals. This happens only if the clock was set back.
             self.losses.no_room += 1;
             return None;
         }
@@ -452,8 +467,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         Some(oldest)
     }
 
-    /// `SplitMix64` (Steele, Lea and Flood 2014). Its seed is secret and its output is not visible
-    /// to others.
+    /// Returns the next number of `SplitMix64` (Steele, Lea and Flood 2014). This generator is not
+    /// cryptographic, but its seed is secret and its output never leaves the receiver.
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

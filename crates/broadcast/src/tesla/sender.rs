@@ -1,9 +1,10 @@
-//! The sender of uTESLA: produces keys in order in little memory, tags packets, and discloses keys
-//! when they are due.
+//! The sender of uTESLA. It produces keys in order with little memory, tags packets, and discloses
+//! keys when they are due.
 //!
-//! Each key is computed from the next one, but they are used from the first on. [`KeyChain`] keeps
-//! `log2 n` of them and computes the next key in about `log2 n` steps in every interval (Jakobsson,
-//! "Fractal hash sequence representation and traversal", ISIT 2002).
+//! Each key is the hash of the next one, but the sender uses the keys in the opposite order, from
+//! the first to the last. [`KeyChain`] keeps only `log2 n` of the `n` keys, called pebbles, and
+//! computes the next key in about `log2 n` hashes per interval (Jakobsson, "Fractal hash sequence
+//! representation and traversal", ISIT 2002).
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -16,24 +17,24 @@ use crate::tesla::{
 };
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 
-/// The number of pebbles of the longest chain.
+/// The number of pebbles (stored keys) of the longest chain.
 const PEBBLES: usize = MAX_INTERVALS.ilog2() as usize;
-/// The maximum number of intervals that a sender skips without [`Sender::leap_to`]. If a wrong
-/// clock discloses keys early, those keys are lost, and receivers do not detect keys that are too
-/// far ahead.
+/// The maximum number of intervals that a sender skips without [`Sender::leap_to`]. The limit
+/// guards against a wrong clock: a key that is disclosed early can no longer protect messages, and
+/// receivers cannot detect a key that is too far ahead.
 pub const MAX_LEAP: u32 = 1024;
 /// The position of a pebble that is no longer needed.
 const DONE: u32 = u32::MAX;
 
 named_errors! {
-    /// Why a sender does not send.
+    /// Why a sender produced no frame.
     SenderError {
-        /// Interval 0 is not over. Its key is public.
+        /// Interval 0 is not over. It has no messages, because its key is public.
         NotStarted => "the first interval with messages has not begun",
         /// The last interval is over. Continue with a new chain.
         Ended => "the last interval is over; start a new chain",
-        /// The clock shows an earlier interval than one that was already used. Keys that may be
-        /// public would be used again.
+        /// The clock shows an earlier interval than one that was already used. The keys of that
+        /// earlier interval may already be public.
         ClockWentBack => "the clock was set back to an interval before one that was used",
         /// The clock shows more than [`MAX_LEAP`] intervals after the last one used, and
         /// [`Sender::leap_to`] was not called.
@@ -51,28 +52,29 @@ impl From<BufferTooSmall> for SenderError {
     }
 }
 
-/// A stored key on its way to the interval where it is needed (a pebble).
+/// A pebble: a stored key of interval `at`, which moves step by step down to the interval
+/// `destination`, where it is needed.
 #[derive(Clone, Copy, Default, Zeroize)]
 struct Pebble {
     key: ChainKey,
     at: u32,
     destination: u32,
-    /// It is needed every `2^(level + 1)` intervals.
+    /// The pebble is needed every `2^(level + 1)` intervals.
     level: u32,
 }
 
-/// The keys of a chain from the first on. Secret; `Debug` does not print them.
+/// Produces the keys of a chain in order, starting with the first. The content is secret.
 #[derive(Zeroize, ZeroizeOnDrop)]
 struct KeyChain {
     #[zeroize(skip)]
     functions: Functions,
-    /// The first `levels` are in use, ordered by destination.
+    /// The first `levels` pebbles are in use, ordered by destination.
     pebbles: [Pebble; PEBBLES],
     levels: usize,
     /// The interval of the current key.
     current: u32,
     key: ChainKey,
-    /// The number of calls of `F`.
+    /// The number of calls of `F` so far.
     #[cfg(test)]
     #[zeroize(skip)]
     steps: u64,
@@ -110,7 +112,8 @@ impl KeyChain {
         self.functions.before(at, key)
     }
 
-    /// Advances to the key of the next interval. The caller must not go beyond the last one.
+    /// Advances to the key of the next interval. The caller must not advance beyond the last
+    /// interval.
     fn advance(&mut self) {
         self.current += 1;
         for i in 0..self.levels {
@@ -127,7 +130,8 @@ impl KeyChain {
             return;
         }
         self.key = nearest.key;
-        // The pebble starts again from a more distant one, towards the next interval that needs it.
+        // The pebble is used up. It starts again from the key of a later interval and moves towards
+        // the next interval that needs it.
         let (destination, at) =
             (nearest.at + (2 << nearest.level), nearest.at + (3 << nearest.level));
         let from = self.pebbles[..self.levels]
@@ -140,7 +144,7 @@ impl KeyChain {
             }
             _ => Pebble { key: [0; KEY], at: DONE, destination: DONE, level: nearest.level },
         };
-        // Put the pebble that is needed next first. No two have the same destination.
+        // Put the pebble that is needed next first. No two pebbles have the same destination.
         self.pebbles[..self.levels].sort_unstable_by_key(|pebble| pebble.destination);
     }
 }
@@ -151,7 +155,8 @@ pub struct Sender {
     #[zeroize(skip)]
     schedule: Schedule,
     commitment: ChainKey,
-    /// The highest interval used. Unlike the keys, it also counts intervals after the last one.
+    /// The highest interval used so far. It may be after the chain's last interval, unlike the
+    /// interval of the current key.
     served: u64,
     keys: KeyChain,
 }
@@ -166,8 +171,9 @@ impl fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// Makes a sender of a new chain. `secret` is 16 bytes of fresh randomness, for this chain
-    /// only. Takes as many steps as the power of two at or above `last`.
+    /// Creates a sender of a new chain. `secret` is 16 bytes of fresh randomness that is used for
+    /// this chain only. The call computes about `last` hashes: the smallest power of two that is at
+    /// least `last`.
     ///
     /// A sender that loses its memory must start a new chain, because it does not know which keys
     /// it has disclosed.
@@ -180,15 +186,16 @@ impl Sender {
         Ok(Self { schedule, commitment: keys.key, served: 0, keys })
     }
 
-    /// The parameters for receivers that start with the chain, with the key of interval 0.
+    /// Returns the parameters with the key of interval 0, for receivers that join when the chain
+    /// starts.
     #[must_use]
     pub const fn parameters(&self) -> Parameters {
         Parameters { schedule: self.schedule, committed: 0, key: self.commitment }
     }
 
-    /// The parameters for receivers that join late, with the newest key `K_i` for which `i < j - d`
-    /// in the current interval `j` (RFC 4082, section 3.4), so that the receivers need not compute
-    /// from the start of the chain.
+    /// Returns the parameters for receivers that join late. They contain the newest key `K_i` for
+    /// which `i < j - d` in the current interval `j` (RFC 4082, section 3.4), so that receivers
+    /// need not compute keys back to the start of the chain.
     ///
     /// # Errors
     /// `ClockWentBack`, `LeapTooLong`.
@@ -201,9 +208,9 @@ impl Sender {
         Ok(Parameters { schedule: self.schedule, committed, key: self.key_of(committed) })
     }
 
-    /// Writes the frame of a message. Send it before the interval is over.
+    /// Writes the packet of a message. Send it before the current interval is over.
     ///
-    /// Receivers treat the same message twice in one interval as one message.
+    /// If the same message is sent twice in one interval, receivers return it only once.
     ///
     /// # Errors
     /// [`SenderError`].
@@ -231,9 +238,10 @@ impl Sender {
         Ok(out.finish())
     }
 
-    /// Writes the frame of the newest key that may be disclosed: in interval `j`, that of interval
-    /// `j - d`. `None` as long as there is none. Send it once in each interval, or more often if
-    /// many frames are lost. A later key makes up for lost earlier ones.
+    /// Writes the frame of the newest key that may be disclosed: in interval `j`, this is the key
+    /// of interval `j - d`. Returns `None` while no key may be disclosed yet. Send the frame once
+    /// per interval, or more often if many frames are lost. Receivers can compute lost keys from
+    /// any later key.
     ///
     /// # Errors
     /// `ClockWentBack`, `LeapTooLong`, `BufferTooSmall`.
@@ -253,9 +261,9 @@ impl Sender {
         Ok(Some(out.finish()))
     }
 
-    /// Skips any number of intervals, after a long silence or at a late start. The caller must make
-    /// sure that the clock is right, because every key up to `d` intervals before is then
-    /// disclosed.
+    /// Skips any number of intervals, for example after a long silence or a late start. The caller
+    /// must make sure that the clock is right, because the sender may then disclose every key up to
+    /// the one `d` intervals before the new interval.
     ///
     /// # Errors
     /// `ClockWentBack`.
@@ -263,8 +271,9 @@ impl Sender {
         self.step_to(self.schedule.interval_at(now_ms).unwrap_or(0)).map(|_| ())
     }
 
-    /// Advances to the key of the current interval, or of the last one, if at most [`MAX_LEAP`]
-    /// intervals are skipped. Returns the current interval, or 0 before the chain starts.
+    /// Advances to the key of the current interval, or of the chain's last interval if that is
+    /// earlier. Fails if this would skip more than [`MAX_LEAP`] intervals. Returns the current
+    /// interval, or 0 before the chain starts.
     fn advance_to(&mut self, now_ms: u64) -> Result<u64, SenderError> {
         let now = self.schedule.interval_at(now_ms).unwrap_or(0);
         if now.min(self.schedule.last.into()) > u64::from(self.keys.current) + u64::from(MAX_LEAP) {
@@ -284,7 +293,8 @@ impl Sender {
         Ok(now)
     }
 
-    /// An earlier key, at most `d + 1` steps away. For interval 0, the stored one.
+    /// Returns an earlier key, which is at most `d + 1` steps away. The key of interval 0 is
+    /// stored.
     fn key_of(&self, interval: u32) -> ChainKey {
         if interval == 0 {
             return self.commitment;

@@ -1,25 +1,26 @@
-//! The frames of uTESLA: a packet, and a disclosed key (spec/tesla.md, section 4).
+//! The two frames of uTESLA: a packet and a disclosed key (spec/tesla.md, section 4).
 //!
-//! Anyone can write these frames; the [receiver](crate::tesla::receiver) verifies them.
+//! Anyone can send these frames; the [receiver](crate::tesla::receiver) verifies them.
 
 use crate::ChainRef;
 use crate::tesla::{ChainKey, TAG};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
-/// The maximum length of a packet's frame without its message: array, kind, reference, interval,
-/// the message's head and the tag.
+/// The maximum length in bytes of a packet's frame without its message. The terms are the lengths
+/// of the array's head, the kind, the reference, the interval, the message's CBOR head, and the tag
+/// with its head.
 pub const OVERHEAD: usize = 1 + 2 + 9 + 5 + 3 + 1 + TAG;
 /// The maximum length of a key's frame, in bytes.
 pub const KEY_FRAME: usize = 1 + 2 + 9 + 5 + 1 + size_of::<ChainKey>();
 
-/// A frame.
+/// A frame of uTESLA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TeslaFrame<'a> {
     /// `[40, reference, interval, message, tag]`.
     Packet {
         /// The chain of keys.
         chain: ChainRef,
-        /// The interval in which it was sent.
+        /// The interval in which the packet was sent.
         interval: u32,
         /// The message.
         message: &'a [u8],

@@ -151,7 +151,7 @@ fn a_certificate_is_valid_from_its_first_second_until_its_end() {
     assert_eq!(endless.check(Some(u64::MAX), 0), Ok(()));
 }
 
-/// A signed certificate with these fields, valid or not.
+/// Returns a signed certificate with these fields, valid or not.
 fn raw_certificate(base: &SecretKey, serial: u64, not_before: u64, not_after: u64) -> Vec<u8> {
     let (mut header, mut payload, mut scratch, mut out) = ([0; 40], [0; 200], [0; 400], [0; 400]);
     let mut writer = Writer::new(&mut payload);

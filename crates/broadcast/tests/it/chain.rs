@@ -68,12 +68,12 @@ fn reference(messages: &[Vec<u8>], per_block: usize) -> Reference {
     Reference { first, tags, leaves }
 }
 
-/// A signed head with the given fields.
+/// Returns a signed head with the given fields.
 fn head(messages: u32, per_block: u8, longest: u16, first: &[u8], tags: &[u8]) -> Vec<u8> {
     head_by(&key(), messages, per_block, longest, first, tags)
 }
 
-/// A signed head with the given fields and any key.
+/// Returns a signed head with the given fields and any key.
 fn head_by(
     signer: &SecretKey,
     messages: u32,
@@ -141,7 +141,7 @@ fn draft(messages: usize, per_block: u8) -> ChainDraft<'static> {
     }
 }
 
-/// A sender's output for these messages: the head, and the leaves of all blocks.
+/// Returns a sender's output for these messages: the head, and the leaves of all blocks.
 fn outgoing(messages: &[Vec<u8>], per_block: u8) -> (Vec<u8>, Vec<Vec<Vec<u8>>>) {
     let mut digests = vec![Digest::NULL; messages.len()];
     let mut tags = vec![[0; 8]; if per_block == 1 { 0 } else { messages.len() }];

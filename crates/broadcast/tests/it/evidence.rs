@@ -28,7 +28,7 @@ fn message(number: u32) -> Vec<u8> {
     format!("order {number}{}", "!".repeat(number as usize)).into_bytes()
 }
 
-/// The frames of the evidence of the first `blocks` blocks.
+/// Returns the frames of the evidence of the first `blocks` blocks.
 fn evidence(blocks: u32) -> Vec<Vec<u8>> {
     evidence_of(&key(2), blocks)
 }
@@ -79,7 +79,8 @@ fn evidence_of(ops: &SecretKey, blocks: u32) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The messages that the frames prove, in order, and the error that ended the check, if any.
+/// Returns the messages that the frames prove, in order, and the error that ended the check, if
+/// any.
 fn proven(frames: &[Vec<u8>], bases: &[PublicKey]) -> (Vec<Vec<u8>>, Option<EvidenceError>) {
     let mut check = EvidenceCheck::new(network(), bases);
     let (mut proven, mut pending) = (Vec::new(), Vec::new());

@@ -54,8 +54,8 @@ impl FixedPoint {
         Self::new(digits < 0, U256::from_u128(digits.unsigned_abs()), places)
     }
 
-    /// All digits as one integer: the number times `10^places`. `None` if it needs more than 128
-    /// bits.
+    /// Returns all digits as one integer: the number times `10^places`. `None` if it needs more
+    /// than 128 bits.
     #[must_use]
     pub fn digits(&self) -> Option<i128> {
         let words = self.digits.to_be_bytes();
@@ -65,7 +65,7 @@ impl FixedPoint {
         Some(if self.negative { -digits } else { digits })
     }
 
-    /// The number of digits after the point.
+    /// Returns the number of digits after the point.
     #[must_use]
     pub const fn places(&self) -> u32 {
         self.places
@@ -105,9 +105,9 @@ struct Sums {
 }
 
 impl<'a> Plan<'a> {
-    /// The result of each selected aggregate, in order, over the participants' selected readings;
-    /// `None` for the mean, variance and standard deviation of no readings. `totals` are the sums
-    /// of the slots over all participants.
+    /// Returns the result of each selected aggregate, in order, over the participants' selected
+    /// readings; `None` for the mean, variance and standard deviation of no readings. `totals` are
+    /// the sums of the slots over all participants.
     ///
     /// # Errors
     /// [`AnswerError`]. There is no result.
@@ -166,7 +166,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The result of an aggregate of a column; `None` if it is undefined for no readings.
+/// Returns the result of an aggregate of a column; `None` if it is undefined for no readings.
 fn result(aggregate: Aggregate, sums: Sums, count: u128, divisor: u32) -> Option<FixedPoint> {
     let places = Decimal { numerator: 0, divisor }.places();
     let at = |exact: fn(u32) -> u32| places.map_or(INEXACT_PLACES, exact);

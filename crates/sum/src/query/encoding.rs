@@ -59,7 +59,7 @@ impl<'a> Plan<'a> {
         if plan.is_canonical() { Ok(plan) } else { Err(DecodeError::FieldOutOfRange) }
     }
 
-    /// Whether a query's text gives this plan.
+    /// Returns whether a query's text gives this plan.
     fn is_canonical(&self) -> bool {
         let unique = |at: usize, item: &Item| {
             !self.items[..at].contains(item)

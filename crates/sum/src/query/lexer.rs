@@ -30,12 +30,12 @@ pub(super) struct Token<'a> {
 }
 
 impl Token<'_> {
-    /// Whether it is this keyword, in any case.
+    /// Returns whether it is this keyword, in any case.
     pub(super) fn is_word(&self, word: &str) -> bool {
         self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
     }
 
-    /// Whether it is this sign.
+    /// Returns whether it is this sign.
     pub(super) fn is_sign(&self, sign: &str) -> bool {
         self.kind == Kind::Sign && self.text == sign
     }
@@ -45,7 +45,7 @@ impl Token<'_> {
 const RESERVED: [&str; 9] =
     ["SELECT", "FROM", "WHERE", "EPOCH", "DURATION", "AND", "OR", "NOT", "BETWEEN"];
 
-/// Whether a word is reserved.
+/// Returns whether a word is reserved.
 pub(super) fn is_reserved(word: &str) -> bool {
     RESERVED.iter().any(|reserved| word.eq_ignore_ascii_case(reserved))
 }
@@ -58,7 +58,7 @@ fn continues_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether a column's name can be written without quotes.
+/// Returns whether a column's name can be written without quotes.
 pub(super) fn is_plain(name: &str) -> bool {
     name.starts_with(starts_word) && name.chars().all(continues_word) && !is_reserved(name)
 }
@@ -74,7 +74,7 @@ impl<'a> Lexer<'a> {
         Self { text, at: 0 }
     }
 
-    /// The text as a whole.
+    /// Returns the text as a whole.
     pub(super) fn text(&self) -> &'a str {
         self.text
     }
@@ -111,7 +111,8 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// The length of the quoted text that `rest` starts with. A doubled quote in it means one quote.
+/// Returns the length of the quoted text that `rest` starts with. A doubled quote in it means one
+/// quote.
 fn quoted(rest: &str, quote: char) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -123,8 +124,8 @@ fn quoted(rest: &str, quote: char) -> Option<usize> {
     }
 }
 
-/// The length of the number that `rest` starts with: digits, and a fraction if a digit follows the
-/// point.
+/// Returns the length of the number that `rest` starts with: digits, and a fraction if a digit
+/// follows the point.
 fn number(rest: &str) -> usize {
     let digits = |from: usize| rest[from..].bytes().take_while(u8::is_ascii_digit).count();
     let whole = digits(0);

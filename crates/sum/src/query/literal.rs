@@ -31,18 +31,18 @@ impl<'a> Literal<'a> {
         Some(Self { negative, mantissa, places, text, start })
     }
 
-    /// The highest numerator that is not above the number, on the scale of `divisor`; `None` if
-    /// that takes more than 127 bits.
+    /// Returns the highest numerator that is not above the number, on the scale of `divisor`;
+    /// `None` if that takes more than 127 bits.
     pub(super) fn floor(&self, divisor: u32) -> Option<i128> {
         Some(self.times(divisor)?.div_euclid(10i128.pow(self.places)))
     }
 
-    /// The lowest numerator that is not below the number.
+    /// Returns the lowest numerator that is not below the number.
     pub(super) fn ceil(&self, divisor: u32) -> Option<i128> {
         Some(-(-self.times(divisor)?).div_euclid(10i128.pow(self.places)))
     }
 
-    /// The number times divisor and `10^places`.
+    /// Returns the number times divisor and `10^places`.
     fn times(&self, divisor: u32) -> Option<i128> {
         let product = i128::try_from(self.mantissa.checked_mul(divisor.into())?).ok()?;
         Some(if self.negative { -product } else { product })

@@ -69,13 +69,13 @@ pub enum Mistake<'a> {
 }
 
 impl<'a> QueryError<'a> {
-    /// A mistake at byte `at` of `text`.
+    /// Returns a mistake at byte `at` of `text`.
     pub(super) fn at(text: &'a str, at: usize, mistake: Mistake<'a>) -> Self {
         let before = text.char_indices().take_while(|&(start, _)| start < at).count();
         Self { column: before + 1, mistake }
     }
 
-    /// The mistake's stable name (spec/errors.md).
+    /// Returns the mistake's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self.mistake {
@@ -98,7 +98,7 @@ impl<'a> QueryError<'a> {
         }
     }
 
-    /// The error with its name, displayed as `Name: sentence`.
+    /// Returns the error with its name, displayed as `Name: sentence`.
     #[must_use]
     pub const fn named(self) -> Named<'static, Self> {
         Named { name: self.name(), error: self }
@@ -106,8 +106,8 @@ impl<'a> QueryError<'a> {
 }
 
 impl fmt::Display for QueryError<'_> {
-    /// The column, what is wrong, and what to write instead, always in one line: control characters
-    /// of the query are escaped.
+    /// Returns the column, what is wrong, and what to write instead, always in one line: control
+    /// characters of the query are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "column {}: ", self.column)?;
         match self.mistake {

@@ -22,7 +22,7 @@ pub enum BindError<'a> {
 }
 
 impl BindError<'_> {
-    /// The error's stable name (spec/errors.md).
+    /// Returns the error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl BindError<'_> {
         }
     }
 
-    /// The error with its name, displayed as `Name: sentence`.
+    /// Returns the error with its name, displayed as `Name: sentence`.
     #[must_use]
     pub const fn named(self) -> Named<'static, Self> {
         Named { name: self.name(), error: self }
@@ -79,7 +79,7 @@ pub enum ContributionError<'a> {
 }
 
 impl ContributionError<'_> {
-    /// The error's stable name (spec/errors.md).
+    /// Returns the error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -89,7 +89,7 @@ impl ContributionError<'_> {
         }
     }
 
-    /// The error with its name, displayed as `Name: sentence`.
+    /// Returns the error with its name, displayed as `Name: sentence`.
     #[must_use]
     pub const fn named(self) -> Named<'static, Self> {
         Named { name: self.name(), error: self }
@@ -182,7 +182,7 @@ impl<'a> Bound<'_, 'a> {
         Ok(count)
     }
 
-    /// The numerator of a column, which must be in the plan's range.
+    /// Returns the numerator of a column, which must be in the plan's range.
     fn summed(&self, at: u8, record: &[u8]) -> Result<i64, ContributionError<'a>> {
         let (numerator, column) = (self.numerator(at, record)?, self.plan.column(at));
         let value = Decimal { numerator, divisor: column.divisor };

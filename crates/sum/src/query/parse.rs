@@ -156,8 +156,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A sequence to which operands can be joined by `join`: an open sequence of the same kind, or
-    /// a closed one.
+    /// Returns a sequence to which operands can be joined by `join`: an open sequence of the same
+    /// kind, or a closed one.
     fn open(&mut self, run: Run, join: Join) -> Result<Run, QueryError<'a>> {
         if run.join == Some(join) { Ok(run) } else { self.close(run) }
     }
@@ -178,7 +178,7 @@ impl<'a> Parser<'a> {
         Ok(Run { join: None, operands: 1, depth })
     }
 
-    /// A column compared with a number, on either side, or BETWEEN two.
+    /// Returns a column compared with a number, on either side, or BETWEEN two.
     fn comparison(&mut self) -> Result<Run, QueryError<'a>> {
         let (index, interval, not) = if self.at_literal() {
             let literal = self.literal()?;
@@ -214,7 +214,8 @@ impl<'a> Parser<'a> {
         if not { self.step(Step::Not, 1) } else { Ok(run) }
     }
 
-    /// The numerators for which `column sign literal` holds; for `!=`, those for which it does not.
+    /// Returns the numerators for which `column sign literal` holds; for `!=`, those for which it
+    /// does not.
     fn interval(
         &self,
         literal: Literal<'a>,
@@ -234,7 +235,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A bound that fits the numerators of a plan.
+    /// Returns a bound that fits the numerators of a plan.
     fn bound(&self, literal: Literal<'a>, bound: Option<i128>) -> Result<i64, QueryError<'a>> {
         let mistake = Mistake::NumberOutOfRange(literal.text);
         bound
@@ -248,7 +249,7 @@ impl<'a> Parser<'a> {
             || self.token.is_sign("+")
     }
 
-    /// A decimal number with an optional sign.
+    /// Returns a decimal number with an optional sign.
     fn literal(&mut self) -> Result<Literal<'a>, QueryError<'a>> {
         let start = self.token.start;
         let negative = self.token.is_sign("-");
@@ -275,7 +276,7 @@ impl<'a> Parser<'a> {
         Ok(sign)
     }
 
-    /// The name of an existing column of scaled integers; returns its index in the plan.
+    /// Returns the name of an existing column of scaled integers; returns its index in the plan.
     fn column(&mut self, expected: &'static str) -> Result<(usize, Field<'a>), QueryError<'a>> {
         let token = self.token;
         let field = match token.kind {
@@ -314,7 +315,7 @@ impl<'a> Parser<'a> {
         Ok((index, field))
     }
 
-    /// A whole number and its unit.
+    /// Returns a whole number and its unit.
     fn duration(&mut self) -> Result<(), QueryError<'a>> {
         let start = self.token;
         if start.kind == Kind::End {
@@ -366,7 +367,7 @@ impl<'a> Parser<'a> {
         if self.accept_sign(sign)? { Ok(()) } else { Err(self.unexpected(expected)) }
     }
 
-    /// A mistake at the next token.
+    /// Returns a mistake at the next token.
     fn mistake(&self, mistake: Mistake<'a>) -> QueryError<'a> {
         QueryError::at(self.lexer.text(), self.token.start, mistake)
     }
@@ -376,7 +377,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Whether `quoted` is `name` in double quotes, with those within it doubled.
+/// Returns whether `quoted` is `name` in double quotes, with those within it doubled.
 fn is_quoted(name: &str, quoted: &str) -> bool {
     let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(quoted);
     let mut quote = false;
@@ -388,7 +389,7 @@ fn is_quoted(name: &str, quoted: &str) -> bool {
     unquoted.eq(name.chars())
 }
 
-/// The range of numerators of a field, limited to what a plan can name.
+/// Returns the range of numerators of a field, limited to what a plan can name.
 fn numerators(field: &Field<'_>) -> (i64, i64) {
     let bits = 8 * u32::try_from(field.kind.size()).unwrap_or(8);
     let (low, high) = if field.kind.is_signed() {

@@ -22,12 +22,12 @@ impl Interval {
     /// The canonical form of the empty interval.
     pub(super) const EMPTY: Self = Self { low: Some(1), high: Some(0) };
 
-    /// The interval between two bounds, in canonical form.
+    /// Returns the interval between two bounds, in canonical form.
     pub(super) fn between(low: i64, high: i64) -> Self {
         if low <= high { Self { low: Some(low), high: Some(high) } } else { Self::EMPTY }
     }
 
-    /// Whether it has the form that the parser creates.
+    /// Returns whether it has the form that the parser creates.
     pub(super) fn is_canonical(self) -> bool {
         match (self.low, self.high) {
             (None, None) => false,
@@ -64,7 +64,7 @@ pub(super) enum Join {
 /// The steps of a predicate; an empty list selects every reading.
 pub(super) type Steps = List<Step, MAX_STEPS>;
 
-/// Whether the steps leave one truth value and have the form that the parser creates.
+/// Returns whether the steps leave one truth value and have the form that the parser creates.
 pub(super) fn is_canonical(steps: &[Step]) -> bool {
     // For each waiting operand: how it was joined, and its nesting depth.
     let mut waiting = [(None, 0); MAX_STEPS];
@@ -89,7 +89,7 @@ pub(super) fn is_canonical(steps: &[Step]) -> bool {
     count == usize::from(!steps.is_empty())
 }
 
-/// Whether a reading, given by the numerators of its columns, is selected.
+/// Returns whether a reading, given by the numerators of its columns, is selected.
 pub(super) fn holds<E>(
     steps: &[Step],
     mut numerator: impl FnMut(u8) -> Result<i128, E>,
@@ -156,7 +156,8 @@ impl fmt::Display for Shown<'_, '_> {
 }
 
 impl Shown<'_, '_> {
-    /// An operand, in parentheses where necessary: an OR in an AND, and either of the two in a NOT.
+    /// Returns an operand, in parentheses where necessary: an OR in an AND, and either of the two
+    /// in a NOT.
     fn operand(
         &self,
         f: &mut fmt::Formatter<'_>,
@@ -171,7 +172,7 @@ impl Shown<'_, '_> {
     }
 }
 
-/// The start of the last operand of steps.
+/// Returns the start of the last operand of steps.
 fn start_of_last(steps: &[Step]) -> usize {
     let mut wanted = 1;
     for (at, step) in steps.iter().enumerate().rev() {

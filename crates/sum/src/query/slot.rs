@@ -59,13 +59,13 @@ pub struct Overflow<'a> {
 }
 
 impl Overflow<'_> {
-    /// The error's stable name (spec/errors.md).
+    /// Returns the error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         "Overflow"
     }
 
-    /// The error with its name, displayed as `Name: sentence`.
+    /// Returns the error with its name, displayed as `Name: sentence`.
     #[must_use]
     pub const fn named(self) -> Named<'static, Self> {
         Named { name: self.name(), error: self }
@@ -85,9 +85,9 @@ impl fmt::Display for Overflow<'_> {
 impl core::error::Error for Overflow<'_> {}
 
 impl<'a> Plan<'a> {
-    /// The slots in order: the count, if anything but sums is selected; then for each column, by
-    /// first mention, its sum if the column is summed, and its sum of squares if a variance or
-    /// standard deviation is selected.
+    /// Returns the slots in order: the count, if anything but sums is selected; then for each
+    /// column, by first mention, its sum if the column is summed, and its sum of squares if a
+    /// variance or standard deviation is selected.
     pub fn slots(&self) -> impl Iterator<Item = Slot<'a>> + Clone {
         let counts = self.items.iter().any(|item| item.aggregate != Aggregate::Sum);
         let count = counts.then_some(Slot {

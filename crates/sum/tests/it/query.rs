@@ -15,7 +15,7 @@ fn encode(fields: &[Field<'_>]) -> Vec<u8> {
     Schema::encode(fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
 }
 
-/// The schema of the tables of mistakes.
+/// Returns the schema of the tables of mistakes.
 fn weather() -> Vec<u8> {
     let columns = [
         "temperature:Cel:i16/100",
@@ -134,7 +134,7 @@ proptest! {
 
 // ------------------------------------------------------------------ known answers
 
-/// The answer to a query over one column `v` for these records.
+/// Returns the answer to a query over one column `v` for these records.
 fn answer(column: &str, select: &str, records: &[&[u8]]) -> Vec<Option<FixedPoint>> {
     let bytes = encode(&[Field::parse(column).unwrap()]);
     let schema = Schema::decode(&bytes).unwrap();

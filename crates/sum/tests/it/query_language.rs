@@ -11,7 +11,7 @@ fn encode(fields: &[Field<'_>]) -> Vec<u8> {
     Schema::encode(fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
 }
 
-/// The schema of the tables of mistakes.
+/// Returns the schema of the tables of mistakes.
 fn weather() -> Vec<u8> {
     let columns = [
         "temperature:Cel:i16/100",

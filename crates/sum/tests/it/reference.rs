@@ -22,7 +22,7 @@ impl Ratio {
         (&self.0 * &other.1).cmp(&(&other.0 * &self.1))
     }
 
-    /// The value of a decimal text.
+    /// Returns the value of a decimal text.
     fn of(text: &str) -> Self {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits: BigInt = format!("{whole}{fraction}").trim_start_matches('+').parse().unwrap();
@@ -110,7 +110,7 @@ fn expr(columns: usize) -> impl Strategy<Value = Expr> {
     })
 }
 
-/// The bytes of a reading. Small raw values are more frequent than others.
+/// Returns the bytes of a reading. Small raw values are more frequent than others.
 fn reading(columns: Vec<ColumnSpec>) -> impl Strategy<Value = Option<Vec<u8>>> {
     let raw =
         prop_oneof![3 => -300i128..300, 2 => -3i128..4, 1 => any::<i64>().prop_map(i128::from)];
@@ -195,8 +195,8 @@ impl Query {
         self.write(&mut |text, _| text.to_owned())
     }
 
-    /// The same query with different letter case, space and redundant parentheses, chosen by a
-    /// seed.
+    /// Returns the same query with different letter case, space and redundant parentheses, chosen
+    /// by a seed.
     pub(crate) fn disguised(&self, seed: u64) -> String {
         let mut state = seed | 1;
         let mut below = move |bound: u64| {
@@ -323,7 +323,7 @@ impl Query {
         self.predicate.as_ref().is_none_or(|predicate| self.holds(row, predicate))
     }
 
-    /// Whether every summed value is in its range.
+    /// Returns whether every summed value is in its range.
     pub(crate) fn is_answerable(&self, row: Option<&[u8]>) -> bool {
         let Some(row) = row.filter(|row| self.matches(row)) else { return true };
         self.items
@@ -339,7 +339,7 @@ impl Query {
             })
     }
 
-    /// The expected results, as text, over the rows of the sources that answered.
+    /// Returns the expected results, as text, over the rows of the sources that answered.
     pub(crate) fn expected(&self, answered: &[Option<&[u8]>]) -> Vec<Option<String>> {
         let rows: Vec<&[u8]> =
             answered.iter().flatten().copied().filter(|row| self.matches(row)).collect();
@@ -399,7 +399,7 @@ fn decimal(digits: &BigInt, places: u32) -> String {
     )
 }
 
-/// The nearest candidate; of two equally near ones, the even one.
+/// Returns the nearest candidate; of two equally near ones, the even one.
 pub(crate) fn fixed(value: &Ratio, places: u32) -> String {
     let scaled = &value.0 * BigInt::from(10).pow(places);
     let near = &scaled / &value.1;

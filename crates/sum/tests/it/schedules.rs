@@ -48,7 +48,7 @@ fn issued(number: u64, queries: &[Posed<'_>]) -> Vec<u8> {
     issue(&draft(number, queries), &querier()).unwrap()
 }
 
-/// The number and the nonces of an announcement, or the reason why it is rejected.
+/// Returns the number and the nonces of an announcement, or the reason why it is rejected.
 fn opened(announcement: &[u8]) -> Result<(u64, Vec<[u8; 16]>), QueryScheduleError> {
     let mut scratch = vec![0; MAX_QUERY_SCHEDULE];
     let verified = schedule::receive(announcement, GROUP, &querier().public(), &mut scratch)?;
@@ -56,7 +56,7 @@ fn opened(announcement: &[u8]) -> Result<(u64, Vec<[u8; 16]>), QueryScheduleErro
     Ok((schedule.number(), schedule.queries().map(|(_, posed)| posed.nonce).collect()))
 }
 
-/// The one message of an announcement.
+/// Returns the one message of an announcement.
 fn message(announcement: &[u8]) -> &[u8] {
     let BroadcastFrame::Single { leaf, .. } = BroadcastFrame::decode(announcement).unwrap() else {
         panic!("not a chain of one")
@@ -64,7 +64,7 @@ fn message(announcement: &[u8]) -> &[u8] {
     leaf
 }
 
-/// A chain of one message that the querier's key signs, with any network, sender and kind.
+/// Returns a chain of one message that the querier's key signs, with any network, sender and kind.
 fn signed_chain(network: NetworkId, sender: DeviceId, kind: Kind, message: &[u8]) -> Vec<u8> {
     let draft = SingleDraft {
         id: ChainId { network, sender, number: ChainNumber(9) },
@@ -98,7 +98,7 @@ fn the_querier_is_a_sender_in_the_groups_network() {
     assert_eq!(schedule::network(GROUP), NetworkId(GROUP.0));
 }
 
-/// The same announcement with an invalid signature.
+/// Returns the same announcement with an invalid signature.
 fn with_wrong_signature(bytes: &[u8]) -> Vec<u8> {
     let BroadcastFrame::Single { head, leaf } = BroadcastFrame::decode(bytes).unwrap() else {
         panic!("not a chain of one")

@@ -88,7 +88,7 @@ mod reference {
             % p()
     }
 
-    /// The sum, if the shares match.
+    /// Returns the sum, if the shares match.
     pub(crate) fn open(
         psr: &BigUint,
         devices: &[DeviceId],

@@ -49,8 +49,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// The seals of these devices, and the manifests of an honest coordinator that received them
-    /// all.
+    /// Returns the seals of these devices, and the manifests of an honest coordinator that received
+    /// them all.
     fn of(devices: &[(&'static str, Vec<Epoch>)]) -> Self {
         let seal = |(name, epochs): &(&'static str, Vec<Epoch>)| {
             let mut device = device(name);
@@ -95,7 +95,8 @@ impl Scene {
         Self::of(&devices)
     }
 
-    /// The lowest round whose events, by the counters of all seals of the epoch, fit the budget.
+    /// Returns the lowest round whose events, by the counters of all seals of the epoch, fit the
+    /// budget.
     fn due(&self, epoch: u64) -> u8 {
         let of_epoch = || {
             self.seals
@@ -140,7 +141,8 @@ impl Scene {
         self.drafts.iter().map(DraftManifest::item).collect()
     }
 
-    /// The manifests, then every seal of each device, each with its own proof and without events.
+    /// Returns the manifests, then every seal of each device, each with its own proof and without
+    /// events.
     fn pieces(&self) -> Vec<Vec<u8>> {
         let mut pieces = self.manifests();
         for (_, sealed) in &self.seals {
@@ -595,7 +597,8 @@ fn lists() -> File {
     file
 }
 
-/// The epochs as their coordinator uploads them: each manifest, and every bundle from its round on.
+/// Returns the epochs as their coordinator uploads them: each manifest, and every bundle from its
+/// round on.
 fn uploads(honest: &Scene) -> Vec<Upload> {
     let roster = group_within(ED);
     let upload = |draft: &DraftManifest| {

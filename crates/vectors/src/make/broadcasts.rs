@@ -61,7 +61,8 @@ fn key_fields(key: &SecretKey) -> [Value; 2] {
     [int(key.algorithm().cose()), bytes(&key.public().to_bytes())]
 }
 
-/// The payload of the certificate of the sender `ops`, with serial 7, valid from 100 to 200 s.
+/// Returns the payload of the certificate of the sender `ops`, with serial 7, valid from 100 to 200
+/// s.
 fn certificate() -> Value {
     let [suite, raw] = key_fields(&ops());
     let sender = bytes(&sender_named("ops").0);
@@ -78,8 +79,8 @@ fn certificate() -> Value {
     ])
 }
 
-/// The input for opening a certificate or revocation, with two base stations. The second one
-/// signed.
+/// Returns the input for opening a certificate or revocation, with two base stations. The second
+/// one signed.
 fn listening(bytes: &[u8]) -> Json {
     let bases = [public(&secret(Algorithm::Esp256, 0x84)), public(&base())];
     json!({ "bytes": hex::encode(bytes), "network": network().to_string(), "bases": bases })
@@ -191,7 +192,7 @@ fn build_chain(messages: &[Vec<u8>], per_block: u8) -> BuiltChain {
     BuiltChain { head, leaves, reference: outline.reference().0 }
 }
 
-/// The input for opening a head or a chain of one message.
+/// Returns the input for opening a head or a chain of one message.
 fn by_ops(bytes: &[u8]) -> Json {
     let key = public(&ops());
     json!({

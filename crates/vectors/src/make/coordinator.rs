@@ -25,7 +25,7 @@ pub fn make(files: &mut Files) {
     files.add(of_p256());
 }
 
-/// A file of the group with a budget.
+/// Returns a file of the group with a budget.
 pub fn file_within(path: &'static str, about: &'static str, coordinator: Algorithm) -> File {
     File::new(path, about)
         .operator(&operator())
@@ -40,7 +40,7 @@ pub fn id(name: &str) -> DeviceId {
     DeviceId::of(GROUP, name)
 }
 
-/// A manifest of the group, signed by its coordinator.
+/// Returns a manifest of the group, signed by its coordinator.
 pub fn manifest(epoch: u64, round: u8, listed: &[(DeviceId, Vec<Digest>)]) -> Vec<u8> {
     manifest_under(group_within(ED).digest(), epoch, round, listed)
 }
@@ -170,7 +170,7 @@ fn unknown_suite(typ: &str) -> Vec<u8> {
     Value::Map(vec![(int(1), int(-7)), (int(16), text(typ))]).encode()
 }
 
-/// The payload with another group's id.
+/// Returns the payload with another group's id.
 fn foreign(payload: &[u8]) -> Vec<u8> {
     Value::decode(payload).with(1, bytes(&GroupId::of("others").0)).encode()
 }

@@ -29,7 +29,7 @@ pub fn opened(devices: &[(&str, &[(Algorithm, u32)])]) -> Roster {
     Roster::open(&roster(devices), &operator().public()).unwrap()
 }
 
-/// A signed seal of a star, and one of a tree.
+/// Returns a signed seal of a star, and one of a tree.
 pub fn two_seals() -> [Vec<u8>; 2] {
     let roster = opened(world::DEVICES);
     let mut device = Device::new(&roster, "ed", &schema(FIXED));
@@ -49,7 +49,7 @@ fn object(bytes: &[u8], typ: &str) -> Json {
     json!({ "bytes": hex::encode(bytes), "typ": typ })
 }
 
-/// The four elements of a `COSE_Sign1`.
+/// Returns the four elements of a `COSE_Sign1`.
 pub fn parts_of(signed: &[u8]) -> Vec<Value> {
     let Value::Tag(18, inner) = Value::decode(signed) else { panic!("tag 18") };
     let Value::Array(parts) = *inner else { panic!("an array") };

@@ -206,8 +206,8 @@ fn explained() -> File {
     file
 }
 
-/// The run with nothing selected and its first part changed. It contains nothing that depends on
-/// the salt or scheme.
+/// Returns the run with nothing selected and its first part changed. It contains nothing that
+/// depends on the salt or scheme.
 fn sequence_of_nothing(sealed: &[Sealed], change: impl Fn(&Value) -> Value) -> Vec<Value> {
     let mut run = sequence(&stream(&schema(FIXED), sealed, &Pick::Levels(0)));
     run[2] = change(&run[2]);

@@ -48,13 +48,13 @@ fn key() -> LinkKey {
     LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, GroupId::of(GROUP), id("north")))
 }
 
-/// A frame of the device `north`.
+/// Returns a frame of the device `north`.
 fn frame(uplink: &Uplink<'_>) -> Vec<u8> {
     let mut out = vec![0; 1 << 16];
     uplink.close(id("north"), &key(), &mut out).unwrap().to_vec()
 }
 
-/// An item with the tag of north's frames.
+/// Returns an item with the tag of north's frames.
 fn ours(item: &[u8]) -> Vec<u8> {
     tagged(&secret_of(&GROUP_SECRET, GROUP, id("north")), "up", item)
 }
@@ -391,7 +391,7 @@ fn ack(index: u32, next: u64, sealed: Option<u32>, wants_schema: bool) -> Acknow
     }
 }
 
-/// An acknowledgement with the tag of one direction.
+/// Returns an acknowledgement with the tag of one direction.
 fn ack_frame(direction: &str) -> Vec<u8> {
     let item = array([int(16), bytes(&id("north").0), int(7), int(40), int(6), int(1)]);
     tagged(&secret_of(&GROUP_SECRET, GROUP, id("north")), direction, &item.encode())

@@ -39,7 +39,7 @@ pub fn make(files: &mut Files) {
     files.add(mutations());
 }
 
-/// A file of streams of the group.
+/// Returns a file of streams of the group.
 pub fn file_of_streams(path: &'static str, about: &'static str) -> File {
     File::new(path, about)
         .operator(&operator())
@@ -212,7 +212,7 @@ fn lattice() -> File {
     file
 }
 
-/// A valid run of one star as its items: schema, open, part.
+/// Returns a valid run of one star as its items: schema, open, part.
 pub fn one_star() -> Vec<Value> {
     sequence(&stream(&schema(FIXED), &three("ed", Scheme::Star)[..1], &ALL))
 }
@@ -422,7 +422,7 @@ fn stars() -> File {
     file
 }
 
-/// The order of P-256's group minus `s`.
+/// Returns the order of P-256's group minus `s`.
 pub fn negated(s: &[u8]) -> Vec<u8> {
     let order =
         hex::decode("ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551").unwrap();

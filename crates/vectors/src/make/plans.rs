@@ -202,7 +202,7 @@ fn encoded(query: &str) -> Vec<u8> {
         .to_vec()
 }
 
-/// A plan with these fields, valid or not.
+/// Returns a plan with these fields, valid or not.
 fn plan(items: &[Value], columns: &[Value], steps: &[Value]) -> Value {
     let list = |values: &[Value]| Value::Array(values.to_vec());
     array([int(1), list(items), list(columns), list(steps), int(30_000)])

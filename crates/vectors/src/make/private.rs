@@ -43,12 +43,12 @@ fn psr(name: &str, key_group: u32, query: [u8; 16], slot: u8, epoch: u64, value:
     source.encrypt(&mut permit, Slot(slot), value).unwrap()
 }
 
-/// The record of a source of key group 0 for slot 0 of the epoch.
+/// Returns the record of a source of key group 0 for slot 0 of the epoch.
 fn record_of(name: &str, value: u128) -> Psr {
     psr(name, 0, QUERY, 0, EPOCH, value)
 }
 
-/// A record multiplied by a factor, which is in hexadecimal digits, big-endian.
+/// Returns a record multiplied by a factor, which is in hexadecimal digits, big-endian.
 fn times(psr: Psr, factor: &str) -> Psr {
     let factor = hex::decode(factor).unwrap();
     let bits = factor.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1));
@@ -393,7 +393,7 @@ fn of_frame(frame: &[u8], child: &str) -> Json {
     })
 }
 
-/// The frame of an item, with the tag of the secret that `north` shares with its hub.
+/// Returns the frame of an item, with the tag of the secret that `north` shares with its hub.
 fn from_child(item: &Value) -> Vec<u8> {
     tagged(&secret_of(&CHILDREN_SECRET, GROUP, device("north")), "up", &item.encode())
 }

@@ -27,7 +27,7 @@ pub fn device(name: &'static str) -> Device {
     Device::new(&group_within(ED), name, &schema(FIXED))
 }
 
-/// A manifest as an item.
+/// Returns a manifest as an item.
 pub fn item(manifest: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     write::manifest(&mut out, manifest);
@@ -137,7 +137,7 @@ fn changed_last(bytes: &[u8]) -> Vec<u8> {
     changed
 }
 
-/// A group without a coordinator.
+/// Returns the vectors of a group without a coordinator.
 fn strangers() -> File {
     let mut file = file_of_streams(
         "stream/no-coordinator.json",
@@ -154,8 +154,8 @@ fn strangers() -> File {
     file
 }
 
-/// A star of 40 events of epoch 7, a star of a device that raised its own round, and a star that
-/// lost events.
+/// Returns a star of 40 events of epoch 7, a star of a device that raised its own round, and a star
+/// that lost events.
 fn kinds() -> [Sealed; 3] {
     let plain = device("north").seal(&Epoch::new(Scheme::Star, 7, 40));
     let mut raised = Epoch::new(Scheme::Star, 7, 60);
@@ -330,7 +330,7 @@ fn pruned() -> File {
     file
 }
 
-/// A coordinator, but no budget: nothing is pruned.
+/// Returns the vectors of a group with a coordinator and no budget, in which nothing is pruned.
 fn unlimited() -> File {
     let roster = roster_within(BUDGETED, None, Some(&coordinator(ED).public()));
     let opened = moteseal_verify::Roster::open(&roster, &operator().public()).unwrap();

@@ -34,7 +34,7 @@ fn schedule(queries: &[Value]) -> Value {
     array([int(1), bytes(&ROSTER), int(500), int(16), Value::Array(queries.to_vec())])
 }
 
-/// The id of a key.
+/// Returns the id of a key.
 fn key_id(key: &SecretKey) -> [u8; 8] {
     let digest = Digest::of(&[b"moteseal/1/key\0", &key.public().to_bytes()]).0;
     digest[..8].try_into().unwrap()
@@ -58,7 +58,7 @@ impl ScheduleChain {
         Self { network: GroupId::of(GROUP), sender, key, number: NUMBER, kind: QUERY_SCHEDULE }
     }
 
-    /// The first digest of the chain: that of its only block, which has one leaf.
+    /// Returns the first digest of the chain: that of its only block, which has one leaf.
     fn digest(&self, leaf: &[u8]) -> Digest {
         let mut prefix = [0; 64];
         prefix[..15].copy_from_slice(b"moteseal/cast/1");

@@ -29,7 +29,7 @@ fn sealed(scheme: Scheme) -> Vec<Sealed> {
     epochs.map(seal).to_vec()
 }
 
-/// The answer with these seals, each with its own selection.
+/// Returns the answer with these seals, each with its own selection.
 fn answer(sealed: &[(&Sealed, Pick)]) -> Vec<u8> {
     let mut out = Vec::new();
     write::schema(&mut out, &schema(FIXED));
@@ -46,7 +46,7 @@ fn case(bytes: &[u8], since: u64, until: u64, choice: Json) -> Json {
     json!({ "bytes": hex::encode(bytes), "device": device.to_string(), "since": since, "until": until, "choice": choice })
 }
 
-/// These seals with one mask, then the next seal without events.
+/// Returns these seals with one mask, then the next seal without events.
 fn masked(sealed: &[Sealed], mask: u32, next: Option<&Sealed>) -> Vec<u8> {
     let mut picks: Vec<(&Sealed, Pick)> =
         sealed.iter().map(|one| (one, Pick::Levels(mask))).collect();
@@ -163,7 +163,7 @@ fn choices() -> File {
     file
 }
 
-/// The mask of each seal for a query with *at most*.
+/// Returns the mask of each seal for a query with *at most*.
 fn at_most(sealed: &[Sealed], m: u64) -> Vec<u32> {
     let mut masks = Vec::new();
     for one in sealed {
@@ -302,7 +302,7 @@ fn ranges() -> File {
     file
 }
 
-/// The events that exist at a round, of an epoch of trees, in the order of their parts.
+/// Returns the events that exist at a round, of an epoch of trees, in the order of their parts.
 fn existing(sealed: &[Sealed], round: u8) -> Vec<(usize, u64)> {
     let dropped = |level: u8| {
         let by = |one: &&Sealed| level < one.seal.statement().own_round.0;

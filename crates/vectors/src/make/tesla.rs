@@ -226,14 +226,15 @@ impl Frames {
     }
 }
 
-/// A frame with its last byte changed: that of the tag in a packet, or of the key in a disclosure.
+/// Returns a frame with its last byte changed: that of the tag in a packet, or of the key in a
+/// disclosure.
 fn forged(frame: &str) -> String {
     let mut bytes = hex::decode(frame).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     hex::encode(bytes)
 }
 
-/// A frame with another interval, below 24.
+/// Returns a frame with another interval, below 24.
 fn of_interval(interval: u8, frame: &str) -> String {
     let mut bytes = hex::decode(frame).unwrap();
     // After the array's head, the kind's two bytes and the reference's nine bytes.

@@ -41,7 +41,7 @@ struct World {
 }
 
 impl World {
-    /// The device `south` raises its own round in epoch 11.
+    /// Creates the scene, in which the device `south` raises its own round in epoch 11.
     fn new(scheme: Scheme, own_round: u8) -> Self {
         let seal = |name, epochs: &[(u64, u32, bool)]| {
             let mut device = device(name);
@@ -76,8 +76,8 @@ impl World {
     }
 }
 
-/// The mask of each seal of a device for a query with *at most*. It is empty for epochs without a
-/// round, which includes those after the range.
+/// Returns the mask of each seal of a device for a query with *at most*. It is empty for epochs
+/// without a round, which includes those after the range.
 fn at_most(sealed: &[Sealed], m: u64, rounds: &[(u64, u8)]) -> Vec<u32> {
     let rounds: BTreeMap<u64, u8> = rounds.iter().copied().collect();
     let mask = |one: &Sealed| {
@@ -93,12 +93,12 @@ fn at_most(sealed: &[Sealed], m: u64, rounds: &[(u64, u8)]) -> Vec<u32> {
     sealed.iter().map(mask).collect()
 }
 
-/// A device's part of an answer: each seal with the levels of its mask.
+/// Returns a device's part of an answer: each seal with the levels of its mask.
 fn course(sealed: &[Sealed], masks: &[u32]) -> Vec<u8> {
     course_of(sealed, &masks.iter().map(|mask| Pick::Levels(*mask)).collect::<Vec<_>>())
 }
 
-/// A device's part of an answer: each seal with its selection.
+/// Returns a device's part of an answer: each seal with its selection.
 fn course_of(sealed: &[Sealed], picks: &[Pick]) -> Vec<u8> {
     let mut out = Vec::new();
     write::schema(&mut out, &schema(FIXED));
@@ -447,8 +447,8 @@ fn answers() -> File {
     file
 }
 
-/// The sample of a device's trees that a number and a seed determine: for each epoch with a round,
-/// among the events of the levels from that round on.
+/// Returns the sample of a device's trees that a number and a seed determine: for each epoch with a
+/// round, among the events of the levels from that round on.
 fn drawn(sealed: &[Sealed], count: usize, rounds: &[(u64, u8)]) -> Vec<Pick> {
     let mut picks = vec![Pick::Levels(0); sealed.len()];
     for &(epoch, round) in rounds {

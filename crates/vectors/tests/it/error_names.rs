@@ -28,7 +28,7 @@ fn collect(folder: &Path, found: &mut BTreeSet<(String, String)>) {
     }
 }
 
-/// The names of errors in a source file.
+/// Returns the names of errors in a source file.
 fn names(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut lines = text.lines();
@@ -61,8 +61,8 @@ fn names(text: &str) -> BTreeSet<String> {
     names
 }
 
-/// The name in the quotation marks with which `text` starts. Names have upper and lower case
-/// letters and no spaces, which the other values of functions called `name` do not have.
+/// Returns the name in the quotation marks with which `text` starts. Names have upper and lower
+/// case letters and no spaces, which the other values of functions called `name` do not have.
 fn quoted(text: &str) -> impl Iterator<Item = String> {
     let name = text.strip_prefix('"').and_then(|text| text.split_once('"')).map(|(name, _)| name);
     name.into_iter()

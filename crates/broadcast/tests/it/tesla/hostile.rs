@@ -12,8 +12,9 @@ use crate::tesla::table::{
     OFFSET, SECRET, START, Table, amid, receiver, schedule, settings, taken,
 };
 
-/// The intervals of the delivered messages, when the sender sends a packet in every interval and an
-/// attacker sends a forged packet of the newest possible interval as soon as it is possible.
+/// Returns the intervals of the delivered messages, when the sender sends a packet in every
+/// interval and an attacker sends a forged packet of the newest possible interval as soon as it is
+/// possible.
 fn delivered_under_forgery<const ROWS: usize>(
     delay: u8,
     ahead: u64,

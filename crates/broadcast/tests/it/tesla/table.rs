@@ -30,14 +30,14 @@ pub(crate) fn receiver<const ROWS: usize, const PLACES: usize>(
     Receiver::new(parameters, settings()).unwrap()
 }
 
-/// The time in the middle of an interval.
+/// Returns the time in the middle of an interval.
 pub(crate) fn amid(schedule: &Schedule, interval: u32) -> u64 {
     schedule.start_ms
         + u64::from(interval) * u64::from(schedule.interval_ms)
         + u64::from(schedule.interval_ms / 2)
 }
 
-/// All messages that the receiver returns, in order.
+/// Returns all messages that the receiver returns, in order.
 pub(crate) fn taken<const R: usize, const P: usize, const B: usize>(
     receiver: &mut Receiver<R, P, B>,
 ) -> Vec<(u32, Vec<u8>)> {

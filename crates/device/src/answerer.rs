@@ -1,11 +1,11 @@
-//! A device as a source of private sums: it encrypts what it sensed in an epoch of a query right
-//! after that epoch ends (spec/sums.md).
-//! after that epoch ends (spec/sums.md).
+//! A device as a source of private sums. Right after the end of each epoch of a query, it encrypts
+//! its newest reading of that epoch (spec/sums.md).
 //!
-//! Query epochs follow the device's clock, whatever times the readings have: a recording is
-//! answered as if it were sensed now. The device encrypts only what the [`DurableMote`] has
-//! permitted. An answer that cannot be sent soon after the end of its epoch is not made: the
-//! gateway would not wait for it, and the seal would state an answer that never arrived.
+//! The epochs of queries follow the device's clock, not the times in the readings. A replayed
+//! recording is therefore answered as if its readings were sensed now. The device encrypts an
+//! answer only if the [`DurableMote`] has permitted it. If an answer cannot be sent soon after the
+//! end of its epoch, the device does not create it: the gateway would not wait for the answer, and
+//! the seal would state an answer that never arrived.
 
 use std::fmt;
 
@@ -24,11 +24,12 @@ use tracing::{debug, info, warn};
 
 use crate::durable::{DurableError, DurableMote, QueryScheduleRefused};
 
-/// An answer is sent within this fraction (1/10) of an epoch after its epoch's end, or not at all.
+/// An answer must be sent within one tenth of an epoch after the epoch's end. Later, it is not
+/// sent.
 const WITHIN: u64 = 10;
-/// Lower and upper bound of that time, in milliseconds.
+/// The minimum and the maximum of that time, in milliseconds.
 const WITHIN_MS: (u64, u64) = (250, 1000);
-/// Upper bound of a frame's length without its records, in bytes.
+/// The maximum length of a frame without its records, in bytes.
 const AROUND: usize = 80;
 
 /// A device's configuration as a source of private sums.
@@ -36,11 +37,11 @@ const AROUND: usize = 80;
 pub struct Membership {
     /// The group.
     pub group: GroupId,
-    /// The roster whose devices take part.
+    /// The digest of the roster whose devices take part.
     pub roster: Digest,
     /// The number of these devices.
     pub sources: u32,
-    /// The number of sources in a key group; groups are consecutive positions.
+    /// The number of sources in a key group. A key group consists of consecutive positions.
     pub key_group: u32,
     /// This device's position among the sources.
     pub position: u32,
@@ -56,23 +57,25 @@ pub struct Membership {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleRejected {
-    /// The announcement is not a query schedule, or it is not from this querier, or for another
-    /// group or roster.
+    /// The announcement is not a valid query schedule, the configured querier did not sign it, or
+    /// it is for another group or roster.
     #[error("{0}")]
     QuerySchedule(#[from] QueryScheduleError),
-    /// The schedule's numbers of sources and key groups differ from the configured ones.
+    /// The schedule's number of sources or size of key groups differs from the device's
+    /// configuration.
     #[error(
-        "the query schedule is for other key groups than this device's key file; set up the \
-         sums again"
+        "the query schedule has other sources or key groups than this device's key file; set \
+         up the sums again"
     )]
     OtherSources,
-    /// A schedule with this number or a higher one was accepted before.
+    /// A schedule with a higher number, or a different schedule with this number, was accepted
+    /// before.
     #[error("{0}")]
     Refused(QueryScheduleRefused),
 }
 
 impl ScheduleRejected {
-    /// The error's stable name (spec/errors.md).
+    /// Returns the error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -82,7 +85,7 @@ impl ScheduleRejected {
         }
     }
 
-    /// Always [`ErrorKind::Refused`].
+    /// Returns [`ErrorKind::Refused`] for every error.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Refused
@@ -101,10 +104,10 @@ struct Running {
     key: SourceKey,
     /// The next epoch to answer.
     next: u64,
-    /// The first epoch that this process observed from its start. In an earlier epoch, a process
-    /// before a restart may have sensed a reading that is no longer known.
+    /// The first epoch that this process has observed from its start. In an earlier epoch, a
+    /// previous process may have sensed readings that are no longer known.
     whole_from: u64,
-    /// The newest reading of each of the two newest epochs that have one, the older first.
+    /// The newest reading of the two newest epochs that have readings, the older epoch first.
     readings: [Option<(u64, Vec<u8>)>; 2],
 }
 
@@ -126,7 +129,8 @@ impl fmt::Debug for Answerer {
 }
 
 impl Answerer {
-    /// Creates a source whose records have this schema. `clock` returns Unix milliseconds.
+    /// Creates a source whose records have the schema `schema`. `clock` returns milliseconds since
+    /// 1970.
     #[must_use]
     pub fn new(
         membership: Membership,
@@ -136,7 +140,7 @@ impl Answerer {
         Self { membership, schema, clock, running: Vec::new() }
     }
 
-    /// Receives a query schedule, and logs the reason if it is rejected.
+    /// Receives a query schedule. If the schedule is rejected, logs the reason.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -151,12 +155,12 @@ impl Answerer {
         Ok(())
     }
 
-    /// Receives a query schedule. A schedule of another querier, or one that is older than the
-    /// newest accepted schedule, changes nothing.
+    /// Receives a query schedule. The schedule changes nothing if it is from another querier, or if
+    /// it is older than the newest accepted schedule.
     ///
     /// # Errors
-    /// The inner [`ScheduleRejected`] if the schedule is rejected. Otherwise [`DurableError`], in
-    /// which case the schedule has no effect either.
+    /// The inner [`ScheduleRejected`] if the schedule is rejected, or [`DurableError`] if it cannot
+    /// be stored. In both cases the schedule has no effect.
     pub fn try_receive<K: Signer>(
         &mut self,
         announcement: &[u8],
@@ -188,7 +192,7 @@ impl Answerer {
             }
             self.start(id, &posed);
         }
-        // Keep the readings of a query that continues.
+        // Keep the readings of the queries that continue.
         for old in before {
             if let Some(running) = self.running.iter_mut().find(|running| running.id == old.id) {
                 (running.next, running.whole_from, running.readings) =
@@ -198,7 +202,8 @@ impl Answerer {
         Ok(Ok(()))
     }
 
-    /// Verifies a query schedule: it must be for this device and no older than the newest one.
+    /// Verifies that a query schedule is for this device and not older than the newest accepted
+    /// schedule.
     fn open<'a>(
         &self,
         announcement: &'a [u8],
@@ -206,7 +211,7 @@ impl Answerer {
         scratch: &mut [u8],
     ) -> Result<QuerySchedule<'a>, ScheduleRejected> {
         let of = &self.membership;
-        // Skip the signature check if the unverified number is already too old.
+        // Do not check the signature if the claimed number is already too old.
         if let Some(newest) = newest.filter(|newest| {
             schedule::claimed_number(announcement).is_ok_and(|number| number < *newest)
         }) {
@@ -220,7 +225,7 @@ impl Answerer {
         Ok(schedule)
     }
 
-    /// Checks that a query can be answered from this device's records. Returns the query's text.
+    /// Checks that this device's records can answer a query. Returns the query's text.
     fn check(&self, posed: &Posed<'_>) -> Result<String, String> {
         let plan = Plan::decode(posed.plan).map_err(|error| error.named().to_string())?;
         plan.check_capacity(self.membership.sources).map_err(|error| error.named().to_string())?;
@@ -246,7 +251,8 @@ impl Answerer {
         });
     }
 
-    /// Notes a record that was sensed just now.
+    /// Stores a record that was sensed just now, as the newest reading of each query's current
+    /// epoch.
     pub fn sensed(&mut self, record: &[u8]) {
         if self.running.is_empty() {
             return;
@@ -267,7 +273,7 @@ impl Answerer {
         }
     }
 
-    /// The number of milliseconds until the next epoch of a query ends.
+    /// Returns the number of milliseconds until the next end of an epoch of any query.
     #[must_use]
     pub fn due_in_ms(&self) -> Option<u64> {
         let now = (self.clock)();
@@ -276,7 +282,8 @@ impl Answerer {
         self.running.iter().map(|running| end(running).saturating_sub(now)).min()
     }
 
-    /// The frames to send now. None if the parent cannot be reached.
+    /// Returns the frames that must be sent now. Returns no frames if `is_up` is false, because the
+    /// parent cannot be reached then.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -288,7 +295,8 @@ impl Answerer {
         let now = (self.clock)();
         let mut frames = Vec::new();
         for running in &mut self.running {
-            // If the clock was set back, the guard knows which epochs were answered before.
+            // After the clock was set back, epochs may come up again. The epoch guard knows which
+            // epochs were answered before.
             running.next = running.next.min(now / running.epoch_ms).max(running.first);
             let Some(epoch) =
                 (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next)
@@ -304,7 +312,8 @@ impl Answerer {
             if late > within || epoch >= running.until {
                 debug!(
                     epoch,
-                    late, "skipped an epoch of a query: too late, or outside the query's epochs"
+                    late,
+                    "skipped an epoch of a query because it is too late or outside the query's epochs"
                 );
                 continue;
             }
@@ -320,7 +329,7 @@ impl Answerer {
     }
 }
 
-/// The frame with the answer to an epoch, or the reason why there is none.
+/// Returns the frame with the answer to an epoch, or the reason why the epoch is not answered.
 fn answer<K: Signer>(
     of: &Membership,
     schema: &[u8],
@@ -344,8 +353,9 @@ fn answer<K: Signer>(
         Ok(slots) => &values[..slots],
         Err(error) => return Ok(Err(error)),
     };
-    // A journal without earlier answers permits answers from this epoch on. The querier asked for
-    // this epoch, and a device never answers an epoch before its end.
+    // If the journal contains no earlier answers, permit answers from this epoch on. The time is
+    // trusted because the querier asked for this epoch. The clock cannot make the device answer too
+    // early: it answers an epoch only after the epoch's end.
     mote.begin_answers(epoch.saturating_mul(running.epoch_ms))?;
     let mut permit = match mote.answer(running.id, running.epoch_ms, epoch)? {
         Ok(permit) => permit,
@@ -376,7 +386,7 @@ fn answer<K: Signer>(
     Ok(Ok(frame))
 }
 
-/// The value that a reading, or the absence of one, contributes to each slot.
+/// Returns the value that a reading, or the absence of a reading, contributes to each slot.
 fn contribution(
     schema: &[u8],
     plan: &[u8],

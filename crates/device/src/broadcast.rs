@@ -1,9 +1,10 @@
-//! Receiving authenticated broadcasts (docs/design.md, broadcasts). A [`Watcher`] follows the
-//! senders on one or several links and keeps their chains in an archive. It delivers messages in
-//! order after they are verified, and files when they are complete. It also repairs and relays: it
-//! requests leaves that it lacks, and sends leaves that other receivers lack.
-//! Cryptography and timing are in [`moteseal_broadcast::recovery`]. [`run()`] connects a watcher to
-//! links.
+//! Receives authenticated broadcasts (docs/design.md, broadcasts). A [`Watcher`] follows the
+//! senders on one or several links and stores their chains in an archive. It delivers messages in
+//! order after they are verified, and files when they are complete. It also helps to repair losses:
+//! it requests leaves that it lacks, and sends leaves that other receivers lack.
+//!
+//! [`moteseal_broadcast::recovery`] implements the cryptography and the timing. [`run()`] connects
+//! a watcher to its links.
 
 mod image;
 mod runner;

@@ -1,34 +1,35 @@
-//! The epoch of a live reading, from a clock that may jump (docs/design.md, sealing).
+//! Determines the epoch of a live reading from a clock that may jump (docs/design.md, sealing).
 //!
-//! Epochs never decrease. A device whose clock once reads a date years ahead could therefore seal
-//! nothing until that date. So the machine's clock is trusted only as far as something else
-//! confirms it: the epochs that the coordinator has signed, the clock's value when the device
-//! started, and the time that has passed since either. This module does not set the clock and has
-//! no time source of its own.
+//! Epochs never decrease. If a device sealed a reading once while its clock was years ahead, it
+//! could seal nothing more until that date. The machine's clock is therefore trusted only as far as
+//! something else confirms the time: an epoch that the coordinator has announced, or the time at
+//! the device's start, plus the time that has passed since then. This module does not set the clock
+//! and has no time source of its own.
 
 use std::time::Duration;
 
 use moteseal_core::record::EpochNumber;
 
-/// The number of epochs by which a clock may be ahead of the confirmed time: two clocks differ, and
-/// an announcement names an epoch, not a moment.
+/// The number of epochs by which a clock may be ahead of the confirmed time. Some tolerance is
+/// needed because two clocks differ, and because an announcement names an epoch, not a moment.
 const AHEAD: u64 = 2;
-/// The longest time that a device is assumed to have been off, in milliseconds. If the clock is
-/// further ahead at the start, the device waits for an announcement of the coordinator.
+/// The longest time for which a device is assumed to have been off, in milliseconds. If the clock
+/// is further ahead at the start, the device waits for an announcement of the coordinator.
 const LONGEST_ABSENCE: u64 = 31 * 24 * 60 * 60 * 1000;
 
-/// The confirmed time.
+/// The confirmed time, from which the current epoch is computed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     epoch_ms: u64,
-    /// The latest confirmed time, converted to the time of the start, in milliseconds since 1970.
+    /// The latest confirmed time minus the time that had passed since the start, in milliseconds
+    /// since 1970.
     start_ms: u64,
 }
 
 impl Clock {
-    /// A clock at the start of the process, when the machine's clock reads `unix_ms`. `newest` is
-    /// the newest epoch that the device has opened or the coordinator has announced; without one,
-    /// the machine's clock is trusted.
+    /// Creates a clock at the start of the process, when the machine's clock reads `unix_ms`.
+    /// `newest` is the newest epoch that the device has opened or that the coordinator has
+    /// announced. If it is `None`, the machine's clock is trusted.
     pub(crate) fn new(epoch_ms: u64, unix_ms: u64, newest: Option<EpochNumber>) -> Self {
         let epoch_ms = epoch_ms.max(1);
         let known_ms = newest.map(|newest| newest.0.saturating_mul(epoch_ms));
@@ -39,15 +40,15 @@ impl Clock {
         Self { epoch_ms, start_ms: start_ms.max(known_ms.unwrap_or(0)) }
     }
 
-    /// Receives an epoch that the coordinator has announced, `elapsed` after the start. An old
+    /// Processes an announcement of `epoch` by the coordinator, `elapsed` after the start. An old
     /// announcement changes nothing.
     pub(crate) fn announced(&mut self, epoch: EpochNumber, elapsed: Duration) {
         let unix_ms = epoch.0.saturating_mul(self.epoch_ms);
         self.start_ms = self.start_ms.max(unix_ms.saturating_sub(millis(elapsed)));
     }
 
-    /// The current epoch when the machine's clock reads `unix_ms`, `elapsed` after the start, and
-    /// whether that clock is too far ahead to be trusted.
+    /// Returns the current epoch when the machine's clock reads `unix_ms`, `elapsed` after the
+    /// start. Also returns whether the machine's clock is too far ahead to be trusted.
     pub(crate) fn epoch(&self, unix_ms: u64, elapsed: Duration) -> (EpochNumber, bool) {
         let confirmed = self.start_ms.saturating_add(millis(elapsed)) / self.epoch_ms;
         let reading = unix_ms / self.epoch_ms;
@@ -85,7 +86,7 @@ mod tests {
                 (EpochNumber(490_000 + elapsed), false)
             );
         }
-        // A step of two epochs is accepted; a clock that is behind is used as it is.
+        // A step of two epochs ahead is accepted. A clock that is behind is used unchanged.
         assert_eq!(epoch(&clock, NOW + 2 * HOUR, hours(0)), 490_002);
         assert_eq!(epoch(&clock, NOW - 9 * HOUR, hours(0)), 489_991);
     }
@@ -120,9 +121,9 @@ mod tests {
             Clock::new(HOUR, FAR, newest).epoch(FAR, hours(1)),
             (EpochNumber(490_001), true)
         );
-        // A device that has never sealed or received an announcement has only its clock.
+        // A device that has never sealed or received an announcement can only trust its clock.
         assert_eq!(epoch(&Clock::new(HOUR, FAR, None), FAR, hours(0)), FAR / HOUR);
-        // A machine without a battery starts in 1970, and its clock is set later.
+        // A machine whose clock has no battery starts in 1970, and its clock is set later.
         let mut clock = Clock::new(HOUR, 0, None);
         assert_eq!(clock.epoch(NOW, hours(1)), (EpochNumber(1), true));
         clock.announced(EpochNumber(490_001), hours(1));

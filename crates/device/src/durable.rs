@@ -1,14 +1,16 @@
-//! A mote that survives restarts: its inputs are in a journal, and are replayed after a restart.
+//! A mote that survives restarts. Its inputs are in a journal and are replayed after a restart.
 //!
-//! The state of a [`Mote`] follows from its inputs: readings, ends of epochs, announcements,
-//! acknowledgements. A [`DurableMote`] writes each to its journal, and returns frames only after
-//! the inputs that they follow from are synced. After a kill at any moment it rebuilds the same
-//! seals, byte for byte: it loses no synced reading and never signs two statements under one index.
+//! The state of a [`Mote`] is determined by its inputs: readings, ends of epochs, announcements and
+//! acknowledgements. A [`DurableMote`] writes each input to its journal. It returns a frame only
+//! after the inputs on which the frame depends are synced. If the process is killed at any moment,
+//! the next process rebuilds the same seals, byte for byte. No synced reading is lost, and no index
+//! is signed with two different statements.
 //!
-//! The chain's state is in the [`Outbox`], where every sealer with the same key keeps it, so that
-//! no sealer continues a chain that another one has extended. Opened indices are stored there
-//! before the journal is synced, and signed positions before anything is sent. After a kill between
-//! the two, the mote skips an index, and the next seal states `restart`.
+//! The chain's state is in the [`Outbox`]. Every sealer with the same key keeps it there, so that a
+//! sealer does not continue a chain that another sealer has extended. The mote stores an opened
+//! index in the state before it syncs the journal, and a signed position before it sends anything.
+//! If the process is killed between storing the index and syncing the journal, the mote skips the
+//! index, and the next seal states `restart`.
 
 mod answering;
 mod entry;
@@ -38,49 +40,53 @@ use crate::seal::{Chain, Profile, SealRefused};
 pub use answering::{AnswerRefused, MOST_UNSTATED, QueryScheduleRefused};
 use entry::{Input, Start, is_of_no_seal, pass_over};
 
-/// The journal is rewritten when this many of its records are obsolete, and they are the majority.
+/// The journal is rewritten when at least this many of its records, and at least half of them, are
+/// obsolete.
 const STALE_RECORDS: u64 = 256;
 
 /// Why a durable mote cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DurableError {
-    /// The reading or epoch does not fit the chain.
+    /// The chain does not accept the reading or the epoch.
     #[error(transparent)]
     Refused(#[from] SealRefused),
     /// The journal failed.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The chain's state failed.
+    /// The chain's state could not be read or written.
     #[error(transparent)]
     Outbox(#[from] OutboxError),
-    /// The journal belongs to another device, or is not a mote's journal.
+    /// The journal belongs to another device, or is not the journal of a mote.
     #[error(
-        "{} is not a journal of this device; give the device a state folder of its own",
+        "{} is not a journal of this device; give each device its own state folder",
         .0.display()
     )]
     NotThisDevice(PathBuf),
-    /// The journal has readings of another schema that the gateway does not have yet.
+    /// The journal contains readings with another schema that the gateway does not have yet.
     #[error(
         "{} holds readings with other columns that the gateway does not have yet; run once \
          more with those columns, or move the file away to discard the readings",
         .0.display()
     )]
     OtherSchema(PathBuf),
-    /// The journal has readings for seals of the other scheme that the gateway does not have yet.
+    /// The journal contains readings for seals of the other scheme (star or tree) that the gateway
+    /// does not have yet.
     #[error(
         "{} holds readings, sealed by {}, that the gateway does not have yet; run once more \
          with that scheme, or move the file away to discard the readings",
         .0.display(), .1.as_str()
     )]
     OtherScheme(PathBuf, Scheme),
-    /// A frame that is due is too long. This is a defect, since such readings are rejected.
-    #[error("a frame that is due is too long: {0}")]
+    /// A frame that must be sent is too long. This is a bug, because readings that are too long are
+    /// rejected earlier.
+    #[error("a frame that must be sent is too long: {0}")]
     Unsendable(#[from] BufferTooSmall),
     /// Another sealer with the same key has extended the chain.
     #[error(
-        "{}: the key has sealed elsewhere since: its next seal here would be {next}, but the \
-         state of the chain is at {found}; move the file away to discard what it holds",
+        "{} is outdated: the key has sealed elsewhere since it was written. Its next seal \
+         would be {next}, but the chain's state is at {found}; move the file away to \
+         discard its readings",
         .journal.display()
     )]
     SealedElsewhere {
@@ -94,7 +100,7 @@ pub enum DurableError {
 }
 
 impl DurableError {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -109,8 +115,8 @@ impl DurableError {
         }
     }
 
-    /// [`Internal`](ErrorKind::Internal) if the journal or the chain's state failed, otherwise
-    /// [`Usage`](ErrorKind::Usage).
+    /// Returns [`Internal`](ErrorKind::Internal) if the journal or the chain's state failed, and
+    /// [`Usage`](ErrorKind::Usage) otherwise.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -131,11 +137,11 @@ struct Before {
     chain: Chain,
     taken: Taken,
     announcement: Option<Vec<u8>>,
-    /// The answers that no seal stated when the seal was opened.
+    /// The answers that no seal stated yet when this seal was opened.
     unstated: Unstated,
 }
 
-/// A seal that was opened, and the number of the record that opened it.
+/// A seal that was opened, and the number of the journal's record that opened it.
 #[derive(Debug)]
 struct Opened {
     index: SealIndex,
@@ -143,42 +149,42 @@ struct Opened {
     before: Before,
 }
 
-/// A mote with its journal.
+/// A mote whose inputs are in a journal.
 #[derive(Debug)]
 pub struct DurableMote<K> {
     mote: Mote<K>,
     journal: Journal,
     path: PathBuf,
     state: Outbox,
-    /// The chain according to the state file.
+    /// The chain as it was last written to the state file.
     persisted: Chain,
     group: GroupId,
     coordinator: PublicKey,
     most_waiting: u32,
-    /// Every seal since the journal's start.
+    /// The seals that were opened since the start of the journal.
     opened: VecDeque<Opened>,
     records: u64,
-    /// The number of records when the journal was last rewritten.
+    /// The number of records after the journal was last rewritten.
     compacted: u64,
     taken: Taken,
     announcement: Option<Vec<u8>>,
-    /// Seals that were given up because the gateway refused them, since this process opened the
-    /// journal.
+    /// The number of seals that were given up because the gateway refused them, since this process
+    /// opened the journal.
     refused: u64,
-    /// The guard of the query epochs; `None` before answers were permitted.
+    /// The guard of the query epochs; `None` until answers are permitted.
     guard: Option<Box<EpochGuard>>,
-    /// Number and digest of the newest query schedule.
+    /// The number and the digest of the newest accepted query schedule.
     schedule: Option<(u64, Digest)>,
 }
 
 /// A mote's identity and keys.
 #[derive(Debug)]
 pub struct Identity<K> {
-    /// What the mote's seals have in common.
+    /// The data that all seals of the mote share.
     pub profile: Profile,
     /// The key that signs its seals.
     pub signer: K,
-    /// The key from which the salts follow.
+    /// The key from which the salts are derived.
     pub salt_key: SaltKey,
     /// The keys of the link to the gateway.
     pub link: LinkKey,
@@ -187,8 +193,9 @@ pub struct Identity<K> {
 }
 
 impl<K: Signer> DurableMote<K> {
-    /// Continues where the device stopped. `state` and `chain` are what [`Outbox::open`] returned.
-    /// A missing journal is created. At most `most_waiting` closed seals wait for the gateway.
+    /// Continues where the device stopped. `state` and `chain` are the results of [`Outbox::open`].
+    /// Creates the journal if it is missing. At most `most_waiting` closed seals wait for the
+    /// gateway.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -222,7 +229,8 @@ impl<K: Signer> DurableMote<K> {
             return Err(DurableError::OtherSchema(path.to_owned()));
         }
         let most = start.most_waiting as usize;
-        // The replay must sign the same seals as before.
+        // The replay must sign the same seals as before, so use the scheme with which the journal
+        // starts.
         let profile = Profile { scheme: start.scheme, ..profile };
         let mote = Mote::new(profile, signer, salt_key, link, start.before.chain, Vec::new(), most);
         let mut durable = Self {
@@ -257,8 +265,8 @@ impl<K: Signer> DurableMote<K> {
             ours.position.last.map(|(index, _)| index),
             chain.position.last.map(|(index, _)| index),
         );
-        // After a kill, the state may lack seals that the journal's replay has signed. A position
-        // that the replay did not reach comes from another sealer.
+        // If the process was killed, the state may lack seals that the replay of the journal has
+        // signed. A position that the replay did not reach was written by another sealer.
         if found > signed || (found == signed && chain.position.prev != ours.position.prev) {
             let (journal, next) = (durable.path, ours.next_index);
             return Err(DurableError::SealedElsewhere { journal, next, found: chain.next_index });
@@ -266,7 +274,8 @@ impl<K: Signer> DurableMote<K> {
         if chain.next_index > ours.next_index {
             durable.input(&Input::SkipTo(chain.next_index))?;
         }
-        // The replay depends on the limit of waiting seals, so another limit needs a new journal.
+        // The replay depends on the limit of waiting seals, so the journal is rewritten if the
+        // limit changes.
         durable.most_waiting =
             most_waiting.max(u32::try_from(durable.mote.waiting()).unwrap_or(u32::MAX)).max(1);
         durable.mote.set_most_waiting(durable.most_waiting as usize);
@@ -274,38 +283,38 @@ impl<K: Signer> DurableMote<K> {
         Ok(durable)
     }
 
-    /// The mote.
+    /// Returns the mote.
     #[must_use]
     pub const fn mote(&self) -> &Mote<K> {
         &self.mote
     }
 
-    /// The number of closed seals that may wait for the gateway.
+    /// Returns the maximum number of closed seals that wait for the gateway.
     #[must_use]
     pub const fn most_waiting(&self) -> usize {
         self.most_waiting as usize
     }
 
-    /// The newest epoch that has readings, and their number.
+    /// Returns the newest epoch that has readings, and the number of its readings.
     #[must_use]
     pub const fn taken(&self) -> Taken {
         self.taken
     }
 
-    /// The newest epoch that the coordinator has announced.
+    /// Returns the newest epoch that the coordinator has announced.
     #[must_use]
     pub fn newest_announced(&self) -> Option<EpochNumber> {
         self.announcement.is_some().then(|| self.mote.newest_announced().0)
     }
 
-    /// The number of seals that were given up because the gateway refused them, since the device
-    /// was opened.
+    /// Returns the number of seals that were given up because the gateway refused them, since the
+    /// device was opened.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Seals a reading. It is durable after the next [`sync`](Self::sync).
+    /// Adds a reading to the open seal. The reading is durable after the next [`sync`](Self::sync).
     ///
     /// # Errors
     /// [`DurableError`]. The reading was not added.
@@ -313,7 +322,8 @@ impl<K: Signer> DurableMote<K> {
         self.input(&Input::Reading(epoch, record))
     }
 
-    /// Ends an epoch: closes the open seal, or, if nothing was sensed, adds a seal that states so.
+    /// Ends an epoch: closes the open seal. If nothing was sensed in the epoch, adds a seal that
+    /// states so.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -327,7 +337,8 @@ impl<K: Signer> DurableMote<K> {
     /// Receives an announcement.
     ///
     /// # Errors
-    /// The inner [`AnnouncementError`] if it is not the coordinator's. Otherwise [`DurableError`].
+    /// The inner [`AnnouncementError`] if the announcement is not valid or not from the
+    /// coordinator. Otherwise [`DurableError`].
     pub fn announced(
         &mut self,
         bytes: &[u8],
@@ -343,15 +354,16 @@ impl<K: Signer> DurableMote<K> {
         Ok(announcement)
     }
 
-    /// Receives an acknowledgement or a refusal; returns whether it changed anything.
+    /// Receives an acknowledgement or a refusal. Returns whether it changed anything.
     ///
     /// # Errors
-    /// The inner [`FrameError`] if the frame is not the gateway's. Otherwise [`DurableError`].
+    /// The inner [`FrameError`] if the frame is not valid or not from the gateway. Otherwise
+    /// [`DurableError`].
     pub fn acknowledged(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
         if Refusal::is_claimed(frame) {
             return self.receive_refusal(frame);
         }
-        // Most acknowledgements change nothing and need not be in the journal.
+        // Most acknowledgements change nothing. They are not written to the journal.
         let result = self.mote.acknowledged(frame);
         if result == Ok(true) {
             self.append(&Input::Acknowledgement(frame))?;
@@ -360,16 +372,16 @@ impl<K: Signer> DurableMote<K> {
         if let Some(index) = self.mote.abandoned() {
             warn!(
                 seal = index.0,
-                "the gateway has lost acknowledged data of a seal; the seal is given up"
+                "the gateway has lost data of a seal that it had acknowledged; the seal is given up"
             );
             self.give_up(index)?;
         }
         Ok(result)
     }
 
-    /// Gives up a seal that the gateway refuses, if it would otherwise delay the others forever. If
-    /// the seal is open, the next one states the gap. If it was signed, it stays missing from the
-    /// chain.
+    /// Gives up a seal that the gateway refuses, if the seal would otherwise delay all later seals
+    /// forever. If the seal is open, the next seal states the gap. If the seal was signed, it stays
+    /// missing from the chain.
     fn receive_refusal(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
         Ok(match self.mote.refused(frame) {
             Ok(Some((index, name))) => {
@@ -383,31 +395,31 @@ impl<K: Signer> DurableMote<K> {
         })
     }
 
-    /// Gives up a seal; the next seal to be opened states its answers.
+    /// Gives up a seal. The next seal that is opened states the answers of this seal.
     fn give_up(&mut self, index: SealIndex) -> Result<(), DurableError> {
-        // The record contains the seal's answers, because the seal itself may be missing when the
-        // journal is replayed.
+        // Store the seal's answers in the record, because a replay of the journal may not have the
+        // seal.
         let mut answers = Unstated::default();
         answers.add_all(&self.mote.answers_of(index));
         self.input(&Input::GiveUp(index, answers))
     }
 
-    /// Keeps the announcement that decides the round of the next seal.
+    /// Keeps the announcement that determines the round of the next seal.
     fn keep_newest(&mut self, announcement: &Announcement, bytes: &[u8]) {
         if self.mote.newest_announced() == (announcement.epoch(), announcement.round()) {
             self.announcement = Some(bytes.to_vec());
         }
     }
 
-    /// Makes everything that is not acknowledged due again, as [`Mote::timeout`].
+    /// Marks everything that is not acknowledged to be sent again, like [`Mote::timeout`].
     pub fn timeout(&mut self) {
         self.mote.timeout();
     }
 
-    /// Makes all inputs so far durable and returns the frames that are due, at most `most`.
+    /// Makes all inputs so far durable. Returns the frames that must be sent now, at most `most`.
     ///
     /// # Errors
-    /// [`DurableError`]. Nothing may be sent.
+    /// [`DurableError`]. No frame may be sent.
     pub fn frames(&mut self, most: usize) -> Result<Vec<Vec<u8>>, DurableError> {
         self.sync()?;
         Ok(self.mote.frames(most)?)
@@ -420,7 +432,8 @@ impl<K: Signer> DurableMote<K> {
     pub fn sync(&mut self) -> Result<(), DurableError> {
         let chain = self.mote.chain();
         if chain.next_index > self.persisted.next_index {
-            // Before the journal, so that after a kill at this point every sealer skips the index.
+            // Write the state before the journal. If the process is then killed, every sealer skips
+            // the index.
             self.persist(Chain {
                 next_index: chain.next_index,
                 epoch: chain.epoch,
@@ -428,7 +441,8 @@ impl<K: Signer> DurableMote<K> {
             })?;
         }
         self.journal.sync()?;
-        // After the journal, because a position that is ahead of the journal means another sealer.
+        // Write the position after the journal, because a position that is ahead of the journal
+        // indicates another sealer.
         self.persist(chain)
     }
 
@@ -452,7 +466,7 @@ impl<K: Signer> DurableMote<K> {
         Ok(())
     }
 
-    /// Applies an input, which is or becomes the journal's record number `record`.
+    /// Applies an input. `record` is the number of the input's record in the journal.
     fn apply(&mut self, input: &Input<'_>, record: u64) -> Result<(), DurableError> {
         let (chain, taken) = (self.mote.chain(), self.taken);
         match *input {
@@ -483,8 +497,8 @@ impl<K: Signer> DurableMote<K> {
             Input::SkipTo(next) => self.mote.skip_to(next),
             Input::Answered { query, duration_ms, epoch } => {
                 if let Some(guard) = &mut self.guard {
-                    // After a compaction, the guard is before this record in the journal, and
-                    // already knows the epoch.
+                    // After the journal was rewritten, the guard precedes this record and already
+                    // knows the epoch.
                     let _ = guard.advance(query, duration_ms, epoch);
                 }
                 self.mote.answered(query, epoch);
@@ -497,12 +511,13 @@ impl<K: Signer> DurableMote<K> {
             Input::Part(epoch) => self.mote.part(epoch)?,
         }
         let after = self.mote.chain();
-        // The open seal stays open when unused indices are skipped.
+        // Skipping unused indices opens no seal.
         if after.next_index > chain.next_index && !matches!(input, Input::SkipTo(_)) {
-            // The same input may have closed the previous seal. An announcement opens no seal.
+            // The same input may also have closed the previous seal. An announcement never opens a
+            // seal.
             let index = SealIndex(after.next_index.0 - 1);
             let chain = Chain { next_index: index, epoch: chain.epoch, ..after };
-            // The new seal has only the answers that it took over.
+            // The answers in the new seal were unstated before it was opened.
             let mut unstated = self.mote.unstated().clone();
             unstated.add_all(&self.mote.answers_of(index));
             let before = Before { chain, taken, announcement: self.announcement.clone(), unstated };
@@ -529,8 +544,8 @@ impl<K: Signer> DurableMote<K> {
         Ok(())
     }
 
-    /// Rewrites the journal with only the records that lead to open or waiting seals, and with
-    /// records that skip those that were given up.
+    /// Rewrites the journal with only those records that lead to open or waiting seals. For the
+    /// seals that were given up, writes a record that skips them.
     fn compact(&mut self) -> Result<(), DurableError> {
         let Profile { device, schema_digest: schema, scheme, .. } = *self.mote.profile();
         let old = self.journal.iter().collect::<Result<Vec<_>, _>>()?;
@@ -556,7 +571,7 @@ impl<K: Signer> DurableMote<K> {
                 .encode(),
         ];
         records.extend(announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
-        // The current guard already knows the answers in the records after it.
+        // The guard is the current one. It already knows the answers in the records that follow it.
         records.extend(self.guard.as_ref().map(|guard| Input::Guard(guard.clone()).encode()));
         records.extend(
             self.schedule.map(|(number, digest)| Input::QuerySchedule(number, digest).encode()),

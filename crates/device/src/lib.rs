@@ -1,9 +1,10 @@
-//! The host side of a mote on Linux: import of recorded readings, sealing, the journal, the outbox,
+//! The host side of a mote on Linux: importing recorded readings, sealing, the journal, the outbox,
 //! replay and upload.
 //!
-//! This crate is for programs that seal readings on a host: a device's agent, an importer, a
-//! simulator. [`Sealer`] turns readings into bundles without I/O, [`Recorder`] and [`Outbox`] make
-//! them durable, [`push`] uploads them, and [`Mote`] and [`runner`] sample within a group's budget.
+//! This crate is for programs that seal readings on a host, for example a device's agent, an
+//! importer or a simulator. [`Sealer`] turns readings into bundles and does no I/O. [`Recorder`]
+//! and [`Outbox`] make readings and bundles durable, and [`push`] uploads bundles. [`Mote`] and
+//! [`runner`] sample within a group's budget.
 //!
 //! # Example
 //! Import a CSV text and seal it:

@@ -1,23 +1,24 @@
-//! A device that samples within its group's budget: it seals, forwards events, and waits until its
-//! gateway has them (docs/design.md, sampling).
+//! A device that samples within its group's budget. It seals events, forwards them, and keeps them
+//! until its gateway has stored them (docs/design.md, sampling).
 //!
-//! [`Mote`] is the protocol without sockets or clock: its inputs are readings and frames, its
-//! output frames. The session with the coordinator is [`DeviceSession`]; this module adds a queue
-//! of closed seals and their buffers. A closed seal and its forwarded events are kept until the
-//! gateway has acknowledged all of it as durable.
+//! [`Mote`] is the protocol without sockets or a clock: its inputs are readings and frames, and its
+//! outputs are frames. [`DeviceSession`] is the session with the coordinator. This module adds the
+//! buffers and the queue of closed seals. A closed seal and its forwarded events are kept until the
+//! gateway has acknowledged that all of them are durable.
 //!
-//! Memory is bounded. If a seal's buffer of [`BUFFER`] bytes is full, the mote raises its own round
-//! rather than lose single events. If no round makes room in a tree's buffer, the seal is closed
-//! and the epoch continues under the next index. The number of closed seals is limited too. While
-//! the limit is reached, newer seals and epochs are given up: their indices are abandoned, and the
-//! next seal reports the outage (`restart`).
+//! Memory is bounded. Each seal has a buffer of [`BUFFER`] bytes. If the buffer is full, the mote
+//! raises its own round instead of losing single events. If no round makes room in the buffer of a
+//! tree, the seal is closed and the epoch continues under the next index. The number of closed
+//! seals is also limited. While the limit is reached, newer seals are given up: their indices are
+//! abandoned, and the next seal that is signed states the gap (`restart`).
 //!
-//! If a gateway has lost data that it had acknowledged, the device can no longer send them:
-//! [`Mote::abandoned`] returns that seal, which must be given up.
+//! If a gateway has lost data that it had acknowledged, the device can no longer send that data.
+//! [`Mote::abandoned`] then returns the seal, and the caller must give it up.
 //!
-//! [`Chain`](crate::Chain) must survive a restart, as for every sealer: persist
-//! [`Mote::would_open`] before the first event of a seal. Closed seals survive if the caller keeps
-//! [`Waiting`]. Readings of an open seal are lost, and the next seal reports it (`restart`).
+//! [`Chain`](crate::Chain) must survive a restart, as for every sealer: persist the result of
+//! [`Mote::would_open`] before the first event of a seal is added. Closed seals survive if the
+//! caller stores [`Waiting`]. The readings of an open seal are lost in a restart, and the next seal
+//! states the gap (`restart`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,11 +49,11 @@ pub use unstated::Unstated;
 
 /// The number of bytes of forwarded events that a mote buffers for one seal.
 pub const BUFFER: usize = 1 << 16;
-/// Maximum size of the events in one frame, in bytes, so that a frame fits one datagram of any link
-/// and one packet of most links.
+/// The maximum size of the events in one frame, in bytes. With it, a frame fits in one datagram of
+/// any link and in one packet of most links.
 pub const FRAME_EVENTS: usize = 1 << 10;
 
-const _: () = assert!(BUFFER >= MAX_RECORD + 7, "the buffer takes any record");
+const _: () = assert!(BUFFER >= MAX_RECORD + 7, "the buffer has room for a record of any length");
 
 /// A device of a group with a budget.
 pub struct Mote<K> {
@@ -64,7 +65,7 @@ pub struct Mote<K> {
     open: Option<Open>,
     waiting: VecDeque<Waiting>,
     most_waiting: usize,
-    /// Answers that no seal states, apart from seals that were given up.
+    /// Answers that no seal states yet, or that only an abandoned seal stated.
     unstated: Unstated,
 }
 
@@ -81,31 +82,31 @@ struct Open {
 
 /// The state from which a seal's root is computed.
 enum Folded {
-    /// The running digests of a star's levels, from the device's round on.
+    /// The running digests of a star's levels, from the device's own round upwards.
     Star(BTreeMap<u8, sha2::Sha256>),
     /// The frontier of a tree over all events.
     Tree(Box<Tree<32>>),
 }
 
-/// A closed seal that the gateway does not have completely.
+/// A closed seal that the gateway has not received completely.
 pub struct Waiting {
     index: SealIndex,
     forwarder: Box<Forwarder<BUFFER>>,
-    /// The open and the part item of its closing frame.
+    /// The open item and the part item of the seal's closing frame.
     open: Vec<u8>,
     part: Vec<u8>,
     answers: Answers,
 }
 
 impl Open {
-    /// Whether the seal has room for this event and has fewer than `limit` events.
+    /// Returns whether the seal has fewer than `limit` events and has room for this event.
     fn has_room(&mut self, record: &[u8], limit: u64) -> bool {
         let count = self.counters.total();
         count < limit
             && self.forwarder.make_room(self.key.level(count, self.counters.levels()), record)
     }
 
-    /// Adds an event for which there is room.
+    /// Adds an event. The caller has checked that there is room.
     fn take(&mut self, device: DeviceId, framing: Framing, record: &[u8]) {
         let level = self.key.level(self.counters.total(), self.counters.levels());
         if let Some(count) = self.counters.as_mut_slice().get_mut(usize::from(level.0)) {
@@ -149,8 +150,8 @@ impl std::fmt::Debug for Waiting {
 }
 
 impl<K: Signer> Mote<K> {
-    /// A mote that continues `chain`, with the closed seals that were waiting. At most
-    /// `most_waiting` (at least 1) closed seals wait.
+    /// Creates a mote that continues `chain` with the closed seals `waiting`. At most
+    /// `most_waiting` (at least 1) closed seals wait for the gateway.
     #[must_use]
     pub fn new(
         profile: Profile,
@@ -174,57 +175,57 @@ impl<K: Signer> Mote<K> {
         }
     }
 
-    /// The position in the chain. It includes the open seal's index and epoch.
+    /// Returns the position in the chain, which includes the open seal's index and epoch.
     #[must_use]
     pub const fn chain(&self) -> Chain {
         self.chain
     }
 
-    /// The number of closed seals that wait for the gateway.
+    /// Returns the number of closed seals that wait for the gateway.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The oldest seal that is open or waits for the gateway.
+    /// Returns the oldest seal that is open or waits for the gateway.
     #[must_use]
     pub fn oldest(&self) -> Option<SealIndex> {
         self.waiting.front().map(|waiting| waiting.index).or_else(|| self.opened())
     }
 
-    /// The index of the open seal.
+    /// Returns the index of the open seal.
     #[must_use]
     pub fn opened(&self) -> Option<SealIndex> {
         self.open.as_ref().map(|open| open.index)
     }
 
-    /// Whether a seal is open or waits for the gateway. `false` once it was given up or the gateway
-    /// has it.
+    /// Returns whether a seal is open or waits for the gateway. Returns `false` after the seal was
+    /// given up or the gateway has it.
     #[must_use]
     pub fn has(&self, index: SealIndex) -> bool {
         self.opened() == Some(index) || self.waiting.iter().any(|waiting| waiting.index == index)
     }
 
-    /// Size of the open seal's events that the gateway does not have yet, in bytes; at most
-    /// [`BUFFER`].
+    /// Returns the size of the open seal's events that the gateway does not have yet, in bytes. At
+    /// most [`BUFFER`].
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.open.as_ref().map_or(0, |open| open.forwarder.buffered())
     }
 
-    /// Sets how many closed seals may wait from now on.
+    /// Sets the maximum number of closed seals that may wait from now on.
     pub fn set_most_waiting(&mut self, most_waiting: usize) {
         self.most_waiting = most_waiting.max(1);
     }
 
-    /// Sets the scheme, star or tree, of seals that are opened from now on.
+    /// Sets the scheme (star or tree) of the seals that are opened from now on.
     pub const fn set_scheme(&mut self, scheme: Scheme) {
         self.profile.scheme = scheme;
     }
 
-    /// Skips indices and epochs that another process of the device gave up: closes the open seal
-    /// and continues at `next_index`. `last_in_epoch` states whether the closed seal is the last of
-    /// its epoch.
+    /// Skips indices and epochs that another process of the device gave up. Closes the open seal
+    /// and continues at `next_index`. `last_in_epoch` tells whether the closed seal is the last
+    /// seal of its epoch.
     ///
     /// # Errors
     /// [`SealRefused`].
@@ -242,22 +243,22 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// Skips indices that were opened and never used; the open seal stays open.
+    /// Skips indices that were opened and never used. The open seal stays open.
     pub fn skip_to(&mut self, next_index: SealIndex) {
         self.chain.next_index = self.chain.next_index.max(next_index);
     }
 
-    /// The oldest seal, if the gateway has lost data of it that it had acknowledged, and keeps
-    /// asking for events that the device no longer has. Give this seal up: the gateway would ask
-    /// forever.
+    /// Returns the oldest seal if the gateway has lost data of it that it had acknowledged, and
+    /// keeps asking for events that the device no longer has. The caller must give up this seal,
+    /// because the gateway would ask for the events forever.
     #[must_use]
     pub fn abandoned(&self) -> Option<SealIndex> {
         self.oldest().filter(|_| self.session.is_abandoned())
     }
 
-    /// Gives up a seal that is open or waits. If it is open, the next seal reports the gap
-    /// (`restart`). If it was signed, it stays missing from the chain. Its answers are discarded:
-    /// read [`answers_of`](Self::answers_of) first.
+    /// Gives up a seal that is open or waits for the gateway. If the seal is open, the next seal
+    /// states the gap (`restart`). If the seal was signed, it stays missing from the chain. The
+    /// seal's answers are discarded, so read [`answers_of`](Self::answers_of) first.
     pub fn give_up(&mut self, index: SealIndex) {
         self.waiting.retain(|waiting| waiting.index != index);
         if self.opened() == Some(index) {
@@ -266,22 +267,22 @@ impl<K: Signer> Mote<K> {
         self.session.reset_patience();
     }
 
-    /// What all seals of this mote have in common.
+    /// Returns the data that all seals of this mote share.
     #[must_use]
     pub const fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Consumes the mote and returns its chain and the waiting seals, for a caller that keeps them
-    /// across a restart.
+    /// Consumes the mote and returns its chain and the waiting seals. Use this to keep them across
+    /// a restart.
     #[must_use]
     pub fn into_parts(self) -> (Chain, Vec<Waiting>) {
         (self.chain, self.waiting.into())
     }
 
-    /// The chain to persist before [`sense`](Self::sense) adds this reading of `epoch`. `None` if
-    /// that opens no seal. If a tree's buffer has no room for the reading, this raises the device's
-    /// own round, as `sense` would.
+    /// Returns the chain that must be persisted before [`sense`](Self::sense) adds this reading of
+    /// `epoch`. Returns `None` if adding the reading opens no seal. If the buffer has no room for
+    /// the reading, this function raises the device's own round, as `sense` would.
     #[must_use]
     pub fn would_open(&mut self, epoch: EpochNumber, record: &[u8]) -> Option<Chain> {
         let limit = self.limit();
@@ -293,8 +294,8 @@ impl<K: Signer> Mote<K> {
         (!goes_on).then_some(Chain { next_index, epoch: Some(epoch), ..self.chain })
     }
 
-    /// Adds the next reading. If its epoch is later than the open seal's, that seal is closed
-    /// first. A full seal is closed, and its epoch continues under the next index.
+    /// Adds a reading. If the reading's epoch is later than the open seal's epoch, closes that seal
+    /// first. If the open seal is full, closes it and continues its epoch under the next index.
     ///
     /// # Errors
     /// [`SealRefused`]. The reading was not added.
@@ -315,8 +316,8 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// Ends an epoch: closes its open seal. If there is none, adds a seal that states that nothing
-    /// was sensed. Later readings must be of later epochs.
+    /// Ends an epoch and closes its open seal. If no seal is open, adds a seal which states that
+    /// nothing was sensed. Later readings must be of later epochs.
     ///
     /// # Errors
     /// [`SealRefused`].
@@ -327,7 +328,8 @@ impl<K: Signer> Mote<K> {
         self.close_or_give_up(true)
     }
 
-    /// Opens a seal for an epoch unless one is open for it; a seal of an earlier epoch is closed.
+    /// Opens a seal for an epoch, unless one is open for it. Closes an open seal of an earlier
+    /// epoch.
     ///
     /// # Errors
     /// [`SealRefused`].
@@ -335,13 +337,13 @@ impl<K: Signer> Mote<K> {
         self.go_to(epoch)
     }
 
-    /// The epoch of the open seal.
+    /// Returns the epoch of the open seal.
     #[must_use]
     pub fn epoch(&self) -> Option<EpochNumber> {
         self.open.as_ref().map(|open| open.epoch)
     }
 
-    /// Closes the open seal, or gives it up if too many wait.
+    /// Closes the open seal. If the maximum number of seals already wait, gives it up instead.
     fn close_or_give_up(&mut self, last_in_epoch: bool) -> Result<(), SealRefused> {
         if self.waiting.len() < self.most_waiting {
             return self.close(last_in_epoch);
@@ -352,7 +354,8 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// The number of events at which a seal is closed. Verifiers accept no seal with more.
+    /// Returns the number of events at which a seal is closed. Verifiers reject seals with more
+    /// events.
     fn limit(&self) -> u64 {
         u64::from(self.profile.max_events.clamp(1, Limits::default().max_events))
     }
@@ -367,7 +370,7 @@ impl<K: Signer> Mote<K> {
         }
     }
 
-    /// Ensures that a seal is open for an epoch.
+    /// Opens a seal for an epoch if none is open for it.
     fn go_to(&mut self, epoch: EpochNumber) -> Result<(), SealRefused> {
         if let Some(after) = self.chain.epoch.filter(|after| epoch < *after) {
             return Err(SealRefused::EpochGoesBack { epoch, after });
@@ -415,7 +418,7 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// Signs the open seal and queues it.
+    /// Signs the open seal and appends it to the queue.
     fn close(&mut self, last_in_epoch: bool) -> Result<(), SealRefused> {
         let Some(open) = &self.open else { return Ok(()) };
         let Profile { group, roster, device, levels, .. } = self.profile;
@@ -461,15 +464,15 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// The frames that are due, at most `most`: those that were never sent, or that the gateway
-    /// has reported missing since.
+    /// Returns the frames that must be sent now, at most `most`. These are frames that were never
+    /// sent, and frames whose events the gateway has since reported missing.
     ///
-    /// Seals are sent one after the other: a frame of the next seal would tell the gateway that
-    /// this one was abandoned.
+    /// The frames of one seal are sent before those of the next, because a frame of the next seal
+    /// would tell the gateway that this seal was abandoned.
     ///
     /// # Errors
-    /// [`BufferTooSmall`] if a frame is too long. That would be a defect, since readings that are
-    /// too long are rejected.
+    /// [`BufferTooSmall`] if a frame is too long. This would be a bug, because readings that are
+    /// too long are rejected earlier.
     pub fn frames(&mut self, most: usize) -> Result<Vec<Vec<u8>>, BufferTooSmall> {
         let frame_events = match self.profile.framing {
             Framing::Fixed(size) => FRAME_EVENTS.max(usize::from(size.get()) + 16).min(MAX_EVENTS),
@@ -489,8 +492,9 @@ impl<K: Signer> Mote<K> {
         Ok(frames)
     }
 
-    /// Receives the gateway's acknowledgement. Returns whether the mote now keeps less than before.
-    /// A journal must replay such an acknowledgement in order, and may leave out any other.
+    /// Receives the gateway's acknowledgement. Returns whether the mote now keeps less data than
+    /// before. A journal must contain every acknowledgement for which this returns `true`, in
+    /// order; it may omit the others.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -513,10 +517,10 @@ impl<K: Signer> Mote<K> {
         Ok(is_news)
     }
 
-    /// Receives the gateway's refusal of a seal. Returns the seal and the refusal's name if the
-    /// seal is to be given up ([`Mote::give_up`]). That is so if it is the oldest seal, which
-    /// delays all others, and either the refusal is final or the queue is full, so that waiting
-    /// would cost newer seals.
+    /// Receives the gateway's refusal of a seal. Returns the seal and the name of the refusal if
+    /// the caller must give up the seal ([`Mote::give_up`]). This is the case if the seal is the
+    /// oldest one, which delays all others, and if either the refusal is final or the queue is
+    /// full. With a full queue, newer seals would be lost while the mote waits.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -526,34 +530,34 @@ impl<K: Signer> Mote<K> {
         Ok(refusal.map(|refusal| (refusal.index, refusal.name)))
     }
 
-    /// Receives an announcement of the coordinator, which the caller has verified. Returns whether
-    /// it changed anything; an old one does not.
+    /// Receives an announcement of the coordinator that the caller has verified. Returns whether
+    /// the announcement changed anything. An old announcement changes nothing.
     pub fn announced(&mut self, announcement: &Announcement) -> bool {
         let open = self.open.as_mut().map(|open| (open.epoch, &mut *open.forwarder));
         self.session.announced(announcement, open)
     }
 
-    /// The newest epoch that the coordinator has announced, and its round: epoch 0 and round 0
-    /// before the first announcement.
+    /// Returns the newest epoch that the coordinator has announced, and its round. Before the first
+    /// announcement, returns epoch 0 and round 0.
     #[must_use]
     pub const fn newest_announced(&self) -> (EpochNumber, Round) {
         self.session.newest_announced()
     }
 
-    /// Makes everything that is not acknowledged due again. Call this when the coordinator has not
-    /// replied for a while.
+    /// Marks everything that is not acknowledged to be sent again. Call this if the coordinator has
+    /// not replied for some time.
     pub fn timeout(&mut self) {
         self.session.timeout(outstanding(&mut self.waiting, &mut self.open));
     }
 
-    /// Whether the gateway has everything that was sensed, under signed seals.
+    /// Returns whether the gateway has everything that was sensed, in signed seals.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.open.is_none() && self.waiting.is_empty()
     }
 }
 
-/// The oldest seal that the coordinator does not have.
+/// Returns the oldest seal that the coordinator has not received completely.
 fn outstanding<'a>(
     waiting: &'a mut VecDeque<Waiting>,
     open: &'a mut Option<Open>,

@@ -1,15 +1,21 @@
-//! The directory of a device's signed bundles, one `.mseal` file for each seal, and the small state
-//! file of its chain.
+//! The directory of a device's signed bundles, with one `.mseal` file for each seal, and the small
+//! state file of the device's chain.
 //!
-//! The state belongs to the device's key, not to the directory: by default it is next to the key
-//! ([`default_state_path`]), so that a key has one chain whatever directories its bundles are in.
+//! The state belongs to the device's key, not to the directory. By default it is stored next to the
+//! key ([`default_state_path`]), so that a key has only one chain even if its bundles are in
+//! different directories.
 //!
-//! A batch of bundles is stored completely or not at all, in this order: every bundle's bytes
-//! become durable under a temporary name; the state records that their indices are opened; the
-//! bundles get their names; the state records that they are signed. A crash between the last steps
-//! leaves signed bundles after the state's position. [`Outbox::open`] finds them in the directory
-//! that the state names, so no index is ever signed twice. Locks on the state and on the directory
-//! prevent two processes from sealing at once.
+//! A batch of bundles is stored completely or not at all, in these steps:
+//!
+//! 1. Make the contents of every bundle durable under a temporary name.
+//! 2. Record in the state that the indices of the bundles are opened.
+//! 3. Give the bundles their final names.
+//! 4. Record in the state that the indices are signed.
+//!
+//! After a crash between steps 3 and 4, there are signed bundles after the position that the state
+//! records. [`Outbox::open`] finds them in the directory that the state names, so that no index is
+//! ever signed twice. Locks on the state and on the directory prevent two processes from sealing at
+//! the same time.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -31,9 +37,9 @@ use crate::seal::{Bundle, Chain};
 
 /// The file name extension of bundles.
 pub const EXTENSION: &str = "mseal";
-/// The number of bundles that are written at once.
+/// The number of bundles that are written concurrently.
 const WRITERS: usize = 16;
-/// Maximum length of the encoded state without the directory, in bytes.
+/// The maximum length of the encoded state in bytes, without the directory.
 const MAX_STATE: usize = 192;
 
 /// Why the outbox cannot be used.
@@ -51,14 +57,14 @@ pub enum OutboxError {
     /// Another process is sealing with this state or into this directory.
     #[error("another process is sealing with {}; wait for it to end", .0.display())]
     Locked(PathBuf),
-    /// The chain's state cannot be kept at this place.
+    /// The chain's state cannot be stored at this path.
     #[error(
-        "the chain's state cannot be stored at {}: {error}; name a file with --state, the \
-         same one every time, in a folder that lasts",
+        "the chain's state cannot be stored at {}: {error}; give a file with --state, in a \
+         folder that is never deleted, and give the same file every time",
         .path.display()
     )]
     NoState {
-        /// The path: a state file, or the key next to which it would be.
+        /// The path of the state file, or of the key next to which the state file would be.
         path: PathBuf,
         /// The system's error.
         error: io::Error,
@@ -70,11 +76,12 @@ pub enum OutboxError {
         .0.display()
     )]
     BadState(PathBuf),
-    /// A bundle has the state's next index or a later one, but the state does not record it.
+    /// There is a bundle under the state's next index or a later one, so the state does not record
+    /// it.
     #[error(
-        "{} exists, but {} does not record it; restore the state or name the right one with \
-         --state: without it the device would sign an index twice, and needs a new name. \
-         Bundles of another group belong in another directory",
+        "{} exists, but the state {} does not record it. Restore the right state or name it \
+         with --state; if it is lost, give the device a new name, because it must not sign \
+         an index twice. Keep bundles of another group in another directory",
         .bundle.display(), .state.display()
     )]
     Unknown {
@@ -85,7 +92,7 @@ pub enum OutboxError {
     },
 }
 
-/// What the operating system reported, and what to do if the disk is full.
+/// Describes an error of the operating system. If the disk is full, also says what to do.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull => {
@@ -99,7 +106,7 @@ fn reason(error: &io::Error) -> String {
 }
 
 impl OutboxError {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -112,8 +119,8 @@ impl OutboxError {
         }
     }
 
-    /// [`Internal`](ErrorKind::Internal) if a file could not be read or written, otherwise
-    /// [`Usage`](ErrorKind::Usage), which includes a file in the place of the directory.
+    /// Returns [`Internal`](ErrorKind::Internal) if a file could not be read or written, and
+    /// [`Usage`](ErrorKind::Usage) otherwise, for example if the directory's path is a file.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -132,12 +139,12 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> OutboxError + '_ {
     |error| OutboxError::Io { path: path.to_owned(), error }
 }
 
-/// The default path of a chain's state: next to the device's secret key, `dev1.<device id>.chain`
-/// for `dev1.key.pem`. Symbolic links are followed, so that a key has one state under all its
-/// names.
+/// Returns the default path of a chain's state. It is next to the device's secret key, for example
+/// `dev1.<device id>.chain` for `dev1.key.pem`. Symbolic links are resolved, so that a key has the
+/// same state under all its names.
 ///
 /// # Errors
-/// `NoState` if the key is not a file in a directory, but for example a pipe.
+/// `NoState` if the key is not a file in a directory, for example if it is a pipe.
 pub fn default_state_path(key: &Path, device: DeviceId) -> Result<PathBuf, OutboxError> {
     let no_state = |error| OutboxError::NoState { path: key.to_owned(), error };
     let file = fs::canonicalize(key).map_err(no_state)?;
@@ -155,19 +162,20 @@ pub fn default_state_path(key: &Path, device: DeviceId) -> Result<PathBuf, Outbo
 #[derive(Debug)]
 pub struct Outbox {
     directory: PathBuf,
-    /// The directory's absolute path without links, as the state names it.
+    /// The directory's absolute path without symbolic links, as it is stored in the state.
     whole: PathBuf,
     state: PathBuf,
     stem: String,
     device: DeviceId,
-    /// Locks on the state and on the directory, held as long as the outbox is open.
+    /// The locks on the state and on the directory, which are held until the outbox is dropped.
     _locks: [File; 2],
 }
 
 impl Outbox {
-    /// Opens the outbox of a device, creates the directory if necessary, and returns the position
-    /// in the chain. A chain has one state, whatever directory its bundles go to. It is at `state`,
-    /// for example [`default_state_path`] the key; the folder of `state` must exist.
+    /// Opens the outbox of a device and returns the position in the device's chain. Creates the
+    /// directory if necessary. `state` is the path of the chain's state, for example
+    /// [`default_state_path`] of the key; its folder must exist. A chain has one state, even if its
+    /// bundles go to different directories.
     ///
     /// # Errors
     /// [`OutboxError`].
@@ -177,7 +185,8 @@ impl Outbox {
         roster: &Roster,
         device: DeviceId,
     ) -> Result<(Self, Chain), OutboxError> {
-        // Each write replaces the state file, so the lock is a separate file that stays.
+        // Each write replaces the state file, so the lock is on a separate file that is not
+        // replaced.
         let no_state = |error| OutboxError::NoState { path: state.to_owned(), error };
         let mut options = File::options();
         let lock_path = with_suffix(state, ".lock");
@@ -204,18 +213,18 @@ impl Outbox {
         Ok((outbox, chain))
     }
 
-    /// The file of a bundle.
+    /// Returns the path of the bundle with this index.
     #[must_use]
     pub fn path(&self, index: SealIndex) -> PathBuf {
         self.directory.join(self.file_name(index))
     }
 
     fn file_name(&self, index: SealIndex) -> String {
-        // Ten digits, so that names sort in the order of indices.
+        // The index has ten digits, so that file names sort by index.
         format!("{}-{:010}.{EXTENSION}", self.stem, index.0)
     }
 
-    /// The device's bundles in the directory, by ascending index.
+    /// Returns the device's bundles in the directory, in ascending order of index.
     ///
     /// # Errors
     /// `Io`.
@@ -238,17 +247,17 @@ impl Outbox {
         Ok(found)
     }
 
-    /// The file of the state.
+    /// Returns the path of the state file.
     #[must_use]
     pub fn state_path(&self) -> &Path {
         &self.state
     }
 
-    /// Stores the position in the chain: [`Sealer::would_open`](crate::Sealer::would_open), before
-    /// the first event of a seal is added.
+    /// Stores the position in the chain. Call this with the result of
+    /// [`Sealer::would_open`](crate::Sealer::would_open) before the first event of a seal is added.
     ///
     /// # Errors
-    /// `Io`. The state is then unchanged.
+    /// `Io`. The state has not changed.
     pub fn persist(&self, chain: &Chain) -> Result<(), OutboxError> {
         write_durably(&self.state, &encode(self.device, chain, &self.whole))
             .map_err(at(&self.state))?;
@@ -260,12 +269,13 @@ impl Outbox {
         sync_directory(directory)
     }
 
-    /// Stores bundles of one chain in order and durably: all of them or none. Calls `stored` after
-    /// each. A failed call can be repeated: an existing bundle with the same bytes is kept.
+    /// Stores bundles of one chain durably and in order: either all bundles or none. Calls `stored`
+    /// after each bundle. A failed call can be repeated: if a bundle already exists with the same
+    /// bytes, it is kept.
     ///
     /// # Errors
-    /// `Io` or `Unknown`. Then nothing is stored, with one exception: if a file could not be
-    /// renamed at the very end, the bundles before it are stored.
+    /// `Io` or `Unknown`. Nothing has been stored, with one exception: if the last step could not
+    /// rename a file, the bundles before that file are stored.
     pub fn store(
         &self,
         bundles: &[Bundle],
@@ -301,8 +311,8 @@ impl Outbox {
                 Position { prev: statement.prev, last: statement.last, epoch_closed: false };
         }
         opened.next_index = last.chain.next_index;
-        // After a crash, the chain continues after the renamed bundles. The later epochs of this
-        // batch stay open.
+        // After a crash during the renaming, the chain continues after the renamed bundles. Record
+        // only the first epoch, so that the later epochs of this batch can still be sealed.
         opened.epoch = bundles.first().map(Bundle::epoch);
         self.persist(&opened)?;
         for (bundle, temporary) in missing.iter().zip(&staged.0) {
@@ -314,7 +324,7 @@ impl Outbox {
         Ok(bundles.iter().map(|bundle| self.path(bundle.index())).collect())
     }
 
-    /// The chain according to the state, and the directory of its newest bundles.
+    /// Reads the state: the chain, and the directory of its newest bundles.
     fn read_state(&self) -> Result<Option<(Chain, PathBuf)>, OutboxError> {
         match fs::read(&self.state) {
             Ok(bytes) => decode(self.device, &bytes)
@@ -325,7 +335,8 @@ impl Outbox {
         }
     }
 
-    /// The chain according to the state and to the bundles that were signed after it.
+    /// Returns the chain that follows from the state and from the bundles that were signed after it
+    /// was written.
     fn recover(&self, roster: &Roster) -> Result<Chain, OutboxError> {
         let certificate =
             roster.device(self.device).map_or(Digest::NULL, |device| device.certificate);
@@ -333,7 +344,7 @@ impl Outbox {
             self.read_state()?.unwrap_or_else(|| (Chain::start(certificate), self.whole.clone()));
         let from = chain.position.last.map_or(0, |(index, _)| index.0 + 1);
         for index in (from..chain.next_index.0).map(SealIndex) {
-            // The directory that the state names may have been renamed since.
+            // The directory that the state names may have been renamed, so look in both.
             for directory in [&newest, &self.directory] {
                 let bytes = fs::read(directory.join(self.file_name(index))).ok();
                 let Some(found) = bytes.and_then(|bytes| proven(&bytes, roster, self.device))
@@ -379,23 +390,23 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Temporary files that have not been renamed. Dropping this removes them.
+/// Temporary files that have not been renamed. They are removed when this value is dropped.
 struct Staged(Vec<PathBuf>);
 
 impl Drop for Staged {
     fn drop(&mut self) {
         for path in &self.0 {
-            // Renamed files no longer exist under this name.
+            // A renamed file no longer exists under its temporary name.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// What a bundle proves.
+/// What a verified bundle proves about the chain.
 struct Found {
-    /// The `prev` of its seal.
+    /// The `prev` digest of the bundle's seal.
     prev: Digest,
-    /// The chain's position after its seal.
+    /// The chain's position after the bundle's seal.
     position: Position,
     /// The number of readings that the seal covers.
     readings: u64,
@@ -420,8 +431,8 @@ fn proven(bytes: &[u8], roster: &Roster, device: DeviceId) -> Option<Found> {
     found
 }
 
-/// The file name for a device: its name if that has only plain characters, or else those characters
-/// and the start of the device's id.
+/// Returns the start of a device's file names. This is the device's name if it has only plain
+/// characters. Otherwise it is the plain characters of the name and the start of the device's id.
 fn stem(name: &str, device: DeviceId) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if !name.is_empty() && name.chars().all(plain) {
@@ -431,8 +442,8 @@ fn stem(name: &str, device: DeviceId) -> String {
     format!("{name}-{}", &device.to_string()[..8])
 }
 
-/// `[1, device, prev, prev_index / null, prev_epoch / null, closed, next index, epoch / null,
-/// readings, directory]` and its SHA-256.
+/// Encodes the state: `[1, device, prev, prev_index / null, prev_epoch / null, closed, next index,
+/// epoch / null, readings, directory]`, followed by its SHA-256.
 fn encode(device: DeviceId, chain: &Chain, directory: &Path) -> Vec<u8> {
     let directory = directory.as_os_str().as_bytes();
     let mut buffer = vec![0; MAX_STATE + directory.len()];
@@ -480,8 +491,8 @@ fn decode(device: DeviceId, bytes: &[u8]) -> Option<(Chain, PathBuf)> {
     read().ok().filter(|(found, _)| *found == device).map(|(_, state)| state)
 }
 
-/// Writes every bundle to its path, durably. Writes several at once, so that one commit of the file
-/// system's journal serves many files.
+/// Writes every bundle durably to its path. Several bundles are written concurrently, so that one
+/// commit of the file system's own journal covers many files.
 fn write_all(
     bundles: &[&Bundle],
     paths: &[PathBuf],

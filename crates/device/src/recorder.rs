@@ -1,14 +1,16 @@
-//! A device that seals live readings. A reading counts as recorded when it is durable, and a seal
-//! becomes durable when its epoch has ended.
+//! Records and seals live readings. A reading counts as recorded when it is durable. Its seal
+//! becomes durable when the seal's epoch has ended.
 //!
-//! A journal holds the readings of the open seal; the [`Outbox`] holds signed bundles and the
-//! chain's state. After a crash, [`Recorder::open`] recovers the readings. Their seal was opened
-//! and never signed, so they are sealed under the next index, which states that the device
-//! restarted. After a crash between the writes of the outbox and of the journal, the readings are
-//! in both. The index that precedes them in the journal shows that they are sealed.
+//! A journal contains the readings of the open seal. The [`Outbox`] contains the signed bundles and
+//! the state of the chain. After a crash, [`Recorder::open`] recovers the readings from the
+//! journal. Their seal was opened but never signed, so they are sealed under the next index, with
+//! the statement that the device restarted. If the crash happened after the bundle was written to
+//! the outbox and before the journal was emptied, the readings are in both. The journal stores the
+//! index of the seal before its readings, so the recorder recognises that they are already sealed.
 //!
-//! The journal's records are `0, device (8), index (4), schema digest (32)` when a seal is opened,
-//! and `1, epoch (8), record` for each of its readings. Numbers are big-endian.
+//! The journal has two kinds of records: `0, device (8), index (4), schema digest (32)` when a seal
+//! is opened, and `1, epoch (8), record` for each of the seal's readings. Numbers are big-endian;
+//! lengths in bytes are in parentheses.
 
 use std::path::{Path, PathBuf};
 use std::slice;
@@ -26,7 +28,7 @@ use crate::seal::{Bundle, Profile, SealRefused, Sealer};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The reading does not fit the chain.
+    /// The chain does not accept the reading.
     #[error(transparent)]
     Refused(#[from] SealRefused),
     /// The journal failed.
@@ -35,10 +37,10 @@ pub enum RecordError {
     /// The outbox failed.
     #[error(transparent)]
     Outbox(#[from] OutboxError),
-    /// The file is the journal of another device, or not a recorder's journal.
-    #[error("{} is not a journal of this device; name another one with --journal", .0.display())]
+    /// The file is the journal of another device, or not the journal of a recorder.
+    #[error("{} is not a journal of this device; give another file with --journal", .0.display())]
     NotThisDevice(PathBuf),
-    /// The journal has readings of another schema that are not sealed yet.
+    /// The journal contains readings with another schema that are not sealed yet.
     #[error(
         "{} holds readings with other columns that are not sealed yet; run once more with \
          those columns, or move the file away to discard the readings",
@@ -48,7 +50,7 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -60,8 +62,8 @@ impl RecordError {
         }
     }
 
-    /// [`Internal`](ErrorKind::Internal) if the journal or the outbox could not be read or written,
-    /// otherwise [`Usage`](ErrorKind::Usage).
+    /// Returns [`Internal`](ErrorKind::Internal) if the journal or the outbox could not be read or
+    /// written, and [`Usage`](ErrorKind::Usage) otherwise.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -76,14 +78,16 @@ moteseal_api::named_error!(RecordError);
 /// What [`Recorder::open`] found in the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Recovered readings of a seal that was never signed. They are sealed under the next index.
+    /// The number of recovered readings. Their seal was never signed; they are sealed under the
+    /// next index.
     pub readings: u64,
-    /// Whether there was an unsigned seal: the chain will state that the device restarted.
+    /// Whether there was an unsigned seal. In that case the next seal states that the device
+    /// restarted.
     pub restarted: bool,
 }
 
-/// The number of readings that an earlier recorder left in a journal. Seal them first: a seal made
-/// without the journal would make the chain skip them. A missing journal has no readings.
+/// Returns the number of readings in a journal that an earlier recorder did not seal; 0 if there is
+/// no journal. Seal these readings first: a seal that is made without the journal would skip them.
 ///
 /// # Errors
 /// [`RecordError`].
@@ -103,18 +107,19 @@ pub struct Recorder<K> {
     sealer: Sealer<K>,
     outbox: Outbox,
     journal: Journal,
-    /// A bundle that is signed but not stored. There must be no other seal under its index, so it
-    /// is stored before anything else.
+    /// A bundle that is signed but not stored. No other seal may be signed under its index, so this
+    /// bundle must be stored before anything else.
     unstored: Option<Bundle>,
-    /// A bundle that a failed call has stored but not returned.
+    /// The file of a bundle that a failed call has stored but could not return.
     unreported: Option<PathBuf>,
     /// Whether all readings in the journal are sealed and stored.
     stale: bool,
 }
 
 impl<K: Signer> Recorder<K> {
-    /// Continues where the device stopped. `sealer` is at the position that `outbox` returned. A
-    /// missing journal is created. Readings stay in the journal until they are in a stored bundle.
+    /// Continues where the device stopped. `sealer` must be at the position that `outbox` returned
+    /// when it was opened. Creates the journal if it is missing. Readings stay in the journal until
+    /// they are in a stored bundle.
     ///
     /// # Errors
     /// [`RecordError`]. The readings are still in the journal.
@@ -136,8 +141,8 @@ impl<K: Signer> Recorder<K> {
         Ok((recorder, recovered))
     }
 
-    /// Records the readings of an earlier process again: atomically replaces the journal by one
-    /// that has them under their new indices.
+    /// Records the readings of an earlier process again. Atomically replaces the journal by one
+    /// that contains the readings under new indices.
     fn take_again(&mut self, left: &[Reading]) -> Result<(), RecordError> {
         let Some(first) = left.first() else { return Ok(()) };
         for reading in left {
@@ -147,7 +152,7 @@ impl<K: Signer> Recorder<K> {
         if let Some(opened) = self.sealer.would_open(first.epoch, first.record.len()) {
             self.outbox.persist(&opened)?;
         }
-        // They may need more than one seal if the limits are lower than before.
+        // The readings may need more than one seal, because the limits may be lower than before.
         let profile = self.sealer.profile();
         let mut entries: Vec<Vec<u8>> = Vec::with_capacity(left.len() + 1);
         let (mut index, mut open) = (self.sealer.chain().next_index, None);
@@ -172,7 +177,8 @@ impl<K: Signer> Recorder<K> {
             if let Some(open) = self.sealer.epoch()
                 && self.sealer.would_open(*epoch, record.len()).is_some()
             {
-                // Keep the readings in the journal: the next seal's readings follow them.
+                // Keep the sealed readings in the journal, because the readings of the next seal
+                // follow them.
                 if let Some(bundle) = self.sealer.close(open < *epoch)? {
                     self.outbox.store(slice::from_ref(&bundle), &mut |_| {})?;
                 }
@@ -185,30 +191,30 @@ impl<K: Signer> Recorder<K> {
         Ok(())
     }
 
-    /// The outbox.
+    /// Returns the outbox.
     #[must_use]
     pub const fn outbox(&self) -> &Outbox {
         &self.outbox
     }
 
-    /// The epoch of the open seal, if there is one.
+    /// Returns the epoch of the open seal, if a seal is open.
     #[must_use]
     pub fn epoch(&self) -> Option<EpochNumber> {
         self.sealer.epoch()
     }
 
-    /// The epoch of the newest seal, signed or open, and how many readings of that epoch are sealed
-    /// or in the journal. `None` before the first seal.
+    /// Returns the epoch of the newest seal, signed or open, and how many readings of that epoch
+    /// are sealed or in the journal. Returns `None` before the first seal.
     #[must_use]
     pub fn taken(&self) -> Option<(EpochNumber, u64)> {
         self.sealer.taken()
     }
 
-    /// Records a reading. It is durable after the next [`sync`](Self::sync). Returns the previous
-    /// seal's file if this reading starts a new seal.
+    /// Records a reading. The reading is durable after the next [`sync`](Self::sync). Returns the
+    /// file of the previous seal if this reading starts a new seal.
     ///
     /// # Errors
-    /// [`RecordError`]. The reading was not recorded; the call can be repeated.
+    /// [`RecordError`]. The reading was not recorded, and the call can be repeated.
     pub fn record(
         &mut self,
         epoch: EpochNumber,
@@ -225,7 +231,8 @@ impl<K: Signer> Recorder<K> {
                 self.journal.append(&opening(self.sealer.profile(), index))?;
             }
         }
-        // The checks above ensure that the sealer accepts the reading; only the journal may fail.
+        // The checks above ensure that the sealer accepts the reading. Only writing to the journal
+        // can fail.
         self.journal.append(&taking(epoch, record))?;
         self.sealer.push(epoch, record)?;
         Ok(self.unreported.take())
@@ -239,8 +246,8 @@ impl<K: Signer> Recorder<K> {
         Ok(self.journal.sync()?)
     }
 
-    /// Seals the open readings, if there are any, and returns the bundle's file. `last_in_epoch`
-    /// states that no later seal will cover the same epoch.
+    /// Seals the open readings, if there are any, and returns the file of the bundle.
+    /// `last_in_epoch` states that no later seal will cover the same epoch.
     ///
     /// # Errors
     /// [`RecordError`].
@@ -251,13 +258,13 @@ impl<K: Signer> Recorder<K> {
     }
 
     fn seal(&mut self, last_in_epoch: bool) -> Result<(), RecordError> {
-        // From here on the sealer's chain includes the bundle, whether or not it can be stored yet.
+        // From here on, the sealer's chain includes the bundle, even if storing the bundle fails.
         self.unstored = self.sealer.close(last_in_epoch)?;
         self.settle()
     }
 
-    /// Completes an earlier call that failed: stores the signed bundle, and removes sealed readings
-    /// from the journal.
+    /// Completes an earlier call that failed: stores the signed bundle, and removes the sealed
+    /// readings from the journal.
     fn settle(&mut self) -> Result<(), RecordError> {
         if let Some(bundle) = &self.unstored {
             self.unreported = self.outbox.store(slice::from_ref(bundle), &mut |_| {})?.pop();
@@ -278,7 +285,7 @@ struct Reading {
     record: Vec<u8>,
 }
 
-/// The readings of a journal that are not under a signed seal.
+/// Returns the readings in a journal that no signed seal covers.
 fn unsealed<K: Signer>(
     journal: &Journal,
     path: &Path,
@@ -288,7 +295,7 @@ fn unsealed<K: Signer>(
     let profile = sealer.profile();
     let signed = sealer.chain().position.last.map(|(index, _)| index);
     let mut left = Vec::new();
-    // Whether the seal of the following readings is signed, and that seal's schema.
+    // Whether the seal of the readings that follow is signed, and the digest of its schema.
     let mut seal: Option<(bool, Vec<u8>)> = None;
     for entry in journal.iter() {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! Sealing a complete recording.
+//! Seals a complete recording.
 
 use std::fmt;
 
@@ -17,16 +17,16 @@ pub struct Batch {
     /// Skip readings of epochs that are closed or earlier than the open one, instead of rejecting
     /// them.
     pub new_only: bool,
-    /// More readings of the last epoch will follow, so it must not be closed.
+    /// Whether the last epoch must stay open, because more readings of it will follow.
     pub keep_open: bool,
 }
 
 /// Why a recording was not sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchRefused {
-    /// The time of the reading in question (Unix, ms).
+    /// The time of the rejected reading, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// Why.
+    /// Why the reading was rejected.
     pub refused: SealRefused,
 }
 
@@ -53,13 +53,13 @@ impl fmt::Display for BatchRefused {
 impl std::error::Error for BatchRefused {}
 
 impl BatchRefused {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.refused.name()
     }
 
-    /// Always [`ErrorKind::Usage`].
+    /// Returns [`ErrorKind::Usage`] for every error.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Usage
@@ -73,16 +73,17 @@ moteseal_api::named_error!(BatchRefused);
 pub struct Sealed {
     /// The bundles, in order.
     pub bundles: Vec<Bundle>,
-    /// Readings that were skipped because their epochs had been sealed before.
+    /// The number of readings that were skipped because their epochs were sealed before.
     pub left_out: u64,
 }
 
 impl Batch {
-    /// Seals a recording. Calls `taken` with the number of readings so far, once every few thousand
-    /// readings and at the end.
+    /// Seals a recording. Calls `taken` with the number of readings sealed so far, every few
+    /// thousand readings and at the end.
     ///
     /// # Errors
-    /// [`BatchRefused`]. The sealed bundles are lost with the sealer.
+    /// [`BatchRefused`]. The bundles that were already sealed are discarded, and `sealer` must not
+    /// be used again.
     pub fn seal<K: Signer>(
         &self,
         recording: &Recording,

@@ -1,9 +1,10 @@
-//! Sends authenticated broadcasts (docs/design.md, broadcasts). Lines or a file become a chain,
-//! whose number is never used again. A [`Sender`] sends the chain block by block and answers
-//! receivers that request lost parts. It never waits for a receiver.
+//! Sends authenticated broadcasts (docs/design.md, broadcasts). Lines of text or a file become the
+//! messages of a chain. Each chain has a number that is never used again. A [`Sender`] sends the
+//! chain block by block, and sends lost parts again to receivers that request them. It never waits
+//! for a particular receiver.
 //!
-//! `moteseal_broadcast` defines chains and their repair. A sender is one of its nodes; its store
-//! reads the messages from their source.
+//! `moteseal_broadcast` defines chains and how lost parts are repaired. A sender is one of its
+//! nodes. The node's store reads the messages from the lines or the file.
 
 mod content;
 mod error;

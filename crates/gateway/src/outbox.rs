@@ -7,7 +7,6 @@
 //! (`moteseal_store::Journal`). The first record is the manifest (empty for a late seal), and the
 //! other records are the bundles. An item is removed ([`Outbox::remove`]) only after the cloud has
 //! stored it durably. The station limits the size of the outbox.
-//! large the outbox may become.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -7,7 +7,6 @@
 //! merged into their parent at once, so that the stored roots are the fewest from which the tree's
 //! root can be computed. The exception is the tree's right edge: [`Pruned::multiproof`] combines
 //! its roots when the number of leaves is known.
-//! kept leaves are stored elsewhere.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,10 +1,12 @@
-//! A gateway in the tree of private sums: it receives its children's sums of an epoch, adds them,
-//! and sends the result to its parent (docs/design.md, sums; spec/sums.md, section 6).
+//! A gateway in the aggregation tree of private sums. For each epoch it receives the sums of its
+//! children, adds them, and sends the result to its parent (docs/design.md, sums; spec/sums.md,
+//! section 6).
 //!
-//! It holds no key of any source and can read nothing. It is not trusted: if it drops, adds or
-//! modifies something, the querier rejects the sum. It keeps its children's records for a while, so
-//! that the querier can localise the fault. [`Aggregator`] makes all decisions without I/O: frames
-//! and times go in, frames come out. [`service`] adds links, a clock and a disk.
+//! The gateway holds no key of any source, so it cannot decrypt any value. Nobody needs to trust
+//! it: if it drops, adds or modifies a value, the querier rejects the sum. It keeps the records of
+//! its children for some time, so that the querier can localise such a fault. [`Aggregator`] makes
+//! all decisions and does no I/O: it receives frames and times, and returns frames. [`service`]
+//! adds links, a clock and storage on disk.
 
 mod aggregator;
 mod error;

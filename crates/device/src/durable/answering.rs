@@ -1,9 +1,9 @@
-//! Answering queries: each epoch of a query at most once, even if the mote is killed, and each
-//! answer stated in a seal (docs/design.md, sums).
+//! Answers queries. Each epoch of a query is answered at most once, even if the mote is killed, and
+//! each answer is stated in a seal (docs/design.md, sums).
 //!
-//! A permit is in the journal, and synced, before anything can be encrypted with it. If the mote is
-//! killed between the permit and the answer, its seal states an answer that never arrived. That
-//! costs one epoch of the query, but never a key.
+//! The record of a permit is in the journal and synced before anything can be encrypted with the
+//! permit. If the mote is killed between the permit and the answer, its seal states an answer that
+//! never arrived. The query then lacks this epoch of this source, but no key is used twice.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
@@ -14,23 +14,24 @@ use moteseal_sum::query::QueryId;
 use super::entry::Input;
 use super::{DurableError, DurableMote};
 
-/// No further answer is permitted while this many runs of answers are in no seal.
+/// The maximum number of runs of answers that no seal states yet. No further answer is permitted
+/// beyond it.
 pub const MOST_UNSTATED: usize = 64;
-/// At most this many seals are closed to make room for one answer: enough for all unstated runs,
-/// eight per seal.
+/// The maximum number of seals that are closed to make room for one answer. This many seals can
+/// state all unstated runs, at eight runs per seal.
 const MOST_PARTS: usize = MOST_UNSTATED / moteseal_seal::MAX_ANSWERED + 1;
 
 named_errors! {
     /// Why an epoch of a query was not answered.
     AnswerRefused {
         /// [`DurableMote::begin_answers`] was not called for this journal.
-        NotBegun => "the time from which the device may answer is not known",
-        /// The epoch was answered, or may have been.
+        NotBegun => "the time from which this device may answer is not known yet",
+        /// The epoch was answered before, or may have been.
         Guard(error: GuardError) => forward,
         /// Too many answers are waiting for a seal that states them.
         AnswersFull => (
-            "{MOST_UNSTATED} runs of answers wait for a seal that states them; let the gateway \
-             receive the seals that wait"
+            "{MOST_UNSTATED} runs of answers wait for a seal that states them; connect the device \
+             to its gateway, which must receive the waiting seals first"
         ),
     }
 }
@@ -42,16 +43,16 @@ named_errors! {
         OlderAgenda {
             /// The number of the newest accepted schedule.
             newest: u64,
-        } => "the newer query schedule {newest} was accepted before",
+        } => "the newer query schedule number {newest} was accepted before",
         /// A different schedule with the same number was accepted before.
         TwoAgendas => "the querier signed two query schedules with the same number",
     }
 }
 
 impl<K: Signer> DurableMote<K> {
-    /// Permits answers from `unix_ms` on, which must be a trusted time. A new journal does not know
-    /// earlier answers, for example if the previous one was moved away: no epoch that starts before
-    /// this time is answered. Only the first call for a journal has an effect.
+    /// Permits answers to epochs that start at `unix_ms` or later. `unix_ms` must be a trusted
+    /// time. The limit is needed because a new journal does not know earlier answers, for example
+    /// if the previous journal was moved away. Only the first call for a journal has an effect.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -63,12 +64,12 @@ impl<K: Signer> DurableMote<K> {
     }
 
     /// Permits one answer to an epoch of a query, whose epochs are `duration_ms` milliseconds long.
-    /// When this returns, the journal durably states that the epoch was answered, and the open or
-    /// the next seal will state it.
+    /// When this function returns, the journal durably contains that the epoch was answered, and
+    /// the open seal or the next one will state it.
     ///
     /// # Errors
-    /// The inner [`AnswerRefused`]: nothing may be sent for this epoch. Otherwise [`DurableError`],
-    /// with the same consequence.
+    /// The inner [`AnswerRefused`] if the answer is not permitted, or [`DurableError`]. In both
+    /// cases nothing may be sent for this epoch.
     pub fn answer(
         &mut self,
         query: QueryId,
@@ -76,8 +77,8 @@ impl<K: Signer> DurableMote<K> {
         epoch: u64,
     ) -> Result<Result<Permit, AnswerRefused>, DurableError> {
         let Some(guard) = &self.guard else { return Ok(Err(AnswerRefused::NotBegun)) };
-        // The guard itself advances when the input is applied, as it does when the journal is
-        // replayed.
+        // Only check the epoch, with a copy of the guard. The guard itself advances when the input
+        // is applied, which also happens when the journal is replayed.
         let permit = match EpochGuard::clone(guard).advance(query, duration_ms, epoch) {
             Ok(permit) => permit,
             Err(error) => return Ok(Err(AnswerRefused::Guard(error))),
@@ -90,7 +91,7 @@ impl<K: Signer> DurableMote<K> {
         Ok(Ok(permit))
     }
 
-    /// Closes seals until one has room for this answer, unless a waiting seal would have to be
+    /// Closes seals until a seal has room for this answer. Stops if a waiting seal would have to be
     /// given up. Returns whether a seal will state the answer.
     fn makes_room(&mut self, query: QueryId, epoch: u64) -> Result<bool, DurableError> {
         for _ in 0..MOST_PARTS {
@@ -107,18 +108,19 @@ impl<K: Signer> DurableMote<K> {
         Ok(self.mote.would_state(query, epoch) || self.mote.unstated().runs().len() < MOST_UNSTATED)
     }
 
-    /// The number and the digest of the newest accepted query schedule.
+    /// Returns the number and the digest of the newest accepted query schedule.
     #[must_use]
     pub const fn schedule(&self) -> Option<(u64, Digest)> {
         self.schedule
     }
 
-    /// Accepts a query schedule whose signature the caller has checked. It is durable when this
-    /// returns, so an older schedule is never accepted again. Returns whether it is new.
+    /// Accepts a query schedule whose signature the caller has checked. When this function returns,
+    /// the acceptance is durable, so that an older schedule is never accepted again. Returns
+    /// whether the schedule is new.
     ///
     /// # Errors
-    /// The inner [`QueryScheduleRefused`]: the schedule must have no effect. Otherwise
-    /// [`DurableError`], with the same consequence.
+    /// The inner [`QueryScheduleRefused`] if the schedule is rejected, or [`DurableError`]. In both
+    /// cases the schedule must have no effect.
     pub fn accept_schedule(
         &mut self,
         number: u64,
@@ -131,7 +133,7 @@ impl<K: Signer> DurableMote<K> {
             Some((newest, known)) if number == newest && known != digest => {
                 return Ok(Err(QueryScheduleRefused::TwoAgendas));
             }
-            // Accepted before, but perhaps not synced.
+            // The schedule was accepted before, but that may not be synced.
             Some((newest, _)) if number == newest => return self.sync().map(|()| Ok(false)),
             _ => {}
         }

@@ -1,7 +1,7 @@
-//! The records of a mote's journal: its inputs, and where the journal starts.
+//! The records of a mote's journal: the state at the journal's start, and the mote's inputs.
 //!
-//! The first byte of a record is its kind. Numbers are big-endian, and their lengths in bytes are
-//! in parentheses; `?` is 0 for none, or 1 and the number:
+//! The first byte of a record is its kind. Numbers are big-endian, and lengths in bytes are in
+//! parentheses. `?` is one byte: 0 if the following value is absent, or 1 if it follows:
 //!
 //! - 0: the start of the journal:
 //!   - the device (8), the schema's digest (32), most waiting (4);
@@ -147,12 +147,13 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Whether a record after the first does not concern seals. It is kept when no seal waits.
+/// Returns whether a record, other than the first one, concerns no seal. Such records are kept even
+/// if no seal waits.
 pub(super) fn is_of_no_seal(record: &[u8]) -> bool {
     matches!(record.first(), Some(2 | 9..=12))
 }
 
-/// Length of an encoded run of answers in bytes.
+/// The length of an encoded run of answers, in bytes.
 const RUN: usize = 28;
 
 fn runs(answers: &Unstated) -> Vec<u8> {
@@ -175,11 +176,10 @@ fn unstated(bytes: &[u8]) -> Option<Unstated> {
     rest.is_empty().then_some(answers)
 }
 
-/// The record that states that everything before it was given up.
+/// Returns the record which states that everything before it was given up.
 pub(super) fn pass_over(before: &Before) -> Option<Vec<u8>> {
     let readings = before.taken.map_or(0, |(_, readings)| readings);
-    // The last signed seal was opened before those that were given up. It may have closed its
-    // epoch.
+    // The last signed seal precedes the seals that were given up. It may have closed its epoch.
     let closed = before.chain.position.epoch_closed;
     Some(Input::PassOver(before.chain.next_index, before.chain.epoch?, readings, closed).encode())
 }
@@ -256,7 +256,7 @@ impl Start {
             unstated: Unstated::default(),
         };
         let scheme = match rest {
-            // A journal written before trees were supported ends here.
+            // Journals that were written before trees were supported have no scheme.
             [] | [0] => Scheme::Star,
             [1] => Scheme::Tree,
             _ => return None,

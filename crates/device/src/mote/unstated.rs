@@ -1,8 +1,8 @@
-//! The answers to queries that a mote has not stated yet. Each answer is stated in exactly one seal
-//! that is signed and not given up (docs/design.md, sums).
+//! The answers to queries that no seal of the mote states yet. Each answer must be stated in
+//! exactly one seal that is signed and not given up (docs/design.md, sums).
 //!
-//! The epoch guard decides whether an epoch may be answered. This state is in memory only; the
-//! journal rebuilds it.
+//! The epoch guard, not this module, decides whether an epoch may be answered. This state is only
+//! in memory; the journal restores it.
 
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::signature::Signer;
@@ -12,13 +12,13 @@ use moteseal_sum::query::QueryId;
 use super::Mote;
 use crate::seal::SealRefused;
 
-/// Answers that no seal states yet: runs ordered by query and first epoch, with adjacent runs
-/// joined.
+/// Answers that no seal states yet. They are runs, ordered by query and first epoch; adjacent runs
+/// are joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unstated(Vec<Answered>);
 
 impl Unstated {
-    /// The runs.
+    /// Returns the runs.
     #[must_use]
     pub fn runs(&self) -> &[Answered] {
         &self.0
@@ -49,7 +49,7 @@ impl Unstated {
     }
 }
 
-/// Joins two runs if they are adjacent and their count fits one run.
+/// Joins two runs if they are adjacent and if the length of the joined run can be encoded.
 fn join(before: Answered, run: Answered) -> Option<Answered> {
     let end = |run: Answered| u128::from(run.first) + u128::from(run.count);
     let touch = before.query == run.query && u128::from(run.first) <= end(before);
@@ -58,8 +58,8 @@ fn join(before: Answered, run: Answered) -> Option<Answered> {
 }
 
 impl<K: Signer> Mote<K> {
-    /// Notes that an epoch of a query was answered. The open seal states it. If there is none, or
-    /// it has no room, the next one does.
+    /// Records that an epoch of a query was answered. The open seal states the answer. If no seal
+    /// is open or it has no room, the next seal does.
     pub fn answered(&mut self, query: QueryId, epoch: u64) {
         let stated = self.open.as_mut().is_some_and(|open| open.answers.add(query.0, epoch));
         if !stated {
@@ -67,14 +67,14 @@ impl<K: Signer> Mote<K> {
         }
     }
 
-    /// Whether the open seal would state this answer.
+    /// Returns whether the open seal would state this answer.
     #[must_use]
     pub fn would_state(&self, query: QueryId, epoch: u64) -> bool {
         self.open.as_ref().is_some_and(|open| Answers::add(&mut { open.answers }, query.0, epoch))
     }
 
-    /// Closes the open seal if it is of this epoch, and continues the epoch under the next index,
-    /// to make room for answers.
+    /// Closes the open seal if it belongs to this epoch, and continues the epoch under the next
+    /// index, in order to make room for answers.
     ///
     /// # Errors
     /// [`SealRefused`]. Nothing has changed.
@@ -88,7 +88,7 @@ impl<K: Signer> Mote<K> {
         self.go_to(epoch)
     }
 
-    /// The answers that no seal states yet.
+    /// Returns the answers that no seal states yet.
     #[must_use]
     pub const fn unstated(&self) -> &Unstated {
         &self.unstated
@@ -104,7 +104,7 @@ impl<K: Signer> Mote<K> {
         answers.runs().iter().for_each(|run| self.unstated.add(*run));
     }
 
-    /// The answers that an open or waiting seal states.
+    /// Returns the answers that an open or waiting seal states.
     #[must_use]
     pub fn answers_of(&self, index: SealIndex) -> Answers {
         let open = self.open.as_ref().filter(|open| open.index == index).map(|open| open.answers);

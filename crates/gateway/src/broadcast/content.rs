@@ -1,4 +1,4 @@
-//! The content of a chain: lines in memory, or a file that is read again for each message that is
+//! The content of a chain: lines in memory, or a file. Each message of a file is read when it is
 //! sent.
 
 use std::fs::File;
@@ -19,7 +19,7 @@ pub enum ContentError {
     Empty,
     /// A line is longer than a message may be.
     #[error(
-        "line {line} has {length} bytes, and a message at most {MAX_MESSAGE}; send it as a \
+        "line {line} has {length} bytes, but a message has at most {MAX_MESSAGE}; send it as a \
          file"
     )]
     LineTooLong {
@@ -30,7 +30,7 @@ pub enum ContentError {
     },
     /// There are more messages than a chain can have.
     #[error(
-        "{messages} messages, and a chain has at most {MAX_MESSAGES}; use larger messages, or \
+        "there are {messages} messages, but a chain has at most {MAX_MESSAGES}; use larger messages, or \
          several chains"
     )]
     TooMany {
@@ -38,7 +38,7 @@ pub enum ContentError {
         messages: u64,
     },
     /// The message size is 0, or larger than a message can be.
-    #[error("a message has 1 to {MAX_MESSAGE} bytes, not {0}")]
+    #[error("the message size must be 1 to {MAX_MESSAGE} bytes, not {0}")]
     BadMessageSize(usize),
     /// The file cannot be read.
     #[error("{}: {}", .0.display(), .1)]
@@ -46,7 +46,7 @@ pub enum ContentError {
 }
 
 impl ContentError {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -58,8 +58,8 @@ impl ContentError {
         }
     }
 
-    /// [`Internal`](ErrorKind::Internal) if the machine failed to read the file, otherwise
-    /// [`Usage`](ErrorKind::Usage).
+    /// Returns [`Internal`](ErrorKind::Internal) if the machine failed to read the file, and
+    /// [`Usage`](ErrorKind::Usage) otherwise.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -87,7 +87,7 @@ enum Source {
 }
 
 impl Content {
-    /// Content with one message for each line.
+    /// Creates content with one message for each line.
     ///
     /// # Errors
     /// `NothingToSay`, `MessageTooLong`, `TooManyMessages`.
@@ -104,8 +104,9 @@ impl Content {
         Ok(Self(Source::Lines(lines)))
     }
 
-    /// Content with the pieces of a file, of `size` bytes each except for the last one. The file is
-    /// read when a message is sent, and must not change meanwhile.
+    /// Creates content that divides a file into messages of `size` bytes; the last message may be
+    /// shorter. A message is read from the file when it is sent, so the file must not change until
+    /// then.
     ///
     /// # Errors
     /// `NothingToSay`, `TooManyMessages`, `BadMessageSize`, `Unreadable`.
@@ -119,7 +120,7 @@ impl Content {
         if !facts.is_file() {
             return Err(unreadable(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "not a plain file",
+                "not a regular file",
             )));
         }
         let length = facts.len();
@@ -130,18 +131,18 @@ impl Content {
         Ok(Self(Source::File { file, length, size, written: facts.modified().ok() }))
     }
 
-    /// The number of messages.
+    /// Returns the number of messages.
     #[must_use]
     pub fn messages(&self) -> u32 {
         let messages = match &self.0 {
             Source::Lines(lines) => lines.len() as u64,
             Source::File { length, size, .. } => length.div_ceil(*size as u64),
         };
-        // The constructors checked that it fits.
+        // The constructors checked that the number fits.
         u32::try_from(messages).unwrap_or(u32::MAX)
     }
 
-    /// The size of all messages, in bytes.
+    /// Returns the total size of the messages, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match &self.0 {
@@ -150,11 +151,11 @@ impl Content {
         }
     }
 
-    /// Whether the size and modification time of a file are the same as when it was opened. Lines
-    /// never change.
+    /// Returns whether the size and modification time of the file are the same as when it was
+    /// opened. Returns true for lines, which never change.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// The errors of the file system.
     pub fn is_unchanged(&self) -> io::Result<bool> {
         match &self.0 {
             Source::Lines(_) => Ok(true),
@@ -165,7 +166,7 @@ impl Content {
         }
     }
 
-    /// The kind of the messages.
+    /// Returns the kind of the messages.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match &self.0 {
@@ -174,11 +175,11 @@ impl Content {
         }
     }
 
-    /// Reads a message, by its number from 0, and returns its length. `out` must have room for
-    /// [`MAX_MESSAGE`] bytes.
+    /// Reads the message with this number, counted from 0, and returns its length. `out` must have
+    /// room for [`MAX_MESSAGE`] bytes.
     ///
     /// # Errors
-    /// Those of the file system; `UnexpectedEof` if the file has become shorter.
+    /// The errors of the file system. `UnexpectedEof` if the file has become shorter.
     pub fn read(&self, number: u32, out: &mut [u8]) -> io::Result<usize> {
         match &self.0 {
             Source::Lines(lines) => {

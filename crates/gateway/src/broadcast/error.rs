@@ -1,4 +1,4 @@
-//! Why a broadcast could not be sent completely.
+//! The reasons for which a broadcast could not be sent completely.
 
 use std::io;
 
@@ -18,14 +18,15 @@ pub enum SendError {
     /// Signing the head failed.
     #[error("{0}")]
     Issue(IssueError),
-    /// Receivers would reject it.
+    /// Receivers would reject the broadcast.
     #[error("{0}")]
     Refused(RefusedBroadcast),
-    /// A message differs from the one that was signed. The chain ends here; the messages that were
-    /// sent before are valid.
+    /// A message differs from the message that was signed. The chain ends before it; the messages
+    /// that were sent earlier are valid.
     #[error("{}; send it again, and do not change it until it is sent", changed(*.message))]
     ContentChanged {
-        /// Its number in the chain, from 0; `None` if the whole file was replaced or modified.
+        /// The number of the message in the chain, from 0. `None` if the file as a whole was
+        /// modified or replaced.
         message: Option<u32>,
     },
     /// A message cannot be read.
@@ -37,7 +38,7 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -50,9 +51,9 @@ impl SendError {
         }
     }
 
-    /// The link's kind; [`Usage`](ErrorKind::Usage) for a broadcast that no receiver would accept;
-    /// [`Refused`](ErrorKind::Refused) for content that changed; otherwise
-    /// [`Internal`](ErrorKind::Internal).
+    /// Returns the error's kind: that of the link's error, [`Usage`](ErrorKind::Usage) for a
+    /// broadcast that no receiver would accept, [`Refused`](ErrorKind::Refused) for content that
+    /// has changed, and [`Internal`](ErrorKind::Internal) otherwise.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {

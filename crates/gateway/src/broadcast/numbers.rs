@@ -1,10 +1,11 @@
-//! The numbers of a sender's chains: each is used once and is higher than all before, across
-//! crashes, reboots and processes.
+//! The source of a sender's chain numbers. Each number is used only once and is higher than all
+//! earlier ones, across crashes, reboots and processes.
 //!
-//! A small journal contains the last one. It is open only while a number is taken, so that several
-//! processes can use one key. The first number is the time in milliseconds since 1970. If the file
-//! is lost, the sender therefore continues above the numbers that it used, unless it created more
-//! than a thousand chains per second.
+//! A small journal contains the last number. The journal is open only while the next number is
+//! created, so that several processes can use the same key. The first number is the time in
+//! milliseconds since 1970. If the file is lost, the sender starts from the time again. The time is
+//! higher than every number used before, unless the sender created more than a thousand chains per
+//! second.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -16,22 +17,22 @@ use moteseal_core::record::DeviceId;
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 
-/// After this many records the journal is rewritten.
+/// The journal is rewritten when it has this many records.
 const MOST_RECORDS: u64 = 64;
-/// The maximum time to wait for another process.
+/// The maximum time to wait for another process that has the journal open.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The pause between two attempts.
+/// The pause between two attempts to open the journal.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Why no number could be taken.
+/// Why there is no next number.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumbersError {
     /// The journal failed.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The file has the numbers of another sender.
-    #[error("{} has the chain numbers of another sender; name another file", .0.display())]
+    /// The file contains the numbers of another sender.
+    #[error("{} contains the chain numbers of another sender; use another file", .0.display())]
     OtherSender(PathBuf),
     /// All numbers are used.
     #[error("{} records that all numbers are used; certify another sender", .0.display())]
@@ -39,7 +40,7 @@ pub enum NumbersError {
 }
 
 impl NumbersError {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -49,7 +50,7 @@ impl NumbersError {
         }
     }
 
-    /// Always [`ErrorKind::Internal`].
+    /// Returns [`ErrorKind::Internal`] for every error.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Internal
@@ -66,16 +67,18 @@ pub struct ChainNumbers {
 }
 
 impl ChainNumbers {
-    /// The numbers of `sender`, in the file `path`, which is created with the first number.
+    /// Creates a source of chain numbers for `sender` that stores them in the file `path`. The file
+    /// is created with the first number.
     #[must_use]
     pub fn new(path: &Path, sender: DeviceId) -> Self {
         Self { path: path.to_owned(), sender }
     }
 
-    /// Takes the next number. When this returns, the number is durably marked as used.
+    /// Returns the next number. The number has then been durably marked as used.
     ///
     /// # Errors
-    /// [`NumbersError`]; `JournalLocked` only if another process keeps the file locked for seconds.
+    /// [`NumbersError`]. `JournalLocked` only if another process keeps the file locked for several
+    /// seconds.
     pub fn next(&self) -> Result<ChainNumber, NumbersError> {
         let mut journal = self.open()?;
         let mut last = None;

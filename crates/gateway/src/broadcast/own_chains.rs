@@ -1,5 +1,5 @@
-//! The store of a sender's node: its own chains, whose messages are read from their source.
-//! Messages that have changed since the chain was signed are not sent.
+//! The store of a sender's node. It contains only the sender's own chains, and reads their messages
+//! from the lines or the file. A message that has changed since the chain was signed is not sent.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,16 +14,16 @@ use super::error::SendError;
 
 /// A chain that is being sent.
 pub(super) enum Own<'s> {
-    /// A chain whose leaves are created as they are sent.
+    /// A chain whose leaves are created when they are sent.
     Lazy {
-        /// The digests and tags.
+        /// The digests and tags of the chain.
         chain: &'s OutgoingChain<'s>,
         /// The messages.
         content: &'s Content,
         /// The signed head.
         head: Vec<u8>,
     },
-    /// A complete chain of one message.
+    /// A chain of a single message, which is in memory.
     Single {
         /// The signed head.
         head: Vec<u8>,
@@ -79,8 +79,8 @@ fn copy<'b>(bytes: &[u8], out: &'b mut [u8]) -> Option<&'b [u8]> {
 impl Store for OwnChains<'_> {
     type Error = SendError;
 
-    /// Chains are added before the node knows of them, and chains of other senders are not
-    /// followed.
+    /// Does nothing. The sender adds its chains before its node knows of them, and the node does
+    /// not follow the chains of other senders.
     fn keep(&mut self, _: Item, _: &[u8]) -> Result<(), SendError> {
         Ok(())
     }
@@ -134,7 +134,8 @@ impl Store for OwnChains<'_> {
         Ok(())
     }
 
-    /// Numbers are durable before a chain is created ([`ChainNumbers`](super::ChainNumbers)).
+    /// Does nothing. [`ChainNumbers`](super::ChainNumbers) makes a number durable before the chain
+    /// is created.
     fn raise(&mut self, _: KeyId, _: ChainNumber) -> Result<(), SendError> {
         Ok(())
     }

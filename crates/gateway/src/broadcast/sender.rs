@@ -1,4 +1,5 @@
-//! A sender on a link: sends chains block by block, and continues when no receiver requests more.
+//! Sends chains over a link, block by block. The next block is sent when no receiver requests more
+//! of the current one.
 
 use std::fmt;
 use std::io;
@@ -24,35 +25,38 @@ use super::content::Content;
 use super::error::SendError;
 use super::own_chains::{Own, OwnChains};
 
-// Every frame fits every link.
+// Every broadcast frame fits in a datagram, so every link can send it.
 const _: () = assert!(MAX_BROADCAST_FRAME <= MAX_DATAGRAM);
 
-/// How many chains are served at once: the newest.
+/// The maximum number of chains whose lost parts are sent again. These are the newest chains.
 const CHAINS: usize = 16;
-/// The maximum time that a block waits for receivers that request parts of it. Slower receivers are
-/// served while later blocks are sent.
+/// The maximum time to wait, after a block, for receivers that request parts of it. The requests of
+/// slower receivers are answered while later blocks are sent.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How many offers in a row must get no request before the next block is sent. The offer or the
-/// request may have been lost, and a receiver that misses a block loses the whole next one.
+/// The number of consecutive offers of a block that must remain without a request before the next
+/// block is sent. Several offers are needed because an offer or a request may be lost, and a
+/// receiver that misses a block loses the whole next block.
 const UNANSWERED: u32 = 3;
-/// How long the network may be down, and how long a link may take to accept a frame.
+/// The maximum time that the network may be down, and that a link may take to accept a frame.
 const DOWN: Duration = Duration::from_secs(30);
-/// The chain that a node requests when it has just started.
+/// The reference that a node puts into its requests when it has just started and knows no chain.
 const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
-/// How many bytes are sent before a pause. Receivers have at least this much buffer space.
+/// The number of bytes that are sent between two pauses. Receivers have at least this much buffer
+/// space.
 const BURST: u64 = 16 << 10;
 
-/// The memory for hashing a chain: a digest for each block and a tag for each message.
+/// Memory for the hashes of a chain: a digest for each block and a tag for each message.
 #[derive(Debug, Default)]
 pub struct Hashes {
     digests: Vec<Digest>,
     tags: Vec<Tag>,
 }
 
-/// Hashes `content` as a chain that `key` will sign. Each message is read once.
+/// Hashes `content` as a chain that `key` will sign. Reads each message once.
 ///
 /// # Errors
-/// `Draft`, `Read`.
+/// `Draft` if the chain is invalid, `ContentChanged` if the file has changed, `Read` if a message
+/// cannot be read.
 pub fn build<'s>(
     (id, key, per_block, label): (ChainId, KeyId, u8, &'s str),
     content: &Content,
@@ -100,7 +104,7 @@ fn check_unchanged(content: &Content) -> Result<(), SendError> {
 /// Signs the head of a chain.
 ///
 /// # Errors
-/// `Issue`.
+/// `Issue` if signing failed.
 pub fn sign(chain: &OutgoingChain<'_>, signer: &dyn KeyPair) -> Result<Vec<u8>, SendError> {
     let (mut scratch, mut out) = (vec![0; MAX_HEAD], vec![0; MAX_HEAD]);
     chain.head(signer, &mut scratch, &mut out).map(<[u8]>::to_vec).map_err(SendError::Issue)
@@ -109,25 +113,27 @@ pub fn sign(chain: &OutgoingChain<'_>, signer: &dyn KeyPair) -> Result<Vec<u8>, 
 /// How much was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Frames.
+    /// The number of frames.
     pub frames: u64,
-    /// Bytes of frames.
+    /// The number of bytes in these frames.
     pub bytes: u64,
-    /// Bytes of frames that receivers had requested.
+    /// The number of bytes in frames that were sent because receivers requested them.
     pub repaired: u64,
 }
 
-/// How fast a sender sends.
+/// The timing and the rate of a sender.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
-    /// The timing of the protocol, the same as that of its receivers.
+    /// The timing of the protocol. Except for the reply time, it must be the same as that of the
+    /// receivers.
     pub timing: Timing,
     /// The maximum rate, in bytes per second.
     pub rate: u64,
 }
 
 impl Manner {
-    /// For local networks. A sender answers at once, before other receivers do.
+    /// The values for local networks. The sender replies to a request sooner than other receivers
+    /// do.
     pub const LAN: Self = Self { timing: Timing { reply_ms: 2, ..Timing::LAN }, rate: 4_000_000 };
 }
 
@@ -154,11 +160,11 @@ impl<L> fmt::Debug for Sender<'_, L> {
 }
 
 impl<'s, L: BroadcastLink> Sender<'s, L> {
-    /// Creates a sender of `network` with this certificate. `seed` is any value that others do not
-    /// know.
+    /// Creates a sender of `network` with this certificate. `seed` is any number that nobody else
+    /// knows.
     ///
     /// # Errors
-    /// None at present.
+    /// Returns no error at present.
     pub fn new(
         link: &'s L,
         network: NetworkId,
@@ -192,15 +198,15 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         })
     }
 
-    /// How much was sent so far.
+    /// Returns how much was sent so far.
     #[must_use]
     pub const fn amount(&self) -> Amount {
         self.amount
     }
 
-    /// Sends a chain block by block and calls `progress` with the number of blocks sent. Returns
-    /// when no receiver requests parts of the last block any more. Later receivers are served by
-    /// [`linger`](Self::linger), and by the other receivers.
+    /// Sends a chain block by block, and calls `progress` with the number of blocks sent. Returns
+    /// when no receiver requests parts of the last block any more. Receivers that join later are
+    /// served by other receivers, and by this sender during [`linger`](Self::linger).
     ///
     /// # Errors
     /// [`SendError`].
@@ -215,7 +221,8 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         self.store.add(reference, Own::Lazy { chain, content, head: head.clone() });
         self.originate(&head)?;
         self.flush().await?;
-        // A receiver without the head loses the whole first block.
+        // A receiver without the head loses the whole first block, so wait until no receiver
+        // requests the head.
         self.settle(reference, 0, 0).await?;
         for block in 1..=chain.blocks() {
             let leaves = chain.in_block(block);
@@ -231,9 +238,9 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         check_unchanged(content)
     }
 
-    /// Sends a chain of one message in one frame, and returns when no receiver requests it any
-    /// more. If the next chain were sent at once, a receiver that lost this one would reject it
-    /// later as older than the next one.
+    /// Sends a chain of one message in one frame. Returns when no receiver requests the chain any
+    /// more. This wait is necessary because a receiver that has missed this chain rejects it after
+    /// it has received the next one, which has a higher number.
     ///
     /// # Errors
     /// [`SendError`].
@@ -248,10 +255,10 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         self.settle(reference, 1, 0).await
     }
 
-    /// Sends a frame that another signed, for example a revocation.
+    /// Sends a frame that someone else signed, for example a revocation.
     ///
     /// # Errors
-    /// `Link`.
+    /// `Refused` if the frame cannot be encoded, `Link` if it cannot be sent.
     pub async fn send_frame(&mut self, frame: &BroadcastFrame<'_>) -> Result<(), SendError> {
         let mut writer = Writer::new(&mut self.out);
         frame.encode(&mut writer).map_err(|_| SendError::Refused(RefusedBroadcast::Malformed))?;
@@ -259,7 +266,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         self.transmit(length, false).await
     }
 
-    /// Answers requests for this time.
+    /// Answers requests for the duration `time`.
     ///
     /// # Errors
     /// [`SendError`].
@@ -278,8 +285,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
     async fn settle(&mut self, chain: ChainRef, block: u32, index: u8) -> Result<(), SendError> {
         let window = Duration::from_millis(u64::from(self.manner.timing.request_ms) * 4 + 10);
         let mut unanswered = 0;
-        // A receiver that requests without end, or forges requests, delays a block by no more than
-        // this.
+        // This limit also applies if a receiver keeps sending requests, or forges them.
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             self.send_frame(&BroadcastFrame::Holds { chain, block, index }).await?;
@@ -313,7 +319,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         let sent = tokio::time::timeout(DOWN, self.link.send(frame)).await;
         match sent {
             Ok(Ok(())) => self.last_sent = Instant::now(),
-            // Count it as a lost frame, unless the network stays down.
+            // Treat the frame as lost, unless the network stays down.
             Ok(Err(LinkError::NetworkDown { .. })) if self.last_sent.elapsed() < DOWN => {}
             Ok(Err(error)) => return Err(error.into()),
             Err(_) => return Err(LinkError::Closed.into()),
@@ -331,8 +337,8 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         Ok(())
     }
 
-    /// Receives and sends until `end`. Returns whether a receiver requested parts of the block, or
-    /// the head of its chain.
+    /// Receives and sends frames until `end`. Returns whether a receiver requested parts of the
+    /// block `about`, or the head of its chain.
     async fn drive(
         &mut self,
         end: Instant,
@@ -352,7 +358,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                 received = self.link.receive() => received?,
                 () = tokio::time::sleep(wait) => continue,
             };
-            // Ignore what concerns the chains of other senders.
+            // Ignore frames about the chains of other senders.
             let (of, is_request) = match BroadcastFrame::decode(&received) {
                 Ok(BroadcastFrame::Wanted { chain, block, wanted }) => {
                     let is_about = about.is_some_and(|about| {

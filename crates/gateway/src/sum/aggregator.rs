@@ -1,10 +1,10 @@
-//! An aggregator without I/O: frames, query schedules and times go in; frames, announcements and
-//! events for the log come out.
+//! An aggregator without I/O. It receives frames, query schedules and times. It returns frames,
+//! announcements and events for the log.
 //!
-//! See spec/sums.md, sections 3, 4 and 6. Everything is bounded: at most four queries, a few epochs
-//! of each, one share per child and epoch, which is no longer than the child's part of the tree
-//! needs, and a few questions that wait for answers. A frame from an unknown sender costs at most
-//! the check of a tag.
+//! See spec/sums.md, sections 3, 4 and 6. All memory is bounded. The aggregator keeps at most four
+//! queries and a few epochs of each query. It keeps one share for each child and epoch, which is
+//! not larger than the sources below the child need, and a few questions that wait for answers. A
+//! frame from an unknown sender costs at most the time to check a tag.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,39 +27,44 @@ use moteseal_verify::aggregation::{self, AggregationTree, Child};
 use super::error::Refused;
 use super::gather::{Gathering, Held};
 
-/// How many forwarded questions can wait for an answer.
+/// The maximum number of forwarded questions that wait for an answer.
 const MAX_ASKED: usize = 64;
-/// The current query schedule is announced again after this time, for children that missed it or
-/// could not act on it.
+/// The interval at which the current query schedule is announced again, in milliseconds, for
+/// children that missed it or could not process it.
 const ANNOUNCE_MS: u64 = 60_000;
-/// The maximum size of the other fields of a frame, its tag included, in bytes.
+/// The maximum size of a frame's fields other than the participants and the records, in bytes. The
+/// tag is included.
 const FRAME_FIELDS: usize = 128;
-/// The maximum size of a record in a frame, in bytes.
+/// The maximum size of one record (PSR) in a frame, in bytes.
 const PSR_IN_FRAME: usize = 34;
-/// The maximum size of a participant, in bytes: a run of its own, as two integers below 2^32.
+/// The maximum size of one encoded participant in bytes: a run with a single source, as two
+/// integers below 2^32.
 const PARTICIPANT: usize = 10;
-/// The maximum length of a source's frame: its position, and a record for each slot.
+/// The maximum length of a frame from a source: the source's position, and one record for each
+/// slot.
 const MAX_SOURCE_FRAME: usize = FRAME_FIELDS + PSR_IN_FRAME * MAX_SLOTS;
 
-/// The position of a gateway in the tree, and the secrets that it shares with its parent and
-/// children.
+/// A gateway's place in the aggregation tree, and the secrets that it shares with its parent and
+/// its children.
 #[derive(Clone, Copy)]
 pub struct Member<'a> {
-    /// The group's roster, which gives sources their positions.
+    /// The group's roster, which determines the positions of the sources.
     pub roster: &'a Roster,
-    /// The tree.
+    /// The aggregation tree.
     pub tree: &'a AggregationTree,
-    /// The gateway's name in it.
+    /// The gateway's name in the tree.
     pub name: &'a str,
     /// The querier's public key.
     pub querier: &'a PublicKey,
-    /// The secret from which the link keys of all its children are derived.
+    /// The secret from which the link keys of all the gateway's children are derived.
     pub children_secret: &'a [u8; 32],
-    /// The gateway's own link secret with its parent.
+    /// The secret of the link between the gateway and its parent.
     pub up_secret: &'a [u8; 32],
-    /// How long it waits for children after an epoch's end, for each level of the tree.
+    /// How long the gateway waits for its children after an epoch's end, for each level of the tree
+    /// below it.
     pub grace: Duration,
-    /// The highest number of a query schedule that it has accepted; 0 if there is none.
+    /// The highest number of a query schedule that the gateway has accepted; 0 if it has accepted
+    /// none.
     pub number: u64,
 }
 
@@ -69,7 +74,7 @@ impl fmt::Debug for Member<'_> {
     }
 }
 
-/// A gateway that adds up encrypted values.
+/// A gateway of the aggregation tree, which adds encrypted values.
 pub struct Aggregator {
     group: GroupId,
     roster: Digest,
@@ -79,12 +84,12 @@ pub struct Aggregator {
     tree_height: u32,
     grace_ms: u64,
     up: LinkKey,
-    /// The link keys of the children, by index.
+    /// The link keys of the children, in the order of the children.
     down: Vec<LinkKey>,
     number: u64,
-    /// The newest query schedule, once it was received after the start.
+    /// The newest query schedule; `None` until the gateway has received it since its start.
     schedule: Option<Vec<u8>>,
-    /// When it was last announced, in milliseconds since 1970.
+    /// When the query schedule was last announced, in milliseconds since 1970.
     announced_ms: u64,
     key_group: u32,
     queries: Vec<Gathering>,
@@ -99,24 +104,24 @@ pub struct Aggregator {
 pub struct Outgoing {
     /// The query schedule to announce to all children.
     pub announcement: Option<Vec<u8>>,
-    /// Frames for the parent.
+    /// Frames to send to the parent.
     pub up: Vec<Vec<u8>>,
-    /// Frames for children.
+    /// Frames to send to children.
     pub down: Vec<(DeviceId, Vec<u8>)>,
     /// Epochs that have ended.
     pub ended: Vec<Ended>,
-    /// Queries of the query schedule that cannot be answered by this gateway.
+    /// Queries of the query schedule that this gateway cannot answer.
     pub unusable: Vec<Unusable>,
 }
 
 /// An epoch that has ended and whose sum was sent to the parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Its query.
+    /// The epoch's query.
     pub query: QueryId,
     /// The epoch.
     pub epoch: u64,
-    /// How many sources participate.
+    /// The number of participating sources.
     pub participants: u32,
     /// The indices of the children that sent no share.
     pub silent: Vec<usize>,
@@ -134,9 +139,9 @@ pub struct Unusable {
 /// What an accepted frame changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameOutcome {
-    /// It was new.
+    /// The frame was new.
     Taken,
-    /// It is a repetition of an earlier one.
+    /// The frame repeats an earlier one.
     Repeated,
 }
 
@@ -150,7 +155,8 @@ impl fmt::Debug for Aggregator {
 }
 
 impl Aggregator {
-    /// Creates a gateway without a query schedule. Returns `None` if the tree has no such gateway.
+    /// Creates a gateway that has no query schedule yet. Returns `None` if the tree does not
+    /// contain the gateway.
     #[must_use]
     pub fn new(member: &Member<'_>) -> Option<Self> {
         let Member { roster, tree, name, .. } = *member;
@@ -180,43 +186,45 @@ impl Aggregator {
         })
     }
 
-    /// Its position in the tree.
+    /// Returns the gateway's place in the tree.
     #[must_use]
     pub const fn node(&self) -> &aggregation::Aggregator {
         &self.node
     }
 
-    /// The number of the newest query schedule that it has accepted; 0 if there is none.
+    /// Returns the number of the newest query schedule that the gateway has accepted; 0 if it has
+    /// accepted none.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// The active queries.
+    /// Returns the active queries.
     pub fn queries(&self) -> impl ExactSizeIterator<Item = QueryId> {
         self.queries.iter().map(|query| query.id)
     }
 
-    /// Returns what is to be sent and logged since the last call.
+    /// Returns what must be sent and logged because of the calls since the last `take_outgoing`.
     pub fn take_outgoing(&mut self) -> Outgoing {
         std::mem::take(&mut self.output)
     }
 
-    /// When [`tick`](Self::tick) must be called next, in milliseconds since 1970.
+    /// Returns when [`tick`](Self::tick) must next be called, in milliseconds since 1970.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         self.queries.iter().filter_map(Gathering::due).min()
     }
 
-    /// The size of the children's records in memory, in bytes.
+    /// Returns the size of the children's records in memory, in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.queries.iter().map(Gathering::bytes).sum()
     }
 
-    /// Receives an announcement of the parent. Accepts it if it is the querier's and not older than
-    /// the accepted one, and forwards it unchanged. `keep` is called first to make its number
-    /// durable.
+    /// Receives an announcement from the parent. Accepts it if the querier signed the query
+    /// schedule in it, and if that schedule is not older than the accepted one. An accepted
+    /// announcement is forwarded unchanged. `keep` makes the schedule's number durable, and is
+    /// called before a new number is accepted.
     ///
     /// # Errors
     /// [`Refused`].
@@ -239,7 +247,8 @@ impl Aggregator {
         if schedule.sources() != self.node.group_sources() {
             return Err(Refused::SourcesMismatch);
         }
-        // After a restart the newest query schedule is received again.
+        // After a restart, the schedule with the accepted number must be received again, so it is
+        // not an error then.
         if schedule.number() == self.number && self.schedule.is_some() {
             return Err(Refused::TwoAgendas);
         }
@@ -289,8 +298,8 @@ impl Aggregator {
         Ok(Gathering::new(id, &plan, epochs, self.grace_ms, heights, now_ms))
     }
 
-    /// Whether the records of all sources below this gateway fit a frame, for any set of
-    /// participants. If they do, the records of every child fit too.
+    /// Returns whether the records of all sources below this gateway fit in one frame, for any set
+    /// of participants. If they do, the records below each child also fit.
     fn fits(&self, slots: usize) -> bool {
         let (mut sources, mut groups, mut last) = (0, 0, None);
         for position in
@@ -304,12 +313,12 @@ impl Aggregator {
         fit_a_frame(self.node.group_sources(), sources, groups.saturating_mul(slots))
     }
 
-    /// Receives a frame of a child. An epoch ends only in [`tick`](Self::tick), or when all
-    /// children have sent a share. A caller that is late can therefore first process the frames
-    /// that have arrived, and then call `tick`.
+    /// Receives a frame from a child. An epoch ends only in [`tick`](Self::tick), or when all
+    /// children have sent a share. If a caller was delayed, it can therefore process the frames
+    /// that have arrived before it calls `tick`.
     ///
     /// # Errors
-    /// [`Refused`]; nothing has changed.
+    /// [`Refused`]. Nothing has changed.
     pub fn receive(
         &mut self,
         child: DeviceId,
@@ -355,7 +364,7 @@ impl Aggregator {
             .ok_or(Refused::WrongQuery)
     }
 
-    /// Ends the epochs whose time is up. Announces the query schedule again every minute.
+    /// Ends the epochs whose waiting time is over. Announces the query schedule again every minute.
     pub fn tick(&mut self, now_ms: u64) {
         for at in 0..self.queries.len() {
             let (over, _) = self.queries[at].over(now_ms);
@@ -364,15 +373,15 @@ impl Aggregator {
             }
             self.queries[at].advance_to(now_ms);
         }
-        // The absolute difference also covers a clock that was set back.
+        // The absolute difference also works if the clock was set back.
         if self.schedule.is_some() && now_ms.abs_diff(self.announced_ms) >= ANNOUNCE_MS {
             self.announced_ms = now_ms;
             self.output.announcement.clone_from(&self.schedule);
         }
     }
 
-    /// Ends the epochs that have ended by the clock and for which a share was received. Call it
-    /// before the gateway stops.
+    /// Ends the epochs that have ended by the clock and for which at least one share was received.
+    /// Call this before the gateway stops.
     pub fn finish(&mut self, now_ms: u64) {
         self.tick(now_ms);
         for at in 0..self.queries.len() {
@@ -400,7 +409,7 @@ impl Aggregator {
             )
             .map(|frame| frame.to_vec())
         });
-        // It fits: `fits` was checked when the query started.
+        // The sum fits in the frame: `fits` checked it when the query started.
         self.output.up.extend(written);
         let participants = sum.participants.iter().map(|word| word.count_ones()).sum();
         let silent = (0..self.node.children().len())
@@ -409,8 +418,8 @@ impl Aggregator {
         self.output.ended.push(Ended { query: id, epoch, participants, silent });
     }
 
-    /// Receives a question of the parent: answers it, or forwards it towards the gateway that it is
-    /// for.
+    /// Receives a question from the parent. Answers it if it is for this gateway, and otherwise
+    /// forwards it to the child through which the addressed gateway is reached.
     ///
     /// # Errors
     /// [`Refused`].
@@ -448,7 +457,7 @@ impl Aggregator {
         Ok(FrameOutcome::Taken)
     }
 
-    /// Forwards an answer to a forwarded question.
+    /// Forwards a child's answer to a question that was forwarded to the child.
     fn relay_answer(
         &mut self,
         child: usize,
@@ -471,8 +480,8 @@ impl Aggregator {
     }
 }
 
-/// Whether so many records fit a frame, for any participants among `sources` sources of a group of
-/// `group_sources`.
+/// Returns whether `records` records fit in one frame, whichever of `sources` sources participate.
+/// `group_sources` is the number of sources of the group.
 fn fit_a_frame(group_sources: u32, sources: usize, records: usize) -> bool {
     let participants =
         participation::max_size(group_sources).min(PARTICIPANT.saturating_mul(sources));
@@ -485,8 +494,8 @@ mod tests {
 
     #[test]
     fn the_size_of_a_frame_depends_on_the_sources_below_and_not_on_the_group() {
-        // A bitmap of a million sources is longer than a frame, but ten of them take a hundred
-        // bytes as a list.
+        // As a bitmap, the participants among a million sources are longer than a frame. As a list,
+        // ten participants take only a hundred bytes.
         assert!(fit_a_frame(1_000_000, 10, 3));
         assert!(!fit_a_frame(1_000_000, 10, 2000));
         assert!(!fit_a_frame(1_000_000, 1_000_000, 3));
@@ -494,7 +503,7 @@ mod tests {
         assert!(
             fit_a_frame(u32::MAX >> 1, 10, records) && !fit_a_frame(u32::MAX >> 1, 10, records + 1)
         );
-        // Ten positions that are far apart take no more than that.
+        // Ten participants that are far apart do not take more than a hundred bytes.
         let mut words = vec![0_u64; 1 << 20];
         words.iter_mut().rev().step_by(1 << 16).take(10).for_each(|word| *word = 1 << 63);
         let mut out = [0; 10 * PARTICIPANT];

@@ -1,4 +1,4 @@
-//! Why an aggregator rejects a frame or a query schedule (spec/errors.md).
+//! The reasons for which an aggregator rejects a frame or a query schedule (spec/errors.md).
 
 use moteseal_core::link::FrameError;
 use moteseal_core::named_errors;
@@ -9,9 +9,10 @@ use moteseal_sum::sies::PsrError;
 named_errors! {
     /// Why a frame or a query schedule was rejected. A rejection is counted and changes nothing.
     Refused {
-        /// The frame does not decode, or it is not from the sender that it names.
+        /// The frame does not decode, or the sender that it names did not send it.
         Frame(error: FrameError) => from,
-        /// The query schedule does not decode, or is not the querier's for this group and roster.
+        /// The query schedule does not decode, or the querier did not sign it for this group and
+        /// roster.
         QuerySchedule(error: QueryScheduleError) => from,
         /// The participants are not a valid set of positions of the roster.
         Participation(error: ParticipationError) => from,
@@ -20,31 +21,31 @@ named_errors! {
         /// This gateway has no such child in the tree.
         UnknownChild => "the tree has no such child of this gateway; give all gateways the same tree",
         /// The frame is longer than any valid frame of this child.
-        FrameTooLong => "the frame is longer than any frame of this child can be",
+        FrameTooLong => "the frame is longer than the longest valid frame of this child",
         /// No active query has this reference.
         WrongQuery => "no query with this reference is running",
-        /// The epoch was not asked for, or is still too far ahead.
-        WrongEpoch => "the epoch was not asked for, or has not begun yet; check the child's clock",
-        /// The epoch has already been sent to the parent, without this share.
-        EpochOver => "the epoch was forwarded without this share; check the child's clock, or raise `grace`",
+        /// The query does not ask for this epoch, or the epoch is still too far ahead.
+        WrongEpoch => "the query does not ask for this epoch, or the epoch has not begun yet; check the child's clock",
+        /// The sum of the epoch was already sent to the parent, without this share.
+        EpochOver => "the share is late: the sum of its epoch was already sent; check the child's clock, or raise `grace`",
         /// A participant is not below this child.
-        NotBeneath => "a source is named that is not below this child; give all gateways the same tree",
+        NotBeneath => "the share names a source that is not below this child; give all gateways the same tree",
         /// The number of records does not match the query's slots and the key groups of the
         /// participants.
-        WrongPsrCount => "there is not exactly one record for each slot of the query and key group of the participants",
-        /// The child has sent a different share of this epoch before; the first one counts.
+        WrongPsrCount => "the number of records is wrong: one is needed for each slot of the query in each key group of the participants",
+        /// The child has already sent a different share for this epoch. The first share is kept.
         Contradiction => "the child has already sent a different answer for this epoch",
-        /// No question waits for this answer.
+        /// No forwarded question waits for this answer.
         NotAsked => "the frame answers a question that was not asked",
         /// The question is for a node that is not below this gateway.
         UnknownNode => "the question is for a node that is not below this gateway; give all gateways and the querier the same tree",
         /// The query schedule is older than the accepted one.
         OlderAgenda => "a newer query schedule was accepted before",
-        /// Another query schedule with the same number was accepted.
+        /// A different query schedule with the same number was accepted before.
         TwoAgendas => "another query schedule with this number was accepted; the querier must not reuse a number",
         /// The query schedule states a different number of sources than the roster has.
         SourcesMismatch => "the query schedule and the roster have different numbers of sources",
-        /// The query schedule's number could not be made durable, so the schedule is rejected.
-        NotDurable => "the query schedule is not accepted, because its number could not be written to the state folder",
+        /// The number of the query schedule could not be made durable, so the schedule is rejected.
+        NotDurable => "the query schedule is rejected because its number could not be written to the state folder",
     }
 }

@@ -1,10 +1,11 @@
-//! An active query at a gateway: the shares of each child for each epoch, and which epochs have
-//! ended.
+//! The state of an active query at a gateway: each child's share for each epoch, and which epochs
+//! have ended.
 //!
-//! An epoch is open until all children have sent their shares or its time is up. The children's
-//! records are kept for some more epochs, so that the fault in a failed sum can be localised. An
-//! epoch ends once, unless the clock was ahead and ended it too early, and was set back later. This
-//! module reads no clock: times are arguments, in milliseconds since 1970.
+//! An epoch is open until all children have sent their shares or its waiting time is over. The
+//! records of the children are kept for a number of further epochs, so that the fault in a failed
+//! sum can be localised. An epoch ends once, with one exception: if the clock was ahead and ended
+//! the epoch too early, and was then set back, the epoch is opened again. This module does not read
+//! the clock: callers pass the times as arguments, in milliseconds since 1970.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +17,24 @@ use moteseal_verify::aggregation;
 
 use super::error::Refused;
 
-/// The maximum time to wait for children after an epoch's end, in epochs, for all levels of the
-/// tree together. A longer grace period is shortened to this, so that at most these epochs, the
-/// current one and the next one are open at any time.
+/// The maximum time to wait for children after an epoch's end, as a number of epochs, for all
+/// levels of the tree together. A longer grace period is shortened to this time. At most this many
+/// epochs, the current epoch and the next epoch are therefore open at any time.
 pub const OPEN_EPOCHS: u64 = 6;
-/// The minimum number of ended epochs whose shares are kept, whatever their size.
+/// The minimum number of ended epochs whose shares are kept, regardless of their size.
 pub const KEPT_EPOCHS: usize = 8;
-/// Shares are kept for this time beyond the minimum, in milliseconds, because the querier asks one
-/// node after the other.
+/// How long shares are kept if there are more than [`KEPT_EPOCHS`], in milliseconds. The querier
+/// needs the time because it asks one node after another.
 const KEPT_MS: u64 = 60_000;
-/// The maximum size of all kept shares, in bytes, if more than [`KEPT_EPOCHS`] are kept.
+/// The maximum size of all kept shares in bytes, if the shares of more than [`KEPT_EPOCHS`] epochs
+/// are kept.
 const KEPT_BYTES: usize = 16 << 20;
-/// If a gateway has not called `over` for more than this number of epochs, it skips the older ones
-/// without a share.
+/// If a gateway did not call `over` for more than this number of epochs, for example because the
+/// machine was suspended, it skips the older epochs that have no share.
 const MISSED_EPOCHS: u64 = 2 * OPEN_EPOCHS;
 
-/// For how many epochs of this length the shares are kept, if their size permits.
+/// Returns the number of epochs of this length whose shares are kept, if the size of the shares
+/// permits it.
 #[must_use]
 pub const fn kept_epochs(epoch_ms: u64) -> usize {
     let in_time = KEPT_MS.div_ceil(if epoch_ms == 0 { 1 } else { epoch_ms }) as usize;
@@ -48,24 +51,24 @@ pub(super) struct Gathering {
     epoch_ms: u64,
     /// How long after an epoch's end the gateway waits for children.
     wait_ms: u64,
-    /// The first epoch that may still be open; all before it have ended.
+    /// The first epoch that may still be open. All earlier epochs have ended.
     next: u64,
     /// When the query was first received. An epoch that had ended by then is not reported if it has
-    /// no share. For an epoch that had begun by then, the shares may be incomplete.
+    /// no share. The shares of an epoch that had begun by then may be incomplete.
     first_ms: u64,
     epochs: BTreeMap<u64, Epoch>,
 }
 
 #[derive(Debug, Default)]
 struct Epoch {
-    /// The shares by the child's index.
+    /// The shares, by the index of the child.
     shares: BTreeMap<usize, Held>,
     /// The size of the shares, in bytes.
     bytes: usize,
     is_over: bool,
 }
 
-/// The share of a child for an epoch.
+/// A child's share for one epoch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) participation: Box<[u8]>,
@@ -80,17 +83,18 @@ impl Held {
 
 /// The sum of the children's shares.
 pub(super) struct Sum {
-    /// The participating sources, one bit each.
+    /// The participating sources, one bit for each source.
     pub(super) participants: Vec<u64>,
-    /// The sums, by key group, then slot.
+    /// The sums, ordered by key group, then by slot.
     pub(super) psrs: Vec<Psr>,
     /// The indices of the children that sent a share.
     pub(super) answered: Vec<usize>,
 }
 
 impl Gathering {
-    /// A query of `epochs`, first received at `now_ms`. The gateway waits `grace_ms` for each level
-    /// of the tree below it: `height` levels of the `of_tree` below the querier.
+    /// Creates the state of a query for the epochs `epochs`, received at `now_ms`. After the end of
+    /// an epoch, the gateway waits `grace_ms` for each of the `height` levels of the tree below it.
+    /// `of_tree` is the number of levels below the querier.
     pub(super) fn new(
         id: QueryId,
         plan: &Plan<'_>,
@@ -118,29 +122,30 @@ impl Gathering {
         gathering
     }
 
-    /// Sets the epochs of the query, which may differ from the previous ones.
+    /// Replaces the range of epochs that the query asks for.
     pub(super) fn ask(&mut self, first: u64, until: u64) {
         (self.first, self.until) = (first, until);
         self.next = self.next.max(first);
         self.epochs.retain(|epoch, held| held.is_over || (first..until).contains(epoch));
     }
 
-    /// When an epoch's time is up, in milliseconds since 1970.
+    /// Returns when the waiting time of an epoch is over, in milliseconds since 1970.
     fn deadline(&self, epoch: u64) -> u64 {
         epoch.saturating_add(1).saturating_mul(self.epoch_ms).saturating_add(self.wait_ms)
     }
 
-    /// The first epoch whose time is not up.
+    /// Returns the first epoch whose waiting time is not over.
     const fn earliest(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.wait_ms) / self.epoch_ms
     }
 
-    /// When the next epoch's time is up, in milliseconds since 1970.
+    /// Returns when the waiting time of the next epoch is over, in milliseconds since 1970.
     pub(super) fn due(&self) -> Option<u64> {
         (self.next < self.until).then(|| self.deadline(self.next))
     }
 
-    /// The epochs whose time is up, ascending, and how many were skipped.
+    /// Returns the epochs whose waiting time is over, in ascending order, and how many epochs were
+    /// skipped.
     pub(super) fn over(&self, now_ms: u64) -> (Vec<u64>, u64) {
         let end = self.earliest(now_ms).min(self.until);
         let missed = end.saturating_sub(self.next).saturating_sub(MISSED_EPOCHS);
@@ -154,20 +159,20 @@ impl Gathering {
         (with_shares.chain(due).filter(is_open).collect(), missed)
     }
 
-    /// The epochs that have ended by the clock, and for which some but not all shares were
-    /// received.
+    /// Returns the epochs that have ended by the clock and for which the shares of some children,
+    /// but not of all children, were received.
     pub(super) fn unfinished(&self, now_ms: u64) -> Vec<u64> {
         let ended = self.epochs.range(..now_ms / self.epoch_ms);
         ended.filter(|(_, epoch)| !epoch.is_over).map(|(epoch, _)| *epoch).collect()
     }
 
-    /// Moves `next` past the epochs whose time is up. If the clock was ahead and was set back,
-    /// epochs that ended before they began are opened again; the parent accepts only the first sum
-    /// of an epoch.
+    /// Moves `next` past the epochs whose waiting time is over. If the clock was ahead and was then
+    /// set back, some epochs ended before they began. These epochs are opened again; the parent
+    /// accepts only the first sum of an epoch.
     pub(super) fn advance_to(&mut self, now_ms: u64) {
         let current = now_ms / self.epoch_ms;
-        // Children may send shares of the epoch after the current one, and that epoch may have
-        // ended if all of them did.
+        // Children may send shares for the epoch after the current one. If all children did, that
+        // epoch has rightly ended.
         if self.next > current.saturating_add(2) {
             self.next = self.first;
             self.first_ms = self.first_ms.min(now_ms);
@@ -184,8 +189,8 @@ impl Gathering {
         }
     }
 
-    /// Stores a child's share of an epoch. Returns whether it is new, and whether it was the last
-    /// one that was missing.
+    /// Stores a child's share for an epoch. Returns whether the share is new, and whether it
+    /// completes the shares of all children.
     pub(super) fn take(
         &mut self,
         epoch: u64,
@@ -208,7 +213,7 @@ impl Gathering {
         Ok((true, held.shares.len() == children))
     }
 
-    /// Checks that a child may send a share of the epoch.
+    /// Checks that a child may send a share for this epoch now.
     pub(super) fn check_epoch(&self, epoch: u64, now_ms: u64) -> Result<(), Refused> {
         let is_asked = (self.first..self.until).contains(&epoch);
         if is_asked && epoch <= (now_ms / self.epoch_ms).saturating_add(1) {
@@ -218,8 +223,8 @@ impl Gathering {
         }
     }
 
-    /// Decodes the participants and the records of a share, and checks that the child may send
-    /// them.
+    /// Decodes a share's participants and records. Checks that the participants are below the
+    /// child, and that the number of records is right.
     pub(super) fn check<'a>(
         &self,
         participation: &'a [u8],
@@ -237,7 +242,7 @@ impl Gathering {
         Ok((participation, psrs.iter().collect::<Result<_, _>>()?))
     }
 
-    /// Ends an epoch: adds up the shares.
+    /// Ends an epoch and adds its shares.
     pub(super) fn end(
         &mut self,
         epoch: u64,
@@ -254,7 +259,7 @@ impl Gathering {
         };
         let mut by_group: BTreeMap<u32, Vec<Psr>> = BTreeMap::new();
         for share in held.shares.values() {
-            // It was decoded successfully when it was received.
+            // The participants decoded successfully when the share was received.
             let Ok(participation) =
                 Participation::decode(&share.participation, node.group_sources())
             else {
@@ -274,8 +279,8 @@ impl Gathering {
         sum
     }
 
-    /// Drops shares that are no longer kept. Epochs from `next` on stay: they are few, and their
-    /// state prevents that they are opened again.
+    /// Drops the shares that need not be kept any longer. The epochs from `next` on are always
+    /// kept: there are only a few, and without their state they would be opened again.
     fn forget(&mut self) {
         let (mut bytes, mut oldest) = (0_usize, self.next);
         for (count, (epoch, held)) in (1..).zip(self.epochs.range(..self.next).rev()) {
@@ -288,8 +293,8 @@ impl Gathering {
         self.epochs = self.epochs.split_off(&oldest);
     }
 
-    /// The shares of an ended epoch. Empty if they are not kept, or if the gateway may have
-    /// received some of them before it was restarted.
+    /// Returns the shares of an ended epoch. Returns no shares if they are no longer kept, or if
+    /// the gateway may have received some of the epoch's shares before it was restarted.
     pub(super) fn kept(&self, epoch: u64) -> Result<Vec<(usize, &Held)>, Refused> {
         let held = self.epochs.get(&epoch);
         if epoch >= self.next && held.is_none_or(|held| !held.is_over) {
@@ -303,13 +308,13 @@ impl Gathering {
             .collect())
     }
 
-    /// The size of the children's records in memory, in bytes.
+    /// Returns the size of the children's records in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.epochs.values().map(|epoch| epoch.bytes).sum()
     }
 }
 
-/// The key groups that have a participant, ascending.
+/// Returns the key groups that have at least one participant, in ascending order.
 pub(super) fn key_groups(participation: Participation<'_>, size: u32) -> impl Iterator<Item = u32> {
     let size = size.max(1);
     let mut next = 0;
@@ -320,7 +325,7 @@ pub(super) fn key_groups(participation: Participation<'_>, size: u32) -> impl It
     })
 }
 
-/// Sets the bits of a range.
+/// Sets the bits of `range` in `words`.
 fn set(words: &mut [u64], range: std::ops::Range<u32>) {
     let mut at = range.start;
     while at < range.end {
@@ -338,8 +343,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A query with one-second epochs, `epochs` of which have ended, each with a share of `records`
-    /// records.
+    /// Returns a query with epochs of one second. The first `epochs` epochs have ended, each with
+    /// one share of `records` records.
     fn over(epochs: u64, records: usize) -> Gathering {
         let (id, until) = (QueryId([0; 16]), u64::MAX);
         let mut gathering = Gathering {
@@ -366,7 +371,7 @@ mod tests {
 
     #[test]
     fn shares_are_kept_for_a_minute_and_large_shares_for_at_least_eight_epochs() {
-        // A share of one megabyte: sixteen of them are the maximum size.
+        // Each share has one megabyte, so 16 shares have the maximum size.
         let records = (1 << 20) / size_of::<Psr>();
         for (records, kept) in
             [(0, 60), (records / 8, 60), (records, 15), (4 * records, KEPT_EPOCHS)]

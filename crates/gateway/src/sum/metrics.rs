@@ -1,4 +1,4 @@
-//! The metrics of an aggregator. Every handle is registered once.
+//! The metrics of an aggregator. Each metric is registered once.
 
 use metrics::{Counter, Gauge, Label};
 use moteseal_service::Table;
@@ -39,25 +39,28 @@ impl SumMetrics {
             frames: counter("moteseal_sum_frames_total", "Frames received from children."),
             frames_dropped: counter(
                 "moteseal_sum_frames_dropped_total",
-                "Frames dropped unread because they arrived too fast.",
+                "Frames dropped without being read because they arrived too fast.",
             ),
             frames_lost: counter(
                 "moteseal_sum_frames_lost_total",
                 "Frames that a link did not accept in time.",
             ),
-            epochs: counter("moteseal_sum_epochs_total", "Epochs sent to the parent."),
+            epochs: counter(
+                "moteseal_sum_epochs_total",
+                "Epochs whose sum was sent to the parent.",
+            ),
             epochs_partial: counter(
                 "moteseal_sum_epochs_partial_total",
-                "Epochs sent to the parent without the answer of at least one child.",
+                "Epochs whose sum was sent to the parent although at least one child had not answered.",
             ),
             participants: gauge(
                 "moteseal_sum_participants",
-                "Sources in the epoch that was sent last.",
+                "Participating sources of the epoch that was sent last.",
             ),
             queries: gauge("moteseal_sum_queries", "Active queries."),
             schedule: gauge(
                 "moteseal_sum_schedule_number",
-                "The number of the current query schedule; 0 before the first.",
+                "The number of the current query schedule; 0 if there is none yet.",
             ),
             held_bytes: gauge(
                 "moteseal_sum_held_bytes",
@@ -69,7 +72,7 @@ impl SumMetrics {
         }
     }
 
-    /// Counts a rejected frame. The reasons are a fixed set, so the labels are bounded.
+    /// Counts a rejected frame. The reasons are a fixed set, so the number of labels is bounded.
     pub(super) fn refused(&self, name: &'static str) {
         self.table.counter_with(REJECTED, vec![Label::new("name", name)]).increment(1);
     }
@@ -79,7 +82,7 @@ impl SumMetrics {
         self.table.counter_with(SILENT, vec![Label::new("child", child.to_owned())]).increment(1);
     }
 
-    /// All metrics in Prometheus' text format.
+    /// Returns all metrics in the Prometheus text format.
     pub(super) fn render(&self) -> String {
         self.table.render()
     }

@@ -1,4 +1,4 @@
-//! The number of the newest query schedule that a gateway has accepted, on disk, so that nobody can
+//! Stores the number of the newest query schedule that a gateway has accepted, so that nobody can
 //! replay an older schedule after a restart.
 
 use std::fs::{self, File, TryLockError};
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use moteseal_api::ErrorKind;
 
-/// The name of the file in the state folder, and of the file that is locked while a process uses
-/// the folder. An agenda is the earlier name of a query schedule; the files keep it, so that a new
-/// version finds the number of an old one.
+/// The file in the state folder that contains the number, and the file that is locked while a
+/// process uses the folder. A query schedule was formerly called an agenda. The file names keep
+/// that word, so that a new version of the gateway finds the number that an old version stored.
 const NUMBER: &str = "agenda";
 const LOCK: &str = "agenda.lock";
-/// The longest number with its newline, in bytes.
+/// The length of the longest number and its newline, in bytes.
 const MAX_BYTES: u64 = 21;
 
 /// Why the number could not be read or written.
@@ -24,18 +24,18 @@ pub enum NumberError {
     StateFailed(PathBuf, io::Error),
     /// The file does not contain a number.
     #[error(
-        "{} does not hold the number of a query schedule; restore it, or remove it to trust \
+        "{} does not contain the number of a query schedule; restore it, or remove it to accept \
          the next query schedule",
         .0.display()
     )]
     StateDamaged(PathBuf),
     /// Another process uses the folder.
-    #[error("another process uses {}; stop it, or name another folder", .0.display())]
+    #[error("another process uses {}; stop it, or use another folder", .0.display())]
     StateLocked(PathBuf),
 }
 
 impl NumberError {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -45,8 +45,8 @@ impl NumberError {
         }
     }
 
-    /// [`Usage`](ErrorKind::Usage) if another process uses the folder, otherwise
-    /// [`Internal`](ErrorKind::Internal).
+    /// Returns [`Usage`](ErrorKind::Usage) if another process uses the folder, and
+    /// [`Internal`](ErrorKind::Internal) otherwise.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -58,7 +58,7 @@ impl NumberError {
 
 moteseal_api::named_error!(NumberError);
 
-/// The file, locked against other processes while it is open.
+/// The file with the number. Other processes cannot open it while this object exists.
 #[derive(Debug)]
 pub struct NumberFile {
     folder: PathBuf,
@@ -66,8 +66,8 @@ pub struct NumberFile {
 }
 
 impl NumberFile {
-    /// Opens the file in a state folder, which is created if necessary, and reads the number: 0 if
-    /// there is no file.
+    /// Opens the file in a state folder, and creates the folder if necessary. Returns the number in
+    /// the file, or 0 if the file does not exist.
     ///
     /// # Errors
     /// [`NumberError`].
@@ -111,7 +111,7 @@ impl NumberFile {
     /// one.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// The errors of the operating system.
     pub fn store(&self, number: u64) -> io::Result<()> {
         let (path, temporary) = (self.folder.join(NUMBER), self.folder.join("agenda.tmp"));
         let mut file = File::create(&temporary)?;

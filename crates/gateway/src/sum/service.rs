@@ -1,11 +1,12 @@
-//! A running gateway of the tree of sums: a link to its children, a link to its parent, the clock,
-//! and metrics and health for an operator.
+//! A running gateway of the aggregation tree: a link to its children, a link to its parent, the
+//! clock, and metrics and health for the operator.
 //!
-//! [`Aggregator`] makes all decisions. Frames that have arrived are processed before epochs whose
-//! time is up are ended, so that a machine that was suspended for a moment loses nothing that
-//! arrived in time. Links reconnect by themselves. If the link to the parent does not accept a
-//! frame within a second, the frame is dropped, because its epoch soon ends at the parent too. If
-//! the clock jumps ahead, it is trusted once it has stayed ahead for a while.
+//! [`Aggregator`] makes all decisions. Frames that have arrived are processed before epochs are
+//! ended, so that a machine that was suspended for a moment does not lose frames that arrived in
+//! time. The links reconnect automatically. If the link to the parent does not accept a frame
+//! within a second, the frame is dropped, because its epoch will soon end at the parent too. If the
+//! clock jumps ahead, the new time is trusted only after the clock has stayed ahead for
+//! [`CLOCK_GRACE`].
 
 use std::fmt;
 use std::future::Future;
@@ -36,18 +37,18 @@ use super::number::NumberFile;
 use crate::clock::Clock;
 use crate::error::ServiceError;
 
-/// How long a clock that has jumped ahead must stay ahead until it is trusted.
+/// How long a clock that has jumped ahead must stay ahead before it is trusted.
 const CLOCK_GRACE: Duration = Duration::from_secs(10);
 /// The maximum time between two readings of the clock.
 const TICK: Duration = Duration::from_millis(250);
 /// How long a link may take to accept a frame.
 const SEND_TIME: Duration = Duration::from_secs(1);
-/// How often the log repeats that frames are rejected.
+/// The minimum interval between two log lines about rejected frames.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// How many silent children a log line names.
+/// The maximum number of silent children that a log line names.
 const NAMED: usize = 8;
 
-/// The state that the operator's HTTP pages show.
+/// The state from which the operator's HTTP pages are generated.
 struct Shown {
     metrics: SumMetrics,
     is_link_up: AtomicBool,
@@ -81,7 +82,7 @@ pub struct SumGateway {
     monitor: Option<Monitor>,
     shown: Arc<Shown>,
     clock: Clock,
-    /// When the log last reported rejected frames.
+    /// When rejected frames were last logged.
     refused: Option<Instant>,
 }
 
@@ -92,11 +93,11 @@ impl fmt::Debug for SumGateway {
 }
 
 impl SumGateway {
-    /// Creates a gateway that stores the number of its query schedule in `number`, and opens the
-    /// address for metrics and health, if there is one.
+    /// Creates a gateway that stores the number of its query schedule in `number`. Serves metrics
+    /// and health on `listen`, if it is an address.
     ///
     /// # Errors
-    /// `Listen`.
+    /// `Listen` if the address for metrics and health cannot be used.
     pub async fn bind(
         aggregator: Aggregator,
         number: NumberFile,
@@ -119,14 +120,14 @@ impl SumGateway {
         })
     }
 
-    /// Where metrics and health are served.
+    /// Returns the address on which metrics and health are served.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.monitor.as_ref().map(Monitor::address)
     }
 
-    /// Runs until `stop` is done; then sends the sums of epochs that have ended, and returns.
-    /// `children` is the link to the children, `up` the link to the parent.
+    /// Runs until `stop` completes. Then sends the sums of epochs that have ended, and returns.
+    /// `children` is the link to the children, `up` is the link to the parent.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -199,7 +200,7 @@ impl SumGateway {
         result.and(received)
     }
 
-    /// The trusted time of the machine's clock, in milliseconds since 1970.
+    /// Returns the trusted time of the machine's clock, in milliseconds since 1970.
     fn unix_ms(&mut self) -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let clock_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
@@ -208,7 +209,7 @@ impl SumGateway {
             warn!(
                 clock_ms,
                 believed_ms = reading.unix_ms,
-                "the clock has jumped ahead; it is trusted if it stays ahead for ten seconds"
+                "the clock has jumped ahead; the new time is used if the clock stays ahead for ten seconds"
             );
         }
         reading.unix_ms
@@ -266,13 +267,14 @@ impl SumGateway {
         }
     }
 
-    /// Receives the frames of children that have arrived: at most as many as all children can
-    /// validly send for all open epochs, so that a flood does not keep epochs from ending.
+    /// Receives the frames of children that have arrived. It stops after as many frames as all
+    /// children can validly send for all open epochs, so that a flood of frames does not prevent
+    /// epochs from ending.
     fn receive_waiting(&mut self, children: &impl ParentLink) -> Result<(), ServiceError> {
         let most = self.aggregator.node().children().len() as u64 * (OPEN_EPOCHS + 2);
         for _ in 0..most {
-            // `unconstrained`: once a task has used up its budget, tokio would report that nothing
-            // has arrived.
+            // Without `unconstrained`, tokio would report that no frame has arrived once the task
+            // has used up its cooperative budget.
             let Some(received) = unconstrained(children.receive()).now_or_never() else { break };
             let received = received.map_err(ServiceError::Link)?;
             self.receive(DeviceId(received.device), &received.frame);
@@ -355,6 +357,6 @@ impl SumGateway {
         names.clone().for_each(|name| metrics.silent(name));
         let more = silent.len().saturating_sub(NAMED);
         let names = names.take(NAMED).collect::<Vec<_>>().join(", ");
-        warn!(%query, epoch, participants, silent = names, more, "children have not answered in time");
+        warn!(%query, epoch, participants, silent = names, more, "some children have not answered in time");
     }
 }

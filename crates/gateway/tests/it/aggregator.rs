@@ -1,6 +1,6 @@
-//! An aggregator compared with the plain sum: for any tree and any failures, the querier's sum
-//! opens to the exact sum over exactly the sources that could be reached. Also deadlines, restarts
-//! and fault localisation. No clock runs here: times are arguments.
+//! Compares aggregators with plain addition. For any tree and any failures, the querier opens the
+//! exact sum over exactly those sources that could be reached. Also tests deadlines, restarts and
+//! fault localisation. The tests use no clock: they pass the times as arguments.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use proptest::sample::Index;
 
 const END: u64 = (T + 1) * EPOCH_MS;
 
-/// Builds a tree from lists: the parent of each gateway (an earlier one or the querier), and the
-/// gateway of each device.
+/// Builds a tree from two lists: the parent of each gateway (an earlier gateway or the querier),
+/// and the gateway of each device.
 fn shape(parents: &[Index], devices: &[Index]) -> (Vec<(String, String)>, Vec<String>) {
     let name = |at: usize| format!("gw{at}");
     let parent = |(at, parent): (usize, &Index)| {
@@ -22,7 +22,7 @@ fn shape(parents: &[Index], devices: &[Index]) -> (Vec<(String, String)>, Vec<St
     let gateways: Vec<_> = std::iter::once((name(0), QUERIER.to_owned()))
         .chain((1..).zip(parents).map(|(at, up)| (name(at), parent((at, up)))))
         .collect();
-    // Each gateway has at least one device, as long as there are enough.
+    // If there are enough devices, each gateway has at least one.
     let count = gateways.len();
     let devices = devices
         .iter()
@@ -63,7 +63,8 @@ proptest! {
     ) {
         let (gateways, devices) = shape(&parents, &devices);
         let mut world = world(&gateways, &devices, key_group);
-        // A gateway that does not run sends nothing, and all sources below it are silent.
+        // A gateway that does not run sends nothing, so the sources below it do not take part in
+        // the sum.
         for (at, (name, _)) in gateways.iter().enumerate() {
             if dead[at] == 0 {
                 world.gateways.remove(name);
@@ -85,7 +86,7 @@ proptest! {
                 reached.extend(world.forward_all(END + 5).0);
             }
         }
-        // Every gateway waits according to its height and no longer.
+        // Each gateway waits for a time that depends on its height in the tree, and not longer.
         let mut ended = Vec::new();
         for height in 1..world.tree.height() {
             let now = END + 200 * u64::from(height);
@@ -107,8 +108,8 @@ proptest! {
         prop_assert_eq!(shares.iter().map(|share| share.participants.len()).sum::<usize>(), reached_sources.len());
         let sum: u128 = expected.iter().map(|position| u128::from(values[*position as usize])).sum();
         prop_assert_eq!(world.sums(T, &shares), Ok(vec![expected.len() as u128, sum]));
-        // Every gateway that runs sends a frame, even an empty one, and reports the children that
-        // were silent.
+        // Every gateway that runs sends a frame, even if no source answered, and reports the
+        // children that sent nothing.
         let roots = gateways.iter().filter(|(name, parent)| parent == QUERIER && world.gateways.contains_key(name)).count();
         prop_assert_eq!(reached.len(), roots);
         for (name, over) in ended {
@@ -129,7 +130,7 @@ fn an_epoch_is_sent_once_when_all_have_answered_or_its_time_is_up() {
     let mut world = small();
     for position in 0..8 {
         assert_eq!(world.send_reading(position, T, 10, END - 1), Ok(FrameOutcome::Taken));
-        // A frame may arrive twice.
+        // The same frame may arrive twice.
         assert_eq!(world.send_reading(position, T, 10, END - 1), Ok(FrameOutcome::Repeated));
     }
     let (reached, _) = world.forward_all(END);
@@ -158,7 +159,7 @@ fn rejects_a_late_share_and_does_not_send_the_epoch_again() {
     assert_eq!(world.send_reading(0, T + 1, 1, now), Ok(FrameOutcome::Taken));
     let of_left = (0..8).find(|position| world.tree.gateway_of(*position) == Some("left")).unwrap();
     assert_eq!(world.send_reading(of_left, T, 1, END + 199), Err(Refused::EpochOver));
-    // With a clock that is behind, no ended epoch is opened again.
+    // A clock that is behind does not open an ended epoch again.
     assert_eq!(world.send_reading(of_left, T, 1, END - EPOCH_MS), Err(Refused::EpochOver));
 }
 
@@ -183,15 +184,15 @@ fn shortens_a_grace_period_that_is_longer_than_epochs_for_the_whole_tree() {
         ))
         .unwrap();
         gateway.receive_schedule(&schedule, END - 1, |_| Ok(())).unwrap();
-        // End the epochs that were open before.
+        // End the epochs that are still open at the start.
         while gateway.due_ms().unwrap() <= END {
             gateway.tick(gateway.due_ms().unwrap());
         }
         assert!(gateway.take_outgoing().up.len() <= 1);
         gateway.due_ms().unwrap() % EPOCH_MS
     };
-    // The tree has three levels with the querier's, and the root waits for two of them: at most
-    // four of the six epochs.
+    // Below the querier the tree has two levels of gateways and one of devices. The root waits for
+    // two of these three levels, so it waits for at most four of the six epochs.
     assert_eq!((due(1), due(4), due(11), due(3600)), (2000, 3000, 0, 0));
 }
 
@@ -201,7 +202,8 @@ fn a_restarted_gateway_answers_the_next_epochs() {
     let schedule = world.schedule(1, &[world.posed()]);
     assert_eq!(world.send_reading(1, T, 10, END), Ok(FrameOutcome::Taken));
     let name = world.tree.gateway_of(1).unwrap().to_owned();
-    // After a crash, the number is on disk, and the newest query schedule is received again.
+    // Simulate a crash: the number is still on disk, and the newest query schedule must be received
+    // again.
     let mut restarted = world.gateway(&name, 1);
     assert_eq!(
         restarted.receive(world.device(1), &world.reading(1, T, 10), END),
@@ -213,8 +215,8 @@ fn a_restarted_gateway_answers_the_next_epochs() {
         Ok(())
     });
     assert_eq!((accepted, kept), (Ok(FrameOutcome::Taken), None));
-    // The gateway sends nothing for the ended epoch, because it may have sent its sum before the
-    // crash. Frames that still wait are accepted.
+    // The gateway sends nothing for the ended epoch, because it may have sent the epoch's sum
+    // before the crash. Frames for epochs that have not ended are accepted.
     restarted.tick(END + 10_000);
     let output = restarted.take_outgoing();
     assert_eq!(
@@ -273,7 +275,8 @@ fn answers_questions_about_shares_page_by_page_and_forgets_the_shares_later() {
             assert_eq!(world.sums(T, &[share]), Ok(vec![1, values[position as usize]]));
         }
     }
-    // An answer without a question is not forwarded, nor is one from the wrong child.
+    // An answer is not forwarded if its question was not asked, or if it comes from the wrong
+    // child.
     let key = world.key_at("root", gateway_id("left"));
     let ask = |node: &str| moteseal_sum::wire::Explain {
         query: world.query.reference(),
@@ -305,7 +308,7 @@ fn answers_questions_about_shares_page_by_page_and_forgets_the_shares_later() {
         world.gateways.get_mut("root").unwrap().receive_question(&early, END),
         Err(Refused::WrongEpoch)
     );
-    // Shares are kept for a minute, which is twelve epochs here.
+    // Shares are kept for a minute, which is twelve epochs of this query.
     assert_eq!(
         (kept_epochs(EPOCH_MS), kept_epochs(1000), kept_epochs(86_400_000)),
         (12, 60, KEPT_EPOCHS)
@@ -345,7 +348,7 @@ fn epochs_are_skipped_if_the_clock_was_not_read_for_hours() {
     let gateway = world.gateways.get_mut(&name).unwrap();
     gateway.tick(END + 10_000 * EPOCH_MS);
     let output = gateway.take_outgoing();
-    // The shares are sent, but not ten thousand empty sums.
+    // The epoch with a share is sent, but ten thousand epochs without shares are not.
     assert_eq!((output.ended[0].epoch, output.ended[0].participants), (T, 1));
     assert!((2..20).contains(&output.up.len()), "{}", output.up.len());
     assert!(gateway.due_ms().unwrap() > END + 10_000 * EPOCH_MS);
@@ -354,7 +357,7 @@ fn epochs_are_skipped_if_the_clock_was_not_read_for_hours() {
 #[test]
 fn a_clock_that_was_ahead_for_a_moment_loses_no_epoch_after_it_is_set_back() {
     let mut world = small();
-    // The clock goes an hour ahead and back. If the gateway did not open epochs again, it would
+    // The clock jumps ahead by an hour and back. If the gateway did not open epochs again, it would
     // reject all shares for an hour.
     for gateway in world.gateways.values_mut() {
         gateway.tick(END + 3_600_000);
@@ -362,7 +365,8 @@ fn a_clock_that_was_ahead_for_a_moment_loses_no_epoch_after_it_is_set_back() {
         assert!(gateway.due_ms().unwrap() < END + EPOCH_MS);
         gateway.take_outgoing();
     }
-    // The epoch that just ends, the next one, and one that had been ended an hour too early.
+    // Test the epoch that is just ending, the next epoch, and an epoch that was ended an hour too
+    // early.
     for epoch in [T, T + 1, T + 718] {
         let now = (epoch + 1) * EPOCH_MS;
         for gateway in world.gateways.values_mut() {
@@ -412,8 +416,8 @@ fn a_restarted_gateway_answers_no_question_about_epochs_before_its_restart() {
     restarted.receive_schedule(&schedule, END + 100, |_| Ok(())).unwrap();
     restarted.take_outgoing();
     world.gateways.insert("left".to_owned(), restarted);
-    // One child answered before the restart, and the others do now. The gateway does not have all
-    // shares, so it reports none.
+    // One child answered before the restart, and the other children answer now. The gateway does
+    // not know all shares, so it reports none of them.
     for epoch in [T, T + 1, T + 2] {
         let now = (epoch + 1) * EPOCH_MS + 150;
         for position in &of_left[1..] {
@@ -451,11 +455,11 @@ fn announces_the_unchanged_schedule_every_minute() {
     ] {
         assert_eq!(announced(start + now), is_announced.then(|| schedule.clone()), "{now}");
     }
-    // After a clock was set back by an hour, announcements continue.
+    // Announcements continue after the clock is set back by an hour.
     assert_eq!(announced(start - 3_600_000), Some(schedule.clone()));
     assert_eq!(announced(start - 3_540_000), Some(schedule.clone()));
-    // A newer schedule replaces it and starts its own minute. A gateway without a schedule
-    // announces none.
+    // A newer schedule replaces the announced one and is itself announced after a minute. A gateway
+    // without a schedule announces nothing.
     let newer = world.schedule(2, &[]);
     let left = world.gateways.get_mut("left").unwrap();
     left.receive_schedule(&newer, start, |_| Ok(())).unwrap();
@@ -470,12 +474,12 @@ fn announces_the_unchanged_schedule_every_minute() {
 #[test]
 fn shares_that_arrived_before_an_epoch_ended_count_even_if_processed_late() {
     let mut world = World::asked(&[("root", QUERIER)], &["root"; 8], 3);
-    // The time of three epochs is up, but `tick` was not called yet.
+    // The waiting times of three epochs are over, but `tick` has not been called.
     let now = END + 3 * EPOCH_MS;
     for position in 0..8 {
         for epoch in [T + 2, T, T + 1] {
             let (frame, device) = (world.reading(position, epoch, 10), world.device(position));
-            // One source is silent in the first epoch.
+            // One source does not answer in the first epoch.
             if (position, epoch) != (3, T) {
                 assert_eq!(
                     world.gateways.get_mut("root").unwrap().receive(device, &frame, now),
@@ -490,6 +494,6 @@ fn shares_that_arrived_before_an_epoch_ended_count_even_if_processed_late() {
         ended.iter().map(|(_, ended)| (ended.epoch, ended.participants)).collect();
     assert_eq!(counted, [(T, 7), (T + 1, 8), (T + 2, 8)].into());
     assert_eq!(reached.len(), 3);
-    // Ended epochs stay ended.
+    // Ended epochs are not opened again.
     assert_eq!(world.send_reading(3, T, 10, now), Err(Refused::EpochOver));
 }

@@ -1,5 +1,5 @@
-//! A gateway's files that were damaged after they had been synced. They contain what was
-//! acknowledged, so the damage must be reported and no byte removed.
+//! Tests a gateway whose files were damaged after they had been synced. The files contain
+//! acknowledged data, so the gateway must report the damage and must not remove any byte.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ fn station(folder: &Path) -> Result<Station, StationError> {
         .map(|(station, _)| station)
 }
 
-/// A frame with one event for each sequence number.
+/// Returns a frame with one event for each sequence number.
 fn frame(device: DeviceId, range: std::ops::Range<u8>) -> Vec<u8> {
     let events: Vec<u8> = range.clone().flat_map(|seq| [7, 0, 0, 0, seq]).collect();
     let forward = Forward {
@@ -52,8 +52,8 @@ fn frame(device: DeviceId, range: std::ops::Range<u8>) -> Vec<u8> {
     Uplink::Forward(forward).close(device, &key, &mut out).unwrap().to_vec()
 }
 
-/// Calls `check` while one bit of the file's byte `at` is flipped; asserts that the file is
-/// otherwise unchanged.
+/// Flips one bit of byte `at` of the file, calls `check`, and restores the file. Asserts that
+/// `check` did not modify the file.
 fn damaged(path: &Path, at: usize, check: impl FnOnce()) {
     let whole = std::fs::read(path).unwrap();
     let mut bytes = whole.clone();
@@ -77,11 +77,15 @@ fn reports_a_damaged_journal_and_does_not_modify_it() {
     for range in [0..40, 40..80, 80..120] {
         let news = station.receive(&frame(device, range), EpochNumber(70)).unwrap();
         assert!(news.durable);
-        assert_eq!(station.commit().unwrap().acknowledgements.len(), 1, "it was acknowledged");
+        assert_eq!(
+            station.commit().unwrap().acknowledgements.len(),
+            1,
+            "the frame was acknowledged"
+        );
         ends.push(std::fs::metadata(&journal).unwrap().len());
     }
     drop(station);
-    // Every tenth byte of each frame, including the last one.
+    // Damage every tenth byte of each frame, and the last byte of all.
     for at in (ends[0]..ends[3]).step_by(10).chain([ends[3] - 1]) {
         damaged(&journal, usize::try_from(at).unwrap(), || {
             let error = self::station(folder.path()).err().unwrap();
@@ -142,7 +146,7 @@ fn reports_a_damaged_item_of_the_outbox_and_does_not_modify_it() {
                 assert!(error.to_string().contains("restore it"), "{error}");
             });
         }
-        // A missing end is damage too, because an item has its name only once it is completely
+        // A truncated file is also damaged, because a file gets its name only after all of it is
         // durable.
         let whole = std::fs::read(&path).unwrap();
         for cut in [whole.len() - 1, whole.len() / 2, 21] {

@@ -1,6 +1,6 @@
-//! Frames with a valid tag that no honest device sends: every altered byte, every truncation,
-//! epochs without end. A rejected frame changes nothing. An accepted one affects no other device,
-//! and replaying the journal leads to the same state.
+//! Frames that have a valid tag, but that no honest device sends: every byte altered, every
+//! truncation, and a device that opens more and more epochs. A rejected frame changes nothing. An
+//! accepted frame affects no other device, and replaying the journal restores the same state.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ struct World {
     honest: DeviceId,
 }
 
-/// The visible state of a coordinator, except for its acknowledgement to the liar.
+/// The visible state of a coordinator, except for its acknowledgements to the dishonest device.
 type Seen = (Standing, Vec<(EpochNumber, u64, Round)>, Counts, Option<Vec<u8>>);
 
 impl World {
@@ -58,7 +58,7 @@ impl World {
         Self { roster, coordinator, liar, honest }
     }
 
-    /// Both devices have a seal open.
+    /// Returns a world in which both devices have a seal open.
     fn under_way() -> Self {
         let mut world = Self::new(100);
         for device in [world.liar, world.honest] {
@@ -81,7 +81,7 @@ impl World {
         uplink.close(device, &self.key(device), &mut out).unwrap().to_vec()
     }
 
-    /// Forwards events of level 5, one for each sequence number.
+    /// Returns a frame with events of level 5, one for each sequence number.
     fn forward(
         &self,
         device: DeviceId,
@@ -104,7 +104,7 @@ impl World {
         self.close(device, &Uplink::Forward(forward))
     }
 
-    /// The liar's first seal, without events.
+    /// Returns the frame that closes the dishonest device's first seal, which contains no events.
     fn seal_of_nothing(&self, index: u32, epoch: u64) -> Vec<u8> {
         let known = self.roster.device(self.liar).unwrap();
         let (group, digest) = (self.roster.group(), self.roster.digest());
@@ -163,19 +163,20 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
         .into()
 }
 
-/// The item with a tag of the liar's key.
+/// Returns the item with a valid tag, made with the dishonest device's key.
 fn tagged(world: &World, item: &[u8]) -> Vec<u8> {
     let secret = LinkKey::secret_of(&GROUP_SECRET, world.roster.group(), world.liar);
     let tag = hmac(&hmac(&*secret, b"moteseal/1/link/up"), item);
     [item, &tag[..16]].concat()
 }
 
-/// The names of errors that cross a process boundary.
+/// Returns whether spec/errors.md lists the name.
 fn is_listed(name: &str) -> bool {
     include_str!("../../../../spec/errors.md").contains(&format!("`{name}`"))
 }
 
-/// Receives an altered frame. Returns the name of the rejection, if it is rejected.
+/// Receives an altered frame, and checks its effects. Returns the name of the rejection, if the
+/// frame is rejected.
 fn check_frame(world: &mut World, frame: &[u8]) -> Option<&'static str> {
     let before = world.seen();
     match world.coordinator.receive(frame, NOW) {
@@ -191,7 +192,7 @@ fn check_frame(world: &mut World, frame: &[u8]) -> Option<&'static str> {
                 "the acknowledgement to the other device has not changed"
             );
             assert!(after.1.iter().all(|(_, kept, _)| *kept <= 100));
-            // Replaying the journal leads to the same state.
+            // Replaying the journal restores the same state.
             *world = World::under_way();
             let again = world.coordinator.receive(frame, NOW).unwrap();
             assert_eq!((again, world.seen()), (news, after));
@@ -222,7 +223,8 @@ fn an_altered_frame_with_a_valid_tag_is_rejected_or_affects_no_other_device() {
         let item = &frame[..frame.len() - 16];
         for length in 0..item.len() {
             let cut = tagged(&world, &item[..length]);
-            // If the device id is truncated, bytes of the tag take its place.
+            // If the device id is truncated, the decoder reads the first bytes of the tag as the
+            // rest of the id.
             let name = if (3..11).contains(&length) { "UnknownDevice" } else { "Malformed" };
             assert_eq!(check_frame(&mut world, &cut), Some(name), "{length} bytes");
         }
@@ -238,7 +240,10 @@ fn an_altered_frame_with_a_valid_tag_is_rejected_or_affects_no_other_device() {
             }
         }
     }
-    assert!(taken > 1000, "a device may choose its records and numbers: {taken}");
+    assert!(
+        taken > 1000,
+        "alterations of records and numbers are valid, so many frames must be accepted: {taken}"
+    );
     let expected = [
         "EpochGoesBack",
         "EpochTooFar",
@@ -251,7 +256,7 @@ fn an_altered_frame_with_a_valid_tag_is_rejected_or_affects_no_other_device() {
         "UnknownDevice",
     ];
     assert!(expected.iter().all(|name| names.contains(name)), "{names:?}");
-    // The honest device continues.
+    // The honest device can still send frames.
     let next = world.forward(world.honest, 0, FIRST, 30..60);
     assert!(world.coordinator.receive(&next, NOW).unwrap().durable);
 }
@@ -260,7 +265,7 @@ fn an_altered_frame_with_a_valid_tag_is_rejected_or_affects_no_other_device() {
 fn a_device_that_opens_too_many_epochs_does_not_keep_others_from_opening_one() {
     let mut world = World::new(100);
     let now = EpochNumber(FIRST + 600);
-    // One event of each epoch, under a new index.
+    // Send one event in each of 512 epochs, each under a new index.
     for opened in 0..512 {
         let frame = world.forward(world.liar, opened, FIRST + u64::from(opened), 0..1);
         assert!(world.coordinator.receive(&frame, now).unwrap().durable, "{opened}");
@@ -271,7 +276,7 @@ fn a_device_that_opens_too_many_epochs_does_not_keep_others_from_opening_one() {
         assert_eq!(world.coordinator.receive(&frame, now).unwrap_err(), Refused::TooManyEpochs);
     }
     assert_eq!(world.seen(), before);
-    // Another device that reaches the epoch opens it for both devices.
+    // If another device reaches the epoch, it opens the epoch for both devices.
     let (honest, liar) = (
         world.forward(world.honest, 0, FIRST + 512, 0..1),
         world.forward(world.liar, 512, FIRST + 512, 0..1),
@@ -287,7 +292,7 @@ fn a_device_that_opens_too_many_epochs_does_not_keep_others_from_opening_one() {
             .unwrap_err(),
         Refused::TooManyEpochs
     );
-    // When one of its epochs ends, the device may open another.
+    // When one of the device's epochs has ended, the device may open another epoch.
     world.coordinator.end(EpochNumber(FIRST), &secret(99)).unwrap();
     assert!(
         world

@@ -1,6 +1,6 @@
-//! Frames and query schedules that no honest child or querier sends: an aggregator rejects each
-//! with the name of an error, other children are not affected, and the memory for them stays
-//! bounded.
+//! Frames and query schedules that no honest child or querier sends. An aggregator rejects each of
+//! them with the name of an error, they do not affect other children, and the memory that they use
+//! is bounded.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn sources_below(world: &World, gateway: &str) -> Vec<u32> {
     (0..8).filter(|position| world.tree.gateway_of(*position) == Some(gateway)).collect()
 }
 
-/// The encoding of a set of positions.
+/// Returns the encoding of a set of positions.
 fn set(positions: &[u32]) -> Vec<u8> {
     let mut out = vec![0; 16];
     let words = [positions.iter().fold(0, |word, position| word | 1 << position)];
@@ -49,13 +49,13 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
         .into()
 }
 
-/// The bytes with a tag of the child's key.
+/// Returns the item with a valid tag, made with the child's key.
 fn tagged(world: &World, aggregator: &str, child: DeviceId, item: &[u8]) -> Vec<u8> {
     let tag = hmac(&hmac(&world.secret_at(aggregator, child), b"moteseal/1/link/up"), item);
     [item, &tag[..16]].concat()
 }
 
-/// The names of errors that cross a process boundary.
+/// Returns whether spec/errors.md lists the name.
 fn is_listed(name: &str) -> bool {
     include_str!("../../../../spec/errors.md").contains(&format!("`{name}`"))
 }
@@ -65,7 +65,7 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
     let mut world = world();
     let (left, right) = (sources_below(&world, "left"), sources_below(&world, "right"));
     let own: Vec<u32> = sources_below(&world, "root");
-    // The sources below the gateway, and its records: one for each slot and key group.
+    // The key groups of a set of positions. A frame needs one record for each slot in each of them.
     let groups = |positions: &[u32]| {
         positions
             .iter()
@@ -149,8 +149,8 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
         (child, vec![0; MAX_FRAME + 1], "FrameTooLong"),
         (child, vec![0; 3], "Malformed"),
     ];
-    // The same bytes with a valid record are accepted, so the others are rejected for the defect
-    // that they contain.
+    // The same bytes with a valid record are accepted, so each of the other frames was rejected
+    // only because of its own defect.
     let mut root = world.gateway("root", 0);
     root.receive_schedule(&world.schedule(1, &[world.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
     assert_eq!(root.receive(child, &raw(&[0; 32]), END), Ok(FrameOutcome::Taken));
@@ -171,7 +171,7 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
         );
         assert_eq!(root.held_bytes(), 0, "{name}");
     }
-    // The epoch's sum is as if none of these frames had been sent.
+    // The sum of the epoch is the same as without the rejected frames.
     for position in 0..8 {
         assert_eq!(world.send_reading(position, T, 7, END), Ok(FrameOutcome::Taken));
     }
@@ -361,8 +361,8 @@ fn accepts_only_the_queriers_newest_schedule_and_only_once_its_number_is_durable
         receive(&mut gateway, &world.schedule(4, &[posed])),
         (Err(Refused::OlderAgenda), false, 0)
     );
-    // The signature of an older schedule is not checked. An attacker therefore cannot make a
-    // gateway check signatures by replaying old schedules.
+    // An older schedule is rejected before its signature is checked, so that an attacker cannot
+    // make a gateway spend time on signatures by replaying old schedules.
     assert_eq!(
         receive(&mut gateway, &world.draft(4, &[posed], &secret(4))),
         (Err(Refused::OlderAgenda), false, 0)
@@ -375,8 +375,8 @@ fn accepts_only_the_queriers_newest_schedule_and_only_once_its_number_is_durable
         receive(&mut gateway, &world.schedule(5, &[posed])),
         (Ok(FrameOutcome::Repeated), false, 1)
     );
-    // A different schedule with the same number, then one that ends the query, then the first one
-    // again.
+    // Send a different schedule with the same number, then a schedule that ends the query, then the
+    // first schedule again.
     assert_eq!(
         receive(&mut gateway, &world.schedule(5, &[])),
         (Err(Refused::TwoAgendas), false, 1)
@@ -411,7 +411,7 @@ fn reports_a_query_that_cannot_be_answered_and_answers_the_others() {
     );
     assert_eq!(gateway.queries().collect::<Vec<_>>(), [world.query]);
 
-    // With each source in a key group of its own, the records do not fit a frame.
+    // If each source has its own key group, the records do not fit in one frame.
     let names: Vec<&str> = vec!["root"; 1000];
     let mut many = World::new(&[("root", QUERIER)], &names, 1);
     many.plan = plan("SELECT VARIANCE(t) FROM sensors EPOCH DURATION 5s");

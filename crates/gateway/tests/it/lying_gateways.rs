@@ -1,6 +1,6 @@
-//! Gateways that alter the sums they forward. The aggregator above rejects the frame, or the sum
-//! does not open. In the second case, the querier localises the fault: it finds the edge at which
-//! the sum was altered, and learns nothing but whether each child's sum opens.
+//! Gateways that alter the sums that they forward. Either the parent rejects the frame, or the sum
+//! does not open. In the second case the querier localises the fault: it finds the edge of the tree
+//! at which the sum was altered. It learns only whether the sum of each child opens.
 
 use std::collections::BTreeSet;
 
@@ -30,18 +30,18 @@ fn liar(world: &World, name: &str, malice: Malice) -> LyingAggregator {
     )
 }
 
-/// The result of an epoch in a tree with one lying gateway.
+/// The result of one epoch in a tree with one dishonest gateway.
 struct Outcome {
-    /// The sum that reached the querier; `None` if a record of it is invalid.
+    /// The sum that reached the querier; `None` if one of its records is invalid.
     share: Option<OpenedShare>,
-    /// Why the aggregator above rejected the liar's frame, if it did.
+    /// Why the parent rejected the dishonest gateway's frame, if it did.
     refused: Option<Refused>,
-    /// Whether the liar altered a frame.
+    /// Whether the dishonest gateway altered a frame.
     lied: bool,
 }
 
-/// Runs one epoch: all sources that are not silent answer, and the liar replaces the frame for its
-/// parent.
+/// Runs one epoch. All sources that are not in `silent` answer, and the dishonest gateway replaces
+/// the frame to its parent.
 fn run(
     world: &mut World,
     liar: (&str, &mut LyingAggregator),
@@ -59,13 +59,13 @@ fn run(
         world.send_reading(position, epoch, value, end).unwrap();
     }
     let (mut reached, mut refused, mut lied) = (None, None, false);
-    // From the deepest gateway up, each at its deadline.
+    // Start with the deepest gateways. Each gateway ends the epoch at its deadline.
     for (gateway, height) in [("deep", 1), ("left", 1), ("right", 2), ("root", 3)] {
         let now = end + 200 * height;
         world.gateways.get_mut(gateway).unwrap().tick(now);
         let parent = world.tree.parent(gateway).unwrap().to_owned();
         for frame in world.gateways.get_mut(gateway).unwrap().take_outgoing().up {
-            // Skip the query that no source answers.
+            // Skip the frame of the query to which no source answers.
             let is_other = frame[3..7] != world.query.reference().to_be_bytes();
             if is_other {
                 continue;
@@ -88,8 +88,8 @@ fn run(
     Outcome { share, refused, lied }
 }
 
-/// A tree with two queries, after an epoch from which the liar has learned, and after an epoch of
-/// another query if the malice needs that.
+/// Returns a tree with two queries after one honest epoch, in which the dishonest gateway could
+/// record frames. For `Malice::ReplayQuery`, this epoch belongs to the other query.
 fn prepared(
     name: &str,
     malice: Malice,
@@ -120,7 +120,7 @@ fn reading(position: u32, epoch: u64) -> u128 {
     u128::from(position) * 100 + u128::from(epoch % 7) + 1
 }
 
-/// The expected count and sum.
+/// Returns the expected count and sum.
 fn plain(participants: &BTreeSet<u32>, epoch: u64) -> Vec<u128> {
     vec![
         participants.len() as u128,
@@ -128,8 +128,9 @@ fn plain(participants: &BTreeSet<u32>, epoch: u64) -> Vec<u128> {
     ]
 }
 
-/// Fault localisation from the querier: the edges whose sums do not open although those below do,
-/// as the child and the parent.
+/// Runs fault localisation from the querier. Returns the faulty edges as pairs of child and parent.
+/// An edge is faulty if the child's sum does not open, although the sums of all nodes below the
+/// child do.
 fn faulty_edges(world: &mut World, epoch: u64, now: u64) -> Vec<(String, String)> {
     let (mut found, mut open) = (Vec::new(), vec![("root".to_owned(), QUERIER.to_owned())]);
     while let Some((node, parent)) = open.pop() {
@@ -171,7 +172,8 @@ proptest! {
         };
         prop_assert_eq!(outcome.refused.is_some(), outcome.lied && malice.is_malformed());
         if !outcome.lied || malice.is_sound() || malice.is_malformed() {
-            // The frame was not altered, or the sum is right for fewer sources, which it lists.
+            // Either the gateway did not alter the frame, or it left out sources. In the second
+            // case the sum is right for the sources that the frame lists.
             prop_assert_eq!(share.participants.len() < answering.len(), outcome.lied);
             prop_assert!(share.participants.is_subset(&answering));
             let expected = plain(&share.participants, T + 1);

@@ -1,4 +1,4 @@
-//! The queues compared with vectors in a map, and their memory.
+//! Compares the queues with a map of vectors, and checks how much memory they use.
 
 use std::collections::BTreeMap;
 
@@ -85,8 +85,8 @@ fn a_device_that_keeps_abandoning_seals_takes_bounded_memory() {
 
 #[test]
 fn an_event_costs_its_payload_and_at_most_32_bytes() {
-    // A thousand devices and a hundred thousand events of 4 bytes, with the usual distribution of
-    // levels.
+    // A thousand devices keep a hundred thousand events of 4 bytes. The levels have their usual
+    // distribution.
     let mut queues = Queues::new(16);
     let mut random = 1u64;
     for seq in 0..100_000u64 {

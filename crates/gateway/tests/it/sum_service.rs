@@ -1,6 +1,6 @@
-//! Running gateways over links within the process, by the machine's clock: the tree answers epoch
-//! after epoch, continues without a gateway that was killed, uses it again after a restart, and
-//! stops cleanly.
+//! Tests running gateways that use the machine's clock and links within the process. The tree
+//! answers every epoch, continues without a gateway that was stopped, uses that gateway again after
+//! its restart, and stops cleanly.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +34,7 @@ struct Running {
 
 struct Field {
     world: World,
-    /// The network of each aggregator, by its name.
+    /// The network between each aggregator and its children, by the aggregator's name.
     networks: BTreeMap<String, Network>,
     motes: Vec<MemoryChild>,
 }
@@ -75,7 +75,7 @@ impl Field {
         Running { task, stop, watch }
     }
 
-    /// Lets all sources answer an epoch once it has ended, and waits for the sum that reaches the
+    /// Lets all sources answer an epoch after it has ended. Returns the sum that reaches the
     /// querier.
     async fn epoch(&mut self, epoch: u64) -> OpenedShare {
         let end = (epoch + 1) * EPOCH_MS;
@@ -110,7 +110,8 @@ async fn a_tree_answers_every_epoch_even_while_a_gateway_is_gone() {
     let states = tempfile::tempdir().unwrap();
     let state = |name: &str| states.path().join(name);
     let mut field = Field::new(&GATEWAYS, &DEVICES);
-    // The querier announces before any aggregator runs; the schedule waits for each of them.
+    // The querier announces its schedule before any aggregator runs. Each aggregator receives it
+    // when it starts.
     let first = unix_ms() / EPOCH_MS + 2;
     let schedule = field.world.schedule(7, &[Posed { first, ..field.world.posed() }]);
     field.networks[QUERIER].parent().announce(Bytes::from(schedule)).await.unwrap();
@@ -171,8 +172,8 @@ async fn frames_that_arrived_while_a_gateway_was_suspended_are_processed_before_
     let root = field.start("root", &states.path().join("root")).await;
     tokio::time::sleep(Duration::from_millis((first * EPOCH_MS + 500).saturating_sub(unix_ms())))
         .await;
-    // All sources answer two epochs in time. The gateway runs on the same thread, so it continues
-    // only when the time of both is up.
+    // All sources answer two epochs in time. The gateway runs on this thread, so while the thread
+    // sleeps the gateway is suspended until the waiting time of both epochs is over.
     for epoch in [first, first + 1] {
         std::thread::sleep(Duration::from_millis(
             ((epoch + 1) * EPOCH_MS + 20).saturating_sub(unix_ms()),
@@ -196,7 +197,7 @@ async fn frames_that_arrived_while_a_gateway_was_suspended_are_processed_before_
     root.task.await.unwrap();
 }
 
-/// Waits until the metrics contain a line.
+/// Waits until the gateway's metrics contain a line.
 async fn shows(gateway: &Running, line: &str) {
     let shown = tokio::time::timeout(Duration::from_secs(10), async {
         while !page(&gateway.watch, "metrics").await.contains(line) {
@@ -221,7 +222,7 @@ async fn a_schedule_that_is_replayed_to_a_restarted_gateway_is_rejected_and_not_
     shows(&root, "moteseal_sum_schedule_number 8\n").await;
     root.task.abort();
     assert!(root.task.await.unwrap_err().is_cancelled());
-    // The broker has the older schedule again and sends it to every client that connects.
+    // The broker stores the older schedule again, and sends it to every client that connects.
     querier.announce(old.clone()).await.unwrap();
     let mut child = field.networks["root"].child(*b"listener");
     let root = field.start("root", states.path()).await;
@@ -229,7 +230,8 @@ async fn a_schedule_that_is_replayed_to_a_restarted_gateway_is_rejected_and_not_
     assert!(page(&root.watch, "metrics").await.contains("moteseal_sum_queries 0\n"));
     querier.announce(schedule(9, &[])).await.unwrap();
     shows(&root, "moteseal_sum_schedule_number 9\n").await;
-    // The children received only schedules that the gateway accepted, not the old one.
+    // The children received only the schedules that the gateway accepted. The older schedule is not
+    // among them.
     let mut announcements = Vec::new();
     while announcements.last() != Some(&schedule(9, &[])) {
         let down =

@@ -1,5 +1,5 @@
-//! A group with a tree of gateways, its sources and its querier, in one place: without links and
-//! clocks.
+//! A group with a tree of gateways, sources and a querier, without links and clocks. Tests call its
+//! parts directly.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::OnceLock;
@@ -24,16 +24,16 @@ use moteseal_verify::issue::FirstRoster;
 
 pub(crate) const EPOCH_MS: u64 = 5000;
 pub(crate) const GRACE: Duration = Duration::from_millis(200);
-/// Two slots: a count and a sum.
+/// A query with two slots: a count and a sum.
 pub(crate) const QUERY: &str = "SELECT AVG(t) FROM sensors EPOCH DURATION 5s";
-/// An epoch far from the first one.
+/// The number of an epoch far from epoch 0.
 pub(crate) const T: u64 = 100_000;
 
 pub(crate) fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-/// A roster of `devices` devices; created once.
+/// Returns a roster of `devices` devices. A roster is created once for each number of devices.
 pub(crate) fn roster(devices: usize) -> &'static Roster {
     static MADE: OnceLock<std::sync::Mutex<HashMap<usize, &'static Roster>>> = OnceLock::new();
     let mut made = MADE.get_or_init(Default::default).lock().unwrap();
@@ -83,16 +83,17 @@ pub(crate) struct World {
 /// A frame and the child that sent it.
 pub(crate) type Frame = (String, Vec<u8>);
 
-/// A decoded share of a child of the querier.
+/// A decoded share that the querier received from one of its children.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OpenedShare {
     pub(crate) participants: BTreeSet<u32>,
-    /// The records, by key group, then slot.
+    /// The records, ordered by key group, then by slot.
     pub(crate) psrs: Vec<Psr>,
 }
 
 impl World {
-    /// A world with gateways, by name and parent, and devices, by number, with their gateways.
+    /// Creates a group. `gateways` lists each gateway and its parent by name. `devices` lists the
+    /// gateway of each device.
     pub(crate) fn new(gateways: &[(&str, &str)], devices: &[&str], key_group: u32) -> Self {
         let roster = roster(devices.len());
         let names: Vec<String> = (0..devices.len()).map(|n| format!("mote{n}")).collect();
@@ -120,7 +121,8 @@ impl World {
         world
     }
 
-    /// Like [`new`](Self::new), but all gateways receive the query schedule at the start of `T`.
+    /// Like [`new`](Self::new), but all gateways have received the query schedule at the start of
+    /// epoch `T`.
     pub(crate) fn asked(gateways: &[(&str, &str)], devices: &[&str], key_group: u32) -> Self {
         let mut world = Self::new(gateways, devices, key_group);
         let schedule = world.schedule(1, &[world.posed()]);
@@ -134,7 +136,8 @@ impl World {
         world
     }
 
-    /// A gateway after its start, if it had accepted the query schedule `number` before.
+    /// Returns a gateway that has just started and that had accepted the query schedule `number`
+    /// before.
     pub(crate) fn gateway(&self, name: &str, number: u64) -> Aggregator {
         let member = Member {
             roster: self.roster,
@@ -177,7 +180,7 @@ impl World {
             .to_vec()
     }
 
-    /// The link secret of a child and its aggregator.
+    /// Returns the secret of the link between a child and its aggregator.
     pub(crate) fn secret_at(&self, aggregator: &str, child: DeviceId) -> [u8; 32] {
         *LinkKey::secret_of(&children_secret(aggregator), self.roster.group(), child)
     }
@@ -198,7 +201,7 @@ impl World {
             .or_insert_with(|| master.source(group, device, position / key_group).for_query(query))
     }
 
-    /// The records of a source, one for each slot: the count and its reading.
+    /// Returns the records of a source, one for each slot: the count, and the source's reading.
     pub(crate) fn encrypted(&mut self, position: u32, epoch: u64, value: u128) -> Vec<Psr> {
         let mut permit = permit(self.query, epoch);
         let key = self.source_key(position);
@@ -209,7 +212,7 @@ impl World {
             .collect()
     }
 
-    /// A child's share, as a frame for its aggregator.
+    /// Returns a child's share, as a frame for its aggregator.
     pub(crate) fn frame(
         &self,
         aggregator: &str,
@@ -231,7 +234,7 @@ impl World {
         .to_vec()
     }
 
-    /// A source's share, as a frame for its gateway.
+    /// Returns a source's share, as a frame for its gateway.
     pub(crate) fn reading(&mut self, position: u32, epoch: u64, value: u128) -> Vec<u8> {
         let psrs = self.encrypted(position, epoch, value);
         let mut one = [0; 8];
@@ -240,7 +243,7 @@ impl World {
         self.frame(&aggregator, self.device(position), epoch, &one[..length], &psrs)
     }
 
-    /// Passes a source's share to its gateway.
+    /// Passes a source's share to the source's gateway.
     pub(crate) fn send_reading(
         &mut self,
         position: u32,
@@ -256,13 +259,13 @@ impl World {
         gateway.receive(device, &frame, now_ms)
     }
 
-    /// How long a gateway waits after an epoch's end.
+    /// Returns how long a gateway waits after the end of an epoch.
     pub(crate) fn wait_ms(&self, gateway: &str) -> u64 {
         200 * u64::from(self.tree.aggregator(gateway).unwrap().height())
     }
 
-    /// Passes the frames of all gateways up to their parents until none is left. Returns the frames
-    /// for the querier, and the ended epochs.
+    /// Passes frames from gateways to their parents until no gateway has a frame left. Returns the
+    /// frames for the querier, and the ended epochs.
     pub(crate) fn forward_all(&mut self, now_ms: u64) -> (Vec<Frame>, Vec<(String, Ended)>) {
         let (mut reached, mut ended) = (Vec::new(), Vec::new());
         let mut waiting: VecDeque<String> = self.gateways.keys().cloned().collect();
@@ -283,18 +286,18 @@ impl World {
         (reached, ended)
     }
 
-    /// Changes to the query with another nonce.
+    /// Replaces the query by the same query with another nonce.
     pub(crate) fn use_nonce(&mut self, nonce: [u8; 16]) {
         self.query = QueryId::of(&self.roster.digest(), &nonce, &self.plan);
         self.keys.clear();
     }
 
-    /// Opens a frame that reached the querier.
+    /// Decodes a frame that reached the querier.
     pub(crate) fn opened(&self, child: &str, epoch: u64, frame: &[u8]) -> OpenedShare {
         self.try_opened(child, epoch, frame).unwrap()
     }
 
-    /// Like [`opened`](Self::opened); `None` if a record in the frame is invalid.
+    /// Like [`opened`](Self::opened), but returns `None` if a record in the frame is invalid.
     pub(crate) fn try_opened(&self, child: &str, epoch: u64, frame: &[u8]) -> Option<OpenedShare> {
         match SumUplink::open(frame, &self.key_at(QUERIER, gateway_id(child))).unwrap() {
             SumUplink::Share(share) => {
@@ -308,7 +311,7 @@ impl World {
         }
     }
 
-    /// What the querier decrypts from shares: the sum of each slot.
+    /// Decrypts shares as the querier does. Returns the sum of each slot.
     pub(crate) fn sums(
         &mut self,
         epoch: u64,
@@ -342,7 +345,7 @@ impl World {
         Ok(sums)
     }
 
-    /// A question as the child receives it, from the querier or forwarded by a gateway.
+    /// Returns a question as the child receives it, from the querier or forwarded by a gateway.
     pub(crate) fn question(
         &self,
         aggregator: &str,
@@ -355,7 +358,7 @@ impl World {
         question.close(&self.key_at(aggregator, child), &mut [0; 128]).unwrap().to_vec()
     }
 
-    /// Asks a node below the querier's child `root`, page by page, through the tree of gateways.
+    /// Asks a node below `root`, a child of the querier, page by page through the tree of gateways.
     pub(crate) fn explain(
         &mut self,
         root: &str,

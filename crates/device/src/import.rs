@@ -1,8 +1,8 @@
-//! Import of recorded readings: a table with a header becomes records of a stream schema, each with
-//! its time.
+//! Imports recorded readings: converts the rows of a table with a header to records of a stream
+//! schema, each with its time.
 //!
-//! Values are converted exactly or rejected ([`Field::write`]). Every error names the file, the
-//! line, the column, the value and the remedy. Nothing is sealed here.
+//! Values are converted exactly or rejected ([`Field::write`]). Every error states the file, the
+//! line, the column, the value and what to do. This module seals nothing.
 
 mod table;
 mod time;
@@ -20,43 +20,43 @@ pub use table::Delimiter;
 use table::{Table, TableError};
 pub use time::{TimeFormat, display_ms};
 
-/// Where the times of rows come from.
+/// The source of the times of rows.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// A column of Unix seconds or milliseconds, RFC 3339, or `YYYY-MM-DD[ HH:MM:SS]` in UTC; the
-    /// first row decides which.
+    /// The name of a column with the times, as Unix seconds, Unix milliseconds, RFC 3339, or
+    /// `YYYY-MM-DD[ HH:MM:SS]` in UTC. The first row determines the format for all rows.
     Column(String),
-    /// The table has no times. Its rows are `every_ms` milliseconds apart, starting at `start_ms`
-    /// (Unix).
+    /// The table contains no times. Its first row is at `start_ms`, and the interval between rows
+    /// is `every_ms`.
     Every {
-        /// The first row's time (Unix, ms).
+        /// The time of the first row, in milliseconds since 1970.
         start_ms: u64,
-        /// The interval between rows in milliseconds.
+        /// The interval between rows, in milliseconds.
         every_ms: u64,
     },
 }
 
-/// How to import a table.
+/// The settings for importing a table.
 #[derive(Clone, Debug)]
 pub struct Import {
     /// The columns to seal, as `name:unit:type[/divisor][+offset]` ([`Field::parse`]). The names
-    /// are those in the table's header.
+    /// must be those in the table's header.
     pub columns: Vec<String>,
-    /// Seal this one column's text unchanged as opaque records, instead of columns.
+    /// If this is set, only this column is sealed: its text becomes opaque records, unchanged.
     pub opaque: Option<String>,
-    /// Where the times come from.
+    /// The source of the times.
     pub clock: Clock,
-    /// Record each time in a field of type `time`, as milliseconds since the start of its epoch;
-    /// the value is the length of epochs in milliseconds.
+    /// If this is set, each time is recorded in a field of type `time`, as milliseconds since the
+    /// start of its epoch. The value is the length of epochs, in milliseconds.
     pub keep_time: Option<u64>,
     /// The delimiter of columns; `None` detects it from the header.
     pub delimiter: Option<Delimiter>,
-    /// Skip rows that lack a value, instead of rejecting them.
+    /// Whether to skip rows that lack a value, instead of rejecting the table.
     pub skip_incomplete: bool,
-    /// Sort rows by time, instead of rejecting a time before the previous row's.
+    /// Whether to sort rows by time, instead of rejecting a table whose times go back.
     pub sort: bool,
-    /// Reject times after this one (Unix, ms): after a wrong future time is sealed, the device can
-    /// never seal earlier times.
+    /// The latest accepted time, in milliseconds since 1970. The limit protects against wrong times
+    /// in the future: after the device has sealed one, it can never seal an earlier time.
     pub latest_ms: Option<u64>,
 }
 
@@ -67,9 +67,9 @@ pub struct Recording {
     pub schema: Vec<u8>,
     /// The delimiter of the columns.
     pub delimiter: Delimiter,
-    /// The format of the times, if the table has any.
+    /// The format of the times, if the table contains times.
     pub time_format: Option<TimeFormat>,
-    /// Rows that were skipped because they lacked a value.
+    /// The number of rows that were skipped because they lacked a value.
     pub skipped: u64,
     records: Vec<u8>,
     rows: Vec<Row>,
@@ -83,19 +83,19 @@ struct Row {
 }
 
 impl Recording {
-    /// The number of readings.
+    /// Returns the number of readings.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no readings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Times (Unix, ms) and records, in order.
+    /// Returns the readings in order, each as its time in milliseconds since 1970 and its record.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &[u8])> + DoubleEndedIterator {
         self.rows
             .iter()
@@ -106,15 +106,15 @@ impl Recording {
 /// Why a table was not imported.
 #[derive(Debug)]
 pub struct ImportError {
-    /// The file, as given.
+    /// The path of the file, as given.
     pub file: PathBuf,
-    /// The line with the error, from 1, if one line is wrong.
+    /// The line with the error, counted from 1, if the error is in one line.
     pub line: Option<u64>,
-    /// What is wrong.
+    /// The error.
     pub kind: ImportErrorKind,
 }
 
-/// What is wrong with a table or with the request to import it.
+/// The errors of a table, and of the request to import it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportErrorKind {
@@ -138,7 +138,7 @@ pub enum ImportErrorKind {
     Spec {
         /// The specification.
         spec: String,
-        /// Why.
+        /// Why the specification is invalid.
         error: SchemaError,
     },
     /// No columns are given.
@@ -147,9 +147,9 @@ pub enum ImportErrorKind {
     /// The table has no such column.
     #[error("there is no column {name:?}; the file has {}", .columns.join(", "))]
     UnknownColumn {
-        /// The name.
+        /// The name that was not found.
         name: String,
-        /// The table's columns.
+        /// The names of the table's columns.
         columns: Vec<String>,
     },
     /// A row has a different number of columns than the header.
@@ -158,9 +158,9 @@ pub enum ImportErrorKind {
          give --delimiter"
     )]
     Width {
-        /// Columns in the row.
+        /// The number of columns in the row.
         found: usize,
-        /// Columns in the header.
+        /// The number of columns in the header.
         expected: usize,
     },
     /// A value cannot be recorded in its field.
@@ -172,7 +172,7 @@ pub enum ImportErrorKind {
         spec: String,
         /// The value.
         value: String,
-        /// Why.
+        /// Why the value cannot be recorded.
         error: ValueError,
     },
     /// A row lacks a value.
@@ -196,31 +196,31 @@ pub enum ImportErrorKind {
         column: String,
         /// The value.
         value: String,
-        /// The format of the first row; `None` if this is the first row.
+        /// The format of the first row's time; `None` if the value is in the first row.
         expected: Option<TimeFormat>,
     },
-    /// A time is before the one in the previous row.
+    /// The time of a row is before the time of the previous row.
     #[error(
         "times go back: {} is before {} in line {before_line}; sort the file by time, or give \
          --sort",
         display_ms(*.unix_ms), display_ms(*.before_ms)
     )]
     ClockGoesBack {
-        /// The time (Unix, ms).
+        /// The time of the row, in milliseconds since 1970.
         unix_ms: u64,
-        /// The previous row's time (Unix, ms).
+        /// The time of the previous row, in milliseconds since 1970.
         before_ms: u64,
-        /// The previous row's line.
+        /// The line of the previous row.
         before_line: u64,
     },
     /// A time is in the future.
     #[error(
-        "{} is in the future; after it is sealed, no earlier reading can follow: correct the \
-         clock, or give --allow-future",
+        "{} is in the future, and after it is sealed, the device can seal no earlier reading; \
+         correct the time, or give --allow-future",
         display_ms(*.unix_ms)
     )]
     Future {
-        /// The time (Unix, ms).
+        /// The time, in milliseconds since 1970.
         unix_ms: u64,
     },
     /// Epochs are too long for the 4 bytes of a `time` field.
@@ -240,8 +240,8 @@ impl fmt::Display for ImportError {
 
 impl std::error::Error for ImportError {}
 
-/// The end of the message about a time that cannot be parsed: the accepted formats, or that of the
-/// first row.
+/// Returns the end of the message about a time that cannot be parsed. It names the accepted
+/// formats, or the format of the first row.
 fn expected_time(first_row: Option<TimeFormat>) -> String {
     match first_row {
         None => {
@@ -252,8 +252,8 @@ fn expected_time(first_row: Option<TimeFormat>) -> String {
 }
 
 impl ImportError {
-    /// [`Internal`](ErrorKind::Internal) if the machine failed to read the file, otherwise
-    /// [`Usage`](ErrorKind::Usage).
+    /// Returns [`Internal`](ErrorKind::Internal) if the machine failed to read the file, and
+    /// [`Usage`](ErrorKind::Usage) otherwise.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match &self.kind {
@@ -266,7 +266,7 @@ impl ImportError {
     }
 }
 
-/// A column of the table, and its field in the schema.
+/// A column of the table that is sealed, and its field in the schema.
 struct Wanted<'s> {
     column: usize,
     field: Field<'s>,
@@ -287,7 +287,7 @@ impl Import {
         self.read(path, BufReader::with_capacity(1 << 16, file))
     }
 
-    /// Imports a table; errors call it `name`.
+    /// Imports a table from a reader. Errors use `name` as the file's path.
     ///
     /// # Errors
     /// [`ImportError`].
@@ -369,7 +369,8 @@ impl Import {
             }
         })? {
             *line = Some(row.line());
-            // A skipped row still counts towards the time.
+            // Without a time column, the time depends on the row's number, so count skipped rows as
+            // well.
             let place = count;
             count += 1;
             if row.len() != width {

@@ -1,11 +1,11 @@
-//! Uploading an outbox to a cloud: every bundle in the order of its chain, many in one request,
-//! resumable.
+//! Uploads an outbox to a cloud: every bundle in the order of its chain, many bundles in one
+//! request. An interrupted upload can be resumed.
 //!
-//! The upload first asks the cloud what it has, so that an interrupted upload continues where it
-//! stopped. A bundle is skipped only if the cloud lists the same seal: by its digest, which the
-//! next bundle of the chain names, or by its signature. Uploads are idempotent, so repeating one
-//! does no harm. A different seal under the same index is evidence against the device; it is
-//! uploaded and reported. Nothing is deleted.
+//! The upload first asks the cloud which seals it has, so that an interrupted upload continues
+//! where it stopped. A bundle is skipped only if the cloud lists the same seal. The seals are
+//! compared by digest, which the next bundle of the chain contains, or otherwise by signature.
+//! Uploads are idempotent, so it is safe to repeat an upload. A different seal under the same index
+//! is evidence against the device; it is uploaded and reported. Nothing is deleted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -28,31 +28,32 @@ use crate::outbox::EXTENSION;
 const REQUEST_BYTES: usize = 4 << 20;
 /// A request is sent when it has this many bundles.
 const REQUEST_BUNDLES: usize = 512;
-/// The longest accepted bundle, in bytes: one seal with at most 64 MiB of events.
+/// The maximum size of a bundle, in bytes: one seal with at most 64 MiB of events.
 const MAX_BUNDLE: u64 = 80 << 20;
-/// The longest accepted page of a listing, and the longest receipt, in bytes.
+/// The maximum size of a page of a listing, and of a receipt, in bytes.
 const MAX_JSON: usize = 4 << 20;
-/// The longest accepted explanation of one seal, without a tree's leaves, in bytes.
+/// The maximum size of the explanation of one seal, without a tree's leaves, in bytes.
 const MAX_EXPLANATION: usize = 64 << 10;
-/// The number of seals to ask for at once.
+/// The number of seals to request in one page of a listing.
 const PAGE: u32 = 1000;
-/// The number of attempts for one request if the connection breaks.
+/// The maximum number of attempts for one request if the connection breaks.
 const ATTEMPTS: u32 = 5;
 
-/// A bundle's file, as far as it can be read without a roster.
+/// The properties of a bundle's file that can be read without a roster.
 #[derive(Clone, Debug)]
 struct File {
     path: PathBuf,
     device: DeviceId,
-    /// The previous seal, by which the bundles of a chain are ordered, and its digest.
+    /// The index of the previous seal, by which the bundles of a chain are ordered, and that seal's
+    /// digest.
     after: Option<SealIndex>,
     prev: Option<Digest>,
-    /// The file's seal; `None` if it does not have exactly one, in which case it is uploaded as it
-    /// is.
+    /// The file's seal. `None` if the file does not contain exactly one seal; such a file is always
+    /// uploaded.
     seal: Option<Outline>,
 }
 
-/// The other properties of a seal that a listing states.
+/// The properties of a seal that are compared with a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outline {
     index: u32,
@@ -92,20 +93,20 @@ pub enum PushError {
     NotABundle {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why the file is not a bundle.
         cause: String,
     },
     /// The cloud did not accept the bundles.
     #[error("{error}{}", stored_before(*.pushed))]
     Net {
-        /// Why.
+        /// The error of the request.
         error: NetError,
         /// The number of bundles that the cloud acknowledged during this upload.
         pushed: u64,
     },
 }
 
-/// Tells the reader that a second run continues after the bundles that are stored.
+/// Tells the user that another run continues after the bundles that are already stored.
 fn stored_before(pushed: u64) -> String {
     match pushed {
         0 => String::new(),
@@ -114,7 +115,7 @@ fn stored_before(pushed: u64) -> String {
 }
 
 impl PushError {
-    /// The error's name. For a rejection it is the name that the cloud reports.
+    /// Returns the error's name. For a rejection, this is the name that the cloud reports.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -125,8 +126,9 @@ impl PushError {
         }
     }
 
-    /// The kind of the request's error; for a file, [`Usage`](ErrorKind::Usage), or
-    /// [`Internal`](ErrorKind::Internal) if the machine failed to read it.
+    /// Returns the kind of the request's error. For a file, returns
+    /// [`Internal`](ErrorKind::Internal) if the machine failed to read it, and
+    /// [`Usage`](ErrorKind::Usage) otherwise.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -144,17 +146,17 @@ impl PushError {
 
 moteseal_api::named_error!(PushError);
 
-/// Different seals of one device under one index: its chain was started twice, or its key is used
-/// in two places.
+/// Different seals of one device under one index. Either the device's chain was started twice, or
+/// its key is used in two places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The device.
     pub device: DeviceId,
     /// The index.
     pub index: SealIndex,
-    /// The bundle that has one of them.
+    /// A local bundle that contains one of the seals.
     pub path: PathBuf,
-    /// The digests of all seals that the cloud has, ascending.
+    /// The digests of all seals that the cloud has under this index, in ascending order.
     pub digests: Vec<String>,
 }
 
@@ -173,15 +175,15 @@ impl fmt::Display for Conflict {
 /// The result of an upload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pushed {
-    /// Bundles that the cloud stored during this upload.
+    /// The number of bundles that the cloud stored during this upload.
     pub stored: u64,
-    /// Bundles that the cloud already had.
+    /// The number of bundles that the cloud already had.
     pub known: u64,
-    /// Bytes sent.
+    /// The number of bytes sent.
     pub bytes: u64,
-    /// Requests sent.
+    /// The number of requests sent.
     pub requests: u64,
-    /// Conflicts between the cloud's seals and those uploaded here.
+    /// The conflicts between the cloud's seals and the seals in these bundles.
     pub conflicts: Vec<Conflict>,
 }
 
@@ -215,7 +217,7 @@ impl Push {
         Self::of(found)
     }
 
-    /// Opens these files.
+    /// Opens the bundles in these files.
     ///
     /// # Errors
     /// `Io` or `NotABundle`.
@@ -225,27 +227,28 @@ impl Push {
         Ok(Self { files })
     }
 
-    /// How many bundles there are.
+    /// Returns the number of bundles.
     #[must_use]
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no bundles.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
     /// Uploads the bundles that the cloud does not have. Calls `done` with the number of bundles
-    /// that it has so far.
+    /// that the cloud has so far.
     ///
     /// # Errors
-    /// `Io` or `Net`. Acknowledged bundles stay stored.
+    /// `Io` or `Net`. Bundles that the cloud has acknowledged stay stored.
     pub async fn to(&self, cloud: &Client, done: &mut dyn FnMut(u64)) -> Result<Pushed, PushError> {
         let mut pushed = Pushed::default();
         let digests = self.digests();
-        // Indices under which the cloud has, or may have, a different seal.
+        // Indices under which the cloud has different seals, or may have a different seal than
+        // ours.
         let mut doubtful: BTreeSet<(DeviceId, u32)> = BTreeSet::new();
         let (mut body, mut count) = (Vec::new(), 0);
         for files in self.files.chunk_by(|a, b| a.device == b.device) {
@@ -298,8 +301,8 @@ impl Push {
         Ok(pushed)
     }
 
-    /// The digests of seals that another bundle names as its predecessor; `None` if two bundles
-    /// name different ones.
+    /// Returns the digest of each seal that another bundle names as its predecessor. The digest is
+    /// `None` if two bundles name different digests for the same index.
     fn digests(&self) -> HashMap<(DeviceId, u32), Option<Digest>> {
         let mut digests = HashMap::new();
         for file in &self.files {
@@ -311,7 +314,7 @@ impl Push {
         digests
     }
 
-    /// The conflicts under these indices, according to a query after the upload.
+    /// Asks the cloud about these indices after the upload. Returns those that have conflicts.
     async fn conflicts(
         &self,
         cloud: &Client,
@@ -350,8 +353,8 @@ impl Pushed {
         PushError::Net { error, pushed: self.stored }
     }
 
-    /// Uploads a request's bundles, and repeats it if the connection breaks. Returns which of
-    /// `files` have a conflict.
+    /// Uploads the bundles of a request, and repeats the request if the connection breaks. Returns
+    /// the indices in `files` for which the cloud reports a conflict.
     async fn request(
         &mut self,
         cloud: &Client,
@@ -403,9 +406,9 @@ async fn parse<T: serde::de::DeserializeOwned>(
         .map_err(|error| NetError::NotACloud { url, cause: error.to_string() })
 }
 
-/// The seals that the cloud lists under these indices of a device. The listing is not trusted: if
-/// the cloud claims a seal that it does not have, verification detects it. At most one request is
-/// made for each index, and only these indices are kept.
+/// Returns the seals that the cloud lists under these indices of a device. The listing is not
+/// trusted: if the cloud lists a seal that it does not have, verification detects it later. At most
+/// one request is sent for each index, and seals under other indices are ignored.
 async fn list(
     cloud: &Client,
     device: DeviceId,
@@ -415,8 +418,8 @@ async fn list(
     let mut rest = wanted.range(..);
     while let Some(&from) = rest.next() {
         let answer = match cloud.get(&paths::seals(device, SealIndex(from), PAGE)).await {
-            // The cloud's roster does not have the device: the cloud will reject the upload and
-            // state the reason.
+            // The cloud's roster does not list the device. The cloud will reject the upload with
+            // the reason.
             Err(NetError::Refused { status: 404, .. }) => return Ok(found),
             answer => answer?.expect(JSON)?,
         };
@@ -425,7 +428,7 @@ async fn list(
         if !ascends(&page, from) {
             return Err(NetError::NotACloud {
                 url,
-                cause: "a listing whose indices do not ascend".to_owned(),
+                cause: "the indices of the listing are not ascending".to_owned(),
             });
         }
         let is_digest =
@@ -433,7 +436,7 @@ async fn list(
         if !page.seals.iter().all(|seal| is_digest(&seal.digest)) {
             return Err(NetError::NotACloud {
                 url,
-                cause: "a listing with invalid digests".to_owned(),
+                cause: "the listing contains invalid digests".to_owned(),
             });
         }
         for seal in page.seals.into_iter().filter(|seal| wanted.contains(&seal.index)) {
@@ -445,7 +448,8 @@ async fn list(
     Ok(found)
 }
 
-/// Whether a page's seals have ascending indices, none below `from` or after the next page's start.
+/// Returns whether the indices of a page's seals are ascending, and whether all of them are at
+/// least `from` and below the start of the next page.
 fn ascends(page: &SealList, from: u32) -> bool {
     let indices = page.seals.iter().map(|seal| seal.index);
     indices.is_sorted()
@@ -456,8 +460,8 @@ fn ascends(page: &SealList, from: u32) -> bool {
         && page.next.is_none_or(|next| next > from)
 }
 
-/// Whether the cloud's seal under this index has the bundle's signature. `false` if the cloud does
-/// not return the seal.
+/// Returns whether the cloud's seal under this index has the same signature as the bundle. Returns
+/// `false` if the cloud does not return the seal.
 async fn has_signature(cloud: &Client, device: DeviceId, seal: &Outline) -> bool {
     let path = paths::explain(device, SealIndex(seal.index));
     let Ok(answer) = cloud.get(&path).await.and_then(|answer| answer.expect(CBOR_SEQ)) else {
@@ -511,7 +515,7 @@ fn outline(path: PathBuf) -> Result<File, PushError> {
     })
 }
 
-/// The seal of a part that follows `last`.
+/// Returns the properties of a part's seal. `last` is the index and epoch of the previous seal.
 fn seal(last: Option<(SealIndex, EpochNumber)>, part: &Part<'_>) -> Option<Outline> {
     let (index, epoch) =
         last.map_or(Some((0, 0)), |(index, epoch)| Some((index.0.checked_add(1)?, epoch.0)))?;

@@ -1,7 +1,7 @@
-//! Replaying a recording as if it were sensed now, at a chosen speed, while an uplink uploads the
-//! bundles.
+//! Replays a recording as if it were sensed now, at a chosen speed. Meanwhile, an uplink uploads
+//! the bundles.
 //!
-//! The cloud may be unreachable for any length of time: bundles wait in the outbox, in order.
+//! The cloud may be unreachable for any length of time. Bundles then wait in the outbox, in order.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,40 +18,41 @@ use crate::push::{Conflict, Push, PushError};
 use crate::recorder::{RecordError, Recorder};
 use crate::seal::SealRefused;
 
-/// The number of readings that are made durable together, at most.
+/// The maximum number of readings that are made durable together.
 const SYNC_EVERY: u32 = 256;
-/// How long the uplink waits before it retries a bundle: initially, and at most.
+/// The first and the longest pause before the uplink repeats a failed upload.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// How to replay a recording.
+/// The settings of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Replay {
     /// The length of the group's epochs, in milliseconds.
     pub epoch_ms: u64,
-    /// Recorded seconds per second; `None` for as fast as possible.
+    /// How many recorded seconds are replayed per second; `None` for as fast as possible.
     pub speed: Option<f64>,
 }
 
 /// The result of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// The number of readings taken.
+    /// The number of readings that were recorded.
     pub readings: u64,
-    /// The number of readings that were skipped because an earlier replay has sealed them, or
-    /// because their epochs are closed.
+    /// The number of readings that were skipped, because an earlier replay sealed them or because
+    /// their epochs are closed.
     pub left_out: u64,
-    /// The number of bundles stored.
+    /// The number of bundles that were stored.
     pub bundles: u64,
 }
 
 impl Replay {
-    /// Records the readings of a recording at their pace, and closes the last epoch. In the newest
-    /// epoch, skips as many readings as an earlier replay has recorded ([`Recorder::taken`]). Calls
-    /// `taken` with the number of readings so far and `stored` with each new bundle. The future may
-    /// be dropped at any moment: recorded readings are in the journal.
+    /// Records the readings of a recording at their pace, and closes the last epoch. If an earlier
+    /// replay stopped within an epoch, skips as many readings of that epoch as it has recorded
+    /// ([`Recorder::taken`]). Calls `taken` with the number of readings so far, and `stored` with
+    /// each new bundle. The future may be dropped at any moment, because recorded readings are in
+    /// the journal.
     ///
     /// # Errors
-    /// [`RecordError`], with the time (Unix, ms) of the reading.
+    /// [`RecordError`], with the time of the reading in milliseconds since 1970.
     pub async fn run<K: Signer>(
         &self,
         recording: &Recording,
@@ -94,7 +95,7 @@ impl Replay {
                     SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. },
                 )) => {
                     replayed.left_out += 1;
-                    // The pace starts with the first new reading.
+                    // Start the pace with the first reading that is not skipped.
                     first = None;
                 }
                 Err(error) => return Err(fail(error)),
@@ -116,17 +117,18 @@ impl Replay {
     }
 }
 
-/// What an uplink has uploaded.
+/// The result of an uplink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uplinked {
-    /// The number of bundles that the cloud has now.
+    /// The number of bundles that were uploaded, or that the cloud already had.
     pub pushed: u64,
-    /// Pairs of different seals under one index.
+    /// The indices under which the cloud has different seals.
     pub conflicts: Vec<Conflict>,
 }
 
-/// Uploads the waiting bundles, then new ones as they are stored, in order. Retries while the cloud
-/// does not respond. Returns when `bundles` is closed and everything is uploaded.
+/// Uploads the bundles `waiting`, then the bundles that arrive through `bundles`, in order. Repeats
+/// an upload while the cloud does not respond. Returns when `bundles` is closed and every bundle is
+/// uploaded.
 ///
 /// # Errors
 /// [`PushError`] if the cloud rejects a bundle, or its file cannot be read.

@@ -1,9 +1,10 @@
-//! Runs a device over a link: it takes readings, from a recording or live, sends frames to the
-//! gateway, and receives the gateway's frames.
+//! Runs a device over a link. The runner seals readings, from a recording or live, sends frames to
+//! the gateway, and receives the gateway's frames.
 //!
-//! The link never delays sensing. While a gateway cannot be reached, closed seals wait; when too
-//! many wait, epochs are given up, as [`Mote`](crate::Mote) describes. Epochs never decrease,
-//! whatever the clock does, and go far ahead only after an announcement of the coordinator.
+//! The link never delays sensing. While the gateway cannot be reached, closed seals wait. If too
+//! many seals wait, newer seals are given up, as [`Mote`](crate::Mote) describes. Epochs never
+//! decrease, even if the clock is set back. If the clock jumps far ahead, the epoch follows only
+//! after the coordinator has announced a later epoch.
 
 use std::fmt;
 use std::future::Future;
@@ -27,17 +28,18 @@ use crate::import::Recording;
 use crate::mote::BUFFER;
 use crate::seal::SealRefused;
 
-/// The number of readings that are made durable together, at most.
+/// The maximum number of readings that are made durable together.
 const BATCH: usize = 256;
-/// The number of frames that are sent before the gateway's frames are read again.
+/// The maximum number of frames that are sent before the gateway's frames are received again.
 const FRAMES: usize = 32;
 /// If a link that is up does not accept a frame within this time, the frame is lost.
 const SEND_TIME: Duration = Duration::from_secs(2);
-/// How long to wait for the link for sums if an answer is due and the link is down.
+/// How long to wait for the link for sums to come up if an answer must be sent and the link is
+/// down.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The interval at which the clock is read.
 const TICK: Duration = Duration::from_millis(200);
-/// A recording without a pace waits while this many seals wait for the gateway.
+/// If this many seals wait for the gateway, a recording without a pace stops until there are fewer.
 const MOST_WAITING: usize = 2;
 
 /// Settings of a running device.
@@ -45,33 +47,34 @@ const MOST_WAITING: usize = 2;
 pub struct Settings {
     /// The length of the group's epochs, in milliseconds.
     pub epoch_ms: u64,
-    /// How long to wait for the gateway before frames that are not acknowledged are sent again. The
-    /// wait doubles each time, up to `longest_wait`.
+    /// How long to wait for an acknowledgement before frames are sent again. The wait doubles after
+    /// each attempt without progress, up to `longest_wait`.
     pub first_wait: Duration,
-    /// The longest wait.
+    /// The maximum wait before frames are sent again.
     pub longest_wait: Duration,
 }
 
 impl Settings {
-    /// The default settings for epochs of this length.
+    /// Returns the default settings for epochs of this length.
     #[must_use]
     pub const fn new(epoch_ms: u64) -> Self {
         Self { epoch_ms, first_wait: Duration::from_secs(1), longest_wait: Duration::from_secs(30) }
     }
 }
 
-/// Where readings come from.
+/// The source of a device's readings.
 pub enum Source<'a> {
     /// A recording, replayed as if it were sensed now.
     Recording {
         /// The complete recording. Readings that were sealed before are skipped.
         recording: &'a Recording,
-        /// Recorded seconds per second; `None` for as fast as the gateway accepts them.
+        /// How many recorded seconds are replayed per second. If `None`, the recording is replayed
+        /// as fast as the gateway accepts it.
         speed: Option<f64>,
     },
     /// Records as they are sensed.
     Live {
-        /// Receives the records. The device ends when all senders are dropped.
+        /// Receives the records. The source ends when all senders are dropped.
         records: mpsc::Receiver<Vec<u8>>,
         /// The machine's clock, in milliseconds since 1970; usually [`system_clock`].
         clock: &'a (dyn Fn() -> u64 + Sync),
@@ -87,25 +90,25 @@ impl fmt::Debug for Source<'_> {
     }
 }
 
-/// This machine's clock, in milliseconds since 1970.
+/// Returns the time of this machine's clock, in milliseconds since 1970.
 #[must_use]
 pub fn system_clock() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a device has done.
+/// The result of running a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
-    /// The number of readings taken.
+    /// The number of readings that were sealed.
     pub readings: u64,
-    /// Readings of a recording that were skipped, because an earlier process has sealed them or
-    /// their epochs are closed.
+    /// The number of a recording's readings that were skipped, because an earlier process sealed
+    /// them or because their epochs are closed.
     pub left_out: u64,
-    /// Live readings that could not be sealed: their size does not match the schema, or they are
-    /// too long.
+    /// The number of live readings that could not be sealed, because their size does not match the
+    /// schema or they are too long.
     pub refused: u64,
-    /// Whether the gateway has everything.
+    /// Whether the gateway has received everything.
     pub is_done: bool,
 }
 
@@ -113,7 +116,7 @@ pub struct Ran {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// A reading was rejected, or the journal or the state failed.
+    /// A reading was rejected, or the journal or the chain's state failed.
     #[error(transparent)]
     Durable(#[from] DurableError),
     /// The link was refused or closed.
@@ -122,7 +125,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// The error's name.
+    /// Returns the error's name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -131,7 +134,7 @@ impl RunError {
         }
     }
 
-    /// The error's kind.
+    /// Returns the error's kind.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -162,9 +165,9 @@ struct Now<'a> {
     machine: &'a (dyn Fn() -> u64 + Sync),
     clock: Clock,
     start: Instant,
-    /// The machine's clock is too far ahead to be trusted.
+    /// Whether the machine's clock is too far ahead to be trusted.
     is_far: bool,
-    /// The machine's clock shows an earlier epoch than the newest sealed one.
+    /// Whether the machine's clock is in an earlier epoch than the newest sealed epoch.
     is_behind: bool,
 }
 
@@ -182,7 +185,7 @@ impl<'a> Now<'a> {
         self.clock.announced(epoch, self.start.elapsed());
     }
 
-    /// The epoch according to the clock, as far as it is trusted.
+    /// Returns the current epoch by the clock, as far as the clock is trusted.
     fn epoch(&mut self) -> EpochNumber {
         let unix_ms = (self.machine)();
         let (epoch, is_far) = self.clock.epoch(unix_ms, self.start.elapsed());
@@ -190,14 +193,14 @@ impl<'a> Now<'a> {
             warn!(
                 clock_ms = unix_ms,
                 epoch = epoch.0,
-                "the clock has jumped far ahead; until the gateway announces a later epoch, readings are sealed by the elapsed time"
+                "the clock has jumped far ahead; until the gateway announces a later epoch, the epochs of readings follow the elapsed time"
             );
         }
         self.is_far = is_far;
         epoch
     }
 
-    /// The epoch of a reading: the clock's, but at least `least`.
+    /// Returns the epoch for a reading: the epoch by the clock, but at least `least`.
     fn epoch_from(&mut self, least: EpochNumber) -> EpochNumber {
         let epoch = self.epoch();
         let is_behind = epoch < least;
@@ -213,7 +216,7 @@ impl<'a> Now<'a> {
     }
 }
 
-/// When a recording's readings are due.
+/// Determines when the readings of a recording are due.
 struct Pace {
     speed: Option<f64>,
     start: Option<(Instant, u64)>,
@@ -231,9 +234,10 @@ impl Pace {
 }
 
 impl<'a> Readings<'a> {
-    /// The readings of a source, and the number of a recording's readings that are skipped because
-    /// an earlier process has sealed them: all that `taken` counts in its newest epoch, and all
-    /// before that epoch. `newest` is the newest epoch that the device knows of.
+    /// Returns the readings of a source, and the number of a recording's readings that are skipped
+    /// because an earlier process sealed them. These are the first readings of the newest epoch, as
+    /// many as `taken` counts, and all readings of earlier epochs. `newest` is the newest epoch
+    /// that the device knows.
     fn new(
         source: Source<'a>,
         taken: Taken,
@@ -261,7 +265,7 @@ impl<'a> Readings<'a> {
         }
     }
 
-    /// Whether readings arrive as fast as they are accepted.
+    /// Returns whether the readings are available as fast as the device accepts them.
     const fn is_free(&self) -> bool {
         matches!(self, Self::Recorded { pace: Pace { speed: None, .. }, .. })
     }
@@ -273,9 +277,9 @@ impl<'a> Readings<'a> {
         }
     }
 
-    /// Waits for the next reading: a live source returns it, a recording returns when its next
-    /// reading is due. Never returns while there is none, or while `holds_back` is set. May be
-    /// dropped: a reading that was not returned is kept.
+    /// Waits for the next reading. A live source returns the reading; a recording returns `None`
+    /// when its next reading is due. Waits forever if there are no more readings, or if a recording
+    /// must wait because `holds_back` is set. The future may be dropped: no reading is lost.
     async fn next(&mut self, holds_back: bool) -> Option<Option<Vec<u8>>> {
         match self {
             Self::Recorded { next: Some((unix_ms, _)), pace, .. } if !holds_back => {
@@ -288,14 +292,14 @@ impl<'a> Readings<'a> {
     }
 }
 
-/// When frames that the gateway has not acknowledged are sent again.
+/// Determines when frames that the gateway has not acknowledged are sent again.
 struct Retry {
     first: Duration,
     longest: Duration,
     /// The current wait, which ends at `at`.
     wait: Duration,
     at: Instant,
-    /// When something was last received from the gateway.
+    /// When a frame or announcement last arrived from the gateway.
     last_received: Instant,
 }
 
@@ -305,13 +309,13 @@ impl Retry {
         Self { first, longest, wait: first, at: now + first, last_received: now }
     }
 
-    /// The gateway makes progress: start again with the shortest wait.
+    /// Starts again with the shortest wait, because the gateway makes progress.
     fn reset(&mut self) {
         self.wait = self.first;
         self.at = Instant::now() + self.wait;
     }
 
-    /// The wait is over. Doubles the next one if this one was `in_vain`.
+    /// Starts the next wait. It is twice as long if the previous wait was `in_vain`.
     fn back_off(&mut self, in_vain: bool) {
         if in_vain {
             self.wait = (self.wait * 2).min(self.longest);
@@ -319,16 +323,16 @@ impl Retry {
         self.at = Instant::now() + self.wait;
     }
 
-    /// Something was received. Returns whether that ends a long silence.
+    /// Records that something arrived from the gateway. Returns whether this ends a long silence.
     fn received(&mut self) -> bool {
         let before = std::mem::replace(&mut self.last_received, Instant::now());
         self.last_received - before >= self.longest / 2
     }
 }
 
-/// Runs a device until `stop` is done, or until its source has ended and the gateway has
-/// everything. The future may be dropped at any moment: accepted readings are in the journal.
-/// `taken` is called with the number of readings so far.
+/// Runs a device until `stop` completes, or until its source has ended and the gateway has received
+/// everything. The future may be dropped at any moment, because accepted readings are in the
+/// journal. `taken` is called with the number of readings that were sealed so far.
 ///
 /// # Errors
 /// [`RunError`].
@@ -343,7 +347,7 @@ pub async fn run<K: Signer + Send, L: ChildLink + Sync>(
     run_answering(mote, link, source, settings, None, taken, stop).await
 }
 
-/// As [`run`], for a device that also answers queries over a separate link.
+/// Like [`run`], for a device that also answers queries over a separate link.
 ///
 /// # Errors
 /// [`RunError`].
@@ -418,7 +422,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
     }
 }
 
-/// The next message on a link; waits forever if there is none.
+/// Receives the next message of a link. Waits forever if there is no link.
 async fn receive<L: ChildLink>(link: Option<&mut L>) -> Result<Down, LinkError> {
     match link {
         Some(link) => link.receive().await,
@@ -433,15 +437,15 @@ struct Run<'a, K> {
     settings: Settings,
     ran: Ran,
     retry: Retry,
-    /// The source has ended, and its last epoch is closed.
+    /// Whether the source has ended and its last epoch is closed.
     is_ended: bool,
-    /// Epochs are being given up.
+    /// Whether newer seals are being given up because too many wait.
     gives_up: bool,
 }
 
 impl<K: Signer + Send> Run<'_, K> {
-    /// Ends epochs that have passed: for a live device according to the clock, for a recording
-    /// when it is over.
+    /// Ends the epochs that have passed. For a live device the clock decides; for a recording, the
+    /// last epoch ends with the recording.
     fn end_passed_epochs(&mut self, readings: &mut Readings<'_>) -> Result<(), RunError> {
         if readings.is_over() {
             if !std::mem::replace(&mut self.is_ended, true)
@@ -457,12 +461,12 @@ impl<K: Signer + Send> Run<'_, K> {
         let (first, last) = self.mote.mote().profile().epochs;
         let is_due = match self.mote.mote().epoch() {
             Some(open) => open <= before,
-            // After its first reading, a device also seals epochs without readings.
+            // After its first reading, a device also seals the epochs without readings.
             None => chain.epoch.is_some_and(|newest| newest < before),
         };
         if is_due && before >= first && last.is_none_or(|last| before <= last) {
-            // If several epochs have passed, for example during a sleep, only the newest gets an
-            // empty seal.
+            // If several epochs have passed, for example while the machine was suspended, only the
+            // newest of them gets an empty seal.
             if let Some(open) = self.mote.mote().epoch().filter(|open| *open < before) {
                 self.mote.end(open)?;
             }
@@ -472,8 +476,8 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// The earliest epoch that a live reading may have: the open epoch or the next one, and at
-    /// least the roster's first.
+    /// Returns the earliest epoch that a live reading may have. This is the open epoch or the first
+    /// epoch that is not closed, and at least the roster's first epoch.
     fn least_epoch(&self) -> EpochNumber {
         let chain = self.mote.mote().chain();
         let least = match (self.mote.mote().epoch(), chain.epoch) {
@@ -489,7 +493,7 @@ impl<K: Signer + Send> Run<'_, K> {
         least.max(self.mote.mote().profile().epochs.0)
     }
 
-    /// Notes a reading that was taken.
+    /// Counts a reading that was sealed, and passes it to the answerer.
     fn note_taken(&mut self, record: &[u8]) {
         self.ran.readings += 1;
         if let Some(answerer) = &mut self.answerer {
@@ -497,7 +501,7 @@ impl<K: Signer + Send> Run<'_, K> {
         }
     }
 
-    /// Sends the answers that are due, and returns when the next ones are.
+    /// Sends the answers that are due. Returns how long to wait for the next answers.
     async fn answer<L: ChildLink>(
         &mut self,
         link: Option<&L>,
@@ -514,7 +518,8 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(answerer.due_in_ms().map(|due| Duration::from_millis(due).max(PAUSE)))
     }
 
-    /// Receives a message of the parent in the tree of sums. Only query schedules concern a source.
+    /// Receives a message from the parent in the aggregation tree. Only query schedules concern a
+    /// source.
     fn receive_from_parent(&mut self, down: &Down) -> Result<(), RunError> {
         match (&mut self.answerer, down) {
             (Some(answerer), Down::Announcement(schedule)) => {
@@ -524,7 +529,7 @@ impl<K: Signer + Send> Run<'_, K> {
         }
     }
 
-    /// Seals readings that are available, up to a limit.
+    /// Seals the readings that are available, up to [`BATCH`] readings.
     fn take(
         &mut self,
         readings: &mut Readings<'_>,
@@ -547,7 +552,7 @@ impl<K: Signer + Send> Run<'_, K> {
                             SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. },
                         )) => {
                             self.ran.left_out += 1;
-                            // The pace starts with the first new reading.
+                            // Start the pace with the first reading that is not skipped.
                             pace.start = None;
                         }
                         Err(error) => return Err(error.into()),
@@ -571,8 +576,8 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// Seals the live readings that are in the channel, because their senders cannot repeat them.
-    /// Does not wait for readings that arrive during the call.
+    /// Seals the live readings that are in the channel when the device stops, because their senders
+    /// cannot repeat them. Does not wait for readings that arrive during the call.
     fn take_queued(&mut self, readings: &mut Readings<'_>) -> Result<(), RunError> {
         let Readings::Live { records, now, .. } = readings else { return Ok(()) };
         for _ in 0..records.len() {
@@ -582,7 +587,7 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// Takes a live reading. A reading that does not fit is skipped, with a warning.
+    /// Seals a live reading. Skips a reading whose size is wrong, with a warning.
     fn sense_now(&mut self, now: &mut Now<'_>, record: &[u8]) -> Result<(), RunError> {
         let epoch = now.epoch_from(self.least_epoch());
         match self.mote.sense(epoch, record) {
@@ -598,14 +603,16 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// Whether a recording without a pace must wait for the gateway, so that it does not lose
-    /// readings that a device in real time would have kept.
+    /// Returns whether a recording without a pace must wait for the gateway. The wait is necessary
+    /// because a full queue or buffer would lose readings that a device in real time would not
+    /// lose.
     fn holds_back(&self) -> bool {
         let mote = self.mote.mote();
         mote.waiting() >= MOST_WAITING || mote.buffered() > BUFFER / 2
     }
 
-    /// Sends what is due, after it is durable. Returns whether there may be more.
+    /// Makes everything durable, then sends the frames that are due. Returns whether there may be
+    /// more frames.
     async fn send<L: ChildLink>(&mut self, link: &L) -> Result<bool, RunError> {
         let frames = self.mote.frames(FRAMES)?;
         let has_more = frames.len() == FRAMES;
@@ -613,7 +620,7 @@ impl<K: Signer + Send> Run<'_, K> {
             match timeout(SEND_TIME, link.send(Bytes::from(frame))).await {
                 Ok(Ok(())) => {}
                 Ok(Err(LinkError::Closed)) => return Err(RunError::Link(LinkError::Closed)),
-                // The frame is lost, as any frame may be, and those after it with it.
+                // The frame is lost. A link may lose any frame, so the frame is sent again later.
                 Ok(Err(error)) => warn!(error = %error.named(), "a frame was not sent"),
                 Err(_) => return Ok(false),
             }
@@ -621,7 +628,7 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(has_more)
     }
 
-    /// Receives a message of the gateway.
+    /// Receives a message from the gateway.
     fn receive_from_gateway(
         &mut self,
         down: &Down,
@@ -633,8 +640,9 @@ impl<K: Signer + Send> Run<'_, K> {
                     if let Readings::Live { now, .. } = readings {
                         now.announced(announcement.epoch());
                     }
-                    // The gateway's grace period is no longer than the longest wait, so frames that
-                    // it has missed are sent at once.
+                    // The longest wait is at least as long as the gateway's grace period. Send the
+                    // frames that the gateway has missed again at once, because they could
+                    // otherwise be late.
                     if self.retry.received() && !self.mote.mote().is_done() {
                         debug!("the gateway is back; sending again");
                         self.mote.timeout();
@@ -660,27 +668,27 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// Sends again, because nothing was acknowledged for a while.
+    /// Marks everything to be sent again, because the wait for an acknowledgement is over.
     fn try_again(&mut self, is_up: bool) {
         let in_vain = is_up && !self.mote.mote().is_done();
         if in_vain {
             debug!(
                 seconds = self.retry.wait.as_secs_f64(),
-                "nothing was acknowledged; sending again"
+                "the gateway has acknowledged nothing; sending again"
             );
             self.mote.timeout();
         }
         self.retry.back_off(in_vain);
     }
 
-    /// Logs when the device starts to give epochs up.
+    /// Logs a warning when the device starts to give seals up.
     fn note_waiting(&mut self) {
         let mote = self.mote.mote();
         let gives_up = mote.waiting() >= self.mote.most_waiting();
         if gives_up && !self.gives_up {
             warn!(
                 waiting = mote.waiting(),
-                "the queue of seals for the gateway is full; epochs are given up until the gateway accepts seals"
+                "the queue of seals for the gateway is full; newer seals are given up until the gateway accepts seals"
             );
         }
         self.gives_up = gives_up;

@@ -1,14 +1,15 @@
-//! Sealing on a host: takes readings in order of their epochs and returns signed bundles. No I/O,
-//! no clock.
+//! Seals readings on a host. [`Sealer`] receives readings in the order of their epochs and returns
+//! signed bundles. It does no I/O and uses no clock.
 //!
-//! A mote folds every event into its running star or tree at once, because it cannot keep them. A
-//! host keeps the epoch's events for the bundle anyway, so [`Sealer`] computes levels and hashes
-//! when the seal closes, vectorised where the processor allows it. The bytes are the same as those
-//! of `Star` and `Tree` in `moteseal-seal` (tests/it/sealing.rs).
+//! A mote adds each event to its running star or tree at once, because it cannot store the events.
+//! A host stores the events of the open seal anyway, because the bundle contains them. [`Sealer`]
+//! therefore computes levels and hashes when the seal closes, with vector instructions if the
+//! processor has them. The resulting bytes are the same as those of `Star` and `Tree` in
+//! `moteseal-seal` (tests/it/sealing.rs).
 //!
-//! [`Chain`] must survive a restart: persist [`Sealer::would_open`] before [`Sealer::push`] takes
-//! the first event of a seal, and persist [`Bundle::chain`] with the bundle's bytes before the
-//! bundle is sent (docs/design.md, sealing).
+//! [`Chain`] must survive a restart. Persist the result of [`Sealer::would_open`] before
+//! [`Sealer::push`] adds the first event of a seal. Persist [`Bundle::chain`] together with the
+//! bundle's bytes before the bundle is sent (docs/design.md, sealing).
 
 use moteseal_core::Digest;
 use moteseal_core::named_errors;
@@ -28,12 +29,12 @@ use moteseal_seal::wire::MAX_RECORD;
 use moteseal_seal::{Position, Seal, Statement, Unverified, star};
 use moteseal_verify::{Roster, write};
 
-/// Default of [`Profile::max_events`]: a seal closes early when it has this many events.
+/// The default of [`Profile::max_events`].
 pub const DEFAULT_MAX_EVENTS: u32 = 1 << 20;
-/// Default of [`Profile::max_bytes`]: a seal closes early before its events exceed this size.
+/// The default of [`Profile::max_bytes`].
 pub const DEFAULT_MAX_BYTES: usize = 16 << 20;
 
-/// What all seals of one device have in common.
+/// The data that all seals of one device share.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// The group.
@@ -48,7 +49,7 @@ pub struct Profile {
     pub epochs: (EpochNumber, Option<EpochNumber>),
     /// The device.
     pub device: DeviceId,
-    /// The digest of the device's first certificate, the `prev` of its first seal.
+    /// The digest of the device's first certificate, which is the `prev` of its first seal.
     pub certificate: Digest,
     /// Star or tree.
     pub scheme: Scheme,
@@ -56,17 +57,18 @@ pub struct Profile {
     pub schema: Vec<u8>,
     /// The stream schema's digest.
     pub schema_digest: Digest,
-    /// How records are separated: by their fixed size or by length prefixes.
+    /// How the records of a seal are delimited: by their fixed size or by length prefixes.
     pub framing: Framing,
-    /// A seal with this many events is closed, and the epoch continues under the next index.
+    /// The maximum number of events of a seal. A seal with this many events is closed, and the
+    /// epoch continues under the next index.
     pub max_events: u32,
-    /// A seal is closed before its events take more bytes than this.
+    /// The maximum size of a seal's events in bytes. A seal is closed before its events exceed it.
     pub max_bytes: usize,
 }
 
 impl Profile {
-    /// The profile of the device called `name` in a roster; `None` if the roster has no such
-    /// device.
+    /// Creates the profile of the device with the name `name`. Returns `None` if the roster does
+    /// not list the device.
     #[must_use]
     pub fn new(roster: &Roster, name: &str, scheme: Scheme, schema: &Schema<'_>) -> Option<Self> {
         let device = roster.device(roster.id(name)?)?;
@@ -87,13 +89,13 @@ impl Profile {
         })
     }
 
-    /// The number of bytes that a record of `length` bytes takes in a seal.
+    /// Returns the number of bytes that a record of `length` bytes takes in a seal.
     pub(crate) fn framed(&self, length: usize) -> usize {
         length + if self.framing == Framing::Prefixed { 2 } else { 0 }
     }
 
-    /// Whether a seal of `count` events in `bytes` bytes must close before it takes a record of
-    /// `length` bytes.
+    /// Returns whether a seal with `count` events in `bytes` bytes must be closed before a record
+    /// of `length` bytes is added.
     pub(crate) fn is_full(&self, count: u32, bytes: usize, length: usize) -> bool {
         count >= self.max_events.max(1)
             || (count > 0 && bytes + self.framed(length) > self.max_bytes)
@@ -103,21 +105,20 @@ impl Profile {
 /// The part of a device's chain that it keeps across restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// The predecessor that the next seal names.
+    /// The position in the chain: the newest signed seal, which the next seal names as its
+    /// predecessor.
     pub position: Position,
     /// The lowest index that has never been opened.
     pub next_index: SealIndex,
-    /// The epoch of the seal that was opened last, whether or not it was signed. Epochs never
-    /// decrease.
+    /// The epoch of the seal that was opened last, signed or not. Epochs never decrease.
     pub epoch: Option<EpochNumber>,
-    /// The number of readings that the signed seals of the newest signed seal's epoch cover
-    /// together.
+    /// The number of readings in all signed seals of the newest signed epoch.
     pub readings: u64,
 }
 
 impl Chain {
-    /// The chain of a device that has not sealed anything; `certificate` is the digest of its first
-    /// certificate.
+    /// Creates the chain of a device that has not sealed anything. `certificate` is the digest of
+    /// the device's first certificate.
     #[must_use]
     pub const fn start(certificate: Digest) -> Self {
         Self {
@@ -128,8 +129,8 @@ impl Chain {
         }
     }
 
-    /// Whether the device opened indices that it never signed. The next seal must then state that
-    /// the device restarted.
+    /// Returns whether the device has opened indices that it has not signed. The next seal must
+    /// then state that the device restarted.
     #[must_use]
     pub fn restarted(&self) -> bool {
         self.next_index.0 != self.position.last.map_or(0, |(index, _)| index.0 + 1)
@@ -137,7 +138,7 @@ impl Chain {
 }
 
 named_errors! {
-    /// Why [`Sealer`] did not take a reading or did not open or close a seal.
+    /// Why [`Sealer`] did not add a reading, or did not open or close a seal.
     SealRefused {
         /// The reading's epoch is before the epoch that was opened last.
         EpochGoesBack {
@@ -146,26 +147,26 @@ named_errors! {
             /// The epoch that was opened last.
             after: EpochNumber,
         } => "epoch {epoch} is before epoch {after}, which the device has already opened",
-        /// The reading's epoch has been closed: no further seal may cover it.
+        /// The reading's epoch is closed, so no further seal may cover it.
         EpochClosed {
             /// The reading's epoch.
             epoch: EpochNumber,
         } => "epoch {epoch} is already sealed and closed",
-        /// The reading's epoch is outside those that the roster allows.
+        /// The roster does not allow the reading's epoch.
         EpochOutOfRange {
             /// The reading's epoch.
             epoch: EpochNumber,
-        } => "epoch {epoch} is outside the roster's epochs",
+        } => "epoch {epoch} is outside the epochs that the roster allows",
         /// The record does not have the schema's size, or is longer than 65,535 bytes.
         WrongLength {
-            /// Its length in bytes.
+            /// The record's length in bytes.
             length: usize,
-        } => "a record of {length} bytes does not fit the schema",
-        /// The record is longer than a device that samples within a budget can forward.
+        } => "a record of {length} bytes does not have the size that the schema requires",
+        /// The record is too long to be forwarded by a device of a group with a budget.
         TooLong {
-            /// Its length in bytes.
+            /// The record's length in bytes.
             length: usize,
-        } => "a record of {length} bytes is too long; the maximum within a budget is {MAX_RECORD}",
+        } => "a record of {length} bytes is too long; in a group with a budget, the maximum is {MAX_RECORD}",
         /// The device has used up its indices.
         IndexExhausted => "the device has used all its 2^32 indices; give it a new name",
         /// The signer failed.
@@ -180,49 +181,50 @@ pub struct Bundle {
     pub seal: Seal<Unverified>,
     /// A star's block digests `D_0 .. D_{L-1}`; empty for a tree.
     pub blocks: Vec<Digest>,
-    /// The `.mseal` stream: one schema, one open, one part (spec/formats.md, section 4).
+    /// The `.mseal` stream with one schema item, one open item and one part item (spec/formats.md,
+    /// section 4).
     pub bytes: Vec<u8>,
-    /// The offset of the part in `bytes`. A device sends only `bytes[part_start..]` to a receiver
-    /// that already has the schema and the chain.
+    /// The offset of the part in `bytes`. If a receiver already has the schema and the chain, a
+    /// device sends it only `bytes[part_start..]`.
     pub part_start: usize,
-    /// Length of the events in `bytes`, framed, in bytes.
+    /// The size of the framed events in `bytes`, in bytes.
     pub events_length: usize,
-    /// The device's chain after this seal; persist it with the bundle.
+    /// The device's chain after this seal. Persist it together with the bundle.
     pub chain: Chain,
 }
 
 impl Bundle {
-    /// The device.
+    /// Returns the device that signed the seal.
     #[must_use]
     pub const fn device(&self) -> DeviceId {
         self.seal.statement().device
     }
 
-    /// The seal's index.
+    /// Returns the seal's index.
     #[must_use]
     pub const fn index(&self) -> SealIndex {
         self.seal.statement().index
     }
 
-    /// The seal's epoch.
+    /// Returns the seal's epoch.
     #[must_use]
     pub const fn epoch(&self) -> EpochNumber {
         self.seal.statement().epoch
     }
 
-    /// The number of events.
+    /// Returns the number of events.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.seal.statement().counters.total()
     }
 
-    /// Length of the events, framed, in bytes.
+    /// Returns the size of the framed events, in bytes.
     #[must_use]
     pub const fn events_length(&self) -> usize {
         self.events_length
     }
 
-    /// The number of bytes that the device sends in addition to the events, to a receiver that
+    /// Returns the number of bytes that the device sends in addition to the events, if the receiver
     /// already has the schema and the chain.
     #[must_use]
     pub const fn uplink_overhead(&self) -> usize {
@@ -235,7 +237,7 @@ impl Bundle {
 struct Opened {
     index: SealIndex,
     epoch: EpochNumber,
-    /// The records in order of `seq`, framed.
+    /// The framed records, in the order of their sequence numbers.
     records: Vec<u8>,
     count: u32,
 }
@@ -258,20 +260,20 @@ impl<K: Signer> Sealer<K> {
         Self { profile, signer, salt_key, engine: Host::detect(), chain, open: None }
     }
 
-    /// What all seals of this sealer have in common.
+    /// Returns the data that all seals of this sealer share.
     #[must_use]
     pub const fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// The current state of the chain. It includes the open seal's index and epoch.
+    /// Returns the current chain, which includes the open seal's index and epoch.
     #[must_use]
     pub const fn chain(&self) -> Chain {
         self.chain
     }
 
-    /// The epoch of the newest seal, signed or open, and how many readings of that epoch have been
-    /// taken so far. `None` before the first seal.
+    /// Returns the epoch of the newest seal, signed or open, and how many readings of that epoch
+    /// were added so far. Returns `None` before the first seal.
     #[must_use]
     pub fn taken(&self) -> Option<(EpochNumber, u64)> {
         let signed = self.chain.position.last.map(|(_, epoch)| (epoch, self.chain.readings));
@@ -281,8 +283,8 @@ impl<K: Signer> Sealer<K> {
         Some((open.epoch, before + u64::from(open.count)))
     }
 
-    /// The chain to persist before [`push`](Self::push) takes a reading of `epoch` with `length`
-    /// bytes. `None` if that reading opens no seal.
+    /// Returns the chain that must be persisted before [`push`](Self::push) adds a reading of
+    /// `epoch` with `length` bytes. Returns `None` if adding the reading opens no seal.
     #[must_use]
     pub fn would_open(&self, epoch: EpochNumber, length: usize) -> Option<Chain> {
         let goes_on = self
@@ -293,11 +295,11 @@ impl<K: Signer> Sealer<K> {
         (!goes_on).then_some(Chain { next_index, epoch: Some(epoch), ..self.chain })
     }
 
-    /// Takes the next reading. If the reading opens a new seal, because the epoch has changed or
-    /// the open seal is full, returns the bundle of the previous seal.
+    /// Adds a reading. If this opens a new seal, because the epoch has changed or the open seal is
+    /// full, returns the bundle of the previous seal.
     ///
     /// # Errors
-    /// [`SealRefused`]. The reading was not taken and nothing has changed.
+    /// [`SealRefused`]. The reading was not added and nothing has changed.
     pub fn push(
         &mut self,
         epoch: EpochNumber,
@@ -326,7 +328,7 @@ impl<K: Signer> Sealer<K> {
     /// no later seal will cover the same epoch.
     ///
     /// # Errors
-    /// `Sign`. The seal stays open.
+    /// `Sign` if signing failed. The seal stays open.
     pub fn close(&mut self, last_in_epoch: bool) -> Result<Option<Bundle>, SealRefused> {
         let Some(open) = &self.open else { return Ok(None) };
         let bundle = self.seal(open, last_in_epoch)?;
@@ -335,9 +337,9 @@ impl<K: Signer> Sealer<K> {
         Ok(Some(bundle))
     }
 
-    /// Opens a seal for an epoch that has no readings yet. If it is closed without readings, the
-    /// seal states that the device sensed nothing. Returns the previous seal's bundle if one was
-    /// open.
+    /// Opens a seal for an epoch that has no readings yet. If the seal is closed without readings,
+    /// it states that the device sensed nothing. Returns the bundle of the previous seal, if one
+    /// was open.
     ///
     /// # Errors
     /// [`SealRefused`]. Nothing has changed.
@@ -353,10 +355,10 @@ impl<K: Signer> Sealer<K> {
         self.profile.is_full(open.count, open.records.len(), length)
     }
 
-    /// Checks that a record of `length` bytes fits the schema.
+    /// Checks that the schema allows a record of `length` bytes.
     ///
     /// # Errors
-    /// `WrongLength`.
+    /// `WrongLength` if the schema does not allow it.
     pub fn check_length(&self, length: usize) -> Result<(), SealRefused> {
         let fits = match self.profile.framing {
             Framing::Fixed(size) => length == usize::from(size.get()),
@@ -365,7 +367,7 @@ impl<K: Signer> Sealer<K> {
         if fits { Ok(()) } else { Err(SealRefused::WrongLength { length }) }
     }
 
-    /// The epoch of the open seal, if there is one.
+    /// Returns the epoch of the open seal, if a seal is open.
     #[must_use]
     pub fn epoch(&self) -> Option<EpochNumber> {
         self.open.as_ref().map(|open| open.epoch)
@@ -455,7 +457,7 @@ impl<K: Signer> Sealer<K> {
             &Open { device: profile.device, roster_version: profile.roster_version, prev, last },
         );
         let part_start = bytes.len();
-        // A host keeps every event, so every level that has events is in the part.
+        // A host keeps every event, so the part contains every level that has events.
         let all = Selection::Levels(seal.statement().surviving());
         write::part(&mut bytes, &seal, all, &[], events, Some(&signature));
         let before = self
@@ -474,7 +476,7 @@ impl<K: Signer> Sealer<K> {
     }
 }
 
-/// The events of a star's seal in the order of a bundle: by level, highest level first.
+/// The events of a star's seal in the order of a bundle: by level, with the highest level first.
 struct Arranged {
     counters: Counters,
     bytes: Vec<u8>,

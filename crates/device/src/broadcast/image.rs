@@ -5,15 +5,16 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The name of a file whose label has no usable name.
+/// The name of a file if the chain's label contains no usable name.
 const NAMELESS: &str = "image";
-/// Maximum length of a name in bytes. It leaves room for the number that [`save`] may add.
+/// The maximum length of a name in bytes. It leaves room for the number that [`save`] may add.
 const MAX_NAME: usize = 200;
-/// Maximum number of files with the same name in one folder.
+/// The maximum number of files with the same name in one folder.
 const MAX_NUMBER: u32 = 10_000;
 
-/// The file name for a chain with this label: the part after the last `/` or `\`. Control
-/// characters and characters with a meaning to a file system become `_`, and so does a leading dot.
+/// Returns the file name for a chain with this label. The name is the part after the last `/` or
+/// `\`. Control characters, characters with a meaning to a file system, and a leading dot are
+/// replaced by `_`.
 #[must_use]
 pub fn file_name(label: &str) -> String {
     let last = label.rsplit(['/', '\\']).next().unwrap_or_default();
@@ -35,14 +36,15 @@ pub fn file_name(label: &str) -> String {
     name
 }
 
-/// Writes a file into `folder` and returns its path. If another file has the name `name`, the new
-/// file gets the next free number, for example `name-2.txt`. If that other file has the same
-/// content, no second file is written and its path is returned. The file appears under its name
-/// only when all of it is on the disk. `key` distinguishes the unfinished files of several chains.
+/// Writes a file into `folder` and returns its path. If another file already has the name `name`,
+/// the new file gets the next free number, for example `name-2.txt`. If that other file has the
+/// same content, no second file is written, and the path of the existing file is returned. The file
+/// appears under its name only after all of it is on the disk. `key` distinguishes the unfinished
+/// files of different chains.
 ///
 /// # Errors
-/// The errors of the file system and of `fill`. A file whose name ends with `.part` may then
-/// remain; the next call with the same `key` removes it.
+/// The errors of the file system and of `fill`. After an error, a file whose name ends with `.part`
+/// may remain; the next call with the same `key` removes it.
 pub fn save(
     folder: &Path,
     name: &str,
@@ -51,7 +53,7 @@ pub fn save(
 ) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
     remove_unfinished(folder, key)?;
-    // Several processes may save to one folder.
+    // Several processes may save files to the same folder.
     let part = folder.join(format!(".{key}.{}.part", std::process::id()));
     let placed = write(&part, fill).and_then(|()| place(folder, name, &part));
     let _ = fs::remove_file(&part);
@@ -60,7 +62,7 @@ pub fn save(
     Ok(path)
 }
 
-/// Removes unfinished files with this key that were left by processes that no longer run.
+/// Removes the unfinished files with this key whose processes no longer run.
 fn remove_unfinished(folder: &Path, key: &str) -> io::Result<()> {
     let start = format!(".{key}.");
     for entry in fs::read_dir(folder)? {
@@ -85,9 +87,9 @@ fn write(part: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io
     out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
-/// Gives the finished file its name, and fails if the name is taken. A hard link fails in that
-/// case, whereas a rename would replace the other file. On a file system without hard links, an
-/// empty file reserves the name before the rename.
+/// Gives the finished file its name. Fails if the name is taken. It uses a hard link, which fails
+/// in that case, whereas a rename would replace the other file. On a file system without hard
+/// links, it reserves the name with an empty file before the rename.
 fn link(part: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(part, path) {
         Err(error)
@@ -100,7 +102,7 @@ fn link(part: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives the finished file the first free name, or finds a file with the same content.
+/// Gives the finished file the first free name, or finds an existing file with the same content.
 fn place(folder: &Path, name: &str, part: &Path) -> io::Result<PathBuf> {
     for number in 1..=MAX_NUMBER {
         let path = folder.join(numbered(name, number));
@@ -117,7 +119,7 @@ fn place(folder: &Path, name: &str, part: &Path) -> io::Result<PathBuf> {
     Err(ErrorKind::AlreadyExists.into())
 }
 
-/// `report.txt`, `report-2.txt`, ...
+/// Returns `report.txt`, `report-2.txt` and so on.
 fn numbered(name: &str, number: u32) -> String {
     match name.rsplit_once('.') {
         _ if number == 1 => name.to_owned(),
@@ -126,7 +128,8 @@ fn numbered(name: &str, number: u32) -> String {
     }
 }
 
-/// Whether two files have the same content. `false` if `other` is not a regular file.
+/// Returns whether two files have the same content. Returns `false` if `other` is not a regular
+/// file.
 fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
     let (length, found) = (fs::metadata(one)?.len(), fs::symlink_metadata(other)?);
     if !found.is_file() || found.len() != length {
@@ -221,7 +224,8 @@ mod tests {
         });
         assert!(failed.is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        // One file of a process that was killed, and one of a process that still runs.
+        // The folder contains one unfinished file of a process that was killed, and one of a
+        // process that is still running.
         let running = folder.path().join(".0011.1.part");
         fs::write(folder.path().join(format!(".0011.{}.part", u32::MAX)), "half").unwrap();
         fs::write(&running, "half").unwrap();

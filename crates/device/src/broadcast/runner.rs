@@ -14,22 +14,22 @@ use moteseal_net::{BroadcastLink, LinkError};
 
 use super::watcher::{OnWatchEvent, WatchError, WatchEvent, Watcher};
 
-// Every frame fits every link.
+// Every broadcast frame fits in a datagram, so every link can send it.
 const _: () = assert!(MAX_BROADCAST_FRAME <= MAX_DATAGRAM);
 
-/// How long sending one frame on a link may take.
+/// The maximum time that a link may take to accept a frame.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The number of frames that are received before the watcher is asked for frames to send.
+/// The maximum number of frames that are received before the watcher is asked for frames to send.
 const AT_ONCE: usize = 32;
 
-/// The time since `start`, and the machine's clock.
+/// Returns the time since `start`, and the time of the machine's clock.
 #[must_use]
 pub fn now(start: Instant) -> Now {
     let ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
     Now { ms, unix: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()) }
 }
 
-/// Runs a watcher on its links until `stop` is done or every link is closed. `start` is the
+/// Runs a watcher on its links until `stop` completes or every link is closed. `start` is the
 /// moment at which the watcher's clock was 0.
 ///
 /// # Errors
@@ -56,9 +56,10 @@ pub async fn run<L: BroadcastLink>(
                 // A link that accepts nothing must not delay the others.
                 let sent = match tokio::time::timeout(PATIENCE, link.send(frame.clone())).await {
                     Ok(sent) => sent.map_err(|error| error.named().to_string()),
-                    Err(_) => Err("it has accepted nothing for a second".to_owned()),
+                    Err(_) => Err("it has not accepted a frame for a second".to_owned()),
                 };
-                // Reported once per outage. Others will request the frames that are not sent now.
+                // Report each outage only once. Receivers will request the frames that are not sent
+                // now.
                 if let (Err(cause), false) = (&sent, *was_down) {
                     notify(WatchEvent::LinkDown { link: number, cause })
                         .map_err(WatchError::Output)?;
@@ -92,7 +93,7 @@ async fn sleep(wait: Option<Duration>) {
     }
 }
 
-/// The next frame of any link. The link that is polled first changes with `turn`.
+/// Receives the next frame from any link. `turn` selects the link that is polled first.
 async fn first_of<L: BroadcastLink>(links: &[L], turn: usize) -> Result<(u8, Bytes), LinkError> {
     let mut receiving: Vec<Pin<Box<_>>> =
         links.iter().map(|link| Box::pin(link.receive())).collect();

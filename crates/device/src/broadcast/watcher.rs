@@ -1,10 +1,10 @@
-//! A node with an archive: it delivers everything that it has verified, even after kills and
-//! reboots.
+//! A broadcast node with an archive. It delivers everything that it has verified, even after it was
+//! killed or the machine was restarted.
 //!
-//! A block's messages are delivered and then recorded as delivered. After a kill between the two,
-//! they are delivered again: delivery is at least once, and a receiver recognises repetitions by
-//! sender, chain and number. A file is saved before it is recorded. Saving it again finds the
-//! existing file.
+//! The messages of a block are delivered first and then recorded as delivered. If the process is
+//! killed in between, they are delivered again. Delivery is therefore at least once. A receiver
+//! recognises repetitions by the sender, the chain and the message's number. A file is saved before
+//! it is recorded as delivered; if it is saved again, the existing file is found.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,33 +28,35 @@ use moteseal_store::{Archive, ArchiveError};
 
 use super::image;
 
-/// After a new frame of a chain arrives on a link, the watcher does not answer requests on that
-/// link for this time: the frame's source can answer them, and a neighbour that missed the answer
-/// does not repeat it. Only the sender can create a new frame.
+/// For this time after a new frame of a chain arrived on a link, in milliseconds, the watcher does
+/// not answer requests for the chain on that link. The node that sent the frame can answer them.
+/// This also avoids repeated answers by neighbours that did not receive the first answer. An
+/// attacker cannot cause the pause, because only the chain's sender can create a new frame.
 const LEAVE_MS: u64 = 1000;
-/// The interval at which the watcher retries chains that could not be resumed.
+/// The interval at which the watcher tries again to resume chains, in milliseconds.
 const RESUME_MS: u64 = 10_000;
-/// Maximum number of senders that are followed at once.
+/// The maximum number of senders that are followed at once.
 const SENDERS: usize = 64;
-/// Maximum number of chains that are followed or served at once.
+/// The maximum number of chains that are followed or served at once.
 const CHAINS: usize = 64;
 
-/// What to receive, and what to do with it.
+/// The settings of a watcher.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
-    /// The network.
+    /// The network that the watcher belongs to.
     pub network: NetworkId,
     /// The base stations whose certificates are trusted.
     pub bases: &'a [PublicKey],
-    /// The number of links. What is received on one is relayed to the others.
+    /// The number of links. Frames that are received on one link are relayed to the others.
     pub links: u8,
     /// The node's delays and intervals.
     pub timing: Timing,
-    /// The folder for files; `None` keeps them only in the archive.
+    /// The folder in which received files are saved. If it is `None`, they are kept only in the
+    /// archive.
     pub save: Option<PathBuf>,
-    /// The folder for the evidence of complete chains; `None` writes none.
+    /// The folder for the evidence of complete chains. If it is `None`, no evidence is written.
     pub evidence: Option<PathBuf>,
-    /// Revocations that apply from the start, and that are also sent to others.
+    /// Revocations that apply from the start and are also sent to other nodes.
     pub revocations: &'a [Vec<u8>],
 }
 
@@ -111,11 +113,11 @@ pub enum WatchEvent<'n> {
         /// Where its evidence was written, if it was.
         evidence: Option<&'n Path>,
     },
-    /// Newer chains of the sender displaced a chain that was not complete.
+    /// A chain was abandoned before it was complete, because its sender started newer chains.
     Abandoned(ChainRef),
-    /// A chain exceeds the storage limits and is dropped.
+    /// A chain was dropped because it exceeds the storage limits.
     TooLarge(ChainRef),
-    /// A base station has revoked its certificates below a serial.
+    /// A base station has revoked all its certificates with a serial below `minimum`.
     Revoked {
         /// The base station, as an index into the options.
         base: u8,
@@ -133,7 +135,7 @@ pub enum WatchEvent<'n> {
     },
 }
 
-/// Receives the watcher's reports.
+/// The function that receives the watcher's events.
 pub type OnWatchEvent<'t> = dyn FnMut(WatchEvent<'_>) -> io::Result<()> + 't;
 
 /// Why a watcher stopped.
@@ -147,20 +149,20 @@ pub enum WatchError {
     /// tries again.
     #[error("{}: {}", .0.display(), .1)]
     Save(PathBuf, io::Error),
-    /// A report could not be delivered.
+    /// An event could not be reported.
     #[error("the output could not be written: {0}")]
     Output(io::Error),
     /// Verified data in the archive has changed. After a restart, the watcher verifies it again and
     /// requests what is missing.
     #[error(
-        "chain {0} was verified before and has changed in the archive; start again to have it \
-         repaired"
+        "chain {0} was verified before, but its data in the archive has changed; start again \
+         to repair it"
     )]
     Damaged(ChainRef),
 }
 
 impl WatchError {
-    /// The error's stable name (spec/errors.md).
+    /// Returns the error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -171,7 +173,8 @@ impl WatchError {
         }
     }
 
-    /// The kind of the archive's error, otherwise [`Internal`](ErrorKind::Internal).
+    /// Returns the kind of the archive's error, and [`Internal`](ErrorKind::Internal) for other
+    /// errors.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -183,18 +186,18 @@ impl WatchError {
 
 moteseal_api::named_error!(WatchError);
 
-/// A node with its archive, without sockets and clock; [`broadcast::run`](crate::broadcast::run())
-/// adds those.
+/// A broadcast node with its archive, without sockets and a clock.
+/// [`broadcast::run`](crate::broadcast::run()) adds them.
 pub struct Watcher<'a> {
     node: Box<Node<'a, SENDERS, CHAINS, { MAX_PER_BLOCK as usize }>>,
     archive: Archive,
     save: Option<PathBuf>,
     evidence: Option<PathBuf>,
     leaf: Vec<u8>,
-    /// When a new frame of each chain last arrived on each link.
+    /// When a new frame of each chain last arrived on each link, in milliseconds of `Now`.
     fresh: HashMap<(u8, ChainRef), u64>,
-    /// Chains of the archive that could not be resumed, because the machine's clock may be wrong
-    /// or because there was no room.
+    /// Chains in the archive that could not be resumed, because the machine's clock may be wrong or
+    /// because there was no room.
     unresumed: Vec<ChainRef>,
     resumed_at: u64,
 }
@@ -206,8 +209,9 @@ impl fmt::Debug for Watcher<'_> {
 }
 
 impl<'a> Watcher<'a> {
-    /// Continues from the archive: verifies its content again, and delivers what was not yet
-    /// delivered. `seed` is any number that others cannot predict.
+    /// Opens a watcher that continues from the archive. It verifies the archive's content again,
+    /// and delivers what was not delivered before. `seed` is any number that nobody else can
+    /// predict.
     ///
     /// # Errors
     /// [`WatchError`].
@@ -249,8 +253,8 @@ impl<'a> Watcher<'a> {
         Ok(watcher)
     }
 
-    /// Resumes chains of the archive: all incomplete ones, and the newest of the complete ones, to
-    /// serve them.
+    /// Resumes chains of the archive: all chains that are not complete, and the newest complete
+    /// chains, which the node serves to others.
     fn resume(&mut self, now: Now, notify: &mut OnWatchEvent<'_>) -> Result<(), WatchError> {
         self.resumed_at = now.ms;
         let all = std::mem::take(&mut self.unresumed);
@@ -261,8 +265,8 @@ impl<'a> Watcher<'a> {
         for chain in chains {
             let Some(resumed) = self.node.resume(now, chain, &mut self.archive, &mut self.leaf)?
             else {
-                // Its certificate may become valid later, when the clock is right or another
-                // certificate arrives, so it is tried again.
+                // The chain's certificate may become valid later, when the clock is corrected or
+                // when another certificate arrives. Try the chain again then.
                 if !self.archive.is_complete(chain) {
                     self.unresumed.push(chain);
                 }
@@ -282,7 +286,7 @@ impl<'a> Watcher<'a> {
         Ok(())
     }
 
-    /// Applies a base station's revocation from a file, and sends it to others.
+    /// Applies a base station's revocation from a file, and sends the revocation to other nodes.
     ///
     /// # Errors
     /// [`WatchError`].
@@ -304,7 +308,8 @@ impl<'a> Watcher<'a> {
     /// Receives a frame.
     ///
     /// # Errors
-    /// [`WatchError`]. Nothing is lost: after a restart, the watcher continues.
+    /// [`WatchError`]. Nothing is lost, because the watcher continues from the archive after a
+    /// restart.
     pub fn receive(
         &mut self,
         now: Now,
@@ -361,32 +366,33 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Writes the next frame that is due to the start of `out`, which has room for
+    /// Writes the next frame that is due to the start of `out`, which must have room for
     /// [`MAX_BROADCAST_FRAME`] bytes.
     ///
     /// # Errors
     /// [`WatchError`].
     pub fn poll(&mut self, now: Now, out: &mut [u8]) -> Result<Option<Transmit>, WatchError> {
         match self.node.poll(now, &mut self.archive, out) {
-            // The head had been waiting for a certificate; there is no room for it now.
+            // A head that was waiting for its certificate cannot be stored, because there is no
+            // room for it.
             Err(ArchiveError::ReferenceTaken(_) | ArchiveError::QuotaReached { .. }) => Ok(None),
             transmit => Ok(transmit?),
         }
     }
 
-    /// When [`poll`](Self::poll) next has work to do, in milliseconds of `Now`.
+    /// Returns when [`poll`](Self::poll) next has work to do, in milliseconds of `Now`.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         self.node.next_due()
     }
 
-    /// The archive of received chains.
+    /// Returns the archive of received chains.
     #[must_use]
     pub const fn archive(&self) -> &Archive {
         &self.archive
     }
 
-    /// Retries chains that could not be resumed, at most every ten seconds.
+    /// Tries again to resume the chains that could not be resumed, at most every ten seconds.
     ///
     /// # Errors
     /// [`WatchError`].
@@ -398,7 +404,7 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Drops the chain of a frame for which the archive has no room. The others continue.
+    /// Drops the chain of a frame for which the archive has no room. Other chains continue.
     fn give_up(&mut self, frame: &[u8], notify: &mut OnWatchEvent<'_>) -> Result<(), WatchError> {
         let chain = match BroadcastFrame::decode(frame) {
             Ok(BroadcastFrame::Fragment { chain, .. } | BroadcastFrame::Repair { chain, .. }) => {
@@ -484,8 +490,8 @@ impl<'a> Watcher<'a> {
         Ok(())
     }
 
-    /// Assembles a file. Data from the disk is verified again, so that the saved file is exactly
-    /// what the sender signed.
+    /// Assembles a file from a chain and saves it. Data from the archive is verified again, so that
+    /// the saved file is exactly the file that the sender signed.
     fn save_image(
         &mut self,
         chain: ChainRef,
@@ -558,7 +564,7 @@ impl<'a> Watcher<'a> {
     }
 }
 
-/// Reads a leaf from the archive. An error wraps a [`WatchError`].
+/// Reads a leaf from the archive. Every returned error wraps a [`WatchError`].
 fn kept<'b>(
     archive: &mut Archive,
     chain: ChainRef,

@@ -1,18 +1,18 @@
-//! Tables in text form: columns separated by comma, semicolon or tab, with quotes (RFC 4180), or by
-//! any white space.
+//! Reads tables in text form. The columns are separated by comma, semicolon or tab, with quotes as
+//! in RFC 4180, or by any white space.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
 
-/// The longest header or row, in bytes.
+/// The maximum length of the header or a row, in bytes.
 const MAX_LINE: usize = 1 << 20;
 
 /// The delimiter of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delimiter {
-    /// `,`
+    /// A comma.
     Comma,
-    /// `;`, with a comma as the decimal mark in values without a point.
+    /// A semicolon. Numbers may then have a decimal comma instead of a decimal point.
     Semicolon,
     /// A tab.
     Tab,
@@ -21,13 +21,13 @@ pub enum Delimiter {
 }
 
 impl Delimiter {
-    /// The delimiter of a header: the most frequent of comma, semicolon and tab, or else white
-    /// space.
+    /// Detects the delimiter of a header. This is the most frequent of comma, semicolon and tab, or
+    /// white space if the header contains none of them.
     fn detect(header: &str) -> Self {
         let candidates = [(Self::Comma, ','), (Self::Semicolon, ';'), (Self::Tab, '\t')];
         let counted =
             candidates.map(|(delimiter, character)| (header.matches(character).count(), delimiter));
-        // If several are equally frequent, the first in this order.
+        // If several delimiters are equally frequent, the first of them in this order.
         let best =
             counted.into_iter().reduce(|best, next| if next.0 > best.0 { next } else { best });
         match best {
@@ -57,14 +57,14 @@ impl fmt::Display for Delimiter {
     }
 }
 
-/// Why a text is not a table.
+/// Why a text cannot be read as a table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// It cannot be read.
+    /// The text cannot be read.
     #[error("{0}")]
     Io(io::Error),
-    /// It has no header.
+    /// The text has no header.
     #[error("the file is empty")]
     Empty,
     /// A line is longer than 1 MiB.
@@ -80,7 +80,7 @@ pub enum TableError {
 
 impl From<io::Error> for TableError {
     fn from(error: io::Error) -> Self {
-        // The error kind of `read_line` for bytes that are not UTF-8.
+        // `read_line` returns this error kind for bytes that are not UTF-8.
         if error.kind() == io::ErrorKind::InvalidData { Self::NotText } else { Self::Io(error) }
     }
 }
@@ -102,7 +102,7 @@ pub(super) struct Table<R> {
     rows: Rows<R>,
 }
 
-/// The header that has been read already, and the rest.
+/// The header, which was already read, followed by the rest of the text.
 type Rewound<R> = io::Chain<io::Cursor<Vec<u8>>, BufReader<R>>;
 
 enum Rows<R> {
@@ -117,17 +117,16 @@ pub(super) enum Row<'t> {
 }
 
 impl Row<'_> {
-    /// The line that the row starts in, from 1.
+    /// Returns the line in which the row starts, from 1.
     pub(super) fn line(&self) -> u64 {
         match self {
-            // The position is where the reader was before it skipped empty lines and started the
-            // row.
+            // For a quoted row, the position is that of the reader before it skipped empty lines.
             Self::Quoted(record, _) => record.position().map_or(0, csv::Position::line),
             Self::Plain { line, .. } => *line,
         }
     }
 
-    /// The number of columns.
+    /// Returns the number of columns in the row.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Quoted(record, _) => record.len(),
@@ -135,7 +134,8 @@ impl Row<'_> {
         }
     }
 
-    /// One column's value without surrounding white space; empty after the last column.
+    /// Returns the value of a column without surrounding white space. Returns an empty text if the
+    /// row has no such column.
     pub(super) fn value(&self, column: usize) -> &str {
         match self {
             Self::Quoted(record, _) => record.get(column).unwrap_or("").trim(),
@@ -145,7 +145,8 @@ impl Row<'_> {
         }
     }
 
-    /// Like [`value`](Self::value), but with a decimal point if the table uses a decimal comma.
+    /// Like [`value`](Self::value), but replaces a decimal comma by a decimal point if the table
+    /// uses decimal commas.
     pub(super) fn number(&self, column: usize) -> std::borrow::Cow<'_, str> {
         let value = self.value(column);
         match self {
@@ -158,7 +159,7 @@ impl Row<'_> {
 }
 
 impl<R: Read> Table<R> {
-    /// Reads the header; detects the delimiter from it if none is given.
+    /// Reads the header. If `delimiter` is `None`, detects the delimiter from the header.
     pub(super) fn open(from: R, delimiter: Option<Delimiter>) -> Result<Self, TableError> {
         let mut reader = BufReader::with_capacity(1 << 16, from);
         let (mut header, mut line) = (String::new(), 0);
@@ -177,7 +178,8 @@ impl<R: Read> Table<R> {
         } else {
             let mut builder = csv::ReaderBuilder::new();
             builder.delimiter(delimiter.byte()).flexible(true);
-            // Empty lines before the header keep the line numbers right.
+            // Put the empty lines before the header back, so that the reader counts lines
+            // correctly.
             let start = "\n".repeat(usize::try_from(line - 1).unwrap_or(0)) + &header;
             let mut reader =
                 Box::new(builder.from_reader(io::Cursor::new(start.into_bytes()).chain(reader)));
@@ -195,17 +197,18 @@ impl<R: Read> Table<R> {
         Ok(Self { columns, delimiter, rows })
     }
 
-    /// The columns' names.
+    /// Returns the names of the columns.
     pub(super) fn columns(&self) -> &[String] {
         &self.columns
     }
 
-    /// The delimiter of columns.
+    /// Returns the delimiter of the columns.
     pub(super) const fn delimiter(&self) -> Delimiter {
         self.delimiter
     }
 
-    /// The next row that is not empty. An error comes with its line.
+    /// Returns the next row that is not empty. An error is returned with its line, if that is
+    /// known.
     pub(super) fn next_row(&mut self) -> Result<Option<Row<'_>>, (Option<u64>, TableError)> {
         match &mut self.rows {
             Rows::Quoted { reader, record } => {

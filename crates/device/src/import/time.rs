@@ -1,4 +1,4 @@
-//! The formats of times in tables, converted to Unix milliseconds.
+//! Converts the formats of times in tables to milliseconds since 1970.
 
 use std::fmt;
 
@@ -12,21 +12,21 @@ use jiff::tz::TimeZone;
 pub enum TimeFormat {
     /// Seconds since 1970-01-01 UTC, with or without a fraction.
     UnixSeconds,
-    /// Milliseconds since then.
+    /// Milliseconds since 1970-01-01 UTC.
     UnixMilliseconds,
-    /// RFC 3339, with an offset.
+    /// RFC 3339 with an offset from UTC.
     Rfc3339,
     /// `YYYY-MM-DD HH:MM:SS`, interpreted as UTC.
     Utc,
-    /// `YYYY-MM-DD`, midnight UTC.
+    /// `YYYY-MM-DD`, which means midnight UTC.
     Day,
 }
 
-/// Whole numbers from here on are milliseconds. As seconds they would be after the year 5000.
+/// Whole numbers from this one on are milliseconds. As seconds, they would be after the year 5000.
 const FIRST_MILLISECOND: u64 = 100_000_000_000;
 
 impl TimeFormat {
-    /// The format of a value.
+    /// Detects the format of a value.
     #[must_use]
     pub fn detect(value: &str) -> Option<Self> {
         let format = match value.parse::<u64>() {
@@ -39,8 +39,8 @@ impl TimeFormat {
         Some(format)
     }
 
-    /// The time of a value, in Unix milliseconds; `None` if the value has another format, or is
-    /// before 1970.
+    /// Returns the time of a value in milliseconds since 1970. Returns `None` if the value has
+    /// another format or is before 1970.
     #[must_use]
     pub fn parse(self, value: &str) -> Option<u64> {
         let at = |timestamp: Timestamp| u64::try_from(timestamp.as_millisecond()).ok();
@@ -51,7 +51,7 @@ impl TimeFormat {
             Self::UnixMilliseconds => value.parse().ok(),
             Self::Rfc3339 => value.parse().ok().and_then(at),
             Self::Utc => value.parse().ok().and_then(utc).and_then(at),
-            // DateTime also parses it, but would accept a time of day after it.
+            // The parser would also accept a time of day after the date, so check the length.
             Self::Day if value.len() == 10 => value
                 .parse::<Date>()
                 .ok()
@@ -63,7 +63,7 @@ impl TimeFormat {
     }
 }
 
-/// Converts decimal seconds to milliseconds. Finer digits are truncated.
+/// Converts decimal seconds to milliseconds. Digits after the milliseconds are ignored.
 fn seconds(value: &str) -> Option<u64> {
     let (whole, fraction) = value.split_once('.').unwrap_or((value, ""));
     if whole.is_empty() || !whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit())
@@ -90,7 +90,7 @@ impl fmt::Display for TimeFormat {
     }
 }
 
-/// A time (Unix, ms) in RFC 3339, or the number itself after the year 9999.
+/// Formats a time in milliseconds since 1970 as RFC 3339. After the year 9999, returns the number.
 #[must_use]
 pub fn display_ms(unix_ms: u64) -> String {
     let timestamp = i64::try_from(unix_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());

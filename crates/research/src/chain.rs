@@ -1,9 +1,9 @@
-//! Hash chaining: Gennaro and Rohatgi, "How to sign digital streams" (Information and Computation
-//! 165, 2001), as Li et al. compare with it. One signature is at the head, and every message
-//! authenticates the next.
+//! Hash chaining as Li et al. compare it: Gennaro and Rohatgi, "How to sign digital streams"
+//! (Information and Computation 165, 2001). One signature at the start authenticates the first
+//! message, and every message authenticates the next.
 //!
-//! To prove event `k`, a chain needs every event before it. A sample therefore costs as much as the
-//! whole epoch.
+//! To prove event `k`, a cloud must send every event before it. A sample therefore costs nearly as
+//! much as the complete epoch.
 
 mod offline;
 mod one_time;
@@ -15,7 +15,7 @@ pub use online::OnlineChain;
 
 use crate::scheme::{Ask, OpenError};
 
-/// Returns the number of events from the start that must be served for a query.
+/// Returns the number of events that must be served for a query, counted from the first event.
 fn prefix(events: usize, ask: &Ask<'_>) -> usize {
     match ask {
         Ask::Events(chosen) => chosen
@@ -26,7 +26,8 @@ fn prefix(events: usize, ask: &Ask<'_>) -> usize {
     }
 }
 
-/// Whether a prefix of `events` events, complete or not, can answer the query.
+/// Checks that a prefix of `events` events can answer the query. `whole` states whether the prefix
+/// is the complete epoch.
 fn suffices(events: usize, whole: bool, ask: &Ask<'_>) -> Result<(), OpenError> {
     let enough = match ask {
         Ask::Events(chosen) => chosen.last().is_some_and(|&last| last < events as u64),

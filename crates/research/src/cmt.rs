@@ -1,9 +1,10 @@
 //! CMT: Castelluccia, Mykletun and Tsudik, "Efficient aggregation of encrypted data in wireless
-//! sensor networks" (MobiQuitous 2005), as section II.D of Papadopoulos et al. 2011 defines it for
-//! comparison: a 20-byte modulus, and keys of one epoch by HMAC over SHA-1.
+//! sensor networks" (MobiQuitous 2005). The parameters are those with which section II.D of
+//! Papadopoulos et al. (2011) compares it: a 20-byte modulus, and keys that are derived for each
+//! epoch by HMAC over SHA-1.
 //!
-//! It keeps readings secret and nothing else. Anyone on the path can add to the sum, and the
-//! querier cannot detect it.
+//! CMT keeps readings secret but does not protect their integrity. Anyone on the path can add to
+//! the sum, and the querier cannot detect it.
 
 use crate::prf::{KEY_BYTES, hm1};
 
@@ -20,7 +21,7 @@ pub struct Ciphertext {
 impl Ciphertext {
     const ZERO: Self = Self { high: 0, low: 0 };
 
-    /// Reads 20 bytes, big-endian; every such string is a residue.
+    /// Decodes 20 bytes, big-endian. Every string of 20 bytes is a residue.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; BYTES]) -> Self {
         let (mut high, mut low) = ([0; 4], [0; 16]);
@@ -29,7 +30,7 @@ impl Ciphertext {
         Self { high: u32::from_be_bytes(high), low: u128::from_be_bytes(low) }
     }
 
-    /// Returns its 20 bytes, big-endian.
+    /// Encodes the residue as 20 bytes, big-endian.
     #[must_use]
     pub fn to_bytes(self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
@@ -38,7 +39,8 @@ impl Ciphertext {
         bytes
     }
 
-    /// Returns the aggregator's part: the sum of two ciphertexts is a ciphertext of the sum.
+    /// Adds two ciphertexts, as an aggregator does. The result is a ciphertext of the sum of the
+    /// readings.
     #[must_use]
     pub const fn merge(self, other: Self) -> Self {
         let (low, carry) = self.low.overflowing_add(other.low);
@@ -51,12 +53,12 @@ impl Ciphertext {
     }
 }
 
-/// A source, which shares its key with the querier only.
+/// A source. It shares its key with the querier only.
 #[derive(Clone)]
 pub struct Source([u8; KEY_BYTES]);
 
 impl Source {
-    /// Returns the source with this key.
+    /// Creates the source with this key.
     #[must_use]
     pub const fn new(key: [u8; KEY_BYTES]) -> Self {
         Self(key)
@@ -69,19 +71,19 @@ impl Source {
     }
 }
 
-/// The querier, which has every source's key.
+/// The querier. It has the key of every source.
 #[derive(Clone)]
 pub struct Querier(Vec<[u8; KEY_BYTES]>);
 
 impl Querier {
-    /// Returns the querier of the sources with these keys.
+    /// Creates the querier of the sources with these keys.
     #[must_use]
     pub const fn new(keys: Vec<[u8; KEY_BYTES]>) -> Self {
         Self(keys)
     }
 
-    /// Returns the sum of all sources' readings; `None` if the result is not a sum of as many
-    /// 64-bit readings. Nothing else can be checked.
+    /// Decrypts the sum of all sources' readings. Returns `None` if the result cannot be a sum of
+    /// this number of 64-bit readings. The scheme allows no other check.
     #[must_use]
     pub fn decrypt(&self, epoch: u64, sum: Ciphertext) -> Option<u128> {
         let keys = self

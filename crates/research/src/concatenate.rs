@@ -1,4 +1,4 @@
-//! Concatenate: one signature over all events of an epoch (Li et al., section IV.A).
+//! Concatenate: one signature over the digest of all events of an epoch (Li et al., section IV.A).
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{PublicKey, SignError, Signer};
@@ -39,7 +39,7 @@ impl Scheme for Concatenate {
         })
     }
 
-    /// Serves every event, whatever the query: fewer events prove nothing.
+    /// Serves every event for every query, because fewer events prove nothing.
     fn serve(
         &self,
         context: &Context,
@@ -68,8 +68,8 @@ impl Scheme for Concatenate {
         scheme::pick(events, ask)
     }
 
-    /// The paper's device buffers every event until it signs; an incremental hash would not
-    /// need to.
+    /// Returns the size of all events: the paper's device buffers every event until it signs. With
+    /// an incremental hash it would not need to.
     fn device_state(&self, events: u64, size: usize) -> u64 {
         events * size as u64
     }

@@ -6,7 +6,7 @@ use crate::scheme::{Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
 use crate::wire::{Input, put_event, put_u32};
 use crate::{content, scheme};
 
-/// One signature for each event. A server can omit any event, because nothing links the events.
+/// Signs each event by itself. A cloud can omit any event, because nothing links the events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SignEach;
 
@@ -78,7 +78,7 @@ impl Scheme for SignEach {
             }
             rows.push(Row { seq: Some(seq), event: event.to_vec() });
         }
-        // Nothing more can be checked: the number of events is not signed.
+        // No other check is possible: the number of events is not signed.
         let as_asked = match ask {
             Ask::All => rows.iter().zip(0..).all(|(row, seq)| row.seq == Some(seq)),
             Ask::Rate(rate) => rate.levels(content::LEVELS).is_some(),

@@ -1,5 +1,5 @@
-//! The product's schemes with the common interface: a cloud serves a real stream, and the product's
-//! own follower opens it.
+//! Provides the product's schemes through the common interface. The cloud serves a real stream, and
+//! the product's own follower opens it.
 
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
@@ -28,13 +28,13 @@ use crate::wire::put_event;
 pub struct EpochSeal(Kind);
 
 impl EpochSeal {
-    /// Salted levels, running digests of blocks.
+    /// The star: salted levels, and a running digest for each block.
     pub const STAR: Self = Self(Kind::Star);
-    /// Salted levels, an RFC 9162 tree.
+    /// The tree: salted levels, and an RFC 9162 tree over the events.
     pub const TREE: Self = Self(Kind::Tree);
 }
 
-/// A group of one device, for a verifier.
+/// A directory with one device, for the verifier.
 struct OneDevice<'k> {
     device: DeviceId,
     key: &'k PublicKey,
@@ -70,7 +70,7 @@ fn shape(context: &Context) -> Shape {
     Shape { digest: Schema::OPAQUE.digest(), framing: context.framing }
 }
 
-/// Returns the seal of an epoch, and a star's digests.
+/// Returns the seal of an epoch, and the digests of a star's blocks.
 fn seal(
     kind: Kind,
     context: &Context,
@@ -85,7 +85,7 @@ fn seal(
     );
     let mut tree = Tree::<32>::new();
     for event in events {
-        // Both accept events with the context's framing.
+        // Star and tree accept all events that have the context's framing.
         let _ = star.push(event);
         if kind == Kind::Tree {
             let _ = tree.push(event);
@@ -103,7 +103,8 @@ fn seal(
     (Seal::new(statement, root, algorithm), blocks.to_vec())
 }
 
-/// The selection of a part, the sequence numbers of its rows, and its digests.
+/// The content of a part: its levels (or `None` for single events), the sequence numbers of its
+/// events in their order, and its digests.
 struct Chosen {
     mask: Option<u32>,
     events: Vec<Sequence>,
@@ -142,8 +143,8 @@ impl EpochSeal {
             let mut evidence = [Digest::NULL; MAX_LEVELS];
             let count = star_evidence(statement, blocks, mask.unwrap_or(0), &mut evidence);
             digests.extend(evidence[..count].iter().flat_map(|digest| digest.0));
-            // Blocks are in the order of levels, the finest first. The sort is stable, so events
-            // within a block stay in the order of their sequence numbers.
+            // Blocks are ordered by level, the highest level first. The sort is stable, so events
+            // within a block stay ordered by sequence number.
             events.sort_by_key(|&seq| std::cmp::Reverse(statement.salt.level(seq, LEVELS)));
         } else {
             for range in tree::geometry::siblings(n, events.iter().copied()) {
@@ -270,7 +271,8 @@ impl Scheme for EpochSeal {
         let rate = match ask {
             Ask::All => Rate::ALL,
             Ask::Rate(rate) => *rate,
-            // Events chosen by number are authentic, but not a uniform sample.
+            // Events that are selected by their sequence numbers are authentic, but not a uniform
+            // sample.
             Ask::Events(chosen) => {
                 return match sample.select() {
                     Select::Events(gaps)

@@ -1,8 +1,8 @@
-//! HMAC broadcast: every message with an 8-byte tag under one key that all nodes share (Liu, Li and
-//! Guizani 2012, section V), over SHA-256, and over SHA-1 as in the paper.
+//! HMAC broadcast: every message has an 8-byte tag under one key that all nodes share (Liu, Li and
+//! Guizani 2012, section V). There are tags over SHA-256, and over SHA-1 as in the paper.
 //!
-//! It is the cheapest scheme, but a receiver can also create what it can check: one compromised
-//! node can pose as the sender to all others.
+//! It is the cheapest scheme, but a receiver can also create every tag that it can check. One
+//! compromised node can impersonate the sender to all other nodes.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
@@ -11,7 +11,7 @@ use sha2::Sha256;
 /// The length of a tag, in bytes.
 pub const TAG: usize = 8;
 
-/// The key of all nodes; its two blocks are hashed once.
+/// The key that all nodes share. The two hash states of HMAC are computed once.
 #[derive(Clone)]
 pub struct SharedKey {
     sha256: Hmac<Sha256>,
@@ -19,7 +19,7 @@ pub struct SharedKey {
 }
 
 impl SharedKey {
-    /// Makes the key from its bytes.
+    /// Creates the key from its bytes.
     #[must_use]
     #[allow(clippy::missing_panics_doc, clippy::expect_used)]
     pub fn new(key: &[u8]) -> Self {
@@ -33,13 +33,13 @@ impl SharedKey {
         first(&self.sha256.clone().chain_update(message).finalize().into_bytes())
     }
 
-    /// Returns the paper's tag: HMAC over SHA-1.
+    /// Returns the tag as the paper computes it: HMAC over SHA-1.
     #[must_use]
     pub fn paper_tag(&self, message: &[u8]) -> [u8; TAG] {
         first(&self.sha1.clone().chain_update(message).finalize().into_bytes())
     }
 
-    /// Returns a packet: the message, then the tag.
+    /// Returns a packet that consists of the message and its tag.
     #[must_use]
     pub fn seal(&self, message: &[u8]) -> Vec<u8> {
         [message, &self.tag(message)].concat()
@@ -63,7 +63,7 @@ fn first(bytes: &[u8]) -> [u8; TAG] {
 mod tests {
     use super::*;
 
-    /// RFC 4231 and RFC 2202, test case 2.
+    /// The test vectors are RFC 4231 and RFC 2202, test case 2.
     #[test]
     fn tags_are_the_first_bytes_of_the_standards_examples() {
         let key = SharedKey::new(b"Jefe");

@@ -1,10 +1,10 @@
-//! The schemes that the papers compare with, and the papers' own proposals as published. No product
-//! crate links this crate.
+//! Implements the schemes with which the papers compare their own, and the papers' own schemes as
+//! published. No product crate links this crate.
 //!
-//! For researchers who want to compare costs and weaknesses. Every sealing scheme is behind one
-//! interface, [`Scheme`]: a device seals an epoch, a cloud serves a selection of it, and an
-//! application opens what was served. The product's own seals have this interface, too
-//! ([`EpochSeal`]).
+//! The crate is for researchers who want to compare costs and weaknesses. Every sealing scheme
+//! implements the same interface, [`Scheme`]: a device seals an epoch, a cloud serves a selection
+//! of it, and an application verifies and opens the selection. The product's own seals have this
+//! interface, too ([`EpochSeal`]).
 //!
 //! The paper's star seals four events, and the application verifies all of them:
 //!
@@ -41,13 +41,13 @@
 //! |---|---|---|
 //! | [`SignEach`] | Li et al. 2019, section IV.A | detect a missing event or a biased selection; it sends one signature for each event |
 //! | [`Concatenate`] | section IV.A | prove fewer events than all |
-//! | [`OfflineChain`] | Gennaro and Rohatgi 2001, section 3 | send before the end of the epoch; omit an event before the last wanted one |
-//! | [`OnlineChain`] | Gennaro and Rohatgi 2001, section 4 | omit an event before the last wanted one; it sends 2 KiB of signature for each event |
+//! | [`OfflineChain`] | Gennaro and Rohatgi 2001, section 3 | send before the end of the epoch; omit an event before the last queried one |
+//! | [`OnlineChain`] | Gennaro and Rohatgi 2001, section 4 | omit an event before the last queried one; it sends 2 KiB of signature for each event |
 //! | [`PaperStar`] | Li et al., section IV.C | sample equal readings independently; prove the position of a row in the epoch |
 //! | [`PaperTree`] | Li et al., section IV.B | prove that a level is complete; distinguish an event from an inner node |
-//! | [`paper_seal`] | sections IV, VII and VIII: the same over MD5, SHA-1 or SHA-256, with any number of stored digests | as the two above |
+//! | [`paper_seal`] | sections IV, VII and VIII: both schemes over MD5, SHA-1 or SHA-256, with any number of stored digests | same as [`PaperStar`] and [`PaperTree`] |
 //!
-//! Schemes of secure in-network sums, as Papadopoulos et al. 2011 compare them:
+//! Schemes of secure in-network sums that Papadopoulos et al. (2011) compare:
 //!
 //! | scheme | source | what it cannot do |
 //! |---|---|---|
@@ -55,17 +55,18 @@
 //! | [`sies_paper`] | Papadopoulos et al. 2011, section IV | survive a second answer in one epoch, or one leaked key; detect a source that is falsely reported as silent |
 //! | [`secoa`] | Nath et al. 2009 | give an exact sum, or a secret one; **patented in the United States, for comparison only** |
 //!
-//! Schemes of authenticated broadcast, as Liu et al. 2012 compare them:
+//! Schemes of authenticated broadcast that Liu et al. (2012) compare:
 //!
 //! | scheme | source | what it cannot do |
 //! |---|---|---|
-//! | [`sigs`] | Liu et al. 2012, section V | distinguish an old message from a new one; be affordable for a mote, which checks a signature for each message |
+//! | [`sigs`] | Liu et al. 2012, section V | distinguish an old message from a new one; be affordable for a mote, which has to check a signature for each message |
 //! | [`hmac_broadcast`] | section V | survive one compromised node |
 //! | [`paper_broadcast`] | section III | distinguish an old chain from a new one; reject forged fragments; mark the end of a message; limit the work that forged frames cause |
 //! | [`secp160r1`] | SEC 2 version 1 | more than 80 bits of security; **variable time, for comparison only** |
 //!
-//! None of this is hardened for use. There are no seals, chains of seals, rosters or schemas here,
-//! only what a comparison needs, and messages carry tags that no product accepts.
+//! These implementations are for comparison only and are not hardened for use. They contain only
+//! what a comparison needs: there are no seals, chains of seals, rosters or schemas. Signed
+//! messages contain tags that no product accepts.
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
 //! Signature amortization as published: Liu, Li and Guizani, "PKC Based Broadcast Authentication
-//! using Signature Amortization for WSNs" (IEEE TWC 2012), sections III and V: `d_i = H(m || ... ||
-//! m || d_{i+1})`, `EB_0 = d_1 || E(PR_s, d_1)`, `H` the first 64 bits of SHA-1, ECDSA over
-//! secp160r1.
+//! using Signature Amortization for WSNs" (IEEE TWC 2012), sections III and V. The digests are `d_i
+//! = H(m || ... || m || d_{i+1})`, and a chain starts with `EB_0 = d_1 || E(PR_s, d_1)`. `H` is the
+//! first 64 bits of SHA-1, and the signature is ECDSA over secp160r1.
 //!
-//! What the paper leaves open is left open here, so that the same attack can be tried on this and
-//! on the product: a chain has no number, no network and no length; messages are joined without
-//! their boundaries; a receiver forwards fragments before it can check them, checks every signature
+//! This implementation keeps the gaps of the paper, so that the same attack can be tried on it and
+//! on the product. A chain has no number, no network and no length. Messages are joined without
+//! their boundaries. A receiver forwards fragments before it can check them, checks every signature
 //! that it receives, and answers every acknowledgement. Where the paper does not define a
-//! receiver's behaviour, the choice that is safer for the receiver is made and documented.
+//! receiver's behaviour, this implementation chooses the safer behaviour and documents it.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub const DIGEST: usize = 8;
 /// A digest: 64 bits of SHA-1.
 pub type ShortDigest = [u8; DIGEST];
 
-/// `H`.
+/// Returns the paper's `H` of the bytes.
 #[must_use]
 pub fn digest(bytes: &[u8]) -> ShortDigest {
     let mut digest = [0; DIGEST];
@@ -29,7 +29,8 @@ pub fn digest(bytes: &[u8]) -> ShortDigest {
     digest
 }
 
-/// `H(PAD(CON(B)))`, equations 2 to 4: the messages of a block and the next digest, joined.
+/// Returns `H(PAD(CON(B)))` (equations 2 to 4): the digest of the concatenation of a block's
+/// messages and the next digest.
 #[must_use]
 pub fn block_digest<M: AsRef<[u8]>>(messages: &[M], next: &ShortDigest) -> ShortDigest {
     let mut hasher = Sha1::new();
@@ -40,19 +41,19 @@ pub fn block_digest<M: AsRef<[u8]>>(messages: &[M], next: &ShortDigest) -> Short
     digest
 }
 
-/// `EB_i`: a block's messages and the digest of the next block.
+/// The extended block `EB_i`: a block's messages and the digest of the next block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtendedBlock {
     /// The messages.
     pub messages: Vec<Vec<u8>>,
-    /// `d_{i+1}`; random in the last block.
+    /// The digest `d_{i+1}`; random in the last block.
     pub next: ShortDigest,
 }
 
-/// A chain: algorithm 1.
+/// A chain, as algorithm 1 creates it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// `d_1`.
+    /// The digest `d_1`.
     pub first: ShortDigest,
     /// The signature of `d_1`.
     pub signature: [u8; SIGNATURE],
@@ -61,7 +62,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Makes the extended blocks; `random` is `d_{k+1}`.
+    /// Creates the extended blocks and signs `d_1`. `random` is `d_{k+1}`.
     #[must_use]
     pub fn generate(
         messages: &[Vec<u8>],
@@ -79,8 +80,8 @@ impl Chain {
         Self { first: next, signature: key.sign(&next), blocks }
     }
 
-    /// Returns everything that a sender broadcasts, in order. The next digest is sent with a
-    /// block's last message.
+    /// Returns all packets that a sender broadcasts, in order. A block's last packet also contains
+    /// the digest of the next block.
     #[must_use]
     pub fn packets(&self) -> Vec<Packet> {
         let mut packets = vec![Packet::First { digest: self.first, signature: self.signature }];
@@ -90,7 +91,8 @@ impl Chain {
         packets
     }
 
-    /// Returns the number of bytes that are not messages: `L_sig + (k + 1) L_d`, as in equation 7.
+    /// Returns the number of bytes in addition to the messages: `L_sig + (k + 1) L_d`, as in
+    /// equation 7.
     #[must_use]
     pub fn authenticator_bytes(&self) -> usize {
         SIGNATURE + (self.blocks.len() + 1) * DIGEST
@@ -102,61 +104,61 @@ fn fragment(block: &ExtendedBlock, number: u32, index: usize) -> Packet {
     Packet::Fragment { block: number, index, message: block.messages[index].clone(), next }
 }
 
-/// A packet.
+/// A packet of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet {
-    /// `EB_0`.
+    /// The start of a chain, `EB_0`.
     First {
-        /// `d_1`.
+        /// The digest `d_1`.
         digest: ShortDigest,
         /// The signature of `d_1`.
         signature: [u8; SIGNATURE],
     },
-    /// One message of a block.
+    /// A fragment: one message of a block.
     Fragment {
         /// The block, from 1.
         block: u32,
-        /// Its index in the block, counted from 0.
+        /// The index of the message in the block, from 0.
         index: usize,
         /// The message.
         message: Vec<u8>,
-        /// With the last message of the block, the digest of the next.
+        /// The digest of the next block, if this is the last message of its block.
         next: Option<ShortDigest>,
     },
-    /// The missing messages of a block: bit `j` is message `j`.
+    /// An acknowledgement, which states the missing messages of a block.
     Acknowledgement {
         /// The block.
         block: u32,
-        /// The missing messages.
+        /// The missing messages: bit `j` stands for message `j`.
         missing: u64,
     },
 }
 
-/// A receiver, which also answers its neighbours. Chain and block length are agreed beforehand,
-/// because `EB_0` does not contain them.
+/// A receiver, which also answers its neighbours. The lengths of chain and block are agreed
+/// beforehand, because `EB_0` does not contain them.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     key: PublicKey,
     messages: usize,
     per_block: usize,
-    /// `d_i` of the current block; `None` before an `EB_0`.
+    /// The digest `d_i` of the current block; `None` before the first `EB_0`.
     expected: Option<ShortDigest>,
     /// The number of the current block, from 1.
     current: u32,
     held: BTreeMap<usize, (Vec<u8>, Option<ShortDigest>)>,
-    /// Fragments of later blocks, which the paper calls "buffered".
+    /// Fragments of later blocks. The paper calls them "buffered".
     ahead: Vec<Packet>,
     verified: Vec<ExtendedBlock>,
     /// The messages delivered to the application, in order.
     pub accepted: Vec<Vec<u8>>,
-    /// The number of checked signatures.
+    /// The number of signatures that the receiver has checked.
     pub signature_checks: u64,
-    /// The number of complete blocks with a wrong digest.
+    /// The number of complete blocks whose digest was wrong.
     pub failed_blocks: u64,
 }
 
 impl Receiver {
-    /// Makes a receiver of chains with this many messages, in blocks of `per_block`.
+    /// Creates a receiver of chains with this number of messages, in blocks of `per_block`.
     #[must_use]
     pub const fn new(key: PublicKey, messages: usize, per_block: usize) -> Self {
         Self {
@@ -174,18 +176,18 @@ impl Receiver {
         }
     }
 
-    /// Returns the number of fragments that it keeps.
+    /// Returns the number of fragments that the receiver keeps.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.held.len() + self.ahead.len()
     }
 
-    /// Processes a packet and returns what the receiver transmits in response (section III.A.2).
+    /// Processes a packet and returns the packets that the receiver transmits in response (section
+    /// III.A.2).
     pub fn receive(&mut self, packet: &Packet) -> Vec<Packet> {
         match packet {
             Packet::First { digest, signature } => {
-                // Accepts the first one received and every later one: nothing distinguishes an old
-                // one from a new one.
+                // Accept every valid `EB_0`: nothing distinguishes an old one from a new one.
                 self.signature_checks += 1;
                 if !self.key.verify(digest, signature) {
                     return Vec::new();
@@ -240,16 +242,16 @@ impl Receiver {
     ) -> Vec<Packet> {
         let Some(expected) = self.expected else { return Vec::new() };
         if block > self.current {
-            // "The receiver buffers m_j and broadcasts an acknowledgement to ask for the missing
-            // messages."
+            // The paper: "The receiver buffers m_j and broadcasts an acknowledgement to ask for the
+            // missing messages."
             self.ahead.push(packet.clone());
             return vec![Packet::Acknowledgement { block: self.current, missing: self.missing() }];
         }
         if block < self.current || index >= self.in_block() || self.held.contains_key(&index) {
             return Vec::new();
         }
-        // "Tries authenticating EB_i and broadcasts m_j to its neighbors": a part of a block cannot
-        // be authenticated, and is sent nevertheless.
+        // The paper: "Tries authenticating EB_i and broadcasts m_j to its neighbors". A part of a
+        // block cannot be authenticated, and is sent nevertheless.
         self.held.insert(index, (message.to_vec(), next));
         let mut out = vec![packet.clone()];
         if self.held.len() < self.in_block() {
@@ -259,8 +261,8 @@ impl Receiver {
         let next = held.values().find_map(|(_, next)| *next).unwrap_or_default();
         let messages: Vec<_> = held.into_values().map(|(message, _)| message).collect();
         if block_digest(&messages, &next) != expected {
-            // The paper does not define what happens to the block. It starts again here, because
-            // otherwise it would be lost.
+            // The paper does not define how a receiver continues after a wrong digest. Here the
+            // block starts again, because otherwise it would be lost.
             self.failed_blocks += 1;
             return out;
         }
@@ -325,7 +327,7 @@ mod tests {
             (Receiver::new(key.public().clone(), 6, 3), Receiver::new(key.public().clone(), 6, 3));
         for (at, packet) in chain.packets().iter().enumerate() {
             near.receive(packet);
-            // The second message of the first block is lost.
+            // Lose the second message of the first block.
             if at != 2 {
                 for relayed in far.receive(packet) {
                     for answer in near.receive(&relayed) {

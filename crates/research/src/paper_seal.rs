@@ -1,10 +1,10 @@
-//! The paper's star, its tree in bounded space, its receiver with a cache, and its trees of degree
-//! k (Li et al., sections IV, VII and VIII), over MD5, SHA-1 or SHA-256, with space counted in
-//! digests.
+//! The paper's star, its tree in bounded memory, its receiver with a cache, and its trees of degree
+//! k (Li et al., sections IV, VII and VIII). The hash is MD5, SHA-1 or SHA-256, and memory is
+//! counted in digests.
 //!
-//! Only hashing: the caller signs a root, because the paper's RSA-1024 and DSA-512 are not
-//! supported suites. Unlike in the product, there are no salts, counters, or leaf and node
-//! prefixes, and levels come from an event's content.
+//! This module only hashes. The caller signs the root, because the paper's RSA-1024 and DSA-512 are
+//! not suites of `moteseal-core`. Unlike in the product, there are no salts and no counters, leaves
+//! and nodes have no hash prefixes, and levels come from an event's content.
 
 mod hash;
 mod k_tree;

@@ -1,7 +1,7 @@
-//! Geometric Star Chaining as published in Li et al., section IV.C: levels from the content, and
-//! `D_i = H(H(e) || D_i)`.
+//! Geometric Star Chaining as published in Li et al., section IV.C: levels come from an event's
+//! content, and `D_i = H(H(e) || D_i)`.
 //!
-//! The product hashes whole blocks and takes levels from salted sequence numbers;
+//! The product hashes complete blocks and takes levels from salted sequence numbers;
 //! docs/decisions/0002 gives the reasons.
 
 use moteseal_core::digest::Digest;
@@ -11,12 +11,12 @@ use crate::content::{LEVELS, level};
 use crate::scheme::{Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
 use crate::wire::{Input, put_event, put_u32};
 
-/// The running digests on the device: three compressions an event of up to 55 bytes.
+/// The running digests on the device. An event of up to 55 bytes takes three compressions.
 #[derive(Clone, Debug)]
 pub struct RunningStar([Digest; LEVELS as usize]);
 
 impl RunningStar {
-    /// No events yet.
+    /// Creates a star without events.
     #[must_use]
     pub const fn new() -> Self {
         Self([Digest::NULL; LEVELS as usize])
@@ -29,14 +29,14 @@ impl RunningStar {
         level
     }
 
-    /// The paper's step, without its choice of level.
+    /// Adds an event to a level by the paper's step.
     #[inline]
     pub fn fold(&mut self, level: u8, event: &[u8]) {
         let running = &mut self.0[usize::from(level)];
         *running = Digest::of(&[&Digest::of(&[event]).0, &running.0]);
     }
 
-    /// Returns the digest over all levels, each with its number.
+    /// Returns the digest over the digests of all levels, each preceded by the number of its level.
     #[must_use]
     pub fn root(&self) -> Digest {
         let parts: Vec<u8> = (0..LEVELS)
@@ -53,8 +53,8 @@ impl Default for RunningStar {
     }
 }
 
-/// The paper's star. Its rows have no sequence numbers: a block gives the order of its events, not
-/// their positions in the epoch.
+/// The paper's star. Its rows have no sequence numbers: a block proves the order of its events, but
+/// not their positions in the epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PaperStar;
 
@@ -92,7 +92,7 @@ impl Scheme for PaperStar {
         })
     }
 
-    /// Returns the selected blocks, and the digest of every other block.
+    /// Serves the selected blocks, and the digest of every other block.
     fn serve(
         &self,
         context: &Context,

@@ -1,8 +1,9 @@
-//! Dynamic Tree Chaining as published in Li et al., section IV.B: `D = H(e)`, `D_12 = H(D_1 ||
-//! D_2)`, the root and the epoch are signed, and levels come from the content if a rate is queried.
+//! Dynamic Tree Chaining as published in Li et al., section IV.B: `D = H(e)` and `D_12 = H(D_1 ||
+//! D_2)`. The root and the epoch are signed. For a query by rate, levels come from an event's
+//! content.
 //!
-//! The product hashes trees as RFC 9162 does, which separates leaves and inner nodes, signs the
-//! number of leaves, and takes levels from salted sequence numbers.
+//! The product hashes trees as RFC 9162 does, which distinguishes leaves from inner nodes. It also
+//! signs the number of leaves, and takes levels from salted sequence numbers.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{PublicKey, SignError, Signer};
@@ -11,8 +12,8 @@ use crate::content::{LEVELS, level};
 use crate::scheme::{Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
 use crate::wire::{Input, put_event, put_u32};
 
-/// The paper's tree. It splits as in RFC 9162, because the paper does not define what happens to an
-/// odd leaf.
+/// The paper's tree. It is divided as in RFC 9162, because the paper does not define the treatment
+/// of an odd leaf.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PaperTree;
 
@@ -20,7 +21,7 @@ fn node(left: &Digest, right: &Digest) -> Digest {
     Digest::of(&[&left.0, &right.0])
 }
 
-/// Returns the largest power of two below `leaves`, which are at least two.
+/// Returns the largest power of two below `leaves`, which must be at least two.
 const fn split(leaves: u64) -> u64 {
     1 << (leaves - 1).ilog2()
 }
@@ -37,8 +38,8 @@ fn root(leaves: &[Digest]) -> Digest {
     }
 }
 
-/// The roots of the maximal subtrees without a chosen leaf, left to right; the first of `leaves` is
-/// number `first`, and all of `chosen` are among them.
+/// Appends the roots of the maximal subtrees without a chosen leaf, from left to right. The first
+/// of `leaves` has the number `first`, and all of `chosen` are among the leaves.
 fn siblings(first: u64, leaves: &[Digest], chosen: &[u64], out: &mut Vec<Digest>) {
     if chosen.is_empty() {
         out.push(root(leaves));
@@ -52,7 +53,7 @@ fn siblings(first: u64, leaves: &[Digest], chosen: &[u64], out: &mut Vec<Digest>
     }
 }
 
-/// Returns the root from chosen leaves and siblings: the inverse of [`siblings`].
+/// Computes the root from chosen leaves and siblings: the inverse of [`siblings`].
 fn rebuild(
     first: u64,
     count: u64,
@@ -162,13 +163,13 @@ impl Scheme for PaperTree {
         let root =
             if count == 0 { Digest::of(&[]) } else { rebuild(0, count, &leaves, &mut input)? };
         if count == 0 && selected == 0 {
-            // The empty tree's digest is also sent as the sibling for an empty selection.
+            // For an empty selection, the digest of the empty tree is sent as a sibling.
             input.digest()?;
         }
         key.verify(&context.message("tree", &root.0), input.signature())
             .map_err(|_| OpenError::NotAuthentic)?;
-        // Whether a level is complete cannot be checked: the content of a missing event is unknown,
-        // and so is its level.
+        // The application cannot check that a level is complete: it does not know the content of a
+        // missing event, and therefore not its level.
         let as_asked = match ask {
             Ask::All => rows.len() as u64 == count,
             Ask::Rate(rate) => {

@@ -1,8 +1,9 @@
-//! The pseudo-random functions of Papadopoulos et al., "Secure and Efficient In-Network Processing
-//! of Exact SUM Queries" (ICDE 2011), table I: `HM_1` is HMAC over SHA-1, `HM_256` over SHA-256.
+//! The pseudo-random functions of table I of Papadopoulos et al., "Secure and Efficient In-Network
+//! Processing of Exact SUM Queries" (ICDE 2011): `HM_1` is HMAC over SHA-1, and `HM_256` is HMAC
+//! over SHA-256.
 //!
-//! SHA-1 is used as the papers specify. It is still secure as a MAC, but the product does not use
-//! it.
+//! SHA-1 is used because the papers specify it. HMAC over SHA-1 is still secure, but the product
+//! does not use it.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
@@ -11,7 +12,7 @@ use sha2::Sha256;
 /// The length of a key in bytes, as in section IV.A.
 pub const KEY_BYTES: usize = 20;
 
-/// `HM_1(key, message)`: 20 bytes.
+/// Returns `HM_1(key, message)`, which has 20 bytes.
 #[must_use]
 #[allow(clippy::missing_panics_doc, clippy::expect_used)]
 pub fn hm1(key: &[u8], message: &[u8]) -> [u8; 20] {
@@ -23,7 +24,7 @@ pub fn hm1(key: &[u8], message: &[u8]) -> [u8; 20] {
         .into()
 }
 
-/// `HM_256(key, message)`: 32 bytes.
+/// Returns `HM_256(key, message)`, which has 32 bytes.
 #[must_use]
 #[allow(clippy::missing_panics_doc, clippy::expect_used)]
 pub fn hm256(key: &[u8], message: &[u8]) -> [u8; 32] {
@@ -35,7 +36,8 @@ pub fn hm256(key: &[u8], message: &[u8]) -> [u8; 32] {
         .into()
 }
 
-/// `HM_1` under a key that many messages use: the key's two blocks are hashed once.
+/// `HM_1` under a key that is used for many messages. The two hash states of HMAC are computed
+/// once.
 #[derive(Clone)]
 pub(crate) struct Hm1(Hmac<Sha1>);
 

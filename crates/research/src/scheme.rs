@@ -1,5 +1,5 @@
-//! The common interface of all schemes: a device seals an epoch, a cloud serves a part of it, an
-//! application opens what it was served.
+//! The common interface of all sealing schemes: a device seals an epoch, a cloud serves a part of
+//! it, and an application verifies and opens this part.
 
 use std::fmt;
 
@@ -17,34 +17,35 @@ pub struct Context {
     pub device: DeviceId,
     /// The epoch.
     pub epoch: EpochNumber,
-    /// Records of fixed size have no prefix, others a length prefix.
+    /// How events are delimited: records of fixed size have no prefix, and others have a length
+    /// prefix.
     pub framing: Framing,
-    /// The device's salt, which only [`EpochSeal`](crate::EpochSeal) uses. An application learns it
-    /// from what is served.
+    /// The device's salt. Only [`EpochSeal`](crate::EpochSeal) uses it. An application reads it
+    /// from the served bytes.
     pub salt: Salt,
 }
 
-/// What an application queries of an epoch.
+/// The query of an application for an epoch.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask<'a> {
     /// Every event.
     All,
-    /// A fair sample at a rate.
+    /// A uniform sample at this rate.
     Rate(Rate),
     /// The events with these sequence numbers, ascending and not empty.
     Events(&'a [u64]),
 }
 
-/// What a device sends to the cloud: its events and the scheme's data.
+/// The data that a device sends to the cloud: its events and the scheme's signatures and digests.
 #[derive(Clone, Debug)]
 pub struct Sealed {
-    /// The suite of its signatures.
+    /// The suite of the signatures.
     pub algorithm: Algorithm,
     /// The events, in order.
     pub events: Vec<Vec<u8>>,
-    /// Signatures: one, or one for each event.
+    /// The signatures: one for the epoch, or one for each event.
     pub signatures: Vec<Vec<u8>>,
-    /// Digests that only the device can compute.
+    /// The digests that only the device can compute.
     pub digests: Vec<Digest>,
     /// The number of bytes sent in addition to the events.
     pub overhead: usize,
@@ -53,13 +54,13 @@ pub struct Sealed {
 /// An event that an application received.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
-    /// Its position in the epoch, if the scheme proves it.
+    /// The event's position in the epoch, if the scheme proves it.
     pub seq: Option<u64>,
     /// The event.
     pub event: Vec<u8>,
 }
 
-/// The scheme cannot serve the query.
+/// The error that the scheme cannot serve the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsupported;
 
@@ -72,28 +73,28 @@ impl fmt::Display for Unsupported {
 impl std::error::Error for Unsupported {}
 
 named_errors! {
-    /// Why nothing was opened.
+    /// Why an application rejects the served bytes.
     OpenError {
         /// The bytes are not in the scheme's encoding.
         Malformed => "the bytes are not in the scheme's encoding",
-        /// The signature does not prove what was served.
-        NotAuthentic => "the signature does not prove what was served",
-        /// It is authentic, but it is not what was queried.
-        NotAsAsked => "authentic, but not what was queried",
-        /// The scheme cannot prove the query.
-        Unsupported => "the scheme cannot prove the query",
+        /// The signature does not prove the served events.
+        NotAuthentic => "the signature does not prove the served events",
+        /// The data is authentic, but does not answer the query.
+        NotAsAsked => "the data is authentic, but does not answer the query",
+        /// The scheme cannot prove the answer to the query.
+        Unsupported => "the scheme cannot prove the answer to this query",
     }
 }
 
 /// A way to sign an epoch's events.
 pub trait Scheme {
-    /// Returns its name in tables.
+    /// Returns the scheme's name in tables.
     fn name(&self) -> &'static str;
 
-    /// Returns the device's part.
+    /// Seals an epoch on the device.
     ///
     /// # Errors
-    /// As the signer.
+    /// The errors of the signer.
     fn seal(
         &self,
         context: &Context,
@@ -101,8 +102,8 @@ pub trait Scheme {
         events: &[Vec<u8>],
     ) -> Result<Sealed, SignError>;
 
-    /// Returns the cloud's part: as few bytes as the scheme allows for the query. Sequence numbers
-    /// must be below the number of events.
+    /// Returns the bytes that the cloud serves for the query: as few as the scheme allows. Sequence
+    /// numbers in the query must be below the number of events.
     ///
     /// # Errors
     /// [`Unsupported`].
@@ -113,7 +114,8 @@ pub trait Scheme {
         ask: &Ask<'_>,
     ) -> Result<Vec<u8>, Unsupported>;
 
-    /// Returns the application's part: the rows that are proven and were queried.
+    /// Verifies the served bytes in the application. Returns the rows that are proven and that the
+    /// query selects.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -131,7 +133,7 @@ pub trait Scheme {
 }
 
 impl Context {
-    /// Returns the bytes that are signed over `digest`, with a tag that no product accepts.
+    /// Returns the message to sign for `digest`. It contains a tag that no product accepts.
     pub(crate) fn message(&self, scheme: &str, digest: &[u8]) -> Vec<u8> {
         let mut message = b"moteseal/research/".to_vec();
         message.extend(scheme.as_bytes());
@@ -143,7 +145,8 @@ impl Context {
     }
 }
 
-/// Returns the rows that an application with all events selects itself.
+/// Selects the rows of a query from all events of the epoch, as an application does that has
+/// received all of them.
 pub(crate) fn pick(events: Vec<&[u8]>, ask: &Ask<'_>) -> Result<Vec<Row>, OpenError> {
     let row = |seq: u64, event: &[u8]| Row { seq: Some(seq), event: event.to_vec() };
     let wanted: Box<dyn Fn(u64) -> bool> = match ask {

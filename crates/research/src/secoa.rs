@@ -1,24 +1,25 @@
 //! SECOA: Nath, Yu and Chan, "Secure outsourced aggregation via one-way chains" (SIGMOD 2009), as
-//! section II.D of Papadopoulos et al. 2011 defines it for comparison: [`max`] is SECOA^M, [`sum`]
-//! is SECOA^S.
+//! section II.D of Papadopoulos et al. (2011) defines it for comparison: [`max`] is SECOA^M, and
+//! [`sum`] is SECOA^S.
 //!
-//! **Patented in the United States (US 8,607,057 B2). It is here for comparison only: no product
-//! crate may link it**, and `crates/cli/tests/it/import_order.rs` fails if one does.
+//! **SECOA is patented in the United States (US 8,607,057 B2). It is here for comparison only: no
+//! product crate may link it**, and `crates/cli/tests/it/import_order.rs` fails if one does.
 //!
 //! A maximum cannot be inflated, because its source certifies it. It cannot be deflated, because
 //! every source's [`Seal`](seal::Seal) is at the position of its own value in a one-way chain, and
-//! chains only roll forward. A sum is estimated from the maxima of many sketches. Nothing is
-//! secret: readings are sent in plaintext.
+//! chains only roll forward. A sum is estimated from the maxima of many sketches. SECOA keeps no
+//! data secret: readings are sent in plaintext.
 //!
-//! What the paper does not define, and the choice made here:
-//! - The source of a maximum. Its certificate cannot be checked without it, so each maximum carries
-//!   4 bytes that the paper does not count.
-//! - Equation 5 lets every aggregator XOR its children's certificates. XORed certificates cannot be
-//!   separated again, so an aggregator above could not keep only the winners' certificates, which
-//!   are all that the querier can compute. Here each sketch carries its certificate, and only the
-//!   sink XORs them: [`sum::Final`] is as in the paper, [`sum::Partial`] is larger.
-//! - The exponent. Table II gives RSA as 3.9 modular multiplications, so the exponent is small: 3
-//!   here, two multiplications.
+//! The paper leaves three points undefined. This implementation makes these choices:
+//!
+//! - The source of a maximum: a certificate cannot be checked without knowing its source, so each
+//!   maximum contains 4 bytes for the source, which the paper does not count.
+//! - The certificates: by equation 5 every aggregator combines its children's certificates by XOR.
+//!   They cannot be separated again, so an aggregator above could not keep only the certificates of
+//!   the maxima, which are all that the querier can compute. Here each sketch keeps its certificate,
+//!   and only the sink combines them: [`sum::Final`] is as in the paper, [`sum::Partial`] is larger.
+//! - The exponent: by table II, RSA takes as long as 3.9 modular multiplications, so the exponent is
+//!   small. Here it is 3, which takes two multiplications.
 
 pub mod max;
 mod seal;
@@ -40,17 +41,18 @@ named_errors! {
     Refused {
         /// The numbers of values, sources and SEALs do not match.
         Malformed => "the numbers of values, sources and SEALs do not match",
-        /// It names an unknown source.
+        /// The source of a maximum is unknown.
         UnknownSource => "the querier has no key of the source of a maximum",
-        /// No source certified the value: it is too large, or of another epoch.
+        /// The source did not certify the value for this epoch: the value is too large, or is of
+        /// another epoch.
         Inflated => "the source of a maximum did not certify it for this epoch",
-        /// Some source's SEAL was further along its chain, or is missing.
+        /// A source's SEAL was further along its chain, or is missing.
         Deflated => "a source's SEAL was further along its chain, or is missing",
     }
 }
 
-/// The key that a source shares with the querier, from which certificates and temporal seeds are
-/// derived.
+/// The key that a source shares with the querier. Certificates and temporal seeds are derived from
+/// it.
 #[derive(Clone)]
 struct Key(Hm1);
 

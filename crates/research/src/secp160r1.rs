@@ -1,8 +1,8 @@
-//! ECDSA over secp160r1 with SHA-1, as the broadcast paper's motes sign (SEC 2 version 1, section
-//! 2.4.2; SEC 1, section 4.1).
+//! ECDSA over secp160r1 with SHA-1, as the motes of the broadcast paper sign (SEC 2 version 1,
+//! section 2.4.2; SEC 1, section 4.1).
 //!
-//! For comparison only: 80 bits of security, withdrawn from SEC 2 since 2010, and the running time
-//! depends on the secret. Products use the suites of `moteseal-core`.
+//! It is for comparison only: it has 80 bits of security, SEC 2 withdrew the curve in 2010, and the
+//! running time depends on the secret. Products use the suites of `moteseal-core`.
 
 use std::sync::LazyLock;
 
@@ -11,13 +11,14 @@ use sha1::{Digest as _, Sha1};
 
 use crate::prf::hm256;
 
-/// The length of a signature in bytes: `r` and `s` of 161 bits each, in 11 words of 16 bits as
-/// TinyECC keeps them. The paper counts 44.
+/// The length of a signature in bytes. `r` and `s` have 161 bits each and are stored in 11 words of
+/// 16 bits, as TinyECC stores them. The paper counts 44 bytes.
 pub const SIGNATURE: usize = 44;
 /// The length of a public key in bytes: both coordinates.
 pub const PUBLIC_KEY: usize = 40;
 
-/// The field's prime, the curve's `b`, and the order of its base point. Its `a` is -3.
+/// The parameters of the curve: the field's prime `p`, the coefficient `b`, the order `n` of the
+/// base point, and the base point. The coefficient `a` is -3.
 struct Curve {
     p: BigUint,
     b: BigUint,
@@ -44,7 +45,7 @@ struct Affine {
     y: BigUint,
 }
 
-/// `(x / z^2, y / z^3)`; the point at infinity has `z = 0`.
+/// The point `(x / z^2, y / z^3)` in Jacobian coordinates. The point at infinity has `z = 0`.
 #[derive(Clone, Debug)]
 struct Jacobian {
     x: BigUint,
@@ -73,7 +74,7 @@ impl Jacobian {
         self.z == zero()
     }
 
-    /// `a = -3`: `alpha = 3 (x - z^2)(x + z^2)`.
+    /// Doubles the point. Because `a = -3`, `alpha = 3 (x - z^2)(x + z^2)`.
     fn double(&self) -> Self {
         if self.is_infinity() || self.y == zero() {
             return Self::infinity();
@@ -114,7 +115,7 @@ impl Jacobian {
     }
 }
 
-/// `u G + v Q`, computed bit by bit together.
+/// Returns `u G + v Q`. Processes the bits of `u` and `v` together.
 fn combination(u: &BigUint, v: &BigUint, q: &Affine) -> Option<Affine> {
     let both = Jacobian { x: q.x.clone(), y: q.y.clone(), z: BigUint::from(1_u8) }
         .add(&CURVE.base)
@@ -124,7 +125,7 @@ fn combination(u: &BigUint, v: &BigUint, q: &Affine) -> Option<Affine> {
         sum = sum.double();
         sum = match (u.bit(bit), v.bit(bit), &both) {
             (true, true, Some(both)) => sum.add(both),
-            // Q is -G: their sum is the point at infinity.
+            // `Q` is `-G`, so their sum is the point at infinity.
             (true, true, None) | (false, false, _) => sum,
             (true, false, _) => sum.add(&CURVE.base),
             (false, true, _) => sum.add(q),
@@ -133,7 +134,7 @@ fn combination(u: &BigUint, v: &BigUint, q: &Affine) -> Option<Affine> {
     sum.affine()
 }
 
-/// SHA-1 as an integer; its 160 bits do not exceed the order's length.
+/// Returns the SHA-1 of a message as an integer. Its 160 bits are not longer than the order.
 fn hashed(message: &[u8]) -> BigUint {
     BigUint::from_bytes_be(&Sha1::digest(message))
 }
@@ -151,7 +152,7 @@ fn fixed<const N: usize>(number: &BigUint) -> [u8; N] {
 pub struct PublicKey(Affine);
 
 impl PublicKey {
-    /// Reads 40 bytes; `None` if they are not a point of the curve.
+    /// Decodes 40 bytes; `None` if they are not a point of the curve.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; PUBLIC_KEY]) -> Option<Self> {
         let (x, y) = (BigUint::from_bytes_be(&bytes[..20]), BigUint::from_bytes_be(&bytes[20..]));
@@ -162,7 +163,7 @@ impl PublicKey {
         (times(&y, &y) == cubic % &CURVE.p).then_some(Self(Affine { x, y }))
     }
 
-    /// Returns its 40 bytes: `x` and `y`, big-endian.
+    /// Encodes the key as 40 bytes: `x` and `y`, big-endian.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; PUBLIC_KEY] {
         let mut out = [0; PUBLIC_KEY];
@@ -171,8 +172,8 @@ impl PublicKey {
         out
     }
 
-    /// Returns whether a signature of a message is valid under this key. Both `s` and `n - s` are
-    /// valid: SEC 1 does not choose one.
+    /// Returns whether a signature of a message is valid under this key. With `s`, `n - s` is also
+    /// valid, because SEC 1 does not exclude either.
     #[must_use]
     pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE]) -> bool {
         let (r, s) =
@@ -187,7 +188,7 @@ impl PublicKey {
     }
 }
 
-/// A private key. The type does not protect it: no real secret belongs here.
+/// A private key. The type does not protect the key, so it must not hold a real secret.
 #[derive(Clone, Debug)]
 pub struct SecretKey {
     d: BigUint,
@@ -195,7 +196,7 @@ pub struct SecretKey {
 }
 
 impl SecretKey {
-    /// Returns the key for a number from 1 to below the order.
+    /// Creates the key from a number; `None` unless the number is at least 1 and below the order.
     #[must_use]
     pub fn new(d: BigUint) -> Option<Self> {
         let range = BigUint::from(1_u8)..CURVE.n.clone();
@@ -209,7 +210,7 @@ impl SecretKey {
         &self.public
     }
 
-    /// Signs with a nonce; `None` for a nonce that gives no signature.
+    /// Signs a message with the given nonce; `None` if this nonce gives no signature.
     #[must_use]
     pub fn sign_with_nonce(&self, message: &[u8], nonce: &BigUint) -> Option<[u8; SIGNATURE]> {
         let r = combination(nonce, &zero(), &CURVE.base)?.x % &CURVE.n;
@@ -220,7 +221,8 @@ impl SecretKey {
         (r != zero() && s != zero()).then_some(out)
     }
 
-    /// Signs with a nonce derived from key and message, so that no randomness is needed.
+    /// Signs a message with a nonce that is derived from the key and the message, so no randomness
+    /// is needed.
     #[must_use]
     pub fn sign(&self, message: &[u8]) -> [u8; SIGNATURE] {
         let digest = Sha1::digest(message);
@@ -243,7 +245,7 @@ mod tests {
         BigUint::parse_bytes(digits.as_bytes(), 10).unwrap()
     }
 
-    /// GEC 2, "Test Vectors for SEC 1", section 2.1.
+    /// The test vector of GEC 2, "Test Vectors for SEC 1", section 2.1.
     #[test]
     fn the_signature_of_the_standards_example_is_reproduced() {
         let key =
@@ -297,7 +299,7 @@ mod tests {
 
     #[test]
     fn sums_of_multiples_are_the_multiples_of_sums() {
-        // (u + 5 v) G, where Q = 5 G.
+        // With Q = 5 G, u G + v Q is (u + 5 v) G.
         let five = combination(&BigUint::from(5_u8), &zero(), &CURVE.base).unwrap();
         for u in 0..20_u32 {
             for v in 0..20_u32 {

@@ -1,10 +1,12 @@
 //! SIES as published: Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network
-//! Processing of Exact SUM Queries" (ICDE 2011), sections III.D and IV. `PSR = K_t * m + k_{i,t}
-//! mod p`, keys by HMAC over SHA-256 and shares over SHA-1, a 4-byte value, one global `K`.
+//! Processing of Exact SUM Queries" (ICDE 2011), sections III.D and IV.
 //!
-//! What the paper leaves open is left open here, so that [`attack`] can show the consequences: no
-//! guard against a second answer in one epoch, no key groups, and only the aggregators report who
-//! took part. Products use `moteseal-sum`.
+//! A record is `PSR = K_t * m + k_{i,t} mod p`. Keys come from HMAC over SHA-256, and shares from
+//! HMAC over SHA-1. A value has 4 bytes, and all sources share one key `K`.
+//!
+//! This implementation keeps the gaps of the paper, so that [`attack`] can show their consequences:
+//! a source can answer twice in one epoch, there are no key groups, and only the aggregators report
+//! which sources took part. Products use `moteseal-sum`.
 
 pub mod attack;
 pub mod field;
@@ -17,8 +19,8 @@ use field::{add, from_bytes, multiply, reduced, subtract};
 
 /// The length of a partial state record on every edge, in bytes.
 pub const BYTES: usize = 32;
-/// The position of the value in the plaintext: above 8 bytes of padding, the maximum in section
-/// IV.A, and a 20-byte share.
+/// The position of the value in the plaintext. The value is above 8 bytes of padding, which is the
+/// maximum in section IV.A, and a share of 20 bytes.
 pub const VALUE_SHIFT: u32 = 224;
 
 /// A partial state record: a residue modulo `p = 2^256 - 189`.
@@ -26,19 +28,19 @@ pub const VALUE_SHIFT: u32 = 224;
 pub struct Psr(U256);
 
 impl Psr {
-    /// Reads 32 bytes, big-endian; `None` for `p` and above.
+    /// Decodes 32 bytes, big-endian; `None` if the number is `p` or larger.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; BYTES]) -> Option<Self> {
         from_bytes(bytes).map(Self)
     }
 
-    /// Returns its 32 bytes, big-endian.
+    /// Encodes the residue as 32 bytes, big-endian.
     #[must_use]
     pub fn to_bytes(self) -> [u8; BYTES] {
         field::to_bytes(&self.0)
     }
 
-    /// Returns the merging phase.
+    /// Adds two records: the merging phase.
     #[must_use]
     pub const fn merge(self, other: Self) -> Self {
         Self(add(&self.0, &other.0))
@@ -53,14 +55,14 @@ pub struct Source {
 }
 
 impl Source {
-    /// Returns the source with the key `K`, which all share, and its own key `k_i`.
+    /// Creates the source with the key `K`, which all sources share, and its own key `k_i`.
     #[must_use]
     pub const fn new(global: [u8; KEY_BYTES], own: [u8; KEY_BYTES]) -> Self {
         Self { global, own }
     }
 
-    /// Returns the initialization phase. In the paper, a source does not record which epochs it has
-    /// answered.
+    /// Encrypts a value for an epoch: the initialization phase. In the paper, a source does not
+    /// record which epochs it has answered.
     #[must_use]
     pub fn answer(&self, epoch: u64, value: u32) -> Psr {
         let (key, share) = own_key(&self.own, epoch);
@@ -72,9 +74,9 @@ impl Source {
 named_errors! {
     /// Why the querier rejects a record.
     OpenError {
-        /// The source is unknown.
+        /// A participant is unknown to the querier.
         UnknownSource => "the querier has no key of a participant",
-        /// Its shares do not add up to those of the sources.
+        /// The shares in the record do not add up to those of the sources.
         SharesMismatch => "the record is not the sum of the answers of these sources in this epoch",
     }
 }
@@ -87,13 +89,13 @@ pub struct Querier {
 }
 
 impl Querier {
-    /// Returns the querier with `K` and every `k_i`.
+    /// Creates the querier with `K` and every `k_i`.
     #[must_use]
     pub const fn new(global: [u8; KEY_BYTES], own: Vec<[u8; KEY_BYTES]>) -> Self {
         Self { global, own }
     }
 
-    /// Returns the evaluation phase over all sources.
+    /// Opens the sum of all sources: the evaluation phase.
     ///
     /// # Errors
     /// [`OpenError::SharesMismatch`].
@@ -101,8 +103,9 @@ impl Querier {
         self.evaluate(epoch, psr, self.own.iter())
     }
 
-    /// Returns the evaluation phase when nodes are reported as failed (the paper's discussion at
-    /// the end of section IV.B): over the sources that took part according to the aggregators.
+    /// Opens the sum of the given participants. This is the evaluation phase when some nodes have
+    /// failed (the discussion at the end of section IV.B). The aggregators report which sources
+    /// took part.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -130,19 +133,19 @@ impl Querier {
         if message.wrapping_sub(&value.shl_vartime(VALUE_SHIFT)) != shares {
             return Err(OpenError::SharesMismatch);
         }
-        // 32 of the 256 bits are above the 224th.
+        // The value is the upper 32 of the 256 bits.
         let mut result = [0; 4];
         result.copy_from_slice(&field::to_bytes(&value)[BYTES - 4..]);
         Ok(u32::from_be_bytes(result))
     }
 }
 
-/// `K_t`.
+/// Returns `K_t`.
 fn epoch_key(global: &[u8; KEY_BYTES], epoch: u64) -> U256 {
     field::residue(&hm256(global, &epoch.to_be_bytes()))
 }
 
-/// `k_{i,t}` and `ss_{i,t}`.
+/// Returns `k_{i,t}` and `ss_{i,t}`.
 fn own_key(own: &[u8; KEY_BYTES], epoch: u64) -> (U256, U256) {
     let key = hm256(own, &epoch.to_be_bytes());
     let mut share = [0; BYTES];

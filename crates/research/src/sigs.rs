@@ -1,14 +1,14 @@
 //! SIGS: a signature for every broadcast message (Liu, Li and Guizani 2012, section V), with the
 //! suites of `moteseal-core` or with the paper's secp160r1.
 //!
-//! As published, only the message is signed, so that a receiver cannot tell an old message from a
-//! new one, and must check a signature for every datagram that anyone sends.
+//! As published, only the message is signed. A receiver therefore cannot distinguish an old message
+//! from a new one, and must check a signature for every datagram that anyone sends.
 
 use moteseal_core::signature::{PublicKey, SignError, Signer};
 
 use crate::secp160r1;
 
-/// Returns a packet: the message, then the signature.
+/// Returns a packet that consists of the message and its signature.
 ///
 /// # Errors
 /// [`SignError`].
@@ -24,13 +24,13 @@ pub fn open<'p>(key: &PublicKey, packet: &'p [u8]) -> Option<&'p [u8]> {
     key.verify(message, signature).ok().map(|()| message)
 }
 
-/// As above, with the paper's signatures.
+/// Returns a packet like [`seal`], with the paper's signature.
 #[must_use]
 pub fn seal_secp160r1(key: &secp160r1::SecretKey, message: &[u8]) -> Vec<u8> {
     [message, &key.sign(message)].concat()
 }
 
-/// As above, with the paper's signatures.
+/// Returns the message of a packet like [`open`], with the paper's signature.
 #[must_use]
 pub fn open_secp160r1<'p>(key: &secp160r1::PublicKey, packet: &'p [u8]) -> Option<&'p [u8]> {
     let (message, signature) = packet.split_last_chunk()?;

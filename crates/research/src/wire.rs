@@ -1,12 +1,12 @@
-//! The encoding in which the compared schemes serve: big-endian numbers, events with the context's
-//! framing.
+//! The encoding of the bytes that the compared schemes serve: numbers are big-endian, and events
+//! have the context's framing.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Framing;
 
 use crate::scheme::OpenError;
 
-/// Writes an event: raw if its size is fixed, otherwise with a length prefix.
+/// Writes an event: without a prefix if its size is fixed, otherwise with a length prefix.
 pub(crate) fn put_event(out: &mut Vec<u8>, framing: Framing, event: &[u8]) {
     if framing == Framing::Prefixed {
         #[allow(clippy::cast_possible_truncation)]
@@ -21,7 +21,7 @@ pub(crate) fn put_u32(out: &mut Vec<u8>, value: usize) {
     out.extend((value as u32).to_be_bytes());
 }
 
-/// The bytes that are still to be read.
+/// The bytes that have not been read yet.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {
@@ -47,8 +47,8 @@ impl<'a> Input<'a> {
         Ok(event)
     }
 
-    /// Reads the stated number of events. Each needs at least one byte, so the input bounds the
-    /// number.
+    /// Reads the stated number of events. Each needs at least one byte, so the length of the input
+    /// limits the number.
     pub(crate) fn events(
         &mut self,
         framing: Framing,
@@ -57,7 +57,7 @@ impl<'a> Input<'a> {
         (0..count).map(|_| self.event(framing)).collect()
     }
 
-    /// Returns the rest, which is a signature.
+    /// Returns the remaining bytes, which are a signature.
     pub(crate) fn signature(self) -> &'a [u8] {
         self.0
     }

@@ -1,5 +1,5 @@
-//! The off-line solution (section 3 of Gennaro and Rohatgi): the stream is known beforehand, and
-//! each message has the digest of the next.
+//! The off-line solution (section 3 of Gennaro and Rohatgi). The stream is known beforehand, and
+//! each message contains the digest of the next.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{PublicKey, SignError, Signer};
@@ -8,11 +8,12 @@ use super::{prefix, suffices};
 use crate::scheme::{self, Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
 use crate::wire::{Input, put_event, put_u32};
 
-/// `D_i = H(e_i || D_{i+1})`, built from the end; `D_0` is signed.
+/// A chain of digests `D_i = H(e_i || D_{i+1})`, which is built from its end. The device signs
+/// `D_0`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OfflineChain;
 
-/// The digest after the last event.
+/// The digest that follows the last event.
 const END: Digest = Digest(*b"moteseal/research/chain/end\0\0\0\0\0");
 
 fn link(context: &Context, event: &[u8], next: &Digest) -> Digest {
@@ -53,7 +54,7 @@ impl Scheme for OfflineChain {
         })
     }
 
-    /// Returns every event up to the last selected one, and the digest of the rest.
+    /// Serves every event up to the last selected one, and the digest of the remaining events.
     fn serve(
         &self,
         context: &Context,
@@ -87,7 +88,8 @@ impl Scheme for OfflineChain {
         scheme::pick(events, ask)
     }
 
-    /// The chain is built from its end, so the device stores every event until then.
+    /// Returns the size of all events: the chain is built from its end, so the device stores every
+    /// event until then.
     fn device_state(&self, events: u64, size: usize) -> u64 {
         events * size as u64
     }

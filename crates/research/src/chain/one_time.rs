@@ -1,9 +1,9 @@
-//! Winternitz one-time signatures over SHA-256, with 4 bits for each chain: an on-line chain signs
-//! each message with one.
+//! Winternitz one-time signatures over SHA-256, with 4 bits per chain. An on-line chain signs each
+//! message with one of them.
 //!
-//! The construction is Merkle's ("A certified digital signature", 1989): 64 chains for the digest's
-//! digits and 3 for a checksum that falls when any digit rises, so that a signature cannot be moved
-//! further along all chains.
+//! The construction is Merkle's ("A certified digital signature", 1989). There are 64 chains for
+//! the digits of the digest and 3 for a checksum. The checksum falls when a digit rises, so an
+//! attacker cannot advance a signature along all chains.
 
 use moteseal_core::digest::Digest;
 
@@ -11,7 +11,7 @@ const DIGITS: usize = 64;
 const CHAINS: usize = DIGITS + 3;
 const TOP: u8 = 15;
 
-/// The length of a signature in bytes: 67 digests.
+/// The length of a signature in bytes: 67 digests of 32 bytes.
 pub const SIGNATURE_BYTES: usize = CHAINS * 32;
 
 /// A key that must sign only one message.
@@ -28,7 +28,7 @@ impl std::fmt::Debug for OneTimeKey<'_> {
 }
 
 impl<'s> OneTimeKey<'s> {
-    /// Key `number` of the keys derived from `seed`.
+    /// Creates key number `number` of the keys that are derived from `seed`.
     #[must_use]
     pub const fn new(seed: &'s [u8; 32], number: u64) -> Self {
         Self { seed, number }
@@ -43,7 +43,7 @@ impl<'s> OneTimeKey<'s> {
         ])
     }
 
-    /// Returns the public key: the digest of all chains' ends.
+    /// Returns the public key: the digest of the ends of all chains.
     #[must_use]
     pub fn public(&self) -> Digest {
         let ends: Vec<u8> =
@@ -61,8 +61,8 @@ impl<'s> OneTimeKey<'s> {
     }
 }
 
-/// Returns the public key that a signature of the digest implies: the signer's, if the signature is
-/// valid.
+/// Returns the public key that a signature of the digest implies. It is the signer's key if the
+/// signature is valid.
 #[must_use]
 pub(super) fn implied_key(digest: &Digest, signature: &[u8]) -> Option<Digest> {
     if signature.len() != SIGNATURE_BYTES {
@@ -81,7 +81,8 @@ pub(super) fn implied_key(digest: &Digest, signature: &[u8]) -> Option<Digest> {
     Some(Digest::of(&[&ends]))
 }
 
-/// Returns the digest's hexadecimal digits, and those of the sum of their distances from the top.
+/// Returns the hexadecimal digits of the digest, followed by those of the checksum: the sum of the
+/// differences between [`TOP`] and each digit.
 fn digits(digest: &Digest) -> [u8; CHAINS] {
     let mut digits = [0; CHAINS];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(digest.0) {

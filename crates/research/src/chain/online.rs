@@ -1,5 +1,6 @@
-//! The on-line solution (section 4 of Gennaro and Rohatgi): the stream is not known beforehand, so
-//! each message has the one-time public key for the next. The device stores one number.
+//! The on-line solution (section 4 of Gennaro and Rohatgi). The stream is not known beforehand, so
+//! each message contains the one-time public key that signs the next. The device only stores the
+//! number of its next key.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{PublicKey, SignError, Signer};
@@ -9,7 +10,7 @@ use super::{prefix, suffices};
 use crate::scheme::{self, Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
 use crate::wire::{Input, put_event, put_u32};
 
-/// A chain of one-time signatures. The device's key signs the first one-time key; the last message
+/// A chain of one-time signatures. The device's key signs the first one-time key. The last message
 /// states that it is the last.
 #[derive(Clone)]
 pub struct OnlineChain {
@@ -23,8 +24,8 @@ impl std::fmt::Debug for OnlineChain {
 }
 
 impl OnlineChain {
-    /// Creates a chain with one-time keys derived from `seed`. A seed must be used for one epoch
-    /// only.
+    /// Creates a chain with one-time keys that are derived from `seed`. A seed must be used for
+    /// only one epoch.
     #[must_use]
     pub const fn new(seed: [u8; 32]) -> Self {
         Self { seed }
@@ -43,8 +44,8 @@ impl Scheme for OnlineChain {
         "hash chaining (on-line)"
     }
 
-    /// `digests` are the one-time public keys. `signatures` are that of the device, then one for
-    /// each message, then that of the end.
+    /// Seals an epoch. In the result, `digests` are the one-time public keys. `signatures` contains
+    /// the device's signature, one signature for each message, and one for the end.
     fn seal(
         &self,
         context: &Context,
@@ -131,7 +132,7 @@ impl Scheme for OnlineChain {
         scheme::pick(events, ask)
     }
 
-    /// Returns the number of the next one-time key.
+    /// Returns the size of the number of the next one-time key.
     fn device_state(&self, _: u64, _: usize) -> u64 {
         8
     }

@@ -1,4 +1,4 @@
-//! The paper's digest functions, each of fixed size.
+//! The paper's digest functions, with digests of fixed size.
 
 use std::fmt::Debug;
 
@@ -6,10 +6,10 @@ use sha2::Digest as _;
 
 /// A digest function of section VIII.A.
 pub trait Hash: Clone + Debug {
-    /// A digest: one unit of space.
+    /// A digest. Memory is counted in digests.
     type Digest: Copy + Debug + Default + Eq + AsRef<[u8]> + 'static;
 
-    /// Its name in tables.
+    /// The name in tables.
     const NAME: &'static str;
 
     /// The length of a digest, in bytes.
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn the_digests_of_abc_are_the_standards() {
-        // RFC 1321, A.5; FIPS 180.
+        // The expected digests are from RFC 1321, A.5, and FIPS 180.
         assert_eq!(Md5::of(&[b"a", b"bc"])[..4], [0x90, 0x01, 0x50, 0x98]);
         assert_eq!(Sha1::of(&[b"a", b"bc"])[..4], [0xa9, 0x99, 0x3e, 0x36]);
         assert_eq!(Sha256::of(&[b"a", b"bc"])[..4], [0xba, 0x78, 0x16, 0xbf]);

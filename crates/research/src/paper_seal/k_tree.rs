@@ -1,9 +1,9 @@
-//! Trees in which a node has `k` children (section VII.A): building them, and the packets that
-//! carry an event with its siblings.
+//! Trees in which a node has up to `k` children (section VII.A): builds them, and creates packets
+//! that contain an event and its siblings.
 
 use super::Hash;
 
-/// The tree, or its stored section, does not have this event.
+/// The error that the tree, or the stored section of it, does not contain the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSuchEvent;
 
@@ -16,16 +16,16 @@ pub struct KTree<H: Hash> {
     root: H::Digest,
 }
 
-/// Returns a node over the concatenation of at most `k` children.
+/// Returns the node over at most `k` children.
 fn node<H: Hash>(children: &[H::Digest]) -> H::Digest {
-    // The children are hashed as one message, because the paper's argument is that four digests of
-    // MD5 fill one block.
+    // Hash the children as one message: the paper's argument is that four MD5 digests fill one
+    // block.
     let parts: Vec<&[u8]> = children.iter().map(AsRef::as_ref).collect();
     H::of(&parts)
 }
 
 impl<H: Hash> KTree<H> {
-    /// Builds the tree over these events; `degree` is at least two.
+    /// Builds the tree over these events. `degree` is at least two.
     #[must_use]
     pub fn build<'e>(degree: usize, events: impl IntoIterator<Item = &'e [u8]>) -> Self {
         let degree = degree.max(2);
@@ -42,9 +42,9 @@ impl<H: Hash> KTree<H> {
         Self { degree, leaves, levels, root: level.first().copied().unwrap_or_default() }
     }
 
-    /// Creates a section of a tree of this height that is too large to hold: digests from a
-    /// counter, enough on each level to send packets of the first `degree^2` events. It only serves
-    /// to make packets; its root is not a real digest.
+    /// Creates a section of a tree that is too large for memory. The digests come from a counter.
+    /// On each level there are enough of them for the packets of the first `degree^2` events. The
+    /// section is only for measuring packets; its root is not a real digest.
     #[must_use]
     pub fn first_part(degree: usize, height: u32) -> Self {
         let groups = |level: u32| degree.pow((height - level).min(2));
@@ -65,8 +65,8 @@ impl<H: Hash> KTree<H> {
         self.levels.len()
     }
 
-    /// Writes a packet: the event, and on each level of its path to the root the sibling digests in
-    /// order.
+    /// Writes a packet to `out`: the event, and for each level of its path to the root the digests
+    /// of its siblings, in order.
     ///
     /// # Errors
     /// [`NoSuchEvent`].
@@ -90,8 +90,8 @@ impl<H: Hash> KTree<H> {
         Ok(())
     }
 
-    /// Returns the root that a packet implies in a tree with this many leaves; `None` if the packet
-    /// has another length.
+    /// Returns the root that a packet implies in a tree with this number of leaves; `None` if the
+    /// packet has a different length.
     #[must_use]
     pub fn root_of(
         degree: usize,

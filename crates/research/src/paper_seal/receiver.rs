@@ -1,29 +1,31 @@
-//! The receiver of tree chaining: one event at a time with its siblings, and a cache of verified
-//! nodes (section IV.B).
+//! The receiver of tree chaining. It receives one event at a time with its siblings, and caches
+//! verified nodes (section IV.B).
 
 use super::Hash;
 
-/// Verifies events of one tree after the other. It stops caching when `capacity` nodes are cached,
-/// as the paper's prototype does; a new tree empties the cache. The paper does not define the order
-/// in which a path's nodes are cached: here from the root down, where each node serves most events.
+/// A receiver that verifies one tree after the other. Like the paper's prototype, it stops caching
+/// when `capacity` nodes are cached; a new tree empties the cache. The paper does not define the
+/// order in which the nodes of a path are cached. This receiver starts at the root, where each node
+/// serves the most events.
 #[derive(Clone, Debug)]
 pub struct Receiver<H: Hash> {
     capacity: usize,
     cached: usize,
-    /// The mark of the current tree's entries, so that emptying the cache costs nothing.
+    /// The mark of cache entries that belong to the current tree. A new mark empties the cache at
+    /// no cost.
     tree: u32,
     root: H::Digest,
-    /// The start of each level of the current tree in `cache`, from the leaves, and its number of
-    /// nodes.
+    /// For each level of the current tree, from the leaves up: its start in `cache`, and its number
+    /// of nodes.
     levels: Vec<(usize, usize)>,
-    /// One slot for each node of the tree, so that a look-up needs no search; at most `capacity`
-    /// are used.
+    /// One slot for each node of the tree, so that a look-up needs no search. At most `capacity`
+    /// slots are in use.
     cache: Vec<(u32, H::Digest)>,
     path: Vec<(usize, H::Digest)>,
 }
 
 impl<H: Hash> Receiver<H> {
-    /// Makes a receiver with a cache of this many nodes.
+    /// Creates a receiver with a cache of this many nodes.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
@@ -37,7 +39,7 @@ impl<H: Hash> Receiver<H> {
         }
     }
 
-    /// Begins a tree of this many leaves, whose root a signature has proven.
+    /// Begins a tree with this number of leaves. The caller has verified the signature of the root.
     pub fn begin(&mut self, leaves: usize, root: H::Digest) {
         (self.tree, self.root, self.cached) = (self.tree + 1, root, 0);
         self.levels.clear();
@@ -61,8 +63,9 @@ impl<H: Hash> Receiver<H> {
         self.cached
     }
 
-    /// Returns whether an event is at this position of the tree; `siblings` are those on its path
-    /// to the root, from below. Climbs until it reaches a verified node.
+    /// Verifies that the tree has this event at position `seq`. `siblings` are the siblings on its
+    /// path to the root, from the leaf up. The computation stops at the first node that is already
+    /// verified.
     pub fn verify(&mut self, seq: usize, event: &[u8], siblings: &[H::Digest]) -> bool {
         let (mut at, mut digest, mut given) = (seq, H::of(&[event]), siblings.iter());
         self.path.clear();

@@ -1,35 +1,35 @@
-//! Geometric Star Chaining in `u` units of space: that many levels, of which the last includes all
-//! finer ones (section IV.C).
+//! Geometric Star Chaining with memory for `u` digests. There are `u` levels, and the last includes
+//! all higher ones (section IV.C).
 
 use xxhash_rust::xxh64::xxh64;
 
 use super::Hash;
 
-/// The running digests of a device, or of a verifier that recomputes them.
+/// The running digest of each level, on a device or on a verifier that recomputes it.
 #[derive(Clone, Debug)]
 pub struct Star<H: Hash>(Vec<H::Digest>);
 
 impl<H: Hash> Star<H> {
-    /// One level for each unit of space, at least one.
+    /// Creates a star with one level for each digest of memory, and at least one level.
     #[must_use]
     pub fn new(units: usize) -> Self {
         Self(vec![H::Digest::default(); units.max(1)])
     }
 
-    /// Returns the level of an event: the leading zeros of its xxHash64.
+    /// Returns the level of an event: the number of leading zeros of its xxHash64.
     #[must_use]
     pub fn level(&self, event: &[u8]) -> usize {
         (xxh64(event, 0).leading_zeros() as usize).min(self.0.len() - 1)
     }
 
-    /// Adds an event, `D = H(H(event) || D)`, and returns its level.
+    /// Adds an event by `D = H(H(event) || D)`, and returns its level.
     pub fn push(&mut self, event: &[u8]) -> usize {
         let level = self.level(event);
         self.fold(level, event);
         level
     }
 
-    /// Adds an event whose level is known, and below the number of levels.
+    /// Adds an event whose level is known. The level must be below the number of levels.
     pub fn fold(&mut self, level: usize, event: &[u8]) {
         let running = &mut self.0[level];
         *running = H::of(&[H::of(&[event]).as_ref(), running.as_ref()]);
@@ -41,12 +41,12 @@ impl<H: Hash> Star<H> {
         self.0[level]
     }
 
-    /// Sets the digest of a level whose events a verifier does not have.
+    /// Sets the digest of a level of which the verifier has no events.
     pub fn adopt(&mut self, level: usize, digest: H::Digest) {
         self.0[level] = digest;
     }
 
-    /// Returns the digest over all levels, each with its number.
+    /// Returns the digest over the digests of all levels, each preceded by the number of its level.
     #[must_use]
     pub fn root(&self) -> H::Digest {
         let numbers: Vec<[u8; 1]> =
@@ -60,18 +60,19 @@ impl<H: Hash> Star<H> {
     }
 }
 
-/// Returns the levels whose blocks together have at least the share `rate` of all events, and
-/// exceed it as little as `units` levels allow. One bit for each level.
+/// Returns the levels whose blocks together have at least the share `rate` of all events, with the
+/// smallest excess that `units` levels allow. The result has one bit per level.
 #[must_use]
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub fn cover(rate: f64, units: usize) -> u64 {
     let last = units.clamp(1, 63) - 1;
-    // The share in units of the finest block's share, rounded up; at most all events.
+    // The share in multiples of the smallest block's share, rounded up, and at most 1.
     let steps = ((rate * (1_u64 << last) as f64 - 1e-9).ceil() as u64).clamp(1, 1 << last);
     if steps == 1 << last {
         return (1 << (last + 1)) - 1;
     }
-    // Level i has 2^(last - 1 - i) units; the last level has one, like the level before it.
+    // Level i has 2^(last - 1 - i) of these multiples. The last level has one, like the level
+    // before it.
     (0..last)
         .filter(|level| steps >> (last - 1 - level) & 1 == 1)
         .fold(0, |mask, level| mask | 1 << level)
@@ -117,7 +118,8 @@ mod tests {
 
     #[test]
     fn a_cover_exceeds_the_requested_share_by_less_than_the_finest_block() {
-        // The paper's example: 10 % needs a half with two units, and a quarter with three.
+        // The paper's example: for a rate of 10 %, two levels must serve a half, and three levels a
+        // quarter.
         assert_eq!((cover(0.1, 2), cover(0.1, 3)), (0b1, 0b10));
         assert_eq!((cover(1.0, 4), cover(0.625, 4), cover(0.01, 1)), (0b1111, 0b101, 0b1));
         for units in 1..12_usize {

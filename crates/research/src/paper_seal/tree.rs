@@ -1,10 +1,10 @@
-//! Dynamic Tree Chaining in `u` units of space: when the buffer is full, the root is signed and a
-//! new tree begins (section IV.B).
+//! Dynamic Tree Chaining with memory for `u` digests. When the memory is full, the root is signed
+//! and a new tree begins (section IV.B).
 
 use super::Hash;
 
-/// The device's part: the roots of perfect subtrees that wait for their neighbours, at most as many
-/// as its units.
+/// The tree on the device: the roots of perfect subtrees that are not joined yet, at most `units`
+/// of them.
 #[derive(Clone, Debug)]
 pub struct TreeSigner<H: Hash> {
     units: usize,
@@ -16,15 +16,15 @@ fn node<H: Hash>(left: &H::Digest, right: &H::Digest) -> H::Digest {
 }
 
 impl<H: Hash> TreeSigner<H> {
-    /// Makes a tree with memory for this many digests, at least one: `u` digests are enough for a
+    /// Creates a tree with memory for this many digests, at least one. `u` digests are enough for a
     /// tree of `2^u - 1` events.
     #[must_use]
     pub fn new(units: usize) -> Self {
         Self { units: units.max(1), waiting: Vec::new() }
     }
 
-    /// Adds an event. If the memory is full, the current tree is closed first and its root is
-    /// returned, which is to be signed.
+    /// Adds an event. If the memory is full, closes the current tree first and returns its root,
+    /// which the caller must sign.
     pub fn push(&mut self, event: &[u8]) -> Option<H::Digest> {
         let closed = if self.waiting.len() == self.units { self.close() } else { None };
         self.waiting.push((0, H::of(&[event])));
@@ -43,8 +43,8 @@ impl<H: Hash> TreeSigner<H> {
         self.waiting.len()
     }
 
-    /// Closes the current tree and returns its root, which is to be signed; `None` if there are no
-    /// events. A new tree begins.
+    /// Closes the current tree and returns its root, which the caller must sign; `None` if the tree
+    /// has no events. The next event begins a new tree.
     pub fn close(&mut self) -> Option<H::Digest> {
         let (_, mut root) = self.waiting.pop()?;
         while let Some((_, left)) = self.waiting.pop() {
@@ -54,13 +54,13 @@ impl<H: Hash> TreeSigner<H> {
     }
 }
 
-/// All nodes of one tree, as the cloud has them: by level from the leaves; a node without a
-/// neighbour is used as its own parent.
+/// All nodes of one tree, as the cloud stores them, by level from the leaves. A node without a
+/// sibling is its own parent.
 #[derive(Clone, Debug)]
 pub struct Nodes<H: Hash>(Vec<Vec<H::Digest>>);
 
 impl<H: Hash> Nodes<H> {
-    /// Returns the tree over these events, of which there must be at least one.
+    /// Builds the tree over these events. There must be at least one event.
     #[must_use]
     pub fn of<'e>(events: impl IntoIterator<Item = &'e [u8]>) -> Self {
         let mut levels = vec![events.into_iter().map(|event| H::of(&[event])).collect::<Vec<_>>()];
@@ -87,8 +87,8 @@ impl<H: Hash> Nodes<H> {
         self.0[0].len()
     }
 
-    /// The siblings on an event's path to the root, from the leaf up, which are appended to the
-    /// event. A node without a sibling is skipped.
+    /// Writes to `out` the siblings on an event's path to the root, from the leaf up. A node
+    /// without a sibling is skipped.
     pub fn siblings(&self, seq: usize, out: &mut Vec<H::Digest>) {
         out.clear();
         for (level, nodes) in self.0.iter().enumerate() {

@@ -1,30 +1,30 @@
-//! SECOA^M: a maximum with an inflation certificate and a SEAL, section II.D of Papadopoulos et al.
-//! 2011.
+//! SECOA^M: a maximum with an inflation certificate and a SEAL (section II.D of Papadopoulos et al.
+//! 2011).
 //!
-//! Values are one byte, which is what sketches need; chains are as long as values are large, so
+//! A value has one byte, which is enough for sketches. A chain is as long as its value is large, so
 //! larger values would cost more.
 
 use super::{CERTIFICATE_BYTES, Folding, Key, Refused, Seal};
 use crate::prf::KEY_BYTES;
 
-/// What is sent: the largest value so far, its source, that source's certificate, and the fold of
-/// all SEALs at that value.
+/// The message of a source or aggregator: the largest value so far, its source, the certificate of
+/// this source, and the fold of all SEALs at this value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The largest value.
     pub value: u8,
-    /// The number of its source.
+    /// The number of the source that has the largest value.
     pub source: u32,
-    /// That source's inflation certificate.
+    /// The inflation certificate of this source.
     pub certificate: [u8; CERTIFICATE_BYTES],
-    /// The deflation certificate of all sources below.
+    /// The deflation certificate: the fold of the SEALs of all sources below.
     pub seal: Seal,
 }
 
 impl Claim {
-    /// Merges the children's maxima: the largest value, and every SEAL rolled up to it; lower ones
-    /// are folded with each other first. `None` for no children. Of equal values, the source with
-    /// the smaller number counts.
+    /// Merges the children's messages: takes the largest value, and rolls every SEAL up to it.
+    /// SEALs at lower positions are folded with each other first. Of equal values, the one from the
+    /// source with the smaller number is taken. Returns `None` if there are no children.
     #[must_use]
     pub fn merge(mut claims: Vec<Self>) -> Option<Self> {
         claims.sort_unstable_by_key(|claim| (claim.value, std::cmp::Reverse(claim.source)));
@@ -43,19 +43,20 @@ pub struct Source {
 }
 
 impl Source {
-    /// Returns the source with this number, and the key that it shares with the querier.
+    /// Creates the source with this number, and with the key that it shares with the querier.
     #[must_use]
     pub fn new(number: u32, key: &[u8; KEY_BYTES]) -> Self {
         Self { number, key: Key::new(key) }
     }
 
-    /// Returns its number.
+    /// Returns the number of the source.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// Returns its value in an epoch; `instance` distinguishes maxima of one epoch.
+    /// Returns the source's message for a value in an epoch. `instance` distinguishes several
+    /// maxima of one epoch.
     #[must_use]
     pub fn claim(&self, epoch: u64, instance: u32, value: u8) -> Claim {
         Claim {
@@ -67,20 +68,20 @@ impl Source {
     }
 }
 
-/// The querier, which has every source's key: source `i` has the `i`-th.
+/// The querier. It has the key of every source: source `i` has key `i`.
 #[derive(Clone)]
 pub struct Querier {
     pub(super) keys: Vec<Key>,
 }
 
 impl Querier {
-    /// Returns the querier of the sources with these keys.
+    /// Creates the querier of the sources with these keys.
     #[must_use]
     pub fn new(keys: &[[u8; KEY_BYTES]]) -> Self {
         Self { keys: keys.iter().map(Key::new).collect() }
     }
 
-    /// Returns the verified maximum over all sources.
+    /// Verifies a message and returns the maximum over all sources.
     ///
     /// # Errors
     /// [`Refused`].

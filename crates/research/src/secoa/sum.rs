@@ -1,14 +1,15 @@
-//! SECOA^S: a sum as `J` maxima of sketches, each by SECOA^M, section II.D of Papadopoulos et al.
-//! 2011. The sink XORs the certificates, and folds the SEALs that are at the same position.
+//! SECOA^S: a sum that is estimated from the maxima of `J` sketches, each by SECOA^M (section II.D
+//! of Papadopoulos et al. 2011). The sink combines the certificates by XOR, and folds the SEALs
+//! that are at the same position.
 
 use super::max::{self, Claim};
 use super::{CERTIFICATE_BYTES, Estimate, Folding, Refused, SEAL_BYTES, Seal, Sketch};
 use crate::prf::KEY_BYTES;
 
-/// Bytes of a source's number.
+/// The length of a source's number, in bytes.
 const SOURCE_BYTES: usize = 4;
 
-/// The message from a source or aggregator to an aggregator: one claim for each sketch.
+/// The message from a source or aggregator to an aggregator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partial {
     /// One claim for each sketch.
@@ -16,8 +17,8 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Merges the children's messages. `None` without children, or if their numbers of sketches
-    /// differ.
+    /// Merges the children's messages. Returns `None` if there are no children, or if they have
+    /// different numbers of sketches.
     #[must_use]
     pub fn merge(children: Vec<Self>) -> Option<Self> {
         let sketches = children.first()?.claims.len();
@@ -31,7 +32,7 @@ impl Partial {
         Some(Self { claims: claims.collect::<Option<_>>()? })
     }
 
-    /// Returns the encoding: all values, then all sources, certificates, SEALs.
+    /// Encodes the message: all values, then all sources, certificates and SEALs.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(
@@ -44,7 +45,7 @@ impl Partial {
         bytes
     }
 
-    /// Returns the message from the sink to the querier.
+    /// Returns the message that the sink sends to the querier.
     #[must_use]
     pub fn finish(&self) -> Final {
         let mut seals = Positions::default();
@@ -65,14 +66,14 @@ pub struct Final {
     pub values: Vec<u8>,
     /// The source of each maximum.
     pub sources: Vec<u32>,
-    /// The XOR of their certificates.
+    /// The XOR of the certificates of all maxima.
     pub certificate: [u8; CERTIFICATE_BYTES],
-    /// The folds of the SEALs at each position of a maximum, ascending.
+    /// For each position of a maximum, in ascending order, the fold of the SEALs at this position.
     pub seals: Vec<Seal>,
 }
 
 impl Final {
-    /// Returns the encoding: values, sources, the certificate, SEALs.
+    /// Encodes the message: values, sources, the certificate, SEALs.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.values.clone();
@@ -88,19 +89,19 @@ impl Final {
 pub struct Source(max::Source);
 
 impl Source {
-    /// Returns the source with this number, and the key that it shares with the querier.
+    /// Creates the source with this number, and with the key that it shares with the querier.
     #[must_use]
     pub fn new(number: u32, key: &[u8; KEY_BYTES]) -> Self {
         Self(max::Source::new(number, key))
     }
 
-    /// Returns its message for a value in an epoch, with `sketches` sketches.
+    /// Returns the source's message for a value in an epoch, with `sketches` sketches.
     #[must_use]
     pub fn report(&self, epoch: u64, sketches: u32, value: u64) -> Partial {
         self.report_sketch(epoch, &Sketch::of(sketches, self.0.number(), epoch, value))
     }
 
-    /// Like [`report`](Self::report), for an existing sketch.
+    /// Returns the source's message like [`report`](Self::report), for an existing sketch.
     #[must_use]
     pub fn report_sketch(&self, epoch: u64, sketch: &Sketch) -> Partial {
         Partial {
@@ -117,13 +118,14 @@ impl Source {
 pub struct Querier(max::Querier);
 
 impl Querier {
-    /// Returns the querier of the sources with these keys.
+    /// Creates the querier of the sources with these keys.
     #[must_use]
     pub fn new(keys: &[[u8; KEY_BYTES]]) -> Self {
         Self(max::Querier::new(keys))
     }
 
-    /// Returns the estimated sum over all sources, if no sketch's maximum was changed in transit.
+    /// Verifies that no sketch's maximum was changed in transit, and returns the estimated sum over
+    /// all sources.
     ///
     /// # Errors
     /// [`Refused`].
@@ -161,10 +163,10 @@ impl Querier {
         }
     }
 
-    /// Returns the message of an honest network whose sources have these sketches, source by
-    /// source. It is computed from the keys, at about the cost of the querier, for experiments with
-    /// very many sources. `None` unless every source has a sketch and all sketches have the same
-    /// size.
+    /// Returns the message that the sink of an honest network sends, given the sketch of each
+    /// source. It is computed from the keys and costs about as much as verification. It is for
+    /// experiments with very many sources. Returns `None` unless every source has a sketch and all
+    /// sketches have the same size.
     #[must_use]
     pub fn as_aggregated(&self, epoch: u64, sketches: &[Sketch]) -> Option<Final> {
         let instances = sketches.first()?.values().len();
@@ -199,7 +201,7 @@ impl Querier {
     }
 }
 
-/// SEALs folded by position, ascending.
+/// The folds of SEALs at each position, in ascending order.
 #[derive(Default)]
 struct Positions(Vec<(u8, Seal)>);
 

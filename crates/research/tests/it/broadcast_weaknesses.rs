@@ -1,6 +1,6 @@
 //! Attacks on the paper's signature amortization. Each attack succeeds on the paper's scheme and
-//! must fail on the product's; where a part of it still succeeds on the product, the test states
-//! the limit.
+//! must fail on the product's. If a part of an attack also succeeds on the product, the test states
+//! how far.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -26,7 +26,7 @@ use num_bigint::BigUint;
 const ID: ChainId =
     ChainId { network: NetworkId([1; 8]), sender: DeviceId([2; 8]), number: ChainNumber(3) };
 
-/// Returns the paper's sender.
+/// Returns the key of the paper's sender.
 fn paper_key() -> secp160r1::SecretKey {
     secp160r1::SecretKey::new(BigUint::from(0x5eed_u32)).unwrap()
 }
@@ -43,12 +43,12 @@ fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
-/// Our sender.
+/// Returns the key of the product's sender.
 fn key() -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[5; 32]).unwrap()
 }
 
-/// Ours: the head, and the leaves of all blocks.
+/// A chain of the product: the head, and the leaves of all blocks.
 struct Ours {
     head: Vec<u8>,
     blocks: Vec<Vec<Vec<u8>>>,
@@ -117,15 +117,16 @@ fn one_forged_fragment_costs_the_paper_a_block_and_spreads() {
             "the receiver drops the whole block with its genuine fragments"
         );
     }
-    // Fragments of later blocks are kept without a limit, and the receiver answers each of them.
+    // The paper: a receiver keeps fragments of later blocks without a limit, and answers each of
+    // them.
     for block in 2..1002 {
         let forged = Packet::Fragment { block, index: 0, message: vec![0; 20], next: None };
         assert!(matches!(receiver.receive(&forged)[..], [Packet::Acknowledgement { .. }]));
     }
     assert!(receiver.buffered() >= 1000);
 
-    // Ours: the tag rejects the forged leaf at once, the genuine leaf is still accepted, and no
-    // leaf of a later block is kept.
+    // The product: the tag rejects the forged leaf at once, the genuine leaf is still accepted, and
+    // no leaf of a later block is kept.
     let chain = ours(&messages, 3);
     let mut incoming = opened(&chain.head).unwrap();
     for (index, leaf) in (0..).zip(&chain.blocks[0]) {
@@ -139,7 +140,7 @@ fn one_forged_fragment_costs_the_paper_a_block_and_spreads() {
 
 #[test]
 fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
-    // CON is plain concatenation: the boundaries of messages are not signed.
+    // The paper: CON is a plain concatenation, so the boundaries of messages are not signed.
     let genuine = texts(&["disarm ", "all but gate 1", "7 is open"]);
     let shifted = texts(&["disarm all", " but gate ", "17 is open"]);
     let chain = paper_chain(&genuine, 3);
@@ -152,8 +153,8 @@ fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
     };
     forged.packets().iter().for_each(|packet| drop(receiver.receive(packet)));
     assert_eq!(receiver.accepted, shifted);
-    // The number of messages in a block is not signed either: a receiver that is configured for one
-    // message accepts all three as a single one.
+    // The number of messages in a block is not signed either. A receiver that is configured for one
+    // message per block accepts all three messages as a single one.
     let joined = Chain {
         blocks: vec![ExtendedBlock { messages: vec![genuine.concat()], next: [0x11; 8] }],
         ..chain
@@ -162,7 +163,7 @@ fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
     joined.packets().iter().for_each(|packet| drop(receiver.receive(packet)));
     assert_eq!(receiver.accepted, [genuine.concat()]);
 
-    // Ours: each message is hashed separately, and the number of messages is signed.
+    // The product: each message is hashed separately, and the number of messages is signed.
     let chain = ours(&genuine, 3);
     for forged in [&shifted, &vec![genuine.concat()]] {
         let mut incoming = opened(&chain.head).unwrap();
@@ -171,8 +172,8 @@ fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
             assert!(matches!(refused, LeafError::ForgedLeaf | LeafError::LeafTooLong), "{refused}");
         }
     }
-    // A block is hashed as the last leaf, followed by the digests of the others. Bytes that are
-    // moved across this boundary are refused, too.
+    // A block's digest covers the last leaf, followed by the digests of the other leaves. Bytes
+    // that are moved across this boundary must be rejected, too.
     let leaf = &chain.blocks[0][2];
     let mut incoming = opened(&chain.head).unwrap();
     assert!(
@@ -189,28 +190,28 @@ fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
 
 #[test]
 fn the_paper_accepts_a_chain_of_another_network_and_we_reject_it() {
-    // The paper: a head is a digest and a signature. It is valid in every network, for every role
-    // of the sender and for every purpose.
+    // The paper: a head consists of a digest and a signature. It is valid in every network, for
+    // every role of the sender and for every purpose.
     let messages = texts(&["pumps off", "doors open"]);
     let test_site = paper_chain(&messages, 1);
     let mut plant = paper_receiver(2, 1);
     test_site.packets().iter().for_each(|packet| drop(plant.receive(packet)));
     assert_eq!(plant.accepted, messages);
-    // Any eight bytes that the key has ever signed for another purpose are a valid head.
+    // Any eight bytes that were signed with the key for another purpose are a valid head.
     let (inner, next) = (paper_broadcast::digest(b"not a chain"), paper_key());
     assert!(
         plant.receive(&Packet::First { digest: inner, signature: next.sign(&inner) }).len() == 1
     );
 
-    // Ours: network, sender and number are signed and are part of every hash.
+    // The product: network, sender and number are signed and are part of every hash.
     let elsewhere =
         |network, sender, number| ours_as(ChainId { network, sender, number }, &messages, 1);
     let other_network = elsewhere(NetworkId([9; 8]), ID.sender, ID.number);
     let other_sender = elsewhere(ID.network, DeviceId([9; 8]), ID.number);
     assert_eq!(opened(&other_network.head).unwrap_err(), HeadError::WrongNetwork);
     assert_eq!(opened(&other_sender.head).unwrap_err(), HeadError::WrongSender);
-    // The same messages in the next chain of the same sender: the digests of blocks are valid in
-    // one chain only.
+    // Send the same messages in the next chain of the same sender. The digests of blocks are valid
+    // in one chain only.
     let (here, next) = (ours(&messages, 1), elsewhere(ID.network, ID.sender, ChainNumber(4)));
     let mut incoming = opened(&here.head).unwrap();
     for other in [&next, &other_network, &other_sender] {
@@ -222,13 +223,13 @@ fn the_paper_accepts_a_chain_of_another_network_and_we_reject_it() {
 
 #[test]
 fn a_compromised_node_can_forge_with_a_shared_key_but_not_with_our_receivers_state() {
-    // HMAC: every receiver has the key, because it needs the key to check a message.
+    // HMAC: every receiver has the key, because it needs the key to verify a message.
     let compromised = SharedKey::new(b"the key of all nodes");
     let other = SharedKey::new(b"the key of all nodes");
     assert_eq!(other.open(&compromised.seal(b"pumps off")), Some(&b"pumps off"[..]));
 
-    // Ours: a receiver has public keys, heads and leaves. A head that is signed with another key is
-    // refused.
+    // The product: a receiver has public keys, heads and leaves. A head that is signed with another
+    // key must be rejected.
     let chain = ours(&texts(&["pumps on"]), 1);
     let forger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
     let (mut digests, mut scratch, mut out) = ([Digest::NULL], vec![0; MAX_LEAF], [0; MAX_HEAD]);
@@ -249,7 +250,7 @@ fn a_compromised_node_can_forge_with_a_shared_key_but_not_with_our_receivers_sta
         forger.signature(forged.message(Algorithm::Ed25519, &mut [0; MAX_HEAD]).unwrap()).unwrap();
     let head = forged.attach(Algorithm::Ed25519, &signature, &mut out).unwrap();
     assert_eq!(opened(head).unwrap_err(), HeadError::Signature(SignatureError::NotAuthentic));
-    // No byte of a genuine head can be changed.
+    // Changing any byte of a genuine head must make it invalid.
     for at in 0..chain.head.len() {
         let mut changed = chain.head.clone();
         changed[at] ^= 1;
@@ -257,9 +258,9 @@ fn a_compromised_node_can_forge_with_a_shared_key_but_not_with_our_receivers_sta
     }
 }
 
-/// Two contradicting messages of twenty bytes that, followed by the eight bytes that end a chain,
-/// have the same first 64 bits of SHA-1. Found by a search of 5.8 * 10^9 hashes in eight minutes of
-/// half a core.
+/// Two contradicting messages of twenty bytes. When each is followed by the eight bytes that end a
+/// chain, they have the same first 64 bits of SHA-1. They were found by a search of 5.8 * 10^9
+/// hashes, which took eight minutes on half a core.
 const COLLISION: [(&[u8; 12], u64); 2] =
     [(b"valve 3 open", 0xb9c6_5687_5a82_4e30), (b"valve 3 shut", 0xad5a_9fc4_f38f_060d)];
 
@@ -270,8 +271,8 @@ fn colliding([text, salt]: [&[u8]; 2]) -> Vec<u8> {
 #[test]
 fn a_sender_can_sign_two_messages_at_once_with_64_bit_digests_and_not_with_ours() {
     let [open, shut] = COLLISION.map(|(text, salt)| colliding([text, &salt.to_be_bytes()]));
-    // The paper: the sender signs one of them and can send the other to some receivers. Lemma 5
-    // claims that it could deny neither.
+    // The paper: the sender signs one of the two messages and can send the other to some receivers.
+    // Lemma 5 claims that the sender cannot deny either message.
     let chain = paper_chain(std::slice::from_ref(&open), 1);
     for sent in [&open, &shut] {
         let mut receiver = paper_receiver(1, 1);
@@ -285,14 +286,14 @@ fn a_sender_can_sign_two_messages_at_once_with_64_bit_digests_and_not_with_ours(
         assert_eq!(receiver.accepted, std::slice::from_ref(sent));
     }
 
-    // Ours: the digest of a block has 256 bits, and a search for a collision takes 2^128 hashes.
+    // The product: the digest of a block has 256 bits. A search for a collision takes 2^128 hashes.
     let chain = ours(std::slice::from_ref(&open), 1);
     let mut incoming = opened(&chain.head).unwrap();
     assert_eq!(incoming.take(1, 0, &shut), Err(LeafError::ForgedLeaf));
     assert!(is_verified(incoming.take(1, 0, &open)));
 }
 
-/// The store of a node, which survives a reboot.
+/// The store of a node. It keeps its content when the node reboots.
 #[derive(Default)]
 struct Flash {
     items: HashMap<Item, Vec<u8>>,
@@ -392,7 +393,7 @@ fn certificate() -> Vec<u8> {
     draft.issue(&base, &mut out).unwrap().to_vec()
 }
 
-/// Returns a chain as frames: its head, and its leaves.
+/// Returns the frames of a chain: its head and its leaves.
 fn frames(number: u64, messages: &[Vec<u8>], per_block: u8) -> Vec<Vec<u8>> {
     let id = ChainId { number: ChainNumber(number), ..ID };
     let chain = ours_as(id, messages, per_block);
@@ -414,7 +415,8 @@ fn receive(node: &mut Mote<'_>, ms: u64, frame: &[u8], flash: &mut Flash) -> Eve
     node.receive(at(ms), 0, frame, flash).unwrap()
 }
 
-/// Returns all frames that the node sends within a range of time; it is polled whenever it is due.
+/// Returns all frames that the node sends within a range of time. Polls the node whenever it is
+/// due.
 fn sent(node: &mut Mote<'_>, from: u64, until: u64, flash: &mut Flash) -> Vec<Vec<u8>> {
     let (mut sent, mut out, mut ms) = (Vec::new(), vec![0; 4096], from);
     loop {
@@ -442,7 +444,7 @@ fn the_paper_accepts_a_replayed_chain_and_we_reject_it_even_after_a_reboot() {
         "the replayed chain is accepted again"
     );
 
-    // Ours: a chain is accepted once, and never after a later one.
+    // The product: a chain is accepted once, and never after a later chain.
     let bases = [base().public()];
     let mut flash = Flash::default();
     let mut node = Mote::new(settings(&bases), 1, at(0), &mut flash).unwrap();
@@ -467,7 +469,8 @@ fn the_paper_accepts_a_replayed_chain_and_we_reject_it_even_after_a_reboot() {
         }
     };
     replayed(&mut node, 10_000, &mut flash);
-    // The node reboots: it loses its memory, and its store loses everything except the floors.
+    // Reboot the node: it loses its memory. Also remove everything except the floors from its
+    // store.
     flash.items.clear();
     let mut node = Mote::new(settings(&bases), 2, at(0), &mut flash).unwrap();
     receive(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash);
@@ -498,14 +501,14 @@ fn a_flood_of_forged_heads_costs_the_paper_a_check_each_and_us_at_most_the_rate_
     let mut flash = Flash::default();
     let mut node = Mote::new(settings(&bases), 1, at(0), &mut flash).unwrap();
     receive(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash);
-    // A hundred different forged heads a second for ten minutes, and in each second once the
-    // genuine head.
+    // For ten minutes, send a hundred different forged heads per second, and in each second the
+    // genuine head once.
     let messages = texts(&["pumps off"]);
     let genuine = frames(3, &messages, 1);
     let mut head = ours(&messages, 1).head;
     let (mut accepted, mut out) = (None, vec![0; 4096]);
     for ms in (0..600_000_u64).step_by(10) {
-        // The node selects a waiting head when its rate limit allows a check.
+        // When its rate limit permits a check, the node selects one of the waiting heads.
         while node.poll(at(ms), &mut flash, &mut out).unwrap().is_some() {}
         let last = head.len() - 8;
         head[last..].copy_from_slice(&ms.to_be_bytes());
@@ -518,13 +521,13 @@ fn a_flood_of_forged_heads_costs_the_paper_a_check_each_and_us_at_most_the_rate_
             accepted = Some(ms);
         }
     }
-    // The rate limit: four at once and one a second.
+    // The rate limit is four checks at once and one check per second.
     assert!(
         node.checks().heads <= 4 + 600,
         "{} checks of 60,000 forged heads",
         node.checks().heads
     );
-    // The node selects a waiting head at random: in each second the genuine head has a chance of 1
+    // The node selects a waiting head at random. In each second the genuine head has a chance of 1
     // in 101, even if it arrives last.
     assert!(accepted.is_some(), "the genuine head is accepted");
 }
@@ -549,7 +552,7 @@ fn forged_acknowledgements_make_the_papers_nodes_send_without_limit_and_ours_wit
     for frame in frames(3, &messages, 5) {
         receive(&mut node, 0, &frame, &mut flash);
     }
-    // Waits until the node has sent its own relays.
+    // Wait until the node has sent its own relays.
     sent(&mut node, 0, 60_000, &mut flash);
     let wanted = framed(&BroadcastFrame::Wanted {
         chain: ID.reference(KeyId::of(&key().public())),
@@ -561,7 +564,7 @@ fn forged_acknowledgements_make_the_papers_nodes_send_without_limit_and_ours_wit
         receive(&mut node, ms, &wanted, &mut flash);
         answers += sent(&mut node, ms, ms + 10, &mut flash).len();
     }
-    // Each of five fragments at once and again after at least four seconds, and one or two
-    // advertisements.
+    // The node sends each of the five fragments at once, and again after at least four seconds. It
+    // also sends one or two advertisements.
     assert!((5..=5 * 3 + 2).contains(&answers), "{answers} frames for 1,000 forged requests");
 }

@@ -1,4 +1,4 @@
-//! The tests of the research schemes: their costs, their guarantees and their weaknesses.
+//! Tests of the compared schemes: their costs, their guarantees and their weaknesses.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,5 +1,5 @@
-//! CMT and the paper's SIES, compared with slow references; and the weaknesses that their
-//! descriptions state.
+//! Compares CMT and the paper's SIES with slow reference implementations, and demonstrates the
+//! weaknesses that their descriptions state.
 
 use moteseal_research::cmt;
 use moteseal_research::prf::{hm1, hm256};
@@ -37,7 +37,7 @@ fn p() -> BigUint {
     (BigUint::from(1_u8) << 256) - 189_u8
 }
 
-/// Returns the reference: section IV.A with big integers.
+/// The reference implementation: section IV.A with big integers.
 fn answer_slowly(own: &[u8; 20], epoch: u64, value: u32) -> BigUint {
     let t = epoch.to_be_bytes();
     let key = hm256(own, &t);
@@ -54,7 +54,7 @@ fn bytes(number: &BigUint) -> [u8; 32] {
 
 #[test]
 fn the_pseudo_random_functions_are_hmac() {
-    // RFC 2202, section 3, case 2; RFC 4231, section 4.3.
+    // The test vectors are RFC 2202, section 3, case 2, and RFC 4231, section 4.3.
     let (key, message) = (b"Jefe", b"what do ya want for nothing?");
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert_eq!(hex(&hm1(key, message)), "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
@@ -146,7 +146,7 @@ fn cmt_accepts_an_altered_sum() {
 fn two_answers_in_one_epoch_reveal_the_epoch_key_of_the_papers_scheme() {
     let (sources, querier) = paper(8);
     let psrs = answers(&sources, 3, &[100; 8]);
-    // The source restarts, forgets that it has answered, and answers again.
+    // The source restarts, loses the record that it has answered, and answers again.
     let again = sources[2].answer(3, 97);
     let key =
         attack::epoch_key_of_two(&psrs[2].to_bytes(), &again.to_bytes(), 3, VALUE_SHIFT).unwrap();
@@ -156,7 +156,8 @@ fn two_answers_in_one_epoch_reveal_the_epoch_key_of_the_papers_scheme() {
         "the adversary computes the epoch key without the global key"
     );
 
-    // With this key answers can be forged: the querier accepts a sum that is 5,000 too large.
+    // With this key an attacker can forge answers: the querier accepts a sum that is 5,000 too
+    // large.
     let forged = attack::alter(&merged(&psrs).to_bytes(), &key, 5000, VALUE_SHIFT).unwrap();
     assert_eq!(querier.open(3, Psr::from_bytes(&forged).unwrap()), Ok(5800));
 }
@@ -181,7 +182,7 @@ fn two_answers_let_an_attacker_alter_the_papers_sums_without_knowing_readings() 
 #[test]
 fn a_leaked_key_lets_an_attacker_alter_every_sum_of_the_papers_scheme() {
     let (sources, querier) = paper(8);
-    // One source is compromised, and its copy of `K` with it. The attacker forges sums of other
+    // One source is compromised, which reveals `K`. With `K` the attacker forges sums of other
     // sources in any epoch.
     for epoch in [0, 1, 1 << 40] {
         let psrs = answers(&sources, epoch, &[50; 8]);
@@ -197,8 +198,8 @@ fn a_leaked_key_lets_an_attacker_alter_every_sum_of_the_papers_scheme() {
 fn the_papers_scheme_does_not_detect_a_source_falsely_reported_silent() {
     let (sources, querier) = paper(4);
     let psrs = answers(&sources, 6, &[18, 18, 18, 900]);
-    // The aggregator drops an answer and reports that its source failed; the querier cannot
-    // distinguish this from a failure.
+    // The aggregator drops an answer and reports that its source has failed. The querier cannot
+    // distinguish this from a real failure.
     let dropped = merged(&psrs[..3]);
     assert_eq!(querier.open(6, dropped), Err(OpenError::SharesMismatch));
     assert_eq!(querier.open_of(6, dropped, &[0, 1, 2]), Ok(54));

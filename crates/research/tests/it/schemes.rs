@@ -1,4 +1,4 @@
-//! Every scheme keeps its promises and has the weaknesses that its description states.
+//! Tests that every scheme has the guarantees and the weaknesses that its description states.
 
 use moteseal_core::record::{DeviceId, EpochNumber, Framing};
 use moteseal_core::signature::{Algorithm, SecretKey};
@@ -39,7 +39,8 @@ fn four() -> Context {
     context(Framing::fixed(4).unwrap())
 }
 
-/// Seals `events`, serves the answer to the query `served`, and opens it as the answer to `asked`.
+/// Seals `events`, serves the answer to the query `served`, and opens it as an answer to the query
+/// `asked`.
 fn through(
     scheme: &dyn Scheme,
     context: &Context,
@@ -88,7 +89,7 @@ proptest! {
             let ask = Ask::Events(&chosen);
             match through(&*scheme, &four(), &events, &ask, &ask) {
                 Ok(rows) => prop_assert_eq!(&rows, &expected, "{}", scheme.name()),
-                // A star proves levels, never single events.
+                // A star can prove complete levels, but not single events.
                 Err(error) => prop_assert!(error == OpenError::Unsupported && scheme.name().starts_with("star"), "{}", scheme.name()),
             }
         }
@@ -109,8 +110,8 @@ proptest! {
 fn no_changed_byte_yields_a_row_that_was_not_sealed() {
     for scheme in schemes() {
         let context = four();
-        // This scheme sends thousands of bytes per event and needs as many hashes to check each, so
-        // fewer events and bytes are tested.
+        // This scheme sends thousands of bytes per event, and checking them takes as many hashes.
+        // Test it with fewer events and bytes.
         let long = scheme.name() == "hash chaining (on-line)";
         let (events, step): (_, usize) = if long { (numbered(2), 23) } else { (numbered(9), 1) };
         let single: &[u64] = if long { &[1] } else { &[2, 3, 7] };
@@ -127,7 +128,8 @@ fn no_changed_byte_yields_a_row_that_was_not_sealed() {
                     }
                 }
                 if let Ok(rows) = scheme.open(&context, &key().public(), &served[..at], &ask) {
-                    // Sign-each accepts any of its events as a complete answer; see below.
+                    // Sign-each accepts any selection of its events as a complete answer; see
+                    // below.
                     assert!(
                         scheme.name() == SignEach.name() && whole.starts_with(&rows),
                         "{}: cut at {at}",
@@ -163,7 +165,7 @@ fn one_signature_covers_an_epoch_except_where_each_event_has_one() {
         let sealed = scheme.seal(&four(), &key(), &numbered(40)).unwrap();
         let expected = match scheme.name() {
             "sign-each" => 40,
-            // The device's signature, one one-time signature an event, and one for the end.
+            // One signature of the device, one one-time signature per event, and one for the end.
             "hash chaining (on-line)" => 42,
             _ => 1,
         };
@@ -183,7 +185,7 @@ fn half_of_an_epoch_costs_as_much_as_all_without_partial_retrieval() {
             scheme.name(),
             "concatenate" | "hash chaining (off-line)" | "hash chaining (on-line)"
         );
-        // A tree sends digests for the omitted events, and the paper's tree a number for each
+        // A tree also sends digests for the omitted events, and the paper's tree a number for each
         // event.
         let most = if scheme.name().starts_with("tree") { 6.0 } else { 0.55 };
         assert!(
@@ -196,7 +198,8 @@ fn half_of_an_epoch_costs_as_much_as_all_without_partial_retrieval() {
 
 #[test]
 fn only_sign_each_accepts_a_choice_in_the_clouds_favour() {
-    // The cloud withholds the second half of the events and serves the first as a random half.
+    // The cloud withholds the second half of the events and serves the first half as if it were a
+    // random half.
     let events = numbered(200);
     let selected: Vec<u64> = (0..100).collect();
     let biased = |scheme: &dyn Scheme| {
@@ -240,8 +243,8 @@ fn a_chain_without_one_of_its_events_is_not_authentic() {
 
 #[test]
 fn content_levels_put_equal_readings_into_one_block() {
-    // A thermometer with the same reading all day: a half of the paper's star has all events or
-    // none.
+    // A thermometer has the same reading all day. A sample of one half of the paper's star then has
+    // all events or no event.
     let constant = vec![b"21.5".to_vec(); 300];
     let ask = Ask::Rate(half());
     let paper = through(&PaperStar, &four(), &constant, &ask, &ask).unwrap().len();
@@ -252,8 +255,8 @@ fn content_levels_put_equal_readings_into_one_block() {
 
 #[test]
 fn the_content_of_a_reading_determines_its_paper_level() {
-    // Among readings that differ in their last digits only, an adversary finds one that is in every
-    // sample and one that is in none.
+    // Among readings that differ only in their last digits, an adversary can find one that is in
+    // every sample and one that is in no sample.
     let level = |reading: u32| moteseal_research::content::level(&reading.to_be_bytes());
     assert!((21_500..21_600).any(|reading| level(reading) == 0), "only in the complete epoch");
     assert!((21_500..22_500).any(|reading| level(reading) >= 8), "in every sample down to 1/256");
@@ -280,8 +283,8 @@ fn the_papers_tree_does_not_detect_a_missing_event_of_a_level() {
 #[test]
 fn the_papers_tree_accepts_an_inner_node_as_an_event() {
     use moteseal_core::Digest;
-    // Of an epoch with four events the cloud claims that it has two of 64 bytes: the inputs of the
-    // hashes of the inner nodes.
+    // An epoch has four events. The cloud claims that it has two events of 64 bytes, which are the
+    // inputs to the hashes of the inner nodes.
     let context = context(Framing::Prefixed);
     let events = numbered(4);
     let sealed = PaperTree.seal(&context, &key(), &events).unwrap();

@@ -1,5 +1,5 @@
-//! SECOA: compared with slow references; it detects inflation and deflation, and its precision is
-//! measured.
+//! Compares SECOA with slow reference implementations, tests that it detects inflation and
+//! deflation, and measures its precision.
 
 use moteseal_research::prf::hm1;
 use moteseal_research::secoa::max::{self, Claim};
@@ -15,7 +15,7 @@ fn keys(sources: u32) -> Vec<[u8; 20]> {
 }
 
 fn modulus() -> BigUint {
-    // RSA-1024, in decimal as RSA Laboratories published it.
+    // The number RSA-1024 in decimal, as RSA Laboratories published it.
     let digits = "135066410865995223349603216278805969938881475605667027524485143851526510604859533833940287150571909441798\
                   207282164471551373680419703964191743046496589274256239341020864383202110372958725762358509643110564073501508\
                   187510676594629205563685529475213500852879416377328533906109750544334999811150056977236890927563";
@@ -26,7 +26,7 @@ fn number(bytes: &[u8]) -> BigUint {
     BigUint::from_bytes_be(bytes)
 }
 
-/// Returns the reference: a SEAL with big integers, one RSA encryption after the other.
+/// The reference implementation of a SEAL: one RSA encryption after the other, with big integers.
 fn seal_slowly(seed: &BigUint, position: u32) -> BigUint {
     (0..position).fold(seed % modulus(), |seal, _| seal.modpow(&BigUint::from(3_u8), &modulus()))
 }
@@ -81,7 +81,8 @@ proptest! {
 
     #[test]
     fn a_sketch_counts_the_leading_zeros_of_hashes(value in 1..300_u64) {
-        // Each instance is at most that of the same source with a value that is larger by one.
+        // Each instance is at most that of the sketch of the same source for a value that is larger
+        // by one.
         let sketch = Sketch::of(40, 3, EPOCH, value);
         let mut grown = sketch.clone();
         grown.merge(&Sketch::of(40, 3, EPOCH, value + 1));
@@ -135,7 +136,8 @@ fn a_maximum_cannot_be_changed_in_transit() {
     assert_eq!(querier.verify(EPOCH, 4, &of_another), Err(Refused::Inflated));
     let of_nobody = Claim { source: 4, ..honest.clone() };
     assert_eq!(querier.verify(EPOCH, 4, &of_nobody), Err(Refused::UnknownSource));
-    // Source 2's certificate is valid, but the SEALs are at 9 and cannot be rolled back.
+    // The certificate of source 2 is valid, but the SEALs are at position 9 and cannot be rolled
+    // back.
     let smaller = Claim { seal: honest.seal, ..claims[2].clone() };
     assert_eq!(querier.verify(EPOCH, 4, &smaller), Err(Refused::Deflated));
     let without_the_large = Claim::merge(vec![claims[0].clone(), claims[2].clone()]).unwrap();
@@ -154,7 +156,7 @@ fn a_sum_cannot_be_changed_in_transit() {
         querier.verify(EPOCH, 30, &changed).unwrap_err()
     };
 
-    // The new value is the position of another sketch, so that the number of SEALs still matches.
+    // The new value is the position of another sketch, so the number of SEALs still matches.
     let (low, high) = (*honest.values.iter().min().unwrap(), *honest.values.iter().max().unwrap());
     let often = *honest
         .values
@@ -174,8 +176,8 @@ fn a_sum_cannot_be_changed_in_transit() {
     assert_eq!(refused(&|result| result.values.truncate(29)), Refused::Malformed);
     assert_eq!(querier.verify(EPOCH, 29, &honest), Err(Refused::Malformed));
 
-    // The maximum of one sketch is replaced by a smaller one that its source did certify: the XOR
-    // is correct, the SEALs are not.
+    // The maximum of one sketch is replaced by a smaller value that its source did certify. The XOR
+    // of the certificates is then correct, but the SEALs are not.
     let instance = (0..30)
         .find(|&i| reports.iter().any(|child| child.claims[i].value < honest.values[i]))
         .unwrap();
@@ -209,9 +211,9 @@ fn children_of_different_sizes_are_not_merged() {
     assert_eq!(Partial::merge(Vec::new()), None);
 }
 
-/// Table V has 38,720 bytes per edge, and 448 to 6,700 to the querier. It counts neither the source
-/// of a maximum (4 bytes per sketch) nor the certificates before they are XORed (20 bytes per
-/// sketch).
+/// Table V has 38,720 bytes per edge, and 448 to 6,700 bytes to the querier. It counts neither the
+/// source of a maximum (4 bytes per sketch) nor the certificates before they are combined by XOR
+/// (20 bytes per sketch).
 #[test]
 fn message_sizes_are_those_of_the_paper_and_the_parts_that_it_omits() {
     let (reports, _) = reports(&[1800, 4000, 2500], 300);
@@ -222,9 +224,10 @@ fn message_sizes_are_those_of_the_paper_and_the_parts_that_it_omits() {
     assert!(last.seals.len() < 20, "{} SEALs", last.seals.len());
 }
 
-/// A seed of 20 bytes is a small number: encrypted once with exponent 3 it is a cube of 480 bits,
-/// which is shorter than the modulus, and its cube root is the seed. A maximum at position 1 can
-/// therefore be deflated. The paper's sizes are kept nevertheless, because its costs are compared.
+/// A seed of 20 bytes is a small number. When it is encrypted once with exponent 3, the result is a
+/// cube of 480 bits, which is shorter than the modulus, so its cube root is the seed. A maximum at
+/// position 1 can therefore be deflated. The implementation keeps the paper's sizes nevertheless,
+/// because its costs are compared.
 #[test]
 fn a_seal_at_position_one_reveals_its_seed() {
     let seed = hm1(b"a secret", b"seed");
@@ -238,7 +241,7 @@ fn a_seal_at_position_one_reveals_its_seed() {
     );
 }
 
-/// A generator for tests: SplitMix64, uniform in (0, 1].
+/// A random number generator for tests: SplitMix64, uniform in (0, 1].
 struct Uniform(u64);
 
 impl Uniform {
@@ -253,7 +256,7 @@ impl Uniform {
     }
 }
 
-/// Mean and variance.
+/// Returns the mean and the variance.
 fn moments(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let count = values.clone().map(|_| 1.0).sum::<f64>();
     let mean = values.clone().sum::<f64>() / count;
@@ -277,7 +280,7 @@ fn drawn_sketches_have_the_distribution_of_inserted_ones() {
             )
         };
         let ((mean, variance), (drawn_mean, drawn_variance)) = (of(&inserted), of(&drawn));
-        // Standard errors are about 0.013 and 0.06.
+        // The standard errors are about 0.013 and 0.06.
         assert!((mean - drawn_mean).abs() < 0.06, "{value}: {mean} and {drawn_mean}");
         assert!(
             (variance - drawn_variance).abs() < 0.3,
@@ -289,8 +292,8 @@ fn drawn_sketches_have_the_distribution_of_inserted_ones() {
 }
 
 /// The paper sets J = 300 "in order to bound the relative approximation error within 10% with
-/// probability 90%". We find that the paper's `2^mean` is a quarter too large on average and almost
-/// never within 10 %; without that bias about four of five estimates are.
+/// probability 90%". In this test the paper's `2^mean` is a quarter too large on average and almost
+/// never within 10 %. Without that bias, about four of five estimates are within 10 %.
 #[test]
 fn three_hundred_sketches_are_within_10_percent_less_often_than_the_paper_claims() {
     let mut uniform = Uniform(2);
@@ -315,7 +318,8 @@ fn three_hundred_sketches_are_within_10_percent_less_often_than_the_paper_claims
     );
 }
 
-/// The same with inserted sketches in real messages of several sources, merged and verified.
+/// Tests the same with inserted sketches in real messages of several sources, which are merged and
+/// verified.
 #[test]
 fn a_verified_estimate_is_within_a_quarter_of_the_sum() {
     let values: Vec<u64> = (0..16).map(|i| 1800 + 200 * i).collect();

@@ -1,5 +1,5 @@
 //! Attacks on the paper's SIES. Each attack succeeds on the paper's scheme and must fail on the
-//! product's; where a part of it still succeeds on the product, the test states the limit.
+//! product's. If a part of an attack also succeeds on the product, the test states how far.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -22,7 +22,7 @@ const EPOCH: u64 = 700;
 const DURATION_MS: u64 = 5_000;
 const MOST: u128 = 1_000_000;
 
-/// Returns the paper's network: its sources, and the querier.
+/// Returns the sources and the querier of the paper's scheme.
 fn paper(sources: u8) -> (Vec<sies_paper::Source>, sies_paper::Querier) {
     let own: Vec<_> = (0..sources).map(|source| hm1(b"own", &[source])).collect();
     (
@@ -35,7 +35,7 @@ fn paper_sum(psrs: &[sies_paper::Psr]) -> [u8; 32] {
     psrs.iter().copied().reduce(sies_paper::Psr::merge).unwrap().to_bytes()
 }
 
-/// Ours: the keys of one key group's sources for a query.
+/// Returns the keys of the product's sources in one key group for a query.
 fn ours(master: &Master, key_group: u32, sources: u8, query: QueryId) -> Vec<SourceKey> {
     (0..sources).map(|source| device(master, key_group, source).for_query(query)).collect()
 }
@@ -58,7 +58,7 @@ fn sum(psrs: &[Psr]) -> [u8; 32] {
     psrs.iter().fold(Psr::ZERO, |sum, psr| sum.merge(psr)).to_bytes()
 }
 
-/// Returns the querier's part over these sources.
+/// Opens a sum of these sources, as the product's querier does.
 fn open(
     master: &Master,
     key_group: u32,
@@ -75,7 +75,7 @@ fn open(
 
 #[test]
 fn two_answers_in_one_epoch_break_the_papers_sums_and_our_guard_prevents_them() {
-    // The paper: nothing prevents a source that restarts within an epoch from answering again.
+    // The paper: a source that restarts within an epoch can answer again.
     let (sources, querier) = paper(4);
     let psrs: Vec<_> = sources.iter().map(|source| source.answer(EPOCH, 100)).collect();
     let again = sources[1].answer(EPOCH, 97);
@@ -84,8 +84,8 @@ fn two_answers_in_one_epoch_break_the_papers_sums_and_our_guard_prevents_them() 
     let forged = attack::alter(&paper_sum(&psrs), &key, 5000, VALUE_SHIFT).unwrap();
     assert_eq!(querier.open(EPOCH, sies_paper::Psr::from_bytes(&forged).unwrap()), Ok(5400));
 
-    // Ours: the guard permits an epoch once, even after a restart, because the guard's state is
-    // made durable before the answer is sent.
+    // The product: the guard permits one answer per epoch, even after a restart, because its state
+    // is made durable before the answer is sent.
     let master = Master::new([9; 32]);
     let sources = ours(&master, 0, 4, QUERY);
     let mut guard = EpochGuard::default();
@@ -99,7 +99,7 @@ fn two_answers_in_one_epoch_break_the_papers_sums_and_our_guard_prevents_them() 
     assert_eq!(restarted.advance(QUERY, DURATION_MS, EPOCH - 1), Err(GuardError::EpochAnswered));
 
     // The adversary therefore only has answers of different epochs, slots or queries. Their keys
-    // are independent, so every forgery is rejected.
+    // are independent, so every forgery must be rejected.
     let others = ours(&master, 0, 4, OTHER_QUERY);
     let psrs: Vec<_> = sources.iter().map(|source| answer(source, SLOT, EPOCH, 100)).collect();
     assert_eq!(psrs[1], first);
@@ -127,8 +127,8 @@ fn two_answers_in_one_epoch_break_the_papers_sums_and_our_guard_prevents_them() 
 
 #[test]
 fn a_leaked_key_breaks_all_sums_of_the_paper_and_one_key_group_of_ours() {
-    // The paper: one compromised source reveals `K`, with which every sum of every epoch can be
-    // altered.
+    // The paper: one compromised source reveals `K`, with which an attacker can alter every sum of
+    // every epoch.
     let (sources, querier) = paper(4);
     for epoch in [0, EPOCH, 1 << 50] {
         let psrs: Vec<_> = sources.iter().map(|source| source.answer(epoch, 100)).collect();
@@ -137,8 +137,9 @@ fn a_leaked_key_breaks_all_sums_of_the_paper_and_one_key_group_of_ours() {
         assert_eq!(querier.open(epoch, sies_paper::Psr::from_bytes(&forged).unwrap()), Ok(477));
     }
 
-    // Ours: the compromised source is in key group 0. With its keys an attacker can compute two
-    // answers of one epoch, because the guard does not bind it, and they reveal `K_t` of the group.
+    // The product: the compromised source is in key group 0. The guard does not restrict an
+    // attacker that has the source's keys. The attacker can compute two answers of one epoch, which
+    // reveal the key `K_t` of the key group.
     let master = Master::new([9; 32]);
     let groups = [ours(&master, 0, 4, QUERY), ours(&master, 1, 4, QUERY)];
     let captured = &groups[0][3];
@@ -157,12 +158,12 @@ fn a_leaked_key_breaks_all_sums_of_the_paper_and_one_key_group_of_ours() {
         Err(OpenError::SharesMismatch),
         "another key group"
     );
-    // Within its own group a compromised source can still alter sums; this is why key groups are
-    // small.
+    // Within its own key group, a compromised source can still alter sums. This is why key groups
+    // are small.
     assert_eq!(open(&master, 0, &groups[0], SLOT, EPOCH, &forged[0]), Ok(477));
 
-    // The key of one epoch, slot and query alters no other sum, even in that group: the leak of a
-    // `K_t` alone affects its epoch only.
+    // With the key of one epoch, slot and query an attacker can alter no other sum, even of the
+    // same key group. If only a `K_t` leaks, only its epoch is affected.
     let other_query = ours(&master, 0, 4, OTHER_QUERY);
     for (sources, slot, epoch) in
         [(&groups[0], SLOT, EPOCH + 1), (&groups[0], Slot(1), EPOCH), (&other_query, SLOT, EPOCH)]
@@ -177,8 +178,8 @@ fn a_leaked_key_breaks_all_sums_of_the_paper_and_one_key_group_of_ours() {
 
 #[test]
 fn a_source_falsely_reported_silent_is_undetected_in_the_paper_and_revealed_by_our_seals() {
-    // The paper: an aggregator drops an answer and reports a failure. No message that the querier
-    // receives contradicts it.
+    // The paper: an aggregator drops an answer and reports that the source has failed. No message
+    // that the querier receives contradicts this report.
     let (sources, querier) = paper(4);
     let psrs: Vec<_> = sources[..3].iter().map(|source| source.answer(EPOCH, 100)).collect();
     assert_eq!(
@@ -186,7 +187,7 @@ fn a_source_falsely_reported_silent_is_undetected_in_the_paper_and_revealed_by_o
         Ok(300)
     );
 
-    // Ours: the sum is that of the other sources, and the missing source is named.
+    // The product: the sum is that of the other sources, and the result names the missing source.
     let master = Master::new([9; 32]);
     let sources = ours(&master, 0, 4, QUERY);
     let dropped = sum(&sources[..3]
@@ -196,7 +197,7 @@ fn a_source_falsely_reported_silent_is_undetected_in_the_paper_and_revealed_by_o
     assert_eq!(open(&master, 0, &sources, SLOT, EPOCH, &dropped), Err(OpenError::SharesMismatch));
     assert_eq!(open(&master, 0, &sources[..3], SLOT, EPOCH, &dropped), Ok(300));
 
-    // The source that was reported silent states in its next seal that it has answered. No
+    // The source that was reported as silent states in its next seal that it has answered. No
     // aggregator controls the path of this seal.
     let mut statement = Statement::new(Scheme::Star, GROUP, Digest([4; 32]), DeviceId([3; 8]), 16);
     assert!(statement.add_answered(QUERY.0, EPOCH));

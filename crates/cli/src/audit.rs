@@ -1,5 +1,5 @@
-//! `moteseal audit`: checks whether a group's coordinator kept what the budget allows, of all
-//! devices.
+//! `moteseal audit`: checks whether a group's coordinator kept all readings of all devices that the
+//! budget allows.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -26,12 +26,12 @@ use crate::terminal::{Stdout, diagnostic};
                   moteseal audit --from http://127.0.0.1:8080 --roster roster.cbor --operator keys/op.pub.pem\n  \
                   moteseal audit --from https://cloud.example --roster roster.cbor \\\n      \
                   --operator keys/op.pub.pem --since -7d --json\n\n\
-                  No readings are fetched: the seals and the coordinator's manifests are enough. An epoch that may have an\n\
-                  innocent explanation, for example a silent device, is reported as undetermined, with the device's name; it\n\
-                  is decided once the device continues its chain.\n\n\
+                  No readings are fetched: the seals and the coordinator's manifests are enough. If a problem may have an\n\
+                  innocent explanation, for example a silent device, the epoch is reported as undetermined, with the\n\
+                  device's name. Repeat the audit when the device has sealed again.\n\n\
                   --sums reads the output of `moteseal sum run --json`. ClaimedSilent means that a device answered in an\n\
-                  epoch for which the querier was told that it was silent: its answer was dropped in transit. Include one\n\
-                  epoch after the last of the sums: a device may state an answer in its next seal.\n\n\
+                  epoch in which the gateways reported it as silent: its answer was dropped in transit. Let the range end\n\
+                  one epoch after the last sum, because a device may state an answer in its next seal.\n\n\
                   Exit codes: 0 every epoch is justified, 3 a seal or a manifest is refused, 4 an epoch is undetermined,\n\
                   5 there is a finding, 6 the cloud does not respond.")]
 pub(crate) struct Arguments {
@@ -40,8 +40,8 @@ pub(crate) struct Arguments {
     /// Audit this epoch only
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["since", "until"], value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     epoch: Option<u64>,
-    /// The output of a querier of private sums, one line of JSON per epoch: what it reports as
-    /// silent is compared with the answers that the devices' seals state
+    /// The output of `moteseal sum run --json`: the sources that it reports as silent are compared
+    /// with the answers that the devices' seals state
     #[arg(long, value_name = "FILE")]
     sums: Option<PathBuf>,
     /// Print the result as JSON to stdout
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     verdict(&report, &roster)
 }
 
-/// Reads the claims of silence that a querier recorded.
+/// Reads which sources a querier reported as silent.
 fn claims(roster: &Roster, path: &Path) -> Result<Claims, Failure> {
     let wrong =
         |error: &dyn std::fmt::Display| Failure::usage(format_args!("{}: {error}", path.display()));
@@ -109,7 +109,7 @@ fn verdict(report: &Report, roster: &Roster) -> Result<(), Failure> {
     Err(Failure::new(Exit::Incomplete, format_args!("Undetermined: epoch {}: {doubt}", open.epoch)))
 }
 
-/// Prints a line for each epoch, and below it a line for each finding and doubt.
+/// Prints one line per epoch, followed by one line for each of its findings and doubts.
 fn print(report: &Report, roster: &Roster) -> Result<(), Failure> {
     let mut out = Stdout::lock();
     for epoch in &report.epochs {
@@ -144,8 +144,8 @@ fn print(report: &Report, roster: &Roster) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The numbers on which a verdict is based: "round 3, due 3: 412 of 3,101 readings kept, budget
-/// 500; 8 seals of 8 devices; by level 1,560 790 339 ...".
+/// Returns the numbers on which the verdict on an epoch is based, for example "round 3, due 3: 412
+/// of 3,101 readings kept, budget 500; 8 seals of 8 devices; by level 1,560 790 339".
 fn numbers(epoch: &EpochReport, budget: u64) -> String {
     let (Some((_, round)), Some(due)) = (epoch.manifest, epoch.due) else {
         return format!("{}, no manifest", count(epoch.seals, "seal"));

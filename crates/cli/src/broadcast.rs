@@ -1,4 +1,4 @@
-//! `moteseal broadcast`: authenticated broadcast (spec/broadcast.md).
+//! `moteseal broadcast`: sends, receives and verifies authenticated broadcasts (spec/broadcast.md).
 
 mod link;
 mod send;

@@ -1,5 +1,5 @@
-//! The errors of the client library as failures of a command: the kind decides the exit code, and
-//! the line starts with the name of the error.
+//! Turns errors of the client library into failures of a command. The kind of the error determines
+//! the exit code, and the message starts with the error's name.
 
 use moteseal_api::NamedError as _;
 use moteseal_client::output::OutputError;
@@ -9,7 +9,8 @@ use moteseal_verify::Roster;
 use crate::device_name::with_name;
 use crate::failure::Failure;
 
-/// The reason why there are no verified rows, with the device's name instead of its id.
+/// Returns the failure for an error of a query. The message contains the device's name instead of
+/// its id.
 pub(crate) fn failure(roster: &Roster, error: &Error) -> Failure {
     let text = match error {
         Error::Output(error) => error.to_string(),
@@ -23,12 +24,12 @@ pub(crate) fn failure(roster: &Roster, error: &Error) -> Failure {
     Failure::new(error.kind().into(), text)
 }
 
-/// A file or value that cannot be used.
+/// Returns the failure for a file or value that cannot be used.
 pub(crate) fn input(error: &InputError) -> Failure {
     Failure::new(error.kind().into(), error.line())
 }
 
-/// Rows that could not be written.
+/// Returns the failure for rows that could not be written.
 pub(crate) fn output(error: OutputError) -> Failure {
     Failure::new(error.kind().into(), error)
 }

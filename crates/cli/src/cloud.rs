@@ -19,12 +19,13 @@ use crate::succession::Succession;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a cloud: verify and store what devices push, and serve any selection of it with a proof.
+    /// Run a cloud: verify and store the bundles that devices push, and serve any selection of
+    /// their readings with a proof.
     #[command(after_help = "Example:\n  \
                             moteseal cloud run --store epochs.redb --roster roster.cbor \\\n      \
                             --operator keys/op.pub.pem --listen 127.0.0.1:8080\n\n\
-                            Nobody has to trust a cloud: its clients verify what they get. It verifies uploads too, so that\n\
-                            only the group's devices can fill it. Once it accepts connections it prints its address on stdout.\n\
+                            A cloud need not be trusted, because its clients verify what they get. It verifies uploads so that\n\
+                            only the group's devices can fill it. When it accepts connections, it prints its address on stdout.\n\
                             SIGTERM or Ctrl-C stops it cleanly. It serves /metrics, /healthz, /readyz and /openapi.json.")]
     Run(Run),
 }
@@ -37,7 +38,7 @@ pub(crate) enum Log {
 
 #[derive(Args, Debug)]
 pub(crate) struct Run {
-    /// The store's file; created if it does not exist
+    /// The store's file; it is created if it does not exist
     #[arg(long, value_name = "FILE")]
     store: PathBuf,
     /// The group's roster
@@ -55,7 +56,7 @@ pub(crate) struct Run {
     /// The private key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// A file of bearer tokens; without it everybody may read and push
+    /// A file of bearer tokens; without it everyone may read and push
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
     /// Set a limit; may be repeated. docs/cloud.md lists all limits
@@ -96,14 +97,14 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     {
         let store = arguments.store.display();
         return Err(Failure::usage(format_args!(
-            "--store {store}: there is no directory {}; make it first",
+            "--store {store}: the directory {} does not exist; make it first",
             folder.display()
         )));
     }
     let existed = arguments.store.exists();
     let mut record = arguments.store.clone().into_os_string();
     record.push("-roster");
-    // The roster recorded for a store that was removed does not bind the next one.
+    // If the store was removed, its recorded roster does not apply to the new store.
     let succession = if existed {
         Succession::check(record.into(), &roster, &arguments.roster, &arguments.operator)?
     } else {
@@ -131,7 +132,7 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     })
 }
 
-/// Opens the store, with a progress bar if it has to recover first.
+/// Opens the store. Shows a progress bar if the store has to recover first.
 fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
     let progress = bar(1000, "recovering");
     let shown = progress.clone();
@@ -143,13 +144,14 @@ fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
     store.map(|store| Arc::new(store) as _).map_err(|error| store_failure(&error))
 }
 
-/// The failure for a store that cannot be opened: a finding if it is damaged.
+/// Returns the failure for a store that cannot be opened. If the store is damaged, the exit code is
+/// that of a finding.
 pub(crate) fn store_failure(error: &OpenError) -> Failure {
     let exit = if error.is_damage() { Exit::Finding } else { error.kind().into() };
     Failure::new(exit, error.named())
 }
 
-/// A runtime for commands that use the network.
+/// Returns an async runtime for commands that use the network.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("cannot start threads: {error}"))

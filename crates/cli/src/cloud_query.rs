@@ -1,5 +1,5 @@
-//! The arguments common to all commands that query a cloud: the cloud, the roster, the range of
-//! time, and the files in which to keep a verified response.
+//! The arguments that all commands that query a cloud share: the cloud, the roster, the time range,
+//! and the files in which to keep a verified response.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use crate::files;
 use crate::push::Access;
 use crate::time::{When, when};
 
-/// A cloud, a group, and a range of time.
+/// The cloud, the group, and the time range.
 #[derive(Args, Debug)]
 pub(crate) struct CloudQuery {
     /// The cloud's address
@@ -32,10 +32,10 @@ pub(crate) struct CloudQuery {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
-    /// Start with the epoch that contains this time; default: everything
+    /// Start with the epoch that contains this time; default: the first epoch
     #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
     since: Option<When>,
-    /// End with the epoch that ends at or after this time; default: everything sealed so far
+    /// End with the first epoch that ends at or after this time; default: everything sealed so far
     #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
     until: Option<When>,
 }
@@ -46,23 +46,24 @@ impl CloudQuery {
         files::roster(&self.roster, &self.operator)
     }
 
-    /// A client of the cloud.
+    /// Returns a client of the cloud.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         self.access.client(&self.from)
     }
 
-    /// The files that are read: no output may replace them.
+    /// Returns the files that the command reads. No output may replace them.
     pub(crate) const fn read(&self) -> [&PathBuf; 2] {
         [&self.roster, &self.operator]
     }
 
-    /// The first epoch of the range, and the one after its last.
+    /// Returns the first epoch of the range and the epoch after its last, or `None` without
+    /// `--until`.
     pub(crate) fn epochs(&self, roster: &Roster) -> (EpochNumber, Option<EpochNumber>) {
         let since = self.since.map_or(EpochNumber(0), |since| since.epoch(roster.epoch_ms()));
         (since, self.until.map(|until| until.epoch_after(roster.epoch_ms())))
     }
 
-    /// The devices of these names; all in the roster if there are none.
+    /// Returns the devices with these names, or all devices of the roster if `names` is empty.
     pub(crate) fn devices(
         &self,
         roster: &Roster,
@@ -71,8 +72,8 @@ impl CloudQuery {
         files::devices(roster, &self.roster, names)
     }
 
-    /// The query for a choice among the readings of these devices, with the same checks as in the
-    /// cloud.
+    /// Returns the query for a choice among the readings of these devices. It passes the same
+    /// checks as in the cloud.
     pub(crate) fn query(
         &self,
         roster: &Roster,
@@ -85,30 +86,30 @@ impl CloudQuery {
     }
 }
 
-/// The files that a verified response is kept in.
+/// The files in which a verified response is kept.
 #[derive(Args, Debug)]
 pub(crate) struct KeptFiles {
-    /// Keep the response as a proof, which `moteseal verify` checks later and offline
+    /// Save the response as a proof, which `moteseal verify` can check later without a network
     #[arg(long, value_name = "FILE")]
     proof: Option<PathBuf>,
     #[command(flatten)]
     pins: Pins,
 }
 
-/// Which file of pinned seals to use.
+/// The arguments that select the file of pinned seals.
 #[derive(Args, Debug)]
 pub(crate) struct Pins {
-    /// The file of pinned seals, the newest verified seal of each device; default: a file in the
-    /// user's state directory
+    /// The file of pinned seals, which holds the newest verified seal of each device; default: a
+    /// file in the user's state directory
     #[arg(long, value_name = "FILE", conflicts_with = "no_pinned_seals")]
     pinned_seals: Option<PathBuf>,
-    /// Do not use pinned seals
+    /// Neither check nor update pinned seals
     #[arg(long)]
     no_pinned_seals: bool,
 }
 
 impl Pins {
-    /// Reads the pinned seals, unless they are turned off.
+    /// Reads the pinned seals, unless `--no-pinned-seals` was given.
     pub(crate) fn open(&self, roster: &Roster) -> Result<Option<PinnedSeals>, Failure> {
         let file = match &self.pinned_seals {
             _ if self.no_pinned_seals => PinFile::None,
@@ -120,17 +121,17 @@ impl Pins {
 }
 
 impl KeptFiles {
-    /// The files that are written, by their options.
+    /// Returns the files that the command writes, each with its option.
     pub(crate) fn written(&self) -> [(&'static str, Option<&Path>); 2] {
         [("--proof", self.proof.as_deref()), ("--pinned-seals", self.pins.pinned_seals.as_deref())]
     }
 
-    /// Reads the pinned seals, unless they are turned off.
+    /// Reads the pinned seals, unless `--no-pinned-seals` was given.
     pub(crate) fn pinned(&self, roster: &Roster) -> Result<Option<PinnedSeals>, Failure> {
         self.pins.open(roster)
     }
 
-    /// The request for a query, with these files.
+    /// Returns the request for a query, which uses these files.
     pub(crate) fn request<'a>(
         &self,
         client: DataClient<'a>,

@@ -1,5 +1,5 @@
-//! The TOML files of gateways, devices and queriers. Errors name the file, line and key, and the
-//! remedy. Paths in them are relative to the file's folder.
+//! Reads the TOML configuration files of gateways, devices and queriers. Errors state the file, the
+//! line, the key and what to do. Paths in a configuration file are relative to its folder.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,12 +29,12 @@ pub(crate) struct Gateway {
     /// The coordinator's secret key.
     pub(crate) key: PathBuf,
     pub(crate) link_secret: PathBuf,
-    /// The folder of journal and outbox.
+    /// The folder with the journal and the outbox.
     pub(crate) state: PathBuf,
     /// The maximum number of bytes in that folder.
     #[serde(default = "default_disk", deserialize_with = "bytes")]
     pub(crate) disk: u64,
-    /// How long to wait for seals after an epoch's end.
+    /// How long to wait for seals after the end of an epoch.
     #[serde(default = "default_grace", deserialize_with = "duration")]
     pub(crate) grace: Duration,
     #[serde(default)]
@@ -55,18 +55,19 @@ pub(crate) struct Aggregator {
     /// The querier's public key.
     pub(crate) querier: PathBuf,
     pub(crate) tree: PathBuf,
-    /// This aggregator's link secret, from which its children's are derived.
+    /// This aggregator's link secret, from which the link secrets of its children are derived.
     pub(crate) link_secret: PathBuf,
-    /// The gateway's own link secret at its parent.
+    /// The link secret with which the gateway authenticates to its parent.
     pub(crate) up_secret: PathBuf,
-    /// The folder where the number of the newest query schedule is kept.
+    /// The folder in which the gateway stores the number of the newest query schedule.
     pub(crate) state: PathBuf,
-    /// How long to wait for children after an epoch's end, per level of the tree below.
+    /// How long to wait for children after the end of an epoch, for each level of the tree below
+    /// this gateway.
     #[serde(default = "default_sum_grace", deserialize_with = "duration")]
     pub(crate) grace: Duration,
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) link: BrokerConfig,
-    /// The broker between the gateway and its parent, if it is not that of `link`.
+    /// The broker between the gateway and its parent, if it differs from `link`.
     pub(crate) up_link: Option<BrokerConfig>,
 }
 
@@ -80,20 +81,22 @@ pub(crate) struct Serial {
     /// The broker of the group's coordinator.
     pub(crate) link: Option<BrokerConfig>,
     pub(crate) sums: Option<SerialSums>,
-    /// The broadcast medium: an address as for `moteseal broadcast`, and how to log in to a broker.
+    /// The broadcast medium: an address in the form that `moteseal broadcast` accepts, and how to
+    /// log in to a broker.
     pub(crate) broadcast: Option<BrokerConfig>,
     #[serde(default)]
     pub(crate) port: Vec<SerialPort>,
 }
 
-/// Where the motes on serial lines send their private sums.
+/// To which aggregators the private sums of motes on serial lines are sent.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SerialSums {
-    /// The tree, which names the aggregator of each device; else `aggregator` is that of all.
+    /// The tree, which determines the aggregator of each device. Without a tree, `aggregator` is
+    /// the aggregator of all devices.
     pub(crate) tree: Option<PathBuf>,
     pub(crate) aggregator: Option<String>,
-    /// The broker, if it is not that of `link`.
+    /// The broker, if it differs from `link`.
     pub(crate) link: Option<BrokerConfig>,
 }
 
@@ -101,22 +104,22 @@ pub(crate) struct SerialSums {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SerialPort {
-    /// A path, or `tcp://host:port`.
+    /// The path of the port, or `tcp://host:port`.
     pub(crate) address: String,
     #[serde(default = "default_baud")]
     pub(crate) baud: u32,
-    /// The name of the only device that may use the port.
+    /// The name of the device that may use the port; without it, any device may.
     pub(crate) device: Option<String>,
 }
 
-/// Which time determines epochs.
+/// The clock that determines epochs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Time {
     /// The gateway's clock.
     #[default]
     Clock,
-    /// The readings that devices replay.
+    /// The times of the readings that devices replay.
     Recorded,
 }
 
@@ -134,12 +137,13 @@ pub(crate) struct Device {
     pub(crate) link_secret: PathBuf,
     /// The folder of the journal.
     pub(crate) state: PathBuf,
-    /// The state of the chain, if it is not next to the key.
+    /// The file with the state of the device's chain, if it is not next to the key.
     pub(crate) chain: Option<PathBuf>,
-    /// Star or tree.
+    /// The hash structure of the seals: star or tree.
     #[serde(default)]
     pub(crate) scheme: SchemeName,
-    /// The maximum number of closed seals that wait for the gateway; further epochs are given up.
+    /// The maximum number of closed seals that wait for the gateway. If more epochs end, the device
+    /// drops them.
     #[serde(default = "default_waiting")]
     pub(crate) waiting_seals: u32,
     pub(crate) link: BrokerConfig,
@@ -154,29 +158,31 @@ pub(crate) struct Device {
 pub(crate) struct Member {
     /// The key file that `moteseal sum setup` made for this device.
     pub(crate) key: PathBuf,
-    /// The name of the gateway, or `querier`, whose child the device is.
+    /// The name of the device's parent: a gateway, or `querier`.
     pub(crate) parent: String,
-    /// The device's link secret there.
+    /// The link secret with which the device authenticates to that parent.
     pub(crate) link_secret: PathBuf,
-    /// The broker, if it is not that of `link`.
+    /// The broker, if it differs from `link`.
     pub(crate) link: Option<BrokerConfig>,
 }
 
-/// Where readings come from: a table, or lines from stdin.
+/// Where readings come from: a table or lines of stdin.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Source {
-    /// A table to replay; without it, lines from stdin are sealed as they come.
+    /// A table to replay. Without it, lines of stdin are sealed as they arrive.
     pub(crate) table: Option<PathBuf>,
-    /// The table's column of times.
+    /// The column of the table that contains the times.
     pub(crate) time: Option<String>,
-    /// Without a column of times: the interval of readings, and the time of the first.
+    /// If the table has no column of times: the interval between readings, and the time of the
+    /// first reading.
     #[serde(default, deserialize_with = "optional_duration")]
     pub(crate) every: Option<Duration>,
     pub(crate) start: Option<String>,
     #[serde(default)]
     pub(crate) columns: Vec<String>,
-    /// Instead of columns: the column (of stdin: the line) whose bytes are sealed unchanged.
+    /// Instead of `columns`: the column whose bytes are sealed unchanged. For stdin, the whole line
+    /// is sealed.
     pub(crate) opaque: Option<String>,
     #[serde(default)]
     pub(crate) keep_time: bool,
@@ -186,7 +192,7 @@ pub(crate) struct Source {
     pub(crate) sort: bool,
 }
 
-/// The cloud that a gateway uploads to.
+/// The cloud to which a gateway uploads.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cloud {
@@ -226,7 +232,7 @@ fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Durati
     duration(from).map(Some)
 }
 
-/// A number of bytes: `64MiB`, `4GiB`.
+/// Parses a number of bytes, for example `64MiB` or `4GiB`.
 fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let text = String::deserialize(from)?;
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -248,12 +254,12 @@ fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     })
 }
 
-/// Reads a file. Returns also the folder that its paths are relative to.
+/// Reads a configuration file. Also returns the folder to which its paths are relative.
 pub(crate) fn load<T: DeserializeOwned>(path: &Path) -> Result<(T, PathBuf), Failure> {
     load_as(path, "docs/gateway.md")
 }
 
-/// As [`load`]; `docs` is the document that lists the keys, for errors.
+/// Like [`load`]. `docs` is the document that lists the keys, for error messages.
 pub(crate) fn load_as<T: DeserializeOwned>(
     path: &Path,
     docs: &str,
@@ -264,7 +270,8 @@ pub(crate) fn load_as<T: DeserializeOwned>(
     Ok((config, folder.to_owned()))
 }
 
-/// How to reach the broker of a group. `table` is the name of the link's table in `file`.
+/// Returns the options of the link to a group's broker. `table` is the name of the link's table in
+/// `file`, for error messages.
 pub(crate) fn link_options(
     link: &BrokerConfig,
     table: &str,
@@ -276,7 +283,8 @@ pub(crate) fn link_options(
         .map_err(|error| client_error::input(&error).about(file))
 }
 
-/// How to reach the broker for the private sums of a group, at the aggregator of this name.
+/// Returns the options of the link to the broker that carries a group's private sums to the
+/// aggregator with this name.
 pub(crate) fn aggregator_options(
     link: &BrokerConfig,
     table: &str,
@@ -291,7 +299,7 @@ pub(crate) fn aggregator_options(
 }
 
 impl Cloud {
-    /// A client of the cloud.
+    /// Returns a client of the cloud.
     pub(crate) fn client(&self, file: &Path, folder: &Path) -> Result<Client, Failure> {
         let in_key =
             |key: &'static str| move |error: NetError| Failure::from(error).about_key(file, key);

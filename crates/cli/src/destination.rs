@@ -1,5 +1,5 @@
-//! Where verified rows go: to a file that appears whole or not at all, or to stdout once everything
-//! is verified.
+//! Writes verified rows, either to a file that appears only when it is complete, or to stdout once
+//! everything is verified.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ enum FormatName {
     Table,
     /// Comma-separated values
     Csv,
-    /// One JSON object a line
+    /// One JSON object per line
     Jsonl,
     /// An Arrow IPC stream
     Arrow,
@@ -31,10 +31,10 @@ enum FormatName {
     Parquet,
 }
 
-/// Where rows go, and how they are written.
+/// The arguments that select where rows are written, and in which format.
 #[derive(Args, Debug)]
 pub(crate) struct Destination {
-    /// The format of the rows; default: by the extension of --out, else a table
+    /// The format of the rows; default: by the extension of --out, without it a table
     #[arg(long, value_enum)]
     format: Option<FormatName>,
     /// The file for the rows; default: stdout
@@ -55,17 +55,17 @@ impl Destination {
         }
     }
 
-    /// The file for the rows, if there is one.
+    /// Returns the file for the rows, or `None` for stdout.
     pub(crate) fn out(&self) -> Option<&Path> {
         self.out.as_deref()
     }
 
-    /// Whether rows are requested at all.
+    /// Returns whether the user asked for rows.
     pub(crate) const fn is_given(&self) -> bool {
         self.out.is_some() || self.format.is_some()
     }
 
-    /// Starts writing. `field` is a field whose mean is estimated.
+    /// Starts writing. `field` is the field whose mean is estimated, if any.
     pub(crate) fn open(
         &self,
         field: Option<&str>,
@@ -98,30 +98,30 @@ impl Sink for Output {
 }
 
 impl Output {
-    /// Ends the rows: all of them are written, and still invisible. Returns the estimator, if any.
+    /// Writes the remaining rows, which stay invisible. Also returns the estimator, if any.
     pub(crate) fn finish(self) -> Result<(Finished, Option<Estimator>), Failure> {
         self.progress.finish_and_clear();
         Ok((Finished(self.rows.finish().map_err(client_error::output)?), self.mean))
     }
 
-    /// Ends and releases the rows.
+    /// Writes the remaining rows and makes all rows visible.
     pub(crate) fn keep(self) -> Result<(), Failure> {
         self.finish()?.0.release()
     }
 }
 
-/// All rows, written but invisible. Dropping it discards them.
+/// All rows, written but not yet visible. Dropping this discards them.
 pub(crate) struct Finished(RowSpool);
 
 impl Finished {
-    /// Puts the file in place, or copies the rows to stdout.
+    /// Makes the rows visible: moves the file into place, or copies the rows to stdout.
     pub(crate) fn release(self) -> Result<(), Failure> {
         let spool = self.0.release().map_err(client_error::output)?;
         spool.map_or(Ok(()), |spool| Stdout::lock().copy(spool))
     }
 }
 
-/// Rejects arguments that write two outputs to one file, or replace a file that is read.
+/// Rejects arguments that name the same file for two outputs, or an input file as an output.
 pub(crate) fn distinct(
     written: &[(&str, Option<&Path>)],
     read: &[&PathBuf],
@@ -133,13 +133,13 @@ pub(crate) fn distinct(
             written[..at].iter().find(|(_, other)| AtomicFile::is_same(path, other))
         {
             return Err(Failure::usage(format_args!(
-                "{other} and {option} are both {}: one would replace the other; name two files",
+                "{other} and {option} both name {}: one would replace the other; name two files",
                 path.display()
             )));
         }
         if read.iter().any(|read| AtomicFile::is_same(path, read)) {
             return Err(Failure::usage(format_args!(
-                "{option} {} would replace a file that is read here; name another",
+                "{option} {} would replace an input file; name another file",
                 path.display()
             )));
         }
@@ -147,8 +147,8 @@ pub(crate) fn distinct(
     Ok(())
 }
 
-/// Prints to stderr what was verified, a line for each device. `action` is what happened to the
-/// bytes: received, or read.
+/// Prints to stderr what was verified, one line per device. `action` states what happened to the
+/// bytes: "received" or "read".
 pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
     for device in &report.devices {
         let until = match device.standing {
@@ -187,14 +187,14 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
     ));
 }
 
-/// The share of readings that a group's budget left.
+/// Describes the share of readings that a group's coordinator kept to stay within its budget.
 fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64) -> String {
     let share = |round: Round| match round.0 {
         0 => "all readings".to_owned(),
         round if round >= levels => "no reading".to_owned(),
         round => format!("1 reading in {}", thousands(1 << round)),
     };
-    let within = format!("the group keeps at most {} an epoch", count(budget, "reading"));
+    let within = format!("the group keeps at most {} per epoch", count(budget, "reading"));
     match rounds {
         None => format!("{within}; no epoch of the range has a manifest that states what was kept"),
         Some((least, most)) if least == most => {
@@ -213,7 +213,7 @@ fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64
     }
 }
 
-/// The failure for a device that is less complete than requested, if there is one.
+/// Returns the failure for the first device whose readings are not as complete as requested.
 pub(crate) fn incomplete(report: &Report, roster: &Roster) -> Option<Failure> {
     let error = report.require_complete(roster).err()?;
     let hint =

@@ -59,9 +59,9 @@ pub(crate) enum Command {
                             table       = \"data.csv\"\n  \
                             time        = \"ts\"\n  \
                             columns     = [\"temperature:Cel:i16/100\"]\n\n\
-                            Without `table`, lines from stdin are sealed as they come, their values in the order of `columns`,\n\
-                            separated by commas. It can be stopped or killed at any moment; run again, it continues with the seals\n\
-                            that it had. A gateway whose devices replay needs `time = \"recorded\"` in its configuration.")]
+                            Without `table`, each line of stdin is sealed when it arrives: its values are separated by commas and\n\
+                            in the order of `columns`. The command can be stopped or killed at any moment; run it again to continue\n\
+                            with its pending seals. If devices replay a table, set `time = \"recorded\"` in the gateway's configuration.")]
     Run(Run),
     /// Write the configuration and keys of a mote without an operating system, as a blob for its
     /// flash.
@@ -77,8 +77,8 @@ pub(crate) enum Command {
                             count       = 5000\n  \
                             start       = \"2010-05-09T09:00:00Z\"\n  \
                             every       = \"5s\"\n\n\
-                            Tables [sum] and [broadcast] configure whose queries it answers and whose broadcasts it accepts;\n\
-                            spec/mote.md lists all keys. The blob is as secret as the keys in it.")]
+                            The tables [sum] and [broadcast] configure whose queries the mote answers and whose broadcasts it\n\
+                            accepts; spec/mote.md lists all keys. Keep the blob as secret as the keys in it.")]
     Provision(provision::Provision),
 }
 
@@ -145,7 +145,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         Source::read(&config.source, &folder, roster.epoch_ms()).map_err(in_key("source"))?;
     let schema = Schema::decode(source.schema()).map_err(|error| Failure::usage(error.named()))?;
     let profile = Profile::new(&roster, &config.device, config.scheme.into(), &schema)
-        .ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
+        .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
     let state = folder.join(&config.state);
     let chain_path = match &config.chain {
         Some(chain) => folder.join(chain),
@@ -428,7 +428,7 @@ fn lines(
         });
         if let Err(error) = read {
             diagnostic(format_args!(
-                "cannot read stdin: {error}; the device stops when the gateway has what was read"
+                "cannot read stdin: {error}; the device stops when the gateway has all readings so far"
             ));
             let _ = broken.set(error);
         }

@@ -1,9 +1,9 @@
-//! Messages name devices as the roster does.
+//! Replaces device ids in messages by the names in the roster.
 
 use moteseal_core::record::DeviceId;
 use moteseal_verify::Roster;
 
-/// A message with a device's name instead of its id.
+/// Returns the message with the device's name instead of its id.
 pub(crate) fn with_name(roster: &Roster, device: DeviceId, message: &str) -> String {
     roster
         .name(device)

@@ -1,4 +1,4 @@
-//! `moteseal estimate`: estimates of a statistic of all readings from a verified sample, with 95 %
+//! `moteseal estimate`: estimates a statistic of all readings from a verified sample, with 95 %
 //! intervals.
 
 use clap::{ArgGroup, Args, ValueEnum};
@@ -44,22 +44,23 @@ pub(crate) struct Arguments {
     /// The field; for a count or a proportion, a condition on a field: 'temperature>=25'
     #[arg(value_name = "FIELD")]
     field: String,
-    /// The names of the devices; default: all in the roster
+    /// The names of the devices; default: all devices of the roster
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
     #[command(flatten)]
     cloud_query: CloudQuery,
-    /// The share of all readings to sample: 1, 1/8, 3/16, 0.25; default: the highest at which the
-    /// readings of all epochs and devices were kept
+    /// The share of all readings to sample: 1, 1/8, 3/16, 0.25; default: the highest share that was
+    /// kept of every epoch and device
     #[arg(long, value_parser = rate)]
     rate: Option<Rate>,
-    /// At most this many readings of each device's epoch
+    /// Sample at most this many readings per device and epoch
     #[arg(long, value_name = "READINGS", value_parser = clap::value_parser!(u64).range(1..))]
     at_most: Option<u64>,
-    /// The quantiles, as shares between 0 and 1
+    /// The quantiles to estimate, as shares between 0 and 1
     #[arg(long, value_name = "SHARES", value_delimiter = ',', default_value = "0.5", value_parser = share)]
     at: Vec<f64>,
-    /// The number of bins of the histogram, from the least to the greatest sampled value
+    /// The number of bins of the histogram, which range from the lowest to the highest sampled
+    /// value
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000), conflicts_with = "edges")]
     bins: u16,
     /// The edges of the bins, ascending; values outside them are not counted
@@ -71,7 +72,7 @@ pub(crate) struct Arguments {
     /// The seed of the bootstrap, 64 hexadecimal digits; default: a random one, which is shown
     #[arg(long, value_name = "HEX", requires = "bootstrap", value_parser = seed)]
     seed: Option<[u8; 32]>,
-    /// Also print the estimate of each device
+    /// Also print an estimate for each device
     #[arg(long)]
     each: bool,
     #[command(flatten)]
@@ -91,7 +92,7 @@ enum What {
     Count,
     /// The share of readings that meet a condition
     Proportion,
-    /// The values at or below which the shares --at of the readings are
+    /// Quantiles: the values at or below which the shares --at of all readings are
     Quantile,
     /// The number of readings in each bin
     Histogram,
@@ -161,7 +162,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The estimates of the group, or of one device.
+/// The estimates for the group or for one device.
 struct Estimates {
     /// The device's name; `None` for the group.
     device: Option<String>,
@@ -172,7 +173,7 @@ struct Estimates {
 
 /// One estimated number.
 struct Line {
-    /// The share of a quantile, or the edges of a bin.
+    /// The share of a quantile or the edges of a bin.
     of: Of,
     /// `None` if the sample is too small.
     found: Option<Interval>,
@@ -186,7 +187,7 @@ enum Of {
 }
 
 impl Arguments {
-    /// The field or condition to estimate, and whether the sampled values must be kept.
+    /// Returns the field or condition to estimate, and whether the sampled values must be kept.
     fn subject(&self) -> Result<(Subject, bool), Failure> {
         let subject = Subject::parse(&self.field);
         if self.edges.windows(2).any(|pair| pair[0] >= pair[1]) || self.edges.len() == 1 {
@@ -197,7 +198,7 @@ impl Arguments {
         let is_condition = matches!(subject, Subject::Condition(_));
         match self.what {
             What::Count => {}
-            // The error shows an example of a condition.
+            // The parser's error message contains an example of a condition.
             What::Proportion => drop(self.field.parse::<Condition>().map_err(Failure::usage)?),
             _ if is_condition => {
                 return Err(Failure::usage(format_args!(
@@ -226,8 +227,8 @@ impl Arguments {
         self.cloud_query.query(roster, &self.devices, choice)
     }
 
-    /// The estimates of the group, then of devices in the order of the query: of each with
-    /// `--each`, else only of those without a sampled reading.
+    /// Returns the estimates for the group, then for devices in the order of the query: with
+    /// `--each` for every device, otherwise only for devices without a sampled reading.
     fn estimates(&self, sample: &GroupSample, report: &Report) -> Result<Vec<Estimates>, Failure> {
         let seed = match (self.bootstrap, self.seed) {
             (Some(_), None) => {
@@ -360,8 +361,8 @@ impl Arguments {
 }
 
 impl Estimates {
-    /// Whether there is a result: a reading was sampled, or the result is a count that is known
-    /// without a sample, because the devices signed it.
+    /// Returns whether there is a result: either a reading was sampled, or the result is a count
+    /// that the devices signed and that needs no sample.
     fn is_sampled(&self, what: What) -> bool {
         self.sampled > 0
             || (what == What::Count && self.lines.iter().any(|line| line.found.is_some()))

@@ -30,13 +30,15 @@ pub(crate) fn secret_key(path: &Path) -> Result<SecretKey, Failure> {
     input::secret_key(path).map_err(|error| client_error::input(&error))
 }
 
-/// The path of the salt key of a secret key: `dev1.salt.key` next to `dev1.key.pem`.
+/// Returns the path of the salt key that belongs to a secret key: `dev1.salt.key` next to
+/// `dev1.key.pem`.
 pub(crate) fn salt_key_path(key: &Path) -> PathBuf {
     let name = key.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     key.with_file_name(format!("{}.salt.key", name.strip_suffix(".key.pem").unwrap_or(name)))
 }
 
-/// Reads 32 secret bytes from 64 hexadecimal digits; `what` names the kind of file in an error.
+/// Reads 32 secret bytes from a file of 64 hexadecimal digits. `what` is the kind of file, for
+/// error messages.
 pub(crate) fn secret_bytes(path: &Path, what: &str) -> Result<Zeroizing<[u8; 32]>, Failure> {
     input::secret(path, what).map_err(|error| client_error::input(&error))
 }
@@ -46,7 +48,7 @@ pub(crate) fn salt_key(path: &Path) -> Result<SaltKey, Failure> {
     Ok(SaltKey::new(*secret_bytes(path, "salt key")?))
 }
 
-/// Reads a link secret: a group's, or one device's.
+/// Reads a link secret of a group or of a device.
 pub(crate) fn link_secret(path: &Path) -> Result<Zeroizing<[u8; 32]>, Failure> {
     secret_bytes(path, "link secret")
 }
@@ -56,7 +58,8 @@ pub(crate) fn roster(path: &Path, operator: &Path) -> Result<Roster, Failure> {
     input::roster(path, operator).map_err(|error| client_error::input(&error))
 }
 
-/// `; ... it looks like ...` if the file's first bytes show its kind; else nothing.
+/// Returns `; ... it looks like ...` if the file's first bytes show which kind of file it is,
+/// otherwise an empty string.
 pub(crate) fn likeness(path: &Path) -> String {
     let mut head = Vec::with_capacity(64);
     let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
@@ -68,7 +71,7 @@ pub(crate) fn likeness(path: &Path) -> String {
     })
 }
 
-/// The devices with these names; all devices of the roster if there are no names.
+/// Returns the devices with these names, or all devices of the roster if `names` is empty.
 pub(crate) fn devices(
     roster: &Roster,
     path: &Path,
@@ -80,7 +83,7 @@ pub(crate) fn devices(
     names.iter().map(|name| device(roster, path, name)).collect()
 }
 
-/// The id of a device of a roster.
+/// Returns the id of a device of a roster.
 pub(crate) fn device(roster: &Roster, path: &Path, name: &str) -> Result<DeviceId, Failure> {
     roster.id(name).ok_or_else(|| {
         let mut names: Vec<&str> = roster.devices().map(|device| device.name.as_str()).collect();
@@ -96,7 +99,7 @@ pub(crate) fn device(roster: &Roster, path: &Path, name: &str) -> Result<DeviceI
     })
 }
 
-/// Writes a new file completely or not at all. Never replaces a file.
+/// Writes a new file, completely or not at all. Never replaces a file.
 pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     let fail = |error| Failure::file("write", path, &error);
     if path.exists() {
@@ -111,7 +114,7 @@ pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure
     input::create(path, bytes, mode).map_err(|error| client_error::input(&error))
 }
 
-/// The name of a temporary file next to `path`.
+/// Returns the path of the temporary file for `path`, in the same folder.
 pub(crate) fn temporary_path(path: &Path) -> PathBuf {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     path.with_file_name(format!(".{name}.{}.part", std::process::id()))

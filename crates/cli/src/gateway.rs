@@ -1,4 +1,5 @@
-//! `moteseal gateway`: the coordinator of a group, an aggregator of private sums, or serial lines.
+//! `moteseal gateway`: runs the coordinator of a group, an aggregator of private sums, or a link to
+//! motes on serial lines.
 
 mod serial;
 mod sum;
@@ -25,8 +26,8 @@ use crate::terminal::Stdout;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a coordinator: sample what a group's devices forward within its budget, and upload each
-    /// epoch with its manifest.
+    /// Run a coordinator: sample the readings that a group's devices forward, keep the group within
+    /// its budget, and upload each epoch with its manifest.
     #[command(after_help = "Example, gateway.toml:\n  \
                             roster      = \"roster.cbor\"\n  \
                             operator    = \"keys/op.pub.pem\"\n  \
@@ -40,12 +41,13 @@ pub(crate) enum Command {
                             url         = \"mqtts://broker.example:8883\"\n  \
                             [cloud]\n  \
                             url         = \"https://cloud.example\"\n\n\
-                            Paths are relative to the file. What is acknowledged is durable: it can be killed at any moment. While\n\
-                            the cloud is unreachable, epochs wait in the state folder; when that is full, nothing more is\n\
-                            acknowledged, and devices wait. SIGTERM or Ctrl-C stops it cleanly. It prints the address of\n\
-                            /metrics, /healthz and /readyz on stdout.")]
+                            Paths are relative to the file. The gateway can be killed at any moment, because readings are durable\n\
+                            before it acknowledges them. While the cloud is unreachable, epochs wait in the state folder; when that\n\
+                            is full, the gateway acknowledges nothing more, and the devices wait. SIGTERM or Ctrl-C stops it cleanly.\n\
+                            It prints the address of /metrics, /healthz and /readyz on stdout.")]
     Run(Run),
-    /// Run an aggregator of private sums: it can neither read them nor alter them undetected.
+    /// Run an aggregator of private sums. It adds encrypted readings, and can neither read them nor
+    /// alter them undetected.
     #[command(after_help = "Example, aggregator.toml:\n  \
                             name        = \"gw-a\"\n  \
                             roster      = \"roster.cbor\"\n  \
@@ -68,7 +70,8 @@ pub(crate) enum Command {
                             Paths are relative to the file. SIGTERM or Ctrl-C stops it cleanly. It prints the address of\n\
                             /metrics, /healthz and /readyz on stdout.")]
     Sum(Run),
-    /// Connect motes on serial lines to the group's links. It holds no key and opens no frame.
+    /// Connect motes on serial lines to the group's links. The gateway needs no key and does not
+    /// open the frames that it forwards.
     #[command(after_help = "Example, serial.toml:\n  \
                             roster   = \"roster.cbor\"\n  \
                             operator = \"keys/op.pub.pem\"\n  \
@@ -85,8 +88,9 @@ pub(crate) enum Command {
                             device   = \"dev1\"\n  \
                             [[port]]\n  \
                             address  = \"tcp://127.0.0.1:4001\"\n\n\
-                            link is the broker of `gateway run`, sums the parent of the motes' private sums, broadcast the medium of\n\
-                            `broadcast send`; each may be left out. A port without a device accepts any mote of the roster.\n\
+                            [link] is the broker of `gateway run`, [sums] determines the parents of the motes' private sums, and\n\
+                            [broadcast] is the medium of `broadcast send`. Each may be omitted. A port without `device` accepts any\n\
+                            mote of the roster.\n\
                             Paths are relative to the file. SIGTERM or Ctrl-C stops it cleanly. It prints the address of\n\
                             /metrics, /healthz and /readyz on stdout.")]
     Serial(Run),
@@ -145,8 +149,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let settings =
         Settings { grace: config.grace, time, listen: config.listen, ..Settings::default() };
     if arguments.check {
-        // This reads the broker's address and files, but sends nothing: the link's task does not
-        // run.
+        // This reads the broker's address and files but sends nothing, because the link's task does
+        // not run.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
         runtime
@@ -160,7 +164,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             count(roster.devices().len() as u64, "device")
         ))?;
         out.line(format_args!(
-            "budget   {} events an epoch of {} ms",
+            "budget   {} events per epoch of {} ms",
             thousands(budget),
             roster.epoch_ms()
         ))?;
@@ -203,13 +207,13 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         }
         let state = parent.state();
         let refused = async {
-            // A broker that refuses the login is final; one that is unreachable is waited for.
+            // Give up if the broker refuses the login; keep waiting if it is unreachable.
             match until_up(state).await {
                 Err(error) if error.is_refusal() => error,
                 _ => std::future::pending().await,
             }
         };
-        // The gateway stops cleanly in both cases.
+        // Stop cleanly on a signal as well as after a refusal.
         let mut refusal = None;
         let stop = async {
             tokio::select! {

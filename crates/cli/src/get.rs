@@ -1,4 +1,4 @@
-//! `moteseal get`: verified rows from an untrusted cloud.
+//! `moteseal get`: gets readings from an untrusted cloud and verifies them.
 
 use clap::{ArgGroup, Args};
 use moteseal_api::Query;
@@ -17,7 +17,8 @@ use crate::key::random;
 use crate::progress::{spinner, thousands};
 use crate::terminal::{Stdout, diagnostic};
 
-/// Get sealed readings and verify that they are authentic, complete, and not chosen by the cloud.
+/// Get sealed readings and verify that they are authentic and complete, and that the cloud did not
+/// choose the sample.
 #[derive(Args, Debug)]
 #[command(
     group(ArgGroup::new("choice").required(true).args(["rate", "at_most", "sample"])),
@@ -27,16 +28,16 @@ use crate::terminal::{Stdout, diagnostic};
                   moteseal get --all --from https://cloud.example --roster roster.cbor \\\n      \
                   --operator keys/op.pub.pem --since -30d --at-most 100 --format jsonl\n\n\
                   Times are RFC 3339, YYYY-MM-DD, -7d for seven days ago, or @N for epoch N. The range is rounded\n\
-                  to whole epochs. --at-most and --sample need the whole epoch: one that is not closed yet has no rows.\n\n\
+                  to whole epochs. --at-most and --sample need whole epochs: an epoch that is not closed yet has no rows.\n\n\
                   No row is written before everything is verified. The newest seal of each device is pinned: a later\n\
                   response that omits or contradicts it is rejected.\n\n\
                   Exit codes: 0 verified, 3 rejected, 4 something is withheld or not yet sealed, 6 the cloud does not respond."
 )]
 pub(crate) struct Arguments {
-    /// The names of the devices; default: all in the roster
+    /// The names of the devices; default: all devices of the roster
     #[arg(value_name = "DEVICE", conflicts_with = "all")]
     devices: Vec<String>,
-    /// Every device of the roster
+    /// All devices of the roster
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -44,10 +45,10 @@ pub(crate) struct Arguments {
     /// The share of all readings: 1, 1/8, 3/16, 0.25
     #[arg(long, value_parser = rate)]
     rate: Option<Rate>,
-    /// At most this many readings of each epoch
+    /// At most this many readings per epoch
     #[arg(long, value_name = "READINGS", value_parser = clap::value_parser!(u64).range(1..))]
     at_most: Option<u64>,
-    /// This many readings of each epoch, drawn by --seed; only for the tree scheme
+    /// This many readings per epoch, drawn at random by --seed; only for the tree scheme
     #[arg(long, value_name = "READINGS", value_parser = clap::value_parser!(u32).range(1..))]
     sample: Option<u32>,
     /// The seed of the sample, 64 hexadecimal digits; default: a random one, which is shown
@@ -57,10 +58,10 @@ pub(crate) struct Arguments {
     destination: Destination,
     #[command(flatten)]
     kept: KeptFiles,
-    /// Estimate the mean of this field over all readings, from the sample of a --rate
+    /// Estimate the mean of this field over all readings from the sample that --rate selects
     #[arg(long, value_name = "FIELD", requires = "rate")]
     mean: Option<String>,
-    /// Print the report as JSON to stdout; needs --out for the rows
+    /// Print the report as JSON to stdout; requires --out for the rows
     #[arg(long, requires = "out")]
     json: bool,
 }
@@ -91,8 +92,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let request = arguments.kept.request(client, &query, pinned.as_mut());
     let verified = runtime()?.block_on(request.run(&mut output));
     let verified = verified.map_err(|error| client_error::failure(&roster, &error))?;
-    // Release the rows last, after their proof and the pinned seals are in place. Steps that can
-    // fail for lack of disk space precede those that make a file visible.
+    // Release the rows last, after their proof and the pinned seals are in place. Before any file
+    // becomes visible, do everything that can fail for lack of disk space.
     let (rows, mean) = output.finish()?;
     let report = verified.keep().map_err(client_error::output)?;
     rows.release()?;
@@ -135,7 +136,7 @@ impl Arguments {
         }
     }
 
-    /// Prints the estimated mean, and returns it as JSON.
+    /// Prints the estimated mean and returns it as JSON.
     fn report_mean(&self, mean: &Estimator) -> Option<serde_json::Value> {
         let field = self.mean.as_deref()?;
         let Some(estimate) = mean.mean() else {

@@ -1,4 +1,4 @@
-//! `moteseal inspect`: shows a bundle or proof item by item, without verifying it.
+//! `moteseal inspect`: shows the items of a bundle or proof without verifying it.
 
 use std::io::{self, Read as _};
 use std::path::PathBuf;
@@ -30,15 +30,16 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// The position in the chain of the device that the last open item named.
+/// The position in a device's chain, for the device that the last open item names.
 #[derive(Clone, Copy, Default)]
 struct At {
-    /// Index and epoch of the last part, or those that the open item states.
+    /// The index and epoch of the last part, or those that the open item states.
     last: Option<(SealIndex, EpochNumber)>,
 }
 
 impl At {
-    /// Index and epoch of the next part. Saturating: unverified values may overflow.
+    /// Returns the index and epoch of the next part. The additions saturate, because unverified
+    /// values may overflow.
     fn step(&mut self, part: &Part<'_>) -> (u32, u64) {
         let (index, epoch) = match self.last {
             Some((index, epoch)) => (
@@ -97,7 +98,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The items of a stream, in order. Memory is bounded by the longest item that a stream may have.
+/// The items of a stream, in order. The buffer holds at most the longest item that a stream may
+/// have.
 struct Items {
     stream: StreamFile,
     buffer: Vec<u8>,
@@ -117,7 +119,7 @@ impl Items {
         Self { stream, buffer: Vec::new(), at: 0 }
     }
 
-    /// The bytes of the next item, or `None` at the end of the stream.
+    /// Returns the bytes of the next item, or `None` at the end of the stream.
     fn next(&mut self) -> Result<Option<&[u8]>, Unread> {
         let mut scanner = Scanner::default();
         let mut chunk = [0; 16 << 10];
@@ -137,7 +139,7 @@ impl Items {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(Unread::File(error)),
             };
-            // Remove the items that were returned, to make room.
+            // Remove the items that were already returned, to make room.
             self.buffer.drain(..self.at);
             self.at = 0;
             match length {
@@ -149,7 +151,7 @@ impl Items {
     }
 }
 
-/// An item for people: a headline, and further lines.
+/// Describes an item for people: a headline and further lines.
 fn lines(item: &Item<'_>, (index, epoch): (u32, u64), length: usize) -> Vec<String> {
     match item {
         Item::Schema(bytes) => match Schema::decode(bytes) {
@@ -234,7 +236,7 @@ fn levels(part: &Part<'_>) -> String {
         .join(" ")
 }
 
-/// An item for programs.
+/// Describes an item as JSON.
 fn object(item: &Item<'_>, step: (u32, u64), length: usize) -> Value {
     match item {
         Item::Schema(bytes) => match Schema::decode(bytes) {

@@ -1,4 +1,5 @@
-//! `moteseal key`: key pairs, salt keys, link secrets, and the certificates of senders.
+//! `moteseal key`: makes key pairs, salt keys, link secrets, and the certificates of broadcast
+//! senders.
 
 pub(crate) mod sender;
 
@@ -18,23 +19,23 @@ use crate::terminal::diagnostic;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a key pair, and a salt key for a device.
+    /// Make a key pair, and the salt key that a device also needs.
     #[command(after_help = "Example: moteseal key new --out keys/dev1\n\
                             makes keys/dev1.key.pem  the secret key (PKCS#8), stays on the device\n\
                             \x20     keys/dev1.pub.pem  the public key (SPKI), goes to the operator\n\
                             \x20     keys/dev1.salt.key the salt key, stays on the device\n\
                             openssl reads the PEM files: openssl pkey -in keys/dev1.key.pem -noout -text")]
     New(New),
-    /// Make a group's link secret, or derive a device's secret from it; both ends of a link
-    /// authenticate with it.
+    /// Make a group's link secret, or derive a device's or gateway's secret from it. Both ends of a
+    /// link use the secret to authenticate each other.
     #[command(after_help = "Example: moteseal key link --out keys/link.key\n\
                             \x20        moteseal key link --group-secret keys/link.key --device dev1 \\\n\
                             \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys/dev1.link.key\n\
                             \x20        moteseal key link --group-secret keys/gw-a.link.key --gateway gw-b \\\n\
                             \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys/gw-b.up.key\n\
-                            The group's secret stays with the gateway and the person who sets devices up; a device gets only its own.\n\
-                            In a tree of private sums each gateway has a secret for its children, and each child, device or\n\
-                            gateway, has a secret derived from its parent's.")]
+                            Only the gateway and the person who sets up the devices keep the group's secret; a device gets only its\n\
+                            own secret. In a tree of private sums each gateway has a secret for its children, and each child (a\n\
+                            device or a gateway) has a secret derived from its parent's.")]
     Link(Link),
     Request(sender::Request),
     Certify(sender::Certify),
@@ -46,14 +47,14 @@ pub(crate) struct Link {
     /// The file to write: 64 hexadecimal digits, readable only by its owner
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// The secret from which to derive that of a device or gateway
+    /// The group's link secret, from which to derive the secret of a device or gateway
     #[arg(long, value_name = "FILE", requires_all = ["child", "roster", "operator"])]
     group_secret: Option<PathBuf>,
     /// The device's name in the roster
     #[arg(long, value_name = "NAME", requires = "group_secret", group = "child")]
     device: Option<String>,
-    /// A gateway's name; --group-secret is then the secret of its parent, which is another gateway
-    /// or the querier
+    /// A gateway's name; --group-secret must then be the secret of its parent, which is another
+    /// gateway or the querier
     #[arg(long, value_name = "NAME", requires = "group_secret", group = "child")]
     gateway: Option<String>,
     /// The group's roster
@@ -70,7 +71,7 @@ pub(crate) struct New {
     #[arg(long, value_name = "NAME")]
     out: PathBuf,
     /// The signature suite: ed25519; esp256 (ECDSA with P-256); ml-dsa-44 (post-quantum, 2,420
-    /// bytes per signature, hosts only)
+    /// bytes per signature, not for motes)
     #[arg(long, value_name = "SUITE", default_value = "ed25519", value_parser = ["ed25519", "esp256", "ml-dsa-44"])]
     alg: String,
 }
@@ -128,7 +129,7 @@ fn new(arguments: &New) -> Result<(), Failure> {
         )));
     }
     let algorithm = Algorithm::from_name(&arguments.alg).ok_or_else(|| {
-        Failure::usage(format_args!("--alg {}: one of ed25519, esp256, ml-dsa-44", arguments.alg))
+        Failure::usage(format_args!("--alg {}: use ed25519, esp256 or ml-dsa-44", arguments.alg))
     })?;
     let secret = generate(algorithm)?;
     let mut salt = Zeroizing::new([0; 32]);
@@ -155,8 +156,8 @@ fn new(arguments: &New) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A key from the system's random number generator. A seed that is not a valid key (for P-256 one
-/// in 2^32) is drawn again.
+/// Generates a key from the system's random number generator. If a seed is not a valid key (for
+/// P-256 this happens once in 2^32), draws another one.
 pub(crate) fn generate(algorithm: Algorithm) -> Result<SecretKey, Failure> {
     let mut seed = Zeroizing::new([0; 32]);
     for _ in 0..16 {

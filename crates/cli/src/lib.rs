@@ -1,1 +1,1 @@
-//! Moteseal on the command line: every role and tool as a subcommand.
+//! Moteseal's command-line program. This library is empty: the program is in `main.rs`.

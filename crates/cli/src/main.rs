@@ -1,7 +1,7 @@
-//! The `moteseal` command: every role and tool as a subcommand. A subcommand parses its arguments,
-//! calls the library of its role, prints, and exits.
+//! The `moteseal` command: every role and tool of Moteseal as a subcommand. A subcommand parses its
+//! arguments, calls the library of its role, prints the result, and exits.
 //!
-//! Data goes to stdout, diagnostics to stderr. Exit codes: 0 done and verified, 1 internal, 2
+//! Data goes to stdout, diagnostics to stderr. Exit codes: 0 done and verified, 1 internal error, 2
 //! usage, 3 proof refused, 4 incomplete, 5 audit finding, 6 unreachable.
 
 #![forbid(unsafe_code)]
@@ -45,8 +45,8 @@ use moteseal_terminal::{failure, interrupt, output as terminal, progress};
     name = "moteseal",
     version,
     about,
-    after_help = "Exit codes: 0 done and verified, 1 internal, 2 usage, 3 proof refused, 4 incomplete, 5 audit finding, 6 unreachable.\n\
-                  To see it work first: make demo (in a checkout)"
+    after_help = "Exit codes: 0 done and verified, 1 internal error, 2 usage, 3 proof refused, 4 incomplete, 5 audit finding, 6 unreachable.\n\
+                  To see a demonstration, run `make demo` in a checkout."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -68,8 +68,8 @@ enum Command {
     /// Run the untrusted store as a service.
     #[command(subcommand)]
     Cloud(cloud::Command),
-    /// Run a gateway: a coordinator within a budget, an aggregator of private sums, or serial
-    /// lines.
+    /// Run a gateway: the coordinator of a group with a budget, an aggregator of private sums, or a
+    /// link to motes on serial lines.
     #[command(subcommand)]
     Gateway(gateway::Command),
     /// Run a device of a group with a budget, or provision a mote.
@@ -79,13 +79,14 @@ enum Command {
     Get(Box<get::Arguments>),
     Estimate(Box<estimate::Arguments>),
     Audit(audit::Arguments),
-    /// Ask for exact sums over encrypted readings, which gateways add up without reading them.
+    /// Query exact sums over encrypted readings, which gateways add up without being able to read
+    /// them.
     #[command(subcommand)]
     Sum(sum::Command),
     /// Broadcast to many receivers with one signature, and verify broadcasts.
     #[command(subcommand)]
     Broadcast(broadcast::Command),
-    /// Check a cloud's store.
+    /// Check a cloud's store for damage.
     #[command(subcommand)]
     Store(store::Command),
     /// Print a completion script for a shell.
@@ -93,14 +94,15 @@ enum Command {
         after_help = "Example: moteseal completions bash > ~/.local/share/bash-completion/completions/moteseal"
     )]
     Completions {
-        /// The shell to print the script for
+        /// The shell
         shell: clap_complete::Shell,
     },
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Services handle signals themselves, and a running query is withdrawn.
+    // These commands handle signals themselves: services shut down cleanly, and a running query is
+    // withdrawn from the gateways.
     let stops_itself = matches!(
         cli.command,
         Command::Cloud(_)

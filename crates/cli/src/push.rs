@@ -13,18 +13,19 @@ use crate::failure::{Exit, Failure};
 use crate::progress::{bar, bytes, count, thousands};
 use crate::terminal::{Stdout, diagnostic};
 
-/// How long to wait for a cloud that was started at the same time as this command.
+/// How long to wait for the cloud to respond, in case it was started at the same time as this
+/// command.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Push the bundles of a directory to a cloud, in the order of their chains.
 ///
-/// After an interruption, run it again: it continues where it stopped.
+/// If the command is interrupted, run it again. It continues where it stopped.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  moteseal push bundles/ --to http://127.0.0.1:8080\n\n\
                         The bundles stay in the directory. Exit codes: 0 the cloud has all of them, 3 it refused one,\n\
                         5 a device has signed two different seals with one index, 6 the cloud does not respond.")]
 pub(crate) struct Arguments {
-    /// A directory of bundles, or one bundle
+    /// A directory of bundles, or a single bundle
     bundles: PathBuf,
     /// The cloud's address
     #[arg(long, value_name = "URL")]
@@ -36,7 +37,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// How to reach a cloud.
+/// The arguments for access to a cloud.
 #[derive(Args, Debug)]
 pub(crate) struct Access {
     /// A file with the bearer token for the cloud
@@ -48,7 +49,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// A client of the cloud at `url`.
+    /// Returns a client of the cloud at `url`.
     pub(crate) fn client(&self, url: &str) -> Result<Client, Failure> {
         let token = self.token.as_deref().map(Token::read).transpose()?;
         Client::new(
@@ -92,7 +93,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     equivocation(&pushed.conflicts)
 }
 
-/// An audit finding that names the first device with different seals under one index, if any.
+/// Returns an audit finding for the first device that signed different seals under one index, if
+/// there is one.
 pub(crate) fn equivocation(conflicts: &[Conflict]) -> Result<(), Failure> {
     let Some(first) = conflicts.first() else { return Ok(()) };
     let more = if conflicts.len() > 1 {

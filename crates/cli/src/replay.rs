@@ -17,9 +17,9 @@ use crate::terminal::diagnostic;
 
 /// Replay recorded readings at a chosen speed, as if the device sensed them now.
 ///
-/// Each reading is durable in a journal before it counts, and each epoch is sealed when it has
-/// passed. With --to each bundle is pushed as soon as it is sealed. The command can be stopped or
-/// killed at any moment; run again, it continues after the last durable reading, and the chain
+/// Each reading is first written durably to a journal, and each epoch is sealed when it has ended.
+/// With --to, each bundle is pushed as soon as it is sealed. The command can be stopped or killed
+/// at any moment. Run it again to continue after the last durable reading; the next seal then
 /// states that the device restarted. While the cloud does not respond, bundles wait in the
 /// directory.
 #[derive(Args, Debug)]
@@ -33,7 +33,8 @@ use crate::terminal::diagnostic;
 pub(crate) struct Arguments {
     #[command(flatten)]
     source: Source,
-    /// The speed: 1 as recorded, 60 a minute per second, max as fast as possible
+    /// The speed: 1 replays at the recorded speed, 60 replays a minute per second, max replays as
+    /// fast as possible
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = speed)]
     speed: Speed,
     /// Push each bundle to this cloud
@@ -41,12 +42,12 @@ pub(crate) struct Arguments {
     to: Option<String>,
     #[command(flatten)]
     access: Access,
-    /// The journal of unsealed readings; by default next to the state of the chain
+    /// The journal of unsealed readings; default: next to the state of the chain
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
 }
 
-/// Recorded seconds per second; `None` for as fast as possible.
+/// The number of recorded seconds to replay per second; `None` for as fast as possible.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Speed(pub(crate) Option<f64>);
 
@@ -80,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let sensing = async {
             let mut stored = |path| {
                 if let Some(sender) = &sender {
-                    // Without an uplink there is no receiver.
+                    // This fails only if nothing receives the paths because there is no uplink.
                     let _ = sender.send(path);
                 }
             };

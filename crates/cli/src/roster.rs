@@ -1,4 +1,5 @@
-//! `moteseal roster`: the devices of a group, signed by its operator.
+//! `moteseal roster`: makes and shows a group's roster, the list of its devices that the operator
+//! signs.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -16,14 +17,14 @@ use crate::time;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Certify devices' keys and sign the roster of a new group.
+    /// Certify the keys of devices and sign the roster of a new group.
     #[command(
         after_help = "Example:\n  moteseal key new --out keys/op\n  moteseal key new --out keys/dev1\n  \
                             moteseal roster new --operator keys/op.key.pem --group home --epoch 1h --levels 16 \\\n      \
                             --device dev1=keys/dev1.pub.pem --out roster.cbor"
     )]
     New(New),
-    /// Show a roster after checking that the operator signed it.
+    /// Verify the operator's signature of a roster and show the roster.
     Show(Show),
 }
 
@@ -48,8 +49,8 @@ pub(crate) struct New {
     /// With --budget: the public key of the coordinator, the group's gateway
     #[arg(long, value_name = "PUBLIC_KEY", requires = "budget")]
     coordinator: Option<PathBuf>,
-    /// With --budget: the expected number of events of the group per epoch, to check the number of
-    /// levels
+    /// With --budget: the expected number of events of the group per epoch; the command then checks
+    /// that --levels suffices for the budget
     #[arg(long, value_name = "EVENTS", requires = "budget")]
     expected: Option<u64>,
     /// A device and its public key; repeat it for every device
@@ -80,14 +81,14 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
 }
 
 fn new(arguments: &New) -> Result<(), Failure> {
-    // With too few levels the coordinator cannot reduce its samples to the budget (docs/design.md,
+    // With too few levels even the lowest sampling rate would exceed the budget (docs/design.md,
     // sampling).
     if let (Some(budget), Some(expected)) = (arguments.budget, arguments.expected) {
         let enough =
             (1u128 << (arguments.levels - 1)) * u128::from(budget) >= 8 * u128::from(expected);
         if !enough {
             return Err(Failure::usage(format_args!(
-                "--levels {} is too few for {expected} events an epoch and a budget of {budget}: 2^(levels-1) must be at least 8 * expected / budget",
+                "--levels {} is too few for {expected} events per epoch and a budget of {budget}: 2^(levels-1) must be at least 8 * expected / budget",
                 arguments.levels
             )));
         }
@@ -101,10 +102,10 @@ fn new(arguments: &New) -> Result<(), Failure> {
             return Err(Failure::usage(format_args!("--device {name} is named twice")));
         }
         let key = files::public_key(path)?;
-        // The holder of a key that two devices share could seal readings in either name.
+        // If two devices shared a key, either could seal readings in the name of the other.
         if let Some(other) = speaks.insert(key.to_bytes().to_vec(), name) {
             return Err(Failure::usage(format_args!(
-                "--device {name}: {} is also the key of {other}; every device needs a key that no other device has: moteseal key new",
+                "--device {name}: {} is also the key of {other}; make a separate key for every device with `moteseal key new`",
                 path.display()
             )));
         }
@@ -164,8 +165,8 @@ fn show(arguments: &Show) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A device's name and key. The name is also used for files: letters, digits, dot, dash and
-/// underscore, and no dot or dash first.
+/// Parses a device's name and the path of its key. The name is also used in file names: it may
+/// contain letters, digits, dots, dashes and underscores, and must not start with a dot or a dash.
 fn device(text: &str) -> Result<(String, PathBuf), String> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
     match text.split_once('=') {

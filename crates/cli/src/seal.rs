@@ -21,8 +21,8 @@ use crate::time::span;
 
 /// Seal recorded readings into one signed bundle per epoch, which can be pushed to any cloud.
 ///
-/// Sealing another file continues the device's chain, even in another directory, because the state
-/// of the chain is next to the key.
+/// Sealing another file continues the device's chain, even in another directory: the state of the
+/// chain is next to the key.
 #[derive(Args, Debug)]
 #[command(after_help = format!(
     "Example:\n  \
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     /// Leave out the readings of epochs that are already sealed
     #[arg(long)]
     new_only: bool,
-    /// Do not close the last epoch: more of its readings will follow
+    /// Do not close the last epoch, because more of its readings will follow
     #[arg(long)]
     keep_open: bool,
     /// Print what was sealed as JSON on stdout
@@ -49,7 +49,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let existed = arguments.source.out.exists();
     seal(arguments).inspect_err(|_| {
         if !existed {
-            // Remove it if it is empty: it would look as if something had been sealed.
+            // Remove the new directory if it is empty, which would look as if something had been
+            // sealed.
             let _ = std::fs::remove_dir(&arguments.source.out);
         }
     })
@@ -59,8 +60,8 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     let mut ready = arguments.source.ready()?;
     clear_temporaries(&arguments.source.out);
     let folder = arguments.source.out.clone();
-    // Clear once only: repeating it until the folder is clean would let the batch finish meanwhile.
-    // The next run removes files that are written during it.
+    // Clear only once. Repeating it until the folder is clean would give the batch time to finish.
+    // The next run removes files that are written in the meantime.
     interrupt::on_stop(move || clear_temporaries(&folder));
     let journal = ready.journal();
     let left = unsealed_readings(&journal, &ready.sealer)?;
@@ -92,8 +93,8 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     arguments.report(&ready.roster, recording, &sealed, &paths)
 }
 
-/// Removes unfinished bundles of a directory. This process holds its outbox, so no other one writes
-/// to it.
+/// Removes the unfinished bundles of a directory. This process holds the directory's outbox, so no
+/// other process writes to it.
 fn clear_temporaries(folder: &Path) {
     let ending = format!(".{EXTENSION}.tmp");
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -126,8 +127,8 @@ impl Arguments {
             .first()
             .zip(sealed.bundles.last())
             .map(|(first, last)| (first.index(), last.index()));
-        // Files hold more than the uplink: schema and chain, which a cloud knows after the first
-        // bundle.
+        // A file is longer than its upload: it contains the schema and the start of the chain,
+        // which are uploaded only with the first bundle.
         let more: usize = sealed.bundles.iter().map(|bundle| bundle.bytes.len()).sum();
         let data: usize = sealed.bundles.iter().map(Bundle::events_length).sum();
         let epochs = sealed

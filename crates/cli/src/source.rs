@@ -21,13 +21,14 @@ use crate::progress::count;
 use crate::terminal::diagnostic;
 use crate::time;
 
-/// Readings whose time is further ahead of this machine's clock are rejected.
+/// Readings whose time is further than this ahead of the machine's clock are rejected, in
+/// milliseconds.
 const FUTURE_MS: u64 = 86_400_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SchemeName {
-    /// Geometric star: sampled by rate; the smallest and fastest
+    /// Geometric star: can be sampled by rate; needs the least space and time
     #[default]
     Star,
     /// Merkle tree: can also be sampled by count and seed, and can prove single readings
@@ -56,8 +57,8 @@ pub(crate) const TABLES: &str = "A column is NAME:UNIT:TYPE[/DIVISOR][+OFFSET]:\
     NAME     its name in the table's header\n  \
     UNIT     a SenML unit, for example Cel, %RH or V; may be empty\n  \
     TYPE     u8 i8 u16 i16 u32 i32 u64 i64 f32 f64\n  \
-    a value is (recorded integer + OFFSET) / DIVISOR: 27.97 as i16/100 takes two bytes\n  \
-    and is read back as 27.97. A value that does not fit is an error; it is never rounded.\n\n\
+    A value is (recorded integer + OFFSET) / DIVISOR: 27.97 as i16/100 takes two bytes\n  \
+    and is read back as 27.97. A value that does not fit is an error; values are never rounded.\n\n\
     Times are Unix seconds or milliseconds, RFC 3339, YYYY-MM-DD HH:MM:SS or YYYY-MM-DD\n\
     (UTC). All rows must have the format of the first.";
 
@@ -68,12 +69,12 @@ pub(crate) const TABLES: &str = "A column is NAME:UNIT:TYPE[/DIVISOR][+OFFSET]:\
     group(ArgGroup::new("what").required(true).args(["columns", "opaque"]))
 )]
 pub(crate) struct Source {
-    /// The table: a header line, then one line for each reading
+    /// The table: a header line, then one line per reading
     pub(crate) table: PathBuf,
     /// The column with the time of each reading
     #[arg(long, value_name = "COLUMN")]
     time: Option<String>,
-    /// Instead of --time: the interval between readings (5s, 250ms, 1h), the first at --start
+    /// Instead of --time: the interval between readings (5s, 250ms, 1h), starting at --start
     #[arg(long, value_name = "DURATION", value_parser = time::duration, requires = "start")]
     every: Option<u64>,
     /// With --every: the time of the first reading (RFC 3339, or YYYY-MM-DD)
@@ -82,7 +83,8 @@ pub(crate) struct Source {
     /// A column to seal, as NAME:UNIT:TYPE[/DIVISOR][+OFFSET]; repeat it for every column
     #[arg(long = "column", value_name = "SPEC")]
     columns: Vec<String>,
-    /// Instead of --column: seal the text of this column unchanged; records may differ in length
+    /// Instead of --column: seal the text of this column unchanged; records may then differ in
+    /// length
     #[arg(long, value_name = "COLUMN")]
     opaque: Option<String>,
     /// Also record the time of each reading, to the millisecond; this takes 4 bytes per reading
@@ -109,11 +111,11 @@ pub(crate) struct Source {
     /// The directory for the bundles
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) out: PathBuf,
-    /// The file with the state of the device's chain; use the same file every time. Default:
+    /// The file with the state of the device's chain; always use the same file. Default:
     /// NAME.DEVICE-ID.chain next to the key
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// The separator of columns; default: detected in the header
+    /// The separator of columns; default: detected from the header
     #[arg(long, value_enum)]
     delimiter: Option<Separator>,
     /// Leave out rows that lack a value
@@ -125,7 +127,7 @@ pub(crate) struct Source {
     /// Accept times that are more than a day ahead of this machine's clock
     #[arg(long)]
     allow_future: bool,
-    /// The maximum number of readings in a seal; an epoch with more has several seals
+    /// The maximum number of readings per seal; an epoch with more readings gets several seals
     #[arg(long, value_name = "READINGS", value_parser = clap::value_parser!(u32).range(1..))]
     max_events: Option<u32>,
 }
@@ -139,7 +141,7 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// The default path of the journal of a replay.
+    /// Returns the default path of the journal of a replay.
     pub(crate) fn journal(&self) -> PathBuf {
         let mut name = self.outbox.state_path().as_os_str().to_owned();
         name.push(".journal");
@@ -148,7 +150,7 @@ impl Ready {
 }
 
 impl Source {
-    /// Reads everything; seals nothing.
+    /// Reads all files, but seals nothing.
     pub(crate) fn ready(&self) -> Result<Ready, Failure> {
         let roster = files::roster(&self.roster, &self.operator)?;
         let device = files::device(&roster, &self.roster, &self.device)?;
@@ -159,7 +161,7 @@ impl Source {
         let schema =
             Schema::decode(&recording.schema).map_err(|error| Failure::usage(error.named()))?;
         let mut profile = Profile::new(&roster, &self.device, self.scheme.into(), &schema)
-            .ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
+            .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
         profile.max_events = self.max_events.unwrap_or(profile.max_events);
         let state = self.state(device)?;
         let (outbox, chain) = Outbox::open(&self.out, &state, &roster, device)?;
@@ -171,7 +173,7 @@ impl Source {
                     .any(|&at| device.key(at) == Some(&key.public()))
             }) {
                 return Err(Failure::usage(format_args!(
-                    "{} certifies {} for seals of {} other than {}, the next index in {}; name the state of its chain with --state",
+                    "{} certifies {} for {}, but not for index {}, the next one in {}; give the state of this key's chain with --state",
                     self.roster.display(),
                     self.key.display(),
                     self.device,
@@ -189,8 +191,8 @@ impl Source {
         Ok(Ready { sealer: Sealer::new(profile, key, salt_key, chain), roster, recording, outbox })
     }
 
-    /// The path of the chain's state: `--state`, or the file next to the key. Rejects a `--state`
-    /// that does not exist if the file next to the key does: the chain would start again, and
+    /// Returns the path of the chain's state: `--state`, or the file next to the key. Rejects a new
+    /// `--state` file if the file next to the key exists, because the chain would start again and
     /// reuse its indices.
     fn state(&self, device: DeviceId) -> Result<PathBuf, Failure> {
         let next_to_key = default_state_path(&self.key, device);
@@ -245,7 +247,7 @@ impl Source {
     }
 }
 
-/// Prints to stderr what was read.
+/// Prints to stderr what the table contains.
 fn report(table: &Path, recording: &Recording) {
     let times =
         recording.time_format.map_or_else(String::new, |format| format!(", times in {format}"));

@@ -45,8 +45,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Suppresses the panic messages of the database library at damage: the check catches the panics
-/// and names the damage itself.
+/// Suppresses the panic messages of the database library, which panics on damage. The check catches
+/// the panics and reports the damage itself.
 fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -114,7 +114,7 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
     ))
 }
 
-/// A finding with the device's name instead of its id.
+/// Describes a finding, with the device's name instead of its id.
 fn named(roster: &Roster, finding: &Finding) -> String {
     finding.device.map_or_else(
         || finding.to_string(),

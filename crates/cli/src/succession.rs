@@ -1,10 +1,10 @@
-//! Records the roster under which a state (a cloud's store, a coordinator's journal) was written,
-//! in a file next to the state. Only that roster or a later version of it may continue the state
-//! (spec/formats.md, section 2.2).
+//! Records the roster with which a state was written, in a file next to the state. A state is a
+//! cloud's store or a coordinator's journal. Only the recorded roster or a later version of it may
+//! continue the state (spec/formats.md, section 2.2).
 //!
-//! Seals of earlier versions are checked under the current one: with another epoch duration, number
-//! of levels or budget, honest epochs would fail. The record is the roster itself, with the
-//! operator's signature, which is verified again.
+//! All seals in the state are checked with the current roster. If its epoch duration, number of
+//! levels or budget differed, honest epochs would fail the checks. The record is the roster itself
+//! with the operator's signature, which is verified when the record is read.
 
 use std::fs;
 use std::io::Write;
@@ -16,26 +16,27 @@ use moteseal_verify::Roster;
 use crate::failure::Failure;
 use crate::files;
 
-/// The record of a state, and the roster that continues it.
+/// The record of a state, and the roster that is about to continue the state.
 pub(crate) struct Succession<'a> {
     record: PathBuf,
     roster: &'a Roster,
-    /// Whether the record is already this roster.
+    /// Whether the record already contains this roster.
     is_recorded: bool,
 }
 
 impl<'a> Succession<'a> {
-    /// For a state that does not exist yet.
+    /// Returns the succession of a state that does not exist yet.
     pub(crate) const fn start(record: PathBuf, roster: &'a Roster) -> Self {
         Self { record, roster, is_recorded: false }
     }
 
-    /// Checks that a roster, read from `path`, is the recorded one or a later version of it.
-    /// `operator` is the path of the operator's public key. Any roster passes if there is no
-    /// record.
+    /// Checks that a roster, which was read from `path`, is the recorded roster or a later version
+    /// of it. `operator` is the path of the operator's public key. If there is no record, every
+    /// roster passes.
     ///
     /// # Errors
-    /// Usage, with a line that names what changed. Any failure to read and verify the record.
+    /// A usage failure whose message states what changed, or any failure to read and verify the
+    /// record.
     pub(crate) fn check(
         record: PathBuf,
         roster: &'a Roster,
@@ -61,10 +62,10 @@ impl<'a> Succession<'a> {
         Ok(Self { record, roster, is_recorded })
     }
 
-    /// Records the roster. Call it last: once the state exists and every other check has passed.
+    /// Records the roster. Call this last, once the state exists and every other check has passed.
     ///
     /// # Errors
-    /// The record cannot be written.
+    /// A failure if the record cannot be written.
     pub(crate) fn record(self) -> Result<(), Failure> {
         if self.is_recorded {
             return Ok(());

@@ -1,5 +1,5 @@
-//! `moteseal sum`: exact sums over encrypted readings, which gateways add up but can neither read
-//! nor alter undetected.
+//! `moteseal sum`: queries exact sums over encrypted readings. Gateways add the readings up, but
+//! can neither read them nor alter them undetected.
 
 mod run;
 mod setup;

@@ -1,4 +1,4 @@
-//! Times and durations on the command line.
+//! Parses times and durations on the command line.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use moteseal_core::record::EpochNumber;
 use moteseal_device::import::{TimeFormat, display_ms};
 use moteseal_verify::Roster;
 
-/// A duration in milliseconds: a number and a unit.
+/// Parses a duration, a number with a unit, and returns it in milliseconds.
 pub(crate) fn duration(text: &str) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
@@ -24,7 +24,8 @@ pub(crate) fn duration(text: &str) -> Result<u64, String> {
     }
 }
 
-/// An instant in Unix milliseconds: RFC 3339, `YYYY-MM-DD HH:MM:SS` or `YYYY-MM-DD` (UTC).
+/// Parses an instant and returns it in Unix milliseconds. Accepts RFC 3339, `YYYY-MM-DD HH:MM:SS`
+/// and `YYYY-MM-DD` (UTC).
 pub(crate) fn instant(text: &str) -> Result<u64, String> {
     let format = TimeFormat::detect(text)
         .filter(|format| !matches!(format, TimeFormat::UnixSeconds | TimeFormat::UnixMilliseconds));
@@ -33,7 +34,8 @@ pub(crate) fn instant(text: &str) -> Result<u64, String> {
     })
 }
 
-/// The time that epochs cover: from the start of the first to the end of the last.
+/// Describes the time that a range of epochs covers, from the start of the first to the end of the
+/// last.
 pub(crate) fn span(roster: &Roster, first: EpochNumber, last: EpochNumber) -> String {
     let start = |epoch: EpochNumber| {
         roster.epoch_start_ms(epoch).map_or_else(|| format!("epoch {epoch}"), display_ms)
@@ -41,18 +43,19 @@ pub(crate) fn span(roster: &Roster, first: EpochNumber, last: EpochNumber) -> St
     format!("{} to {}", start(first), start(EpochNumber(last.0.saturating_add(1))))
 }
 
-/// An end of a range of epochs.
+/// The start or the end of a range of epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     /// A Unix instant, in milliseconds.
     Instant(u64),
-    /// This long ago, in milliseconds.
+    /// A time this long before now, in milliseconds.
     Ago(u64),
     /// An epoch by its number.
     Epoch(u64),
 }
 
-/// Reads `2026-01-31T12:00:00Z`, `2026-01-31`, `@4711` or `-7d`.
+/// Parses `2026-01-31T12:00:00Z`, `2026-01-31`, `@4711` (an epoch number) or `-7d` (seven days
+/// ago).
 pub(crate) fn when(text: &str) -> Result<When, String> {
     if let Some(number) = text.strip_prefix('@') {
         return number
@@ -69,7 +72,7 @@ pub(crate) fn when(text: &str) -> Result<When, String> {
 }
 
 impl When {
-    /// The epoch that contains this instant.
+    /// Returns the epoch that contains this instant.
     pub(crate) fn epoch(self, epoch_ms: u64) -> EpochNumber {
         let now = || {
             SystemTime::now()
@@ -83,7 +86,8 @@ impl When {
         })
     }
 
-    /// The first epoch that does not start before this instant: the end of a range that ends here.
+    /// Returns the first epoch that does not start before this instant: the exclusive end of a
+    /// range that ends at this instant.
     pub(crate) fn epoch_after(self, epoch_ms: u64) -> EpochNumber {
         match self {
             Self::Instant(unix_ms) => EpochNumber(unix_ms.div_ceil(epoch_ms)),

@@ -1,4 +1,4 @@
-//! `moteseal verify`: bundles and proofs, offline.
+//! `moteseal verify`: verifies bundles and proofs without a network.
 
 use std::path::{Path, PathBuf};
 
@@ -25,11 +25,11 @@ use crate::progress::{bar, count, range, spinner, thousands};
 use crate::terminal::{Stdout, diagnostic};
 use crate::time::span;
 
-/// Verify bundles (.mseal) or a proof (.mproof) against the group's roster. Needs no network, and
+/// Verify bundles (.mseal) or a proof (.mproof) with the group's roster. Needs no network, and
 /// trusts only the operator's key.
 ///
 /// For bundles, this checks every signature and every reading, and that no seal is missing between
-/// the first and the last of each device.
+/// the first and the last seal of each device.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
@@ -56,7 +56,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What is wrong, and the exit code for it.
+/// A problem with a file, and its exit code.
 struct Problem {
     exit: Exit,
     text: String,
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     distinct(&[("--out", arguments.destination.out())], &read_here)?;
     let mut bundles = BundleVerifier::new(&roster);
     let mut problems = Vec::new();
-    // The problems that are signatures which do not verify.
+    // The positions in `problems` of the signatures that do not verify.
     let mut unauthentic = Vec::new();
     let progress = bar(given.len() as u64, "verifying");
     for path in &given {
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         if arguments.destination.is_given() {
             return Err(Failure::usage(
-                "--out and --format are for the rows of a proof; a bundle's come from `moteseal get`",
+                "--out and --format are only for the rows of a proof; get a bundle's rows with `moteseal get`",
             ));
         }
         if let Err(error) = bundles.add(path, stream) {
@@ -117,8 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     progress.finish_and_clear();
     if bundles.is_empty() {
-        // It is more likely that the roster is another operator's than that every signature is
-        // forged.
+        // More likely than forgery of every signature: the roster belongs to another operator.
         for at in unauthentic {
             let Some(problem) = problems.get_mut(at) else { continue };
             problem.text += &format!(
@@ -141,7 +140,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             out.line(report_line(report, &roster))?;
         }
     }
-    // Print each problem once, in the order of the files; the exit code is that of the gravest.
+    // Print each problem once, in the order of the files. The most severe problem determines the
+    // exit code.
     let gravest = [Exit::Refused, Exit::Finding, Exit::Incomplete];
     let gravest =
         gravest.into_iter().find(|exit| problems.iter().any(|problem| problem.exit == *exit));
@@ -152,7 +152,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     last.map_or(Ok(()), |last| Err(Failure::new(gravest.unwrap_or(last.exit), last.text)))
 }
 
-/// Opens a bundle or a proof, which must not be empty.
+/// Opens a bundle or a proof. Rejects an empty file.
 pub(crate) fn open(path: &Path) -> Result<StreamFile, Failure> {
     StreamFile::open(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => {
@@ -162,7 +162,7 @@ pub(crate) fn open(path: &Path) -> Result<StreamFile, Failure> {
     })
 }
 
-/// Verifies a proof, and writes its rows if requested.
+/// Verifies a proof and writes its rows if requested.
 fn proof(
     arguments: &Arguments,
     path: &Path,
@@ -205,14 +205,14 @@ fn proof_failure(roster: &Roster, path: &Path, error: &moteseal_client::Error) -
     client_error::failure(roster, error).about(path)
 }
 
-/// A query in words: `1/8 of dev1, dev2, from 2026-01-01T00:00:00Z on`.
+/// Describes a query in words: `1/8 of dev1, dev2, from 2026-01-01T00:00:00Z on`.
 fn in_words(query: &Query, roster: &Roster) -> String {
     let choice = match query.choice {
         Choice::Rate(rate) if rate == Rate::ALL => "all".to_owned(),
         Choice::Rate(rate) => rate.to_string(),
-        Choice::AtMost(most) => format!("at most {} an epoch", count(most, "reading")),
+        Choice::AtMost(most) => format!("at most {} per epoch", count(most, "reading")),
         Choice::Sample { count: drawn, .. } => {
-            format!("{} an epoch, drawn by a seed,", count(drawn.into(), "reading"))
+            format!("{} per epoch, drawn by a seed,", count(drawn.into(), "reading"))
         }
     };
     let devices: Vec<String> =
@@ -227,7 +227,7 @@ fn in_words(query: &Query, roster: &Roster) -> String {
     format!("{choice} of {}, {range}", devices.join(", "))
 }
 
-/// The given files, and the bundles of each given directory, sorted by name.
+/// Returns the given files, and the bundles of the given directories sorted by name.
 fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::with_capacity(given.len());
     for path in given {

@@ -43,12 +43,12 @@ pub enum ArchiveError {
     Journal(#[from] JournalError),
     /// The folder contains files, but no archive journal.
     #[error(
-        "{} holds other files; name a folder that is new, or made by this program",
+        "{} contains files that are not an archive; name a new folder or an existing archive",
         .0.display()
     )]
     NotAnArchive(PathBuf),
     /// The archive belongs to another network.
-    #[error("{} holds the messages of network {found}; name another folder", .path.display())]
+    #[error("{} is the archive of network {found}; name another folder", .path.display())]
     OtherNetwork {
         /// The path of the archive.
         path: PathBuf,
@@ -57,8 +57,7 @@ pub enum ArchiveError {
     },
     /// The incomplete chains need more than the quota, and no complete chain is left to remove.
     #[error(
-        "the chains in progress need more than the {quota} bytes that {} may hold; allow it \
-         more",
+        "the incomplete chains in {} need more than its quota of {quota} bytes; raise the quota",
         .path.display()
     )]
     QuotaReached {
@@ -68,10 +67,10 @@ pub enum ArchiveError {
         quota: u64,
     },
     /// The archive already has another chain with the same reference.
-    #[error("another chain {0} is stored; its sender must use another number")]
+    #[error("another chain with the number of {0} is stored; the sender must use a new number")]
     ReferenceTaken(ChainRef),
     /// The disk is full.
-    #[error("no space left for {}; free some and start again", .0.display())]
+    #[error("no space left for {}; free some space and restart", .0.display())]
     DiskFull(PathBuf),
     /// Another error of the operating system.
     #[error("{}: {}", .0.display(), .1)]

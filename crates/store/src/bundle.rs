@@ -100,7 +100,7 @@ pub enum BundleError {
     /// The events are neither all surviving events nor all of those from some round on, or the
     /// digests and events do not lead to the root.
     #[error(
-        "only whole seals, and seals whole from a round on, can be stored; \
+        "only seals with all events that survived, or all from some round on, can be stored; \
          upload every surviving level"
     )]
     Partial,

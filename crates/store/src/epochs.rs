@@ -255,21 +255,22 @@ pub struct Equivocation {
 #[non_exhaustive]
 pub enum PutError {
     /// The store's queue is full. Wait a moment, then send the batch again.
-    #[error("the store's queue is full; wait a moment and send the same again")]
+    #[error("the store's queue is full; wait a moment, then send the same data again")]
     Busy,
     /// The store is closing.
-    #[error("the store is closing; send the same again when it is open")]
+    #[error("the store is closing; send the same data again when it is open")]
     Closed,
     /// The disk is full.
     #[error(
-        "no space left for {store}; free some and send the same again (stored data is not affected)"
+        "no space left for {store}; free some space, then send the same data again (stored data is not \
+         affected)"
     )]
     DiskFull {
         /// The path of the store.
         store: String,
     },
     /// The store could not be written.
-    #[error("{store} could not be written ({what}); check the disk, then send the same again")]
+    #[error("{store} could not be written ({what}); check the disk, then send the same data again")]
     Failed {
         /// The path of the store.
         store: String,

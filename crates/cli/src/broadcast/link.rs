@@ -1,4 +1,4 @@
-//! Broadcast links on the command line.
+//! Opens broadcast links from the arguments of a command.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,25 +9,25 @@ use moteseal_net::mqtt::{Identity, Login, Options, Password};
 
 use crate::failure::{Exit, Failure};
 
-/// How long a broker may take to accept the login.
+/// How long to wait until a broker accepts the login.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How to log in to a broker.
+/// The arguments for the login to a broker.
 #[derive(Args, Debug)]
 pub(crate) struct Access {
-    /// For mqtts: a PEM file of certificate authorities to trust instead of the platform's
+    /// For mqtts: a PEM file of certificate authorities to trust instead of those of the platform
     #[arg(long, value_name = "FILE")]
     broker_ca: Option<PathBuf>,
-    /// The user's name at the broker
+    /// The user name for the broker
     #[arg(long, value_name = "NAME", requires = "password_file")]
     user: Option<String>,
     /// A file with the user's password
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
-    /// A PEM file with the certificate for a broker that requests one
+    /// A PEM file with the client certificate, for a broker that requests one
     #[arg(long, value_name = "FILE", requires = "client_key")]
     client_certificate: Option<PathBuf>,
-    /// A PEM file with its key
+    /// A PEM file with the secret key of --client-certificate
     #[arg(long, value_name = "FILE", requires = "client_certificate")]
     client_key: Option<PathBuf>,
 }
@@ -50,7 +50,7 @@ impl Access {
         Ok(Options { ca: self.broker_ca.clone(), login, identity, ..Options::new("", "") })
     }
 
-    /// Opens a link; call it within a runtime.
+    /// Opens a link. Call this within an async runtime.
     pub(crate) fn open(&self, url: &str) -> Result<Broadcast, Failure> {
         Broadcast::open(url, self.options()?).map_err(Failure::from)
     }

@@ -29,26 +29,27 @@ use crate::files;
 use crate::progress::{bar, bytes, count};
 use crate::terminal::{Stdout, diagnostic};
 
-/// The maximum number of lines that were read and not sent yet.
+/// The maximum number of lines that were read but not sent yet.
 const LINES: usize = 64;
-/// How often a revocation is sent: receivers do not request one that was lost.
+/// How many times a revocation is sent, because receivers do not request a lost revocation again.
 const REVOCATIONS: u32 = 5;
-/// The time between two of them.
+/// The time between two transmissions of a revocation.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Broadcast files, lines or a command, which every receiver can verify.
+/// Broadcast files, lines or a command, so that every receiver can verify them.
 ///
-/// One signature covers a whole chain of messages, which must all be known when it is signed. A
-/// file is split into messages; receivers save it when it is complete. Receivers request what they
-/// miss; this command responds while it runs, and other receivers afterwards.
+/// One signature covers a whole chain of messages, so all its messages must be known in advance. A
+/// file is split into messages; a receiver saves the file when it is complete. Receivers request
+/// lost messages: this command answers them while it runs, and other receivers answer afterwards.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --block 32 firmware.bin\n  \
                         echo reboot | moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --lines -\n  \
                         tail -f orders | moteseal broadcast send --key ops.key.pem --cert ops.cert --to mqtts://broker/field --lines - --live\n  \
                         moteseal broadcast send --revoke base.revocation --to udp://239.1.2.3:5000\n\n\
-                        Addresses: udp://GROUP:PORT (multicast, ?interface= and &ttl=; or a broadcast address), mqtt[s]://BROKER/GROUP.\n\
-                        The numbers of chains only increase: they are kept next to the key, or in --state.")]
+                        Addresses: udp://GROUP:PORT (a multicast address with optional ?interface= and &ttl=, or a broadcast address),\n\
+                        mqtt[s]://BROKER/GROUP.\n\
+                        Chain numbers only increase. The last one is stored next to the key, or in --state.")]
 pub(crate) struct Arguments {
     /// Files, each sent as one chain
     #[arg(value_name = "FILE", required_unless_present_any = ["lines", "revoke"])]
@@ -62,11 +63,11 @@ pub(crate) struct Arguments {
     /// The address, for example udp://239.1.2.3:5000
     #[arg(long, value_name = "ADDRESS")]
     to: String,
-    /// Messages per block; receivers use no message before its block is complete [default: 32 for
-    /// files, 1 for lines]
+    /// Messages per block; a receiver uses messages only when their block is complete [default: 32
+    /// for files, 1 for lines]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     block: Option<u8>,
-    /// Bytes per message of a file
+    /// The number of bytes of a file per message
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     message: usize,
     /// A file whose lines are the messages of one chain; - for stdin
@@ -75,19 +76,19 @@ pub(crate) struct Arguments {
     /// Send each line as soon as it is read, as one chain with one signature
     #[arg(long, requires = "lines", conflicts_with = "block")]
     live: bool,
-    /// The label of the chain; by default the name of the file
+    /// The label of the chain; default: the name of the file
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
-    /// The file with the number of the last chain; by default next to the key
+    /// The file with the number of the last chain; default: next to the key
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Respond to receivers for this many seconds after the last block
+    /// Answer receivers' requests for this many seconds after the last block
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
     linger: f64,
     /// The maximum number of bytes per second
     #[arg(long, value_name = "BYTES", default_value_t = 4_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     rate: u64,
-    /// Broadcast a base station's revocation before anything else; repeat for others
+    /// Broadcast a base station's revocation before anything else; may be repeated
     #[arg(long, value_name = "FILE")]
     revoke: Vec<PathBuf>,
     /// Print a JSON object on stdout for each chain
@@ -97,7 +98,7 @@ pub(crate) struct Arguments {
     access: Access,
 }
 
-/// A number of seconds, up to a year.
+/// Parses a number of seconds, up to a year.
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
     if (0.0..=31_536_000.0).contains(&seconds) {
@@ -107,7 +108,7 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The sender.
+/// The sender of the broadcasts, with its key, certificate and chain numbers.
 struct Speaker {
     key: SecretKey,
     id: KeyId,
@@ -152,7 +153,7 @@ impl Speaker {
     }
 }
 
-/// The file of a sender's numbers: `ops.chains` next to `ops.key.pem`.
+/// Returns the path of a sender's file of chain numbers: `ops.chains` next to `ops.key.pem`.
 fn numbers_path(key: &Path) -> PathBuf {
     let name = key.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     key.with_file_name(format!("{}.chains", name.strip_suffix(".key.pem").unwrap_or(name)))
@@ -175,7 +176,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     })
 }
 
-/// Reads a revocation. Receivers check whether their base station signed it.
+/// Reads a revocation. Does not verify it: receivers check that their base station signed it.
 fn revocation(path: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = files::read(path)?.to_vec();
     Revocation::peek(&bytes).map_err(|error| {
@@ -211,7 +212,7 @@ async fn revoke(link: &Broadcast, revocations: &[Vec<u8>]) -> Result<(), Failure
     Ok(())
 }
 
-/// The contents to send, with their labels.
+/// Returns the contents to send, with their labels.
 fn contents(arguments: &Arguments) -> Result<Vec<(String, Content)>, Failure> {
     let failure = |error: ContentError| match error {
         ContentError::Unreadable(path, error) => Failure::file("read", &path, &error),
@@ -265,7 +266,7 @@ fn reader(path: &Path) -> Result<Box<dyn io::BufRead + Send>, Failure> {
     Ok(Box::new(BufReader::new(file)))
 }
 
-/// A line without its end, LF or CRLF.
+/// Removes the end of a line, LF or CRLF.
 fn trimmed(mut line: Vec<u8>) -> Vec<u8> {
     if line.last() == Some(&b'\r') {
         line.pop();
@@ -301,8 +302,8 @@ async fn send_all(
         };
         let per_block =
             arguments.block.unwrap_or(if content.kind() == Kind::Image { 32 } else { 1 });
-        // Reserve one number at a time: another process of this sender may send a chain meanwhile,
-        // and numbers must not decrease.
+        // Reserve one number at a time, because another process of this sender may send a chain in
+        // the meantime, and numbers must not decrease.
         let chain = build((speaker.next()?, speaker.id, per_block, label), content, hashes)
             .map_err(about)?;
         let chain = place.get_or_init(|| chain);
@@ -334,7 +335,7 @@ fn report(
 ) -> Result<(), Failure> {
     let outline = chain.outline();
     diagnostic(format_args!(
-        "sent chain {}{} of {}: {}, {}; {} on the air, {} of it repairs",
+        "sent chain {}{} of {}: {}, {}; transmitted {}, of which {} were repairs",
         outline.id.number,
         if label.is_empty() { String::new() } else { format!(" {label:?}") },
         outline.id.sender,
@@ -369,7 +370,7 @@ async fn send_live(
     let path = arguments.lines.clone().unwrap_or_else(|| PathBuf::from("-"));
     let (put, mut lines) = mpsc::channel(LINES);
     let reader = reader(&path)?;
-    // On a separate thread, so that the command can end while the terminal is silent.
+    // Read on a separate thread, so that the command can end while it waits for input.
     std::thread::spawn(move || read_lines(reader, &put));
     let manner = Manner { rate: arguments.rate, ..Manner::LAN };
     let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
@@ -404,8 +405,7 @@ async fn send_live(
     sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(Failure::from)
 }
 
-/// Reads the lines of an input. Of a line that is too long, only enough is returned to show that it
-/// is too long.
+/// Reads the lines of an input. If a line is too long, returns only the part of it that shows that.
 fn read_lines(mut reader: Box<dyn io::BufRead + Send>, put: &mpsc::Sender<io::Result<Vec<u8>>>) {
     loop {
         let mut line = Vec::new();

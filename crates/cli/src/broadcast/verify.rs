@@ -1,5 +1,5 @@
-//! `moteseal broadcast verify`: evidence of what a sender sent, checked offline (spec/broadcast.md,
-//! section 6).
+//! `moteseal broadcast verify`: verifies evidence of what a sender sent, without a network
+//! (spec/broadcast.md, section 6).
 
 use std::fs;
 use std::io::{self, BufWriter, Read as _, Write as _};
@@ -20,39 +20,40 @@ use crate::progress::thousands;
 use crate::terminal::{Stdout, diagnostic};
 use crate::time::instant;
 
-/// Verify evidence of a broadcast, offline: the sender's certificate, and a chain of messages under
-/// one signature.
+/// Verify evidence of a broadcast without a network: the sender's certificate, and a chain of
+/// messages under one signature.
 ///
-/// Everybody who has the base stations' keys can verify it. The first blocks of a chain are
-/// evidence of their messages. A chain does not show when it was sent: the certificate is checked
-/// at the time of --at, or now.
+/// Anyone who has the base stations' public keys can verify it. Evidence may contain only the first
+/// blocks of a chain; it then proves the messages of these blocks. A chain does not show when it
+/// was sent, so the certificate is checked at the time given by --at, or now.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  moteseal broadcast verify orders.evidence --ca base.pub.pem\n  \
                         moteseal broadcast verify image.evidence --ca base.pub.pem --out image.bin\n\n\
-                        Messages are printed on stdout, one per line with its number; those of an image only go to --out.\n\
+                        Messages are printed on stdout, one per line with its number. The messages of an image only go to --out.\n\
                         Exit codes: 0 the whole chain is verified, 3 refused, 4 verified, but the chain is not complete."
 )]
 pub(crate) struct Arguments {
-    /// The evidence
+    /// The file with the evidence
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The public key of a base station; repeat for others
+    /// The public key of a base station; may be repeated
     #[arg(long, value_name = "PUBLIC_KEY", required = true)]
     ca: Vec<PathBuf>,
-    /// The network, as 16 hexadecimal digits; by default the first base station's own
+    /// The network, as 16 hexadecimal digits; default: the first base station's own
     #[arg(long, value_name = "HEX", value_parser = network)]
     network: Option<NetworkId>,
-    /// A revocation of one of the base stations; repeat for others
+    /// A revocation of one of the base stations; may be repeated
     #[arg(long, value_name = "FILE")]
     revocation: Vec<PathBuf>,
-    /// The time at which to check the certificate; by default now
+    /// The time at which to check the certificate; default: now
     #[arg(long, value_name = "TIME", value_parser = instant)]
     at: Option<u64>,
-    /// Write all messages, joined, to this file; nothing is written unless the chain is complete
+    /// Write all messages, concatenated, to this file; nothing is written unless the chain is
+    /// complete
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Print one JSON object a line on stdout: each message, and the chain at the end
+    /// Print one JSON object per line on stdout: each message, then the chain
     #[arg(long)]
     json: bool,
 }
@@ -97,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     report.finish(path, proven, messages)
 }
 
-/// The lowest valid serial of each base station.
+/// Returns the lowest valid serial of each base station.
 fn minimums(
     revocations: &[PathBuf],
     network: NetworkId,
@@ -115,12 +116,12 @@ fn minimums(
     Ok(minimums)
 }
 
-/// The frames of a file; one at a time is in memory.
+/// The frames of a file, of which one at a time is in memory.
 struct Frames<'p> {
     path: &'p Path,
     file: fs::File,
     buffer: Vec<u8>,
-    /// The bytes of the buffer that have been read and not been returned.
+    /// The range of the buffer that has been read but not yet returned.
     from: usize,
     to: usize,
 }
@@ -140,7 +141,8 @@ impl<'p> Frames<'p> {
         if head.is_empty() {
             return Err(Failure::usage(format_args!("{} is empty", path.display())));
         }
-        // An array of two, the first of which is 32: a certificate's frame.
+        // Evidence starts with a certificate's frame: an array of two items, the first of which is
+        // 32.
         match files::looks_like(head) {
             Some(like) if !head.starts_with(&[0x82, 0x18, 32]) => Err(Failure::usage(
                 format_args!("{} is not evidence; it looks like {like}", path.display()),
@@ -189,7 +191,7 @@ impl<'p> Frames<'p> {
     }
 }
 
-/// Prints the messages of the evidence as their blocks are verified.
+/// Prints the messages of the evidence when their block is verified.
 struct Report<'a> {
     arguments: &'a Arguments,
     out: Stdout,
@@ -197,7 +199,7 @@ struct Report<'a> {
     facts: Map<String, Value>,
     line: String,
     kind: Kind,
-    /// The messages of the block that is not complete yet: at most 64 of 8 KiB.
+    /// The messages of the block that is not complete yet: at most 64 messages of 8 KiB.
     pending: Vec<(u32, Vec<u8>)>,
     bytes: u64,
 }
@@ -311,7 +313,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// A file that appears only when it is finished.
+/// A new file that becomes visible only when it is complete.
 struct Unfinished {
     path: PathBuf,
     temporary: PathBuf,
@@ -338,7 +340,8 @@ impl Unfinished {
 
     fn finish(mut self) -> Result<(), Failure> {
         let written = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
-        // Unlike a rename, a link fails if another process has created the file meanwhile.
+        // Use a hard link instead of a rename: it fails if another process has created the file in
+        // the meantime.
         written
             .and_then(|()| fs::hard_link(&self.temporary, &self.path))
             .map_err(|error| Failure::file("write", &self.path, &error))

@@ -1,5 +1,5 @@
-//! `moteseal broadcast watch`: receives authenticated broadcasts, prints or saves what is verified,
-//! and repairs losses of other receivers.
+//! `moteseal broadcast watch`: receives authenticated broadcasts, prints or saves them once they
+//! are verified, and sends other receivers what they lost.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,29 +27,30 @@ use crate::key::sender::network;
 use crate::progress::{bytes, count};
 use crate::terminal::{Plain, Stdout, diagnostic};
 
-/// How long a refusal is counted before it is reported again.
+/// How long refusals with the same name are counted before they are reported again.
 const REFUSALS: Duration = Duration::from_secs(10);
 /// The maximum number of links.
 const MAX_LINKS: usize = 8;
 
-/// Receive authenticated broadcasts: print messages and save files once they are verified, and
-/// repair losses of other receivers.
+/// Receive authenticated broadcasts: print messages and save files once they are verified, and send
+/// other receivers what they lost.
 ///
-/// With several --on, what is received on one link is relayed to the others. After a kill at any
-/// moment it continues where it was, and never accepts a chain twice.
+/// With several --on, everything received on one link is relayed to the others. If the command is
+/// killed, it continues where it stopped when it is run again, and never accepts a chain twice.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --state broadcast.state --save images\n  \
                         moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --on mqtts://broker/field --state broadcast.state\n\n\
-                        Messages are printed on stdout, one per line, in order; of a complete file its path. --json prints more. A message may be\n\
-                        printed again after a kill: sender, chain and number identify it.\n\
-                        Exit codes: 0 stopped, or received --chains chains; 3 only refusals until --wait was over; 4 fewer chains.")]
+                        Messages are printed on stdout, one per line, in order. For a complete file its path is printed. --json\n\
+                        prints more. After a kill a message may be printed again: sender, chain and number identify it.\n\
+                        Exit codes: 0 stopped, or received --chains chains; 3 no chain was complete within --wait, and frames were\n\
+                        refused; 4 fewer chains than --chains were complete within --wait.")]
 pub(crate) struct Arguments {
-    /// The public key of a base station; repeat for others
+    /// The public key of a base station; may be repeated
     #[arg(long, value_name = "PUBLIC_KEY", required = true)]
     ca: Vec<PathBuf>,
-    /// The address of a link, for example udp://239.1.2.3:5000; repeat it to relay between several
-    /// links
+    /// The address of a link, for example udp://239.1.2.3:5000; repeat the option to relay between
+    /// several links
     #[arg(long, value_name = "ADDRESS", required = true)]
     on: Vec<String>,
     /// The folder for the state
@@ -58,16 +59,16 @@ pub(crate) struct Arguments {
     /// The folder for received files, which are never replaced
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
-    /// The folder for evidence of each complete chain, which `moteseal broadcast verify` verifies
+    /// The folder for evidence of each complete chain, for `moteseal broadcast verify`
     #[arg(long, value_name = "DIR")]
     evidence: Option<PathBuf>,
-    /// The network, as 16 hexadecimal digits; by default the first base station's own
+    /// The network, as 16 hexadecimal digits; default: the first base station's own
     #[arg(long, value_name = "HEX", value_parser = network)]
     network: Option<NetworkId>,
-    /// A revocation of one of the base stations; repeat for others
+    /// A revocation of one of the base stations; may be repeated
     #[arg(long, value_name = "FILE")]
     revocations: Vec<PathBuf>,
-    /// The maximum size of all stored chains in MiB; the oldest complete ones are deleted first
+    /// The maximum size of all stored chains, in MiB; the oldest complete chains are deleted first
     #[arg(long, value_name = "MIB", default_value_t = QUOTA >> 20, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     quota: u64,
     /// Stop after this many complete chains
@@ -76,7 +77,7 @@ pub(crate) struct Arguments {
     /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     wait: Option<f64>,
-    /// Print one JSON object a line on stdout for every event
+    /// Print one JSON object per event on stdout, one per line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -105,7 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     runtime()?.block_on(watch(arguments, network, &bases, &revocations, archive))
 }
 
-/// Reads a revocation, which must be of one of the base stations.
+/// Reads a revocation. Rejects it unless one of the base stations signed it.
 fn revocation(path: &Path, network: NetworkId, bases: &[PublicKey]) -> Result<Vec<u8>, Failure> {
     let bytes = files::read(path)?.to_vec();
     Revocation::open(&bytes, network, bases)
@@ -180,7 +181,7 @@ struct Reporter<'a> {
     arguments: &'a Arguments,
     out: Stdout,
     complete: u64,
-    /// By name of the refusal: when it was last reported, and how often it has occurred since.
+    /// For each name of a refusal: when it was last reported, and how often it has occurred since.
     refused: BTreeMap<&'static str, (Instant, u64)>,
     enough: &'a Notify,
 }
@@ -230,7 +231,7 @@ impl Reporter<'_> {
             }
             WatchEvent::Abandoned(chain) => {
                 let shown = format!(
-                    "chain {chain} was given up: its sender started the next one before it was complete"
+                    "chain {chain} was dropped: its sender started the next chain before this one was complete"
                 );
                 self.event(json!({ "event": "abandoned", "reference": chain.to_string() }), &shown)
             }
@@ -264,7 +265,7 @@ impl Reporter<'_> {
         }
     }
 
-    /// An event: on stdout as JSON, or on stderr for people.
+    /// Prints an event: on stdout as JSON, or on stderr as text.
     fn event(&mut self, event: Value, shown: &str) -> io::Result<()> {
         if self.arguments.json {
             return self.line(event);
@@ -275,7 +276,7 @@ impl Reporter<'_> {
 
     fn line(&mut self, line: impl std::fmt::Display) -> io::Result<()> {
         self.out.line(line).map_err(|failure| io::Error::other(failure.to_string()))?;
-        // What was not read must not count as delivered.
+        // A message that no reader received must not count as delivered.
         if self.out.is_open() { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }
 
@@ -335,8 +336,8 @@ impl Reporter<'_> {
         Ok(())
     }
 
-    /// Reports a refusal, at most once per [`REFUSALS`] and name. Ignores those that every lossy
-    /// broadcast causes.
+    /// Reports a refusal, at most once per [`REFUSALS`] for each name. Ignores refusals that occur
+    /// in every lossy broadcast.
     fn refuse(&mut self, refused: RefusedBroadcast) -> io::Result<()> {
         use RefusedBroadcast::{NotThisBlock, RefusedBefore, UnknownChain};
         if matches!(refused, NotThisBlock | UnknownChain | RefusedBefore) {

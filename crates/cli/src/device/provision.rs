@@ -1,7 +1,7 @@
 //! `moteseal device provision`: the configuration of a mote without an operating system, as one
 //! blob for its flash (spec/mote.md, section 2).
 //!
-//! The blob contains every secret of the device: it is written with mode 0600, and never printed.
+//! The blob contains every secret of the device. It is written with mode 0600 and never printed.
 
 use std::path::{Path, PathBuf};
 
@@ -57,17 +57,17 @@ struct Mote {
     broadcast: Option<Broadcasts>,
 }
 
-/// The recorded readings in its flash that it senses.
+/// The recorded readings in the mote's flash, which it replays instead of reading a sensor.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Recorded {
     #[serde(default)]
     first: u32,
     count: u32,
-    /// The time of the first, and the interval of the recording.
+    /// The time of the first recorded reading, and the interval between them.
     start: String,
     every: String,
-    /// The interval at which the mote senses them.
+    /// The interval at which the mote replays them.
     interval: Option<String>,
 }
 
@@ -85,7 +85,7 @@ struct Member {
 struct Broadcasts {
     /// The base station's public key.
     base: PathBuf,
-    /// The network, if it is not the base station's own.
+    /// The network, if it differs from the base station's own.
     network: Option<String>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
     let device = files::device(&roster, &roster_path, &config.device).map_err(in_key("device"))?;
     let listed = roster
         .device(device)
-        .ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
+        .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
     let coordinator =
         roster.coordinator().filter(|_| roster.budget().is_some()).ok_or_else(|| {
             let what = format_args!(
@@ -170,7 +170,7 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks that motes support a suite: they have no room for the post-quantum one.
+/// Checks that motes support a signature suite. They have no room for the post-quantum suite.
 fn for_mote(algorithm: Algorithm, whose: &str) -> Result<(), Failure> {
     if algorithm == Algorithm::MlDsa44 {
         return Err(Failure::usage(format_args!(

@@ -22,13 +22,13 @@ use crate::files;
 use crate::progress::count;
 use crate::terminal::Stdout;
 
-/// The configuration, read and checked.
+/// The contents of the files that the configuration names, checked.
 struct Read {
     roster: Roster,
     ports: Vec<Port>,
     motes: HashMap<DeviceId, Mote>,
     coordinator: Option<mqtt::Options>,
-    /// The medium's address, and how to log in to a broker.
+    /// The address of the broadcast medium, and the options for a broker.
     broadcast: Option<(String, mqtt::Options)>,
 }
 
@@ -88,7 +88,7 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
                 _ => {
                     return Err(wrong(
                         "sums",
-                        "give either `tree`, which names the aggregator of each device, or `aggregator`, one for all devices",
+                        "give either `tree`, which determines the aggregator of each device, or `aggregator`, one for all devices",
                     ));
                 }
             };
@@ -107,7 +107,7 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
     let broadcast = config.broadcast.as_ref().map(access).transpose()?;
     if config.link.is_none() && config.sums.is_none() && config.broadcast.is_none() {
         let what = format!(
-            "{}: there is nothing to connect motes to: name a broker in [link], or [sums] or [broadcast]",
+            "{}: there is nothing to connect motes to; configure [link], [sums] or [broadcast]",
             file.display()
         );
         return Err(Failure::usage(what));
@@ -138,12 +138,13 @@ fn ports(file: &Path, config: &Serial, roster: &Roster) -> Result<Vec<Port>, Fai
         0 => Err(wrong("there is no port: add a table [[port]] with an address".to_owned())),
         1..=MAX_PORTS => Ok(ports),
         many => Err(wrong(format!(
-            "{many} ports are more than the {MAX_PORTS} of one gateway: run several gateways"
+            "{many} ports are listed, but a gateway has at most {MAX_PORTS}; run several gateways"
         ))),
     }
 }
 
-/// Prints what would be done. Reads addresses and files; opens and sends nothing.
+/// Prints what the gateway would do. Reads addresses and files, but opens no port and sends
+/// nothing.
 fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;

@@ -1,4 +1,4 @@
-//! `moteseal gateway sum`: an aggregator in the tree of private sums.
+//! `moteseal gateway sum`: runs an aggregator in the tree of private sums.
 
 use std::io::Write as _;
 
@@ -54,8 +54,8 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         ))));
     }
     if arguments.check {
-        // This reads the brokers' addresses and files, but sends nothing: the links' tasks do not
-        // run.
+        // This reads the brokers' addresses and files but sends nothing, because the links' tasks
+        // do not run.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
         runtime.block_on(async {
@@ -120,14 +120,14 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
             let _ = writeln!(std::io::stdout(), "http://{address}");
         }
         let refused = |state| async move {
-            // A broker that refuses the login is final; one that is unreachable is waited for.
+            // Give up if a broker refuses the login; keep waiting if it is unreachable.
             match until_up(state).await {
                 Err(error) if error.is_refusal() => error,
                 _ => std::future::pending().await,
             }
         };
         let (children_refused, up_refused) = (refused(children.state()), refused(up.state()));
-        // The gateway stops cleanly in both cases.
+        // Stop cleanly on a signal as well as after a refusal.
         let mut refusal = None;
         let stop = async {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! `moteseal key request|certify|revoke`: the certificates of senders of broadcasts
+//! `moteseal key request|certify|revoke`: makes and revokes the certificates of broadcast senders
 //! (spec/broadcast.md, section 1).
 
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use crate::time::instant;
 const MAX_NAME: usize = 64;
 const SECONDS_A_DAY: u64 = 86_400;
 
-/// Make a request to a base station to certify a sender of broadcasts.
+/// Make a sender's request to a base station for a certificate.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: moteseal key request --key keys/ops.key.pem --sender ops --out ops.request\n\
@@ -46,8 +46,8 @@ pub(crate) struct Request {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: moteseal key certify ops.request --ca keys/base.key.pem --serial 7 --days 90 --out ops.cert\n\
-                        Verify by other means that the request came from the sender it names: its signature only proves\n\
-                        possession of the key. Give each certificate a higher serial, so that older ones can be revoked."
+                        Verify by other means that the request came from the sender that it names: its signature only proves\n\
+                        possession of the key. Give each new certificate a higher serial, so that older ones can be revoked."
 )]
 pub(crate) struct Certify {
     /// The request
@@ -76,18 +76,18 @@ pub(crate) struct Certify {
     out: PathBuf,
 }
 
-/// Revoke the older certificates of a base station.
+/// Revoke all certificates of a base station with a serial number below a minimum.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: moteseal key revoke --ca keys/base.key.pem --min-serial 8 --out base.revocation\n\
-                        revokes every certificate of this base station with a serial of 7 or less. Certify the senders that\n\
-                        must remain valid again first, with higher serials."
+                        revokes every certificate of this base station with a serial of 7 or less. If a sender must remain\n\
+                        valid, certify it again with a higher serial first."
 )]
 pub(crate) struct Revoke {
     /// The base station's secret key
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
-    /// The lowest serial that remains valid
+    /// The lowest serial number that remains valid
     #[arg(long, value_name = "N")]
     min_serial: u64,
     /// The network, as 16 hexadecimal digits; by default the base station's own
@@ -98,7 +98,7 @@ pub(crate) struct Revoke {
     out: PathBuf,
 }
 
-/// A sender by its id or its name.
+/// Parses a sender's id or name.
 pub(crate) fn sender(text: &str) -> Result<DeviceId, String> {
     let mut id = [0; 8];
     if hex::decode_to_slice(text, &mut id).is_ok() {
@@ -111,19 +111,19 @@ pub(crate) fn sender(text: &str) -> Result<DeviceId, String> {
     Ok(sender_named(text))
 }
 
-/// A network by its id.
+/// Parses the id of a network.
 pub(crate) fn network(text: &str) -> Result<NetworkId, String> {
     let mut id = [0; 8];
     hex::decode_to_slice(text, &mut id).map_err(|_| "16 hexadecimal digits".to_owned())?;
     Ok(NetworkId(id))
 }
 
-/// Now, in seconds of Unix time.
+/// Returns the current time in Unix seconds.
 pub(crate) fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
 }
 
-/// A second of Unix time as text.
+/// Formats a time in Unix seconds.
 pub(crate) fn display_seconds(seconds: u64) -> String {
     seconds.checked_mul(1000).map_or_else(|| format!("second {seconds}"), display_ms)
 }
@@ -199,8 +199,8 @@ pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The failure for a file that is not the expected signed object: usage if it is another kind of
-/// file, refused otherwise.
+/// Returns the failure for a file that is not the expected signed object: a usage failure if it is
+/// another kind of file, otherwise a refusal.
 pub(crate) fn not_signed(
     path: &Path,
     bytes: &[u8],

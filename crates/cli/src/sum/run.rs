@@ -1,5 +1,4 @@
-//! `moteseal sum run`: runs a query over a group, and prints the proven results, one for each
-//! epoch.
+//! `moteseal sum run`: runs a query over a group and prints the proven result of each epoch.
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -21,12 +20,12 @@ use crate::files;
 use crate::progress::{bar, count, thousands};
 use crate::terminal::{Plain, diagnostic};
 
-/// Longest query that is shown as a whole, in characters.
+/// The maximum length of a query that an error shows completely, in characters.
 const WHOLE: usize = 120;
-/// The number of characters of a longer query that are shown before and after a mistake.
+/// For a longer query, the number of characters to show before and after a mistake.
 const SHOWN: (usize, usize) = (60, 40);
 
-/// Run a query over a group, and print the exact, proven result of each epoch.
+/// Run a query over a group and print the exact, proven result of each epoch.
 #[derive(Args, Debug)]
 #[command(after_help = "Example, querier.toml:\n  \
                         roster      = \"roster.cbor\"\n  \
@@ -45,7 +44,7 @@ const SHOWN: (usize, usize) = (60, 40);
                         moteseal sum run \"SELECT AVG(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 30s\" \\\n      \
                         --config querier.toml --epochs 10\n\n\
                         Without --epochs it runs until Ctrl-C. Exit codes: 0 every epoch has a result; 3 a result was rejected;\n\
-                        4 an epoch is missing, or fewer than the floor took part; 6 the broker cannot be reached.")]
+                        4 an epoch is missing, or fewer sources than --floor took part; 6 the broker cannot be reached.")]
 pub(crate) struct Arguments {
     /// The query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH
     /// DURATION 30s
@@ -56,10 +55,11 @@ pub(crate) struct Arguments {
     /// End after this many epochs
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
-    /// The minimum number of participants of a result; default: more than half of the sources
+    /// The minimum number of participating sources for a result; default: more than half of the
+    /// sources
     #[arg(long, value_name = "COUNT")]
     floor: Option<u32>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long, conflicts_with = "format")]
     json: bool,
     /// The format of the rows
@@ -74,7 +74,7 @@ pub(crate) struct Arguments {
 enum FormatName {
     /// Aligned columns, for people
     Table,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
     /// Comma-separated values
     Csv,
@@ -144,7 +144,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         RunError::Output(error) => client_error::output(error),
         error => error.into(),
     });
-    // Rows before a failure are kept; without any row, no file is left.
+    // After a failure, keep the rows that were already written. If there are none, leave no file.
     let finished = writer.finish().map_err(client_error::output);
     let keeps = ended.is_ok() || tally.all > 0;
     let written = output.file.filter(|_| keeps).map_or(Ok(()), Kept::commit);
@@ -160,7 +160,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     tally.verdict()
 }
 
-/// The part of a query around a column, and a caret below it.
+/// Returns the part of a query around a column, and a line with a caret below that column.
 fn pointed(text: &str, column: usize) -> [String; 2] {
     let at = column.saturating_sub(1);
     let is_whole = text.chars().nth(WHOLE).is_none();
@@ -174,7 +174,7 @@ fn pointed(text: &str, column: usize) -> [String; 2] {
     [line, format!("{}^", " ".repeat(before.chars().count()))]
 }
 
-/// The number of epochs by outcome.
+/// The number of epochs with each outcome.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     all: u64,
@@ -217,15 +217,15 @@ impl Tally {
     }
 }
 
-/// Where rows go.
+/// The destination of the rows.
 struct Output {
     writer: RowWriter<Box<dyn Write>>,
     file: Option<Kept>,
-    /// Stdout was closed by its reader.
+    /// Set when the reader of stdout has closed it.
     closed: Arc<AtomicBool>,
 }
 
-/// A file that is written while the query runs, and appears when it ends.
+/// A file that is written while the query runs and becomes visible when it ends.
 #[derive(Clone)]
 struct Kept(std::rc::Rc<std::cell::RefCell<Option<AtomicFile>>>);
 
@@ -246,7 +246,7 @@ impl Write for Kept {
     }
 }
 
-/// Stdout. A reader that closes it ends the query without a failure.
+/// Stdout. If its reader closes it, the query ends without a failure.
 struct ClosableStdout {
     out: BufWriter<io::Stdout>,
     closed: Arc<AtomicBool>,
@@ -309,7 +309,7 @@ mod tests {
             pointed("SELECT AVG(x)", 12),
             ["SELECT AVG(x)".to_owned(), format!("{}^", " ".repeat(11))]
         );
-        // At the end, and after it.
+        // A mistake after the last character.
         assert_eq!(pointed("SELECT", 7), ["SELECT".to_owned(), format!("{}^", " ".repeat(6))]);
         // Control characters are escaped, and the caret is still below the mistake.
         let [line, caret] = pointed("a\nb\u{1b}?c", 5);

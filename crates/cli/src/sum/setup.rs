@@ -1,5 +1,5 @@
-//! `moteseal sum setup`: makes the key files of private sums: one for each device, and the
-//! querier's.
+//! `moteseal sum setup`: makes the key files of private sums, one for each device and one for the
+//! querier.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::files;
 use crate::progress::{bar, count};
 use crate::terminal::diagnostic;
 
-/// Make the key files of private sums: one for each device, and the querier's.
+/// Make the key files of private sums: one for each device and one for the querier.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: moteseal key new --out q\n\
                         \x20        moteseal sum setup --roster roster.cbor --operator op.pub.pem --querier q.key.pem --out sumkeys/\n\
@@ -26,15 +26,16 @@ pub(crate) struct Arguments {
     /// The operator's public key; default: op.pub.pem in the roster's folder, or in keys/ there
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: Option<PathBuf>,
-    /// The key that the querier signs its queries with: the secret or the public one; .pem may be
-    /// left out
+    /// The key with which the querier signs its queries: the secret or the public key; .pem may be
+    /// omitted
     #[arg(long, value_name = "KEY")]
     querier: PathBuf,
-    /// The folder to write the files to
+    /// The folder for the files
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// Divide the devices into this many key groups: a device whose key is stolen can falsify the
-    /// sums of its group only, and each group costs 32 bytes more on the links above it
+    /// Divide the devices into this many key groups. With the key of a stolen device, only the sums
+    /// of its group can be falsified. Each further group adds 32 bytes per message on the links
+    /// above it
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     key_groups: u32,
 }
@@ -68,7 +69,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The operator's public key: the given file, or the one in the roster's folder.
+/// Returns the path of the operator's public key: the given file, or the one in the roster's
+/// folder.
 fn operator(arguments: &Arguments) -> Result<PathBuf, Failure> {
     let in_roster_folder = || {
         ["op.pub.pem", "keys/op.pub.pem"]
@@ -78,13 +80,14 @@ fn operator(arguments: &Arguments) -> Result<PathBuf, Failure> {
     };
     arguments.operator.clone().or_else(in_roster_folder).ok_or_else(|| {
         Failure::usage(format_args!(
-            "there is no op.pub.pem in the folder of {}; name the operator's public key with --operator",
+            "there is no op.pub.pem in the folder of {}; give the operator's public key with --operator",
             arguments.roster.display()
         ))
     })
 }
 
-/// `moteseal key new --out q` makes `q.key.pem`, so `--querier q.key` names that file.
+/// Adds `.pem` to the path: `moteseal key new --out q` makes `q.key.pem`, so `--querier q.key` must
+/// refer to that file.
 fn with_suffix(path: &Path) -> PathBuf {
     let mut whole = path.as_os_str().to_owned();
     whole.push(".pem");

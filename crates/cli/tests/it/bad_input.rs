@@ -284,7 +284,7 @@ fn refuses_one_file_for_two_outputs() {
     }
     let run = scene.with_roster(&[&get[..], &["-o", "./roster.cbor"]].concat());
     assert!(
-        run.failed(USAGE).contains("--out ./roster.cbor would replace a file that is read here"),
+        run.failed(USAGE).contains("--out ./roster.cbor would replace an input file"),
         "{run:?}"
     );
 }
@@ -401,7 +401,7 @@ fn reports_a_directory_instead_of_a_file_and_the_reverse() {
     scene.table("data.csv", 10);
     for (store, expected) in [
         ("keys", "--store keys is a directory"),
-        ("nodir/x.redb", "there is no directory nodir; make it first"),
+        ("nodir/x.redb", "the directory nodir does not exist; make it first"),
     ] {
         let run = scene.with_roster(&["cloud", "run", "--listen", "127.0.0.1:0", "--store", store]);
         assert!(run.failed(USAGE).contains(expected), "{run:?}");

@@ -409,7 +409,7 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
     let checked = site.scene.run(&["gateway", "run", "--config", "gateway.toml", "--check"]).done();
     for line in [
         "group    home, 2 devices",
-        "budget   150 events an epoch of 3600000 ms",
+        "budget   150 events per epoch of 3600000 ms",
         &format!("link     {}", broker.url()),
         "state    ./gateway, at most 1.1 GB",
         &format!("cloud    {}/", site.cloud.url),

@@ -93,24 +93,24 @@ pub enum OpenError {
     #[error("{} is not an epoch store; check the path", .0.display())]
     NotAStore(PathBuf),
     /// The disk is full.
-    #[error("no space left for {}; free some and try again", .0.display())]
+    #[error("no space left for {}; free some space and try again", .0.display())]
     DiskFull(PathBuf),
     /// The file is too damaged to be opened; with a description of the damage.
     #[error(
-        "{} is damaged ({}); restore it from a copy, or delete it and let the devices push \
+        "{} is damaged ({}); restore it from a copy, or delete it and push the devices' data \
          again", .0.display(), .1)]
     Damaged(PathBuf, String),
     /// The journal exists, but its store does not.
     #[error(
-        "{} exists but its store does not; restore the store next to it, or move the journal \
-         away to start anew",
+        "{} exists but its store does not; restore the store, or move the journal away to \
+         start with an empty store",
         .0.display()
     )]
     Orphaned(PathBuf),
     /// The store's journal is damaged; with the place of the damage.
     #[error(
-        "{} is damaged {}, and with it the last acknowledged uploads; restore it from a \
-         copy, or move it away and let the devices push again", .0.display(), .1)]
+        "{} is damaged {}, so the last acknowledged uploads are lost; restore it from a \
+         copy, or move it away and push the devices' data again", .0.display(), .1)]
     JournalDamaged(PathBuf, String),
     /// The file with the name of the store's journal is not a journal.
     #[error(
@@ -157,7 +157,7 @@ impl OpenError {
             DatabaseError::Storage(StorageError::Io(error))
                 if error.kind() == io::ErrorKind::InvalidData =>
             {
-                Self::Damaged(path.to_owned(), "it does not begin like a store".to_owned())
+                Self::Damaged(path.to_owned(), "its header is not that of a store".to_owned())
             }
             DatabaseError::Storage(StorageError::Io(error)) => Self::io(path, &error),
             other => Self::Damaged(path.to_owned(), other.to_string()),

@@ -20,7 +20,7 @@ pub enum JournalError {
     /// A frame was damaged after it had been synced.
     #[error(
         "{} is damaged at byte {offset}, from record {record} on; restore it, or move it away \
-         to start anew",
+         to start with an empty journal",
         .path.display()
     )]
     Damaged {
@@ -32,10 +32,10 @@ pub enum JournalError {
         record: u64,
     },
     /// The records that wait for the next sync exceed the limit of one frame.
-    #[error("too much is waiting to be written to {}; sync more often", .0.display())]
+    #[error("more records wait for a sync of {} than one frame can hold; sync more often", .0.display())]
     TooMuch(PathBuf),
     /// The disk is full. The journal still holds the records that wait for the next sync.
-    #[error("no space left for {}; free some and try again", .0.display())]
+    #[error("no space left for {}; free some space and try again", .0.display())]
     DiskFull(PathBuf),
     /// Another failure of the operating system.
     #[error("{}: {}", .0.display(), .1)]

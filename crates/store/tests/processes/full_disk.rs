@@ -24,7 +24,7 @@ fn fill_the_disk() {
         let error = journal.sync().unwrap_err().named().to_string();
         assert!(
             error.starts_with("DiskFull: no space left for ")
-                && error.ends_with("free some and try again"),
+                && error.ends_with("free some space and try again"),
             "{error}"
         );
     }

@@ -1,14 +1,14 @@
-//! Audits a coordinator: checks that it kept what the budget requires, of all devices. Anyone can
+//! Audits a coordinator: checks that for every device it kept what the budget requires. Anyone can
 //! do this from the signed data (`spec/formats.md`, section 8.3).
 //!
-//! An [`Audit`] verifies the manifests of a range of epochs, then the seals of each device without
-//! events, and compares them. It does no I/O; [`Client::audit`](crate::Client::audit) fetches the
-//! data from a cloud. It holds a digest for each listed seal and a few numbers for each epoch; the
-//! seals are processed one device at a time and not kept.
+//! An [`Audit`] verifies the manifests of a range of epochs and then the seals of each device,
+//! without their events, and compares them. It does no I/O; [`Client::audit`](crate::Client::audit)
+//! fetches the data from a cloud. It keeps a digest for each listed seal and a few numbers for each
+//! epoch. It processes the seals one device at a time and does not keep them.
 //!
-//! A finding is reported only if no missing data could explain it. A device that died cannot be
-//! distinguished from one that the coordinator left out until the device's chain continues; until
-//! then, this is a doubt.
+//! The audit reports a finding only if no missing data could explain the observation. For example,
+//! a device that stopped working cannot be distinguished from a device that the coordinator left
+//! out until the device's chain continues. Until then, the audit reports a doubt.
 
 mod device_audit;
 mod fetch;
@@ -33,9 +33,9 @@ pub use silence::{Claims, ClaimsError, Silences};
 pub use crate::error::NoBudget;
 use crate::rejection::Rejection;
 
-/// Number of manifests of one epoch that are kept; more prove nothing new.
+/// The maximum number of manifests of one epoch that are kept. Further manifests prove nothing new.
 const MAX_SHEETS: usize = 8;
-/// Limit of the number of listed seals: their digests take 2 GiB.
+/// The maximum number of listed seals. Their digests occupy 2 GiB.
 const MAX_LISTED: usize = 1 << 26;
 
 /// An audit of the epochs `since .. until`.
@@ -48,18 +48,18 @@ pub struct Audit<'r> {
     epochs: BTreeMap<EpochNumber, Epoch>,
     /// The newest epoch with a manifest, in the range or after it.
     newest: Option<EpochNumber>,
-    /// Seals that the manifests after the range list. If a device's first seal after the range is
-    /// not among them, the coordinator ignored it.
+    /// The seals that the manifests after the range list. If a device's first seal after the range
+    /// is not among them, the coordinator did not accept it.
     listed_after: HashSet<Digest>,
     listed: usize,
-    /// The current device.
+    /// The device whose seals are arriving.
     at: Option<DeviceAudit>,
     done: BTreeSet<DeviceId>,
-    /// Findings about devices, including those for epochs without a manifest.
+    /// The findings about devices, also for epochs without a manifest.
     findings: BTreeMap<EpochNumber, Vec<Finding>>,
-    /// Every seal of the range has all its events of this level and the levels above it.
+    /// The lowest level from which on every seal of the range has all its events.
     survives_from: Round,
-    /// Claims of silence in private sums, if the caller gave any.
+    /// The claims of silence in private sums, if the caller gave any.
     claims: Option<Claims>,
     silences: Vec<(EpochNumber, Finding)>,
     seals: u64,
@@ -67,21 +67,21 @@ pub struct Audit<'r> {
     bytes: u64,
 }
 
-/// The data of an epoch.
+/// The data of an epoch: its manifests, and the number of its seals.
 #[derive(Debug, Default)]
 struct Epoch {
     sheets: Vec<Sheet>,
-    /// Seals of the epoch, listed or not.
+    /// The number of seals of the epoch, whether listed or not.
     seals: u64,
 }
 
-/// A manifest, and what follows from the seals that it lists.
+/// A manifest, and the results for the seals that it lists.
 #[derive(Debug)]
 struct Sheet {
     digest: Digest,
     round: Round,
     roster: Digest,
-    /// By device, in ascending order.
+    /// The digests of the listed seals of each device, in ascending order.
     listed: BTreeMap<DeviceId, Vec<Digest>>,
     tally: Tally,
     seals: u64,
@@ -91,8 +91,8 @@ struct Sheet {
 }
 
 impl<'r> Audit<'r> {
-    /// An audit of a group's epochs `since .. until`; without `until`, of all epochs from `since`
-    /// on.
+    /// Creates an audit of a group's epochs `since .. until`. Without `until`, the audit includes
+    /// all epochs from `since` on.
     ///
     /// # Errors
     /// [`NoBudget`] if the roster has no budget.
@@ -122,8 +122,8 @@ impl<'r> Audit<'r> {
         })
     }
 
-    /// Starts a stream of items. The manifests come first, then the seals, in one or several
-    /// streams.
+    /// Starts a stream of items. The manifests must come first, followed by the seals, in one or
+    /// several streams.
     #[must_use]
     pub fn stream(&mut self) -> Feed<'_, 'r> {
         Feed {
@@ -133,8 +133,9 @@ impl<'r> Audit<'r> {
         }
     }
 
-    /// The lowest round from which on all levels of all seals exist: the highest round of the
-    /// manifests, or the first level that every seal still has.
+    /// Returns the lowest round from which on all levels of all seals exist. This is the highest
+    /// round of the manifests, or the lowest level from which on every seal still has its events,
+    /// whichever is higher.
     fn common_round(&self) -> Round {
         let rounds =
             self.epochs.values().flat_map(|epoch| epoch.sheets.iter().map(|sheet| sheet.round));
@@ -146,7 +147,7 @@ impl<'r> Audit<'r> {
     }
 
     /// Adds an authentic manifest. A manifest after the range shows that the coordinator has
-    /// continued, and which seals it accepted there.
+    /// continued with later epochs, and which seals of these epochs it accepted.
     fn manifest(&mut self, manifest: &Manifest<'_>) -> Result<(), Rejection> {
         let epoch = manifest.epoch();
         if epoch < self.since {
@@ -196,7 +197,7 @@ impl<'r> Audit<'r> {
         Ok(())
     }
 
-    /// Whether a manifest of a seal's epoch lists it.
+    /// Returns whether a manifest of the seal's epoch lists the seal.
     fn is_listed(&self, statement: &Statement, digest: &Digest) -> bool {
         if !self.is_in_range(statement.epoch) {
             return self.listed_after.contains(digest);
@@ -205,7 +206,8 @@ impl<'r> Audit<'r> {
         sheets.iter().any(|sheet| sheet.lists(statement.device, digest))
     }
 
-    /// Adds an authentic seal. The seals of a device come together, by index.
+    /// Adds an authentic seal. The seals of a device must be consecutive, in ascending order of
+    /// their indices.
     fn seal(&mut self, seal: &Seal<Authentic>) -> Result<(), Rejection> {
         let statement = seal.statement();
         let (device, index) = (statement.device, statement.index);
@@ -235,7 +237,8 @@ impl<'r> Audit<'r> {
             self.findings.entry(epoch).or_default().push(finding);
         }
         self.seals += 1;
-        // Also for a seal after the range: it may state the answers of an epoch in the range.
+        // Check the claims for a seal after the range, too, because it may state the answers to an
+        // epoch in the range.
         if let Some(claims) = &mut self.claims {
             let found = claims.contradicted_by(statement);
             self.silences.extend(found.into_iter().map(|finding| (statement.epoch, finding)));
@@ -263,12 +266,12 @@ impl<'r> Audit<'r> {
         Ok(())
     }
 
-    /// The audit of a device, before its first seal has arrived.
+    /// Creates the audit of a device whose seals have not arrived yet.
     fn device_audit(&self, device: DeviceId) -> DeviceAudit {
         DeviceAudit::new(device, self.since, self.until.unwrap_or(EpochNumber(u64::MAX)))
     }
 
-    /// Compares each manifest with the seals of a device, once all of them have arrived.
+    /// Compares each manifest with the seals of the current device, once all of them have arrived.
     fn leave_device(&mut self) {
         let Some(device_audit) = self.at.take() else { return };
         let Self { epochs, newest, .. } = self;
@@ -285,11 +288,11 @@ impl<'r> Audit<'r> {
         }
     }
 
-    /// Ends the audit.
+    /// Ends the audit and returns its result.
     #[must_use]
     pub fn finish(mut self) -> Report {
         self.leave_device();
-        // Devices without any seal follow the same rules.
+        // Compare the manifests also with the devices that have no seal.
         let silent: Vec<DeviceId> = self
             .roster
             .devices()
@@ -327,7 +330,7 @@ impl<'r> Audit<'r> {
                 );
             }
         }
-        // Missing seals of epochs about which nothing else is known.
+        // Report missing seals also for epochs that have neither a manifest nor a seal.
         let of_range = |number: &EpochNumber| {
             *number >= self.since && self.until.is_none_or(|until| *number < until)
         };
@@ -349,12 +352,12 @@ impl<'r> Audit<'r> {
 }
 
 impl Sheet {
-    /// Whether the manifest lists a seal.
+    /// Returns whether the manifest lists a seal.
     fn lists(&self, device: DeviceId, seal: &Digest) -> bool {
         self.listed.get(&device).is_some_and(|listed| listed.binary_search(seal).is_ok())
     }
 
-    /// The result for the manifest and its seals.
+    /// Returns the result for the epoch of this manifest.
     fn report(
         mut self,
         epoch: EpochNumber,
@@ -363,7 +366,8 @@ impl Sheet {
         roster: &Roster,
     ) -> EpochReport {
         findings.append(&mut self.findings);
-        // The coordinator did not drop a seal that it lists.
+        // If the manifest lists a missing seal, the coordinator did not drop it. The doubt
+        // `Withheld` is then enough.
         let withheld: BTreeSet<(DeviceId, SealIndex)> =
             self.doubts.iter().filter_map(Doubt::withheld).collect();
         findings.retain(|finding| match *finding {
@@ -413,7 +417,7 @@ impl Sheet {
     }
 }
 
-/// Receives the bytes of one stream, in chunks of any size.
+/// Receives the bytes of one stream of an audit, in chunks of any size.
 #[derive(Debug)]
 pub struct Feed<'a, 'r> {
     audit: &'a mut Audit<'r>,
@@ -422,10 +426,10 @@ pub struct Feed<'a, 'r> {
 }
 
 impl<'r> Feed<'_, 'r> {
-    /// Adds the next bytes.
+    /// Adds the next bytes of the stream.
     ///
     /// # Errors
-    /// [`Rejection`]: a manifest or a seal is not authentic, or was not asked for.
+    /// [`Rejection`] if a manifest or a seal is not authentic, or was not requested.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Rejection> {
         let Self { audit, reader, ended } = self;
         audit.bytes += bytes.len() as u64;
@@ -435,14 +439,15 @@ impl<'r> Feed<'_, 'r> {
     /// Ends the stream.
     ///
     /// # Errors
-    /// [`Rejection`]; `Truncated` if there is no end item.
+    /// [`Rejection`]. Its name is `Truncated` if the stream has no end item.
     pub fn finish(self) -> Result<(), Rejection> {
         let Self { audit, reader, mut ended } = self;
         reader.finish::<Rejection>(&mut |event| take(audit, &mut ended, &event))?;
         if ended { Ok(()) } else { Err(Rejection::Unended) }
     }
 
-    /// The parts of the run that was not proven: compare them with an explanation.
+    /// Returns the parts of the run that was not proven. The caller can compare them with an
+    /// explanation.
     #[must_use]
     pub fn suspects(&self) -> &[moteseal_verify::Suspect] {
         self.reader.suspects()

@@ -1,5 +1,5 @@
-//! Verifies bundles (`.mseal`) offline: every signature and every reading, and that no seal is
-//! missing between the first and the last of each device.
+//! Verifies bundles (`.mseal`) offline: verifies every signature and every reading, and checks that
+//! no seal is missing between the first and the last seal of each device.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,22 +12,22 @@ use moteseal_seal::follow::Limits;
 use moteseal_seal::{Authentic, History, Incomplete, Seal};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
-/// A bundle or a proof that is read once, from its start, in pieces: of any size, and also from a
-/// pipe.
+/// A bundle or a proof that is read once, from start to end. It may have any size and may come from
+/// a pipe.
 #[derive(Debug)]
 pub struct StreamFile {
     head: [u8; 2],
     length: usize,
-    /// Bytes of the head that have been read again.
+    /// The number of bytes of the head that the reader has already returned.
     given: usize,
     file: File,
 }
 
 impl StreamFile {
-    /// Opens a file and reads its first two bytes. An empty file is `UnexpectedEof`.
+    /// Opens a file and reads its first two bytes. Fails with `UnexpectedEof` if the file is empty.
     ///
     /// # Errors
-    /// The operating system's.
+    /// The error of the operating system if the file cannot be opened or read.
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
         let mut head = Vec::with_capacity(2);
@@ -39,8 +39,8 @@ impl StreamFile {
         }
     }
 
-    /// Whether this is a proof: its first item is an array of three whose first element is 5
-    /// (`spec/formats.md`, section 4).
+    /// Returns whether the file is a proof. The first item of a proof is an array of three elements
+    /// whose first element is 5 (`spec/formats.md`, section 4).
     #[must_use]
     pub const fn is_proof(&self) -> bool {
         matches!((self.length, self.head), (2, [0x83, 0x05]))
@@ -58,40 +58,40 @@ impl Read for StreamFile {
     }
 }
 
-/// The content of the bundles for one device: consecutive seals with every reading.
+/// The contents of a device's bundles: consecutive seals with all their readings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleReport {
     /// The device.
     pub device: DeviceId,
-    /// Its name in the roster.
+    /// The device's name in the roster.
     pub name: String,
-    /// Number of seals.
+    /// The number of seals.
     pub seals: usize,
-    /// Index of the first seal.
+    /// The index of the first seal.
     pub first_index: SealIndex,
-    /// Index of the last seal.
+    /// The index of the last seal.
     pub last_index: SealIndex,
-    /// Epoch of the first seal.
+    /// The epoch of the first seal.
     pub first_epoch: EpochNumber,
-    /// Epoch of the last seal.
+    /// The epoch of the last seal.
     pub last_epoch: EpochNumber,
-    /// Number of readings in the files.
+    /// The number of readings in the files.
     pub events: u64,
-    /// Number of restarts that the device states.
+    /// The number of restarts that the device's seals state.
     pub restarts: usize,
 }
 
-/// What is wrong with a file.
+/// A fault in a file, with the path of the file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {fault}", path.display())]
 pub struct BundleError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The fault.
     pub fault: BundleFault,
 }
 
-/// What is wrong with the content of a bundle, or with the seals of a device.
+/// A fault in the content of a bundle, or in the chain of a device's seals.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleFault {
     /// The file cannot be read.
@@ -100,8 +100,8 @@ pub enum BundleFault {
     /// The bytes are not a stream, or are not authentic.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// There is no seal in the file.
-    #[error("there is no seal in the file")]
+    /// The file has no seal.
+    #[error("the file has no seal")]
     Empty,
     /// A seal is authentic, but some of its readings are not in the file.
     #[error(
@@ -111,15 +111,15 @@ pub enum BundleFault {
     NotWhole {
         /// The device.
         device: DeviceId,
-        /// Its name.
+        /// The device's name.
         name: String,
         /// The seal's index.
         index: SealIndex,
         /// The seal's epoch.
         epoch: EpochNumber,
-        /// Readings in the file.
+        /// The number of readings in the file.
         present: u32,
-        /// Readings that the seal counts.
+        /// The number of readings that the seal counts.
         all: u64,
     },
     /// The device signed two different seals under one index.
@@ -130,31 +130,32 @@ pub enum BundleFault {
     TwoSeals {
         /// The device.
         device: DeviceId,
-        /// Its name.
+        /// The device's name.
         name: String,
         /// The index.
         index: SealIndex,
         /// The file of the other seal.
         other: PathBuf,
     },
-    /// A seal names a predecessor that is in no file.
+    /// A seal names a predecessor that is not in any file.
     #[error(
-        "seal {index} of {name}{} is in none of the files, and seal {named_by} names it",
+        "seal {index} of {name}{} is not in any of the files, but seal {named_by} names it as its \
+         predecessor",
         epoch.map_or_else(String::new, |epoch| format!(", of epoch {epoch},"))
     )]
     Missing {
         /// The device.
         device: DeviceId,
-        /// Its name.
+        /// The device's name.
         name: String,
         /// The missing seal's index.
         index: SealIndex,
-        /// Its epoch, if known.
+        /// The missing seal's epoch, if it is known.
         epoch: Option<EpochNumber>,
-        /// The index of the seal that names it.
+        /// The index of the seal that names the missing seal.
         named_by: SealIndex,
     },
-    /// A seal names a predecessor other than the seal in the files.
+    /// A seal names a predecessor that differs from the seal in the files.
     #[error(
         "device {name} signed two histories that differ from index {index} on; seal {named_by} \
          names a different predecessor"
@@ -162,7 +163,7 @@ pub enum BundleFault {
     TwoHistories {
         /// The device.
         device: DeviceId,
-        /// Its name.
+        /// The device's name.
         name: String,
         /// The first index at which the histories differ.
         index: SealIndex,
@@ -174,19 +175,19 @@ pub enum BundleFault {
     Chain {
         /// The device.
         device: DeviceId,
-        /// What is wrong.
+        /// The reason.
         error: Incomplete,
     },
 }
 
 impl BundleError {
-    /// The stable name of the error (`spec/errors.md`).
+    /// Returns the stable name of the error (`spec/errors.md`).
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.fault.name()
     }
 
-    /// What the caller does next.
+    /// Returns the kind, which tells the caller how to react.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.fault.kind()
@@ -196,7 +197,7 @@ impl BundleError {
 moteseal_api::named_error!(BundleError, BundleFault);
 
 impl BundleFault {
-    /// The stable name of the error (`spec/errors.md`).
+    /// Returns the stable name of the error (`spec/errors.md`).
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -209,7 +210,7 @@ impl BundleFault {
         }
     }
 
-    /// What the caller does next.
+    /// Returns the kind, which tells the caller how to react.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -220,7 +221,7 @@ impl BundleFault {
         }
     }
 
-    /// The device that the fault is about.
+    /// Returns the device that the fault concerns.
     #[must_use]
     pub const fn device(&self) -> Option<DeviceId> {
         match self {
@@ -234,7 +235,7 @@ impl BundleFault {
         }
     }
 
-    /// The index of the seal that the fault is about.
+    /// Returns the index of the seal that the fault concerns.
     #[must_use]
     pub const fn index(&self) -> Option<SealIndex> {
         match self {
@@ -246,7 +247,7 @@ impl BundleFault {
         }
     }
 
-    /// The epoch that the fault is about.
+    /// Returns the epoch that the fault concerns.
     #[must_use]
     pub const fn epoch(&self) -> Option<EpochNumber> {
         match self {
@@ -257,7 +258,7 @@ impl BundleFault {
     }
 }
 
-/// An authentic seal, the number of its readings in the file, and the file.
+/// An authentic seal, the number of its readings in the file, and the path of the file.
 #[derive(Debug)]
 struct Found {
     seal: Seal<Authentic>,
@@ -265,7 +266,7 @@ struct Found {
     path: PathBuf,
 }
 
-/// Verifies bundles one after the other, then the chains that they form.
+/// Verifies bundles one after the other, and then the chains that their seals form.
 ///
 /// ```no_run
 /// # fn example(roster: &moteseal_verify::Roster) -> Result<(), Box<dyn std::error::Error>> {
@@ -285,23 +286,24 @@ pub struct BundleVerifier<'r> {
 }
 
 impl<'r> BundleVerifier<'r> {
-    /// A verifier of bundles of the devices of `roster`.
+    /// Creates a verifier of bundles of the devices of `roster`.
     #[must_use]
     pub const fn new(roster: &'r Roster) -> Self {
         Self { roster, devices: BTreeMap::new() }
     }
 
-    /// Whether no seal has been verified.
+    /// Returns whether no seal has been verified.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.devices.is_empty()
     }
 
-    /// Verifies one bundle. `path` is its name in messages.
+    /// Verifies one bundle. Error messages call it `path`.
     ///
     /// # Errors
-    /// [`BundleError`]. Seals of the same bundle that are consistent with the others still count,
-    /// if the error is two seals under one index; otherwise none of the bundle do.
+    /// [`BundleError`]. After the error [`TwoSeals`](BundleFault::TwoSeals), the other seals of the
+    /// bundle that are consistent with the previous bundles are still added. After any other error,
+    /// no seal of the bundle is added.
     pub fn add(&mut self, path: &Path, source: impl Read) -> Result<(), BundleError> {
         let fail = |fault| BundleError { path: path.to_owned(), fault };
         let seals = read(source, self.roster).map_err(fail)?;
@@ -324,8 +326,9 @@ impl<'r> BundleVerifier<'r> {
         result
     }
 
-    /// Checks that the seals of each device form one chain. Returns a report for each device, by
-    /// name, and every fault of a chain. Seals before a device's first one are not required.
+    /// Checks that the seals of each device form one chain. Returns a report for each device,
+    /// ordered by name, and every fault of a chain. Seals before a device's first seal in the files
+    /// are not required.
     #[must_use]
     pub fn finish(self) -> (Vec<BundleReport>, Vec<BundleError>) {
         let Self { roster, devices } = self;
@@ -340,24 +343,26 @@ impl<'r> BundleVerifier<'r> {
     }
 }
 
-/// A device's name, or its id if the roster has no name for it.
+/// Returns a device's name, or its id if the roster has no name for it.
 #[must_use]
 pub fn device_name(roster: &Roster, device: DeviceId) -> String {
     roster.name(device).map_or_else(|| device.to_string(), str::to_owned)
 }
 
-/// The authentic seals of a stream, each once, with the number of their readings. A bundle has all
-/// readings that survived or, if it contains the manifest of the epoch, all from its round on. A
-/// seal without some of these is authentic, but not a bundle.
+/// Returns the authentic seals of a stream, each once, with the number of their readings.
+///
+/// A bundle must have all readings that the device kept. If it contains the manifest of the epoch,
+/// it must have the readings from the manifest's round on. A seal that lacks one of these readings
+/// is authentic, but it is not a bundle.
 fn read(
     mut source: impl Read,
     roster: &Roster,
 ) -> Result<Vec<(Seal<Authentic>, u32)>, BundleFault> {
-    // Each seal once, so that a file that repeats one needs no more memory.
+    // Each seal is kept once, so that a file that repeats a seal needs no more memory.
     let mut seals = BTreeMap::new();
     let mut reader = StreamReader::new(roster, Limits::default());
-    // In a group with a budget, the highest round of each epoch's manifests: it keeps the fewest
-    // readings.
+    // In a group with a budget, the highest round of the manifests of each epoch. The highest round
+    // requires the fewest readings.
     let mut rounds: BTreeMap<EpochNumber, Round> = BTreeMap::new();
     let mut visit = |event: Event<'_>| {
         if let Event::Manifest(manifest, _) = &event {
@@ -393,7 +398,7 @@ fn read(
     Ok(seals.into_values().collect())
 }
 
-/// The places where the seals of a device are not one chain, from the first of them on.
+/// Returns the faults in the chain of a device's seals, from the device's first seal on.
 fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -> Vec<BundleError> {
     let mut faults = Vec::new();
     let mut found = chain.values();
@@ -402,7 +407,7 @@ fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -
     };
     for Found { seal, path, .. } in found {
         let Err(error) = history.next(seal) else { continue };
-        // The following seals are compared with this one.
+        // The following seals are compared with this seal.
         history = History::after(seal);
         let (name, named_by) = (device_name(roster, device), seal.statement().index);
         let fault = match error {

@@ -1,10 +1,11 @@
-//! Checks the events of a stream: that they are those of the query, that none is missing, and that
-//! the cloud had no choice among them.
+//! Checks the events of a stream: they must be the events that the query selects, no selected event
+//! may be missing, and the cloud must have had no choice among them.
 //!
 //! A rate is checked part by part. For *at most* and *sample*, the parts of an epoch are held until
-//! the last one has arrived, because the selection depends on all of them. An epoch whose last part
-//! is not served gives no rows. In a group with a budget, the selection also depends on the epoch's
-//! round, which comes from the manifest and not from what the store keeps.
+//! the last part has arrived, because the selection depends on all of them. If the cloud does not
+//! serve the last part of an epoch, the epoch gives no rows. In a group with a budget, the
+//! selection also depends on the epoch's round, which comes from the manifest and not from the
+//! levels that the store has.
 
 mod device_check;
 mod held_epoch;
@@ -33,14 +34,14 @@ use manifests::Manifests;
 pub(crate) struct Checker<'r> {
     roster: &'r Roster,
     engine: Recall,
-    /// For a proof, `None` until its first item has arrived.
+    /// The query. For a proof, it is `None` until the first item has arrived.
     query: Option<Query>,
     pinned: Option<PinnedSeals>,
-    /// Whether this is the response of a store, and not a proof that was kept.
+    /// Whether the stream is the response of a store. Otherwise it is a saved proof.
     live: bool,
-    /// The current device: its place in the query, and its check.
+    /// The current device: its position in the query, and its check.
     at: Option<(usize, DeviceCheck)>,
-    /// Number of devices of the query that are done.
+    /// The number of devices of the query whose checks are finished.
     done: usize,
     held: HeldEpoch,
     manifests: Manifests,
@@ -87,7 +88,8 @@ impl<'r> Checker<'r> {
         match event {
             Event::Proof(text) if self.query.is_none() => Ok(self.read_query(text)?),
             _ if self.query.is_none() => {
-                Err(Rejection::NotAProof { cause: "it does not start with a query".into() }.into())
+                Err(Rejection::NotAProof { cause: "the file does not start with a query".into() }
+                    .into())
             }
             Event::Proven(proven) => self.part(proven, sink),
             Event::End => {
@@ -98,7 +100,7 @@ impl<'r> Checker<'r> {
             Event::Problem(name, detail) => Err(Rejection::stopped(name, detail).into()),
             Event::Manifest(manifest, _) => {
                 self.report.signatures += 1;
-                // There is a query: see the arms above.
+                // The query is known here, because the arms above handle the case that it is not.
                 Ok(self
                     .query
                     .as_ref()
@@ -113,7 +115,7 @@ impl<'r> Checker<'r> {
 
     pub(crate) fn finish(mut self) -> Result<(Report, Vec<(DeviceId, PinnedSeal)>), Stop> {
         match &self.query {
-            None => return Err(Rejection::NotAProof { cause: "it is empty".into() }.into()),
+            None => return Err(Rejection::NotAProof { cause: "the file is empty".into() }.into()),
             Some(_) if !self.ended => return Err(Rejection::Unended.into()),
             Some(query) => self.pass_over(query.devices.len())?,
         }
@@ -121,7 +123,8 @@ impl<'r> Checker<'r> {
         Ok((self.report, self.newest))
     }
 
-    /// Reads the first item of a proof: the query, and the roster under which the proof was made.
+    /// Reads the first item of a proof, which contains the query and the roster under which the
+    /// proof was made.
     fn read_query(&mut self, text: &str) -> Result<(), Rejection> {
         let (query, roster) =
             crate::proof_query::decode(text).map_err(|cause| Rejection::NotAProof { cause })?;
@@ -158,8 +161,8 @@ impl<'r> Checker<'r> {
             )?;
         }
         if !in_range {
-            // The seal after the range shows that none is missing before it. Its events were not
-            // asked for.
+            // The seal after the range shows that no seal is missing at the end of the range. Its
+            // events were not requested.
             return match proven.part.select {
                 Select::Levels(0) => Ok(()),
                 _ => Err(Rejection::NotAsAsked { device: Some(device), index: Some(index) }.into()),
@@ -181,7 +184,8 @@ impl<'r> Checker<'r> {
         }
     }
 
-    /// Continues with the device of a seal: the current one, or a later one of the query.
+    /// Continues with the device of a seal, which must be the current device or a later device of
+    /// the query.
     fn go_to(&mut self, statement: &Statement, sink: &mut dyn Sink) -> Result<(), Stop> {
         if self.at.as_ref().is_some_and(|(_, check)| check.device() == statement.device) {
             return Ok(());
@@ -222,7 +226,8 @@ impl<'r> Checker<'r> {
         Ok(())
     }
 
-    /// Closes the devices of the query before `place`, for which the response contains nothing.
+    /// Finishes the devices of the query before the position `place`, for which the response
+    /// contains no seal.
     fn pass_over(&mut self, place: usize) -> Result<(), Rejection> {
         while self.done < place {
             if let Some(check) = self.check(self.done) {

@@ -1,69 +1,69 @@
-//! The report about a verified response, device by device: counts and completeness.
+//! The report about a verified response: counts and completeness, device by device.
 
 use moteseal_api::ErrorKind;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
-/// The numbers of a verified response.
+/// The counts and the completeness of a verified response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The devices, in the order of the query.
     pub devices: Vec<DeviceReport>,
-    /// Number of signatures that were checked.
+    /// The number of signatures that were checked.
     pub signatures: u64,
-    /// Number of bytes of the response.
+    /// The size of the response in bytes.
     pub bytes: u64,
-    /// The largest number of events that the group keeps of an epoch, over all devices; `None` if
-    /// it keeps all.
+    /// The maximum number of events that the group keeps of one epoch, over all devices; `None` if
+    /// it keeps all events.
     pub budget: Option<u64>,
-    /// In a group with a budget: each epoch with a manifest, and its final round. Levels below the
-    /// round were not kept, so about one event in 2^round was.
+    /// In a group with a budget, each epoch that has a manifest, and its final round. Levels below
+    /// the round were not kept, so about one in 2^round of the epoch's events was kept.
     pub rounds: Vec<(EpochNumber, Round)>,
 }
 
-/// The numbers of one device.
+/// The counts and the completeness of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceReport {
     /// The device.
     pub device: DeviceId,
-    /// Its name in the roster.
+    /// The device's name in the roster.
     pub name: String,
     /// The first epoch of the query.
     pub since: EpochNumber,
-    /// The epoch after the last one; `None` if the query has no end.
+    /// The epoch after the last epoch of the query; `None` if the query has no end.
     pub until: Option<EpochNumber>,
-    /// Number of seals of the range that were checked. For *at most* and *sample* this excludes a
-    /// newest epoch whose last part is unknown.
+    /// The number of seals of the range that were checked. For *at most* and *sample*, this
+    /// excludes the newest epoch if its last part is unknown.
     pub seals: u64,
-    /// Number of epochs of these seals.
+    /// The number of epochs that these seals cover.
     pub epochs: u64,
-    /// Number of events that these seals count.
+    /// The number of events that these seals count.
     pub events: u64,
-    /// Number of rows that were passed to the sink.
+    /// The number of rows that were passed to the sink.
     pub rows: u64,
-    /// Number of events that the device states as lost.
+    /// The number of events that the device reports as lost.
     pub lost: u64,
-    /// Number of seals that their epoch's manifest does not list: they arrived after the
-    /// coordinator had closed the epoch.
+    /// The number of late seals. The manifest of their epoch does not list them, because they
+    /// arrived after the coordinator had closed the epoch.
     pub late: u64,
-    /// The restarts that the device states, in order; at most 256.
+    /// The restarts that the device's seals state, in order; at most 256.
     pub outages: Vec<Outage>,
     /// How complete the response is for this device.
     pub standing: Standing,
-    /// For a proof: index and epoch of a pinned seal of the range that is newer than the proof. A
-    /// store's response without that seal is rejected (`Missing`).
+    /// For a proof, the index and epoch of a pinned seal of the range that is newer than the proof.
+    /// A store's response without that seal is rejected (`Missing`).
     pub newer: Option<(SealIndex, EpochNumber)>,
 }
 
-/// A restart of a device: readings before it may not have been sealed.
+/// A restart of a device. Readings before the restart may not have been sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
-    /// The epoch of the last seal before it; `None` before the first seal.
+    /// The epoch of the last seal before the restart; `None` if there is no seal before it.
     pub from: Option<EpochNumber>,
-    /// The epoch of the first seal after it.
+    /// The epoch of the first seal after the restart.
     pub to: EpochNumber,
-    /// That seal.
+    /// The index of the first seal after the restart.
     pub index: SealIndex,
 }
 
@@ -72,13 +72,15 @@ pub struct Outage {
 pub enum Standing {
     /// No seal of the range is missing.
     Complete,
-    /// Nothing is missing before this epoch; nothing shows what the device sealed from it on.
+    /// No seal is missing before the epoch `from`. It is unknown what the device sealed from this
+    /// epoch on.
     TailUnknown {
-        /// The first epoch with an unknown number of seals.
+        /// The first epoch for which the number of seals is unknown.
         from: EpochNumber,
     },
-    /// Nothing is missing before this epoch. Its manifest is missing, and perhaps those of later
-    /// epochs, so it is unknown what should be served, and the epoch has no rows.
+    /// No seal is missing before the epoch `from`. The manifest of this epoch is missing, and
+    /// perhaps also the manifests of later epochs. It is therefore unknown which events should be
+    /// served, and the epoch has no rows.
     ManifestMissing {
         /// The first epoch without a manifest.
         from: EpochNumber,
@@ -86,8 +88,9 @@ pub enum Standing {
 }
 
 impl DeviceReport {
-    /// Whether the response is as complete as requested: the whole range or, without an end,
-    /// everything up to a newest seal.
+    /// Returns whether the response is as complete as requested. A query with an end must be
+    /// complete over its whole range. A query without an end must be complete up to the newest seal
+    /// in the response.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         match self.standing {
@@ -97,7 +100,7 @@ impl DeviceReport {
         }
     }
 
-    /// The epoch before which nothing is missing.
+    /// Returns the epoch before which no seal is missing.
     #[must_use]
     pub fn complete_until(&self) -> EpochNumber {
         match self.standing {
@@ -108,38 +111,38 @@ impl DeviceReport {
 }
 
 impl Report {
-    /// Whether every device is as complete as requested.
+    /// Returns whether every device is as complete as requested.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.devices.iter().all(DeviceReport::is_complete)
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.devices.iter().map(|device| device.rows).sum()
     }
 
-    /// Number of events that the seals count.
+    /// Returns the number of events that the seals count.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.devices.iter().map(|device| device.events).sum()
     }
 
-    /// The lowest and the highest round of the epochs, in a group with a budget.
+    /// Returns the lowest and the highest round of the epochs, in a group with a budget.
     #[must_use]
     pub fn round_span(&self) -> Option<(Round, Round)> {
         let rounds = || self.rounds.iter().map(|(_, round)| *round);
         rounds().min().zip(rounds().max())
     }
 
-    /// Number of seals.
+    /// Returns the number of seals.
     #[must_use]
     pub fn seals(&self) -> u64 {
         self.devices.iter().map(|device| device.seals).sum()
     }
 
-    /// The report as JSON.
+    /// Returns the report as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let round =
@@ -191,30 +194,32 @@ impl DeviceReport {
     }
 }
 
-/// A device from which less arrived than was requested. What arrived is verified.
+/// The error for a device whose data is less complete than requested. The data that arrived is
+/// verified.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.sentence())]
 pub struct Incomplete {
     /// The device.
     pub device: DeviceId,
-    /// Its name in the roster.
+    /// The device's name in the roster.
     pub name: String,
     /// The first epoch that may be incomplete.
     pub from: EpochNumber,
-    /// The start of that epoch as RFC 3339 text; its number if that is past the year 9999.
+    /// The start of that epoch as RFC 3339 text, or the epoch's number if the start is after the
+    /// year 9999.
     pub time: String,
-    /// Whether the epoch's manifest is missing; otherwise its seals may be.
+    /// Whether the epoch's manifest is missing. Otherwise its seals may be missing.
     pub lacks_manifest: bool,
 }
 
 impl Incomplete {
-    /// The stable name (`spec/errors.md`).
+    /// Returns the stable name (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         if self.lacks_manifest { "ManifestMissing" } else { "TailUnknown" }
     }
 
-    /// Always [`ErrorKind::Incomplete`].
+    /// Always returns [`ErrorKind::Incomplete`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Incomplete
@@ -239,10 +244,10 @@ impl Incomplete {
 moteseal_api::named_error!(Incomplete);
 
 impl Report {
-    /// Fails for the first device that is less complete than requested.
+    /// Returns an error for the first device whose data is less complete than requested.
     ///
     /// # Errors
-    /// [`Incomplete`].
+    /// [`Incomplete`] if there is such a device.
     pub fn require_complete(&self, roster: &Roster) -> Result<(), Incomplete> {
         let Some(device) = self.devices.iter().find(|device| !device.is_complete()) else {
             return Ok(());
@@ -258,7 +263,8 @@ impl Report {
     }
 }
 
-/// The start of an epoch as RFC 3339 text in UTC; `epoch N` if that is past the year 9999.
+/// Returns the start of an epoch as RFC 3339 text in UTC, or `epoch N` if the start is after the
+/// year 9999.
 #[must_use]
 pub fn start_text(roster: &Roster, epoch: EpochNumber) -> String {
     roster

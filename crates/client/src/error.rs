@@ -1,5 +1,5 @@
-//! The errors of asking and verifying: what the caller does next is [`Error::kind()`], what failed
-//! is [`Error::name()`].
+//! The errors of fetching and verifying data. [`Error::name()`] states what failed, and
+//! [`Error::kind()`] tells the caller how to react.
 
 use std::fmt;
 use std::io;
@@ -11,28 +11,29 @@ use moteseal_verify::ReadError;
 
 use crate::rejection::{Rejected, Rejection};
 
-/// Why there are no verified rows.
+/// Why a request returned no verified rows.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The query is invalid; nothing was sent.
+    /// The query is invalid. Nothing was sent to the cloud.
     #[error(transparent)]
     Query(#[from] QueryError),
-    /// The roster has no device of this name.
+    /// The roster has no device with this name.
     #[error("the roster has no device {name:?}; it has {known}")]
     UnknownDevice {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names of the roster, the first eight of them in alphabetical order.
+        /// The names of the roster's devices: the first eight in alphabetical order.
         known: String,
     },
-    /// The audit was asked of a group without a budget.
+    /// An audit was requested of a group without a budget.
     #[error(transparent)]
     NoBudget(#[from] NoBudget),
-    /// The cloud could not be reached, or refused the request.
+    /// The cloud could not be reached, or it rejected the request.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// The response was rejected: it is not authentic, not complete or not what was asked for.
+    /// The response was rejected, because it is not authentic, not complete or not what was
+    /// requested.
     #[error(transparent)]
     Rejected(Box<Rejected>),
     /// The verified rows, the proof or the pinned seals could not be written or read.
@@ -41,7 +42,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The stable name of the error (`spec/errors.md`).
+    /// Returns the stable name of the error (`spec/errors.md`).
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -54,7 +55,7 @@ impl Error {
         }
     }
 
-    /// What the caller does next.
+    /// Returns the kind, which tells the caller how to react.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -68,11 +69,11 @@ impl Error {
 
 moteseal_api::named_error!(Error, OutputError);
 
-/// What the caller does about an error of the network.
+/// Returns the kind of a network error.
 fn net_kind(error: &NetError) -> ErrorKind {
     match error {
         error if error.is_no_cloud() => ErrorKind::Unreachable,
-        // Another query, or another token, would be accepted.
+        // The cloud would accept another query, or another token.
         NetError::Refused { status: 400 | 401 | 403 | 422, .. } => ErrorKind::Usage,
         NetError::Refused { .. } => ErrorKind::Incomplete,
         _ => ErrorKind::Usage,
@@ -103,13 +104,13 @@ impl From<Rejection> for Error {
 pub struct NoBudget;
 
 impl NoBudget {
-    /// The stable name of the error: `NoBudget`.
+    /// Returns the stable name of the error, `NoBudget`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         "NoBudget"
     }
 
-    /// Always [`ErrorKind::Usage`].
+    /// Always returns [`ErrorKind::Usage`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Usage
@@ -136,7 +137,7 @@ impl From<ReadError> for Stop {
 }
 
 /// Why rows could not be written, or a file of this crate could not be read. The message names the
-/// file and the remedy.
+/// file and states what to do.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct OutputError {
@@ -145,26 +146,26 @@ pub struct OutputError {
 }
 
 impl OutputError {
-    /// An operating system error about a file.
+    /// Creates the error for an operating system error about a file.
     pub(crate) fn new(path: &Path, error: &io::Error) -> Self {
-        // An error that already carries an `OutputError` names its file itself.
+        // If `error` already contains an `OutputError`, that error names its file.
         if let Some(inner) = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>()) {
             return inner.clone();
         }
         Self::missing_folder(path, error).unwrap_or_else(|| Self::because(path, &cause(error)))
     }
 
-    /// A file with unexpected content.
+    /// Creates the error for a file with unexpected content.
     pub(crate) fn because(path: &Path, what: &str) -> Self {
         Self { message: format!("cannot use {}: {what}", path.display()), is_misuse: false }
     }
 
-    /// A path that the caller must change.
+    /// Creates the error for a path that the caller must change.
     pub(crate) fn misused(path: &Path, what: &str) -> Self {
         Self { is_misuse: true, ..Self::because(path, what) }
     }
 
-    /// The error for a missing parent folder, if that is what `error` means.
+    /// Creates the error for a missing parent folder, if `error` was caused by one.
     fn missing_folder(path: &Path, error: &io::Error) -> Option<Self> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
         let text = match error.kind() {
@@ -177,7 +178,7 @@ impl OutputError {
         Some(Self::misused(path, &text))
     }
 
-    /// A temporary file that could not be created or read back.
+    /// Creates the error for a temporary file that could not be created or read back.
     pub(crate) fn temporary(error: &io::Error) -> Self {
         let folder = std::env::temp_dir();
         let message = format!(
@@ -188,38 +189,38 @@ impl OutputError {
         Self { message, is_misuse: false }
     }
 
-    /// Rows that do not fit the request; `text` says what to do.
+    /// Creates the error for rows that cannot be written as requested. `text` states what to do.
     pub(crate) fn unfit(text: impl fmt::Display) -> Self {
         Self { message: text.to_string(), is_misuse: true }
     }
 
-    /// The caller was interrupted and no longer wants the rows: a sink returns it to end the
-    /// session.
+    /// Creates the error for an interrupted caller. A sink returns it to end the session, because
+    /// the caller no longer needs the rows.
     #[must_use]
     pub fn interrupted() -> Self {
-        Self { message: "interrupted: the rows are no longer wanted".to_owned(), is_misuse: true }
+        Self { message: "interrupted by the caller".to_owned(), is_misuse: true }
     }
 
-    /// An error while encoding rows, with no file to name.
+    /// Creates the error for rows that could not be encoded. It does not name a file.
     pub(crate) fn of(error: impl fmt::Display) -> Self {
         Self { message: format!("cannot write the rows: {error}"), is_misuse: false }
     }
 
-    /// The stable name of the error: `OutputFailed`.
+    /// Returns the stable name of the error, `OutputFailed`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         "OutputFailed"
     }
 
-    /// [`Usage`](ErrorKind::Usage) if other arguments would succeed (a missing folder, rows that do
-    /// not fit the format), else [`Internal`](ErrorKind::Internal).
+    /// Returns [`Usage`](ErrorKind::Usage) if other arguments would succeed (a missing folder, rows
+    /// that do not fit the format), and [`Internal`](ErrorKind::Internal) otherwise.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         if self.is_misuse { ErrorKind::Usage } else { ErrorKind::Internal }
     }
 }
 
-/// An operating system error in words, with the remedy if there is one.
+/// Describes an operating system error and, if possible, what to do about it.
 fn cause(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull => {

@@ -1,7 +1,7 @@
-//! Locates the fault in a run that is not proven: compares the response with the store's explaining
-//! form (`spec/formats.md`, section 6). The explanation is trusted only where the device's
-//! signature covers it. The comparison is [`moteseal_verify::explain`]; this module fetches what it
-//! needs.
+//! Locates the fault in a run that is not proven, by comparing the response with the store's
+//! explaining form (`spec/formats.md`, section 6). The explaining form is trusted only as far as
+//! the device's signature covers it. [`moteseal_verify::explain`] implements the comparison; this
+//! module fetches the data.
 
 use std::fmt;
 
@@ -14,42 +14,43 @@ use moteseal_seal::stream::Item;
 use moteseal_seal::{Seal, tree};
 use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, Suspect};
 
-/// The longest explanation of a seal, in bytes: the largest signature, statement and digests are
-/// 5 KiB.
+/// The maximum length of a seal's explaining form, in bytes. The largest signature, statement and
+/// digests together have 5 KiB.
 const MAX_EXPLANATION: usize = 16 << 10;
-/// The longest bundle that is fetched to explain a tree, in bytes.
+/// The maximum length of a bundle that is fetched to explain a tree, in bytes.
 const MAX_BUNDLE: usize = 80 << 20;
 
 /// The first difference between a part and its seal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Disagreement {
-    /// The part is not what the device sealed, or the explanation is not what the device signed.
+    /// The part is not what the device sealed, or the explaining form is not what the device
+    /// signed.
     Differs(moteseal_verify::Finding),
     /// Only the signature in the response is wrong.
     Signature,
-    /// The store does not explain.
+    /// The store did not send the explaining form.
     Withheld {
-        /// What it did instead.
+        /// What the store did instead.
         cause: String,
     },
 }
 
-/// What was wrong with a run, and where.
+/// The fault in a run, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The device.
     pub device: DeviceId,
     /// The seal's index.
     pub index: SealIndex,
-    /// Its epoch.
+    /// The seal's epoch.
     pub epoch: EpochNumber,
-    /// What was wrong.
+    /// The fault.
     pub what: Disagreement,
 }
 
 impl Finding {
-    /// The stable name of the finding (`spec/errors.md`).
+    /// Returns the stable name of the finding (`spec/errors.md`).
     #[must_use]
     pub fn name(&self) -> &'static str {
         match &self.what {
@@ -66,7 +67,7 @@ impl fmt::Display for Finding {
         match &self.what {
             Disagreement::Differs(finding) => write!(f, "{finding}")?,
             Disagreement::Signature => {
-                f.write_str("the signature is not the device's; everything else is as sealed")?;
+                f.write_str("the signature is not the device's, but the rest is as sealed")?;
             }
             Disagreement::Withheld { cause } => {
                 write!(f, "the store does not show what the device signed ({cause})")?;
@@ -76,8 +77,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Compares the parts of a run that is not proven with their explaining forms, oldest first, and
-/// returns the first difference.
+/// Compares the parts of a run that is not proven with their explaining forms, oldest part first,
+/// and returns the first difference.
 pub(crate) async fn explain(
     cloud: &Cloud,
     roster: &Roster,
@@ -95,7 +96,8 @@ pub(crate) async fn explain(
     Some(Finding { device, index, epoch, what: Disagreement::Signature })
 }
 
-/// Compares one part with its explaining form; `None` if it is what the device sealed.
+/// Compares one part with its explaining form. Returns `None` if the part is what the device
+/// sealed.
 async fn disagreement(cloud: &Cloud, roster: &Roster, suspect: &Suspect) -> Option<Disagreement> {
     let (device, index) = (suspect.seal.statement().device, suspect.seal.statement().index);
     let explained = match fetch(cloud, &paths::explain(device, index), MAX_EXPLANATION)
@@ -110,7 +112,8 @@ async fn disagreement(cloud: &Cloud, roster: &Roster, suspect: &Suspect) -> Opti
     if found != (moteseal_verify::Finding::Path { seq: None }) {
         return Some(Disagreement::Differs(found));
     }
-    // Either a tree's events or its digests are wrong; the whole bundle, if available, shows which.
+    // Either the events or the digests of a tree are wrong. The whole bundle, if it is available,
+    // shows which of them.
     let bundle = fetch(cloud, &paths::bundle(device, index), MAX_BUNDLE).await.ok();
     let digests =
         bundle.and_then(|bundle| leaves(roster, &explained, &bundle, suspect.schema.framing));
@@ -123,7 +126,7 @@ async fn fetch(cloud: &Cloud, path: &str, limit: usize) -> Result<Vec<u8>, NetEr
     cloud.get(path).await?.expect(CBOR_SEQ)?.bytes(limit).await
 }
 
-/// Decodes a store's response to a request for an explanation.
+/// Decodes a store's response to a request for an explaining form.
 fn explanation(response: &[u8]) -> Result<Explained, Disagreement> {
     let withheld = |cause| Err(Disagreement::Withheld { cause });
     match Item::decode(response) {
@@ -133,18 +136,18 @@ fn explanation(response: &[u8]) -> Result<Explained, Disagreement> {
         Ok((Item::Problem { name, .. }, _)) => {
             withheld(name.chars().filter(char::is_ascii_alphanumeric).take(64).collect())
         }
-        Ok(_) => withheld("it responds with another item".into()),
+        Ok(_) => withheld("the store sent another item".into()),
         Err(error) => Err(Disagreement::Differs(error.into())),
     }
 }
 
-/// Compares a part with its explanation; `Ok` if the part is what the device sealed.
+/// Compares a part with its explaining form. Returns `Ok` if the part is what the device sealed.
 fn examine(
     suspect: &Suspect,
     roster: &Roster,
     explained: &Explained,
 ) -> Result<(), moteseal_verify::Finding> {
-    // The part was decoded from these bytes before, so they contain one.
+    // These bytes were decoded as a part before, so they contain a part.
     let Ok((Item::Part(part), _)) = Item::decode(&suspect.item) else { return Ok(()) };
     moteseal_verify::explain::explain(
         roster,
@@ -156,8 +159,8 @@ fn examine(
     )
 }
 
-/// The concatenated leaf hashes of a tree, from the whole bundle of the seal that `explained`
-/// shows; `None` if the bundle is not that seal's.
+/// Returns the concatenated leaf hashes of a tree, computed from the whole bundle of the seal in
+/// `explained`. Returns `None` if the bundle is of another seal.
 fn leaves(
     roster: &Roster,
     explained: &Explained,

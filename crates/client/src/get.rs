@@ -1,5 +1,5 @@
-//! Asks a cloud for sealed readings, verifies the response, and locates the fault if it is
-//! rejected.
+//! Requests sealed readings from a cloud, verifies the response, and locates the fault if the
+//! response is rejected.
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -23,11 +23,12 @@ use crate::rejection::Rejected;
 use crate::rows::Sink;
 use crate::session::{PIECE, Session, all_threads};
 
-/// Received bytes are verified within this time, even if they are few, so that a cloud that sends
-/// slowly cannot delay a rejection.
+/// The maximum time after which received bytes are verified, even if there are few of them. A cloud
+/// that sends slowly therefore cannot delay its rejection.
 const VERIFY_WITHIN: Duration = Duration::from_millis(200);
 
-/// Asks one cloud for what the devices of one roster sealed, and verifies every response.
+/// A client that requests the sealed readings of one roster's devices from one cloud, and verifies
+/// every response.
 #[derive(Clone, Copy, Debug)]
 pub struct Client<'a> {
     cloud: &'a Cloud,
@@ -35,13 +36,13 @@ pub struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// A client of `cloud`; responses are verified under `roster`.
+    /// Creates a client of `cloud` that verifies responses under `roster`.
     #[must_use]
     pub const fn new(cloud: &'a Cloud, roster: &'a Roster) -> Self {
         Self { cloud, roster }
     }
 
-    /// Asks for rows: all readings of all devices, unless the request is narrowed.
+    /// Creates a request for rows. By default, it selects all readings of all devices.
     pub const fn get(self) -> Get<'a> {
         Get {
             client: self,
@@ -55,7 +56,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Asks for the rows of a query that exists already.
+    /// Creates a request for the rows of an existing query.
     pub fn query(self, query: &Query) -> Get<'a> {
         Get {
             devices: query.devices.clone(),
@@ -66,17 +67,19 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Asks for an audit of the group's coordinator: all epochs, unless the request is narrowed.
+    /// Creates a request for an audit of the group's coordinator. By default, it includes all
+    /// epochs.
     pub const fn audit(self) -> AuditRequest<'a> {
         AuditRequest::new(self.cloud, self.roster)
     }
 
-    /// The highest rate of the form `1/2^d` at which everything that these devices sealed from
-    /// `since` on and before `until` is available: 1 in a group without a budget. Otherwise the
-    /// rate follows from the highest round of the range's manifests, and from the finest level that
-    /// every seal of the range still has (a device may have dropped further levels, or lost
-    /// readings). The rate does not account for a seal that arrived late and of which the store
-    /// keeps fewer levels; a query for it is rejected.
+    /// Returns the highest rate of the form `1/2^d` that is available for everything that these
+    /// devices sealed from `since` on and before `until`. In a group without a budget, this is 1.
+    ///
+    /// In a group with a budget, the rate follows from the highest round of the range's manifests,
+    /// and from the lowest level from which on every seal has its events; a device may have dropped
+    /// levels itself, or lost readings. The rate does not account for a late seal for which the
+    /// store has fewer levels. A query for such a seal is rejected.
     ///
     /// # Errors
     /// [`Error`] if the cloud cannot be reached or its response is rejected.
@@ -90,7 +93,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// A request for rows. [`run`](Self::run) sends it.
+/// A request for rows. Call [`run`](Self::run) to send it.
 #[derive(Debug)]
 #[must_use = "a request does nothing until it is run"]
 pub struct Get<'a> {
@@ -105,7 +108,8 @@ pub struct Get<'a> {
 }
 
 impl<'a> Get<'a> {
-    /// Adds the device of this name. Without any device, all in the roster are asked for.
+    /// Adds the device with this name. If no device is added, all devices in the roster are
+    /// requested.
     pub fn device(mut self, name: &str) -> Self {
         match self.client.roster.id(name) {
             Some(device) => self.devices.push(device),
@@ -117,41 +121,41 @@ impl<'a> Get<'a> {
         self
     }
 
-    /// Adds devices. Without any device, all in the roster are asked for.
+    /// Adds devices. If no device is added, all devices in the roster are requested.
     pub fn devices(mut self, devices: impl IntoIterator<Item = DeviceId>) -> Self {
         self.devices.extend(devices);
         self
     }
 
-    /// Asks for this epoch and the following ones. The default is epoch 0.
+    /// Sets the first epoch. The default is epoch 0.
     pub const fn since(mut self, since: EpochNumber) -> Self {
         self.since = since;
         self
     }
 
-    /// Asks for the epochs before this one. By default, there is no end.
+    /// Sets the epoch before which the range ends. By default, the range has no end.
     pub const fn until(mut self, until: EpochNumber) -> Self {
         self.until = Some(until);
         self
     }
 
-    /// Asks for this share of all readings. The default is all of them.
+    /// Requests this share of all readings. The default is all readings.
     pub const fn rate(self, rate: Rate) -> Self {
         self.choice(Choice::Rate(rate))
     }
 
-    /// Asks for at most this many readings of each epoch of a device.
+    /// Requests at most this many readings of each epoch of a device.
     pub const fn at_most(self, readings: u64) -> Self {
         self.choice(Choice::AtMost(readings))
     }
 
-    /// Asks for this many readings of each epoch of a device, drawn by `seed`. Only seals of the
-    /// tree scheme support it.
+    /// Requests this many readings of each epoch of a device, which `seed` determines. Only seals
+    /// of the tree scheme support this choice.
     pub const fn sample(self, count: u32, seed: [u8; 32]) -> Self {
         self.choice(Choice::Sample { count, seed })
     }
 
-    /// Asks for this choice among all readings.
+    /// Requests the readings that this choice selects.
     pub const fn choice(mut self, choice: Choice) -> Self {
         self.choice = choice;
         self
@@ -170,11 +174,11 @@ impl<'a> Get<'a> {
         self
     }
 
-    /// The query that [`run`](Self::run) sends.
+    /// Returns the query that [`run`](Self::run) sends.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`], or [`Error::Query`] if a device occurs twice or the range is
-    /// empty.
+    /// [`Error::UnknownDevice`] if a name is unknown. [`Error::Query`] if a device is added twice
+    /// or the range is empty.
     pub fn to_query(&self) -> Result<Query, Error> {
         if let Some(Error::UnknownDevice { name, known }) = &self.unknown {
             return Err(Error::UnknownDevice { name: name.clone(), known: known.clone() });
@@ -184,16 +188,18 @@ impl<'a> Get<'a> {
             devices => devices.to_vec(),
         };
         let Self { since, until, choice, .. } = *self;
-        // The cloud applies the same checks to the JSON.
+        // Parse the JSON again, because this applies the same checks that the cloud applies.
         let query = Query { devices, since, until, choice };
         Ok(Query::from_json(query.to_json().as_bytes())?)
     }
 
-    /// Asks the cloud, verifies the response, and passes its rows to `sink`. Discard the rows
-    /// unless this returns `Ok`. Then store them, and call [`Verified::keep`].
+    /// Sends the query to the cloud, verifies the response, and passes its rows to `sink`. The
+    /// caller must discard the rows unless this function returns `Ok`. After `Ok`, the caller
+    /// stores the rows and then calls [`Verified::keep`].
     ///
     /// # Errors
-    /// [`Error`]: the request is invalid, the cloud cannot be reached, or the response is rejected.
+    /// [`Error`] if the request is invalid, if the cloud cannot be reached, or if the response is
+    /// rejected.
     pub async fn run(self, sink: &mut dyn Sink) -> Result<Verified<'a>, Error> {
         let query = self.to_query()?;
         let Self { client, pinned, proof, .. } = self;
@@ -205,7 +211,7 @@ impl<'a> Get<'a> {
     }
 }
 
-/// The names of a roster's devices for a message: the first eight in alphabetical order.
+/// Returns the names of a roster's devices for a message: the first eight in alphabetical order.
 #[must_use]
 pub fn known_devices(roster: &Roster) -> String {
     let mut names: Vec<&str> = roster.devices().map(|device| device.name.as_str()).collect();
@@ -216,22 +222,22 @@ pub fn known_devices(roster: &Roster) -> String {
     format!("{}{more}", names.join(", "))
 }
 
-/// A verified response. Its proof and its pinned seals are not saved yet: [`keep`](Self::keep) does
-/// that, dropping it does not.
+/// A verified response. Its proof and its pinned seals are not saved yet. [`keep`](Self::keep)
+/// saves them; dropping this value discards them.
 #[derive(Debug)]
 #[must_use = "the proof and the pinned seals are discarded unless they are kept"]
 pub struct Verified<'a> {
     /// The query that was answered.
     pub query: Query,
-    /// What was verified, device by device, and how complete it is.
+    /// The report about the verified data: counts and completeness, device by device.
     pub report: Report,
     proof: Option<ProofWriter>,
     pinned: Option<&'a mut PinnedSeals>,
 }
 
 impl Verified<'_> {
-    /// Saves the proof and the pinned seals, if the request had any, and returns the report. Steps
-    /// that can fail for lack of disk space precede those that make a file visible.
+    /// Saves the proof and the pinned seals, if the request had any, and returns the report. The
+    /// steps that can fail for lack of disk space are done before a file becomes visible.
     ///
     /// # Errors
     /// [`OutputError`] if a file cannot be written.
@@ -257,7 +263,8 @@ impl Verified<'_> {
         let (mut piece, mut has_ended) = (Vec::new(), Ok(false));
         while matches!(has_ended, Ok(false)) {
             piece.clear();
-            // Bytes before a network error are verified too: they may be a reason for rejection.
+            // Bytes that arrived before a network error are also verified, because they may be a
+            // reason to reject the response.
             has_ended = gather(&mut response, &mut piece).await;
             if let Some(proof) = &mut self.proof {
                 proof.write(&piece)?;
@@ -276,8 +283,8 @@ impl Verified<'_> {
     }
 }
 
-/// Collects a piece of the response: [`PIECE`] bytes, or those that arrived until the first of them
-/// is [`VERIFY_WITHIN`] old. Returns whether the response has ended.
+/// Collects a piece of the response. The piece ends at [`PIECE`] bytes, or when its first bytes are
+/// older than [`VERIFY_WITHIN`]. Returns whether the response has ended.
 async fn gather(response: &mut Response, piece: &mut Vec<u8>) -> Result<bool, NetError> {
     let mut due = None;
     while piece.len() < PIECE {
@@ -297,7 +304,7 @@ async fn gather(response: &mut Response, piece: &mut Vec<u8>) -> Result<bool, Ne
     Ok(false)
 }
 
-/// Adds the result of comparing with the store's explanation to a rejection.
+/// Compares the response with the store's explaining form and adds the result to the rejection.
 async fn explained(client: Client<'_>, session: &Session<'_>, stop: Stop) -> Error {
     let Stop::Rejected(rejection) = stop else { return stop.into() };
     let finding = if rejection.is_unproven_run() {

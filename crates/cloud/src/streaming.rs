@@ -39,7 +39,7 @@ pub(crate) fn response_permit(shared: &Shared, peer: Peer) -> Result<Place, Refu
     shared.responses.take(peer, 1).map(Arc::new).ok_or_else(busy)
 }
 
-/// A piece of a response, or the problem because of which there is no response.
+/// A piece of a response, or the problem that is sent instead of a response.
 pub(crate) type Piece = Result<Bytes, Problem>;
 
 /// The client closed the connection.

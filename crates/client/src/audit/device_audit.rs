@@ -1,9 +1,10 @@
-//! The seals of one device, in short, and how they compare with what a manifest lists of the device
-//! (spec/formats.md, section 8.3).
+//! The most important fields of one device's seals, and their comparison with the seals that a
+//! manifest lists for the device (spec/formats.md, section 8.3).
 //!
-//! A [`DeviceAudit`] collects the seals in order of index and is then queried epoch by epoch. It
-//! looks seals up in maps, so that the time of an audit grows with seals plus epochs and not with
-//! their product. It checks the listed seals, not the round.
+//! A [`DeviceAudit`] collects the seals in ascending order of their indices and is then queried
+//! epoch by epoch. It finds seals in maps, so that the time of an audit grows with the number of
+//! seals plus the number of epochs, and not with their product. It checks the listed seals, but not
+//! the round.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,13 +20,14 @@ pub(super) struct DeviceAudit {
     device: DeviceId,
     history: History,
     seals: Vec<Brief>,
-    /// The place in `seals` of each seal, by its digest and by its predecessor's digest.
+    /// The position in `seals` of each seal, by the seal's digest and by the digest of its
+    /// predecessor.
     by_digest: HashMap<Digest, usize>,
     by_prev: HashMap<Digest, usize>,
     by_epoch: BTreeMap<EpochNumber, Vec<usize>>,
 }
 
-/// The kept data of a seal.
+/// The fields of a seal that are kept.
 #[derive(Clone, Copy, Debug)]
 struct Brief {
     index: SealIndex,
@@ -35,15 +37,15 @@ struct Brief {
     last: Option<(SealIndex, EpochNumber)>,
     last_in_epoch: bool,
     restart: bool,
-    /// A manifest of its epoch lists it.
+    /// Whether a manifest of the seal's epoch lists it.
     is_listed: bool,
-    /// The latest epoch of this seal and all seals before it.
+    /// The latest epoch among this seal and all seals before it.
     reached: EpochNumber,
-    /// From this epoch up to this seal, no seal is missing.
+    /// The first epoch from which on no seal is missing before this seal.
     whole_from: EpochNumber,
 }
 
-/// The result of comparing a device's seals with what a manifest lists of it.
+/// The result of comparing a device's seals with the seals that a manifest lists for the device.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     pub(super) findings: Vec<Finding>,
@@ -51,7 +53,7 @@ pub(super) struct Comparison {
 }
 
 impl DeviceAudit {
-    /// An audit without seals, of a device's epochs `since .. until`.
+    /// Creates an audit of a device's epochs `since .. until`, without seals.
     pub(super) fn new(device: DeviceId, since: EpochNumber, until: EpochNumber) -> Self {
         Self {
             device,
@@ -67,12 +69,12 @@ impl DeviceAudit {
         self.device
     }
 
-    /// Adds the device's next seal; `is_listed` if a manifest of its epoch lists it. Reports a
-    /// break of the device's chain before this seal.
+    /// Adds the device's next seal. `is_listed` states whether a manifest of the seal's epoch lists
+    /// it.
     ///
     /// # Errors
-    /// [`Incomplete`] if the chain breaks. The seal is added all the same, and the following ones
-    /// are compared with it.
+    /// [`Incomplete`] if the device's chain is broken before this seal. The seal is added in any
+    /// case, and the following seals are compared with it.
     pub(super) fn take(
         &mut self,
         seal: &Seal<Authentic>,
@@ -113,40 +115,44 @@ impl DeviceAudit {
         followed.map(|_| ())
     }
 
-    /// The seal with this digest, and its place.
+    /// Returns the seal with this digest, and its position.
     fn find(&self, digest: &Digest) -> Option<(usize, &Brief)> {
         let place = *self.by_digest.get(digest)?;
         Some((place, self.seals.get(place)?))
     }
 
-    /// The seals of an epoch.
+    /// Returns the seals of an epoch.
     fn of_epoch(&self, epoch: EpochNumber) -> impl Iterator<Item = &Brief> {
         self.by_epoch.get(&epoch).into_iter().flatten().filter_map(|place| self.seals.get(*place))
     }
 
-    /// The first seal after an epoch.
+    /// Returns the first seal after an epoch.
     fn after(&self, epoch: EpochNumber) -> Option<&Brief> {
         self.seals.get(self.seals.partition_point(|seal| seal.reached <= epoch))
     }
 
-    /// Whether the coordinator accepted a seal: the seal is listed, or a listed seal names it as
-    /// its predecessor. A coordinator does not list a seal that contradicts what its device
-    /// forwarded before, nor a seal whose predecessor it never received. It cannot be assumed to
-    /// know any other seal.
+    /// Returns whether the coordinator accepted a seal: the seal is listed, or a listed seal names
+    /// it as its predecessor.
+    ///
+    /// A coordinator does not list a seal that contradicts what the device forwarded before, nor a
+    /// seal whose predecessor the coordinator never received. The audit cannot assume that the
+    /// coordinator received any other seal.
     fn was_taken(&self, seal: &Brief) -> bool {
         let successor = || self.by_prev.get(&seal.digest).and_then(|place| self.seals.get(*place));
         seal.is_listed || successor().is_some_and(|next| next.is_listed)
     }
 
-    /// Whether every seal that the device signed for an epoch has arrived: its chain leads past the
-    /// epoch, or closes it, without a gap.
+    /// Returns whether every seal that the device signed for an epoch has arrived. This is the case
+    /// if the device's chain has no gap up to a seal that closes the epoch or that is after the
+    /// epoch.
     fn is_whole(&self, epoch: EpochNumber) -> bool {
         let closing = self.of_epoch(epoch).filter(|seal| seal.last_in_epoch);
         closing.chain(self.after(epoch)).any(|seal| seal.whole_from <= epoch)
     }
 
-    /// Compares the seals with the digests that a manifest of `epoch` lists of the device, in
-    /// ascending order. `has_gone_on`: the coordinator has signed a manifest of a later epoch.
+    /// Compares the device's seals with the digests that a manifest of `epoch` lists for the
+    /// device, in ascending order. `has_gone_on` states whether the coordinator has signed a
+    /// manifest of a later epoch.
     pub(super) fn compare(
         &self,
         epoch: EpochNumber,
@@ -156,10 +162,10 @@ impl DeviceAudit {
         let device = self.device;
         let is_listed = |digest: &Digest| listed.binary_search(digest).is_ok();
         let mut result = Comparison::default();
-        // The newest listed seal of the epoch, and its place.
+        // The newest listed seal of the epoch, and its position.
         let mut last: Option<(usize, &Brief)> = None;
-        // Whether a seal of the epoch may be neither listed nor late: a listed seal has not
-        // arrived, or an unlisted one precedes a listed one.
+        // Whether the epoch may have a seal that is neither listed nor late, because a listed seal
+        // has not arrived or because an unlisted seal precedes a listed one.
         let mut has_gap = false;
         let mut restarted = false;
         for digest in listed {
@@ -189,16 +195,16 @@ impl DeviceAudit {
         let goes_on = match (last, after) {
             (Some((_, last)), _) if last.last_in_epoch => true,
             (Some((_, last)), Some(next)) => next.prev == last.digest,
-            // Its statement shows that the device sealed nothing between an earlier and a later
-            // epoch.
+            // The statement of the next seal shows that the device sealed nothing between an epoch
+            // before this one and an epoch after it.
             (None, Some(next)) => next.last.is_none_or(|(_, before)| before < epoch),
             (_, None) => false,
         };
         if !goes_on || has_gap {
             result.doubts.push(Doubt::Absent { device, listed: last.is_some() });
         }
-        // What a device abandons after a seal that closes the epoch belongs to a later epoch, so it
-        // does not count here.
+        // If a seal closes the epoch, readings that the device lost in a later restart belong to a
+        // later epoch. They do not count here.
         let open = last.filter(|(_, last)| !last.last_in_epoch);
         let next = open.and_then(|(place, last)| {
             self.seals[place..].iter().find(|seal| seal.index > last.index)
@@ -220,11 +226,12 @@ impl DeviceAudit {
         let device = self.device;
         let named = self.by_prev.get(&digest).and_then(|place| self.seals.get(*place)?.last);
         match named {
-            // It exists, because its successor names it, but in another epoch.
+            // The seal exists in another epoch, because its successor names it.
             Some((index, from)) if from != epoch => {
                 result.findings.push(Finding::Replayed { device, index, from });
             }
-            // It exists. The check of the device's chain already reports that it is missing.
+            // The seal exists in this epoch, because its successor names it. The check of the
+            // device's chain already reports that it is missing.
             Some((index, _)) => result.doubts.push(Doubt::Withheld { device, index }),
             None if self.is_whole(epoch) => {
                 result.findings.push(Finding::InventedSeal { device, digest });

@@ -1,5 +1,5 @@
-//! Fetches the data of an audit from a cloud: the manifests of a range of epochs, then every seal
-//! of the range without events.
+//! Fetches the data of an audit from a cloud: the manifests of a range of epochs, and then every
+//! seal of the range without its events.
 
 use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
@@ -13,13 +13,13 @@ use crate::error::Error;
 use crate::explain::explain;
 use crate::rejection::Rejected;
 
-/// Number of devices in one query: far below the limit of a cloud.
+/// The number of devices in one query, which is far below the limit of a cloud.
 const DEVICES: usize = 1024;
-/// Number of epochs after the range whose manifests are fetched: a manifest there shows that the
-/// coordinator has continued.
+/// The number of epochs after the range whose manifests are fetched. A manifest of one of them
+/// shows that the coordinator has continued.
 const AFTER: u64 = 8;
 
-/// A request for an audit. [`run`](Self::run) sends it.
+/// A request for an audit. Call [`run`](Self::run) to send it.
 #[derive(Debug)]
 #[must_use = "a request does nothing until it is run"]
 pub struct AuditRequest<'a> {
@@ -35,28 +35,30 @@ impl<'a> AuditRequest<'a> {
         Self { cloud, roster, since: EpochNumber(0), until: None, claims: None }
     }
 
-    /// Audits this epoch and the following ones. The default is epoch 0.
+    /// Sets the first epoch of the audit. The default is epoch 0.
     pub const fn since(mut self, since: EpochNumber) -> Self {
         self.since = since;
         self
     }
 
-    /// Audits the epochs before this one. By default, there is no end.
+    /// Sets the epoch before which the audit ends. By default, the audit includes all epochs up to
+    /// the newest.
     pub const fn until(mut self, until: EpochNumber) -> Self {
         self.until = Some(until);
         self
     }
 
-    /// Also compares these claims of silence in private sums with the devices' seals.
+    /// Compares these claims of silence in private sums with the devices' seals, too.
     pub fn claims(mut self, claims: Claims) -> Self {
         self.claims = Some(claims);
         self
     }
 
-    /// Fetches manifests and seals, verifies them, and returns the result of the audit.
+    /// Fetches and verifies the manifests and seals, and returns the result of the audit.
     ///
     /// # Errors
-    /// [`Error`]: the roster has no budget, the cloud cannot be reached, or a response is rejected.
+    /// [`Error`] if the roster has no budget, if the cloud cannot be reached, or if a response is
+    /// rejected.
     pub async fn run(self) -> Result<Report, Error> {
         let Self { cloud, roster, since, until, claims } = self;
         let mut audit = Audit::new(roster, since, until)?;
@@ -68,7 +70,7 @@ impl<'a> AuditRequest<'a> {
     }
 }
 
-/// See [`Client::common_rate`](crate::Client::common_rate).
+/// Implements [`Client::common_rate`](crate::Client::common_rate).
 pub(crate) async fn common_rate(
     cloud: &Cloud,
     roster: &Roster,
@@ -77,14 +79,14 @@ pub(crate) async fn common_rate(
 ) -> Result<Rate, Error> {
     let Ok(mut audit) = Audit::new(roster, since, until) else { return Ok(Rate::ALL) };
     fetch(&mut audit, cloud, devices, (since, until), until).await?;
-    // If no level exists in all seals, ask for the lowest rate: the cloud then rejects the query
-    // and names the seal that lacks it.
+    // If no level exists in all seals, return the lowest rate. The cloud then rejects the query and
+    // names the seal that lacks the level.
     let round = audit.common_round().0.min(roster.levels().saturating_sub(1));
     Ok(Rate::new(1, 1 << round).unwrap_or(Rate::ALL))
 }
 
-/// Feeds an audit the manifests of the epochs from `since` on and before `after`, then the seals of
-/// these devices in the range.
+/// Passes to an audit the manifests of the epochs from `since` on and before `after`, and then the
+/// seals of these devices in the range.
 async fn fetch(
     audit: &mut Audit<'_>,
     cloud: &Cloud,
@@ -95,7 +97,8 @@ async fn fetch(
     let manifests = cloud.get(&paths::manifests(since, after)).await?.expect(CBOR_SEQ)?;
     read(audit, cloud, manifests).await?;
     for devices in devices.chunks(DEVICES) {
-        // No level with events fits into zero readings, so the response contains the seals alone.
+        // No level that has events fits into a maximum of zero readings. The response therefore
+        // contains the seals without events.
         let query = Query { devices: devices.to_vec(), since, until, choice: Choice::AtMost(0) };
         let response =
             cloud.post(paths::QUERY, JSON, Bytes::from(query.to_json())).await?.expect(CBOR_SEQ)?;

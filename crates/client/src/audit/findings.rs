@@ -1,4 +1,4 @@
-//! The result of an audit, epoch by epoch: findings, and doubts that could not be resolved.
+//! The result of an audit, epoch by epoch: the findings, and the doubts that could not be resolved.
 
 use std::fmt;
 
@@ -16,27 +16,27 @@ use super::silence::{self, Silences};
 pub struct Report {
     /// The group's budget.
     pub budget: u64,
-    /// The result of each epoch; several if an epoch has several manifests.
+    /// The result of each epoch. An epoch with several manifests has several results.
     pub epochs: Vec<EpochReport>,
     /// The result for claims of silence in private sums, if the caller gave claims. They do not
-    /// concern the coordinator and change no epoch's verdict.
+    /// concern the coordinator and do not change the verdict of any epoch.
     pub silences: Option<Silences>,
-    /// Number of verified seals.
+    /// The number of verified seals.
     pub seals: u64,
-    /// Number of verified signatures of seals.
+    /// The number of verified signatures of seals.
     pub signatures: u64,
-    /// Number of bytes read.
+    /// The number of bytes read.
     pub bytes: u64,
 }
 
 /// The verdict of an audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every epoch is justified.
+    /// The round of every epoch is justified.
     Justified,
-    /// Some epoch cannot be decided, or there is no epoch at all.
+    /// At least one epoch cannot be decided, or the range has no epoch.
     Undetermined,
-    /// The audit found a fault.
+    /// The audit proved a fault.
     Unjustified,
 }
 
@@ -45,42 +45,44 @@ pub enum Verdict {
 pub struct EpochReport {
     /// The epoch.
     pub epoch: EpochNumber,
-    /// The digest and the round of the manifest; `None` without a manifest.
+    /// The digest and the round of the manifest; `None` if the epoch has no manifest.
     pub manifest: Option<(Digest, Round)>,
-    /// The due round: the first one at which the counters fit the budget.
+    /// The due round: the first round at which the signed counters fit the budget.
     pub due: Option<Round>,
-    /// Number of events in the levels that the manifest keeps, by the signed counters.
+    /// The number of events in the levels that the manifest keeps, according to the signed
+    /// counters.
     pub kept: u64,
-    /// Number of events of each level, over the seals that the manifest lists.
+    /// The number of events of each level, over all seals that the manifest lists.
     pub counts: Vec<(Level, u64)>,
-    /// Number of devices that the manifest lists.
+    /// The number of devices that the manifest lists.
     pub devices: usize,
-    /// Number of verified seals that the manifest lists.
+    /// The number of verified seals that the manifest lists.
     pub listed: u64,
-    /// Number of verified seals of the epoch, listed or not.
+    /// The number of verified seals of the epoch, whether listed or not.
     pub seals: u64,
-    /// The faults.
+    /// The faults that the audit proved.
     pub findings: Vec<Finding>,
-    /// What remains undecided.
+    /// The questions that remain undecided.
     pub doubts: Vec<Doubt>,
-    /// The round is the due round, and no missing data could change that.
+    /// Whether the round is the due round and no missing data could change that.
     pub is_justified: bool,
 }
 
-/// A fault that the audit proved; its name is in spec/errors.md.
+/// A fault that the audit proved. `spec/errors.md` lists its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finding {
     /// The round is not the due round.
     Round {
-        /// The difference.
+        /// How the round differs from the due round.
         found: sample::Finding,
-        /// The devices to which the coordinator announced a higher round, with that round.
+        /// The devices to which the coordinator announced a round higher than the manifest's, with
+        /// the announced round.
         devices: Vec<(DeviceId, Round)>,
     },
     /// The coordinator signed different manifests of the same epoch.
     TwoManifests {
-        /// Their digests.
+        /// The digests of the manifests.
         digests: Vec<Digest>,
     },
     /// The manifest lists a seal of another epoch.
@@ -96,50 +98,51 @@ pub enum Finding {
     InventedDevice {
         /// The device.
         device: DeviceId,
-        /// Number of seals listed of it.
+        /// The number of seals that the manifest lists for this device.
         seals: usize,
     },
-    /// The manifest lists a seal that is not in the device's own chain, so the device never signed
-    /// it.
+    /// The manifest lists a seal that is not in the device's complete chain, so the device never
+    /// signed it.
     InventedSeal {
         /// The device.
         device: DeviceId,
-        /// The listed digest.
+        /// The digest of the listed seal.
         digest: Digest,
     },
-    /// The manifest lists a seal that has not been found, and the coordinator has continued with
-    /// later epochs.
+    /// The manifest lists a seal that was not found, and the coordinator has continued with later
+    /// epochs.
     Unshown {
         /// The device.
         device: DeviceId,
-        /// The listed digest.
+        /// The digest of the listed seal.
         digest: Digest,
     },
-    /// A seal has not been found, although the device's next seal states that it exists.
+    /// A seal was not found, although the device's next seal states that it exists.
     Missing {
         /// The device.
         device: DeviceId,
         /// The seal's index.
         index: SealIndex,
-        /// The seal that names it.
+        /// The seal that names the missing seal as its predecessor.
         named_by: SealIndex,
     },
     /// The device signed two different histories.
     Equivocation {
         /// The device.
         device: DeviceId,
-        /// The first index at which they differ.
+        /// The first index at which the histories differ.
         index: SealIndex,
     },
-    /// The device answered an epoch of a query, but was reported to the querier as silent.
+    /// The device answered a query for an epoch, but was reported to the querier as silent.
     ClaimedSilent {
         /// The device.
         device: DeviceId,
         /// The query.
         query: QueryId,
-        /// The epoch of that query.
+        /// The epoch of the query.
         epoch: u64,
-        /// The start of that epoch in Unix milliseconds; `None` if it is unknown, or 2^64 or more.
+        /// The start of that epoch in Unix milliseconds; `None` if it is unknown, or is 2^64 or
+        /// more.
         start_ms: Option<u64>,
         /// The seal that states the answer.
         index: SealIndex,
@@ -147,7 +150,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// The stable name (`spec/errors.md`).
+    /// Returns the stable name (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -163,7 +166,7 @@ impl Finding {
         }
     }
 
-    /// The devices in question.
+    /// Returns the devices that the finding concerns.
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceId> {
         match self {
@@ -179,7 +182,7 @@ impl Finding {
         }
     }
 
-    /// The finding in one line, with the names of devices.
+    /// Returns the finding as one line of text, with the names of the devices.
     #[must_use]
     pub fn describe(&self, roster: &Roster) -> String {
         let name = |device: &DeviceId| name(roster, *device);
@@ -259,13 +262,13 @@ impl Finding {
     }
 }
 
-/// Something that does not prove a fault, or that cannot be decided yet.
+/// An observation that does not prove a fault, or that cannot be decided yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Doubt {
     /// The epoch has seals, but no manifest.
     NoManifest {
-        /// The coordinator has signed a manifest of a later epoch.
+        /// Whether the coordinator has signed a manifest of a later epoch.
         has_gone_on: bool,
     },
     /// The manifest was made under a roster that is not a version of this one.
@@ -273,43 +276,45 @@ pub enum Doubt {
         /// The digest of that roster.
         digest: Digest,
     },
-    /// Nothing proves that the device sealed no more in this epoch than is listed.
+    /// The device may have sealed more in this epoch than the manifest lists; no data proves that
+    /// it did not.
     Absent {
         /// The device.
         device: DeviceId,
-        /// The manifest lists a seal of the device.
+        /// Whether the manifest lists a seal of the device.
         listed: bool,
     },
-    /// The device restarted: readings that it had not sealed may have raised the round.
+    /// The device restarted. It may have forwarded readings before the restart that it never
+    /// sealed, and these readings may have raised the round.
     Restarted {
         /// The device.
         device: DeviceId,
     },
-    /// The manifest does not list a seal of the epoch: the seal arrived after the manifest.
+    /// The manifest does not list a seal of the epoch, because the seal arrived after the manifest.
     Late {
         /// The device.
         device: DeviceId,
         /// The seal's index.
         index: SealIndex,
     },
-    /// A listed seal exists, because its successor names it, but has not been found.
+    /// A listed seal exists, because its successor names it, but was not found.
     Withheld {
         /// The device.
         device: DeviceId,
         /// The seal's index.
         index: SealIndex,
     },
-    /// A listed seal of the newest manifest has not been found; it may still arrive.
+    /// A seal that the newest manifest lists was not found. It may still arrive.
     NotShownYet {
         /// The device.
         device: DeviceId,
-        /// The listed digest.
+        /// The digest of the listed seal.
         digest: Digest,
     },
 }
 
 impl Doubt {
-    /// The stable name (`spec/errors.md`).
+    /// Returns the stable name (`spec/errors.md`).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -323,17 +328,17 @@ impl Doubt {
         }
     }
 
-    /// Whether the number of events of the epoch is uncertain.
+    /// Returns whether the epoch may have more events than were counted.
     pub(super) const fn may_have_had_more(&self) -> bool {
         !matches!(self, Self::Restarted { .. } | Self::Late { .. })
     }
 
-    /// The seal, if this doubt is `Withheld`.
+    /// Returns the seal if this doubt is `Withheld`.
     pub(super) const fn withheld(&self) -> Option<(DeviceId, SealIndex)> {
         if let Self::Withheld { device, index } = self { Some((*device, *index)) } else { None }
     }
 
-    /// The device in question.
+    /// Returns the device that the doubt concerns.
     #[must_use]
     pub const fn device(&self) -> Option<DeviceId> {
         match self {
@@ -346,7 +351,7 @@ impl Doubt {
         }
     }
 
-    /// The doubt in one line, with the names of devices.
+    /// Returns the doubt as one line of text, with the name of the device.
     #[must_use]
     pub fn describe(&self, roster: &Roster) -> String {
         let who = self.device().map(|device| name(roster, device)).unwrap_or_default();
@@ -355,8 +360,8 @@ impl Doubt {
                 "NoManifest: the coordinator has not closed this epoch yet".to_owned()
             }
             Self::NoManifest { has_gone_on: true } => {
-                "NoManifest: the coordinator closed later epochs, but not this one: either all \
-                 seals of it arrived late, or the coordinator left them out"
+                "NoManifest: the coordinator closed later epochs, but not this one: either all of \
+                 its seals arrived late, or the coordinator left them out"
                     .to_owned()
             }
             Self::UnknownRoster { digest } => format!(
@@ -421,7 +426,7 @@ impl EpochReport {
         }
     }
 
-    /// `Justified`, `Unjustified` or `Undetermined`.
+    /// Returns `Justified`, `Unjustified` or `Undetermined`.
     #[must_use]
     pub const fn verdict(&self) -> &'static str {
         match (self.findings.is_empty(), self.is_justified) {
@@ -454,7 +459,7 @@ impl EpochReport {
 }
 
 impl Report {
-    /// The verdict on all epochs together.
+    /// Returns the verdict on all epochs together.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         if self.findings().next().is_some() {
@@ -466,7 +471,7 @@ impl Report {
         }
     }
 
-    /// All findings, each with its epoch.
+    /// Returns all findings, each with its epoch.
     pub fn findings(&self) -> impl Iterator<Item = (EpochNumber, &Finding)> {
         let of_epochs = self
             .epochs
@@ -476,7 +481,7 @@ impl Report {
         of_epochs.chain(silences.map(|(epoch, finding)| (*epoch, finding)))
     }
 
-    /// The report as JSON.
+    /// Returns the report as JSON.
     #[must_use]
     pub fn to_json(&self, roster: &Roster) -> Value {
         let of =

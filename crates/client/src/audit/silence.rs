@@ -1,12 +1,13 @@
-//! Finds devices that a private sum reported as silent although they had answered
+//! Finds devices that were reported as silent in a private sum although they had answered
 //! (`docs/design.md`, *Sums*).
 //!
-//! A sum is exact over the participants that it names, and an aggregator can claim that a live
-//! source is not one of them. For each epoch, the querier records which devices were reported as
-//! silent; the devices' seals state which epochs they answered. This module compares the two.
+//! A sum is exact over the participants that it names, but a dishonest aggregator can claim that a
+//! source that answered was silent. For each epoch, the querier records the devices that were
+//! reported as silent. The devices' seals state which epochs they answered. This module compares
+//! the two.
 //!
-//! A contradiction proves that an answer was given and did not arrive. It does not show which
-//! aggregator or link dropped it.
+//! A contradiction proves that a device gave an answer and that the answer did not arrive. It does
+//! not show which aggregator or link dropped the answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead};
@@ -21,13 +22,14 @@ use serde_json::{Value, json};
 
 use super::Finding;
 
-/// The largest number of claims in memory: a thousand devices silent for eleven days of epochs of a
-/// minute.
+/// The maximum number of claims in memory. A thousand devices that are silent for eleven days, with
+/// epochs of one minute, make about this many claims.
 const MAX_CLAIMS: usize = 1 << 24;
-/// The longest line in bytes: enough if every device of a large roster is silent.
+/// The maximum length of a line in bytes, which is enough if every device of a large roster is
+/// silent.
 const MAX_LINE: u64 = 64 << 20;
 
-/// Devices that were reported as silent, by query and epoch of that query.
+/// The devices that were reported as silent, by query and by epoch of the query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
     silent: BTreeMap<(DeviceId, QueryId), BTreeSet<u64>>,
@@ -40,7 +42,7 @@ pub struct Claims {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimsError {
-    /// It could not be read.
+    /// The record could not be read.
     #[error("{0}")]
     Io(io::Error),
     /// A line does not have the format of a querier's record.
@@ -48,25 +50,25 @@ pub enum ClaimsError {
     Line {
         /// The number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong with the line.
         what: String,
     },
-    /// More claims than fit into memory.
+    /// The record has more claims than are kept in memory.
     #[error(
-        "more than {MAX_CLAIMS} pairs of a silent device and an epoch; split the record and audit \
-         each part"
+        "the record has more than {MAX_CLAIMS} pairs of a silent device and an epoch; split the \
+         record and audit each part"
     )]
     TooMany,
 }
 
 impl ClaimsError {
-    /// The stable name of the error: `BadFile`.
+    /// Returns the stable name of the error, `BadFile`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         "BadFile"
     }
 
-    /// Always [`ErrorKind::Usage`].
+    /// Always returns [`ErrorKind::Usage`].
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         ErrorKind::Usage
@@ -75,7 +77,7 @@ impl ClaimsError {
 
 moteseal_api::named_error!(ClaimsError);
 
-/// The keys of a line that are read; others are ignored.
+/// The keys of a line that are read. Other keys are ignored.
 #[derive(Deserialize)]
 struct Line {
     query: String,
@@ -85,7 +87,7 @@ struct Line {
     error: Option<Error>,
 }
 
-/// Why an epoch has no answer.
+/// The error of an epoch that has no answer.
 #[derive(Deserialize)]
 struct Error {
     name: String,
@@ -95,11 +97,12 @@ impl Claims {
     /// Reads a querier's record: lines of JSON, one for each epoch, with `query` (32 hexadecimal
     /// digits), `epoch`, `duration_ms` and the names in `silent`.
     ///
-    /// If an answer was rejected (`error.name` exists and is not `BelowFloor`), the querier did not
-    /// learn who was silent: the names of that line are not claims.
+    /// If an answer was rejected (`error.name` exists and is not `BelowFloor`), the querier does
+    /// not know which devices were silent. The names in such a line are not claims.
     ///
     /// # Errors
-    /// [`ClaimsError`].
+    /// [`ClaimsError`] if the record cannot be read, if a line is malformed, or if there are too
+    /// many claims.
     pub fn read(roster: &Roster, mut text: impl BufRead) -> Result<Self, ClaimsError> {
         let mut claims = Self::default();
         let mut line = Vec::new();
@@ -145,14 +148,14 @@ impl Claims {
         Ok(())
     }
 
-    /// Number of claims: pairs of a device and an epoch of a query.
+    /// Returns the number of claims. A claim is a pair of a device and an epoch of a query.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns the claims that an authentic seal contradicts, and removes them: each is reported
-    /// once.
+    /// Returns the claims that an authentic seal contradicts. Removes these claims, so that each
+    /// contradiction is reported once.
     pub(super) fn contradicted_by(&mut self, statement: &Statement) -> Vec<Finding> {
         let mut found = Vec::new();
         for (query, epoch) in self.matching(statement.device, &statement.answered) {
@@ -196,9 +199,9 @@ fn query_id(text: &str) -> Option<QueryId> {
 /// The result of checking the claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Silences {
-    /// Number of claims.
+    /// The number of claims.
     pub claims: usize,
-    /// Those that the devices' seals contradict, each with the epoch of the seal.
+    /// The claims that the devices' seals contradict, each with the epoch of the seal.
     pub findings: Vec<(EpochNumber, Finding)>,
 }
 
@@ -210,7 +213,8 @@ impl Silences {
     }
 }
 
-/// The message of a finding: the device, the epoch that it answered, and the seal that states it.
+/// Returns the message of a finding. It states the device, the epoch that the device answered, and
+/// the seal that states the answer.
 pub(super) fn describe(who: &str, query: QueryId, epoch: u64, index: SealIndex) -> String {
     format!(
         "ClaimedSilent: {who} answered epoch {epoch} of query {query}, as its seal {index} states, \

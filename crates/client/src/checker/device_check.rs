@@ -1,5 +1,5 @@
-//! Checks the seals of one device in a response: their history, the pinned seal, and the counts for
-//! the report.
+//! Checks the seals of one device in a response against the device's history and the pinned seal,
+//! and counts them for the report.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::{Authentic, History, Incomplete, Seal, Statement};
@@ -8,7 +8,7 @@ use crate::completeness::{DeviceReport, Outage, Standing};
 use crate::pinned::PinnedSeal;
 use crate::rejection::Rejection;
 
-/// Number of outages that are listed at most.
+/// The maximum number of restarts that the report lists.
 const MAX_OUTAGES: usize = 256;
 
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub(super) struct DeviceCheck {
     until: Option<EpochNumber>,
     history: History,
     pinned: Option<PinnedSeal>,
-    /// Whether this is the response of a store, and not a proof: only a response must contain later
-    /// seals.
+    /// Whether the seals are from the response of a store. Otherwise they are from a proof. A
+    /// response must contain the pinned seal; a proof may be older than the pinned seal.
     live: bool,
     newest: Option<PinnedSeal>,
     last_epoch: Option<EpochNumber>,
@@ -29,8 +29,8 @@ pub(super) struct DeviceCheck {
 }
 
 impl DeviceCheck {
-    /// `live` is whether this is the response of a store. A proof may be older than the pinned
-    /// seal.
+    /// Creates the check of a device. `live` states whether the seals are from the response of a
+    /// store; a proof may be older than the pinned seal.
     pub(super) fn new(
         device: DeviceId,
         (since, until): (EpochNumber, Option<EpochNumber>),
@@ -85,17 +85,17 @@ impl DeviceCheck {
         }
     }
 
-    /// Counts a seal that its epoch's manifest does not list.
+    /// Counts a seal that is late: the manifest of its epoch does not list it.
     pub(super) const fn count_late(&mut self) {
         self.report.late += 1;
     }
 
-    /// Records an epoch that cannot be checked because its manifest is missing.
+    /// Records that an epoch cannot be checked because its manifest is missing.
     pub(super) fn without_manifest(&mut self, epoch: EpochNumber) {
         self.unmanifested.get_or_insert(epoch);
     }
 
-    /// Checks the next seal of the response. Returns whether its events are in the range.
+    /// Checks the next seal of the response. Returns whether its epoch is in the queried range.
     pub(super) fn take(&mut self, seal: &Seal<Authentic>) -> Result<bool, Rejection> {
         let here = PinnedSeal {
             index: seal.statement().index,
@@ -110,8 +110,8 @@ impl DeviceCheck {
         Ok(in_range)
     }
 
-    /// Checks that a seal is in one history with the pinned one; otherwise the device signed two
-    /// histories. The seals of one response are checked by [`History`].
+    /// Checks that a seal and the pinned seal can belong to the same history. If they cannot, the
+    /// device signed two histories. [`History`] compares the seals of one response with each other.
     fn agree(
         &self,
         seal: &Seal<Authentic>,
@@ -132,12 +132,12 @@ impl DeviceCheck {
         match statement.last {
             Some((before, _)) if before == known.index && statement.prev != known.digest => parted,
             Some((before, _)) if before >= known.index => Ok(()),
-            // The seal skips the pinned one, which the device also signed.
+            // The seal's chain leaves out the pinned seal, which the device also signed.
             _ => parted,
         }
     }
 
-    /// Ends the seals of the device.
+    /// Ends the seals of the device. Returns the report, and the newest seal of the device.
     pub(super) fn finish(
         self,
         name: String,
@@ -180,10 +180,10 @@ fn refusal(error: &Incomplete) -> Rejection {
         Incomplete::NotAsAsked { device, index } => {
             Rejection::NotAsAsked { device: Some(device), index: Some(index) }
         }
-        // `Incomplete` is non-exhaustive.
         Incomplete::TailUnknown { device, .. } => {
             Rejection::NotAsAsked { device: Some(device), index: None }
         }
+        // The wildcard arm is needed because `Incomplete` is non-exhaustive.
         _ => Rejection::NotAsAsked { device: None, index: None },
     }
 }

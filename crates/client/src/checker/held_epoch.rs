@@ -1,5 +1,6 @@
-//! Holds the parts of an epoch until all have arrived: *at most* and *sample* follow from the
-//! counters of all parts and, in a group with a budget, from the round of the epoch's manifest.
+//! Holds the parts of an epoch until all of them have arrived. The selections *at most* and
+//! *sample* follow from the counters of all parts and, in a group with a budget, from the round of
+//! the epoch's manifest.
 
 use std::sync::Arc;
 
@@ -13,14 +14,15 @@ use super::RowOutlet;
 use crate::error::Stop;
 use crate::rejection::Rejection;
 
-/// The largest number of bytes of held events.
+/// The maximum size of the held events in bytes.
 const MAX_BYTES: usize = 256 << 20;
-/// The largest number of held parts.
+/// The maximum number of held parts.
 const MAX_PARTS: usize = 1 << 16;
-/// The largest number of events that are drawn from one epoch; each needs 40 bytes while drawing.
+/// The maximum number of events that are drawn from one epoch. Drawing needs 40 bytes per event.
 const MAX_DRAWN: u64 = 1 << 24;
 
-/// The parts of one epoch of one device, by index: the seals, and the sample and schema of each.
+/// The parts of one epoch of one device, by ascending index: the seal, the sample and the schema of
+/// each part.
 #[derive(Debug, Default)]
 pub(super) struct HeldEpoch {
     seals: Vec<Seal<Authentic>>,
@@ -29,12 +31,12 @@ pub(super) struct HeldEpoch {
 }
 
 impl HeldEpoch {
-    /// Whether parts of another epoch are held.
+    /// Returns whether parts of an epoch other than `epoch` are held.
     pub(super) fn holds_other_than(&self, epoch: EpochNumber) -> bool {
         self.seals.first().is_some_and(|seal| seal.statement().epoch != epoch)
     }
 
-    /// Holds a part.
+    /// Adds a part to the held parts.
     pub(super) fn hold(&mut self, proven: Proven<'_>) -> Result<(), Rejection> {
         let statement = proven.seal.statement();
         self.bytes += proven.part.events.len();
@@ -49,12 +51,12 @@ impl HeldEpoch {
         Ok(())
     }
 
-    /// Checks the held parts together, and emits their rows if they are the whole epoch. `next` is
-    /// the seal after them, if there is one.
+    /// Checks the held parts together. If they are the whole epoch, passes their rows to the sink.
+    /// `next` is the seal after them, if there is one.
     ///
     /// If nothing shows that the last part has arrived, the store could choose among as many
-    /// samples as there are parts. In that case there are no rows, and the history reports that the
-    /// device's tail is unknown from this epoch on.
+    /// samples as there are parts. In that case, no rows are passed to the sink, and the history
+    /// reports that the device's tail is unknown from this epoch on.
     pub(super) fn release(
         &mut self,
         next: Option<&Seal<Authentic>>,
@@ -104,7 +106,8 @@ impl HeldEpoch {
                     whole.at_most(0)
                 }
             },
-            // Not reached: the parts of a rate are checked one by one and never held.
+            // This arm is not reached, because the parts of a rate are checked one by one and are
+            // never held.
             Choice::Rate(rate) => {
                 for (seal, (kept, schema)) in seals.iter().zip(&samples) {
                     let sample =
@@ -114,7 +117,7 @@ impl HeldEpoch {
                 return Ok(());
             }
         };
-        // Check all parts before emitting the first row.
+        // Check all parts before the first row is passed to the sink.
         let parts = forced.parts().zip(&samples);
         let checked = parts.map(|(part, (kept, schema))| {
             let sample = part.check(kept.sample()).map_err(refuse(part.seal()))?;
@@ -122,7 +125,8 @@ impl HeldEpoch {
         });
         let checked = checked.collect::<Result<Vec<_>, Rejection>>()?;
         if outlet.manifests.round(epoch).is_none() {
-            // Without a manifest it is unknown what should have been served, so no row is emitted.
+            // Without a manifest, it is unknown which events should have been served. No row is
+            // passed to the sink.
             return Ok(());
         }
         for (statement, sample, schema) in checked {

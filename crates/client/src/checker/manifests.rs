@@ -1,6 +1,6 @@
-//! The manifests at the start of a response, in a group with a budget: the final round of each
-//! epoch, and the seals that must be shown (`spec/formats.md`, sections 5 and 8.1). The audit
-//! checks whether the rounds follow from the counters.
+//! The manifests at the start of a response, in a group with a budget. They state the final round
+//! of each epoch, and the seals that the response must contain (`spec/formats.md`, sections 5 and
+//! 8.1). This module does not check whether the rounds follow from the counters; the audit does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,16 @@ use moteseal_verify::Roster;
 
 use crate::rejection::Rejection;
 
-/// The manifests of a response, for the epochs and devices that were asked for.
+/// The manifests of a response, for the requested epochs and devices.
 #[derive(Debug)]
 pub(super) struct Manifests {
-    /// Whether the group has a budget; without one there are no manifests, and nothing is pruned.
+    /// Whether the group has a budget. A group without a budget has no manifests, and all levels
+    /// must be served.
     budgeted: bool,
     ended: BTreeMap<EpochNumber, (Round, Digest)>,
-    /// Listed seals of the devices that were asked for, and that were not shown yet.
+    /// The listed seals of the requested devices that have not arrived yet.
     unseen: BTreeMap<DeviceId, BTreeSet<(EpochNumber, Digest)>>,
-    /// Whether nothing but manifests has arrived so far.
+    /// Whether only manifests have arrived so far.
     first: bool,
 }
 
@@ -34,7 +35,8 @@ impl Manifests {
         }
     }
 
-    /// Checks the next manifest: in the range, after the previous one, and before all parts.
+    /// Checks the next manifest. It must be in the range, after the previous manifest, and before
+    /// all parts.
     pub(super) fn take(&mut self, manifest: &Manifest<'_>, query: &Query) -> Result<(), Rejection> {
         let epoch = manifest.epoch();
         let in_range = epoch >= query.since && query.until.is_none_or(|until| epoch < until);
@@ -57,20 +59,20 @@ impl Manifests {
         Ok(())
     }
 
-    /// Records that a part has arrived: no manifest may follow.
+    /// Records that a part has arrived. No manifest may follow.
     pub(super) const fn begun(&mut self) {
         self.first = false;
     }
 
-    /// Records a seal of the range. Returns whether it is late: its epoch's manifest does not list
-    /// it.
+    /// Records a seal of the range. Returns whether it is late, which means that the manifest of
+    /// its epoch does not list it.
     pub(super) fn shown(&mut self, device: DeviceId, epoch: EpochNumber, seal: Digest) -> bool {
         let listed =
             self.unseen.get_mut(&device).is_some_and(|unseen| unseen.remove(&(epoch, seal)));
         !listed && self.ended.contains_key(&epoch)
     }
 
-    /// Rejects a device if one of its listed seals was not shown.
+    /// Rejects the response if a listed seal of this device has not arrived.
     pub(super) fn all_shown(&self, device: DeviceId) -> Result<(), Rejection> {
         match self.unseen.get(&device).and_then(BTreeSet::first) {
             Some(&(epoch, seal)) => Err(Rejection::Unshown { device, epoch, seal }),
@@ -78,13 +80,13 @@ impl Manifests {
         }
     }
 
-    /// The round of an epoch, below which no level survives: 0 in a group without a budget, `None`
-    /// without a manifest.
+    /// Returns the round of an epoch, below which no level is kept. Returns round 0 in a group
+    /// without a budget, and `None` if the epoch has no manifest.
     pub(super) fn round(&self, epoch: EpochNumber) -> Option<Round> {
         if self.budgeted { self.ended.get(&epoch).map(|(round, _)| *round) } else { Some(Round(0)) }
     }
 
-    /// The epochs with their rounds, ascending.
+    /// Returns the epochs that have a manifest, with their rounds, in ascending order.
     pub(super) fn rounds(&self) -> impl Iterator<Item = (EpochNumber, Round)> + '_ {
         self.ended.iter().map(|(epoch, (round, _))| (*epoch, *round))
     }

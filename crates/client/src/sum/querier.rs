@@ -176,7 +176,7 @@ pub struct Question {
     pub group: GroupId,
     /// The digest of the roster, which determines the positions of the sources.
     pub roster: Digest,
-    /// A random number, because of which each query has different keys.
+    /// A random number, which gives each query different keys.
     pub nonce: [u8; 16],
     /// The encoded plan.
     pub plan: Vec<u8>,

@@ -1,5 +1,5 @@
 //! The contents of a row that every output format writes: the names of its columns and sources, and
-//! its values or the error because of which it has none.
+//! either its values or an error.
 
 use moteseal_core::schema::Schema;
 use moteseal_sum::query::{Aggregate, FixedPoint, Plan, Selected};
@@ -94,7 +94,7 @@ fn places_of(divisor: u32) -> Option<i8> {
     })
 }
 
-/// The error because of which a row has no values.
+/// The error of a row that has no values.
 #[derive(Default)]
 pub(super) struct Error<'a> {
     /// The stable name of the error.
@@ -107,7 +107,7 @@ pub(super) struct Error<'a> {
     pub(super) forgotten: Vec<&'a str>,
 }
 
-/// Returns the error because of which a row has no values, or `None` if its answer is accepted.
+/// Returns the error of a row, or `None` if its answer is accepted.
 pub(super) fn failure(row: &Row) -> Option<Error<'_>> {
     let (refusal, findings) = match &row.outcome {
         Outcome::Accepted(_) => return None,

@@ -43,7 +43,7 @@ named_errors! {
         /// The roster's history does not have the version.
         UnknownRoster => "the roster's history has no such version; get the operator's newest roster",
         /// The digest of the previous seal is neither in the item nor known to the receiver.
-        PrevUnknown => "the digest of the previous seal is neither given nor known; send it",
+        PrevUnknown => "the digest of the device's previous seal is unknown; send it in the open item",
         /// The item is for the device's first seal, but its `prev` is not the digest of the
         /// device's first certificate.
         PrevMismatch => "the first seal of a device must name its first certificate",
@@ -62,7 +62,7 @@ named_errors! {
         /// The epoch is above the maximum, or outside the roster's range.
         EpochOutOfRange => "the epoch is outside the roster's range",
         /// Indices were skipped, although the part does not state a restart.
-        GapWithoutRestart => "indices are skipped although the device did not restart",
+        GapWithoutRestart => "indices are skipped, but the part does not state that the device restarted",
         /// The previous seal was the last of this epoch.
         EpochClosed => "the previous seal was the last of its epoch",
         /// The device's round is below the announced round, or not below the number of levels.
@@ -71,9 +71,9 @@ named_errors! {
         TooManyEvents => "the seal covers more events than the verifier's limit",
         /// The list of lost events exceeds the counters at some level, is all zeros, has the wrong
         /// number of levels, or is in the part of a tree.
-        LostOutOfRange => "the lost events contradict the counted ones",
+        LostOutOfRange => "the numbers of lost events contradict the numbers of counted events",
         /// A level or event is selected that does not exist or was not kept.
-        SelectOutOfRange => "a level or event is selected that does not exist",
+        SelectOutOfRange => "the part selects a level or event that does not exist or was not kept",
         /// The number of digests differs from the number that the root needs.
         DigestCount => "the number of digests differs from the number that the root needs",
         /// The length of the events does not match their number.

@@ -1,8 +1,9 @@
-//! Samples: the events of a part, and how they were chosen (spec/formats.md, section 5).
+//! Samples: the events of a part, and the check that they are the requested ones (spec/formats.md,
+//! section 5).
 //!
-//! A [`Sample`] returns events only if its seal is authentic. [`Choice`] determines exactly which
-//! levels or events a response must contain, so that the sender has no choice. A sample that was
-//! checked against it is a [`UniformSample`].
+//! A [`Sample`] returns events only if its seal is authentic. A [`Choice`] determines exactly which
+//! levels or events a response must contain, so that the sender cannot choose them. A sample that
+//! has been checked against a choice is a [`UniformSample`].
 
 mod announcement;
 pub mod audit;
@@ -37,7 +38,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{Framing, Level, MAX_LEVELS, Sequence};
 
-/// The events of one part. `S` states what was verified of its seal.
+/// The events of one part. `S` states whether the part's seal has been verified.
 pub struct Sample<'a, S> {
     seal: Digest,
     scheme: Scheme,
@@ -59,7 +60,7 @@ impl<S> fmt::Debug for Sample<'_, S> {
 }
 
 impl<S> Sample<'_, S> {
-    /// Which events these are.
+    /// Returns the selection of the events.
     #[must_use]
     pub const fn select(&self) -> &Select<'_> {
         &self.select
@@ -82,8 +83,8 @@ impl<S> Sample<'_, S> {
 }
 
 impl<'a, S> Sample<'a, S> {
-    /// Returns the events of a part whose sizes [`Follower`](crate::Follower) has checked, bound to
-    /// the seal rebuilt from them.
+    /// Creates the sample of a part whose sizes [`Follower`](crate::Follower) has checked, and
+    /// binds it to the seal that was rebuilt from the part.
     pub(crate) fn new(
         seal: &Seal<S>,
         select: Select<'a>,
@@ -105,8 +106,8 @@ impl<'a, S> Sample<'a, S> {
 }
 
 impl<'a> Sample<'a, Unverified> {
-    /// Returns the same events, authentic. `seal` must be the verified form of the seal that was
-    /// rebuilt from them; otherwise the result is `None`.
+    /// Returns the same events as an authentic sample. `seal` must be the verified form of the seal
+    /// that was rebuilt from this part; otherwise the result is `None`.
     #[must_use]
     pub fn proven(self, seal: &Seal<Authentic>) -> Option<Sample<'a, Authentic>> {
         (seal.digest() == self.seal).then_some(Sample {
@@ -123,8 +124,8 @@ impl<'a> Sample<'a, Unverified> {
 }
 
 impl<'a> Sample<'a, Authentic> {
-    /// Calls `each` with every event: sequence number, level and record, by ascending sequence
-    /// number.
+    /// Calls `each` with the sequence number, level and record of every event, by ascending
+    /// sequence number.
     pub fn for_each(&self, engine: &impl Engine, mut each: impl FnMut(Sequence, Level, &'a [u8])) {
         self.for_each_chunk(engine, |chunk| {
             for (place, (seq, record)) in chunk.seqs.iter().zip(chunk.records).enumerate() {
@@ -133,8 +134,8 @@ impl<'a> Sample<'a, Authentic> {
         });
     }
 
-    /// Calls `each` with up to 256 events at a time, by ascending sequence number. Faster than
-    /// [`for_each`](Self::for_each).
+    /// Calls `each` with up to 256 events at a time, by ascending sequence number. This is faster
+    /// than [`for_each`](Self::for_each).
     pub fn for_each_chunk(&self, engine: &impl Engine, each: impl FnMut(&Chunk<'_, 'a>)) {
         match self.framing {
             Framing::Fixed(size) => {
@@ -156,8 +157,8 @@ impl<'a> Sample<'a, Authentic> {
         }
     }
 
-    /// `record_at` returns the record at a byte offset of the part's events, and the offset of the
-    /// next record.
+    /// Implements `for_each_chunk`. `record_at` must return the record at a byte offset of the
+    /// part's events, and the offset of the next record.
     #[inline]
     fn chunks(
         &self,
@@ -212,8 +213,8 @@ impl<'a> Sample<'a, Authentic> {
         }
     }
 
-    /// Returns the offset of the first record of each level in `mask`. In a star, the blocks follow
-    /// each other; a tree has all events in one sequence.
+    /// Returns the offset of the first record of each level in `mask`. A star has one block after
+    /// the other. A tree has the events of all levels in one sequence, so all offsets are 0.
     fn cursors(&self, mask: u32) -> [usize; MAX_LEVELS] {
         let mut cursors = [0; MAX_LEVELS];
         if self.scheme == Scheme::Star {
@@ -231,12 +232,12 @@ impl<'a> Sample<'a, Authentic> {
     }
 }
 
-/// Consecutive selected events of a part.
+/// Up to 256 consecutive selected events of a part.
 #[derive(Debug)]
 pub struct Chunk<'r, 'a> {
-    /// Their sequence numbers, ascending. At least one.
+    /// The sequence numbers of the events, ascending. There is at least one.
     pub seqs: &'r [Sequence],
-    /// The record of each.
+    /// The record of each event.
     pub records: &'r [&'a [u8]],
     levels: ChunkLevels<'r>,
 }
@@ -244,7 +245,8 @@ pub struct Chunk<'r, 'a> {
 /// How the levels of a chunk are determined.
 #[derive(Debug)]
 enum ChunkLevels<'r> {
-    /// The levels of all events of a chunk, and the selected positions.
+    /// The levels of all events in the range of the chunk, and the positions of the selected events
+    /// in this range.
     Known(&'r [u8; CHUNK], &'r [u8]),
     /// The salt and the number of levels.
     Hashed(&'r Salt, u8),
@@ -252,7 +254,7 @@ enum ChunkLevels<'r> {
 
 impl Chunk<'_, '_> {
     /// Returns the level of the event at `place`, which must be below the number of events.
-    // Inlined, so that it is not computed for callers that do not use it.
+    // Inlined, so that the level is not computed for callers that do not use it.
     #[inline]
     fn level(&self, place: usize) -> Level {
         match self.levels {

@@ -1,7 +1,8 @@
-//! CRC-32 of IEEE 802.3: polynomial 0x04c11db7, reflected, initial value and final exclusive or all
-//! ones (spec/serial.md, section 2).
+//! CRC-32 of IEEE 802.3: polynomial 0x04c11db7, reflected; the initial value and the final
+//! exclusive-or value are all ones (spec/serial.md, section 2).
 //!
-//! It is computed four bits at a time, with 64 bytes of table and about ten instructions per byte.
+//! It is computed four bits at a time, with a table of 64 bytes and about ten instructions per
+//! byte.
 
 const TABLE: [u32; 16] = table();
 

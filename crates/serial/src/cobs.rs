@@ -1,17 +1,18 @@
-//! Consistent overhead byte stuffing (Cheshire and Baker, IEEE/ACM ToN 1999): packets without a
-//! zero byte, separated by zero bytes (spec/serial.md, section 1). Both directions work byte by
-//! byte, so that an end needs no second buffer for a packet.
+//! Consistent overhead byte stuffing (Cheshire and Baker, IEEE/ACM ToN 1999): packets are encoded
+//! without zero bytes, so that zero bytes can separate them (spec/serial.md, section 1). Encoding
+//! and decoding work byte by byte, so neither needs a second buffer for a packet.
 
 use crate::packet::PacketError;
 
-/// The longest run that one code byte covers.
+/// The length of the longest run that one code byte covers, in bytes.
 const LONGEST_RUN: usize = 254;
 
-/// Produces the encoded bytes of a packet: a zero, the stuffed packet, a zero.
+/// Encodes a packet for the line: a zero byte, the packet encoded without zero bytes, and another
+/// zero byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stuffer {
     next: Next,
-    /// The offset of the next byte.
+    /// The offset of the next byte in the packet.
     at: usize,
 }
 
@@ -20,8 +21,8 @@ enum Next {
     #[default]
     Opening,
     Code,
-    /// The number of bytes left in a run, and whether the run has the maximum length, so that no
-    /// zero follows it.
+    /// The number of bytes left in a run, and whether the run has the maximum length. No zero
+    /// follows a run of maximum length.
     Run {
         left: usize,
         is_full: bool,
@@ -31,8 +32,8 @@ enum Next {
 }
 
 impl Stuffer {
-    /// Returns the next byte to send of `packet`; `None` at the end. `packet` must be the same in
-    /// each call and must not be empty.
+    /// Returns the next encoded byte of `packet`, or `None` at the end. `packet` must be the same
+    /// in each call and must not be empty.
     pub fn next(&mut self, packet: &[u8]) -> Option<u8> {
         let rest = packet.get(self.at..).unwrap_or_default();
         match self.next {
@@ -62,15 +63,15 @@ impl Stuffer {
         }
     }
 
-    /// Returns the state after a byte of a run with `left` bytes left.
+    /// Returns the next state, after a byte of a run with `left` more bytes.
     fn after(&mut self, packet: &[u8], left: usize, is_full: bool) -> Next {
         if left > 0 {
             Next::Run { left, is_full }
         } else if self.at >= packet.len() {
             Next::Closing
         } else {
-            // The next code byte represents the zero after a run. After a full run there is no
-            // zero.
+            // The next code byte represents the zero that follows the run, so skip this zero. No
+            // zero follows a full run.
             self.at += usize::from(!is_full);
             Next::Code
         }
@@ -83,14 +84,14 @@ impl Stuffer {
     }
 }
 
-/// Finds packets of up to `N` bytes in any stream of bytes.
+/// Finds and decodes packets of up to `N` bytes in any stream of bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Unstuffer<const N: usize> {
     packet: [u8; N],
     length: usize,
     /// The number of bytes of the current run that have not arrived yet.
     left: u8,
-    /// A zero follows this run, unless the packet ends here.
+    /// Whether a zero follows the current run, unless the packet ends after the run.
     is_zero_due: bool,
     is_too_long: bool,
     is_begun: bool,
@@ -110,8 +111,8 @@ impl<const N: usize> Default for Unstuffer<N> {
 }
 
 impl<const N: usize> Unstuffer<N> {
-    /// Processes a byte. With the last byte of a packet, returns the packet's length, or an error;
-    /// [`packet`](Self::packet) returns the packet until the next byte arrives.
+    /// Processes a received byte. Returns the length of the packet, or an error, if the byte ends a
+    /// packet. [`packet`](Self::packet) then returns the packet, until the next call of `take`.
     ///
     /// # Errors
     /// `PacketTooLong`, `Malformed`.

@@ -1,14 +1,16 @@
-//! The serial line between one mote and its gateway (spec/serial.md): packets in a stream of bytes
-//! that may be lost, changed or repeated.
+//! The protocol of the serial line between a mote and its gateway (spec/serial.md). It sends
+//! packets over a stream of bytes that may be lost, changed or repeated.
 //!
 //! This crate is for firmware and for gateways. It needs neither an operating system nor a heap,
-//! and does not depend on the crates of seals, sums or broadcasts. Bytes and the time in
-//! milliseconds are arguments. All memory is in the [`Line`] and has a fixed size.
+//! and does not depend on the crates for seals, sums or broadcasts. The caller passes received
+//! bytes and the time, in milliseconds, as arguments. All memory is in the [`Line`] and has a fixed
+//! size.
 //!
-//! A body that one end accepts for sending is delivered by the other end once and in order, or not
-//! at all: a [`Line`] adds a checksum and repeats the body until it is acknowledged. After the last
-//! attempt it drops the body and counts it as lost ([`Counters`]). The checksum detects noise, not
-//! attacks; the frames in the bodies have their own authentication.
+//! The line carries *bodies*, such as the frames of the other protocols. If one end accepts a body
+//! for sending, the other end delivers it once and in order, or not at all. To do this, a [`Line`]
+//! adds a checksum to the body and repeats it until it is acknowledged. After the last attempt it
+//! drops the body and counts it as lost ([`Counters`]). The checksum detects noise, not attacks.
+//! The frames in the bodies have their own authentication.
 //!
 //! A mote and a gateway open the line, and the mote sends a body:
 //!
@@ -62,24 +64,24 @@ pub use packet::{
     ACK, Binding, HELLO, Hello, MAX_BODY, MIN_ROOM, OVERHEAD, PacketError, VERSION, room,
 };
 
-/// The kind of a body, which determines where the gateway forwards it.
+/// The kind of a body. It determines where the gateway forwards the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Channel {
-    /// A frame between the mote and its group's coordinator (spec/formats.md, section 8.2), both
-    /// ways.
+    /// A frame between the mote and its group's coordinator (spec/formats.md, section 8.2), in both
+    /// directions.
     Coordinator = 1,
-    /// The coordinator's newest announcement, to the mote.
+    /// The coordinator's newest announcement, sent to the mote.
     CoordinatorAnnouncement = 2,
     /// A frame between the mote and the aggregator of its private sums (spec/sums.md, section 5),
-    /// both ways.
+    /// in both directions.
     Sums = 3,
-    /// The newest query schedule, to the mote.
+    /// The newest query schedule, sent to the mote.
     SumsAnnouncement = 4,
-    /// A frame of a broadcast medium (spec/broadcast.md, section 5), both ways.
+    /// A frame of a broadcast (spec/broadcast.md, section 5), in both directions.
     Broadcast = 5,
-    /// The gateway's time, to the mote: Unix milliseconds, 8 bytes, big-endian. It is not
-    /// authenticated, and it is late by its transmission time.
+    /// The gateway's time, sent to the mote: Unix milliseconds, 8 bytes, big-endian. It is not
+    /// authenticated, and it is late by the time that its transmission takes.
     Time = 6,
 }
 
@@ -94,7 +96,7 @@ impl Channel {
         Self::Time,
     ];
 
-    /// Returns the channel with this number, the first byte of a packet.
+    /// Returns the channel with this number, which is the first byte of a packet with a body.
     #[must_use]
     pub const fn of(kind: u8) -> Option<Self> {
         match kind {

@@ -1,9 +1,10 @@
-//! One end of a serial line: opening, stop-and-wait, retransmission (spec/serial.md, sections 3 and
-//! 4).
+//! One end of a serial line. It opens the line, sends one body at a time, and repeats a body until
+//! it is acknowledged (spec/serial.md, sections 3 and 4).
 //!
-//! An end starts a new session number whenever it forgets what it has received, so that no earlier
-//! packet can be accepted again. A body that an end accepts for sending is delivered at most once
-//! and in order, whatever happens on the line and however often either end restarts.
+//! An end chooses a new session number whenever it forgets what it has received, so that no packet
+//! of an earlier session can be accepted again. A body that an end accepts for sending is delivered
+//! at most once and in order, even if the line loses, changes or repeats bytes, and even if the
+//! ends restart.
 
 use crate::Channel;
 use crate::cobs::{Stuffer, Unstuffer};
@@ -14,26 +15,26 @@ use moteseal_core::record::DeviceId;
 named_errors! {
     /// Why a body was not accepted for sending.
     SendError {
-        /// The previous body is not acknowledged. Nothing has changed; try again when the line [is
+        /// The previous body has not been acknowledged. Try again when the line [is
         /// idle](Line::is_idle).
         Busy => "the previous body is not acknowledged yet",
-        /// The body is longer than this end has room for, than the other end accepts, or than
-        /// [`MAX_BODY`].
+        /// The body is longer than [`MAX_BODY`], than this end's buffer, or than the other end
+        /// accepts.
         BodyTooLong => "the body is longer than the line can carry",
     }
 }
 
-/// Which end of the line this is.
+/// The kind of an end of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The mote with its id.
+    /// A mote, with its id.
     Mote(DeviceId),
-    /// The gateway.
+    /// A gateway.
     Gateway,
 }
 
 impl Side {
-    /// Returns the id of this side in a HELLO.
+    /// Returns the id that this end states in a HELLO.
     const fn id(self) -> DeviceId {
         match self {
             Self::Mote(device) => device,
@@ -42,20 +43,22 @@ impl Side {
     }
 }
 
-/// When, and how often, a packet is sent again.
+/// When and how often a packet is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// The time in milliseconds from the last byte of a packet until it is sent again. It must be
-    /// long enough for an acknowledgement after the longest packet that the other end may be
-    /// sending: 130 ms at 115,200 baud, 1,500 ms at 9,600 baud.
+    /// The time in milliseconds from the last byte of a packet until the packet is sent again.
+    /// Before the other end can acknowledge a packet, it may have to finish sending its own longest
+    /// packet. The time must be long enough for this: at least 130 ms at 115,200 baud, or 1,500 ms
+    /// at 9,600 baud.
     pub repeat_ms: u32,
-    /// The number of times that a body is sent, including the first, before it is dropped and the
-    /// line is opened again.
+    /// The maximum number of times that a body is sent, including the first time. If the body is
+    /// then still not acknowledged, it is dropped and the line is opened again.
     pub tries: u8,
 }
 
 impl Default for Timing {
-    /// For 115,200 baud and more: every 400 ms, up to ten times.
+    /// Returns the timing for lines with at least 115,200 baud: a body is sent every 400 ms, up to
+    /// ten times.
     fn default() -> Self {
         Self { repeat_ms: 400, tries: 10 }
     }
@@ -64,48 +67,50 @@ impl Default for Timing {
 /// The other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its id, which is not authenticated. A gateway's id is eight zero bytes.
+    /// The id of the other end, which is not authenticated. The id of a gateway is eight zero
+    /// bytes.
     pub device: DeviceId,
-    /// Its session number. It changes after each restart, and whenever the end forgets what it has
-    /// received.
+    /// The session number of the other end. It changes after each restart of that end, and whenever
+    /// that end forgets what it has received.
     pub session: u64,
-    /// The longest body that it accepts, in bytes.
+    /// The length of the longest body that the other end accepts, in bytes.
     pub longest_body: usize,
 }
 
-/// The result of a received byte.
+/// The result of processing a received byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received<'l> {
-    /// The line is open, for the first time or again. Bodies that were sent but not acknowledged
-    /// are lost. Bodies that were accepted since are sent now.
+    /// The line is open, for the first time or again. A body that was sent in an earlier session
+    /// but not acknowledged is lost. A body that was accepted but not sent yet is sent now.
     Opened(Peer),
-    /// A body. Each body is reported once.
+    /// A body was received. Each body is reported once.
     Body {
-        /// Its channel.
+        /// The channel of the body.
         channel: Channel,
-        /// Its bytes.
+        /// The bytes of the body.
         body: &'l [u8],
     },
-    /// Bytes that are not a packet for this end.
+    /// Bytes were received that are not a packet for this end.
     Dropped(PacketError),
 }
 
-/// Counters since the end was created. Each stops at its maximum.
+/// Counters since the end was created. A counter that reaches its maximum keeps that value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// The number of times that the line was opened.
     pub opened: u32,
-    /// Bodies that the other end has acknowledged.
+    /// The number of bodies that the other end has acknowledged.
     pub acknowledged: u32,
-    /// Repetitions of packets with a body.
+    /// The number of times that a packet with a body was sent again.
     pub repeated: u32,
-    /// Bodies that were accepted for sending but may not have arrived.
+    /// The number of bodies that were accepted for sending but may not have arrived.
     pub lost: u32,
-    /// Bodies that were received.
+    /// The number of bodies that were received.
     pub received: u32,
-    /// Packets with a body that had already been received.
+    /// The number of received packets whose body had already been received.
     pub received_again: u32,
-    /// Received bytes that were not a packet for this end, mostly noise.
+    /// The number of times that received bytes were not a packet for this end, mostly because of
+    /// noise.
     pub dropped: u32,
 }
 
@@ -118,9 +123,9 @@ const fn count(counter: &mut u32) {
 struct Outgoing {
     channel: Channel,
     length: usize,
-    /// The number of times that it was sent in this session.
+    /// The number of times that the body has been sent.
     tries: u8,
-    /// When it is sent again, in milliseconds.
+    /// The time at which the body is sent again, in milliseconds.
     due_ms: u64,
 }
 
@@ -133,8 +138,8 @@ enum Packet {
 }
 
 /// An end of a line that receives packets of up to `RX` bytes and sends packets of up to `TX`
-/// bytes; [`room`](crate::room) computes them from the length of a body. Its size is at most `RX +
-/// TX + 240` bytes.
+/// bytes. [`room`](crate::room) computes these lengths from the length of a body. The size of this
+/// type is at most `RX + TX + 240` bytes.
 #[derive(Debug)]
 pub struct Line<const RX: usize, const TX: usize> {
     side: Side,
@@ -142,35 +147,35 @@ pub struct Line<const RX: usize, const TX: usize> {
     session: u64,
     peer: Option<Peer>,
     is_open: bool,
-    /// Whether to send a HELLO before it is next due.
+    /// Whether to send a HELLO now, before `hello_due_ms`.
     is_hello_wanted: bool,
     hello_due_ms: u64,
     /// The number of the next body to receive.
     expected: u32,
-    /// The number to acknowledge.
+    /// The number of the body to acknowledge, if an acknowledgement is due.
     acknowledge: Option<u32>,
-    /// The number of the body that is sent next or is being sent.
+    /// The number of the body that is being sent or will be sent next.
     number: u32,
     outgoing: Option<Outgoing>,
     going_out: Option<(Packet, Stuffer)>,
     incoming: Unstuffer<RX>,
-    /// Kind, sequence, body and checksum of the outgoing packet.
+    /// The outgoing packet with a body: kind, sequence byte, body and checksum.
     body: [u8; TX],
-    /// The outgoing HELLO or acknowledgement.
+    /// The outgoing packet without a body: a HELLO or an acknowledgement.
     control: [u8; MIN_ROOM],
     counters: Counters,
 }
 
 impl<const RX: usize, const TX: usize> Line<RX, TX> {
     const HAS_ROOM: () = assert!(RX >= MIN_ROOM && TX >= OVERHEAD, "a line needs room for a HELLO");
-    /// The longest body that this end accepts.
+    /// The length of the longest body that this end accepts.
     const LONGEST_RECEIVED: usize = if RX - OVERHEAD < MAX_BODY { RX - OVERHEAD } else { MAX_BODY };
-    /// The longest body that it has room to send.
+    /// The length of the longest body that this end can send.
     const LONGEST_SENT: usize = if TX - OVERHEAD < MAX_BODY { TX - OVERHEAD } else { MAX_BODY };
 
-    /// Makes an end. It opens the line with its first bytes. `start` must differ from every earlier
-    /// start of this end: a mote keeps a counter that survives restarts, a gateway chooses a random
-    /// number.
+    /// Creates an end. The first bytes that it sends open the line. `start` must differ from the
+    /// value at every earlier start of this end: a mote uses a counter that survives restarts, a
+    /// gateway a random number.
     #[must_use]
     pub fn new(side: Side, start: u32, timing: Timing) -> Self {
         let () = Self::HAS_ROOM;
@@ -197,7 +202,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
     /// Accepts a body for sending. The body is copied, and sent when the line is open.
     ///
     /// # Errors
-    /// [`SendError`]. Nothing has changed.
+    /// [`SendError`]. The line is then unchanged.
     pub fn send(&mut self, channel: Channel, body: &[u8]) -> Result<(), SendError> {
         if body.len() > self.longest_body() {
             return Err(SendError::BodyTooLong);
@@ -211,20 +216,21 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         Ok(())
     }
 
-    /// Returns the longest body that can be sent. It is limited by this end's room and, when the
-    /// other end is known, by what the other end accepts.
+    /// Returns the length of the longest body that can be sent, in bytes. It is limited by this
+    /// end's buffer and, once the other end is known, by the length that the other end accepts.
     #[must_use]
     pub fn longest_body(&self) -> usize {
         self.peer.map_or(Self::LONGEST_SENT, |peer| peer.longest_body.min(Self::LONGEST_SENT))
     }
 
-    /// Returns whether a body can be accepted: the previous one was acknowledged or is lost.
+    /// Returns whether a body can be accepted for sending, because the previous one was
+    /// acknowledged or is lost.
     #[must_use]
     pub const fn is_idle(&self) -> bool {
         self.outgoing.is_none() && !matches!(self.going_out, Some((Packet::Body { .. }, _)))
     }
 
-    /// Returns the other end, while the line is open.
+    /// Returns the other end, or `None` if the line is not open.
     #[must_use]
     pub const fn peer(&self) -> Option<Peer> {
         if self.is_open { self.peer } else { None }
@@ -236,8 +242,9 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         self.counters
     }
 
-    /// Processes a received byte and returns its result, if it completes a packet. After each byte,
-    /// call [`next_byte`](Self::next_byte) until it returns `None`.
+    /// Processes a received byte. If the byte completes a packet, returns the result, unless there
+    /// is nothing to report. After each byte, call [`next_byte`](Self::next_byte) until it returns
+    /// `None`, to send the answer.
     pub fn receive(&mut self, byte: u8) -> Option<Received<'_>> {
         let packet = match self.incoming.take(byte)? {
             Ok(_) => self.incoming.packet(),
@@ -271,8 +278,8 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
             .peer
             .is_none_or(|known| (known.session, known.device) != (peer.session, peer.device))
         {
-            // After the line was open under a session number, that number is not used with another
-            // session of the other end.
+            // The line was open under this end's session number. Start a new session, because the
+            // number must not be used with two sessions of the other end.
             if self.is_open {
                 self.forget();
             }
@@ -288,10 +295,11 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         Some(Received::Opened(peer))
     }
 
-    /// Begins a session. Packets of earlier sessions are no longer valid, and a body that was sent
+    /// Begins a new session. Packets of earlier sessions become invalid, and a body that was sent
     /// but not acknowledged is lost.
     fn forget(&mut self) {
-        // The lower half counts the sessions of one start. At a thousand a second it lasts 49 days.
+        // The lower half of the number counts the sessions since this end was created. At 1,000
+        // sessions per second, it overflows after 49 days.
         self.session =
             self.session & !0xffff_ffff | u64::from((self.session as u32).wrapping_add(1));
         self.is_open = false;
@@ -311,7 +319,8 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         let binding = Binding { sender: peer.session, receiver: self.session, number: self.number };
         let packet = self.incoming.packet();
         if packet.get(1).is_some_and(|sequence| *sequence != binding.sequence()) {
-            // A body that was sent twice is also acknowledged twice; this is the second one.
+            // A body that was sent twice is also acknowledged twice. This is the second
+            // acknowledgement.
             return Ok(());
         }
         binding.open(packet)?;
@@ -351,7 +360,8 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         }
     }
 
-    /// Returns the next byte to send, if any. `now_ms` is any monotonic clock.
+    /// Returns the next byte to send, or `None` if there is nothing to send at this time. `now_ms`
+    /// is the time of any monotonic clock, in milliseconds.
     pub fn next_byte(&mut self, now_ms: u64) -> Option<u8> {
         if self.going_out.is_none() {
             self.begin(now_ms);
@@ -425,7 +435,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
                 outgoing.tries += 1;
                 self.going_out = Some((Packet::Body { length }, Stuffer::default()));
             }
-            // The body was accepted before the other end stated its limit.
+            // The body was accepted before the other end stated its limit, and is too long for it.
             None => {
                 self.outgoing = None;
                 count(&mut self.counters.lost);
@@ -433,9 +443,9 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         }
     }
 
-    /// Returns the time at which [`next_byte`](Self::next_byte) next has something to send if
-    /// nothing is received before, in milliseconds of its clock; 0 means now. `None` if nothing is
-    /// due.
+    /// Returns the time at which [`next_byte`](Self::next_byte) will next have something to send,
+    /// if nothing is received before. The time is in milliseconds of the clock that is passed to
+    /// `next_byte`; 0 means now. Returns `None` if nothing is due.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         if self.going_out.is_some() || self.acknowledge.is_some() || self.is_hello_wanted {

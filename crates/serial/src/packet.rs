@@ -1,49 +1,50 @@
-//! The format of a packet: its kind or channel, a sequence byte, a body, a checksum
+//! The format of a packet: a kind or channel, a sequence byte, a body, and a checksum
 //! (spec/serial.md, sections 2 and 3).
 //!
-//! Within a session, the checksum of a packet also covers bytes that are not sent: both ends'
-//! session numbers and the whole sequence number. A packet of another session, a late packet and an
-//! echo of an end's own packet therefore have a wrong checksum.
+//! Within a session, the checksum of a packet also covers bytes that are not sent: the session
+//! numbers of both ends and the whole sequence number. Packets of other sessions, late packets and
+//! echoes of an end's own packets therefore have a wrong checksum.
 
 use crate::Channel;
 use crate::checksum::Crc32;
 use moteseal_core::named_errors;
 use moteseal_core::record::DeviceId;
 
-/// The version of these packets.
+/// The version of the packet format.
 pub const VERSION: u8 = 1;
 /// The longest body, in bytes.
 pub const MAX_BODY: usize = 1400;
-/// The length of a packet without its body: kind, sequence, checksum.
+/// The length of a packet without its body, in bytes: kind (1), sequence (1) and checksum (4).
 pub const OVERHEAD: usize = 6;
-/// The first byte of a HELLO.
+/// The first byte of a HELLO, the packet that opens a line.
 pub const HELLO: u8 = 0x80;
 /// The first byte of an acknowledgement.
 pub const ACK: u8 = 0x81;
-/// The length of a HELLO's body.
+/// The length of the body of a HELLO in bytes.
 const HELLO_BODY: usize = 28;
-/// The length of a HELLO packet. Every line has room for it.
+/// The length of a HELLO packet in bytes. Every line must have room for it.
 pub const MIN_ROOM: usize = HELLO_BODY + OVERHEAD;
 
-/// Returns the buffer size for packets with bodies of `body` bytes.
+/// Returns the size of the buffer for packets with bodies of up to `body` bytes. This is the value
+/// for the parameters of [`Line`](crate::Line).
 #[must_use]
 pub const fn room(body: usize) -> usize {
     if body + OVERHEAD > MIN_ROOM { body + OVERHEAD } else { MIN_ROOM }
 }
 
 named_errors! {
-    /// Why received bytes were dropped. Noise on a line has this effect; such bytes are counted.
+    /// Why received bytes were dropped. Usually they are noise on the line. The line counts them.
     PacketError {
-        /// The bytes are stuffed wrongly, too short, or of an unknown kind.
+        /// The bytes are not correctly encoded, too short, or of an unknown kind.
         Malformed => "the bytes are not a packet of a serial line",
         /// The packet is longer than this end has room for.
         PacketTooLong => "the packet is longer than this end has room for",
         /// The checksum is wrong: noise, a packet of another session, a late packet, or an echo.
         ChecksumMismatch => "the checksum is wrong: noise, or a packet of another session",
-        /// A HELLO of another version.
+        /// The HELLO has another version.
         UnsupportedVersion => "the other end uses another version of the protocol",
-        /// A HELLO of an end of the same kind: a mote receives from a mote or from itself, or a
-        /// gateway from a gateway.
+        /// The HELLO is from an end of the same kind: two motes or two gateways are connected, or
+        /// the line echoes this end's own packets.
         SameSide => "the other end is of the same kind as this one; connect a mote to a gateway, and turn echo off",
     }
 }
@@ -53,9 +54,10 @@ named_errors! {
 pub struct Binding {
     /// The session number of the packet's sender.
     pub sender: u64,
-    /// The session number of its receiver.
+    /// The session number of the packet's receiver.
     pub receiver: u64,
-    /// The sequence number of the body or of the acknowledged body. Only its last byte is sent.
+    /// The sequence number of the body, or of the body that is acknowledged. Only its last byte is
+    /// sent.
     pub number: u32,
 }
 
@@ -66,14 +68,14 @@ impl Binding {
         crc.with(&self.number.to_be_bytes()).with(packet).value().to_be_bytes()
     }
 
-    /// Returns the sequence byte.
+    /// Returns the sequence byte: the last byte of the sequence number.
     #[must_use]
     pub const fn sequence(&self) -> u8 {
         self.number.to_be_bytes()[3]
     }
 
-    /// Completes a packet and returns its length. `packet` has two free bytes, a body of `length`
-    /// bytes, and four free bytes. `None` if there is not enough room.
+    /// Completes a packet and returns its length. `packet` must consist of two free bytes, a body
+    /// of `length` bytes, and four free bytes. Returns `None` if there is not enough room.
     pub fn close(&self, kind: u8, length: usize, packet: &mut [u8]) -> Option<usize> {
         let (front, behind) = packet.split_at_mut_checked(length.checked_add(2)?)?;
         let checksum = behind.first_chunk_mut()?;
@@ -107,15 +109,16 @@ impl Binding {
 /// A HELLO: the identity and the state of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Whether both ends know each other. If not, this end expects an answer.
+    /// Whether this end knows the session of the other end and considers the line open. If not, it
+    /// expects an answer.
     pub is_open: bool,
-    /// The longest body that it accepts, in bytes.
+    /// The length of the longest body that this end accepts, in bytes.
     pub longest_body: u16,
-    /// Its id. A gateway's id is eight zero bytes.
+    /// The id of this end. The id of a gateway is eight zero bytes.
     pub device: DeviceId,
-    /// Its session number; never 0.
+    /// The session number of this end; never 0.
     pub session: u64,
-    /// The other end's session number, if known; otherwise 0.
+    /// The other end's session number if this end knows it, otherwise 0.
     pub received: u64,
 }
 
@@ -143,8 +146,9 @@ impl Hello {
     /// Reads a packet whose first byte is [`HELLO`].
     ///
     /// # Errors
-    /// `Malformed` for the first bytes, then `ChecksumMismatch`, then `UnsupportedVersion`. The length
-    /// and the fields depend on the version; a wrong one is `Malformed`, too.
+    /// `Malformed`, `ChecksumMismatch` or `UnsupportedVersion`. The first two bytes are checked
+    /// first, then the checksum, then the version. The length and the other fields are checked
+    /// last, because they depend on the version.
     pub fn decode(packet: &[u8]) -> Result<Self, PacketError> {
         let (front, checksum) = packet.split_last_chunk::<4>().ok_or(PacketError::Malformed)?;
         let [HELLO, 0, version, rest @ ..] = front else { return Err(PacketError::Malformed) };

@@ -2,8 +2,8 @@
 //! epoch (spec/formats.md, section 8).
 //!
 //! Announcements and manifests are signed with the key that the roster certifies for the
-//! coordinator. Devices therefore accept rounds from no one else, and anyone can check them later
-//! ([`audit`](crate::sample::audit)).
+//! coordinator. Devices therefore accept rounds only from the coordinator, and anyone can check the
+//! rounds later ([`audit`](crate::sample::audit)).
 
 use moteseal_core::cbor::{DecodeError, Reader, Writer};
 use moteseal_core::cose::{Sign1, Typ, sig_structure};
@@ -17,18 +17,18 @@ named_errors! {
     AnnouncementError {
         /// The bytes do not decode.
         Decode(error: DecodeError) => from,
-        /// It is signed with a suite that is not that of the coordinator's key.
+        /// It is signed with another suite than that of the coordinator's key.
         AlgorithmMismatch => "it is not signed with the signature suite of the coordinator's key",
         /// The signature was rejected.
         Signature(error: SignatureError) => from,
         /// It is signed for another group.
-        WrongGroup => "signed for another group",
+        WrongGroup => "it is signed for another group",
         /// The devices are not sorted by id, or one has no seals.
         UnsortedDevices => "the devices are not sorted by id, or one has no seals",
     }
 }
 
-/// Checks the coordinator's signature of an object and returns its payload.
+/// Checks the coordinator's signature of an object and returns the payload of the object.
 pub(super) fn prove<'a>(
     object: &Sign1<'a>,
     coordinator: &PublicKey,
@@ -42,7 +42,7 @@ pub(super) fn prove<'a>(
     Ok(object.payload)
 }
 
-/// Signs a payload and writes the object to `out`, which is also used as scratch.
+/// Signs a payload and writes the signed object to `out`, which is also used as a scratch buffer.
 pub(super) fn issue<'o>(
     typ: Typ,
     payload: &[u8],
@@ -59,7 +59,8 @@ pub(super) fn issue<'o>(
 
 /// Maximum number of bytes of a signed object in addition to its payload.
 pub(super) const AROUND: usize = 64 + MAX_SIGNATURE;
-/// Maximum length of a payload that is read. A valid announcement has at most 22 bytes.
+/// Maximum length of a payload that is accepted for reading. The payload of a valid announcement
+/// has at most 22 bytes.
 const ANNOUNCEMENT: usize = 32;
 /// Maximum length of an announcement, signature included.
 pub const MAX_ANNOUNCEMENT: usize = ANNOUNCEMENT + AROUND;
@@ -85,7 +86,8 @@ impl Announcement {
         if object.payload.len() > ANNOUNCEMENT {
             return Err(DecodeError::FieldOutOfRange.into());
         }
-        // Sign1 rejects headers that are longer than every known one.
+        // The scratch buffer suffices, because `Sign1` rejects headers that are longer than every
+        // known header.
         let payload = prove(&object, coordinator, &mut [0; ANNOUNCEMENT + 64])?;
         let mut reader = Reader::new(payload)?;
         reader.array(4)?;

@@ -1,11 +1,12 @@
-//! Checks whether a coordinator kept what the group's budget requires (section VI.C and appendix C
-//! of the paper).
+//! Checks whether a coordinator kept the events that the group's budget requires (section VI.C and
+//! appendix C of the paper).
 //!
 //! The final round is determined by the signed counters: `j* = min { j : the signed counters of
 //! levels >= j sum to at most B }`. A [`Tally`] adds up the counters of the authentic seals that a
 //! manifest lists, and [`Tally::verdict`] compares the manifest's round with the result. It checks
-//! announced rounds only, not the higher rounds that devices may choose. The caller determines from
-//! the devices' chains which devices are missing and which restarted ([`History`](crate::History)).
+//! only announced rounds, not the higher rounds that devices may choose for themselves. The caller
+//! determines from the devices' chains which devices are missing and which have restarted
+//! ([`History`](crate::History)).
 
 use crate::seal::{Authentic, Seal};
 use moteseal_core::named_errors;
@@ -20,16 +21,17 @@ pub struct Tally {
     announced: Round,
 }
 
-/// The result of the check of a final round.
+/// The result of checking a final round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
     /// The round is the one that the counters require.
     Justified,
-    /// The round is wrong, and no unknown counter could justify it.
+    /// The round is wrong, whatever the unknown counters are.
     Unjustified(Finding),
-    /// The result depends on the unknown counters of a missing device: the known counters require
-    /// another round, or they require this one, but the missing ones could change that.
+    /// The result depends on counters that are not known: those of a missing device, or of a seal
+    /// that a device abandoned when it restarted. With these counters, the required round may be
+    /// the manifest's round or another one.
     Undetermined,
 }
 
@@ -40,7 +42,7 @@ named_errors! {
         OverBudget {
             /// The manifest's round.
             round: Round,
-            /// The number of events of the levels from this round on.
+            /// The number of events at the levels from this round on.
             kept: u64,
             /// The round that the counters require.
             due: Round,
@@ -51,22 +53,23 @@ named_errors! {
             round: Round,
             /// The round that the counters require.
             due: Round,
-            /// The number of events that would have fitted.
+            /// The number of events at the levels from the required round on, which would have
+            /// fitted the budget.
             fitting: u64,
         } => "the round is {round}, although the {fitting} events of round {due} fit the budget",
-        /// A round above the final one was announced to a device, so its events of the levels in
-        /// between are missing.
+        /// A round above the final round was announced to a device. The device dropped its events
+        /// of the levels in between, so they are missing.
         RoundOverstated {
             /// The manifest's round.
             round: Round,
-            /// The highest round that a device signed as announced to it.
+            /// The highest announced round that a device has signed.
             announced: Round,
         } => "round {announced} was announced to a device, but the epoch ended at round {round}",
     }
 }
 
 impl Tally {
-    /// No counters yet, in a group of `levels` levels (1 to 32) with this budget.
+    /// Creates a tally without counters for a group with this budget and `levels` levels (1 to 32).
     #[must_use]
     pub const fn new(levels: u8, budget: u64) -> Self {
         Self { counts: [0; MAX_LEVELS], levels, budget, announced: Round(0) }
@@ -81,25 +84,25 @@ impl Tally {
         self.announced = self.announced.max(statement.round);
     }
 
-    /// Returns the number of events of the levels from `round` on, whether or not they were
+    /// Returns the number of events at the levels from `round` on, whether or not they were
     /// forwarded.
     #[must_use]
     pub fn from_round(&self, round: Round) -> u64 {
         self.counts[..usize::from(self.levels)].iter().skip(usize::from(round.0)).sum()
     }
 
-    /// Returns the round that the counters require: the first whose events fit the budget, or the
-    /// number of levels if none does.
+    /// Returns the round that the counters require: the lowest round whose events fit the budget,
+    /// or the number of levels if there is no such round.
     #[must_use]
     pub fn due(&self) -> Round {
         let fits = |&round: &u8| self.from_round(Round(round)) <= self.budget;
         Round((0..self.levels).find(fits).unwrap_or(self.levels))
     }
 
-    /// Checks an epoch's final round. `doubt` states what the devices' chains leave open.
+    /// Checks an epoch's final round. `doubt` states what the devices' chains do not show.
     pub fn verdict(&self, round: Round, doubt: Doubt) -> Verdict {
         let due = self.due();
-        // Additional counters can only require a higher round.
+        // Unknown counters can only raise the required round.
         if round < due {
             return Verdict::Unjustified(Finding::OverBudget {
                 round,
@@ -130,10 +133,11 @@ impl Tally {
 /// What the signed counters cannot show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubt {
-    /// A device of the roster is not listed up to the end of the epoch, and the part of its chain
-    /// that the coordinator has received does not show that it was silent.
+    /// The manifest does not list all seals of a device of the roster up to the end of the epoch,
+    /// and the part of the device's chain that the coordinator has received does not show that
+    /// there are no further seals.
     pub missing: bool,
-    /// A listed device restarted within the epoch before its last seal. Events of a seal that it
-    /// abandoned may have raised the round.
+    /// A listed device restarted within the epoch, before its last seal. Events of a seal that the
+    /// device abandoned then may have raised the round.
     pub restarted: bool,
 }

@@ -1,22 +1,26 @@
-//! The buffer of an open seal on a device: records in order until the coordinator has stored them,
-//! and for a tree the roots of subtrees in place of the records between them.
+//! The buffer of an open seal on a device. It contains records, in order, until the coordinator has
+//! stored them. For a tree, it also contains roots of subtrees in place of the records that are not
+//! wanted.
 //!
-//! The entries of a tree cover every sequence number from the first on, without a gap. A record
-//! that is not wanted is replaced by a root as soon as this saves bytes: by itself if it is longer
-//! than a digest, otherwise together with its neighbours, up to the largest perfect subtree without
-//! a wanted record. Memory is fixed. [`forward`](crate::sample::forward) decides when to send.
+//! A record is wanted if its level is at or above the device's round, so that the record must be
+//! forwarded. The entries of a tree cover all sequence numbers from the first one on, without a
+//! gap. A record that is not wanted is replaced by a root as soon as this saves bytes: alone if it
+//! is longer than a digest, otherwise together with its neighbours, up to the largest perfect
+//! subtree without a wanted record. The size of the buffer is fixed.
+//! [`forward`](crate::sample::forward) decides when to send.
 
 use crate::tree::{self, Frontier};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Level;
 
-/// Length of the head of an entry: first sequence number, level or height, and length.
+/// Length of the head of an entry: the first sequence number (4 bytes), the level or height (1),
+/// and the length of the content (2).
 pub(super) const HEAD: usize = 7;
 /// Length of a root entry with its head.
 pub(super) const ROOT: usize = HEAD + 32;
-/// A seal has at most 2^32 - 1 records, so perfect subtrees are lower than this.
+/// The height that no perfect subtree reaches, because a seal has at most 2^32 - 1 records.
 const MAX_HEIGHT: usize = 32;
-/// Marks the root of a subtree. The lower bits are the height.
+/// The bit that marks an entry as the root of a subtree. The lower bits are its height.
 const SUBTREE: u8 = 0x80;
 
 /// The entries of one open seal, in at most `N` bytes.
@@ -24,10 +28,10 @@ const SUBTREE: u8 = 0x80;
 pub(super) struct Buffer<const N: usize> {
     bytes: [u8; N],
     used: usize,
-    /// The offset of the first entry that has not been sent. All entries before it have been sent.
+    /// The offset of the first entry that has not been sent.
     unsent: usize,
-    /// For a tree: the end of the last wanted record. The entries after it may still become one
-    /// root.
+    /// For a tree: the offset of the end of the last wanted record. The entries after it may still
+    /// be merged into one root.
     settled: usize,
 }
 
@@ -36,7 +40,7 @@ pub(super) struct Buffer<const N: usize> {
 pub(super) struct Entry {
     pub(super) start: u32,
     pub(super) kind: Kind,
-    /// The offset of the entry and the end of its record or root.
+    /// The offset of the entry, and the offset of the end of its record or root.
     pub(super) at: usize,
     pub(super) end: usize,
 }
@@ -50,7 +54,7 @@ pub(super) enum Kind {
 }
 
 impl Entry {
-    /// Returns the sequence number after the entry. A seal has at most 2^32 - 1 events.
+    /// Returns the first sequence number after the entry. A seal has at most 2^32 - 1 events.
     pub(super) fn until(&self) -> u32 {
         self.start.saturating_add(1 << self.height())
     }
@@ -74,12 +78,12 @@ struct Subtree {
 }
 
 impl Subtree {
-    /// Returns whether it is the left half of its parent.
+    /// Returns whether this subtree is the left child of its parent.
     const fn is_left(&self) -> bool {
         self.start as u64 >> self.height & 1 == 0
     }
 
-    /// Returns whether it is the left half of the parent whose right half is `other`.
+    /// Returns whether this subtree and `other` are the left and right child of the same parent.
     fn is_left_of(&self, other: &Self) -> bool {
         self.is_left()
             && self.height == other.height
@@ -87,8 +91,8 @@ impl Subtree {
     }
 }
 
-/// The subtrees without a wanted record that may still be merged: left children that wait for their
-/// siblings, of decreasing height.
+/// The subtrees without a wanted record that may still be merged. All are left children whose
+/// siblings have not been added yet; their heights decrease.
 #[derive(Default)]
 struct Growing {
     waiting: [Subtree; MAX_HEIGHT],
@@ -96,9 +100,9 @@ struct Growing {
 }
 
 impl Growing {
-    /// Adds the next subtree, whose entries end at `end`. `replace` replaces the entries of a
-    /// subtree, up to the given end, by one root and returns the new end. Returns the end of the
-    /// entries after that.
+    /// Adds the next subtree, whose entries end at `end`. `replace` must replace the entries of a
+    /// subtree, up to the given end, by one root, and return the new end. Returns the end of the
+    /// entries after all replacements.
     fn add(
         &mut self,
         subtree: Subtree,
@@ -140,7 +144,7 @@ impl<const N: usize> Buffer<N> {
         self.used + length <= N
     }
 
-    /// Returns the entry at an offset, if one begins there.
+    /// Returns the entry at an offset, or `None` if the offset is the end of the buffer's content.
     pub(super) fn entry(&self, at: usize) -> Option<Entry> {
         self.entry_before(self.used, at)
     }
@@ -167,20 +171,21 @@ impl<const N: usize> Buffer<N> {
         self.entry(self.unsent)
     }
 
-    /// Returns the offset up to which entries may be sent. While more may follow (`is_over` is
-    /// false), the end of a tree may still change.
+    /// Returns the offset up to which entries may be sent. As long as the seal is open (`is_over`
+    /// is false), the last entries of a tree may still be merged and must not be sent.
     pub(super) const fn sendable(&self, is_over: bool) -> usize {
         if is_over { self.used } else { self.settled }
     }
 
-    /// Marks the entries before `to` as sent.
+    /// Marks the entries before the offset `at` as sent.
     pub(super) const fn sent_up_to(&mut self, at: usize) {
         self.unsent = at;
     }
 
-    /// Writes an entry at an offset. The caller has checked that it fits.
+    /// Writes an entry at an offset and returns the offset of its end. The caller must have checked
+    /// that the entry fits.
     fn write(&mut self, at: usize, start: u32, mark: u8, content: &[u8]) -> usize {
-        // MAX_RECORD fits two bytes.
+        // No record is longer than MAX_RECORD, which fits two bytes.
         #[allow(clippy::cast_possible_truncation)]
         let length = (content.len() as u16).to_be_bytes();
         let end = at + HEAD + content.len();
@@ -192,18 +197,19 @@ impl<const N: usize> Buffer<N> {
         end
     }
 
-    /// Appends a wanted record. The caller has checked that it fits.
+    /// Appends a wanted record. The caller must have checked that it fits.
     pub(super) fn push(&mut self, seq: u32, level: Level, record: &[u8]) {
         self.used = self.write(self.used, seq, level.0, record);
         self.settled = self.used;
     }
 
-    /// Returns the number of bytes that an unwanted record takes in the buffer of a tree.
+    /// Returns the number of bytes that an unwanted record takes in the buffer of a tree before it
+    /// is merged.
     pub(super) fn skipped_length(record: &[u8]) -> usize {
         HEAD + record.len().min(32)
     }
 
-    /// Appends an unwanted record of a tree. The caller has checked that it fits.
+    /// Appends an unwanted record of a tree. The caller must have checked that it fits.
     pub(super) fn skip(&mut self, seq: u32, level: Level, record: &[u8]) {
         self.used = if record.len() > 32 {
             self.write(self.used, seq, SUBTREE, &tree::leaf(record).0)
@@ -246,9 +252,9 @@ impl<const N: usize> Buffer<N> {
         self.settled = self.settled.saturating_sub(start);
     }
 
-    /// Replaces a tree's records below a round by the roots of maximal subtrees without other
-    /// records, from the entry at `at` on, wherever that saves bytes. No entry moves up, so this
-    /// needs no additional memory.
+    /// Treats a tree's records below `round` as unwanted, from the entry at `at` on: replaces them
+    /// by the roots of maximal subtrees without a wanted record, wherever this saves bytes. Entries
+    /// move only towards the start of the buffer, so this needs no additional memory.
     pub(super) fn collapse(&mut self, at: usize, round: u8) {
         let (mut from, mut to, mut unsent) = (at, at, None);
         let mut settled = self.settled.min(at);
@@ -266,7 +272,7 @@ impl<const N: usize> Buffer<N> {
                 continue;
             }
             to = growing.add(subtree, to, |subtree, end| {
-                // Entries that are merged into one root were either all sent or all not sent.
+                // Of the entries that are merged into one root, either all or none have been sent.
                 unsent = unsent.map(|unsent: usize| unsent.min(subtree.at));
                 self.replace(subtree, end)
             });
@@ -277,7 +283,8 @@ impl<const N: usize> Buffer<N> {
         (self.used, self.settled) = (to, settled);
     }
 
-    /// Returns the number of bytes that [`collapse`](Self::collapse) of everything would leave.
+    /// Returns the number of bytes that the buffer would contain after [`collapse`](Self::collapse)
+    /// of all entries.
     pub(super) fn collapsed(&self, round: u8) -> usize {
         let (mut from, mut to, mut growing) = (0, 0, Growing::default());
         while let Some(entry) = self.entry(from) {

@@ -1,4 +1,4 @@
-//! What a response must contain: the query determines it, and the cloud has no choice
+//! What a response must contain. The query determines it, so that the cloud has no choice
 //! (spec/formats.md, section 5).
 
 use core::fmt;
@@ -15,8 +15,8 @@ use moteseal_core::record::{Level, MAX_LEVELS, Round};
 /// A sampling rate `k / 2^d` in lowest terms, above 0 and at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// The binary digits after the point. The first digit is the highest of `digits` bits. 0 for
-    /// rate 1.
+    /// The rate's binary digits after the point, as a number of `digits` bits. Its highest bit is
+    /// the first digit. It is 0 for rate 1.
     numerator: u64,
     digits: u8,
 }
@@ -37,7 +37,7 @@ impl Rate {
     /// Rate 1: all events.
     pub const ALL: Self = Self { numerator: 0, digits: 0 };
 
-    /// `numerator / denominator`, rounded down to 31 binary digits.
+    /// Creates the rate `numerator / denominator`, rounded down to 31 binary digits.
     ///
     /// # Errors
     /// [`RateError`] unless the fraction is above 0 and at most 1, and does not round to 0.
@@ -52,15 +52,16 @@ impl Rate {
         Self::binary(u64::try_from(scaled).map_err(|_| RateError)?, 31).ok_or(RateError)
     }
 
-    /// `numerator / 2^digits` in lowest terms; `None` if that is 0.
+    /// Creates the rate `numerator / 2^digits` in lowest terms. Returns `None` if the numerator is
+    /// 0.
     fn binary(numerator: u64, digits: u8) -> Option<Self> {
         #[allow(clippy::cast_possible_truncation)]
         let shift = numerator.trailing_zeros() as u8;
         (numerator != 0).then(|| Self { numerator: numerator >> shift, digits: digits - shift })
     }
 
-    /// Returns the levels that the rate selects in a group of `levels` levels. The rate is rounded
-    /// down to `levels - 1` digits; `None` if the result is 0.
+    /// Returns the levels that the rate selects in a group of `levels` levels. The rate is first
+    /// rounded down to `levels - 1` binary digits. Returns `None` if the result is 0.
     #[must_use]
     pub fn levels(self, levels: u8) -> Option<u32> {
         let all = if levels >= 32 { u32::MAX } else { (1 << levels) - 1 };
@@ -128,7 +129,8 @@ impl FromStr for Rate {
 pub enum Choice {
     /// The levels of a sampling rate.
     Rate(Rate),
-    /// As many whole levels as fit, coarsest first.
+    /// At most this many events per epoch: as many whole levels as fit, starting with the lowest
+    /// level.
     AtMost(u64),
     /// A number of events, chosen by a seeded permutation. Trees only.
     Sample {
@@ -142,20 +144,20 @@ pub enum Choice {
 named_errors! {
     /// Why a sample is not the requested one or is not available.
     ChoiceError {
-        /// The response has other levels or events than requested.
+        /// The response contains other levels or events than were requested.
         NotAsAsked => "the response has other levels or events than requested",
-        /// The rate rounds to 0 with the group's levels, or needs a level that the device no longer
-        /// had.
+        /// With the group's number of levels, the rate rounds to 0, or it needs a level that the
+        /// device did not keep.
         RateUnavailable => "the rate is below 2^-(levels-1), or needs a level that was not kept; choose another rate",
-        /// A sample by permutation needs a tree.
+        /// A sample by count and seed exists only for trees.
         SchemeMismatch => "a sample by count and seed needs epochs sealed as trees; use a rate instead",
         /// The caller's memory is too small for the sample.
         ScratchTooSmall => "the scratch memory is too small; provide an entry and two swaps for each chosen event",
     }
 }
 
-/// Returns the levels that an epoch's parts must contain for a rate: the same for each part, except
-/// levels that do not exist in it.
+/// Returns the levels that a part must contain for a rate. They are the same for all parts of an
+/// epoch, except for levels that have no events in a part.
 ///
 /// # Errors
 /// `RateUnavailable`.
@@ -172,7 +174,7 @@ pub fn rate_levels(rate: Rate, statement: &Statement) -> Result<u32, ChoiceError
     }
 }
 
-/// Collects the parts of one epoch to determine what *at most* selects.
+/// Sums the counters of the parts of one epoch, to determine the levels that *at most* selects.
 #[derive(Clone, Debug)]
 pub struct EpochCounts {
     counts: [u64; MAX_LEVELS],
@@ -181,14 +183,14 @@ pub struct EpochCounts {
 }
 
 impl EpochCounts {
-    /// No parts yet, in a group of `levels` levels.
+    /// Creates counts without parts for a group of `levels` levels.
     #[must_use]
     pub const fn new(levels: u8) -> Self {
         Self { counts: [0; MAX_LEVELS], available: u32::MAX, levels }
     }
 
-    /// Like [`new`](Self::new), for an epoch that ended at `round`: levels below it are treated as
-    /// missing, even if some were kept.
+    /// Creates counts without parts for an epoch that ended at `round`. Levels below `round` are
+    /// treated as missing, even if a device kept them.
     #[must_use]
     pub const fn at_round(levels: u8, round: Round) -> Self {
         let available = if round.0 as usize >= MAX_LEVELS { 0 } else { u32::MAX << round.0 };
@@ -207,8 +209,8 @@ impl EpochCounts {
         }
     }
 
-    /// Returns the levels that *at most* `m` selects: from the coarsest existing level down, each
-    /// that still fits.
+    /// Returns the levels that *at most* `m` selects: from level 0 up, each existing level whose
+    /// events fit in addition to those of the levels selected before.
     #[must_use]
     pub fn at_most(&self, m: u64) -> u32 {
         let mut left = m;
@@ -222,8 +224,7 @@ impl EpochCounts {
         })
     }
 
-    /// Returns the levels whose events exist in every part that has events of them: the levels from
-    /// the round on that no part has dropped or lost.
+    /// Returns the levels from the round on that no part has dropped or lost.
     #[must_use]
     pub fn surviving(&self) -> u32 {
         (0..self.levels)
@@ -231,7 +232,7 @@ impl EpochCounts {
             .fold(0, |mask, level| mask | 1 << level)
     }
 
-    /// Returns the number of existing events.
+    /// Returns the number of events at the levels that [`surviving`](Self::surviving) returns.
     #[must_use]
     pub fn existing(&self) -> u64 {
         (0..self.levels)
@@ -240,26 +241,26 @@ impl EpochCounts {
             .sum()
     }
 
-    /// All events of the epoch.
+    /// Returns the number of all events of the epoch.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Events per level.
+    /// Returns the number of events of each level.
     #[must_use]
     pub fn counts(&self) -> &[u64] {
         &self.counts[..usize::from(self.levels)]
     }
 }
 
-/// A sample whose choice was determined by the query: the holder of the data could not have chosen
-/// another one. Estimators accept nothing else.
+/// A sample that the query alone has determined, so that the holder of the data could not have
+/// chosen another one. Estimators accept only this type.
 ///
 /// For a rate, each part is checked individually ([`by_rate`](Self::by_rate)). For *at most* and
 /// *sample*, all parts of an epoch are checked together
-/// ([`ForcedPart::check`](crate::sample::epoch::ForcedPart::check)). There is no other way to make
-/// one, and an unverified seal does not suffice:
+/// ([`ForcedPart::check`](crate::sample::epoch::ForcedPart::check)). There is no other way to
+/// create a `UniformSample`, and an unverified seal does not suffice:
 ///
 /// ```compile_fail
 /// # use moteseal_seal::sample::{Sample, UniformSample};
@@ -300,7 +301,7 @@ impl<'a> UniformSample<'a> {
         }
     }
 
-    /// A sample that equals what its part had to contain.
+    /// Creates a uniform sample from a sample that was found to be what its part must contain.
     pub(super) const fn forced(sample: Sample<'a, Authentic>) -> Self {
         Self { sample }
     }
@@ -312,7 +313,7 @@ impl<'a> UniformSample<'a> {
     }
 }
 
-/// Returns the number of events per level of a part, for the levels of a mask.
+/// Returns the number of events of a part at the levels of a mask.
 #[must_use]
 pub fn selected_count(counters: &Counters, mask: u32) -> u32 {
     counters.masked(mask)
@@ -329,12 +330,13 @@ mod tests {
         assert_eq!(mask("1"), Some(0xffff));
         assert_eq!(mask("1/2"), Some(0xfffe));
         assert_eq!(mask("1/8"), Some(0xfff8));
-        // 5/8 = 0.101: levels from 3 on give 1/8, level 0 gives 1/2.
+        // 5/8 is 0.101 in binary: the levels from 3 on have the share 1/8, and level 0 has 1/2.
         assert_eq!(mask("5/8"), Some(0xfff9));
         assert_eq!(mask("0.75"), Some(0xfffd));
         assert_eq!(mask("1/32768"), Some(0x8000));
         assert_eq!(mask("1/65536"), None);
-        // 1/3 = 0.0101..., rounded down to 15 digits, ends in a set digit 14.
+        // 1/3 is 0.0101... in binary. Rounded down to 15 digits, the last digit that is 1 is digit
+        // 14.
         assert_eq!(mask("1/3"), Some(0xcaaa));
     }
 

@@ -1,10 +1,11 @@
-//! Which events a coordinator keeps so that a group never exceeds its budget: Algorithm 2 of the
-//! paper (section V.A), on counts.
+//! Determines which events a coordinator keeps so that a group never exceeds its budget: Algorithm
+//! 2 of the paper (section V.A), on counts instead of events.
 //!
-//! A [`Coordinator`] holds numbers, not events. The code that stores the events passes it the level
-//! of each event, and discards the levels that it drops. It covers one epoch, has no clock and does
-//! no I/O. The correct final round follows from the counters that the devices sign
-//! ([`audit`](crate::sample::audit)), so anyone can check what was kept.
+//! A [`Coordinator`] stores numbers, not events. The code that stores the events passes the level
+//! of each event to the `Coordinator`, and discards the levels that the `Coordinator` drops. It
+//! covers one epoch, has no clock and does no I/O. The correct final round follows from the
+//! counters that the devices sign ([`audit`](crate::sample::audit)), so anyone can check whether
+//! the right events were kept.
 
 use core::ops::Range;
 
@@ -15,8 +16,8 @@ use moteseal_core::record::{Level, MAX_LEVELS, Round};
 pub struct Coordinator {
     budget: u64,
     levels: u8,
-    /// 0 to `levels`. If it equals `levels`, even the coarsest level does not fit and nothing is
-    /// kept.
+    /// 0 to `levels`. If it equals `levels`, not even the events of the last level fit the budget,
+    /// and nothing is kept.
     round: u8,
     kept: [u64; MAX_LEVELS],
     total: u64,
@@ -30,14 +31,14 @@ pub enum Offer {
     Declined,
     /// Store the event.
     Kept,
-    /// The event exceeded the budget: discard all events of these levels, including this one if its
-    /// level is among them, and announce the new round to the devices.
+    /// The event exceeded the budget. Discard all events of these levels, including this event if
+    /// its level is among them, and announce the new round to the devices.
     Raised(Range<u8>),
 }
 
 impl Coordinator {
-    /// Returns the start of an epoch: round 0, nothing kept. A group has 1 to 32 levels; events of
-    /// other levels are declined.
+    /// Creates the state at the start of an epoch: round 0, nothing kept. A group has 1 to 32
+    /// levels. Events of levels that the group does not have are declined.
     #[must_use]
     pub fn new(levels: u8, budget: u64) -> Self {
         debug_assert!(
@@ -47,21 +48,21 @@ impl Coordinator {
         Self { budget, levels, round: 0, kept: [0; MAX_LEVELS], total: 0 }
     }
 
-    /// Returns the round. Only levels from the round on are kept, so the sampling rate is
+    /// Returns the round. Only the levels from the round on are kept, so the sampling rate is
     /// `2^-round`.
     #[must_use]
     pub const fn round(&self) -> Round {
         Round(self.round)
     }
 
-    /// Returns the number of events kept over all levels. Between calls it is never above the
-    /// budget.
+    /// Returns the number of events that are kept of all levels. Between calls, it is never above
+    /// the budget.
     #[must_use]
     pub const fn kept(&self) -> u64 {
         self.total
     }
 
-    /// Returns the number of events kept of one level.
+    /// Returns the number of events that are kept of one level.
     #[must_use]
     pub fn kept_at(&self, level: Level) -> u64 {
         self.kept.get(usize::from(level.0)).copied().unwrap_or(0)
@@ -73,7 +74,7 @@ impl Coordinator {
         self.budget
     }
 
-    /// Decides about an event that a device forwarded.
+    /// Decides whether to keep an event that a device forwarded.
     #[inline]
     pub fn offer(&mut self, level: Level) -> Offer {
         if level.0 < self.round || level.0 >= self.levels {
@@ -102,7 +103,8 @@ impl Coordinator {
     }
 
     /// Subtracts events of a level that will not be served after all, because their device
-    /// abandoned the seal or raised its own round. No more than the kept events are subtracted.
+    /// abandoned the seal or raised its own round. If `events` exceeds the number of kept events,
+    /// all kept events are subtracted.
     pub fn withdraw(&mut self, level: Level, events: u64) {
         if let Some(kept) = self.kept.get_mut(usize::from(level.0)) {
             let events = events.min(*kept);
@@ -111,8 +113,9 @@ impl Coordinator {
         }
     }
 
-    /// Raises the round to the one that the signed counters require. They include events that never
-    /// arrived. Returns the levels to discard.
+    /// Raises the round to `round`, which the signed counters require. It may be higher than the
+    /// current round, because the counters include events that never arrived. Returns the levels to
+    /// discard.
     #[must_use]
     pub fn settle(&mut self, round: Round) -> Range<u8> {
         let before = self.round;
@@ -132,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// The paper's Algorithm 2, with the events themselves in queues.
+    /// The paper's Algorithm 2, which stores the events in queues.
     struct Reference {
         queues: Vec<Vec<u32>>,
         round: usize,
@@ -153,7 +156,8 @@ mod tests {
         }
     }
 
-    /// A level with the distribution of events: `i` with probability `2^-(i+1)`.
+    /// Returns a level with the distribution that the levels of events have: `i` with probability
+    /// `2^-(i+1)`.
     fn level(random: u32, levels: u8) -> u8 {
         u8::try_from(random.leading_zeros()).unwrap().min(levels - 1)
     }
@@ -194,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_nothing_if_not_even_the_coarsest_level_fits() {
+    fn keeps_nothing_if_not_even_the_last_level_fits() {
         let mut coordinator = Coordinator::new(3, 2);
         for _ in 0..2 {
             assert_eq!(coordinator.offer(Level(2)), Offer::Kept);

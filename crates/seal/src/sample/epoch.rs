@@ -1,8 +1,9 @@
-//! A whole epoch, and what its parts together must contain (spec/formats.md, section 5).
+//! Checks that an epoch is complete, and determines what its parts together must contain
+//! (spec/formats.md, section 5).
 //!
-//! *At most* and *sample* depend on all parts of an epoch. A sender that could leave out the last
-//! parts could choose among as many samples as there are parts. The choice is therefore computed
-//! only from a [`WholeEpoch`].
+//! The queries *at most* and *sample* depend on all parts of an epoch. If a sender could omit the
+//! last parts, it could choose among as many samples as there are parts. What the parts must
+//! contain is therefore computed only from a [`WholeEpoch`].
 
 use crate::engine::Engine;
 use crate::sample::choice::{ChoiceError, EpochCounts, UniformSample};
@@ -16,19 +17,20 @@ use moteseal_core::record::{Round, Sequence};
 named_errors! {
     /// Why parts are not known to be a whole epoch.
     EpochError {
-        /// A part is missing before or between the given ones, or one of them is of another device
-        /// or epoch.
+        /// A part is missing before or between the given parts, or one of the given parts belongs
+        /// to another device or epoch.
         Missing => "a part of the epoch is missing",
         /// A part follows the part that closed the epoch.
         EpochClosed => "a part of the epoch follows the part that the device marked as its last",
-        /// The last part does not close the epoch, and no seal of a later epoch follows it.
+        /// The last part does not close the epoch, and no seal of a later epoch shows that it was
+        /// the last part.
         TailUnknown => "nothing shows that the epoch has no further part",
     }
 }
 
-/// All parts of one epoch of one device, none missing.
+/// All parts of one epoch of one device, without a missing part.
 ///
-/// Only [`new`](Self::new) makes one:
+/// Only [`new`](Self::new) creates a `WholeEpoch`:
 ///
 /// ```compile_fail
 /// use moteseal_seal::sample::epoch::WholeEpoch;
@@ -45,7 +47,7 @@ impl<'e> WholeEpoch<'e> {
     /// closes the epoch or is the predecessor of `next`, a seal of a later epoch.
     ///
     /// # Errors
-    /// [`EpochError`]. Without parts, `Missing`.
+    /// [`EpochError`]. If there are no parts, `Missing`.
     pub fn new(
         parts: &'e [Seal<Authentic>],
         next: Option<&Seal<Authentic>>,
@@ -77,13 +79,13 @@ impl<'e> WholeEpoch<'e> {
         }
     }
 
-    /// Its parts, by index.
+    /// Returns the parts, by ascending index.
     #[must_use]
     pub const fn parts(&self) -> &'e [Seal<Authentic>] {
         self.parts
     }
 
-    /// Its number of events per level.
+    /// Returns the number of events of each level in the epoch.
     #[must_use]
     pub fn counts(&self) -> EpochCounts {
         let mut counts = EpochCounts::new(
@@ -93,14 +95,14 @@ impl<'e> WholeEpoch<'e> {
         counts
     }
 
-    /// What *at most* `m` selects.
+    /// Returns what the parts must contain for *at most* `m`.
     #[must_use]
     pub fn at_most(&self, m: u64) -> Forced<'e> {
         Forced { parts: self.parts, select: Selected::Levels(self.counts().at_most(m)) }
     }
 
-    /// Its number of events per level if it was kept within a budget and ended at `round`: lower
-    /// levels do not survive.
+    /// Returns the number of events of each level in an epoch that was kept within a budget and
+    /// ended at `round`. Levels below `round` count as missing.
     #[must_use]
     pub fn counts_from(&self, round: Round) -> EpochCounts {
         let mut counts = EpochCounts::at_round(
@@ -111,16 +113,18 @@ impl<'e> WholeEpoch<'e> {
         counts
     }
 
-    /// What *at most* `m` selects if the epoch was kept within a budget and ended at `round`.
+    /// Returns what the parts must contain for *at most* `m` if the epoch was kept within a budget
+    /// and ended at `round`.
     #[must_use]
     pub fn at_most_from(&self, round: Round, m: u64) -> Forced<'e> {
         Forced { parts: self.parts, select: Selected::Levels(self.counts_from(round).at_most(m)) }
     }
 
-    /// What *sample* `count` with this seed selects if the epoch ended at `round` (0 without a
-    /// budget). `chosen` receives the selected positions. It must have room for `count` or for all
-    /// [existing](EpochCounts::existing) events, whichever is smaller. `scratch` is as for
-    /// [`choose`](crate::sample::permutation::choose).
+    /// Returns what the parts must contain for *sample* `count` with this seed, if the epoch ended
+    /// at `round` (0 without a budget). `chosen` receives the positions of the selected events. It
+    /// must have room for `count` or for all [existing](EpochCounts::existing) events, whichever is
+    /// smaller. `scratch` must have the size that [`choose`](crate::sample::permutation::choose)
+    /// requires.
     ///
     /// # Errors
     /// `SchemeMismatch` if a part is not a tree; `ScratchTooSmall` if `chosen` or `scratch` is too
@@ -150,10 +154,10 @@ impl<'e> WholeEpoch<'e> {
     }
 }
 
-/// What the parts of an epoch must contain. It is computed from all of them, so that the sender has
+/// What the parts of an epoch must contain. It is computed from all parts, so that the sender has
 /// no choice.
 ///
-/// A mask or a list of events of the caller's own choice cannot be used instead:
+/// A caller cannot replace it by a mask or a list of events of its own:
 ///
 /// ```compile_fail
 /// use moteseal_seal::sample::epoch::ForcedPart;
@@ -171,12 +175,12 @@ pub struct Forced<'e> {
 #[derive(Clone, Copy, Debug)]
 enum Selected<'e> {
     Levels(u32),
-    /// Ascending positions: in a [`Forced`] within the epoch, in a [`ForcedPart`] within the part.
+    /// Ascending positions within the epoch. A [`ForcedPart`] has only those of its own events.
     Events(&'e [u64]),
 }
 
 impl<'e> Forced<'e> {
-    /// What each part must contain, by index.
+    /// Returns what each part must contain, by ascending index.
     pub fn parts(&self) -> impl Iterator<Item = ForcedPart<'e>> + use<'e> {
         let (mut rest, mut start) = (self.select, 0);
         self.parts.iter().map(move |seal| {

@@ -1,11 +1,14 @@
-//! Choosing among the existing events of an epoch's trees (spec/formats.md, section 5).
+//! Chooses a sample among the existing events of an epoch's trees (spec/formats.md, section 5).
 //!
-//! With a budget, only the events of some levels are kept. The signed salts, counters and rounds
-//! determine which levels exist in all parts, as for *at most*. Without this rule, a part with a
-//! lower round would have more than its share. A sample among these events is uniform, has the
-//! requested size if enough events exist, and leaves its sender no choice. The positions are chosen
-//! among the existing events and then located by their levels. Choosing among all events and
-//! skipping missing ones could need as many swaps as there are events.
+//! With a budget, only the events of some levels are kept. An event *exists* if its level was kept
+//! in all parts of the epoch. The signed salts, counters and rounds determine these levels, as for
+//! *at most*. If the levels of each part were counted separately, a part with a lower round would
+//! have more than its share of the sample. A sample among the existing events is uniform, has the
+//! requested size if enough events exist, and leaves its sender no choice.
+//!
+//! The existing events are numbered, numbers are chosen, and the chosen events are then located by
+//! computing levels. The alternative, to choose among all events and skip missing ones, could need
+//! as many swaps as there are events.
 
 use crate::engine::Engine;
 use crate::members::members;
@@ -13,14 +16,15 @@ use crate::sample::permutation::{ScratchTooSmall, Swap, choose};
 use crate::statement::Statement;
 use moteseal_core::record::Sequence;
 
-/// Chooses as many of the existing events of an epoch as `chosen` holds, or all if there are fewer,
-/// and returns their positions, ascending. Positions count all events through the parts, by index
-/// and then by sequence number, including those that do not exist.
+/// Chooses as many of the existing events of an epoch as `chosen` has room for, or all of them if
+/// there are fewer. Returns their positions, ascending. A position counts all events of the epoch,
+/// by index of the part and then by sequence number, including events that do not exist.
 ///
-/// `parts` must be all parts of the epoch, by index, with counters that follow from their salts, as
-/// in every verified seal. `levels` is the mask of existing levels,
-/// [`EpochCounts::surviving`](crate::sample::choice::EpochCounts::surviving). `scratch` is as for
-/// [`choose`]. The levels of parts with missing events are computed up to the last chosen event.
+/// `parts` must be all parts of the epoch, by ascending index. Their counters must follow from
+/// their salts, as in every verified seal. `levels` is the mask of existing levels,
+/// [`EpochCounts::surviving`](crate::sample::choice::EpochCounts::surviving). `scratch` must have
+/// the size that [`choose`] requires. In a part with missing events, this computes the level of
+/// every event up to the last chosen one.
 ///
 /// # Errors
 /// [`ScratchTooSmall`].
@@ -37,8 +41,8 @@ pub fn draw<'c, 's, E: Engine>(
     let total = parts.clone().map(existing).sum();
     let chosen = choose(seed, first.device, first.epoch, total, chosen, scratch)?;
     chosen.sort_unstable();
-    // The chosen numbers count existing events. These variables count the existing events before a
-    // part, and all events before it:
+    // The chosen numbers count only existing events. `before` is the number of existing events
+    // before a part, `start` the number of all events before it.
     let (mut before, mut start) = (0, 0);
     let mut rest = &mut *chosen;
     for part in parts {
@@ -85,7 +89,7 @@ mod tests {
 
     const LEVELS: u8 = 8;
 
-    /// A part with `n` events of a tree.
+    /// Returns the statement of a tree's part with `n` events.
     fn part(salt: [u8; 16], n: u32, own_round: u8) -> Statement {
         let mut statement =
             Statement::new(Scheme::Tree, GroupId([1; 8]), Digest::NULL, DeviceId([2; 8]), LEVELS);
@@ -117,8 +121,8 @@ mod tests {
         .to_vec()
     }
 
-    /// Returns the definition: list the existing events, permute them, take the first ones and sort
-    /// them.
+    /// Chooses events by the definition: lists the existing events, permutes them, takes the first
+    /// ones and sorts them.
     fn by_hand(parts: &[Statement], round: u8, seed: u8, count: usize) -> Vec<u64> {
         let mut start = 0;
         let mut existing = Vec::new();
@@ -159,7 +163,7 @@ mod tests {
         }
     }
 
-    /// If everything exists, the result is the permutation of all events.
+    /// If all events exist, the result is the start of the permutation of all events, sorted.
     #[test]
     fn without_a_round_no_event_is_skipped() {
         let parts = [part([1; 16], 60, 0), part([2; 16], 40, 0)];
@@ -180,8 +184,9 @@ mod tests {
     }
 
     /// Over 2,000 seeds, each existing event is in the sample equally often: chi-square is below
-    /// the 99.9 % quantile for its degrees of freedom. The counts within a sample are dependent,
-    /// which reduces their variance by `(N - m) / (N - 1)`.
+    /// the 99.9 % quantile for its degrees of freedom. A sample of `m` of `N` events contains no
+    /// event twice, which multiplies the variance of the counts by `(N - m) / (N - 1)`. The
+    /// statistic is divided by this factor.
     #[test]
     fn chooses_every_existing_event_equally_often() {
         let parts = [part([3; 16], 150, 0), part([4; 16], 90, 2)];
@@ -210,7 +215,7 @@ mod tests {
             .map(|&at| (f64::from(hits[at as usize]) - expected).powi(2) / expected)
             .sum();
         let statistic = square * (total - 1) as f64 / (total - count) as f64;
-        // The quantile by Wilson and Hilferty's approximation.
+        // The 99.9 % quantile, by the approximation of Wilson and Hilferty.
         let freedom = (total - 1) as f64;
         let quantile =
             freedom * (1.0 - 2.0 / (9.0 * freedom) + 3.09 * (2.0 / (9.0 * freedom)).sqrt()).powi(3);

@@ -1,13 +1,16 @@
 //! The device's side of sampling within a budget: Algorithm 1 of the paper (section V.A) over a
-//! lossy link, and the state that the coordinator needs to follow it (spec/formats.md, section 8;
-//! docs/design.md, section on sampling).
+//! lossy link. Also the state with which the coordinator follows a device (spec/formats.md, section
+//! 8; docs/design.md, section on sampling).
 //!
-//! A [`Forwarder`] buffers the events of one open seal that are at or above the device's round
-//! until they are acknowledged as durable; for a tree, it also buffers the roots of the subtrees
-//! between them. It never drops a single event silently. If the buffer is full, the device raises
-//! its own round, which the seal states. At the last level, events that do not fit are counted as
-//! lost in a star, and end the seal of a tree. Memory is fixed and there is no clock: the caller
-//! decides when to send and when to [`rewind`](Forwarder::rewind).
+//! A [`Forwarder`] buffers the events of one open seal whose levels are at or above the device's
+//! round, until the coordinator acknowledges that it has stored them durably. For a tree, it also
+//! buffers the roots of the subtrees between these events. It never drops an event silently. If the
+//! buffer is full, the device raises its own round, which the seal states. If the round cannot be
+//! raised further, an event that does not fit is counted as lost in a star, and ends the seal of a
+//! tree.
+//!
+//! Memory is fixed and there is no clock. The caller decides when to send and when to
+//! [`rewind`](Forwarder::rewind).
 
 use core::fmt;
 
@@ -19,8 +22,8 @@ use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 
-/// The forwarded events of one open seal, in at most `N` bytes. An event takes its length plus 7
-/// bytes, the root of a subtree 39 bytes.
+/// The events of one open seal that a device forwards, in a buffer of `N` bytes. An event takes its
+/// length plus 7 bytes, the root of a subtree 39 bytes.
 #[derive(Clone)]
 pub struct Forwarder<const N: usize> {
     index: SealIndex,
@@ -30,11 +33,11 @@ pub struct Forwarder<const N: usize> {
     announced: Round,
     own: Round,
     lost: Counters,
-    /// The number of events so far, which is the sequence number of the next event.
+    /// The number of events so far, which is also the sequence number of the next event.
     noted: u32,
-    /// The first event that is not known to be durable, and for a star the first one that was not
-    /// sent since the last rewind. For a tree, the second follows from the buffer, which has no
-    /// gaps.
+    /// The first event that is not known to be durable. In a star, `sent` is the first event that
+    /// has not been sent since the last rewind. In a tree, that event follows from the buffer,
+    /// which has no gaps.
     acknowledged: u32,
     sent: u32,
     /// Whether the seal has ended.
@@ -50,14 +53,15 @@ pub enum Noted {
     Below,
     /// The event will be forwarded.
     Buffered,
-    /// The event will be forwarded, or is below the round to which the device has raised itself to
-    /// make room.
+    /// The device has raised its own round to this round to make room. The event will be forwarded,
+    /// unless it is below the new round.
     Raised(Round),
-    /// The event does not fit at any round. The events of its level are lost, and the seal will
+    /// The event does not fit at any round. All events of its level are lost, and the seal will
     /// state this.
     Lost,
-    /// The event was not accepted: there is no sequence number left, or no room in the buffer of a
-    /// tree, which cannot state losses. Close the seal and continue under the next index.
+    /// The event was not accepted, because no sequence number is left, or because the buffer of a
+    /// tree is full and a tree cannot state losses. Close the seal and continue under the next
+    /// index.
     Full,
 }
 
@@ -73,8 +77,8 @@ impl<const N: usize> fmt::Debug for Forwarder<N> {
 }
 
 impl<const N: usize> Forwarder<N> {
-    /// For a seal that is being opened, in a group of `levels` levels, at the highest round that
-    /// was announced to the device for this epoch (0 if none).
+    /// Creates the forwarder of a new seal in a group of `levels` levels. `announced` is the
+    /// highest round that was announced to the device for this epoch, or 0 if none was.
     #[must_use]
     pub fn new(
         index: SealIndex,
@@ -114,8 +118,8 @@ impl<const N: usize> Forwarder<N> {
             return if self.own == before { Noted::Below } else { Noted::Raised(self.own) };
         }
         if self.scheme == Scheme::Star {
-            // If the whole buffer is too small, a higher round makes no room and would only discard
-            // the buffer's content.
+            // If even the empty buffer is too small, raising the round would not help, and would
+            // only discard the buffer's content.
             if self.is_lost(level) || HEAD + record.len() > N || record.len() > MAX_RECORD {
                 return self.lose(level);
             }
@@ -133,9 +137,8 @@ impl<const N: usize> Forwarder<N> {
     }
 
     /// Returns whether [`note`](Self::note) would accept the seal's next event. If a tree's buffer
-    /// is full and a higher round makes room, this raises the device's own round, as `note` would.
-    /// An empty buffer has room for every record of at most [`MAX_RECORD`] and at most `N - 7`
-    /// bytes.
+    /// is full and a higher round makes room, raises the device's own round, as `note` would. An
+    /// empty buffer has room for every record of at most [`MAX_RECORD`] and at most `N - 7` bytes.
     pub fn make_room(&mut self, level: Level, record: &[u8]) -> bool {
         if self.noted == u32::MAX {
             return false;
@@ -152,8 +155,8 @@ impl<const N: usize> Forwarder<N> {
         if fits(self.own.0, self.buffer.used()) {
             return true;
         }
-        // At the last level, close the seal with its current content rather than drop its finer
-        // levels.
+        // If no round makes room, reject the event. The caller then closes the seal with its
+        // current content.
         let Some(round) = (self.own.0 + 1..self.lost.levels())
             .find(|round| fits(*round, self.buffer.collapsed(*round)))
         else {
@@ -168,8 +171,8 @@ impl<const N: usize> Forwarder<N> {
         self.lost.at(level) > 0
     }
 
-    /// Discards an event, and with it its whole level under this seal, because an incomplete block
-    /// is never served.
+    /// Discards an event and all other events of its level under this seal, because an incomplete
+    /// block is never served.
     fn lose(&mut self, level: Level) -> Noted {
         let dropped = self.buffer.retain(|entry| entry.kind != Kind::Record(level));
         if let Some(lost) = self.lost.as_mut_slice().get_mut(usize::from(level.0)) {
@@ -178,7 +181,8 @@ impl<const N: usize> Forwarder<N> {
         Noted::Lost
     }
 
-    /// Raises the device's own round by one, if possible.
+    /// Raises the device's own round by one. Returns `false` if the round is already the last
+    /// level.
     fn raise(&mut self) -> bool {
         let is_last = self.own.0 + 1 >= self.lost.levels();
         if !is_last {
@@ -195,8 +199,9 @@ impl<const N: usize> Forwarder<N> {
         }
     }
 
-    /// Raises the round to one that the coordinator announced for this epoch. Returns whether it is
-    /// new. Rounds never decrease, and the highest is the last level.
+    /// Raises the round to `round`, which the coordinator has announced for this epoch. Returns
+    /// whether it is higher than every round announced before. Rounds never decrease, and the
+    /// highest round is the last level.
     pub fn announced(&mut self, round: Round) -> bool {
         let round = round.min(Round(self.lost.levels().saturating_sub(1)));
         let is_news = round > self.announced;
@@ -210,13 +215,13 @@ impl<const N: usize> Forwarder<N> {
         is_news
     }
 
-    /// Ends the seal. The digests of the last events of a tree may then be sent.
+    /// Ends the seal: no more events follow. The last entries of a tree may then be sent.
     pub const fn end(&mut self) {
         self.is_over = true;
     }
 
     /// Writes the events of the next frame to `scratch`, whose length limits the events and a
-    /// tree's digests. Returns `None` if everything that can be sent has been sent.
+    /// tree's digests. Returns `None` if there is nothing to send.
     ///
     /// # Errors
     /// [`BufferTooSmall`] if not even one event fits `scratch`.
@@ -299,21 +304,22 @@ impl<const N: usize> Forwarder<N> {
             acknowledgement.index == self.index && next > self.acknowledged && next <= self.noted;
         if is_news {
             self.acknowledged = next;
-            // If the acknowledgement is ahead of the repeated frames, the remaining ones need not
-            // be repeated.
+            // After a rewind, the acknowledgement may be ahead of what has been sent again. Events
+            // that it covers need not be sent again.
             self.buffer.acknowledged(next);
             self.sent = self.sent.max(next);
         }
         is_news
     }
 
-    /// Restarts sending, with the next frame, at the first event that has not been acknowledged.
+    /// Makes the next frame start at the first event that has not been acknowledged.
     pub fn rewind(&mut self) {
         self.sent = self.acknowledged;
         self.buffer.sent_up_to(0);
     }
 
-    /// Returns the first event that is not known to be durable at the coordinator.
+    /// Returns the sequence number of the first event that is not known to be durable at the
+    /// coordinator.
     #[must_use]
     pub const fn acknowledged(&self) -> Sequence {
         sequence(self.acknowledged)
@@ -325,7 +331,7 @@ impl<const N: usize> Forwarder<N> {
         self.acknowledged == self.noted
     }
 
-    /// Returns the number of bytes in use.
+    /// Returns the number of bytes of the buffer that are in use.
     #[must_use]
     pub const fn buffered(&self) -> usize {
         self.buffer.used()
@@ -343,8 +349,8 @@ impl<const N: usize> Forwarder<N> {
         self.index
     }
 
-    /// What the seal must state: the highest announced round, the device's own round, and the lost
-    /// events.
+    /// Returns what the seal must state: the highest announced round, the device's own round, and
+    /// the lost events.
     #[must_use]
     pub fn rounds(&self) -> (Round, Round, Lost) {
         (self.announced, self.own, (self.lost.total() > 0).then_some(self.lost))
@@ -356,37 +362,38 @@ const fn sequence(seq: u32) -> Sequence {
     Sequence(seq as u64)
 }
 
-/// The coordinator's side: how far it has received a device's open seal.
+/// The coordinator's side: how much of a device's open seal the coordinator has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Followed {
-    /// The seal.
+    /// The index of the seal.
     pub index: SealIndex,
-    /// Its epoch.
+    /// The epoch of the seal.
     pub epoch: EpochNumber,
     /// Every forwarded event before this one has been received.
     pub next: Sequence,
-    /// The round that the device has confirmed. It forwards nothing below this round.
+    /// The round that the device has confirmed. The device no longer forwards events of levels
+    /// below this round.
     pub confirmed: Round,
 }
 
-/// The meaning of a frame for a receiver that follows the seal.
+/// The result of processing a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum FrameOutcome {
-    /// The frame's events from this sequence number on are new: store them. The follower has
-    /// advanced past the frame.
+    /// The frame's events from this sequence number on are new. Store them. The state has advanced
+    /// past the frame.
     New(Sequence),
-    /// The frame has nothing new: acknowledge again.
+    /// The frame contains nothing new. Acknowledge again.
     Old,
-    /// Earlier frames are missing: acknowledge again, and the device goes back.
+    /// Earlier frames are missing. Acknowledge again, so that the device sends them again.
     Gap,
-    /// The device has continued with this seal. If the previous seal was not closed, it is
-    /// abandoned.
+    /// The device has continued with another seal, and this is its state. If the previous seal was
+    /// not closed, the device has abandoned it.
     Next(Followed),
 }
 
 impl Followed {
-    /// Returns the start of the seal that a frame belongs to.
+    /// Returns the state at the start of the seal that a frame belongs to.
     #[must_use]
     pub const fn start(forward: &Forward<'_>) -> Self {
         Self { index: forward.index, epoch: forward.epoch, next: Sequence(0), confirmed: Round(0) }
@@ -395,8 +402,8 @@ impl Followed {
     /// Processes a frame. Only a frame with new events changes the state.
     pub fn receive(&mut self, forward: &Forward<'_>) -> FrameOutcome {
         if forward.index > self.index {
-            // Only an accepted frame may change the state, because the caller stores only the new
-            // events.
+            // Start the next seal only with a frame from its beginning: the caller must not miss
+            // any of its events.
             let is_start = forward.from.0 == 0 && forward.until.0 > 0;
             return if is_start {
                 FrameOutcome::Next(Self::start(forward))

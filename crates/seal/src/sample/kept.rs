@@ -1,5 +1,5 @@
-//! Authentic samples that own their events. The parts of an epoch are checked together and may
-//! arrive in several runs.
+//! Authentic samples that own a copy of their events. They are needed because the parts of an epoch
+//! are checked together, but may arrive in several runs.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -35,7 +35,7 @@ impl<B> fmt::Debug for Kept<B> {
 }
 
 impl Sample<'_, Authentic> {
-    /// Copies the sample.
+    /// Copies the sample into memory of its own.
     #[must_use]
     pub fn keep<B: for<'b> From<&'b [u8]>>(&self) -> Kept<B> {
         let select = match &self.select {
@@ -57,7 +57,7 @@ impl Sample<'_, Authentic> {
 }
 
 impl<B: AsRef<[u8]>> Kept<B> {
-    /// Returns the sample.
+    /// Returns the sample, which borrows the copied events.
     #[must_use]
     pub fn sample(&self) -> Sample<'_, Authentic> {
         let select = match &self.select {

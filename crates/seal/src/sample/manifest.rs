@@ -1,4 +1,4 @@
-//! The manifest of an epoch: which seals the coordinator had when it closed the epoch, and the
+//! The manifest of an epoch: the seals that the coordinator had when it closed the epoch, and the
 //! final round (spec/formats.md, section 8.1).
 
 use core::fmt;
@@ -28,19 +28,19 @@ pub struct Manifest<'a> {
 pub struct ManifestDraft<'a> {
     /// The group.
     pub group: GroupId,
-    /// The digest of the roster that was in force.
+    /// The digest of the roster that was valid at the time.
     pub roster: Digest,
     /// The epoch.
     pub epoch: EpochNumber,
-    /// The final round; the number of levels if nothing was kept.
+    /// The final round. It is the number of levels if nothing was kept.
     pub round: Round,
     /// The devices that have seals of the epoch, sorted by id, each with the digests of its seals
-    /// by ascending index. All other devices of the roster are absent.
+    /// by ascending index. Devices without seals must not be listed.
     pub devices: &'a [(DeviceId, &'a [Digest])],
 }
 
 impl ManifestDraft<'_> {
-    /// An upper bound of the number of bytes that each step writes.
+    /// Returns an upper bound on the number of bytes that `issue` writes to either of its buffers.
     #[must_use]
     pub fn size(&self) -> usize {
         128 + AROUND + self.devices.iter().map(|(_, seals)| 20 + 34 * seals.len()).sum::<usize>()
@@ -49,8 +49,8 @@ impl ManifestDraft<'_> {
     /// Signs the manifest and writes it to `out`. Both buffers need [`size`](Self::size) bytes.
     ///
     /// # Errors
-    /// [`IssueError`]. A manifest with devices out of order is written, but [`Manifest::open`]
-    /// rejects it.
+    /// [`IssueError`]. The order of the devices is not checked here; [`Manifest::open`] rejects a
+    /// manifest with devices out of order.
     pub fn issue<'o>(
         &self,
         coordinator: &dyn Signer,
@@ -77,8 +77,8 @@ impl ManifestDraft<'_> {
 }
 
 impl<'a> Manifest<'a> {
-    /// Reads a manifest, and checks its group and the coordinator's signature. `scratch` must have
-    /// 64 bytes more than `bytes`.
+    /// Reads a manifest, and checks its group and the coordinator's signature. `scratch` must be at
+    /// least 64 bytes longer than `bytes`.
     ///
     /// # Errors
     /// [`AnnouncementError`].
@@ -130,14 +130,15 @@ impl<'a> Manifest<'a> {
         self.round
     }
 
-    /// Returns the digest of the roster that was in force. It defines the expected devices.
+    /// Returns the digest of the roster that was valid at the time. That roster determines the
+    /// devices of which seals are expected.
     #[must_use]
     pub const fn roster(&self) -> Digest {
         self.roster
     }
 
     /// Returns the digest of the signed object. Two manifests of one epoch with different digests
-    /// prove misconduct.
+    /// prove misconduct of the coordinator.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
@@ -175,7 +176,7 @@ impl fmt::Debug for Manifest<'_> {
     }
 }
 
-/// Encoded digests, each after a head of two bytes.
+/// The encoded digests of one device's seals, each after a CBOR head of two bytes.
 #[derive(Clone, Copy)]
 struct Listed<'a> {
     encoded: &'a [u8],

@@ -1,8 +1,8 @@
-//! The seeded permutation that determines which events of an epoch a "sample `m`" contains
+//! The seeded permutation that determines which events of an epoch the query *sample* selects
 //! (spec/formats.md, section 5).
 //!
-//! It is a sparse Fisher-Yates shuffle, which stores only the positions that it has moved, in
-//! memory of the caller.
+//! It is a sparse Fisher-Yates shuffle. It stores only the positions that it has moved, in memory
+//! that the caller provides.
 
 use core::fmt;
 
@@ -12,7 +12,8 @@ use rand_core::{Rng, SeedableRng};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber};
 
-/// One stored swap: the value now at a position. Scratch memory for [`choose`].
+/// One stored swap: a position, and the value that is now there. It is the element of the scratch
+/// memory of [`choose`].
 #[derive(Clone, Copy, Debug)]
 pub struct Swap {
     position: u64,
@@ -20,18 +21,18 @@ pub struct Swap {
 }
 
 impl Swap {
-    /// Free memory.
+    /// A free element. Scratch memory can be initialised with it.
     pub const FREE: Self = Self { position: u64::MAX, value: 0 };
 }
 
-/// Returns the recommended number of [`Swap`]s of scratch memory for a sample of `m`. `m + 1` are
-/// enough, but the fewer there are, the slower it is.
+/// Returns the recommended number of [`Swap`]s of scratch memory for a sample of `m` events. `m +
+/// 1` suffice, but the shuffle is faster with more.
 #[must_use]
 pub const fn scratch_for(m: usize) -> usize {
     2 * m + 1
 }
 
-/// The scratch memory has too few swaps.
+/// The scratch memory has too few [`Swap`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScratchTooSmall;
 
@@ -44,8 +45,8 @@ impl fmt::Display for ScratchTooSmall {
 impl core::error::Error for ScratchTooSmall {}
 
 /// Chooses `min(chosen.len(), total)` different positions of `0 .. total` uniformly, writes them to
-/// the start of `chosen` in the order in which they were chosen, and returns that slice. Sort them:
-/// events are served in ascending order.
+/// the start of `chosen` in the order in which they were chosen, and returns that slice. The caller
+/// must sort the positions, because events are served in ascending order.
 ///
 /// The generator is ChaCha12 with the key `H("moteseal/1/perm" || seed || device || epoch (8 bytes,
 /// big-endian))`, nonce 0 and a 64-bit block counter from 0; its key stream is read as 64-bit
@@ -53,8 +54,8 @@ impl core::error::Error for ScratchTooSmall {}
 /// and swaps positions `i` and `i + w mod (total - i)`.
 ///
 /// # Errors
-/// [`ScratchTooSmall`] if `scratch` does not have at least one swap more than positions are chosen;
-/// see [`scratch_for`].
+/// [`ScratchTooSmall`] if `scratch` does not have at least one element more than the number of
+/// chosen positions; see [`scratch_for`].
 pub fn choose<'c>(
     seed: &[u8; 32],
     device: DeviceId,
@@ -71,22 +72,23 @@ pub fn choose<'c>(
     let mut moved = Moved::new(scratch);
     for (i, slot) in (0..total).zip(&mut chosen[..count]) {
         let j = i + draw(total - i, || words.next_u64());
-        // Position i is never read again, so only the value that moves to j must be stored.
+        // Swap the values at i and j. Position i is never read again, so only the new value at j is
+        // stored.
         let here = moved.at(i);
         *slot = if j == i { here } else { moved.replace(j, here) };
     }
     Ok(&mut chosen[..count])
 }
 
-/// Returns the generator for one epoch of one device.
+/// Returns the random number generator for one epoch of one device.
 fn words(seed: &[u8; 32], device: DeviceId, epoch: EpochNumber) -> ChaCha12Rng {
     ChaCha12Rng::from_seed(
         Digest::of(&[b"moteseal/1/perm", seed, &device.0, &epoch.0.to_be_bytes()]).0,
     )
 }
 
-/// A uniform number below `span` (at least 1). Words at or above the largest multiple of `span` are
-/// skipped.
+/// Returns a uniform number below `span` (at least 1). Skips words at or above the largest multiple
+/// of `span`, which would introduce a bias.
 fn draw(span: u64, mut word: impl FnMut() -> u64) -> u64 {
     // 2^64 mod span.
     let excess = (u64::MAX % span + 1) % span;
@@ -98,8 +100,8 @@ fn draw(span: u64, mut word: impl FnMut() -> u64) -> u64 {
     }
 }
 
-/// The values that are not at their own position: a hash table with linear probing that is never
-/// full.
+/// The positions whose values have been moved, with their values: a hash table with linear probing
+/// that is never full.
 struct Moved<'s>(&'s mut [Swap]);
 
 impl<'s> Moved<'s> {
@@ -108,10 +110,10 @@ impl<'s> Moved<'s> {
         Self(scratch)
     }
 
-    /// Returns the slot of a position, or the free slot where it belongs.
+    /// Returns the slot of a position, or the free slot in which the position must be stored.
     fn slot(&mut self, position: u64) -> &mut Swap {
-        // The high half of the product separates neighbours. Scaling it to the table size needs no
-        // division.
+        // The high half of the product differs widely for neighbouring positions. Scaling it to the
+        // size of the table needs no division.
         let hash = position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         #[allow(clippy::cast_possible_truncation)]
         let mut at = ((hash * self.0.len() as u64) >> 32) as usize;
@@ -155,7 +157,7 @@ mod tests {
             .to_vec()
     }
 
-    /// Returns the shuffle of the specification, over all positions.
+    /// Shuffles all positions, as the specification describes.
     fn dense(seed: &[u8; 32], total: u64, m: usize) -> Vec<u64> {
         let mut stream = ChaCha12Rng::from_seed(
             Digest::of(&[b"moteseal/1/perm", seed, b"device 1", &7_u64.to_be_bytes()]).0,
@@ -233,17 +235,18 @@ mod tests {
 
     #[test]
     fn skips_words_that_would_introduce_a_bias() {
-        // 2^64 mod 3 is 1: only the largest word is rejected.
+        // 2^64 mod 3 is 1, so only the largest word is rejected.
         let mut script = [u64::MAX, u64::MAX - 1].into_iter();
         assert_eq!(draw(3, || script.next().unwrap()), (u64::MAX - 1) % 3);
-        // 2^64 mod (2^63 + 1) is 2^63 - 1: all words from 2^63 + 1 on are rejected.
+        // 2^64 mod (2^63 + 1) is 2^63 - 1, so all words from 2^63 + 1 on are rejected.
         let mut script = [(1 << 63) + 1, u64::MAX, 1 << 63].into_iter();
         assert_eq!(draw((1 << 63) + 1, || script.next().unwrap()), 1 << 63);
-        // A power of two divides 2^64.
+        // A power of two divides 2^64, so no word is rejected.
         assert_eq!(draw(8, || u64::MAX), 7);
     }
 
-    /// draft-strombergson-chacha-test-vectors, TC1: 256-bit key, 12 rounds, all zero.
+    /// Test vector TC1 of draft-strombergson-chacha-test-vectors: 12 rounds, and a 256-bit key and
+    /// a nonce of zeros.
     #[test]
     fn the_generator_is_chacha12_from_block_0() {
         let mut stream = ChaCha12Rng::from_seed([0; 32]);
@@ -258,8 +261,9 @@ mod tests {
     }
 
     /// Over 2,000 seeds, every draw hits each of 20 positions equally often: chi-square with 19
-    /// degrees of freedom is below its 99.9 % quantile, and so is the count over all five draws,
-    /// whose variance is smaller by (N - m) / (N - 1).
+    /// degrees of freedom is below its 99.9 % quantile. The same is tested for the sum of all five
+    /// draws. It draws no position twice, which multiplies the variance by `(N - m) / (N - 1)`, so
+    /// this statistic is divided by that factor.
     #[test]
     fn positions_are_uniform_over_2000_seeds() {
         const POSITIONS: usize = 20;

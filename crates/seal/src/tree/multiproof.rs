@@ -11,15 +11,15 @@ named_errors! {
     /// the digests are not checked.
     MultiproofError {
         /// The selected positions are not strictly ascending.
-        Unsorted => "selected positions do not ascend",
+        Unsorted => "the selected positions do not ascend",
         /// A selected position is not below the number of leaves, or there are `2^32` leaves or
         /// more.
         OutOfRange => "a selected position is not below the number of leaves",
         /// There are fewer digests than subtrees without a selected leaf, or a digest is
         /// incomplete.
-        TooFewDigests => "fewer digests than subtrees without a selected leaf",
+        TooFewDigests => "there are fewer digests than subtrees without a selected leaf",
         /// There are more digests than subtrees without a selected leaf.
-        TooManyDigests => "more digests than subtrees without a selected leaf",
+        TooManyDigests => "there are more digests than subtrees without a selected leaf",
     }
 }
 

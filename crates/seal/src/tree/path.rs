@@ -10,8 +10,8 @@ named_errors! {
     PathError {
         /// The position is not below the number of leaves.
         OutOfRange => "the position is not below the number of leaves",
-        /// The number of digests differs from that of the path to this position.
-        DigestCount => "the number of digests differs from that of the path to this position",
+        /// The path has the wrong number of digests for this position.
+        DigestCount => "the path has the wrong number of digests for this position",
     }
 }
 

@@ -1,9 +1,10 @@
-//! Frames with a valid tag over items that no honest sender writes (spec/formats.md, section 8.2):
-//! truncated, changed in every byte, with extreme lengths and counts. An item that opens has
-//! exactly one encoding; everything else is `Malformed`.
+//! Tests of frames with a valid tag over items that no honest sender writes (spec/formats.md,
+//! section 8.2): items that are truncated, changed in any byte, or have extreme lengths and counts.
+//! Each item either opens, and is then the only encoding of its contents, or is rejected as
+//! `Malformed`.
 //!
-//! The tags are computed from the text of the specification, not by the code under test. How a
-//! coordinator and a mote react to these frames is tested in crates/gateway and crates/cli.
+//! The tags are computed as the specification describes, not by the code under test. Tests in
+//! crates/gateway and crates/cli show how a coordinator and a mote react to such frames.
 
 use hmac::{Hmac, KeyInit, Mac};
 use moteseal_core::cbor::Writer;
@@ -37,7 +38,7 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
         .into()
 }
 
-/// A frame of this item, with the tag of a sender that has the key.
+/// Returns a frame with this item and a valid tag.
 fn tagged(item: &[u8], direction: &[u8]) -> Vec<u8> {
     let tag = hmac(&hmac(&secret(), direction), item);
     [item, &tag[..16]].concat()
@@ -53,8 +54,8 @@ fn item_of(frame: &[u8]) -> Vec<u8> {
     frame[..frame.len() - 16].to_vec()
 }
 
-/// Opens a device's frame with this item. If it opens, an honest device would have written the same
-/// bytes.
+/// Opens a device's frame with this item and returns whether it opens. If it opens, checks that an
+/// honest device would have written the same bytes.
 fn opens_up(item: &[u8]) -> bool {
     let frame = tagged(item, UP);
     let uplink = match Uplink::open(&frame, &key()) {
@@ -86,7 +87,7 @@ fn opens_up(item: &[u8]) -> bool {
     true
 }
 
-/// Like [`opens_up`], for a coordinator's frame.
+/// Does the same as [`opens_up`] for a coordinator's frame.
 fn opens_down(item: &[u8]) -> bool {
     let frame = tagged(item, DOWN);
     match Acknowledgement::open(&frame, DEVICE, &key()) {
@@ -105,7 +106,7 @@ fn opens_down(item: &[u8]) -> bool {
     }
 }
 
-/// Honest items of both directions.
+/// Returns items that honest senders write: those of devices, and those of coordinators.
 fn honest() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let forward = |scheme: Scheme, framing: Framing, lengths: [usize; 3]| {
         let roots = geometry::perfect(20..500, [40, 41, 400].map(Sequence)).count();
@@ -154,7 +155,7 @@ fn honest() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 fn opens_honest_frames() {
     let (up, down) = honest();
     assert!(up.iter().all(|item| opens_up(item)) && down.iter().all(|item| opens_down(item)));
-    // A frame of the other direction does not open, with any tag.
+    // An item of the other direction does not open, even with a valid tag.
     assert!(!up.iter().any(|item| opens_down(item)) && !down.iter().any(|item| opens_up(item)));
 }
 
@@ -188,11 +189,12 @@ fn a_frame_with_an_altered_byte_is_rejected_or_round_trips() {
             }
         }
     }
-    // Numbers and records are the sender's choice; heads and lengths are not.
+    // Some altered items open, because the sender may choose any numbers and records. Altered heads
+    // and lengths are rejected.
     assert!(opened > 10_000 && refused > 10_000, "{opened} opened, {refused} refused");
 }
 
-/// Returns the fields of a forward frame after the device, as numbers, and its events.
+/// Returns the item of a forward frame. `fields` are the numbers after the device.
 fn forward_of(fields: [u64; 6], events: &[u8]) -> Vec<u8> {
     let mut buffer = vec![0; events.len() + 128];
     let mut out = Writer::new(&mut buffer);
@@ -210,8 +212,8 @@ fn rejects_forward_frames_with_numbers_out_of_range() {
     let usual = [3, 70, 1, 10, 20, 4];
     let event = [7, 1, 2, 3, 4];
     assert!(opens_up(&forward_of(usual, &event)));
-    // Index, epoch, own round, from, until, size of a record: the last valid value, and the next
-    // one.
+    // For each field (index, epoch, own round, from, until, record size): its index, valid values
+    // and invalid values, including those on both sides of the limit.
     let cases: [(usize, &[u64], &[u64]); 6] = [
         (0, &[0, INDEX], &[INDEX + 1, u64::MAX]),
         (1, &[0, u64::MAX], &[]),
@@ -258,18 +260,19 @@ fn rejects_events_outside_their_frame() {
             && !of(1, LAST, 4, &event(LAST - 1))
     );
     assert!(of(LAST - 1, LAST, 4, &event(0)) && !of(LAST - 1, LAST, 4, &event(1)));
-    // A gap so large that the position would overflow.
+    // The gap is so large that the position would overflow.
     for gap in [(1 << 32) - 1, 1 << 32, (1 << 59) - 1] {
         assert!(!of(10, 20, 4, &event(gap)), "{gap}");
         assert!(!of(LAST, LAST, 4, &event(gap)), "{gap}");
     }
     assert!(!of(0, LAST, 4, &[&[0x1b][..], &[0xff; 8], &[9; 4]].concat()));
-    // Two events cannot have the same position: the second has the next one.
+    // Two events cannot have the same position: a gap of 0 means the position after the previous
+    // event.
     assert!(
         of(10, 12, 4, &[event(0), event(0)].concat())
             && !of(10, 11, 4, &[event(0), event(0)].concat())
     );
-    // Longer encodings of a small number, and heads of other types.
+    // Reject longer encodings of a small number, and heads of other types.
     for head in
         [&[0x18, 7][..], &[0x19, 0, 7], &[0x1a, 0, 0, 0, 7], &[0x1b, 0, 0, 0, 0, 0, 0, 0, 7]]
     {
@@ -291,7 +294,7 @@ fn rejects_events_outside_their_frame() {
             && !of(10, 20, 0, &prefixed(65_535, 65_534))
             && !of(10, 20, 0, &[7, 0])
     );
-    // A fixed record size: the longest record, and one that is a byte shorter.
+    // Records of fixed size: the longest record, and one that is a byte too short.
     assert!(
         of(10, 20, 65_535, &[&[7][..], &[9; 65_535]].concat())
             && !of(10, 20, 65_535, &[&[7][..], &[9; 65_534]].concat())
@@ -314,7 +317,7 @@ fn rejects_counts_and_lengths_beyond_the_end() {
             ] {
                 assert!(!opens(&[head, &item[1..]].concat()), "{head:02x?}");
             }
-            // The device's id is a byte string whose head is the third byte.
+            // The third byte of an item is the head of the byte string with the device's id.
             for head in [
                 &[0x58, 8][..],
                 &[0x49],

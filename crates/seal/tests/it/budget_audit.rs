@@ -1,5 +1,5 @@
-//! A coordinator's announcements and manifests, and the audit's conclusions: it never accuses an
-//! honest coordinator, and it detects a dishonest one.
+//! Tests of a coordinator's announcements and manifests, and of the audit's verdicts: an honest
+//! coordinator is never accused, and a dishonest one is detected.
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
@@ -24,7 +24,7 @@ fn secret(seed: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[seed; 32]).unwrap()
 }
 
-/// A seal over `events` events of a device to which `round` was announced.
+/// Returns a seal with `events` events of a device to which `round` was announced.
 fn seal(device: u8, events: u32, round: u8) -> Seal<Authentic> {
     let mut statement =
         Statement::new(Scheme::Star, GROUP, Digest([1; 32]), DeviceId([device; 8]), LEVELS);
@@ -36,7 +36,7 @@ fn seal(device: u8, events: u32, round: u8) -> Seal<Authentic> {
     seal.verify(&Keys, &signature).unwrap()
 }
 
-/// A directory in which device `n` has the key with seed `n`.
+/// A directory in which device `n` has the key that is derived from seed `n`.
 struct Keys;
 
 impl Directory for Keys {
@@ -71,7 +71,7 @@ fn tally(seals: &[Seal<Authentic>], budget: u64) -> Tally {
     tally
 }
 
-/// Returns the final round of a coordinator that receives every event at once.
+/// Returns the state of an honest coordinator that has received all events.
 fn honest(events: &[u32], budget: u64) -> Coordinator {
     let mut coordinator = Coordinator::new(LEVELS, budget);
     for (device, &events) in (0..).zip(events) {
@@ -105,14 +105,15 @@ proptest! {
                 }
                 other => prop_assert!(false, "{:?}", other),
             }
-            // If a device is unknown, a higher round may be required, never a lower one.
+            // If a device is missing, its counters may require a higher round, but never a lower
+            // one.
             match tally.verdict(round, MISSING) {
                 Verdict::Undetermined => prop_assert!(round >= due),
                 Verdict::Unjustified(Finding::OverBudget { .. }) => prop_assert!(round < due),
                 other => prop_assert!(false, "{:?}", other),
             }
-            // Events lost by a restart may have raised the round. They cannot have lowered the
-            // required one.
+            // Events that were lost by a restart may have raised the round. They cannot have
+            // lowered the required round.
             match tally.verdict(round, RESTARTED) {
                 Verdict::Justified => prop_assert_eq!(round, due),
                 Verdict::Undetermined => prop_assert!(round > due),

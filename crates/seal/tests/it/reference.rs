@@ -1,4 +1,4 @@
-//! RFC 9162, section 2.1, literally: slow, recursive, with copies.
+//! A slow reference for trees: the recursive definitions of RFC 9162, section 2.1, with copies.
 
 use moteseal_core::Digest;
 
@@ -15,7 +15,7 @@ fn k(n: usize) -> usize {
     k
 }
 
-/// `MTH(D_n)`, section 2.1.1.
+/// Returns `MTH(D_n)`, section 2.1.1.
 pub(crate) fn root(records: &[Vec<u8>]) -> Digest {
     match records {
         [] => hash(&[]),
@@ -27,7 +27,7 @@ pub(crate) fn root(records: &[Vec<u8>]) -> Digest {
     }
 }
 
-/// `PATH(m, D_n)`, section 2.1.3.1.
+/// Returns `PATH(m, D_n)`, section 2.1.3.1.
 pub(crate) fn path(m: usize, records: &[Vec<u8>]) -> Vec<Digest> {
     if records.len() < 2 {
         return vec![];
@@ -42,7 +42,7 @@ pub(crate) fn path(m: usize, records: &[Vec<u8>]) -> Vec<Digest> {
     path
 }
 
-/// Returns the roots of the maximal subtrees without a selected leaf, left to right.
+/// Returns the roots of the maximal subtrees without a selected leaf, from left to right.
 pub(crate) fn multiproof(selected: &[bool], records: &[Vec<u8>]) -> Vec<Digest> {
     if records.is_empty() {
         return vec![];

@@ -1,9 +1,10 @@
-//! A seal's salt, compared with HMAC-SHA256 over the bytes given in spec/formats.md.
+//! Compares a seal's salt with HMAC-SHA256 over the bytes that spec/formats.md specifies.
 
 use moteseal_core::{DeviceId, Digest, SealIndex};
 use moteseal_seal::level::SaltKey;
 
-/// HMAC by RFC 2104 for keys of at most a block, from the hash function alone.
+/// Computes HMAC as RFC 2104 defines it, for keys of at most one block, with only the hash
+/// function.
 fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
     let mut block = [0; 64];
     block[..key.len()].copy_from_slice(key);

@@ -1,5 +1,6 @@
-//! A device and a coordinator over a link that loses, repeats, reorders and forges frames: no event
-//! that a seal keeps is missing.
+//! Tests a device and a coordinator over a link that loses, repeats and reorders frames. At the
+//! end, the coordinator has every event that the seal keeps. Changed and foreign frames are
+//! rejected.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -30,10 +31,10 @@ enum Step {
     Sense(u8),
     /// The device sends a frame with at most this many bytes of events.
     Send(u8),
-    /// The frame at this position in flight, from the oldest on, arrives at the coordinator. It may
-    /// be repeated.
+    /// The frame at this position of the frames in flight, counted from the oldest, arrives at the
+    /// coordinator. If the flag is set, it stays in flight and may arrive again.
     Arrive(u8, bool),
-    /// The frame is lost.
+    /// The frame at this position is lost.
     Lose(u8),
     /// The acknowledgement at this position arrives at the device.
     Acknowledge(u8),
@@ -59,7 +60,7 @@ struct World {
     device: Forwarder<400>,
     scheme: Scheme,
     framing: Framing,
-    /// A tree accepted no more events. Its device would continue under the next index.
+    /// Whether the tree accepts no more events. A real device would continue under the next index.
     is_full: bool,
     salt: Salt,
     sensed: Vec<Vec<u8>>,
@@ -150,7 +151,8 @@ impl World {
         self.down.push_back(acknowledgement.close(DEVICE, &key(), &mut out).unwrap().to_vec());
     }
 
-    /// Returns the root of a perfect subtree of the sensed events, by the definition.
+    /// Returns the root of a perfect subtree of the sensed events, computed by the recursive
+    /// definition.
     fn root(&self, range: Range<u64>) -> Digest {
         let middle = range.start.midpoint(range.end);
         if range.end - range.start == 1 {
@@ -385,8 +387,8 @@ fn the_longest_record_exactly_fills_a_frame() {
         let mut frame = vec![0; MAX_FRAME];
         Uplink::Forward(forward).close(DEVICE, &key(), &mut frame).map(<[u8]>::len)
     };
-    // `from` and `size` are 0 here and there are no digests, which takes nine bytes less than the
-    // maximum.
+    // In this frame, `from` and `size` are 0 and there are no digests, so it is nine bytes shorter
+    // than the longest frame.
     assert_eq!(frame_of(MAX_RECORD), Ok(MAX_FRAME - 9));
     assert!(frame_of(MAX_RECORD + 10).is_err());
 }
@@ -432,11 +434,12 @@ fn frames_continue_after_dropped_events() {
         };
         assert!(device.acknowledge(&acknowledgement) && !device.acknowledge(&acknowledgement));
     };
-    // Events before the continuation are removed, then a level on both sides of it.
+    // First an acknowledgement removes events that have been sent, then a round removes a level
+    // from both the sent and the unsent events.
     acknowledge(&mut device, 4);
     assert!(device.announced(Round(1)) && !device.announced(Round(1)));
     assert_eq!(sent(&mut device), (12, 20, vec![13, 14, 16, 17, 19]));
-    // An acknowledgement from before a timeout is ahead of what is sent again.
+    // A late acknowledgement covers more events than have been sent again since the timeout.
     device.rewind();
     assert_eq!(sent(&mut device).0, 4);
     device.rewind();

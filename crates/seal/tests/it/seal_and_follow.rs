@@ -1,5 +1,5 @@
-//! A device seals, a stream carries some of the events, a follower rebuilds and proves the seals:
-//! for star and tree, all sets of levels.
+//! Tests from end to end: a device seals, a stream carries some of the events, and a follower
+//! rebuilds the seals and proves them. The tests cover stars and trees, and all sets of levels.
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -55,7 +55,7 @@ impl Directory for OneDevice {
     }
 }
 
-/// A device with everything that it has sealed.
+/// A device, and everything that it has sealed.
 struct Device {
     secret: SecretKey,
     salt_key: SaltKey,
@@ -119,7 +119,8 @@ impl Device {
         self.sealed.push(Sealed { seal, blocks: blocks.to_vec(), events: events.to_vec() });
     }
 
-    /// One stream with every seal at the levels `mask`, signed at the end only.
+    /// Returns one stream with every seal and its events of the levels `mask`. Only the last part
+    /// has a signature.
     fn stream(&self, mask: u32) -> Vec<u8> {
         let mut out = vec![0; 1 << 20];
         let mut writer = Writer::new(&mut out);
@@ -185,7 +186,7 @@ impl Sealed {
 
 type Row = (u32, u64, [u8; 4]);
 
-/// Reads a run as a client does: rebuilds the seals, proves the last one by its signature and the
+/// Reads a run as a client does: rebuilds the seals, proves the last seal by its signature and the
 /// others by the chain, then reads the rows.
 fn read(device: &Device, bytes: &[u8]) -> Result<(Vec<Seal<Authentic>>, Vec<Row>), String> {
     let mut follower = Follower::new(&device.directory, Scalar, Limits::default());
@@ -265,7 +266,7 @@ proptest! {
     }
 }
 
-/// Every byte changed to a few other values, and every truncation: an error, and never wrong rows.
+/// Changing any byte of a run makes it invalid. Truncating it yields an error or no rows.
 #[test]
 fn no_mutation_of_a_run_yields_other_rows() {
     for scheme in [Scheme::Star, Scheme::Tree] {
@@ -337,7 +338,7 @@ fn an_unbroken_chain_is_complete() {
     }
     let seals = authentic(&device);
     let id = device.directory.device;
-    // Epochs 3 to 7 have seals 1 and 2. Seal 3, of epoch 9, shows that there is nothing in between.
+    // Epochs 3 to 7 have seals 1 and 2. Seal 3, of epoch 9, shows that there is no seal in between.
     let mut history = History::new(id, EpochNumber(3), EpochNumber(8));
     assert_eq!(history.next(&seals[1]), Ok(true));
     assert_eq!(history.next(&seals[2]), Ok(true));
@@ -347,7 +348,7 @@ fn an_unbroken_chain_is_complete() {
     );
     assert_eq!(history.next(&seals[3]), Ok(false));
     assert_eq!(history.finish().unwrap().seals(), 2);
-    // A seal that is left out in the middle, or before the first, is missing.
+    // A seal that is omitted between two seals, or before the first seal, is missing.
     let mut history = History::new(id, EpochNumber(3), EpochNumber(8));
     assert_eq!(history.next(&seals[1]), Ok(true));
     let missing = |index, epoch| Incomplete::Missing {
@@ -388,7 +389,7 @@ fn detects_two_histories_of_one_device() {
     assert_eq!(two().next(&one[1]), not_asked(1));
     assert_eq!(two().next(&one[0]), not_asked(0));
     assert_eq!(two().next(&one[2]), Ok(true));
-    // From one seal on, without a check of what precedes it.
+    // A history that starts after a seal does not check the seals before it.
     let mut history = History::after(&one[1]);
     assert_eq!(
         (history.clone().next(&one[2]), history.clone().next(&other[2])),
@@ -434,8 +435,8 @@ fn an_epoch_is_whole_only_with_all_its_parts() {
     let without_the_middle = [seals[1].clone(), seals[3].clone()];
     assert_eq!(WholeEpoch::new(&without_the_middle, None).map(|_| ()), Err(EpochError::Missing));
 
-    // The choice from the whole epoch determines what each part must contain. Insufficient memory
-    // is an error.
+    // A draw from the whole epoch determines what each part must contain. Insufficient memory is an
+    // error.
     let epoch = WholeEpoch::new(&seals[1..4], None).unwrap();
     let (mut chosen, mut scratch) = ([0; 90], [Swap::FREE; 181]);
     assert_eq!(
@@ -474,7 +475,7 @@ fn a_sample_is_uniform_only_with_its_own_seal() {
             panic!("a part")
         };
         let rebuilt = follower.part(&part, Some(&shape)).unwrap();
-        // The sample borrows from the bytes, which live as long as the test needs.
+        // The sample borrows from bytes that do not live long enough, so copy it.
         rebuilt.sample.proven(&seals[0]).unwrap().keep::<Vec<u8>>()
     };
     let kept = sample();
@@ -491,7 +492,7 @@ fn a_sample_is_uniform_only_with_its_own_seal() {
             .map(|_| ())
     };
     assert_eq!(forced(0), Ok(()));
-    // The levels of the other seal are equal (none). Only the seal differs.
+    // Both seals have the same levels in their parts (none). Only the seal differs.
     assert_eq!(
         UniformSample::by_rate(kept.sample(), &seals[1], Rate::ALL).unwrap_err(),
         ChoiceError::NotAsAsked

@@ -1,4 +1,5 @@
-//! The tree against RFC 9162: a slow reference, properties, external test vectors, hostile proofs.
+//! Tests that trees follow RFC 9162: comparison with a slow reference, properties, external test
+//! vectors, and hostile proofs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -222,8 +223,9 @@ fn a_tree_takes_at_most_33_bytes_per_height_plus_256() {
     assert!(size_of::<Tree<32>>() <= 33 * 32 + 256);
 }
 
-/// Test data that is not in the repository, from `$MOTESEAL_DATA` or next to the checkout, unpacked
-/// once per execution.
+/// Returns the folder of test vectors that are not in the repository. Unpacks them once per run of
+/// the tests, from `$MOTESEAL_DATA` or from a folder next to the checkout. Returns `None` if they
+/// are absent.
 fn vectors() -> Option<&'static Path> {
     static UNPACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
     let unpack = || {
@@ -288,8 +290,8 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// transparency-dev/merkle, `testdata/inclusion`: each probe states whether the proof must be
-/// rejected.
+/// The probes in `testdata/inclusion` of transparency-dev/merkle. Each probe states whether the
+/// proof must be rejected.
 #[test]
 fn agrees_with_external_inclusion_probes() {
     let Some(vectors) = vectors() else { return };
@@ -320,8 +322,8 @@ fn agrees_with_external_inclusion_probes() {
     assert!(good >= 6 && bad >= 80, "{good} good, {bad} bad probes");
 }
 
-/// transparency-dev/tessera, `testdata/log`: entries, leaf hashes, and the root that a log signed
-/// at each size.
+/// The log in `testdata/log` of transparency-dev/tessera: its entries, its leaf hashes, and the
+/// root that it signed at each size.
 #[test]
 fn agrees_with_the_checkpoints_of_an_external_log() {
     let Some(vectors) = vectors() else { return };

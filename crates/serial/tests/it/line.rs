@@ -1,6 +1,6 @@
-//! The serial line of spec/serial.md. Its bytes equal those of a slow reference. A body that an end
-//! accepts is delivered at most once, in order and unchanged, whatever the line loses, changes,
-//! repeats or delays, and however often either end restarts.
+//! Tests of the serial line (spec/serial.md). The encoded bytes equal those of a slow reference. A
+//! body that an end accepts for sending is delivered at most once, in order and unchanged, even if
+//! the line loses, changes, repeats or delays bytes, and even if the ends restart.
 
 use moteseal_core::DeviceId;
 use moteseal_serial::{
@@ -19,7 +19,7 @@ fn ends() -> (End, End) {
     )
 }
 
-/// All bytes that an end sends at a time.
+/// Returns all bytes that an end sends at the time `now_ms`.
 fn bytes_from<const RX: usize, const TX: usize>(end: &mut Line<RX, TX>, now_ms: u64) -> Vec<u8> {
     std::iter::from_fn(|| end.next_byte(now_ms)).collect()
 }
@@ -38,8 +38,8 @@ fn pass_to<const RX: usize, const TX: usize>(
     bodies
 }
 
-/// Connects two ends by a perfect line until neither has more to send at that time. Returns the
-/// bodies that the gateway and the mote have received.
+/// Connects two ends by a line without errors, until neither has more to send at the time `now_ms`.
+/// Returns the bodies that the gateway and the mote have received.
 fn settle(mote: &mut End, gateway: &mut End, now_ms: u64) -> [Vec<(Channel, Vec<u8>)>; 2] {
     let mut received = [Vec::new(), Vec::new()];
     loop {
@@ -189,7 +189,7 @@ fn distinguishes_motes_with_the_same_session_number() {
     settle(&mut mote, &mut gateway, 0);
     mote.send(Channel::Coordinator, b"old").unwrap();
     let old = bytes_from(&mut mote, 0);
-    // The new mote has started as often as the one that it replaces.
+    // The new mote has the same session number as the mote that it replaces.
     let other = DeviceId([8; 8]);
     let mut mote = End::new(Side::Mote(other), 1, Timing::default());
     mote.send(Channel::Coordinator, b"new").unwrap();
@@ -198,7 +198,7 @@ fn distinguishes_motes_with_the_same_session_number() {
         (gateway.peer().map(|peer| peer.device), gateway.counters().opened),
         (Some(other), 2)
     );
-    // Packets of the first mote under that number are no longer valid.
+    // Packets of the first mote with the same session number are no longer valid.
     assert!(pass_to(&mut gateway, &old).is_empty());
 }
 
@@ -281,7 +281,7 @@ fn rejects_each_kind_of_invalid_packet() {
         Binding { sender: 2, receiver: 1, ..binding },
         Binding { sender: 3, ..binding },
         Binding { receiver: 3, ..binding },
-        // The same sequence byte.
+        // This number has the same sequence byte.
         Binding { number: 44, ..binding },
         Binding { number: 301, ..binding },
     ] {
@@ -329,22 +329,25 @@ fn a_line_needs_room_for_its_packets_and_240_bytes() {
     assert_eq!((room(0), room(28), room(29)), (34, 34, 35));
 }
 
-/// Something that happens on the line or to an end.
+/// An event on the line or at an end.
 #[derive(Clone, Debug)]
 enum Happening {
-    /// This many milliseconds pass, and both ends send what they have to send.
+    /// This many milliseconds pass. Then both ends put all bytes that they have to send on the
+    /// line.
     Wait(u16),
-    /// The mote or the gateway (`true`) accepts its next body.
+    /// The mote (`false`) or the gateway (`true`) accepts its next body for sending.
     Send(bool),
-    /// The mote or the gateway (`true`) restarts.
+    /// The mote (`false`) or the gateway (`true`) restarts.
     Reset(bool),
-    /// The line carries this many bytes from that end.
+    /// The line delivers this many bytes from the mote (`false`) or the gateway (`true`).
     Carry(bool, u16),
-    /// It loses this many bytes under way, from a place on.
+    /// The line loses bytes in transit from this end: the position of the first byte, and the
+    /// number of bytes.
     Lose(bool, u16, u8),
-    /// It changes one byte under way.
+    /// The line changes a byte in transit from this end: its position, and the bits to flip.
     Change(bool, u16, u8),
-    /// It repeats bytes that it has carried at any time before.
+    /// The line repeats bytes from this end that it has delivered before: the position of the first
+    /// byte, and the number of bytes.
     Repeat(bool, u16, u16),
 }
 
@@ -362,7 +365,7 @@ fn happenings() -> impl Strategy<Value = Vec<Happening>> {
     prop::collection::vec(happening, 0..300)
 }
 
-/// A body that contains its number, with zeros and other bytes after it.
+/// Returns a body that contains its number, followed by zeros and other bytes.
 fn numbered(number: u32) -> Vec<u8> {
     let mut body = number.to_be_bytes().to_vec();
     body.extend((0..number % 40).map(|at| u8::try_from(at % 3).unwrap()));
@@ -379,7 +382,7 @@ struct Way {
     received: Vec<u32>,
 }
 
-/// Both ends and the line. Way 0 goes from the mote to the gateway.
+/// Both ends and the line. Index 0 is the mote, and the direction from the mote to the gateway.
 struct World {
     ends: [End; 2],
     ways: [Way; 2],
@@ -455,8 +458,8 @@ impl World {
     }
 }
 
-/// Whatever happens, bodies are received in order and at most once. When the line works again, the
-/// next bodies are received.
+/// Checks that bodies are received in order and at most once under these events, and that bodies
+/// are delivered again once the line works.
 fn holds(happenings: &[Happening]) -> Result<(), TestCaseError> {
     let mut world = World::new();
     happenings.iter().for_each(|happening| world.happen(happening));
@@ -468,7 +471,8 @@ fn holds(happenings: &[Happening]) -> Result<(), TestCaseError> {
         );
         prop_assert!(way.received.iter().all(|number| *number < way.next));
     }
-    // Bytes under way still arrive. Then the line opens, and accepted bodies are sent or dropped.
+    // Bytes in transit still arrive. Then the line opens, and bodies that were accepted before are
+    // delivered or dropped.
     for _ in 0..60 {
         world.send_all(400);
         [0, 1].into_iter().for_each(|way| world.carry(way, usize::MAX));
@@ -642,7 +646,7 @@ fn rejected_rows() -> Vec<(String, Vec<u8>)> {
             .unwrap_or_else(|| panic!("{error}"));
         named.push((format!("{what} | `{error}`"), bytes));
     }
-    // These packets have not changed the state.
+    // The rejected packets have not changed the state: a body is still delivered.
     mote.send(Channel::Coordinator, b"reading").unwrap();
     assert_eq!(settle(&mut mote, &mut gateway, 0)[0].len(), 1);
     named

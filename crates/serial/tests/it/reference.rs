@@ -1,7 +1,9 @@
-//! A slow reference of spec/serial.md, with whole byte strings and bit-by-bit polynomial division.
+//! A slow reference implementation of spec/serial.md, which works on whole byte strings and divides
+//! polynomials bit by bit.
 
-/// COBS without the surrounding zeros: appends a zero to the packet, divides what precedes each
-/// zero into pieces of at most 254 bytes, and puts the length before each piece.
+/// Encodes a packet with COBS, without the surrounding zeros. Appends a zero to the packet, divides
+/// the bytes before each zero into pieces of at most 254 bytes, and puts a code byte, the length
+/// plus 1, before each piece.
 pub(crate) fn stuffed(packet: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for run in packet.split(|byte| *byte == 0) {
@@ -42,8 +44,9 @@ pub(crate) fn unstuffed(mut stuffed: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// CRC-32 of IEEE 802.3. Takes the lowest bit of each byte first, inverts the first 32 bits,
-/// multiplies by x^32, divides by the polynomial, and inverts and reverses the remainder.
+/// Computes CRC-32 of IEEE 802.3. The bits of the message, lowest bit of each byte first, are a
+/// polynomial. The function inverts its first 32 bits, multiplies it by x^32, divides it by the
+/// polynomial of the CRC, and inverts and reverses the remainder.
 pub(crate) fn crc32(message: &[u8]) -> u32 {
     let mut bits: Vec<bool> =
         message.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).collect();
@@ -60,8 +63,8 @@ pub(crate) fn crc32(message: &[u8]) -> u32 {
     !remainder.iter().enumerate().fold(0, |value, (at, bit)| value | u32::from(*bit) << at)
 }
 
-/// A packet with the surrounding zeros. `binding` is the sender's session, the receiver's session
-/// and the number.
+/// Returns an encoded packet with the surrounding zeros. `binding` consists of the sender's
+/// session, the receiver's session and the sequence number.
 pub(crate) fn packet(kind: u8, binding: Option<(u64, u64, u32)>, body: &[u8]) -> Vec<u8> {
     let (sender, receiver, number) = binding.unwrap_or_default();
     let mut covered = Vec::new();

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Compares the speed of the Python client with that of the Rust client.
 
-Both ask one cloud for an eighth of the readings of a thousand devices, a million in all, and verify the response into an Arrow table in
-memory. They alternate within one run. Then both verify a proof in a file, without a cloud. Fails if Python has less than 0.7 of Rust's
-speed.
+Both clients ask the same cloud for an eighth of the readings of a thousand devices (a million
+readings in all), verify the response, and put it into an Arrow table in memory. The two take turns
+within one run. Then both verify a proof from a file, without a cloud. The benchmark fails if Python
+has less than 0.7 of Rust's speed.
 
     bindings/python/bench.py [--devices 1000] [--readings 1000] [--rounds 15] [--rate 1/8] [--data FOLDER]
 
-Builds what it needs in the release profile; set MOTESEAL to use another command for sealing and serving. The cloud runs on the same
-machine, and its work is part of both times. The figures are in docs/performance.md, "Python".
+It builds what it needs in the release profile. To seal and serve with another `moteseal` program,
+set MOTESEAL to its path. The cloud runs on the same machine, and its work is part of both times.
+The results are in docs/performance.md, section "Python".
 """
 
 from __future__ import annotations
@@ -37,12 +39,13 @@ LEAST = 0.7
 
 
 def build(folder: Path) -> None:
-    """Builds the command, the timed Rust client and the extension module, and copies the package to a folder."""
+    """Builds `moteseal`, the timed Rust client and the extension module, and copies the Python
+    package to a folder."""
     cargo = ["cargo", "build", "--release", "--locked", "--quiet"]
     packages = ["-p", "moteseal", "-p", "moteseal-python"]
     if "MOTESEAL" not in os.environ:
         subprocess.run([*cargo, *packages], cwd=ROOT, check=True)
-    # Always needed, also for the extension module.
+    # The Rust client and the extension module are needed even if MOTESEAL names a program.
     subprocess.run([*cargo, *packages, "--example", "get"], cwd=ROOT, check=True)
     library = "lib_moteseal.dylib" if sys.platform == "darwin" else "lib_moteseal.so"
     shutil.copytree(HERE / "python/moteseal", folder / "moteseal")
@@ -50,7 +53,8 @@ def build(folder: Path) -> None:
 
 
 def fill(folder: Path, devices: int, readings: int) -> tuple[Path, Path, Path]:
-    """Makes keys, a roster and sealed readings. Each device has a different section of the recording."""
+    """Creates keys, a roster and sealed readings. Each device seals a different section of the
+    recording."""
     from home import COLUMNS, run
 
     names = [f"mote{number:04}" for number in range(devices)]
@@ -75,7 +79,7 @@ def fill(folder: Path, devices: int, readings: int) -> tuple[Path, Path, Path]:
         keys: list[str | Path] = ["--device", name, "--key", folder / f"{name}.key.pem", "--roster", roster, "--operator", operator]
         run("seal", data, "--time", "ts", *columns, *keys, "--out", bundles)
 
-    # One device after the other, because a folder of bundles has one writer at a time.
+    # Seal one device after another: only one program at a time may write to a folder of bundles.
     for numbered in enumerate(names):
         seal(numbered)
     (folder / "sealed").touch()
@@ -83,7 +87,8 @@ def fill(folder: Path, devices: int, readings: int) -> tuple[Path, Path, Path]:
 
 
 class Rust:
-    """The Rust client as a process. It runs once for each line on its stdin, and prints the time in seconds and the number of rows."""
+    """The Rust client as a process. For each line on its stdin, it runs the query once and prints
+    the time in seconds and the number of rows."""
 
     def __init__(self, *arguments: str | Path) -> None:
         command = [TARGET / "release/examples/get", *arguments]
@@ -102,10 +107,11 @@ class Rust:
 
 
 def compare(what: str, rust: Rust, python: Callable[[], pyarrow.Table], events: int, rounds: int) -> float:
-    """Times both alternately, prints the results, and returns Python's speed divided by Rust's."""
+    """Times the two clients in turns, prints the results, and returns Python's speed divided by
+    Rust's."""
     times: dict[str, list[float]] = {"Rust": [], "Python": []}
     number = 0
-    # The first two rounds are for warming up.
+    # The first two rounds are a warm-up and do not count.
     for turn in range(-2, rounds):
         seconds, number = rust.once()
         start = time.perf_counter()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the Python package with the extension module and the command that `cargo test --workspace` builds, so that nothing is compiled
-# twice. Needs the packages of requirements.txt.
+# Tests the Python package. It uses the extension module and the `moteseal` program that `cargo test
+# --workspace` builds, so that nothing is compiled twice. Needs the packages of requirements.txt.
 #
 # usage: bindings/python/test.sh [pytest arguments]
 #   PYTHON       the Python interpreter; default: .venv/bin/python

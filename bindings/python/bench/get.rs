@@ -1,6 +1,6 @@
-//! Times the Rust client at the work of the Python package, for comparison (`bench.py`). For each
-//! line on stdin, queries a cloud or reads a proof, verifies the response into Arrow record batches
-//! in memory, and prints the time in seconds and the number of rows.
+//! Times the Rust client, so that `bench.py` can compare it with the Python package. For each line
+//! on stdin, the program queries a cloud or reads a proof, verifies the response, puts it into
+//! Arrow record batches in memory, and prints the time in seconds and the number of rows.
 //!
 //! usage: get ROSTER OPERATOR URL RATE, or get ROSTER OPERATOR FILE.mproof
 

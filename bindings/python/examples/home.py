@@ -1,6 +1,8 @@
-"""A home with two sensors, for the example and the tests: recorded readings, sealed with real keys, in a real cloud on this machine.
+"""A home with two sensors, for the example and the tests: recorded readings that are sealed with
+real keys and stored in a real cloud on this machine.
 
-Also a dishonest cloud: a proxy that forwards requests to an honest cloud and alters the responses.
+The module also has a dishonest cloud: a proxy that forwards requests to an honest cloud and alters
+the responses.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ DEVICES = ["dev1", "dev2"]
 
 
 def moteseal() -> str:
-    """The `moteseal` command: $MOTESEAL, or the newest one that was built here, or the one on the PATH."""
+    """Returns the path of the `moteseal` program: $MOTESEAL, or the newest one in this repository's
+    target folder, or the one on the PATH."""
     named = os.environ.get("MOTESEAL")
     if named:
         return named
@@ -37,7 +40,7 @@ def moteseal() -> str:
 
 
 def run(*arguments: str | Path) -> str:
-    """Runs `moteseal`, which must succeed, and returns its stdout."""
+    """Runs `moteseal` and returns its stdout. Raises an exception if it fails."""
     done = subprocess.run([moteseal(), *map(str, arguments)], capture_output=True, text=True, timeout=300)
     if done.returncode:
         raise RuntimeError(f"moteseal {' '.join(map(str, arguments))}: {done.stderr}")
@@ -45,7 +48,8 @@ def run(*arguments: str | Path) -> str:
 
 
 class Home:
-    """Keys, a roster and six hours of sealed readings of two devices, in a folder. dev1 seals stars, dev2 trees."""
+    """A folder with keys, a roster and six hours of sealed readings of two devices. dev1 seals
+    stars, dev2 seals trees."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,7 +74,8 @@ class Home:
 
     @contextlib.contextmanager
     def cloud(self, without: Iterable[str] = ()) -> Iterator[str]:
-        """Runs a cloud with the bundles except `without`, and yields its address. The cloud ends with the `with` block."""
+        """Runs a cloud that has all bundles except those in `without`, and yields its address. The
+        cloud stops at the end of the `with` block."""
         place = Path(tempfile.mkdtemp(dir=self.folder))
         bundles, store = place / "bundles", place / "epochs.redb"
         shutil.copytree(self.bundles, bundles, ignore=shutil.ignore_patterns(*without))
@@ -79,7 +84,8 @@ class Home:
             process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=log, text=True)
         try:
             assert process.stdout is not None
-            # The cloud prints its address when it accepts connections; at the end of the file it has failed.
+            # The cloud prints its address once it accepts connections. If it fails, its stdout ends
+            # instead.
             url = process.stdout.readline().strip()
             if not url.startswith("http://"):
                 raise RuntimeError(f"the cloud did not start: {(self.folder / 'cloud.log').read_text()[-2000:]}")
@@ -100,7 +106,8 @@ Alter = Callable[[str, bytes], bytes]
 
 
 def warmer(path: str, honest: bytes) -> bytes:
-    """Makes one reading in the response to a query a degree warmer: that of dev1 at 12:02:15, or of dev2 at 12:01:30. Both readings are unique."""
+    """Makes one reading in the response to a query one degree warmer: dev1's reading at 12:02:15 or
+    dev2's at 12:01:30. The bytes of both readings occur only once."""
     for temperature, humidity in ((2778, 4339), (2746, 4537)):
         reading, altered = struct.pack(">hH", temperature, humidity), struct.pack(">hH", temperature + 100, humidity)
         if path.endswith("/query") and reading in honest:
@@ -110,7 +117,8 @@ def warmer(path: str, honest: bytes) -> bytes:
 
 @contextlib.contextmanager
 def dishonest_cloud(honest: str, alter: Alter) -> Iterator[str]:
-    """A dishonest cloud: `alter` takes the path and the honest response, and returns the response to send."""
+    """Runs a dishonest cloud and yields its address. `alter` gets the path of a request and the
+    honest response, and returns the response to send."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Verified sensor data in a data frame
 #
-# Two sensors have sealed six hours of readings, which an untrusted cloud stores. We ask the cloud for an eighth of them, and use
-# only what the client has verified. Run this file cell by cell, or as a script. It needs `moteseal`, `polars` and `pyarrow`.
+# Two sensors have sealed six hours of readings, which an untrusted cloud stores. We ask the cloud
+# for an eighth of the readings, and use only readings that the client has verified. Run this file
+# cell by cell, or as a script. It needs the packages `moteseal`, `polars` and `pyarrow`.
 
 # %%
 import tempfile
@@ -21,14 +22,16 @@ url = running.__enter__()
 print("a real cloud at", url)
 
 # %% [markdown]
-# The client needs one thing beforehand: the public key of the operator, who signs the list of the group's devices, the roster.
+# The client needs to know one thing beforehand: the public key of the operator. The
+# operator signs the roster, which is the list of the group's devices.
 
 # %%
 client = moteseal.Client(url, roster=home.roster, operator=home.operator, pinned_seals=home.folder / "pinned.json")
 print(client.roster)
 
 # %% [markdown]
-# An eighth of everything. The seals of the devices determine which readings these are; the cloud cannot choose.
+# Get an eighth of all readings. The devices' seals determine which readings these
+# are; the cloud cannot choose them.
 
 # %%
 answer = client.get(["dev1", "dev2"], since="2010-05-09", rate="1/8", proof=home.folder / "eighth.mproof")
@@ -36,7 +39,7 @@ for device in answer.report.devices:
     print(f"{device.name}: {device.rows} of {device.events} readings, {device.standing}")
 
 # %% [markdown]
-# Data frames import the answer without a copy. All its rows are verified.
+# A data frame imports the answer without copying it. All rows are verified.
 
 # %%
 frame = polars.DataFrame(answer)
@@ -45,7 +48,8 @@ table = pyarrow.table(answer)
 print(table.schema.field("temperature"), table.schema.field("temperature").metadata)
 
 # %% [markdown]
-# Estimate the mean of *all* readings from the eighth, with a confidence interval, and compare it with the true mean.
+# Estimate the mean of *all* readings from this eighth, with a confidence interval,
+# and compare it with the true mean.
 
 # %%
 estimates = client.estimate("temperature", rate="1/8")
@@ -57,8 +61,8 @@ warm = client.estimate("temperature>=28", rate="1/8").proportion()
 print(f"at least 28 °C   {warm.value:.1%} of the time (95 %: {warm.low:.1%} to {warm.high:.1%})")
 
 # %% [markdown]
-# Now the cloud makes one reading a degree warmer. The client returns no rows, and raises an exception that names the failed check and its
-# place.
+# Now the cloud makes one reading one degree warmer. The client returns no rows. It
+# raises an exception that names the failed check, the device and the epoch.
 
 # %%
 refused: moteseal.Refused | None = None
@@ -71,7 +75,8 @@ assert refused is not None, "the altered reading was not detected"
 print(f"{type(refused).__name__}: {refused}")
 
 # %% [markdown]
-# Now the cloud withholds data: it has everything except the newest hour of `dev1`. The client has pinned the seal of that hour, and detects this.
+# Now the cloud withholds data: it serves everything except the newest hour of `dev1`.
+# The client has pinned the seal of that hour and therefore detects that it is missing.
 
 # %%
 withheld: moteseal.Missing | None = None
@@ -84,7 +89,8 @@ assert withheld is not None, "the withheld hour was not detected"
 print(f"Missing: seal {withheld.index} of {withheld.device}: {withheld}")
 
 # %% [markdown]
-# The saved proof verifies offline, at any time and place, and gives the same rows.
+# The saved proof can be verified offline, anywhere and at any time, and gives the
+# same rows.
 
 # %%
 running.__exit__(None, None, None)

@@ -1,4 +1,5 @@
-//! Verified rows for data frames, through the Arrow PyCapsule interface, which copies nothing.
+//! Verified rows, which data frame libraries import through the Arrow PyCapsule interface without
+//! copying them.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -22,15 +23,15 @@ use crate::report::{Report, incomplete, loads};
 use crate::source::roster;
 use crate::work::{self, Stop, Stoppable};
 
-/// Verified rows and the report about them. Data frames import them without a copy (the Arrow
-/// PyCapsule interface):
+/// Verified rows, and the report about their verification. Data frame libraries import the rows
+/// without copying them (by the Arrow PyCapsule interface):
 ///
 /// >>> pyarrow.table(answer)
 /// >>> polars.DataFrame(answer)
 /// >>> answer.to_pandas()
 ///
-/// The columns are epoch, epoch_start, device, index (of the seal) and seq (under that seal), then
-/// the sealed columns.
+/// The columns are epoch, epoch_start, device, index (the index of the seal) and seq (the event's
+/// number under that seal), followed by the columns that the device sealed.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -54,7 +55,8 @@ impl Answer {
         Ok(Self { schema, batches, rows: number, query, report: Arc::new(report), roster })
     }
 
-    /// The answer. If it is incomplete and that is not allowed, an exception with it as `.answer`.
+    /// Returns the answer. If it is incomplete and `allow_incomplete` is false, returns an
+    /// exception that has the answer as its attribute `answer`.
     pub(crate) fn complete_or(self, allow_incomplete: bool, py: Python<'_>) -> PyResult<Py<Self>> {
         let problem = if allow_incomplete { None } else { incomplete(&self.report, &self.roster) };
         let answer = Py::new(py, self)?;
@@ -77,19 +79,20 @@ impl Answer {
         Report { report: self.report.clone() }
     }
 
-    /// Whether every device is complete over the requested range.
+    /// True if the data of every device is complete over the requested range.
     #[getter]
     fn complete(&self) -> bool {
         self.report.is_complete()
     }
 
-    /// The query as sent to the cloud: ids of devices, numbers of epochs, and the seed of a sample.
+    /// The query that was sent to the cloud. It has ids of devices, numbers of epochs, and the seed
+    /// of a sample.
     #[getter]
     fn query<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         loads(py, &self.query.to_json())
     }
 
-    /// Raises TailUnknown or ManifestMissing if the answer is incomplete.
+    /// Raises TailUnknown or ManifestMissing if the answer is not complete.
     fn require_complete(&self, py: Python<'_>) -> PyResult<()> {
         incomplete(&self.report, &self.roster).map_or(Ok(()), |problem| Err(problem.raise(py)))
     }
@@ -100,16 +103,17 @@ impl Answer {
         self.schema.fields().iter().map(|field| field.name().as_str()).collect()
     }
 
-    /// The columns' types, for Arrow consumers: a PyCapsule named "arrow_schema".
+    /// The types of the columns, for libraries that import Arrow data: a PyCapsule named
+    /// "arrow_schema".
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         let schema = FFI_ArrowSchema::try_from(self.schema.as_ref())
             .map_err(|error| Problem::system(error).raise(py))?;
         PyCapsule::new_with_value(py, schema, c"arrow_schema")
     }
 
-    /// The rows, for Arrow consumers: a PyCapsule named "arrow_array_stream". Each call returns all
-    /// rows again and shares their memory. A requested schema is ignored, as the interface allows;
-    /// the consumer converts.
+    /// The rows, for libraries that import Arrow data: a PyCapsule named "arrow_array_stream". Each
+    /// call returns all rows, and all results share the rows' memory. The method ignores a
+    /// requested schema, as the interface allows: the importing library converts the types.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -154,7 +158,7 @@ impl Answer {
 
 /// Verifies a proof (.mproof) and returns its rows. Needs no network.
 ///
-/// A proof that contradicts a pinned seal is rejected (pinned_seals as for moteseal.Client).
+/// If the proof contradicts a pinned seal, it is rejected. For pinned_seals, see moteseal.Client.
 #[pyfunction]
 #[pyo3(signature = (path, roster, operator = None, *, pinned_seals = None, allow_incomplete = false))]
 pub(crate) fn verify_proof(
@@ -189,7 +193,7 @@ fn verified(
     Answer::new(rows, query, report, roster.clone())
 }
 
-/// A file that fails to read once the work is stopped.
+/// A reader of a file. Reading fails once the work is stopped.
 pub(crate) struct Stopping<'a, F> {
     pub(crate) file: F,
     pub(crate) stop: &'a Stop,

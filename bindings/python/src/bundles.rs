@@ -13,13 +13,13 @@ use crate::failure::Problem;
 use crate::source::roster;
 use crate::work::{self, Stop};
 
-/// What the bundles contain of one device: consecutive seals with every reading.
+/// A summary of one device's bundles, which contain consecutive seals with all their readings.
 #[pyclass(frozen, get_all, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct BundleReport {
     /// The device's name.
     name: String,
-    /// Its id, 16 hexadecimal digits.
+    /// The device's id, 16 hexadecimal digits.
     id: String,
     /// The number of seals.
     seals: usize,
@@ -33,7 +33,7 @@ pub(crate) struct BundleReport {
     last_epoch: u64,
     /// The number of readings.
     events: u64,
-    /// How often the device states that it restarted.
+    /// The number of restarts that the device reports.
     restarts: usize,
 }
 
@@ -47,7 +47,8 @@ impl BundleReport {
     }
 }
 
-/// Whether a file is a proof (.mproof), by its first bytes; otherwise treat it as a bundle.
+/// True if the file's first bytes are those of a proof (.mproof). Otherwise, the file may be a
+/// bundle.
 #[pyfunction]
 pub(crate) fn is_proof(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
     match StreamFile::open(&path) {
@@ -57,8 +58,9 @@ pub(crate) fn is_proof(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
     }
 }
 
-/// Verifies bundles (.mseal): every signature and every reading, and that no seal is missing
-/// between the first and the last of each device. Needs no network. The reports are sorted by name.
+/// Verifies bundles (.mseal): checks every signature and every reading, and that no seal is missing
+/// between the first and the last seal of each device. Needs no network. The reports are sorted by
+/// the devices' names.
 #[pyfunction]
 #[pyo3(signature = (paths, roster, operator = None))]
 pub(crate) fn verify_bundles(

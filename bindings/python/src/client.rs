@@ -1,4 +1,5 @@
-//! The client in Python: queries an untrusted cloud, then verifies, saves and returns the response.
+//! The Python class `Client`: it queries an untrusted cloud, then verifies the response, saves it
+//! and returns it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,23 +23,25 @@ use crate::question::{self, pin_file};
 use crate::source::{Roster, roster};
 use crate::work::{self, Stop, Stoppable};
 
-/// Default time to wait for a cloud that is starting, in seconds; `moteseal get` has the same.
+/// Default time to wait for a cloud that is starting, in seconds. `moteseal get` has the same
+/// default.
 const PATIENCE: f64 = 2.0;
-/// The longest patience, in seconds.
+/// The maximum value of the argument `patience`, in seconds.
 const MOST_PATIENCE: f64 = 86_400.0;
 
-/// Asks one cloud for sealed readings and verifies every response: it is authentic, complete and
-/// not chosen by the cloud. Otherwise a method raises.
+/// Fetches sealed readings from one cloud and verifies every response: the readings are authentic,
+/// complete, and not chosen by the cloud. Otherwise the method raises an exception.
 ///
 /// >>> trust = {"roster": "roster.cbor", "operator": "keys/op.pub.pem"}
 /// >>> client = moteseal.Client("http://127.0.0.1:8080", **trust)
 /// >>> answer = client.get(["dev1", "dev2"], since="2026-01-01", rate="1/8")
 ///
-/// roster is a path (then operator is the path of the operator's public key) or a moteseal.Roster.
-/// token is a file with a bearer token, ca a PEM file of certificate authorities to trust in
-/// addition to the system's. pinned_seals is the file of the newest verified seal of each device: a
-/// later response that omits or contradicts one is rejected. True is the file that `moteseal get`
-/// uses, False is none. patience is the number of seconds to wait for a cloud that is starting.
+/// roster is a moteseal.Roster, or the path of a roster; in that case, operator is the path of the
+/// operator's public key. token is the path of a file with a bearer token. ca is the path of a PEM
+/// file with certificate authorities that are trusted in addition to the system's. pinned_seals is
+/// the path of a file that stores the newest verified seal of each device: a later response that
+/// omits or contradicts a stored seal is rejected. True means the file that `moteseal get` uses,
+/// False means no file. patience is the number of seconds to wait for a cloud that is starting.
 /// Threads may share a client.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Debug)]
@@ -46,20 +49,20 @@ pub(crate) struct Client {
     inner: Arc<Inner>,
 }
 
-/// What a background thread needs; it may outlive the client.
+/// The data that a background thread needs. The thread may outlive the client.
 #[derive(Debug)]
 struct Inner {
     cloud: moteseal_net::Client,
     roster: Py<Roster>,
     pin_file: PinFile,
-    /// `None` only while it is dropped.
+    /// `None` only while this value is being dropped.
     runtime: Option<Runtime>,
     process: u32,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Python's lock may be held here, so do not wait.
+        // This thread may hold Python's lock: do not wait for the runtime's threads.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -82,7 +85,7 @@ impl Client {
         let py = roster.py();
         if !(0.0..=MOST_PATIENCE).contains(&patience) {
             return Err(PyValueError::new_err(format!(
-                "patience: seconds between 0 and {MOST_PATIENCE}, not {patience}"
+                "patience: expected 0 to {MOST_PATIENCE} seconds, got {patience}"
             )));
         }
         let roster = self::roster(roster, operator)?;
@@ -118,22 +121,25 @@ impl Client {
         self.inner.cloud.base()
     }
 
-    /// The roster under which responses are verified.
+    /// The roster with which responses are verified.
     #[getter]
     fn roster(&self, py: Python<'_>) -> Py<Roster> {
         self.inner.roster.clone_ref(py)
     }
 
-    /// Returns verified readings; raises if they are not authentic or not complete.
+    /// Fetches readings, verifies them and returns them. Raises an exception if they are not
+    /// authentic or not complete.
     ///
-    /// devices is a name or several; default: all in the roster. since and until are a datetime
-    /// with a time zone, a date, Unix milliseconds or RFC 3339 text; the range is rounded to whole
-    /// epochs. The amount is one of rate ("1/8", 0.125, Fraction(1, 8); 1 is everything), at_most
-    /// (readings of each epoch) and sample (readings of each epoch, drawn by seed; only for the
-    /// tree scheme). proof is a file to keep the response in, which `verify_proof` and
-    /// `moteseal verify` check later and offline. If the end of the range is not known yet, this raises
-    /// TailUnknown or ManifestMissing with the verified readings as `.answer`;
-    /// allow_incomplete=True returns them instead.
+    /// devices is a device's name or several names; default: all devices of the roster. since and
+    /// until are a datetime with a time zone, a date, Unix milliseconds or RFC 3339 text; the range
+    /// is rounded to whole epochs. Give one of these amounts: rate ("1/8", 0.125, Fraction(1, 8); 1
+    /// means all readings), at_most (the maximum number of readings per device and epoch), or
+    /// sample (the number of readings per device and epoch, drawn with seed; only for devices that
+    /// seal trees). proof is the path of a file in which to save the response; `verify_proof` and
+    /// `moteseal verify` can check it later, offline. If nothing shows yet what was sealed up to
+    /// the end of the range, the method raises TailUnknown or ManifestMissing, and the exception
+    /// has the verified readings as its attribute answer. With allow_incomplete=True, the method
+    /// returns these readings instead.
     #[pyo3(signature = (devices = None, since = None, until = None, rate = None, *, at_most = None, sample = None, seed = None, proof = None, allow_incomplete = false))]
     #[allow(clippy::too_many_arguments)]
     fn get(
@@ -160,11 +166,13 @@ impl Client {
         answer.complete_or(allow_incomplete, py)
     }
 
-    /// Gets a verified sample to estimate from: client.estimate("temperature", rate="1/8").mean().
+    /// Fetches and verifies a sample for estimates: client.estimate("temperature",
+    /// rate="1/8").mean().
     ///
-    /// what is a field, or a condition on one ("temperature>=25") whose share and number are
-    /// estimated. Without rate or at_most, the rate is the highest at which the whole range is
-    /// available. each=True also keeps the sample of each device apart.
+    /// what is a field, or a condition on a field ("temperature>=25"): how many readings meet it,
+    /// and what share of all readings. If neither rate nor at_most is given, the rate is the
+    /// highest at which the whole range is available. With each=True, estimates for each single
+    /// device are available, too.
     #[pyo3(signature = (what, devices = None, since = None, until = None, rate = None, *, at_most = None, each = false, proof = None, allow_incomplete = false))]
     #[allow(clippy::too_many_arguments)]
     fn estimate(
@@ -216,7 +224,7 @@ impl Client {
 }
 
 impl Client {
-    /// What the work needs.
+    /// Returns the data that a background thread needs, or an exception if the process was forked.
     fn inner(&self) -> PyResult<Arc<Inner>> {
         // After a fork, the threads of the runtime are missing and a request would hang.
         if self.inner.process == std::process::id() {
@@ -230,7 +238,7 @@ impl Client {
 }
 
 impl Inner {
-    /// Waits for a response of the cloud, unless the work is stopped before.
+    /// Waits for a response of the cloud, or until the work is stopped.
     fn wait<T>(
         &self,
         response: impl Future<Output = Result<T, Error>>,
@@ -278,13 +286,13 @@ impl Inner {
         Ok(stored)
     }
 
-    /// Rejects a proof path that would replace a file which is read.
+    /// Rejects a path for the proof if the proof would replace a file that the client reads.
     fn distinct(&self, proof: &Path, pin_file: Option<&Path>) -> Result<(), Problem> {
         let roster = self.roster.get();
         let read = [Some(roster.path.as_path()), Some(roster.operator.as_path()), pin_file];
         if read.into_iter().flatten().any(|read| AtomicFile::is_same(proof, read)) {
             let text = format_args!(
-                "proof {} would replace a file that is read here; name another",
+                "proof: {} would replace a file that this call reads; pass another path",
                 proof.display()
             );
             return Err(Problem::new(ErrorKind::Usage, "BadFile", text));

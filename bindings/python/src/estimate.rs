@@ -1,4 +1,4 @@
-//! Estimates over all readings from a verified sample, with 95 % confidence intervals.
+//! Estimates about all readings, computed from a verified sample, with 95 % confidence intervals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) struct Interval {
     high: Option<f64>,
     /// The number of readings in the sample.
     sampled: u64,
-    /// The number of readings in the range, which the devices have signed.
+    /// The number of all readings in the range, as the devices' signed seals state it.
     population: u64,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Bin {
     low: f64,
     /// The upper edge.
     high: f64,
-    /// The number of all readings in the bin.
+    /// An estimate of how many of all readings are in the bin.
     events: Py<Interval>,
 }
 
@@ -97,7 +97,7 @@ impl Bin {
     }
 }
 
-/// Parses what to estimate: a field, or a condition on a field.
+/// Parses the subject of an estimate: a field, or a condition on a field.
 pub(crate) fn subject(text: &str) -> PyResult<Subject> {
     match Subject::parse(text) {
         Subject::Field(field) if field.is_empty() || field.contains(['<', '>', '=', '!']) => {
@@ -129,9 +129,10 @@ struct Asked {
     roster: Arc<moteseal_verify::Roster>,
 }
 
-/// Estimates over all readings of a range, from a verified sample. Each estimate has a 95 %
-/// confidence interval. With bootstrap=1000, the interval comes from that many resamples, drawn by
-/// seed. If the sample is too small for an estimate, NoSample is raised; nothing counts as zero.
+/// Estimates about all readings of a range, computed from a verified sample. Each estimate has a 95
+/// % confidence interval. With bootstrap=1000, the interval is computed from 1000 resamples, drawn
+/// with seed. If the sample is too small for an estimate, the method raises NoSample; it never
+/// returns 0 for an unknown value.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Estimates {
@@ -173,7 +174,7 @@ impl Estimates {
         match &self.subject {
             Subject::Field(_) => Ok(()),
             Subject::Condition(_) => Err(PyTypeError::new_err(format!(
-                "{what}() is for a field, and this estimates a condition; use count() or proportion()"
+                "{what}() needs a field, but these estimates are of a condition; use count() or proportion()"
             ))),
         }
     }
@@ -182,7 +183,7 @@ impl Estimates {
         match &self.subject {
             Subject::Condition(condition) => Ok(condition),
             Subject::Field(field) => Err(PyTypeError::new_err(format!(
-                "{what}() is for a condition, and this estimates a field; use a condition such as estimate(\"{field}>=0\")"
+                "{what}() needs a condition, but these estimates are of a field; use a condition such as estimate(\"{field}>=0\")"
             ))),
         }
     }
@@ -209,7 +210,7 @@ impl Estimates {
         Problem::new(ErrorKind::Incomplete, "NoSample", text).about(self.device, &self.asked.roster)
     }
 
-    /// Estimates these statistics by resampling.
+    /// Computes these statistics and their intervals by resampling.
     fn drawn(
         &self,
         py: Python<'_>,
@@ -221,7 +222,7 @@ impl Estimates {
         if !REPLICATES.contains(&replicates) {
             let (least, most) = (REPLICATES.start(), REPLICATES.end());
             return Err(PyValueError::new_err(format!(
-                "bootstrap: between {least} and {most} resamples, not {replicates}"
+                "bootstrap: expected {least} to {most} resamples, got {replicates}"
             )));
         }
         let seed = self::seed(seed)?;
@@ -251,7 +252,7 @@ impl Estimates {
     ) -> PyResult<Interval> {
         match drawing {
             (None, Some(_)) => Err(PyValueError::new_err(
-                "seed: only for resampling; set the number of resamples with bootstrap=1000",
+                "seed: allowed only for resampling; set the number of resamples with bootstrap=1000",
             )),
             (None, None) => {
                 let found = self.sample.estimate(&statistic, Method::Analytic);
@@ -273,13 +274,13 @@ impl Estimates {
         self.sample.sampled()
     }
 
-    /// The number of readings in the range, which the devices have signed.
+    /// The number of all readings in the range, as the devices' signed seals state it.
     #[getter]
     fn population(&self) -> u64 {
         self.sample.population()
     }
 
-    /// The rate of the sample; None if the query asked for a number of readings of each epoch.
+    /// The sampling rate; None if the query asked for a number of readings per epoch instead.
     #[getter]
     fn rate(&self) -> Option<String> {
         match self.asked.query.choice {
@@ -288,7 +289,7 @@ impl Estimates {
         }
     }
 
-    /// The query as sent to the cloud: ids of devices, and numbers of epochs.
+    /// The query that was sent to the cloud. It has ids of devices and numbers of epochs.
     #[getter]
     fn query<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         loads(py, &self.asked.query.to_json())
@@ -300,27 +301,27 @@ impl Estimates {
         Report { report: self.asked.report.clone() }
     }
 
-    /// Whether every device is complete over the requested range.
+    /// True if the data of every device is complete over the requested range.
     #[getter]
     fn complete(&self) -> bool {
         self.asked.report.is_complete()
     }
 
-    /// The names of the devices without a reading in the sample, including devices that sealed
-    /// nothing.
+    /// The names of the devices that have no reading in the sample. Devices that sealed nothing are
+    /// included.
     #[getter]
     fn unsampled(&self) -> Vec<&str> {
         let without_rows = self.asked.report.devices.iter().filter(|device| device.rows == 0);
         without_rows.map(|device| device.name.as_str()).collect()
     }
 
-    /// The estimates of each device by its name, for the devices that sealed something in the
-    /// range. Needs each=True.
+    /// The estimates for each single device that sealed something in the range; the key is the
+    /// device's name. Requires estimate(..., each=True).
     #[getter]
     fn devices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if !self.is_each {
             return Err(PyTypeError::new_err(
-                "devices: estimates by device need estimate(..., each=True)",
+                "devices: estimates for each device require estimate(..., each=True)",
             ));
         }
         let all = PyDict::new(py);
@@ -339,7 +340,8 @@ impl Estimates {
         Ok(all)
     }
 
-    /// The mean of the field: Student's t with finite-population correction.
+    /// Estimates the mean of the field. The interval follows Student's t-distribution with
+    /// finite-population correction.
     #[pyo3(signature = (*, bootstrap = None, seed = None))]
     fn mean(
         &self,
@@ -351,7 +353,7 @@ impl Estimates {
         self.one(py, Statistic::Mean, (bootstrap, seed))
     }
 
-    /// The sum of the field.
+    /// Estimates the sum of the field.
     #[pyo3(signature = (*, bootstrap = None, seed = None))]
     fn sum(
         &self,
@@ -363,8 +365,8 @@ impl Estimates {
         self.one(py, Statistic::Sum, (bootstrap, seed))
     }
 
-    /// The number of readings, which is exact because the devices have signed it; of a condition,
-    /// an estimate of how many readings meet it.
+    /// For a field: the number of readings, which is exact because the devices have signed it. For
+    /// a condition: an estimate of how many readings meet it.
     #[pyo3(signature = (*, bootstrap = None, seed = None))]
     fn count(
         &self,
@@ -380,7 +382,7 @@ impl Estimates {
         }
     }
 
-    /// The share of readings that meet the condition, with an exact interval.
+    /// Estimates the share of readings that meet the condition, with an exact confidence interval.
     #[pyo3(signature = (*, bootstrap = None, seed = None))]
     fn proportion(
         &self,
@@ -392,7 +394,8 @@ impl Estimates {
         self.one(py, Statistic::Share(condition), (bootstrap, seed))
     }
 
-    /// The q-quantile of the field, 0.5 for the median; the bounds are order statistics.
+    /// Estimates the q-quantile of the field; q=0.5 is the median. The bounds are order statistics
+    /// of the sample.
     #[pyo3(signature = (q = 0.5, *, bootstrap = None, seed = None))]
     fn quantile(
         &self,
@@ -405,7 +408,7 @@ impl Estimates {
         found.into_iter().next().ok_or_else(|| self.no_sample().raise(py))
     }
 
-    /// Several quantiles.
+    /// Estimates several quantiles of the field.
     #[pyo3(signature = (at, *, bootstrap = None, seed = None))]
     fn quantiles(
         &self,
@@ -430,7 +433,7 @@ impl Estimates {
         }
         if seed.is_some() {
             return Err(PyValueError::new_err(
-                "seed: only for resampling; set the number of resamples with bootstrap=1000",
+                "seed: allowed only for resampling; set the number of resamples with bootstrap=1000",
             ));
         }
         let sample = self.sample.clone();
@@ -438,8 +441,8 @@ impl Estimates {
         found.into_iter().map(|found| self.interval(found, py)).collect()
     }
 
-    /// The number of all readings in each bin: in bins of equal width between the least and the
-    /// greatest sampled value, or between consecutive edges.
+    /// Estimates how many of all readings are in each bin. The bins have equal width and extend
+    /// from the smallest to the largest sampled value, or are between consecutive edges.
     #[pyo3(signature = (bins = 10, *, edges = None))]
     fn histogram(
         &self,
@@ -453,12 +456,13 @@ impl Estimates {
             && (edges.len() < 2 || edges.len() > usize::from(MOST_BINS) + 1 || !ascends(edges))
         {
             return Err(PyValueError::new_err(
-                "edges: between 2 and 1,001 numbers in ascending order, such as [0, 10, 20]",
+                "edges: expected 2 to 1,001 numbers in ascending order, such as [0, 10, 20]",
             ));
         }
         let bins = u16::try_from(bins).ok().filter(|bins| (1..=MOST_BINS).contains(bins));
-        let bins =
-            bins.ok_or_else(|| PyValueError::new_err(format!("bins: between 1 and {MOST_BINS}")))?;
+        let bins = bins.ok_or_else(|| {
+            PyValueError::new_err(format!("bins: expected a number from 1 to {MOST_BINS}"))
+        })?;
         let sample = self.sample.clone();
         let found = work::run(py, move |_| {
             let edges = edges.or_else(|| sample.edges(bins));

@@ -1,6 +1,6 @@
-//! Errors as Python exceptions. The class follows from the kind of the error, and `error.name` is
-//! its stable name (`spec/errors.md`). The classes themselves are Python code, in
-//! `moteseal.errors`.
+//! Converts errors to Python exceptions. The kind of an error determines the exception's class, and
+//! `error.name` is the error's stable name (`spec/errors.md`). The Python module `moteseal.errors`
+//! defines the classes.
 
 use std::fmt;
 use std::path::Path;
@@ -37,7 +37,7 @@ struct Fields {
 }
 
 impl Problem {
-    /// An error with a message of `Name: sentence`.
+    /// Creates an error with the message `Name: sentence`.
     pub(crate) fn new(kind: ErrorKind, name: &str, sentence: impl fmt::Display) -> Self {
         Self(Box::new(Fields {
             kind,
@@ -51,12 +51,12 @@ impl Problem {
         }))
     }
 
-    /// An error of the machine: a file or a thread.
+    /// Creates an error of this machine, for example of a file or a thread.
     pub(crate) fn system(what: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Internal, "Failed", what)
     }
 
-    /// A file that cannot be read.
+    /// Creates the error for a file that cannot be read.
     pub(crate) fn file(path: &Path, error: &std::io::Error) -> Self {
         let kind = if error.kind() == std::io::ErrorKind::NotFound {
             ErrorKind::Usage
@@ -66,12 +66,14 @@ impl Problem {
         Self::new(kind, "BadFile", format_args!("cannot read {}: {error}", path.display()))
     }
 
-    /// The caller was interrupted; the signal's own exception is raised instead.
+    /// Creates the error of work that was interrupted. The caller raises the signal's own exception
+    /// instead.
     pub(crate) fn stopped() -> Self {
         Self::system("interrupted")
     }
 
-    /// An error of the client library, with the device's name instead of its id.
+    /// Converts an error of the client library. Its message has the device's name instead of the
+    /// id.
     pub(crate) fn of(error: &Error, roster: &Roster) -> Self {
         let mut problem = Self::new(error.kind(), error.name(), error);
         match error {
@@ -92,14 +94,14 @@ impl Problem {
         }
     }
 
-    /// An address, a token or a certificate that cannot be used.
+    /// Converts an error about an address, a token or a certificate that cannot be used.
     pub(crate) fn net(error: &NetError) -> Self {
         let mut problem = Self::new(ErrorKind::Usage, error.name(), error);
         problem.0.url = url(error).map(str::to_owned);
         problem
     }
 
-    /// A bundle that is rejected, or cannot be read.
+    /// Converts the error of a bundle that is rejected or cannot be read.
     pub(crate) fn of_bundle(error: &BundleError, roster: &Roster) -> Self {
         let fault = &error.fault;
         let (index, epoch) = (fault.index(), fault.epoch());
@@ -109,7 +111,7 @@ impl Problem {
             .in_file(&error.path)
     }
 
-    /// With the device's name instead of its id in the message.
+    /// Sets the device, and replaces its id in the message by its name.
     pub(crate) fn about(mut self, device: Option<DeviceId>, roster: &Roster) -> Self {
         if let Some(id) = device {
             let name = name(roster, id);
@@ -119,24 +121,24 @@ impl Problem {
         self
     }
 
-    /// With the seal's index and the epoch.
+    /// Sets the seal's index and the epoch.
     pub(crate) fn at(mut self, index: Option<u64>, epoch: Option<u64>) -> Self {
         (self.0.index, self.0.epoch) = (index, epoch);
         self
     }
 
-    /// With the file's name before the message.
+    /// Puts the file's path before the message.
     pub(crate) fn in_file(self, path: &Path) -> Self {
         self.at_place(path.display())
     }
 
-    /// With a place before the message: a file, or a key of a configuration.
+    /// Puts a place before the message: a file, or a key of a configuration.
     fn at_place(mut self, place: impl fmt::Display) -> Self {
         self.0.message = format!("{place}: {}", self.0.message);
         self
     }
 
-    /// The exception.
+    /// Converts the error to its exception.
     pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
         self.exception(py).unwrap_or_else(|error| error)
     }
@@ -168,7 +170,7 @@ impl From<InputError> for Problem {
 }
 
 impl Problem {
-    /// An error of a device that is incomplete over the requested range.
+    /// Converts the error of a device whose data is incomplete over the requested range.
     pub(crate) fn of_incomplete(error: &Incomplete, roster: &Roster) -> Self {
         let hint = if error.lacks_manifest {
             String::new()

@@ -1,10 +1,11 @@
-//! Moteseal for Python: the data application of `moteseal-client` as the extension module
+//! Moteseal for Python: provides `moteseal-client` to Python as the extension module
 //! `moteseal._moteseal`.
 //!
-//! This crate converts types only. Arguments become queries ([`question`]), responses become Arrow
-//! tables that data frames import without a copy ([`answer`]), and errors become exceptions
-//! ([`failure`]). A background thread does the work without Python's lock, and an interrupt stops
-//! it ([`work`]). The client library verifies.
+//! This crate only converts types; the client library fetches and verifies. Module [`question`]
+//! converts arguments to queries. Module [`answer`] converts responses to Arrow tables, which data
+//! frame libraries import without copying them. Module [`failure`] converts errors to exceptions.
+//! Module [`work`] runs the work on a background thread, without Python's lock, and stops it on an
+//! interrupt.
 
 mod answer;
 mod bundles;
@@ -19,7 +20,8 @@ mod work;
 
 use pyo3::prelude::*;
 
-/// Moteseal for Python, compiled. Use the package `moteseal`, which explains it.
+/// The compiled part of Moteseal for Python. Import the package `moteseal` instead; it has the
+/// documentation.
 #[pymodule]
 mod _moteseal {
     #[pymodule_export]

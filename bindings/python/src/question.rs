@@ -1,4 +1,5 @@
-//! Converts Python values to a query: devices, a range of time, and a choice among the readings.
+//! Converts Python values to a query: the devices, the range of time, and the selection of
+//! readings.
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -13,7 +14,8 @@ use pyo3::types::{PyBool, PyBytes, PyDate, PyDateTime, PyFloat, PyInt, PyString,
 use crate::failure::Problem;
 use crate::source::Roster;
 
-/// The query for a choice among what these devices sealed, checked as the cloud checks it.
+/// Returns the query for a selection of these devices' readings, after the same checks that the
+/// cloud makes.
 pub(crate) fn query(
     roster: &Roster,
     devices: Option<&Bound<'_, PyAny>>,
@@ -27,7 +29,7 @@ pub(crate) fn query(
         return Err(Problem::new(
             ErrorKind::Usage,
             "BadQuery",
-            "no devices; name at least one, or leave devices out for all",
+            "devices: no device is given; pass at least one name, or omit devices for all of them",
         )
         .raise(py));
     }
@@ -45,12 +47,12 @@ pub(crate) fn query(
         return Err(Problem::new(
             ErrorKind::Usage,
             "BadQuery",
-            "the range of time is empty: until must be after since",
+            "the time range is empty: until must be after since",
         )
         .raise(py));
     }
     let query = Query { devices, since: EpochNumber(since), until: until.map(EpochNumber), choice };
-    // The messages of this check contain ids; replace them with the devices' names.
+    // The messages of this check contain devices' ids: replace them with the names.
     Query::from_json(query.to_json().as_bytes()).map_err(|error| {
         let problem = Problem::new(ErrorKind::Usage, "BadQuery", error);
         query
@@ -68,7 +70,7 @@ fn wrong_type(what: &str, expected: &str, found: &Bound<'_, PyAny>) -> PyErr {
     }
 }
 
-/// One name, or several.
+/// Converts a name, or an iterable of names.
 fn names(devices: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     const EXPECTED: &str = "a device's name or several of them";
     if let Ok(name) = devices.cast::<PyString>() {
@@ -87,7 +89,7 @@ fn names(devices: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     names.collect()
 }
 
-/// A point in time, in Unix microseconds, and whether a fraction of a microsecond was cut off.
+/// A point in time in Unix microseconds, rounded down, and whether it was rounded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instant {
     micros: u128,
@@ -104,7 +106,8 @@ impl Instant {
     }
 }
 
-/// A `datetime` with a time zone, a `date` (its start, UTC), Unix milliseconds, or RFC 3339.
+/// Converts a time: a `datetime` with a time zone, a `date` (the start of that day, UTC), Unix
+/// milliseconds, or RFC 3339 text.
 fn instant(time: &Bound<'_, PyAny>, what: &str) -> PyResult<Instant> {
     let py = time.py();
     let early = || PyValueError::new_err(format!("{what}: times before 1970 are not supported"));
@@ -116,7 +119,9 @@ fn instant(time: &Bound<'_, PyAny>, what: &str) -> PyResult<Instant> {
     }
     if time.is_instance_of::<PyInt>() {
         let ms: i128 = time.extract().map_err(|_| {
-            PyValueError::new_err(format!("{what}: Unix milliseconds, of at most 64 bits"))
+            PyValueError::new_err(format!(
+                "{what}: the number of Unix milliseconds exceeds 64 bits"
+            ))
         })?;
         return of(ms.saturating_mul(1000), false);
     }
@@ -158,7 +163,7 @@ fn instant(time: &Bound<'_, PyAny>, what: &str) -> PyResult<Instant> {
 const EXPECTED_TIME: &str =
     "a datetime with a time zone, a date, Unix milliseconds (int) or an RFC 3339 text";
 
-/// The amount of readings: exactly one of these arguments.
+/// Converts the amount of readings. Exactly one of the amounts must be given.
 pub(crate) fn choice(
     rate: Option<&Bound<'_, PyAny>>,
     at_most: Option<&Bound<'_, PyAny>>,
@@ -168,33 +173,37 @@ pub(crate) fn choice(
     let at_most = at_most.map(|most| number::<u64>(most, "at_most")).transpose()?;
     let sample = sample.map(|count| number::<u32>(count, "sample")).transpose()?;
     if seed.is_some() && sample.is_none() {
-        return Err(PyValueError::new_err("seed: only for a sample; set its size with sample=100"));
+        return Err(PyValueError::new_err(
+            "seed: allowed only with a sample; set its size with sample=100",
+        ));
     }
     match (rate, at_most, sample) {
         (Some(rate), None, None) => Ok(Choice::Rate(self::rate(rate)?)),
-        (None, Some(0), None) => Err(PyValueError::new_err("at_most: at least 1 reading an epoch")),
+        (None, Some(0), None) => {
+            Err(PyValueError::new_err("at_most: at least 1 reading per epoch"))
+        }
         (None, Some(most), None) => Ok(Choice::AtMost(most)),
-        (None, None, Some(0)) => Err(PyValueError::new_err("sample: at least 1 reading an epoch")),
+        (None, None, Some(0)) => Err(PyValueError::new_err("sample: at least 1 reading per epoch")),
         (None, None, Some(count)) => Ok(Choice::Sample { count, seed: self::seed(seed)? }),
         (None, None, None) => Err(PyValueError::new_err(
-            "the amount is missing: rate=\"1/8\", at_most=100 or sample=100; rate=1 is everything",
+            "the amount is missing: pass rate=\"1/8\", at_most=100 or sample=100; rate=1 means all readings",
         )),
         _ => Err(PyValueError::new_err(
-            "rate, at_most and sample exclude each other; give one of them",
+            "rate, at_most and sample exclude each other; pass only one of them",
         )),
     }
 }
 
-/// A whole number, not below 0.
+/// Converts a whole number that is not negative.
 pub(crate) fn number<T: TryFrom<u64>>(value: &Bound<'_, PyAny>, what: &str) -> PyResult<T> {
     if value.is_instance_of::<PyBool>() || !value.is_instance_of::<PyInt>() {
         return Err(wrong_type(what, "a whole number (int)", value));
     }
     let fits = value.extract::<u64>().ok().and_then(|number| T::try_from(number).ok());
-    fits.ok_or_else(|| PyValueError::new_err(format!("{what}: {value} is below 0, or too large")))
+    fits.ok_or_else(|| PyValueError::new_err(format!("{what}: {value} is negative or too large")))
 }
 
-/// `1`, `0.125`, `"1/8"` or a `Fraction`.
+/// Converts a rate: `1`, `0.125`, `"1/8"` or a `Fraction`.
 pub(crate) fn rate(rate: &Bound<'_, PyAny>) -> PyResult<Rate> {
     let wrong = || wrong_type("rate", "a number, a Fraction or a text such as \"1/8\"", rate);
     let text = if rate.is_instance_of::<PyBool>() {
@@ -213,16 +222,16 @@ pub(crate) fn rate(rate: &Bound<'_, PyAny>) -> PyResult<Rate> {
     text.trim().parse().map_err(|error| PyValueError::new_err(format!("rate: {text}: {error}")))
 }
 
-/// 32 bytes, or their 64 hexadecimal digits. Without a seed, draws a random one.
+/// Converts a seed: 32 bytes, or their 64 hexadecimal digits. Without a seed, draws a random one.
 pub(crate) fn seed(seed: Option<&Bound<'_, PyAny>>) -> PyResult<[u8; 32]> {
     let mut bytes = [0; 32];
     let Some(seed) = seed else {
         getrandom::fill(&mut bytes).map_err(|error| {
-            PyValueError::new_err(format!("seed: the system has no random bytes: {error}"))
+            PyValueError::new_err(format!("seed: the system did not provide random bytes: {error}"))
         })?;
         return Ok(bytes);
     };
-    let wrong = || PyValueError::new_err("seed: 32 bytes, or 64 hexadecimal digits");
+    let wrong = || PyValueError::new_err("seed: expected 32 bytes or 64 hexadecimal digits");
     if let Ok(given) = seed.cast::<PyBytes>() {
         bytes = given.as_bytes().try_into().map_err(|_| wrong())?;
     } else if let Ok(text) = seed.cast::<PyString>() {
@@ -233,7 +242,8 @@ pub(crate) fn seed(seed: Option<&Bound<'_, PyAny>>) -> PyResult<[u8; 32]> {
     Ok(bytes)
 }
 
-/// The file of pinned seals: True is the one in the user's state directory, False is none.
+/// Converts the choice of the file for pinned seals: True means the file in the user's state
+/// directory, False means no file.
 pub(crate) fn pin_file(pinned_seals: Option<&Bound<'_, PyAny>>) -> PyResult<PinFile> {
     let Some(given) = pinned_seals else { return Ok(PinFile::Default) };
     if let Ok(flag) = given.cast::<PyBool>() {

@@ -7,14 +7,15 @@ use pyo3::prelude::*;
 
 use crate::failure::Problem;
 
-/// The numbers of a verified response. `to_dict()` gives the same object as `moteseal get --json`.
+/// The result of verifying a response: counts of rows, events, seals and signatures. `to_dict()`
+/// gives the same object as `moteseal get --json`.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) report: Arc<moteseal_client::Report>,
 }
 
-/// The numbers of one device.
+/// The result of verifying one device's part of a response.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct DeviceReport {
@@ -22,15 +23,16 @@ pub(crate) struct DeviceReport {
     at: usize,
 }
 
-/// A restart of a device: readings before it may not have been sealed.
+/// A restart of a device. The device may have lost readings that it had not sealed before the
+/// restart.
 #[pyclass(frozen, get_all, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Outage {
-    /// The epoch of the last seal before; None before the first seal.
+    /// The epoch of the last seal before the restart; None if there is none.
     from_epoch: Option<u64>,
-    /// The epoch of the first seal after.
+    /// The epoch of the first seal after the restart.
     to_epoch: u64,
-    /// The index of that seal.
+    /// The index of the first seal after the restart.
     index: u32,
 }
 
@@ -45,7 +47,7 @@ impl Outage {
 
 #[pymethods]
 impl Report {
-    /// Whether every device is complete over the requested range.
+    /// True if the data of every device is complete over the requested range.
     #[getter]
     fn complete(&self) -> bool {
         self.report.is_complete()
@@ -65,7 +67,7 @@ impl Report {
         self.report.rows()
     }
 
-    /// The number of events that the seals count.
+    /// The number of events that the seals state.
     #[getter]
     fn events(&self) -> u64 {
         self.report.events()
@@ -89,14 +91,14 @@ impl Report {
         self.report.bytes
     }
 
-    /// The maximum number of events that the group keeps of each epoch; None if it keeps all.
+    /// The maximum number of events that the group keeps per epoch; None if it keeps all events.
     #[getter]
     fn budget(&self) -> Option<u64> {
         self.report.budget
     }
 
-    /// If the group has a budget: the epochs whose manifest is in the response, each with its final
-    /// round.
+    /// For a group with a budget: the epochs whose manifest is in the response, each with its final
+    /// sampling round.
     #[getter]
     fn rounds(&self) -> Vec<(u64, u8)> {
         self.report.rounds.iter().map(|(epoch, round)| (epoch.0, round.0)).collect()
@@ -119,7 +121,7 @@ impl Report {
     }
 }
 
-/// Plain values from JSON.
+/// Parses JSON to Python's dicts, lists, strings and numbers.
 pub(crate) fn loads<'py>(py: Python<'py>, json: &str) -> PyResult<Bound<'py, PyAny>> {
     py.import("json")?.call_method1("loads", (json,))
 }
@@ -150,19 +152,20 @@ impl DeviceReport {
         self.device().since.0
     }
 
-    /// The epoch after the last one of the requested range; None if the range has no end.
+    /// The epoch that follows the requested range; None if the range has no end.
     #[getter]
     fn until(&self) -> Option<u64> {
         self.device().until.map(|until| until.0)
     }
 
-    /// Whether the requested range is complete; if it has no end, up to the newest seal.
+    /// True if the device's data is complete over the requested range. If the range has no end: up
+    /// to the newest seal.
     #[getter]
     fn complete(&self) -> bool {
         self.device().is_complete()
     }
 
-    /// "Complete", "TailUnknown" (nothing shows what was sealed from `complete_until` on) or
+    /// "Complete", "TailUnknown" (no seal shows what the device sealed from `complete_until` on) or
     /// "ManifestMissing".
     #[getter]
     fn standing(&self) -> &'static str {
@@ -173,7 +176,7 @@ impl DeviceReport {
         }
     }
 
-    /// The epoch before which nothing is missing; None if nothing is missing at all.
+    /// The data before this epoch is complete; None if all requested data is complete.
     #[getter]
     fn complete_until(&self) -> Option<u64> {
         Some(self.device().complete_until().0).filter(|until| *until != u64::MAX)
@@ -185,13 +188,13 @@ impl DeviceReport {
         self.device().seals
     }
 
-    /// The number of epochs of these seals.
+    /// The number of different epochs of these seals.
     #[getter]
     fn epochs(&self) -> u64 {
         self.device().epochs
     }
 
-    /// The number of events that these seals count.
+    /// The number of events that these seals state.
     #[getter]
     fn events(&self) -> u64 {
         self.device().events
@@ -203,7 +206,7 @@ impl DeviceReport {
         self.device().rows
     }
 
-    /// The number of events that the device states as lost.
+    /// The number of events that the device reports as lost.
     #[getter]
     fn lost(&self) -> u64 {
         self.device().lost
@@ -215,7 +218,7 @@ impl DeviceReport {
         self.device().late
     }
 
-    /// The restarts that the device states; at most the first 256.
+    /// The restarts that the device reports; at most the first 256.
     #[getter]
     fn outages(&self) -> Vec<Outage> {
         let outages = self.device().outages.iter();
@@ -228,7 +231,8 @@ impl DeviceReport {
             .collect()
     }
 
-    /// In the report of a proof: index and epoch of a newer pinned seal of the range.
+    /// In the report of a proof: the index and epoch of a pinned seal in the range that is newer
+    /// than the proof's seals; otherwise None.
     #[getter]
     fn newer(&self) -> Option<(u32, u64)> {
         self.device().newer.map(|(index, epoch)| (index.0, epoch.0))
@@ -246,7 +250,8 @@ impl DeviceReport {
     }
 }
 
-/// The exception for the first device that is incomplete over the requested range, if there is one.
+/// Returns the error of the first device whose data is incomplete over the requested range, if
+/// there is one.
 pub(crate) fn incomplete(
     report: &moteseal_client::Report,
     roster: &moteseal_verify::Roster,

@@ -1,4 +1,4 @@
-//! The roster, verified under the operator's key: the trust anchor of every verification.
+//! The roster, verified with the operator's public key. Every verification relies on it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::failure::Problem;
 #[derive(Debug)]
 pub(crate) struct Roster {
     pub(crate) roster: Arc<moteseal_verify::Roster>,
-    /// Its file, for messages.
+    /// The roster's file, for messages.
     pub(crate) path: PathBuf,
-    /// The operator's public key.
+    /// The file with the operator's public key.
     pub(crate) operator: PathBuf,
 }
 
@@ -39,25 +39,25 @@ impl Roster {
         self.roster.group_name()
     }
 
-    /// Its version. Each version contains the previous ones.
+    /// The roster's version. Each version contains all earlier versions.
     #[getter]
     fn version(&self) -> u32 {
         self.roster.version()
     }
 
-    /// Its digest, 64 hexadecimal digits.
+    /// The roster's digest, 64 hexadecimal digits.
     #[getter]
     fn digest(&self) -> String {
         self.roster.digest().to_string()
     }
 
-    /// How long an epoch is, in milliseconds.
+    /// The length of an epoch, in milliseconds.
     #[getter]
     fn epoch_ms(&self) -> u64 {
         self.roster.epoch_ms()
     }
 
-    /// The maximum number of events that the group keeps of each epoch; None if it keeps all.
+    /// The maximum number of events that the group keeps per epoch; None if it keeps all events.
     #[getter]
     fn budget(&self) -> Option<u64> {
         self.roster.budget()
@@ -69,12 +69,12 @@ impl Roster {
         self.roster.devices().map(|device| device.name.clone()).collect()
     }
 
-    /// When an epoch starts, in Unix milliseconds; None if that is 2^64 or more.
+    /// The start of an epoch, in Unix milliseconds; None if it is 2^64 or more.
     fn epoch_start_ms(&self, epoch: u64) -> Option<u64> {
         self.roster.epoch_start_ms(EpochNumber(epoch))
     }
 
-    /// The epoch that contains a Unix time in milliseconds.
+    /// The number of the epoch that contains a Unix time, in milliseconds.
     fn epoch_of(&self, unix_ms: u64) -> u64 {
         self.roster.epoch_of(unix_ms).0
     }
@@ -99,7 +99,8 @@ impl Roster {
         Ok(Self { roster: Arc::new(roster), path, operator })
     }
 
-    /// The devices of these names; without names, all in the roster.
+    /// Returns the ids of the devices with these names; without names, of all devices in the
+    /// roster.
     pub(crate) fn named(&self, names: Option<&[String]>) -> Result<Vec<DeviceId>, Problem> {
         let Some(names) = names else {
             return Ok(self.roster.devices().map(|device| device.id).collect());
@@ -117,14 +118,14 @@ impl Roster {
     }
 }
 
-/// A roster, or the path of one together with the operator's public key.
+/// Converts a roster, or reads it from its path together with the operator's public key.
 pub(crate) fn roster(roster: &Bound<'_, PyAny>, operator: Option<PathBuf>) -> PyResult<Py<Roster>> {
     let py = roster.py();
     if let Ok(given) = roster.cast::<Roster>() {
         return match operator {
             None => Ok(given.clone().unbind()),
             Some(_) => Err(PyTypeError::new_err(
-                "operator: a moteseal.Roster is already verified; leave the operator's key out",
+                "operator: a moteseal.Roster is already verified; omit the operator's key",
             )),
         };
     }
@@ -136,7 +137,7 @@ pub(crate) fn roster(roster: &Bound<'_, PyAny>, operator: Option<PathBuf>) -> Py
     };
     let operator = operator.ok_or_else(|| {
         PyTypeError::new_err(
-            "operator: a path of a roster needs the path of the operator's public key",
+            "operator: the roster is given as a path; pass the path of the operator's public key, too",
         )
     })?;
     Py::new(py, Roster::new(py, path, operator)?)

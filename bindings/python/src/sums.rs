@@ -1,5 +1,6 @@
-//! Private sums in Python: a background thread runs a query of `moteseal_client::sum`, and its rows
-//! wait in a queue until Python takes them. `moteseal.sums` wraps this for users.
+//! Private sums in Python: a background thread runs a query with `moteseal_client::sum` and puts
+//! its rows into a queue, from which Python reads them. The Python module `moteseal.sums` wraps
+//! this module for users.
 
 mod setup;
 
@@ -24,12 +25,13 @@ use crate::report::loads;
 use crate::source::Roster;
 use crate::work::{self, Stop};
 
-/// Interval at which the waiting thread checks for signals.
+/// The waiting thread checks for signals at this interval.
 const TICK: Duration = Duration::from_millis(50);
-/// Capacity of the queue of rows: more than an hour of the shortest epochs.
+/// Capacity of the queue of rows. Even with the shortest epochs, it holds the rows of more than an
+/// hour.
 const WAITING: usize = 4096;
 
-/// The configuration of a querier, as in `querier.toml`.
+/// The configuration of a querier; it has the settings of `querier.toml`.
 #[pyclass(frozen, module = "moteseal._moteseal")]
 #[derive(Debug)]
 pub(crate) struct QuerierConfig {
@@ -39,7 +41,7 @@ pub(crate) struct QuerierConfig {
 
 #[pymethods]
 impl QuerierConfig {
-    /// Reads a `querier.toml`, and the roster that it names.
+    /// Reads a `querier.toml` and the roster whose path it contains.
     #[staticmethod]
     fn read(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let inner = moteseal_client::sum::QuerierConfig::read(&path)
@@ -48,12 +50,12 @@ impl QuerierConfig {
         Ok(Self { inner, roster: Py::new(py, roster)? })
     }
 
-    /// The configuration of these values.
+    /// Creates a configuration from values that Python passes.
     #[new]
     fn new(roster: Py<Roster>, values: Values) -> PyResult<Self> {
         if !(0.0..=86_400.0).contains(&values.grace) {
             return Err(PyValueError::new_err(format!(
-                "grace: seconds between 0 and 86,400, not {}",
+                "grace: expected 0 to 86,400 seconds, got {}",
                 values.grace
             )));
         }
@@ -91,7 +93,7 @@ impl QuerierConfig {
     }
 }
 
-/// The values of a configuration.
+/// The values of a configuration, as `moteseal.sums.Querier` passes them.
 #[derive(Debug, FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Values {
@@ -101,7 +103,7 @@ pub(crate) struct Values {
     link_secret: PathBuf,
     state: PathBuf,
     columns: Vec<String>,
-    /// The range of a column: `-40..125`.
+    /// The range of each column's values: `-40..125`.
     ranges: BTreeMap<String, String>,
     grace: f64,
     link: Link,
@@ -133,7 +135,7 @@ struct Link {
     certificate_key: Option<PathBuf>,
 }
 
-/// The rows of a running query, one for each epoch, in order.
+/// An iterator over the rows of a running query, one for each epoch, in order.
 #[pyclass(frozen, module = "moteseal._moteseal")]
 #[derive(Debug)]
 pub(crate) struct Following {
@@ -142,19 +144,19 @@ pub(crate) struct Following {
     /// The query's id.
     #[pyo3(get)]
     query: String,
-    /// The minimum number of participants of a result.
+    /// The minimum number of participants for which a result is opened.
     #[pyo3(get)]
     floor: u32,
-    /// The number of devices that are asked.
+    /// The number of devices that the query asks.
     #[pyo3(get)]
     sources: u32,
-    /// How many epochs have no row; known once the query has ended.
+    /// The number of epochs without a row. It is known once the query has ended.
     missed: Mutex<Option<u64>>,
-    /// The process whose thread runs it.
+    /// The id of the process whose thread runs the query.
     process: u32,
 }
 
-/// A message of the thread that runs a query.
+/// A message from the thread that runs a query.
 enum Message {
     Row(String),
     Ended(Result<u64, Problem>),
@@ -162,7 +164,7 @@ enum Message {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        // The thread withdraws the query, so that the devices stop answering.
+        // The thread then withdraws the query, and the devices stop answering it.
         self.stop.stop();
     }
 }
@@ -173,7 +175,7 @@ impl Following {
         slf
     }
 
-    /// The next epoch's row as plain values. Waits for it without Python's lock.
+    /// Waits for the next epoch's row, without Python's lock, and returns it as a dict.
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match self.next(py)? {
             Some(row) => loads(py, &row),
@@ -181,15 +183,15 @@ impl Following {
         }
     }
 
-    /// Withdraws the query, and waits until that is announced. Rows that were not taken are
-    /// discarded.
+    /// Withdraws the query, and waits until the withdrawal is announced to the devices. Discards
+    /// the rows that were not read.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.stop.stop();
         while self.next(py)?.is_some() {}
         Ok(())
     }
 
-    /// How many epochs have no row; None while the query runs.
+    /// The number of epochs without a row; None while the query runs.
     #[getter]
     fn missed(&self) -> Option<u64> {
         *self.missed.lock().unwrap_or_else(PoisonError::into_inner)
@@ -198,7 +200,7 @@ impl Following {
 
 impl Following {
     fn next(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        // After a fork, the thread is missing and waiting would never end.
+        // A forked process does not have the thread: it would wait forever.
         if self.process != std::process::id() {
             return Err(PyRuntimeError::new_err(
                 "this query was started before a fork; start one in each process",
@@ -240,7 +242,9 @@ pub(crate) fn follow_sums(
     floor: Option<u32>,
 ) -> PyResult<Following> {
     if epochs == Some(0) {
-        return Err(PyValueError::new_err("epochs: at least 1, or None for no end"));
+        return Err(PyValueError::new_err(
+            "epochs: expected at least 1, or None to run without end",
+        ));
     }
     let roster = config.get().roster.get().roster.clone();
     let config = config.get().inner.clone();
@@ -269,7 +273,8 @@ pub(crate) fn follow_sums(
     })
 }
 
-/// Runs a query until its epochs are over or it is stopped. Returns how many epochs have no row.
+/// Runs a query until its last epoch is over, or until it is stopped. Returns the number of epochs
+/// without a row.
 fn run(
     query: PreparedQuery,
     epochs: Option<u64>,
@@ -290,7 +295,7 @@ fn run(
     })
 }
 
-/// Collects lines, and sends each as a row.
+/// Collects the bytes that the client library writes, and sends each complete line as a row.
 struct Lines<'a> {
     sender: &'a SyncSender<Message>,
     line: Vec<u8>,
@@ -309,7 +314,7 @@ impl Write for Lines<'_> {
         let line = String::from_utf8(std::mem::take(&mut self.line)).map_err(io::Error::other)?;
         self.sender.try_send(Message::Row(line)).map_err(|error| {
             io::Error::other(match error {
-                TrySendError::Full(_) => "the query was stopped: the rows of thousands of epochs wait to be read; read the iterator faster",
+                TrySendError::Full(_) => "the query was stopped: thousands of rows were not read; read the iterator continuously",
                 TrySendError::Disconnected(_) => "the iterator of the rows was closed",
             })
         })

@@ -14,12 +14,13 @@ use tokio::sync::Notify;
 
 use crate::failure::Problem;
 
-/// Interval at which the waiting thread checks for signals.
+/// The waiting thread checks for signals at this interval.
 const TICK: Duration = Duration::from_millis(50);
-/// The longest wait for stopped work to end. After that, it ends in the background.
+/// How long a stopped call waits for its work to end. Work that takes longer ends in the
+/// background.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Tells work to stop.
+/// A flag that tells work on another thread to stop.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stop(Arc<State>);
 
@@ -46,7 +47,7 @@ impl Stop {
     }
 }
 
-/// A sink that ends its session when the work is stopped.
+/// A sink that ends its transfer when the work is stopped.
 pub(crate) struct Stoppable<'a, S> {
     pub(crate) sink: &'a mut S,
     pub(crate) stop: &'a Stop,

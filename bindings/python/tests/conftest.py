@@ -1,4 +1,5 @@
-"""One home and one honest cloud for all tests. Processes that are started here end after the tests, even if one fails."""
+"""Provides one home and one honest cloud to all tests. The processes that are started here end
+after the tests, even if a test fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Estimates equal those of the command line, and an unknown value is never zero."""
+"""Checks that estimates equal those of `moteseal estimate`, and that an unknown value is never
+reported as zero."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ import moteseal
 
 
 def by_the_command(url: str, home: Home, *arguments: str) -> Any:
-    """The output of `moteseal estimate --json`: the reference."""
+    """Returns the output of `moteseal estimate --json`, with which the tests compare Python's
+    estimates."""
     return json.loads(run("estimate", *arguments, "--from", url, *home.trust_options, "--no-pinned-seals", "--json"))
 
 
@@ -64,7 +66,8 @@ def test_a_sample_of_everything_is_exact(client: moteseal.Client) -> None:
 
 
 def test_intervals_contain_the_true_value(client: moteseal.Client) -> None:
-    """The keys are new in each run, so a 95 % interval would fail in one run of twenty. Three times its width does not."""
+    """The keys are new in each run, so that the true value would be outside the 95 % interval in
+    one of twenty runs. The test therefore allows three times the interval's width."""
     truth = client.estimate("humidity", rate=1).mean().value
     for rate in ("1/2", "1/4", "1/8"):
         found = client.estimate("humidity", rate=rate).mean()
@@ -82,7 +85,7 @@ def test_each_device_has_its_own_estimates(client: moteseal.Client) -> None:
 
 
 def test_too_small_a_sample_has_no_estimate(client: moteseal.Client) -> None:
-    # With at most one reading in each epoch, the variance is unknown.
+    # With at most one reading per epoch, the variance is unknown.
     thin = client.estimate("temperature", "dev1", at_most=1)
     with pytest.raises(moteseal.NoSample) as caught:
         thin.mean()

@@ -1,4 +1,4 @@
-"""`get` returns the requested rows, and every data frame imports them."""
+"""Checks that `get` returns the requested rows, and that each data frame library imports them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ import moteseal
 
 
 def rows_of_the_command(url: str, home: Home, *arguments: str) -> list[dict[str, str]]:
-    """The output of `moteseal get --format csv`: the reference."""
+    """Returns the output of `moteseal get --format csv`, with which the tests compare Python's
+    rows."""
     text = run("get", "--from", url, *home.trust_options, "--no-pinned-seals", "--format", "csv", *arguments)
     return list(csv.DictReader(io.StringIO(text)))
 
@@ -87,7 +88,7 @@ def test_the_columns_are_shared_and_not_copied(client: moteseal.Client) -> None:
         return [buffer.address for chunk in chunks for buffer in chunk.buffers() if buffer is not None]
 
     assert addresses(one) == addresses(other) and addresses(one)
-    # The columns outlive the answer.
+    # The columns remain valid after the answer is deleted.
     temperatures = one["temperature"].to_pylist()
     del answer, other
     assert one["temperature"].to_pylist() == temperatures
@@ -106,7 +107,7 @@ def test_times_in_every_form_are_the_same_time(client: moteseal.Client) -> None:
         start + timedelta(minutes=59, seconds=59, microseconds=999_999),
     ):
         assert pyarrow.table(client.get(since=since, rate=1)).equals(expected), since
-    # A date means its start. The end of a range is rounded up to a whole epoch.
+    # A date means the start of that day. The end of a range is rounded up to a whole epoch.
     assert len(client.get(since=date(2010, 5, 9), rate=1)) == len(client.get(since="2010-05-09", rate=1)) == len(client.get(rate=1))
     touched = client.get("dev1", until=start + timedelta(microseconds=1), rate=1)
     assert touched.report.devices[0].epochs == client.get("dev1", until=start, rate=1).report.devices[0].epochs + 1
@@ -146,7 +147,7 @@ def test_an_unknown_end_raises(client: moteseal.Client) -> None:
     error = caught.value
     assert isinstance(error, moteseal.Incomplete) and error.kind == "incomplete" and error.device in ("dev1", "dev2")
     assert "2010-05-09T16:00:00Z" in str(error)
-    # The readings so far are verified, and a caller may accept them.
+    # The readings up to the newest seal are verified, and the caller may accept them.
     allowed = client.get(until="2030-01-01", rate="1/8", allow_incomplete=True)
     assert isinstance(error.answer, moteseal.Answer)
     assert pyarrow.table(error.answer).equals(pyarrow.table(allowed)) and not allowed.complete

@@ -1,4 +1,4 @@
-"""The public face of the package: names, types, the example."""
+"""Checks the package's public names and types, and runs the example."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def test_an_error_without_its_own_class_is_raised_as_its_base() -> None:
     error = errors._of("refused", "SomethingNew", "SomethingNew: what it is", device="dev1", index=3)
     assert type(error) is moteseal.Refused and (error.name, error.device, error.index) == ("SomethingNew", "dev1", 3)
     assert str(error) == "SomethingNew: what it is"
-    # UnknownDevice is a usage error in an argument, but not in a response.
+    # If the caller's argument has an unknown device, this is a usage error; if a response has one,
+    # it is not.
     assert type(errors._of("refused", "UnknownDevice", "x")) is moteseal.Refused
     assert type(errors._of("usage", "UnknownDevice", "x")) is moteseal.UnknownDevice
     unreachable = errors._of("unreachable", "Busy", "Busy: x", url="http://a")

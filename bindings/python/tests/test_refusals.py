@@ -1,4 +1,5 @@
-"""Hostile clouds, wrong rosters, altered files: the client returns no rows, and the exception identifies the fault."""
+"""Checks that the client returns no rows from a hostile cloud, with a wrong roster or from an
+altered file, and that the exception identifies the fault."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def test_rejects_a_changed_reading_and_locates_it(cloud: str, home: Home, device
         with pytest.raises(moteseal.Refused) as caught:
             client.get(device, rate=1)
     error = caught.value
-    # The explaining form from the store, which the device has signed, locates the epoch.
+    # The client then fetched the seals' explaining form, which the device has signed, and located
+    # the epoch.
     assert error.kind == "refused" and error.name == name and error.refusal == "NotAuthentic"
     noon = client.roster.epoch_of(1273406400000)
     assert (error.device, error.index, error.epoch) == (device, 3, noon)
@@ -36,7 +38,8 @@ def test_rejects_a_changed_reading_and_locates_it(cloud: str, home: Home, device
 
 
 def test_rejects_a_change_of_any_byte(cloud: str, home: Home) -> None:
-    """Changes one bit at each of many places. The client never returns other rows."""
+    """Changes one bit of the response, at many places in turn, and checks that the client never
+    returns wrong rows."""
     import pyarrow
 
     roster = moteseal.Roster(home.roster, home.operator)
@@ -90,7 +93,8 @@ def test_reports_a_withheld_epoch_that_was_pinned(cloud: str, home: Home, tmp_pa
         error = caught.value
         assert isinstance(error, moteseal.Incomplete) and error.kind == "incomplete"
         assert (error.device, error.index) == ("dev1", 6)
-        # Without a pinned seal this is not detectable, and the report states where the data ends. An explicit end is not reached.
+        # Without a pinned seal, the client cannot detect this, but its report states where the data
+        # ends. If the query states an end, the client detects that the data does not reach it.
         unpinned = moteseal.Client(url, roster=roster, pinned_seals=False)
         assert unpinned.get("dev1", rate="1/8").report.devices[0].seals == 6
         with pytest.raises(moteseal.TailUnknown):
@@ -123,7 +127,8 @@ def test_rejects_the_roster_of_another_operator(cloud: str, home: Home, tmp_path
 
 
 def test_a_roster_with_other_keys_accepts_nothing(cloud: str, home: Home, tmp_path: Path) -> None:
-    """The same names and group, another operator: no device of this roster signed the cloud's seals."""
+    """Uses another operator's roster with the same names of devices and group: none of its devices
+    signed the cloud's seals."""
     other = Home(tmp_path)
     client = moteseal.Client(cloud, roster=other.roster, operator=other.operator, pinned_seals=False)
     with pytest.raises(moteseal.Refused):

@@ -1,4 +1,5 @@
-"""Private sums from Python, with three motes, two gateways and Mosquitto as separate processes: the results are exact."""
+"""Checks that private sums in Python are exact, with three motes, two gateways and Mosquitto as
+separate processes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ import moteseal
 
 MOTES = ["mote0", "mote1", "mote2"]
 QUERY = "SELECT SUM(reading), COUNT(*), AVG(reading) FROM sensors WHERE reading > 0 EPOCH DURATION 1s"
-# Longer than any step takes unless it has failed.
+# Time limit of one step, in seconds. A step that works takes much less.
 LONG = 180.0
 
 
@@ -50,7 +51,8 @@ def broker(folder: Path) -> Iterator[int]:
 
 
 class Group:
-    """Three motes below gw-a, which is below root, with the files that each needs. The querier's file is querier.toml."""
+    """The files of an aggregation tree: three motes are the children of gw-a, and gw-a is a child
+    of root. The querier's file is querier.toml."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
@@ -113,7 +115,8 @@ class Group:
             )
 
     def feed(self, over: threading.Event) -> None:
-        """Mote i reads 2^i several times in each epoch, so that a sum shows whose readings are in it."""
+        """Makes mote i report the reading 2^i several times per epoch, so that a sum shows which
+        motes took part in it."""
         while not over.wait(0.15):
             for number, name in enumerate(MOTES):
                 stdin = self.processes[name].stdin
@@ -162,7 +165,9 @@ def test_sums_are_exact_over_the_named_sources(group: Group) -> None:
             assert time.monotonic() < deadline, group.logs()
             assert row.sources == 3 and row.duration_ms == 1000 and row.query == rows.query
             if not row.accepted:
-                # Everyone is honest. Before all devices know the query, or on a busy machine, too few respond in time.
+                # All nodes are honest: the only reason for a missing result is that too few devices
+                # answered in time, because they do not know the query yet or because the machine is
+                # busy.
                 assert isinstance(row.error, moteseal.BelowFloor), row
                 with pytest.raises(moteseal.Incomplete):
                     row["COUNT(*)"]
@@ -178,7 +183,7 @@ def test_sums_are_exact_over_the_named_sources(group: Group) -> None:
             if whole == 2:
                 break
     assert rows.missed is not None and whole == 2
-    # The query was withdrawn: there are no more rows.
+    # The query was withdrawn, so that there are no more rows.
     assert list(rows) == []
 
 

@@ -1,4 +1,5 @@
-"""Work runs without Python's lock: other threads continue, and Ctrl-C stops it."""
+"""Checks that work runs without Python's lock: other threads continue, and Ctrl-C stops the
+work."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ import moteseal
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of a server that accepts connections and never responds."""
+    """Runs a server that accepts connections and never responds, and yields its address."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
@@ -31,7 +32,8 @@ def silent() -> Iterator[str]:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Makes SIGINT raise KeyboardInterrupt, even if the tests were started with SIGINT ignored."""
+    """Makes SIGINT raise KeyboardInterrupt, even if the process that started the tests ignored
+    SIGINT."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -47,7 +49,8 @@ def test_other_threads_continue_during_a_request(silent: str, home: Home) -> Non
         nonlocal beats
         while beats < 1000:
             beats += 1
-        # The other thread waits forever, so this line is reached only if it has released the lock.
+        # The other thread waits forever. This line is reached only if that thread has released
+        # Python's lock.
         has_run.set()
         signal.raise_signal(signal.SIGINT)
 

@@ -1,7 +1,8 @@
 """Moteseal for Python: sealed sensor readings, fetched from an untrusted cloud and verified.
 
-Every row is authentic (signed by its device), complete (no seal of the range is missing, or the report
-says so) and not chosen by the cloud. Otherwise a method raises an exception that names the failed check.
+The client verifies that all rows are authentic (signed by their devices), complete (no seal of the
+requested range is missing, or the report states where the data ends) and not chosen by the cloud.
+If a check fails, the method returns no rows and raises an exception that names the check.
 
     import moteseal
 
@@ -41,9 +42,9 @@ class Verified:
     """The result of `verify`."""
 
     answer: Answer | None
-    """The rows and the report of a proof; None for bundles."""
+    """The verified rows and the report of a proof; None for bundles."""
     bundles: list[BundleReport]
-    """A report for each device of bundles; empty for a proof."""
+    """For bundles: a report for each device. Empty for a proof."""
 
 
 def verify(
@@ -55,8 +56,8 @@ def verify(
 ) -> Verified:
     """Verifies a proof (.mproof) or bundles (.mseal). Needs no network.
 
-    The first bytes of the first file decide which of the two it is.
-    """
+    The first bytes of the first file determine whether the files are verified as a proof or as
+    bundles. """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     if not paths:
         raise ValueError("path: no files; pass at least one")

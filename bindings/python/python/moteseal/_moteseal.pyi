@@ -1,4 +1,4 @@
-"""The compiled part of `moteseal`; use it by that name."""
+"""The compiled part of the package `moteseal`. Import `moteseal` instead of this module."""
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
@@ -26,29 +26,30 @@ class Roster:
         """The group's name."""
     @property
     def version(self) -> int:
-        """Its version. Each version contains the previous ones."""
+        """The roster's version. Each version contains all earlier versions."""
     @property
     def digest(self) -> str:
-        """Its digest, 64 hexadecimal digits."""
+        """The roster's digest, 64 hexadecimal digits."""
     @property
     def epoch_ms(self) -> int:
-        """How long an epoch is, in milliseconds."""
+        """The length of an epoch, in milliseconds."""
     @property
     def budget(self) -> int | None:
-        """The maximum number of events that the group keeps of each epoch; None if it keeps all."""
+        """The maximum number of events that the group keeps per epoch; None if it keeps all
+        events."""
     @property
     def devices(self) -> list[str]:
         """The names of the devices."""
     def epoch_start_ms(self, epoch: int) -> int | None:
-        """When an epoch starts, in Unix milliseconds; None if that is 2^64 or more."""
+        """The start of an epoch, in Unix milliseconds; None if it is 2^64 or more."""
     def epoch_of(self, unix_ms: int) -> int:
-        """The epoch that contains a Unix time in milliseconds."""
+        """The number of the epoch that contains a Unix time, in milliseconds."""
     def __len__(self) -> int: ...
 
 @final
 class Client:
-    """Asks one cloud for sealed readings and verifies every response: it is authentic, complete and not
-    chosen by the cloud. Otherwise a method raises."""
+    """Fetches sealed readings from one cloud and verifies every response: the readings are
+    authentic, complete, and not chosen by the cloud. Otherwise the method raises an exception."""
 
     def __new__(
         cls,
@@ -66,7 +67,7 @@ class Client:
         """The cloud's address."""
     @property
     def roster(self) -> Roster:
-        """The roster under which responses are verified."""
+        """The roster with which responses are verified."""
     def get(
         self,
         devices: str | Iterable[str] | None = None,
@@ -80,7 +81,8 @@ class Client:
         proof: _Path | None = None,
         allow_incomplete: bool = False,
     ) -> Answer:
-        """Returns verified readings; raises if they are not authentic or not complete."""
+        """Fetches readings, verifies them and returns them. Raises an exception if they are not
+        authentic or not complete."""
     def estimate(
         self,
         what: str,
@@ -94,27 +96,29 @@ class Client:
         proof: _Path | None = None,
         allow_incomplete: bool = False,
     ) -> Estimates:
-        """Gets a verified sample to estimate from, of a field or of a condition such as "temperature>=25"."""
+        """Fetches and verifies a sample, from which you can estimate a field, or a condition such
+        as "temperature>=25"."""
 
 @final
 class Answer:
-    """Verified rows and the report about them. Data frames import them without a copy (the Arrow
-    PyCapsule interface)."""
+    """Verified rows, and the report about their verification. Data frame libraries import the rows
+    without copying them (by the Arrow PyCapsule interface)."""
 
     @property
     def report(self) -> Report:
         """The report about the verification, device by device."""
     @property
     def complete(self) -> bool:
-        """Whether every device is complete over the requested range."""
+        """True if the data of every device is complete over the requested range."""
     @property
     def query(self) -> dict[str, Any]:
-        """The query as sent to the cloud: ids of devices, numbers of epochs, and the seed of a sample."""
+        """The query that was sent to the cloud. It has ids of devices, numbers of epochs, and the
+        seed of a sample."""
     @property
     def column_names(self) -> list[str]:
         """The names of the columns."""
     def require_complete(self) -> None:
-        """Raises TailUnknown or ManifestMissing if the answer is incomplete."""
+        """Raises TailUnknown or ManifestMissing if the answer is not complete."""
     def to_pyarrow(self) -> pyarrow.Table:
         """The rows as a pyarrow.Table that shares their memory. Needs pyarrow."""
     def to_polars(self) -> polars.DataFrame:
@@ -127,11 +131,11 @@ class Answer:
 
 @final
 class Report:
-    """The numbers of a verified response."""
+    """The result of verifying a response: counts of rows, events, seals and signatures."""
 
     @property
     def complete(self) -> bool:
-        """Whether every device is complete over the requested range."""
+        """True if the data of every device is complete over the requested range."""
     @property
     def devices(self) -> list[DeviceReport]:
         """The devices, in the order of the query."""
@@ -140,7 +144,7 @@ class Report:
         """The number of verified rows."""
     @property
     def events(self) -> int:
-        """The number of events that the seals count."""
+        """The number of events that the seals state."""
     @property
     def seals(self) -> int:
         """The number of verified seals."""
@@ -152,16 +156,18 @@ class Report:
         """The size of the response, in bytes."""
     @property
     def budget(self) -> int | None:
-        """The maximum number of events that the group keeps of each epoch; None if it keeps all."""
+        """The maximum number of events that the group keeps per epoch; None if it keeps all
+        events."""
     @property
     def rounds(self) -> list[tuple[int, int]]:
-        """If the group has a budget: the epochs whose manifest is in the response, each with its final round."""
+        """For a group with a budget: the epochs whose manifest is in the response, each with its
+        final sampling round."""
     def to_dict(self) -> dict[str, Any]:
         """The report as a dict: the same object as `moteseal get --json`."""
 
 @final
 class DeviceReport:
-    """The numbers of one device."""
+    """The result of verifying one device's part of a response."""
 
     @property
     def name(self) -> str:
@@ -174,54 +180,58 @@ class DeviceReport:
         """The first epoch of the requested range."""
     @property
     def until(self) -> int | None:
-        """The epoch after the last one of the requested range; None if the range has no end."""
+        """The epoch that follows the requested range; None if the range has no end."""
     @property
     def complete(self) -> bool:
-        """Whether the requested range is complete; if it has no end, up to the newest seal."""
+        """True if the device's data is complete over the requested range. If the range has no end:
+        up to the newest seal."""
     @property
     def standing(self) -> str:
-        """"Complete", "TailUnknown" (nothing shows what was sealed from `complete_until` on) or "ManifestMissing"."""
+        """"Complete", "TailUnknown" (no seal shows what the device sealed from `complete_until` on)
+        or "ManifestMissing"."""
     @property
     def complete_until(self) -> int | None:
-        """The epoch before which nothing is missing; None if nothing is missing at all."""
+        """The data before this epoch is complete; None if all requested data is complete."""
     @property
     def seals(self) -> int:
         """The number of verified seals of the range."""
     @property
     def epochs(self) -> int:
-        """The number of epochs of these seals."""
+        """The number of different epochs of these seals."""
     @property
     def events(self) -> int:
-        """The number of events that these seals count."""
+        """The number of events that these seals state."""
     @property
     def rows(self) -> int:
         """The number of verified rows."""
     @property
     def lost(self) -> int:
-        """The number of events that the device states as lost."""
+        """The number of events that the device reports as lost."""
     @property
     def late(self) -> int:
         """The number of seals that arrived after the coordinator had closed their epoch."""
     @property
     def outages(self) -> list[Outage]:
-        """The restarts that the device states; at most the first 256."""
+        """The restarts that the device reports; at most the first 256."""
     @property
     def newer(self) -> tuple[int, int] | None:
-        """In the report of a proof: index and epoch of a newer pinned seal of the range."""
+        """In the report of a proof: the index and epoch of a pinned seal in the range that is newer
+        than the proof's seals; otherwise None."""
 
 @final
 class Outage:
-    """A restart of a device: readings before it may not have been sealed."""
+    """A restart of a device. The device may have lost readings that it had not sealed before the
+    restart."""
 
     @property
     def from_epoch(self) -> int | None:
-        """The epoch of the last seal before; None before the first seal."""
+        """The epoch of the last seal before the restart; None if there is none."""
     @property
     def to_epoch(self) -> int:
-        """The epoch of the first seal after."""
+        """The epoch of the first seal after the restart."""
     @property
     def index(self) -> int:
-        """The index of that seal."""
+        """The index of the first seal after the restart."""
 
 @final
 class Interval:
@@ -241,7 +251,7 @@ class Interval:
         """The number of readings in the sample."""
     @property
     def population(self) -> int:
-        """The number of readings in the range, which the devices have signed."""
+        """The number of all readings in the range, as the devices' signed seals state it."""
     @property
     def half_width(self) -> float | None:
         """The distance from the estimate to the farther bound; None if a bound is None."""
@@ -260,65 +270,72 @@ class Bin:
         """The upper edge."""
     @property
     def events(self) -> Interval:
-        """The number of all readings in the bin."""
+        """An estimate of how many of all readings are in the bin."""
 
 @final
 class Estimates:
-    """Estimates over all readings of a range, from a verified sample; each has a 95 % confidence interval."""
+    """Estimates about all readings of a range, computed from a verified sample. Each estimate has a
+    95 % confidence interval."""
 
     @property
     def sampled(self) -> int:
         """The number of readings in the sample."""
     @property
     def population(self) -> int:
-        """The number of readings in the range, which the devices have signed."""
+        """The number of all readings in the range, as the devices' signed seals state it."""
     @property
     def rate(self) -> str | None:
-        """The rate of the sample; None if the query asked for a number of readings of each epoch."""
+        """The sampling rate; None if the query asked for a number of readings per epoch instead."""
     @property
     def query(self) -> dict[str, Any]:
-        """The query as sent to the cloud: ids of devices, and numbers of epochs."""
+        """The query that was sent to the cloud. It has ids of devices and numbers of epochs."""
     @property
     def report(self) -> Report:
         """The report about the verification, device by device."""
     @property
     def complete(self) -> bool:
-        """Whether every device is complete over the requested range."""
+        """True if the data of every device is complete over the requested range."""
     @property
     def unsampled(self) -> list[str]:
-        """The names of the devices without a reading in the sample, including devices that sealed nothing."""
+        """The names of the devices that have no reading in the sample. Devices that sealed nothing
+        are included."""
     @property
     def devices(self) -> dict[str, Estimates]:
-        """The estimates of each device by its name, for the devices that sealed something in the range.
-        Needs each=True."""
+        """The estimates for each single device that sealed something in the range; the key is the
+        device's name. Requires estimate(..., each=True)."""
     def mean(self, *, bootstrap: int | None = None, seed: bytes | str | None = None) -> Interval:
-        """The mean of the field: Student's t with finite-population correction."""
+        """Estimates the mean of the field. The interval follows Student's t-distribution with
+        finite-population correction."""
     def sum(self, *, bootstrap: int | None = None, seed: bytes | str | None = None) -> Interval:
-        """The sum of the field."""
+        """Estimates the sum of the field."""
     def count(self, *, bootstrap: int | None = None, seed: bytes | str | None = None) -> Interval:
-        """The number of readings, which is exact because the devices have signed it; of a condition, an
-        estimate of how many readings meet it."""
+        """For a field: the number of readings, which is exact because the devices have signed it.
+        For a condition: an estimate of how many readings meet it."""
     def proportion(self, *, bootstrap: int | None = None, seed: bytes | str | None = None) -> Interval:
-        """The share of readings that meet the condition, with an exact interval."""
+        """Estimates the share of readings that meet the condition, with an exact confidence
+        interval."""
     def quantile(self, q: float = 0.5, *, bootstrap: int | None = None, seed: bytes | str | None = None) -> Interval:
-        """The q-quantile of the field, 0.5 for the median; the bounds are order statistics."""
+        """Estimates the q-quantile of the field; q=0.5 is the median. The bounds are order
+        statistics of the sample."""
     def quantiles(
         self, at: Sequence[float], *, bootstrap: int | None = None, seed: bytes | str | None = None
     ) -> list[Interval]:
-        """Several quantiles."""
+        """Estimates several quantiles of the field."""
     def histogram(self, bins: int = 10, *, edges: Sequence[float] | None = None) -> list[Bin]:
-        """The number of all readings in each bin: in bins of equal width, or between consecutive edges."""
+        """Estimates how many of all readings are in each bin. The bins have equal width, or are
+        between consecutive edges."""
 
 @final
 class BundleReport:
-    """What the bundles contain of one device: consecutive seals with every reading."""
+    """A summary of one device's bundles, which contain consecutive seals with all their
+    readings."""
 
     @property
     def name(self) -> str:
         """The device's name."""
     @property
     def id(self) -> str:
-        """Its id, 16 hexadecimal digits."""
+        """The device's id, 16 hexadecimal digits."""
     @property
     def seals(self) -> int:
         """The number of seals."""
@@ -339,38 +356,40 @@ class BundleReport:
         """The number of readings."""
     @property
     def restarts(self) -> int:
-        """How often the device states that it restarted."""
+        """The number of restarts that the device reports."""
 
 @final
 class QuerierConfig:
-    """The configuration of a querier, as in `querier.toml`."""
+    """The configuration of a querier; it has the settings of `querier.toml`."""
 
     def __new__(cls, roster: Roster, values: dict[str, Any]) -> Self: ...
     @staticmethod
     def read(path: _Path) -> QuerierConfig:
-        """Reads a `querier.toml`, and the roster that it names."""
+        """Reads a `querier.toml` and the roster whose path it contains."""
     @property
     def roster(self) -> Roster:
         """The roster."""
 
 @final
 class Following:
-    """The rows of a running query, one for each epoch, in order. Use `moteseal.sums.Asked` instead."""
+    """An iterator over the rows of a running query, one for each epoch, in order. Use
+    `moteseal.sums.Asked` instead of this class."""
 
     @property
     def query(self) -> str:
         """The query's id."""
     @property
     def floor(self) -> int:
-        """The minimum number of participants of a result."""
+        """The minimum number of participants for which a result is opened."""
     @property
     def sources(self) -> int:
-        """The number of devices that are asked."""
+        """The number of devices that the query asks."""
     @property
     def missed(self) -> int | None:
-        """How many epochs have no row; None while the query runs."""
+        """The number of epochs without a row; None while the query runs."""
     def close(self) -> None:
-        """Withdraws the query, and waits until that is announced. Rows that were not taken are discarded."""
+        """Withdraws the query, and waits until the withdrawal is announced to the devices. Discards
+        the rows that were not read."""
     def __iter__(self) -> Self: ...
     def __next__(self) -> dict[str, Any]: ...
 
@@ -385,7 +404,8 @@ def setup_sums(
     out: _Path,
     key_groups: int = 1,
 ) -> list[Path]:
-    """Makes the key files of private sums, as `moteseal sum setup` does, and returns their paths."""
+    """Creates the key files of private sums, as `moteseal sum setup` does, and returns their
+    paths."""
 
 def verify_proof(
     path: _Path,
@@ -398,8 +418,9 @@ def verify_proof(
     """Verifies a proof (.mproof) and returns its rows. Needs no network."""
 
 def verify_bundles(paths: Sequence[_Path], roster: Roster | _Path, operator: _Path | None = None) -> list[BundleReport]:
-    """Verifies bundles (.mseal): every signature and every reading, and that no seal is missing between
-    the first and the last of each device. Needs no network."""
+    """Verifies bundles (.mseal): checks every signature and every reading, and that no seal is
+    missing between the first and the last seal of each device. Needs no network."""
 
 def is_proof(path: _Path) -> bool:
-    """Whether a file is a proof (.mproof), by its first bytes; otherwise treat it as a bundle."""
+    """True if the file's first bytes are those of a proof (.mproof). Otherwise, the file may be a
+    bundle."""

@@ -1,4 +1,5 @@
-"""Exceptions. The base class tells the caller what to do; `error.name` is the stable name in spec/errors.md.
+"""The package's exceptions. An exception's base class tells the caller what to do; `error.name` is
+the stable name in spec/errors.md.
 
     MotesealError
         UsageError   (also a ValueError)       the arguments or a file are wrong: fix them
@@ -7,11 +8,12 @@
         Unreachable  (also a ConnectionError)  the service does not respond: retry later
         Failed                                 this machine failed
 
-`error.kind` is the same as text: "usage", "refused", "incomplete", "unreachable" or "internal".
+`error.kind` is the base class as a string: "usage", "refused", "incomplete", "unreachable" or
+"internal".
 
-Failures that programs often handle have a class of their own below one of these. Any other failure is
-raised as its base class; test `error.name`. Arguments of a wrong type or out of range raise Python's own
-TypeError and ValueError.
+Errors that programs often handle have their own subclasses. Any other error is raised as one of
+these base classes; to identify it, compare `error.name`. Arguments of a wrong type raise Python's
+TypeError, and arguments out of range its ValueError.
 """
 
 from __future__ import annotations
@@ -28,20 +30,23 @@ class MotesealError(Exception):
     """The base of all exceptions of this package. `str()` describes the error and what to do about it."""
 
     kind: ClassVar[Kind] = "internal"
-    """What the caller does next: the same for every exception of a base class."""
+    """The category, by which the caller decides what to do. It is the same for all exceptions of a
+    base class."""
 
     name: str
-    """The name of the failure in spec/errors.md: "NotAuthentic"."""
+    """The error's name in spec/errors.md, for example "NotAuthentic"."""
     device: str | None
-    """The name of the device; its id if the roster has no name for it."""
+    """The device's name, or its id if the roster does not list it. None if the error is not about a
+    device."""
     index: int | None
-    """The index of the seal."""
+    """The seal's index, if the error is about a seal."""
     epoch: int | None
-    """The number of the epoch."""
+    """The epoch's number, if the error is about an epoch."""
     refusal: str | None
-    """Why the response as a whole was rejected, if the store's explanation located the fault."""
+    """The error for which the whole response was rejected, if the cloud's explaining form then
+    located the fault. `name` is the fault."""
     url: str | None
-    """The address, if the network failed."""
+    """The address that was requested, if the network failed."""
 
     def __init__(
         self,
@@ -76,16 +81,18 @@ class Refused(MotesealError):
 
 
 class Incomplete(MotesealError):
-    """All data is authentic, but something is withheld, not yet sealed, or not sampled."""
+    """All returned data is authentic, but some of the requested data is withheld, not yet sealed,
+    or not sampled."""
 
     kind = "incomplete"
 
     answer: Answer | Estimates | None = None
-    """The verified data, if only its end is unknown (TailUnknown, ManifestMissing)."""
+    """The verified data, if it is only unknown where the data ends (TailUnknown, ManifestMissing).
+    Otherwise None."""
 
 
 class Unreachable(MotesealError, ConnectionError):
-    """The service does not respond, or is not a cloud. Its data was not checked."""
+    """The service does not respond, or is not a cloud. No data was checked."""
 
     kind = "unreachable"
 
@@ -109,7 +116,7 @@ class UnknownDevice(UsageError):
 
 
 class NotAuthentic(Refused):
-    """A signature is not that of the key over these bytes."""
+    """A signature is not one that this key made over these bytes."""
 
 
 class Equivocation(Refused):
@@ -117,15 +124,15 @@ class Equivocation(Refused):
 
 
 class Missing(Incomplete):
-    """A seal is missing that another seal, or a pinned seal, refers to."""
+    """A seal is missing, although another seal refers to it or it is pinned."""
 
 
 class TailUnknown(Incomplete):
-    """Nothing shows whether the device sealed anything from an epoch on."""
+    """It is unknown whether the device sealed anything from an epoch on."""
 
 
 class ManifestMissing(Incomplete):
-    """The manifest of an epoch is missing, so that it is unknown which events were kept."""
+    """The manifest of an epoch is missing: it is unknown which events the coordinator kept."""
 
 
 class NoSample(Incomplete):
@@ -133,7 +140,7 @@ class NoSample(Incomplete):
 
 
 class BelowFloor(Incomplete):
-    """Fewer participants than the floor; the sum is not opened."""
+    """Fewer devices took part than the query's floor requires. The sum was not opened."""
 
 
 class Interrupted(Unreachable):
@@ -141,7 +148,7 @@ class Interrupted(Unreachable):
 
 
 class Busy(Unreachable):
-    """The service asks to retry later."""
+    """The service is busy and asks the client to retry later."""
 
 
 _BASES: dict[Kind, type[MotesealError]] = {base.kind: base for base in (UsageError, Refused, Incomplete, Unreachable, Failed)}
@@ -158,7 +165,8 @@ def _of(
     refusal: str | None = None,
     url: str | None = None,
 ) -> MotesealError:
-    """The exception for an error: of the class with its name if that is of the same kind, otherwise of the kind's base class."""
+    """Creates the exception for an error. Its class is the one with the error's name, if that class
+    has this kind, and otherwise the kind's base class."""
     base = _BASES[kind]
     named = globals().get(name)
     if isinstance(named, type) and issubclass(named, base):

@@ -1,12 +1,14 @@
-"""Private sums: run a query over a group every epoch, and learn only the exact result over named participants.
+"""Private sums: runs a query over a group in each epoch. The querier learns only the exact result
+and which devices took part, never a single device's value.
 
     querier = moteseal.sums.Querier.from_toml("querier.toml")
     with querier.ask("SELECT AVG(temperature), COUNT(*) FROM sensors EPOCH DURATION 30s", epochs=10) as rows:
         for row in rows:
             print(row.start, row["AVG(temperature)"], row.participants, "of", row.sources)
 
-Devices encrypt their readings, and gateways aggregate them without being able to read or change them
-(docs/sums.md). A row without an accepted result has no numbers; indexing it raises the reason.
+Devices encrypt their readings, and gateways aggregate them but cannot read or change them
+(docs/sums.md). If the querier accepted no result for an epoch, the row has no numbers, and indexing
+it raises an exception with the reason.
 """
 
 from __future__ import annotations
@@ -40,27 +42,34 @@ class Row:
     duration_ms: int
     """The length of the epoch, in milliseconds."""
     participants: int
-    """The number of participants. If no result was accepted, the reported number."""
+    """The number of participants. If no result was accepted, it is the number that the gateways
+    reported."""
     sources: int
     """The number of devices in the group."""
     silent: list[str]
-    """Devices that a gateway reported as silent. The seals of a device contradict a false report."""
+    """The devices that a gateway reported as silent. If such a report is false, the device's seals
+    prove it."""
     unheard: list[str]
-    """Devices that no gateway reported as participating or silent."""
+    """The devices that no gateway reported, neither as participating nor as silent."""
     values: dict[str, Decimal | None] | None
-    """The exact results by selected item, "AVG(temperature)"; None for an item without readings. None if no result was accepted."""
+    """The exact result of each selected item; a key is, for example, "AVG(temperature)". A result
+    is None if there were no readings. The dict is None if no result was accepted."""
     error: errors.MotesealError | None
-    """Why no result was accepted: BelowFloor (too few took part in time) or Refused (a sum was falsified)."""
+    """Why no result was accepted: BelowFloor (too few devices took part in time) or Refused (a sum
+    was falsified). Otherwise None."""
     edges: list[str]
-    """The edges of the tree where the fault was located: "gw-a -> root"."""
+    """The edges of the aggregation tree at which a fault was located, for example "gw-a ->
+    root"."""
 
     @property
     def accepted(self) -> bool:
-        """Whether there is a result, proven to be exact over the participants."""
+        """True if there is a result, which is proven to be the exact result over the
+        participants."""
         return self.values is not None
 
     def __getitem__(self, item: str) -> Decimal | None:
-        """The result of a selected item. Raises the reason if no result was accepted."""
+        """Returns the result of a selected item. If no result was accepted, raises an exception
+        with the reason."""
         if self.values is not None:
             return self.values[item]
         raise errors.Failed("no result was accepted") if self.error is None else self.error
@@ -89,7 +98,8 @@ class Row:
 
 
 class Asked(Iterator[Row]):
-    """A running query: an iterator of rows, one for each epoch. Closing it, or leaving its `with`, withdraws the query."""
+    """A running query: an iterator over its rows, one for each epoch. `close()` withdraws the
+    query, and so does the end of a `with` block."""
 
     def __init__(self, following: Following) -> None:
         self._following = following
@@ -101,17 +111,18 @@ class Asked(Iterator[Row]):
 
     @property
     def floor(self) -> int:
-        """The least number of participants of a result."""
+        """The minimum number of participants for which a result is opened."""
         return self._following.floor
 
     @property
     def sources(self) -> int:
-        """The number of devices that are asked."""
+        """The number of devices that the query asks."""
         return self._following.sources
 
     @property
     def missed(self) -> int | None:
-        """How many epochs have no row, because the querier was paused or its clock was set; None while the query runs."""
+        """The number of epochs without a row, because the querier was paused or its clock was set;
+        None while the query runs."""
         return self._following.missed
 
     def __next__(self) -> Row:
@@ -129,14 +140,14 @@ class Asked(Iterator[Row]):
 
 
 class Querier:
-    """Runs queries with the keys, the aggregation tree and the broker of a configuration (docs/sums.md).
+    """Runs queries. It is configured with keys, an aggregation tree and a broker (docs/sums.md).
 
-    tree is the path of a tree.toml, or its content: {"gateways": {...}, "devices": {...}}. ranges are the
-    possible values of a column, {"temperature": (-40, 125)}: sums over a narrower range fit more devices.
-    grace is how long to wait for each level of the tree, in seconds. link is the broker:
-    {"url": "mqtts://broker.example:8883"} and ca, user, password_file, certificate, certificate_key,
-    version.
-    """
+    tree is the path of a tree.toml, or its content: {"gateways": {...}, "devices": {...}}. ranges
+    has the smallest and the largest possible value of each column, {"temperature": (-40, 125)}: the
+    narrower a range, the more devices a sum may have. grace is the time to wait for each level of
+    the tree, in seconds. link describes how to reach the broker: {"url":
+    "mqtts://broker.example:8883"}, and optionally ca, user, password_file, certificate,
+    certificate_key and version. """
 
     def __init__(
         self,
@@ -155,9 +166,9 @@ class Querier:
     ) -> None:
         if isinstance(roster, Roster):
             if operator is not None:
-                raise TypeError("operator: a moteseal.Roster is already verified; leave the operator's key out")
+                raise TypeError("operator: a moteseal.Roster is already verified; omit the operator's key")
         elif operator is None:
-            raise TypeError("operator: a path of a roster needs the path of the operator's public key")
+            raise TypeError("operator: the roster is given as a path; pass the path of the operator's public key, too")
         else:
             roster = Roster(roster, operator)
         if isinstance(columns, str):
@@ -180,7 +191,7 @@ class Querier:
 
     @classmethod
     def from_toml(cls, path: _Path) -> Querier:
-        """The querier of a `querier.toml`, as `moteseal sum run` reads it."""
+        """Creates a querier from a `querier.toml`, the file that `moteseal sum run` also reads."""
         querier = cls.__new__(cls)
         querier._config = QuerierConfig.read(path)
         return querier
@@ -193,9 +204,8 @@ class Querier:
     def ask(self, query: str, *, epochs: int | None = None, floor: int | None = None) -> Asked:
         """Starts a query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH DURATION 30s.
 
-        It ends after this many epochs, or when it is closed. floor is the least number of participants of
-        a result; default: more than half of the sources.
-        """
+        The query ends after this many epochs, or when it is closed. floor is the minimum number of
+        participants for which a result is opened; default: more than half of the sources. """
         return Asked(follow_sums(query, self._config, epochs, floor))
 
 
@@ -206,7 +216,8 @@ def _tables(tree: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
 
 
 def _decimal(value: float | Decimal | str) -> str:
-    """A bound of a range without loss: a float by its shortest decimal digits."""
+    """Converts a bound of a range to text without loss: a float to the shortest decimal number that
+    represents it."""
     return format(Decimal(str(value)), "f") if not isinstance(value, str) else value.strip()
 
 
@@ -218,12 +229,12 @@ def setup(
     out: _Path,
     key_groups: int = 1,
 ) -> list[Path]:
-    """Makes the key files of private sums, as `moteseal sum setup` does, and returns their paths.
+    """Creates the key files of private sums, as `moteseal sum setup` does, and returns their paths.
 
-    querier.sum.key comes first and stays with the querier; NAME.sum.key goes to that device only. querier is
-    the key that signs queries, either half. Devices are divided into key_groups: a device whose key is stolen
-    can falsify the sums of its group only. No file is replaced.
-    """
+    The first path is querier.sum.key, which stays with the querier. Copy each NAME.sum.key only to
+    the device NAME. querier is the path of the key that signs queries, its public or its private
+    file. key_groups is the number of groups into which the devices are divided: whoever steals a
+    device's key can falsify the sums of its key group only. Existing files are not replaced. """
     return setup_sums(roster, operator, querier=querier, out=out, key_groups=key_groups)
 
 

@@ -10,11 +10,12 @@ use crate::question::number;
 use crate::source::roster;
 use crate::work;
 
-/// Makes the key files of private sums, as `moteseal sum setup` does, and returns their paths.
+/// Creates the key files of private sums, as `moteseal sum setup` does, and returns their paths.
 ///
-/// querier.sum.key comes first and stays with the querier; NAME.sum.key goes to that device only.
-/// querier is the key that signs queries, either half. Devices are divided into key_groups: a
-/// device whose key is stolen can falsify the sums of its group only. No file is replaced.
+/// The first path is querier.sum.key, which stays with the querier. Copy each NAME.sum.key only to
+/// the device NAME. querier is the path of the key that signs queries, its public or its private
+/// file. key_groups is the number of groups into which the devices are divided: whoever steals a
+/// device's key can falsify the sums of its key group only. Existing files are not replaced.
 #[pyfunction]
 #[pyo3(signature = (roster, operator = None, *, querier, out, key_groups = None))]
 pub(crate) fn setup_sums(

@@ -1,5 +1,5 @@
-//! Reads the files that a client needs (roster, keys, configuration), with errors that name the
-//! file and the remedy.
+//! Reads the files that a client needs: rosters, keys and configurations. Its errors name the file
+//! and state what to do.
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -14,14 +14,16 @@ use moteseal_verify::Roster;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-/// The longest key, roster or configuration in bytes: 16 MiB hold a hundred thousand devices.
+/// The maximum length of a key, roster or configuration in bytes. A roster of 16 MiB has a hundred
+/// thousand devices.
 const MAX_FILE: u64 = 16 << 20;
-/// The name of an error about a file, unless `spec/errors.md` has a more specific one.
+/// The name of an error about a file, for errors without a more specific name in `spec/errors.md`.
 const BAD_FILE: &str = "BadFile";
-/// The name of an error about an argument, unless `spec/errors.md` has a more specific one.
+/// The name of an error about an argument, for errors without a more specific name in
+/// `spec/errors.md`.
 const BAD_ARGUMENT: &str = "UsageError";
 
-/// A file or a value that cannot be used.
+/// The error for a file or a value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{sentence}", self.prefix())]
 pub struct InputError {
@@ -43,27 +45,29 @@ impl InputError {
         }
     }
 
-    /// An argument that the caller must change.
+    /// Creates the error for an argument that the caller must change.
     pub(crate) fn argument(sentence: impl Display) -> Self {
         Self::new(BAD_ARGUMENT, ErrorKind::Usage, sentence)
     }
 
-    /// A named error that the caller must fix.
+    /// Creates an error with a name of its own that the caller must correct.
     pub(crate) fn usage(name: &str, sentence: impl Display) -> Self {
         Self::new(name, ErrorKind::Usage, sentence)
     }
 
-    /// An error of the machine.
+    /// Creates the error for a fault of the machine.
     pub(crate) fn internal(sentence: impl Display) -> Self {
         Self::new("Failed", ErrorKind::Internal, sentence)
     }
 
-    /// A file that cannot be used, for a reason that `sentence` gives in full.
+    /// Creates the error for a file that cannot be used. `sentence` is the whole message.
     pub(crate) fn file(sentence: impl Display) -> Self {
         Self::new(BAD_FILE, ErrorKind::Usage, sentence)
     }
 
-    /// A file that cannot be read or written: the caller's mistake if the path is wrong.
+    /// Creates the error for a file that cannot be read or written. Its kind is
+    /// [`Usage`](ErrorKind::Usage) if the path is wrong, and [`Internal`](ErrorKind::Internal)
+    /// otherwise.
     pub(crate) fn io(action: &str, path: &Path, error: &io::Error) -> Self {
         let kind = match error.kind() {
             io::ErrorKind::NotFound
@@ -75,7 +79,7 @@ impl InputError {
         Self::new(if action == "write" { "OutputFailed" } else { BAD_FILE }, kind, sentence)
     }
 
-    /// Adds what the error is about in front of the message: a file, or a key of a configuration.
+    /// Puts the place of the error before the message: a file, or a key of a configuration.
     pub(crate) fn at(mut self, place: impl Display) -> Self {
         self.place.insert(0, place.to_string());
         self
@@ -94,32 +98,33 @@ impl InputError {
         self.place.iter().map(|place| format!("{place}: ")).collect()
     }
 
-    /// The stable name of the error (`spec/errors.md`).
+    /// Returns the stable name of the error (`spec/errors.md`).
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the caller does next.
+    /// Returns the kind, which tells the caller how to react.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What the error is about, from the outside in: a file, then a key of a configuration.
+    /// Returns the place of the error, from the outermost to the innermost part: a file, then a key
+    /// of a configuration.
     #[must_use]
     pub fn place(&self) -> &[String] {
         &self.place
     }
 
-    /// What happened and what to do, without the place and the name.
+    /// Returns what happened and what to do, without the place and the name.
     #[must_use]
     pub fn sentence(&self) -> &str {
         &self.sentence
     }
 
-    /// The message with the name of the error after the place: `keys: WrongRoster: ...`. Names that
-    /// only say that a file or an argument is wrong are left out.
+    /// Returns the message with the name of the error after the place: `keys: WrongRoster: ...`.
+    /// General names, which add nothing to the message, are left out.
     #[must_use]
     pub fn line(&self) -> String {
         match self.name.as_str() {
@@ -128,22 +133,24 @@ impl InputError {
         }
     }
 
-    /// The place of the mistake in the text of a query, in characters from 1.
+    /// Returns the position of the mistake in the text of a query, in characters from 1.
     #[must_use]
     pub const fn column(&self) -> Option<usize> {
         self.column
     }
 }
 
-/// Reads a file of at most 16 MiB, which must not be empty. The bytes are erased when dropped.
+/// Reads a file, which must not be empty or larger than 16 MiB. The returned bytes are erased when
+/// dropped.
 ///
 /// # Errors
-/// [`InputError`] if it cannot be read, is empty or too large.
+/// [`InputError`] if the file cannot be read, is empty or is too large.
 pub fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, InputError> {
     let fail = |error: io::Error| InputError::io("read", path, &error);
     let file = File::open(path).map_err(fail)?;
     let length = file.metadata().map_err(fail)?.len().min(MAX_FILE);
-    // Enough room from the start: a vector that grows leaves copies of a key behind.
+    // Allocate enough memory at the start, because a vector that grows leaves copies of a key in
+    // memory.
     let length = usize::try_from(length).unwrap_or_default() + 1;
     let mut bytes = Zeroizing::new(Vec::with_capacity(length));
     file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(fail)?;
@@ -179,7 +186,7 @@ pub fn secret_key(path: &Path) -> Result<SecretKey, InputError> {
     })
 }
 
-/// Reads the public half of a key from a file that has either half.
+/// Reads the public key from a file that contains either a secret or a public key.
 ///
 /// # Errors
 /// [`InputError`] if the file cannot be read or is not a key.
@@ -190,7 +197,8 @@ pub fn public_half(path: &Path) -> Result<PublicKey, InputError> {
     }
 }
 
-/// Reads 32 secret bytes from 64 hexadecimal digits; `what` names the kind of file in an error.
+/// Reads 32 secret bytes from a file with 64 hexadecimal digits. Errors call the file a `what`
+/// file.
 ///
 /// # Errors
 /// [`InputError`] if the file cannot be read or contains something else.
@@ -198,7 +206,8 @@ pub fn secret(path: &Path, what: &str) -> Result<Zeroizing<[u8; 32]>, InputError
     let text = read(path)?;
     let mut secret = Zeroizing::new([0; 32]);
     hex::decode_to_slice(text.trim_ascii(), &mut *secret).map_err(|_| {
-        InputError::file(format_args!("a {what} file contains 64 hexadecimal digits")).in_file(path)
+        InputError::file(format_args!("a {what} file must contain 64 hexadecimal digits"))
+            .in_file(path)
     })?;
     Ok(secret)
 }
@@ -211,10 +220,11 @@ pub fn link_secret(path: &Path) -> Result<Zeroizing<[u8; 32]>, InputError> {
     secret(path, "link secret")
 }
 
-/// Reads a TOML file. `docs` is the document that lists its keys, for errors, which name the line.
+/// Reads a TOML file. Errors name the line, and refer to `docs`, the document that lists the keys
+/// of the file.
 ///
 /// # Errors
-/// [`InputError`] if the file cannot be read, or is not what `T` describes.
+/// [`InputError`] if the file cannot be read, or its contents do not match `T`.
 pub fn toml<T: DeserializeOwned>(path: &Path, docs: &str) -> Result<T, InputError> {
     let text = read(path)?;
     let text =
@@ -239,7 +249,8 @@ pub fn roster(path: &Path, operator: &Path) -> Result<Roster, InputError> {
     Roster::open(&bytes, &key).map_err(|error| {
         let head = &bytes[..bytes.len().min(64)];
         let what = match looks_like(head) {
-            // A roster is a tagged COSE_Sign1 (spec/formats.md, section 2.2).
+            // A file with these first bytes is a tagged COSE_Sign1, as a roster is
+            // (spec/formats.md, section 2.2).
             _ if head.starts_with(&[0xd2, 0x84]) => {
                 let what = format_args!("{error} (operator {})", operator.display());
                 return InputError::new(error.name(), ErrorKind::Refused, what).in_file(path);
@@ -251,7 +262,8 @@ pub fn roster(path: &Path, operator: &Path) -> Result<Roster, InputError> {
     })
 }
 
-/// What a file seems to be by its first bytes, unless it is a stream of Moteseal.
+/// Returns the kind of file that the first bytes of a file indicate. Returns `None` for a Moteseal
+/// stream and for an unknown kind.
 #[must_use]
 pub fn looks_like(head: &[u8]) -> Option<&'static str> {
     let is_text = || {
@@ -261,7 +273,7 @@ pub fn looks_like(head: &[u8]) -> Option<&'static str> {
     match head {
         [] => None,
         head if head.starts_with(b"-----BEGIN ") => Some("a key (PEM)"),
-        // A COSE_Sign1, tagged: spec/formats.md, section 2.2.
+        // A tagged COSE_Sign1 (spec/formats.md, section 2.2).
         [0xd2, 0x84, ..] => Some("a roster or a certificate"),
         head if head.starts_with(b"PAR1") => Some("a Parquet file"),
         head if head.starts_with(b"redb") => Some("a cloud's store"),
@@ -271,10 +283,11 @@ pub fn looks_like(head: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Writes a new file completely or not at all. Never replaces a file. `mode` is its Unix mode.
+/// Creates a file with the Unix mode `mode`. Writes it completely or not at all, and never replaces
+/// a file.
 ///
 /// # Errors
-/// [`InputError`] if a file of this name exists, or it cannot be written.
+/// [`InputError`] if a file with this name exists, or if the file cannot be written.
 pub fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), InputError> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let temporary = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
@@ -283,7 +296,8 @@ pub fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), InputError> {
             fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        // Unlike a rename, a link fails if another process has created the file meanwhile.
+        // Unlike a rename, creating a link fails if another process has created the file in the
+        // meantime.
         fs::hard_link(&temporary, path)
     })();
     let _ = fs::remove_file(&temporary);

@@ -1,9 +1,9 @@
-//! The data application: asks an untrusted cloud for sealed readings and verifies them.
+//! The client: requests sealed readings from an untrusted cloud and verifies them.
 //!
-//! This crate is for programs that use sensor data: analysis scripts, dashboards, archives. It
-//! needs a roster, the operator's public key and the address of a cloud. Verified rows are
-//! authentic (signed by their device), complete (no seal of the range is missing, or the report
-//! says so) and not chosen by the cloud.
+//! This crate is for programs that use sensor data, such as analysis scripts, dashboards and
+//! archives. It needs a roster, the operator's public key and the address of a cloud. Verified rows
+//! are authentic (signed by their device) and not chosen by the cloud. They are also complete: no
+//! seal of the requested range is missing, or the report states which part may be missing.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -71,8 +71,8 @@
 //! | audit the coordinator of a group with a budget | [`Client::audit`], [`mod@audit`] |
 //! | query exact sums over encrypted readings | [`sum`] |
 //!
-//! Errors have a stable [`name`](Error::name) and a [`kind`](Error::kind), which says what to do
-//! next.
+//! Errors have a stable [`name`](Error::name), and a [`kind`](Error::kind) that tells the caller
+//! how to react.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,15 @@
-//! Verified rows as tables, CSV, JSON lines, Arrow IPC streams and Parquet, with named, typed
-//! columns.
+//! Writes verified rows as tables, CSV, JSON lines, Arrow IPC streams and Parquet, with named and
+//! typed columns.
 //!
 //! Every format has the same columns: `epoch`, `epoch_start`, `device`, `index` (of the seal),
-//! `seq` (under that seal), then the schema's fields. Text formats show exact values, to the last
-//! digit of their scale. Arrow and Parquet hold scaled values as Float64, with unit, divisor and
-//! offset in the column's metadata. A `time` field becomes an absolute timestamp.
+//! `seq` (the sequence number under that seal), and then the schema's fields. Text formats contain
+//! exact values, to the last digit of their scale. Arrow and Parquet contain scaled values as
+//! Float64, with the unit, divisor and offset in the column's metadata. A `time` field becomes an
+//! absolute timestamp.
 //!
 //! Arrow and Parquet need the feature `columnar`, which is on by default.
 //!
-//! Memory is bounded: Arrow and Parquet rows are written in batches of a few thousand.
+//! Memory is bounded, because Arrow and Parquet rows are written in batches of a few thousand.
 
 mod atomic_file;
 #[cfg(feature = "columnar")]
@@ -45,7 +46,7 @@ use crate::rows::{Rows, Sink};
 use columns::Columns;
 use text_formats::{Csv, JsonLines, Table};
 
-/// How rows are written.
+/// The format in which rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Aligned columns, for people.
@@ -63,7 +64,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All formats with the names that [`from_str`](FromStr::from_str) accepts.
+    /// All formats, with the names that [`from_str`](FromStr::from_str) accepts.
     pub const NAMES: &'static [(&'static str, Self)] = &[
         ("table", Self::Table),
         ("csv", Self::Csv),
@@ -87,15 +88,15 @@ impl FromStr for Format {
     }
 }
 
-/// Writes verified rows in one format. Call [`finish`](Self::finish) at the end: before that, the
-/// output is incomplete.
+/// Writes verified rows in one format. Call [`finish`](Self::finish) at the end, because the output
+/// is incomplete without it.
 pub struct Writer<W: Write + Send> {
     format: Format,
     state: State<W>,
 }
 
 enum State<W: Write + Send> {
-    /// There are no rows yet, so the columns are unknown.
+    /// No rows have arrived, so the columns are unknown.
     Waiting(W),
     Table(Table<W>),
     Csv(Csv<W>),
@@ -104,7 +105,7 @@ enum State<W: Write + Send> {
     Arrow(Columns, Box<StreamWriter<W>>),
     #[cfg(feature = "columnar")]
     Parquet(Columns, Box<ArrowWriter<W>>),
-    /// An error has been returned.
+    /// A previous call returned an error.
     Failed,
 }
 
@@ -115,7 +116,7 @@ impl<W: Write + Send> fmt::Debug for Writer<W> {
 }
 
 impl<W: Write + Send> Writer<W> {
-    /// A writer to `out`, which should be buffered.
+    /// Creates a writer to `out`, which should be buffered.
     #[must_use]
     pub const fn new(format: Format, out: W) -> Self {
         Self { format, state: State::Waiting(out) }
@@ -151,8 +152,8 @@ impl<W: Write + Send> Writer<W> {
     /// [`OutputError`] if they cannot be written.
     pub fn finish(self) -> Result<(), OutputError> {
         match self.state {
-            // There were no rows, so the schema is unknown: write an empty stream with the common
-            // columns.
+            // No rows arrived, so the schema is unknown. Write an empty output with the columns
+            // that all schemas have.
             State::Waiting(out) => match Self::start(self.format, out, &none()?)? {
                 State::Waiting(_) | State::Failed => Ok(()),
                 state => Self { format: self.format, state }.finish(),
@@ -205,11 +206,11 @@ impl<W: Write + Send> Sink for Writer<W> {
     }
 }
 
-/// The columns of all schemas.
+/// The columns that the rows of every schema have.
 const COMMON: [&str; 5] = ["epoch", "epoch_start", "device", "index", "seq"];
 
-/// The names of a schema's columns: those of its fields. An underscore is appended, repeatedly,
-/// while the name is taken.
+/// Returns the names of the columns for a schema's fields. A column has the name of its field; if
+/// that name is taken, underscores are appended until the name is unique.
 fn field_names(schema: &Schema<'_>) -> Vec<String> {
     let mut taken: Vec<String> = COMMON.map(str::to_owned).to_vec();
     for field in schema.fields() {
@@ -222,12 +223,12 @@ fn field_names(schema: &Schema<'_>) -> Vec<String> {
     taken.split_off(COMMON.len())
 }
 
-/// The schema of an output without rows.
+/// Returns the schema of an output without rows.
 fn none() -> Result<Arc<SchemaEntry>, OutputError> {
     SchemaEntry::decode(Schema::OPAQUE.as_bytes()).map(Arc::new).map_err(OutputError::of)
 }
 
-/// Checks that the rows have the schema that the columns were made for.
+/// Checks that rows have the schema for which the columns were created.
 fn same_schema(columns: &SchemaEntry, rows: &Rows<'_>) -> Result<(), OutputError> {
     if columns.digest == rows.schema().digest {
         return Ok(());

@@ -1,9 +1,9 @@
 //! Pinned seals: the newest seal of each device that this client has verified. A later response
-//! that omits or contradicts one is rejected (`Missing`, `Equivocation`), so a cloud cannot
-//! withhold the end of a device's chain unnoticed.
+//! that omits or contradicts a pinned seal is rejected (`Missing`, `Equivocation`). A cloud
+//! therefore cannot withhold the end of a device's chain without being detected.
 //!
-//! The file is small JSON and replaced atomically. It contains no secrets. Deleting it is safe:
-//! only this protection is lost, until seals are pinned again.
+//! The file is small JSON and is replaced atomically. It contains no secrets. Deleting it is safe;
+//! the client only loses this protection until it pins seals again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,34 +16,35 @@ use serde_json::{Value, json};
 use crate::error::OutputError;
 use crate::output::AtomicFile;
 
-/// The largest file of pinned seals, in bytes.
+/// The maximum size of a file of pinned seals, in bytes.
 const MAX_FILE: u64 = 64 << 20;
 
 /// A seal that was verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PinnedSeal {
-    /// Its index.
+    /// The seal's index.
     pub index: SealIndex,
-    /// Its epoch.
+    /// The seal's epoch.
     pub epoch: EpochNumber,
-    /// Its digest.
+    /// The seal's digest.
     pub digest: Digest,
 }
 
 /// The file of pinned seals to use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PinFile {
-    /// None: neither use nor save pinned seals.
+    /// No file. Pinned seals are neither used nor saved.
     None,
     /// The group's file in the user's state directory ([`PinnedSeals::default_path`]).
     #[default]
     Default,
-    /// This file.
+    /// The file at this path.
     At(PathBuf),
 }
 
 impl PinFile {
-    /// The path of the file; `None` if there is none, or the user has no home directory.
+    /// Returns the path of the file. Returns `None` for [`None`](Self::None), or if the user has no
+    /// home directory.
     #[must_use]
     pub fn path(&self, roster: &Roster) -> Option<PathBuf> {
         match self {
@@ -53,17 +54,18 @@ impl PinFile {
         }
     }
 
-    /// Reads the file, if there is one.
+    /// Reads the file. Returns `None` if [`path`](Self::path) returns `None`.
     ///
     /// # Errors
-    /// As [`PinnedSeals::open`].
+    /// The errors of [`PinnedSeals::open`].
     pub fn open(&self, roster: &Roster) -> Result<Option<PinnedSeals>, OutputError> {
         self.path(roster).map(|path| PinnedSeals::open(&path)).transpose()
     }
 }
 
-/// The newest verified seal of each device. The key is the digest of the device's first
-/// certificate, so devices and groups of the same name under different operators are distinct.
+/// The newest verified seal of each device. A device is identified by the digest of its first
+/// certificate, so that devices and groups with the same name under different operators are
+/// distinct.
 #[derive(Clone, Debug, Default)]
 pub struct PinnedSeals {
     path: Option<PathBuf>,
@@ -71,14 +73,15 @@ pub struct PinnedSeals {
 }
 
 impl PinnedSeals {
-    /// Pinned seals in memory only: [`save`](Self::save) does nothing.
+    /// Creates a collection of pinned seals without a file. [`save`](Self::save) then does nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The default file of a roster's group: `moteseal/GROUP.json` in the user's state directory
-    /// (`$XDG_STATE_HOME`, else `~/.local/state`). `None` without a home directory.
+    /// Returns the default file of a roster's group: `moteseal/GROUP.json` in the user's state
+    /// directory (`$XDG_STATE_HOME`, or `~/.local/state` if that is not set). Returns `None` if the
+    /// user has no home directory.
     #[must_use]
     pub fn default_path(roster: &Roster) -> Option<PathBuf> {
         use moteseal_core::roster::Directory;
@@ -89,7 +92,7 @@ impl PinnedSeals {
         Some(state.join("moteseal").join(format!("{}.json", roster.group())))
     }
 
-    /// Reads the pinned seals in a file; a file that does not exist yet is empty.
+    /// Reads a file of pinned seals. A file that does not exist yet counts as empty.
     ///
     /// # Errors
     /// [`OutputError`] if the file cannot be read, or does not contain pinned seals.
@@ -98,20 +101,20 @@ impl PinnedSeals {
         Ok(Self { path: Some(path.to_owned()), newest })
     }
 
-    /// The pinned seal of a device.
+    /// Returns the pinned seal of a device.
     #[must_use]
     pub fn of(&self, roster: &Roster, device: DeviceId) -> Option<PinnedSeal> {
         self.newest.get(&roster.device(device)?.certificate).copied()
     }
 
-    /// Pins a seal, unless a newer one of the device is pinned.
+    /// Pins a seal, unless a newer seal of the device is pinned already.
     pub fn pin(&mut self, roster: &Roster, device: DeviceId, seal: PinnedSeal) {
         if let Some(device) = roster.device(device) {
             keep_newest(&mut self.newest, device.certificate, seal);
         }
     }
 
-    /// Saves the pinned seals. Seals that another process has saved in the meantime are kept.
+    /// Saves the pinned seals. Newer seals that another process has saved in the meantime are kept.
     ///
     /// # Errors
     /// [`OutputError`] if the file cannot be read or written.
@@ -156,7 +159,7 @@ fn read(path: &Path) -> Result<BTreeMap<Digest, PinnedSeal>, OutputError> {
     parse(&text).ok_or_else(|| {
         OutputError::because(
             path,
-            "it does not contain pinned seals; name another file, or delete it and lose the pins",
+            "it does not contain pinned seals; name another file, or delete it to start afresh",
         )
     })
 }

@@ -1,5 +1,5 @@
-//! Proof files (`.mproof`): a query and the response to it as received. A proof can be verified
-//! later and offline, with only the roster and the operator's public key.
+//! Proof files (`.mproof`). A proof is a query and the response to it, as received. It can be
+//! verified later and offline, with only the roster and the operator's public key.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct ProofWriter {
 }
 
 impl ProofWriter {
-    /// Starts a proof for the response to a query that is verified under `roster`.
+    /// Starts a proof for the response to `query`, which is verified under `roster`.
     ///
     /// # Errors
     /// [`OutputError`] if the file cannot be created.
@@ -39,20 +39,20 @@ impl ProofWriter {
     /// Appends the next bytes of the response.
     ///
     /// # Errors
-    /// [`OutputError`] if they cannot be written.
+    /// [`OutputError`] if the bytes cannot be written.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), OutputError> {
         self.file.write_all(bytes).map_err(|error| OutputError::new(&self.path, &error))
     }
 
-    /// Writes the whole proof to the disk, under a temporary name.
+    /// Writes the whole proof to disk, under a temporary name.
     ///
     /// # Errors
-    /// [`OutputError`] if it cannot be written.
+    /// [`OutputError`] if the proof cannot be written.
     pub fn settle(&mut self) -> Result<(), OutputError> {
         self.file.settle()
     }
 
-    /// Gives the proof its final name. Call it once the response has been verified.
+    /// Gives the proof its final name. Call this once the response has been verified.
     ///
     /// # Errors
     /// [`OutputError`] if the file cannot be renamed.
@@ -61,13 +61,14 @@ impl ProofWriter {
     }
 }
 
-/// Verifies a proof and passes its rows to `sink`. `pinned` must not contradict the proof: a
-/// different seal under a pinned index is `Equivocation`. A pinned seal that is newer than the
-/// proof is not an error, because a proof shows the state when it was kept; the report names that
-/// seal.
+/// Verifies a proof and passes its rows to `sink`. Error messages call `source` by the name `path`.
+///
+/// The proof must not contradict the seals in `pinned`: a different seal under a pinned index is
+/// the error `Equivocation`. A pinned seal that is newer than the proof is not an error, because a
+/// proof contains only what was sealed when it was saved. The report names such a seal.
 ///
 /// # Errors
-/// [`Error`] if the proof is rejected, or `source` cannot be read; messages call it `path`.
+/// [`Error`] if the proof is rejected, or if `source` cannot be read.
 pub fn verify(
     mut source: impl Read,
     path: &Path,
@@ -91,6 +92,6 @@ pub fn verify(
     }
     let query = session.query().cloned();
     let (report, _) = session.finish(sink)?;
-    let query = query.ok_or_else(|| Rejection::NotAProof { cause: "it is empty".into() })?;
+    let query = query.ok_or_else(|| Rejection::NotAProof { cause: "the file is empty".into() })?;
     Ok((query, report))
 }

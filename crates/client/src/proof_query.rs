@@ -1,5 +1,6 @@
 //! The first item of a proof: the query as JSON, with the digest of the roster under which the
-//! response was verified. The digest is a hint that identifies a wrong roster; no check needs it.
+//! response was verified. The digest only serves to report that a wrong roster was given; no check
+//! depends on it.
 
 use moteseal_api::Query;
 use moteseal_verify::Roster;
@@ -17,7 +18,7 @@ pub(crate) fn encode(query: &Query, roster: &Roster) -> String {
 /// Decodes the first item of a proof: the query, and the roster's digest if there is one.
 ///
 /// # Errors
-/// A sentence that says what is wrong with it.
+/// A message that states what is wrong with the item.
 pub(crate) fn decode(text: &str) -> Result<(Query, Option<String>), String> {
     let mut text: Value =
         serde_json::from_str(text).map_err(|error| format!("its query is not JSON ({error})"))?;

@@ -1,4 +1,5 @@
-//! Why a response or a proof is rejected: the property that failed, its stable name, and where.
+//! Why a response or a proof is rejected: the property that failed, its stable name, and the place
+//! of the fault.
 
 use moteseal_api::{ErrorKind, NamedError as _};
 use moteseal_core::digest::Digest;
@@ -15,27 +16,29 @@ pub enum Rejection {
     /// The bytes are not a stream, or one of its runs is not proven.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The levels or events are not those that were asked for, or that can be served.
+    /// The levels or events of a part are not those that were requested, or the seal cannot serve
+    /// the request.
     #[error("{error} (device {device}, index {index})")]
     Choice {
-        /// What is wrong with them.
+        /// What is wrong with the levels or events.
         error: ChoiceError,
         /// The device.
         device: DeviceId,
         /// The seal's index.
         index: SealIndex,
     },
-    /// The parts that should make up one epoch do not.
+    /// The parts of an epoch do not form a whole epoch.
     #[error("{error} (device {device}, epoch {epoch})")]
     Epoch {
-        /// What is wrong with them.
+        /// What is wrong with the parts.
         error: EpochError,
         /// The device.
         device: DeviceId,
         /// The epoch.
         epoch: EpochNumber,
     },
-    /// A device, a seal or an item that was not asked for, or that is out of order.
+    /// The response has a device, a seal or an item that was not requested, or that is out of
+    /// order.
     #[error("the response contains something that was not asked for{}", at(*device, *index))]
     NotAsAsked {
         /// The device.
@@ -43,7 +46,7 @@ pub enum Rejection {
         /// The seal's index.
         index: Option<SealIndex>,
     },
-    /// A seal is missing that another seal, or a pinned seal, refers to.
+    /// A seal is missing, although another seal or a pinned seal refers to it.
     #[error(
         "the store withholds the seal {index} of device {device}{}{}",
         epoch.map_or_else(String::new, |epoch| format!(", of epoch {epoch}")),
@@ -54,12 +57,12 @@ pub enum Rejection {
         device: DeviceId,
         /// The missing seal's index.
         index: SealIndex,
-        /// Its epoch, if known.
+        /// The missing seal's epoch, if it is known.
         epoch: Option<EpochNumber>,
         /// Whether only the pinned seals refer to it.
         pinned: bool,
     },
-    /// A seal that its epoch's manifest lists is missing.
+    /// A seal is missing, although the manifest of its epoch lists it.
     #[error(
         "the store withholds a seal of device {device} that the manifest of epoch {epoch} lists \
          (digest {seal})"
@@ -72,10 +75,10 @@ pub enum Rejection {
         /// The seal's digest.
         seal: Digest,
     },
-    /// A manifest that was not asked for, or that is out of order.
+    /// A manifest was not requested, or is out of order.
     #[error("the manifest of epoch {epoch} was not asked for, or is out of order")]
     ManifestNotAsAsked {
-        /// Its epoch.
+        /// The manifest's epoch.
         epoch: EpochNumber,
     },
     /// The coordinator signed two different manifests of one epoch.
@@ -87,8 +90,8 @@ pub enum Rejection {
         /// The epoch.
         epoch: EpochNumber,
     },
-    /// The device signed two different seals under one index, or its chain omits a seal that it
-    /// signed.
+    /// The device signed two different seals under one index, or its chain leaves out a seal that
+    /// it signed.
     #[error(
         "device {device} signed two histories that differ from index {index} on; its key was \
          stolen, or the device was restored from a backup"
@@ -104,14 +107,14 @@ pub enum Rejection {
     Stopped {
         /// The name of the error, as reported by the store.
         name: String,
-        /// What happened.
+        /// What happened, as reported by the store.
         detail: String,
     },
     /// The response ends before its end item.
-    #[error("the response stops before its end item")]
+    #[error("the response ended before its end item")]
     Unended,
     /// There are bytes after the end item.
-    #[error("more bytes follow after the end item")]
+    #[error("the response has more bytes after the end item")]
     Trailing,
     /// An epoch whose parts must be checked together exceeds the memory limit.
     #[error(
@@ -124,24 +127,24 @@ pub enum Rejection {
         /// The epoch.
         epoch: EpochNumber,
     },
-    /// A proof that does not start with its query.
+    /// The proof does not start with its query.
     #[error("{cause}; `moteseal get --proof` writes proofs")]
     NotAProof {
-        /// What is wrong with it.
+        /// What is wrong with the proof.
         cause: String,
     },
-    /// A proof that was made under a roster that is not a version of the given one.
+    /// The proof was made under a roster that is not a version of the given roster.
     #[error(
         "the proof was made under the roster {digest}, which is not a version of this one; use \
          that roster or a later version of it"
     )]
     UnknownRoster {
-        /// The digest in the proof.
+        /// The digest of the roster in the proof.
         digest: String,
     },
 }
 
-/// ` (device D, index I)`, as far as they are known.
+/// Returns ` (device D, index I)`, as far as the device and the index are known.
 fn at(device: Option<DeviceId>, index: Option<SealIndex>) -> String {
     match (device, index) {
         (Some(device), Some(index)) => format!(" (device {device}, index {index})"),
@@ -151,8 +154,8 @@ fn at(device: Option<DeviceId>, index: Option<SealIndex>) -> String {
 }
 
 impl Rejection {
-    /// The rejection for the problem item of a store. Text of a store is untrusted, so control
-    /// characters are removed before it can reach a terminal.
+    /// Creates the rejection for a problem item of a store. The text of a store is untrusted, so
+    /// control characters are removed before the text can reach a terminal.
     pub(crate) fn stopped(name: &str, detail: &str) -> Self {
         let is_name = !name.is_empty()
             && name.len() <= 64
@@ -162,7 +165,7 @@ impl Rejection {
         Self::Stopped { name: if is_name { name.to_owned() } else { "Problem".to_owned() }, detail }
     }
 
-    /// The stable name of the error (`spec/errors.md`).
+    /// Returns the stable name of the error (`spec/errors.md`).
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -182,13 +185,13 @@ impl Rejection {
         }
     }
 
-    /// [`Incomplete`](ErrorKind::Incomplete) if something was withheld,
-    /// [`Usage`](ErrorKind::Usage) if the seals do not support the query, else
-    /// [`Refused`](ErrorKind::Refused).
+    /// Returns [`Incomplete`](ErrorKind::Incomplete) if data was withheld,
+    /// [`Usage`](ErrorKind::Usage) if the seals do not support the query, and
+    /// [`Refused`](ErrorKind::Refused) otherwise.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            // A sample by count and seed of seals that are not trees.
+            // The query requested a sample by count and seed from seals that are not trees.
             Self::Stopped { name, .. } if name == "SchemeMismatch" => ErrorKind::Usage,
             Self::Missing { .. } | Self::Unshown { .. } | Self::Stopped { .. } => {
                 ErrorKind::Incomplete
@@ -200,7 +203,7 @@ impl Rejection {
         }
     }
 
-    /// The device that the rejection is about.
+    /// Returns the device that the rejection concerns.
     #[must_use]
     pub const fn device(&self) -> Option<DeviceId> {
         match self {
@@ -216,7 +219,7 @@ impl Rejection {
         }
     }
 
-    /// The index of the seal that the rejection is about, if it is about one seal.
+    /// Returns the index of the seal that the rejection concerns, if it concerns a single seal.
     #[must_use]
     pub fn index(&self) -> Option<SealIndex> {
         match self {
@@ -233,7 +236,7 @@ impl Rejection {
         }
     }
 
-    /// The epoch that the rejection is about.
+    /// Returns the epoch that the rejection concerns.
     #[must_use]
     pub const fn epoch(&self) -> Option<EpochNumber> {
         match self {
@@ -247,7 +250,8 @@ impl Rejection {
         }
     }
 
-    /// Whether a run was not proven, so that the store's explanation can locate the fault.
+    /// Returns whether the rejection concerns a run that was not proven. The store's explaining
+    /// form can then locate the fault.
     #[must_use]
     pub const fn is_unproven_run(&self) -> bool {
         matches!(self, Self::Read(ReadError { kind: ReadErrorKind::Seal(_), .. }))
@@ -256,18 +260,18 @@ impl Rejection {
 
 moteseal_api::named_error!(Rejection, Rejected);
 
-/// A rejection, and what a comparison with the store's explanation found.
+/// A rejection, and the result of comparing the response with the store's explaining form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.sentence())]
 pub struct Rejected {
     /// Why the response as a whole is rejected.
     pub rejection: Rejection,
-    /// The first difference between the response and the explanation.
+    /// The first difference between the response and the explaining form.
     pub finding: Option<Finding>,
 }
 
 impl Rejected {
-    /// The stable name: of the finding if there is one, else of the rejection.
+    /// Returns the stable name of the finding if there is one, and of the rejection otherwise.
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.finding {
@@ -276,7 +280,7 @@ impl Rejected {
         }
     }
 
-    /// What the caller does next, as for the rejection.
+    /// Returns the kind of the rejection, which tells the caller how to react.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.rejection.kind()
@@ -289,19 +293,20 @@ impl Rejected {
         }
     }
 
-    /// The device that the finding, or else the rejection, is about.
+    /// Returns the device that the finding concerns, or the rejection if there is no finding.
     #[must_use]
     pub fn device(&self) -> Option<DeviceId> {
         self.finding.as_ref().map(|finding| finding.device).or_else(|| self.rejection.device())
     }
 
-    /// The index of the seal that the finding, or else the rejection, is about.
+    /// Returns the index of the seal that the finding concerns, or the rejection if there is no
+    /// finding.
     #[must_use]
     pub fn index(&self) -> Option<SealIndex> {
         self.finding.as_ref().map_or_else(|| self.rejection.index(), |found| Some(found.index))
     }
 
-    /// The epoch that the finding, or else the rejection, is about.
+    /// Returns the epoch that the finding concerns, or the rejection if there is no finding.
     #[must_use]
     pub fn epoch(&self) -> Option<EpochNumber> {
         self.finding.as_ref().map_or_else(|| self.rejection.epoch(), |found| Some(found.epoch))

@@ -1,4 +1,4 @@
-//! Verified rows: a sink receives them one part of an epoch at a time.
+//! Verified rows. A sink receives them part by part.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use moteseal_verify::SchemaEntry;
 
 use crate::error::OutputError;
 
-/// The events of one part that were asked for: authentic, and not chosen by the store.
+/// The requested events of one part: authentic, and not chosen by the store.
 #[derive(Debug)]
 pub struct Rows<'a> {
     pub(crate) name: &'a str,
@@ -23,68 +23,68 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub const fn device(&self) -> DeviceId {
         self.statement.device
     }
 
-    /// Its name in the roster.
+    /// Returns the device's name in the roster.
     #[must_use]
     pub const fn name(&self) -> &'a str {
         self.name
     }
 
-    /// The statement that the device signed for the part.
+    /// Returns the statement that the device signed for the part.
     #[must_use]
     pub const fn statement(&self) -> &'a Statement {
         self.statement
     }
 
-    /// When the epoch starts, in Unix milliseconds; `None` if that is 2^64 or more.
+    /// Returns the start of the epoch in Unix milliseconds, or `None` if it is 2^64 or more.
     #[must_use]
     pub const fn start_ms(&self) -> Option<u64> {
         self.start_ms
     }
 
-    /// The schema of the records.
+    /// Returns the schema of the records.
     #[must_use]
     pub const fn schema(&self) -> &'a Arc<SchemaEntry> {
         self.schema
     }
 
-    /// The sample that estimators use.
+    /// Returns the sample, for estimators.
     #[must_use]
     pub const fn sample(&self) -> &'a UniformSample<'a> {
         self.sample
     }
 
-    /// The choice of the query.
+    /// Returns the choice of the query.
     #[must_use]
     pub const fn choice(&self) -> Choice {
         self.choice
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.sample.sample().len()
     }
 
-    /// Whether there are no rows.
+    /// Returns whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Calls `each` with sequence number, level and record of every row, by ascending sequence
-    /// number.
+    /// Calls `each` with the sequence number, level and record of every row, in ascending order of
+    /// the sequence numbers.
     pub fn for_each(&self, each: impl FnMut(Sequence, Level, &'a [u8])) {
         self.sample.sample().for_each(self.engine, each);
     }
 
-    /// Calls `each` with some hundred rows at a time, by ascending sequence number; suited to
-    /// columns.
+    /// Calls `each` with some hundred rows at a time, in ascending order of the sequence numbers.
+    /// This is efficient for columns.
     pub fn for_each_chunk(&self, each: impl FnMut(&Chunk<'_, 'a>)) {
         self.sample.sample().for_each_chunk(self.engine, each);
     }
@@ -95,7 +95,7 @@ pub trait Sink {
     /// Receives the rows of one part, which may be empty.
     ///
     /// # Errors
-    /// [`OutputError`]; the session then stops.
+    /// [`OutputError`] if the sink fails. The session then stops.
     fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError>;
 }
 

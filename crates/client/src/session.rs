@@ -1,4 +1,5 @@
-//! Verifies the bytes of one response, without I/O: bytes in, verified rows and a report out.
+//! Verifies the bytes of one response without I/O. A session receives bytes, and returns verified
+//! rows and a report.
 
 use std::num::NonZero;
 
@@ -14,15 +15,16 @@ use crate::error::Stop;
 use crate::pinned::{PinnedSeal, PinnedSeals};
 use crate::rows::Sink;
 
-/// Bytes to feed a session at once, where that many are available: enough work for several threads.
+/// The recommended number of bytes to pass to a session at once. It is enough work for several
+/// threads.
 pub const PIECE: usize = 1 << 20;
 
-/// The number of threads that this machine offers.
+/// Returns the number of threads that this machine offers.
 pub(crate) fn all_threads() -> NonZero<usize> {
     std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN)
 }
 
-/// Verifies one response. Feed it chunks of any size, then finish it.
+/// Verifies one response. The caller feeds it chunks of any size and then finishes it.
 #[derive(Debug)]
 pub struct Session<'r> {
     reader: StreamReader<'r, Roster>,
@@ -30,14 +32,14 @@ pub struct Session<'r> {
 }
 
 impl<'r> Session<'r> {
-    /// A session for the response to `query`. A response that contradicts or omits a seal of
-    /// `pinned` is rejected.
+    /// Creates a session for the response to `query`. A response that contradicts or omits a seal
+    /// of `pinned` is rejected.
     #[must_use]
     pub fn new(roster: &'r Roster, query: Query, pinned: Option<&PinnedSeals>) -> Self {
         Self::of(roster, Some(query), pinned)
     }
 
-    /// A session for a proof, which contains its query.
+    /// Creates a session for a proof, which contains its query.
     #[must_use]
     pub fn of_proof(roster: &'r Roster, pinned: Option<&PinnedSeals>) -> Self {
         Self::of(roster, None, pinned)
@@ -49,16 +51,18 @@ impl<'r> Session<'r> {
         Self { reader, checker: Checker::new(roster, engine, query, pinned) }
     }
 
-    /// Sets the number of threads that verify, including the caller's; the default is one. Rows
-    /// reach the sink on the caller's thread in the order of the response. Rows, report and errors
-    /// do not depend on the number of threads. A session divides what it is fed at once, so small
-    /// pieces leave threads idle; [`PIECE`] bytes are enough.
+    /// Sets the number of threads that verify, including the caller's thread; the default is one.
+    /// The rows reach the sink on the caller's thread, in the order of the response. Rows, report
+    /// and errors do not depend on the number of threads.
+    ///
+    /// The session divides the bytes of one call of [`feed`](Self::feed) among the threads, so
+    /// small chunks leave threads idle. Chunks of [`PIECE`] bytes are large enough.
     #[must_use]
     pub fn with_threads(self, threads: NonZero<usize>) -> Self {
         Self { reader: self.reader.with_threads(threads), ..self }
     }
 
-    /// The query; for a proof, available once its first item has been read.
+    /// Returns the query. For a proof, this is `None` until the first item has been read.
     #[must_use]
     pub const fn query(&self) -> Option<&Query> {
         self.checker.query()
@@ -67,19 +71,19 @@ impl<'r> Session<'r> {
     /// Verifies the next bytes, and passes the rows that they complete to `sink`.
     ///
     /// # Errors
-    /// [`Stop`]. Further bytes then have no effect, and the caller must discard the rows that
-    /// `sink` has received.
+    /// [`Stop`] if the response is rejected or the sink fails. Further bytes then have no effect,
+    /// and the caller must discard the rows that `sink` has received.
     pub fn feed(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> Result<(), Stop> {
         let Self { reader, checker } = self;
         checker.count_bytes(bytes.len());
         reader.feed::<Stop>(bytes, &mut |event| checker.event(event, sink))
     }
 
-    /// Ends the response. Returns the report, and the newest seal of each device that had one: the
-    /// seals to pin.
+    /// Ends the response. Returns the report, and the newest seal of each device that had one. The
+    /// caller should pin these seals.
     ///
     /// # Errors
-    /// [`Stop`], as [`feed`](Self::feed).
+    /// [`Stop`], as for [`feed`](Self::feed).
     pub fn finish(
         self,
         sink: &mut dyn Sink,
@@ -89,8 +93,8 @@ impl<'r> Session<'r> {
         checker.finish()
     }
 
-    /// The parts of the run that was not proven, oldest first: compare them with the store's
-    /// explanation. Empty unless [`feed`](Self::feed) has rejected a run.
+    /// Returns the parts of the run that was not proven, oldest first. The caller can compare them
+    /// with the store's explaining form. Empty unless [`feed`](Self::feed) has rejected a run.
     #[must_use]
     pub fn suspects(&self) -> &[Suspect] {
         self.reader.suspects()

@@ -1,10 +1,12 @@
-//! Files that appear complete or not at all, for every kind of path.
+//! Files that appear complete or not at all, for paths of every kind.
 //!
-//! A regular file is written in the target's folder and then renamed. A symbolic link is kept, and
-//! the file that it points to is replaced. A device, pipe or socket cannot be replaced: its content
-//! is collected in a temporary file and copied on commit, so that no reader sees a part of it.
+//! A regular file is written in the folder of its target and then renamed. If the path is a
+//! symbolic link, the link is kept and the file to which it points is replaced. A device, pipe or
+//! socket cannot be replaced. Its content is collected in a temporary file and copied on commit, so
+//! that no reader sees only a part of it.
 //!
-//! If a process is killed, its temporary file remains; the next writer of the same path removes it.
+//! If a process is killed, its temporary file remains. The next process that writes to the same
+//! path removes it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -16,17 +18,19 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::OutputError;
 
-/// Number of files that this process has started; it makes their temporary names unique.
+/// The number of files that this process has started to write. It makes the names of their
+/// temporary files unique.
 static WRITERS: AtomicU64 = AtomicU64::new(0);
-/// The temporary files that are neither committed nor dropped, for [`AtomicFile::abandon_all`].
+/// The temporary files that are neither committed nor dropped. [`AtomicFile::abandon_all`] removes
+/// them.
 static UNFINISHED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-/// The longest chain of symbolic links, as on Linux.
+/// The maximum length of a chain of symbolic links, which is the same as on Linux.
 const MAX_LINKS: usize = 40;
-/// The age from which an unlocked temporary file counts as abandoned.
+/// An unlocked temporary file that is older than this counts as abandoned.
 const ABANDONED_AFTER: Duration = Duration::from_secs(60);
 
-/// A file being written. [`commit`](Self::commit) gives it its name and replaces an existing file.
-/// If it is dropped before that, nothing is left of it.
+/// A file that is being written. [`commit`](Self::commit) gives the file its name and replaces an
+/// existing file. If this value is dropped without a commit, the temporary file is removed.
 #[derive(Debug)]
 pub struct AtomicFile {
     /// The path as the caller gave it.
@@ -35,14 +39,14 @@ pub struct AtomicFile {
     file: Option<BufWriter<File>>,
 }
 
-/// How the content reaches the target.
+/// How the content is moved to the target.
 #[derive(Debug)]
 enum Goal {
     /// The temporary file is renamed.
     Rename {
         /// The path of the temporary file.
         temporary: PathBuf,
-        /// The path that it gets.
+        /// The path to which it is renamed.
         place: PathBuf,
     },
     /// The content is copied, because the target cannot be replaced.
@@ -50,7 +54,7 @@ enum Goal {
 }
 
 impl AtomicFile {
-    /// Starts a file for `path`.
+    /// Starts to write a file for `path`.
     ///
     /// # Errors
     /// [`OutputError`] if `path` is a folder or the temporary file cannot be created.
@@ -64,8 +68,8 @@ impl AtomicFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(fail(error)),
         };
-        // Copy to `/dev/stdout` too, even if it is a regular file: the shell opened that file and
-        // holds it open.
+        // Also copy to `/dev/stdout` if it is a regular file, because the shell has opened that
+        // file and keeps it open.
         let in_place = there.as_ref().is_some_and(|there| !there.is_file()) || is_descriptor(path);
         let (goal, file) = if in_place {
             (Goal::Copy, tempfile::tempfile().map_err(|error| OutputError::temporary(&error))?)
@@ -74,15 +78,15 @@ impl AtomicFile {
             let Some(name) = place.file_name() else {
                 return Err(OutputError::misused(path, "it names no file"));
             };
-            // Two writers in one process use different temporary files; the last one to commit
-            // wins.
+            // Two writers in one process use different temporary files. The writer that commits
+            // last replaces the other's file.
             let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
             let prefix = format!(".{}.", name.to_string_lossy());
             sweep(&place, &prefix);
             let temporary =
                 place.with_file_name(format!("{prefix}{}-{writer}.part", std::process::id()));
-            // An earlier process with the same id may have left a file of this name. Remove it, so
-            // that nothing writes through a link to it.
+            // An earlier process with the same process id may have left a file with this name.
+            // Remove it, so that nothing is written through a link with this name.
             let _ = fs::remove_file(&temporary);
             unfinished().insert(temporary.clone());
             let opened = OpenOptions::new().write(true).create_new(true).open(&temporary);
@@ -90,8 +94,8 @@ impl AtomicFile {
                 unfinished().remove(&temporary);
                 fail(error)
             })?;
-            // The lock shows `sweep` that the file is in use. `sweep` never removes a file on a
-            // file system without locks.
+            // The lock tells `sweep` that the file is in use. On a file system without locks,
+            // `sweep` never removes a file.
             let _ = file.try_lock();
             if let Some(there) = there {
                 // Keep the permissions of the file that is replaced.
@@ -106,8 +110,8 @@ impl AtomicFile {
         })
     }
 
-    /// Writes the content to disk without giving the file its name yet. Lack of space is reported
-    /// here.
+    /// Writes the content to disk, but does not give the file its name yet. A lack of disk space is
+    /// reported here.
     ///
     /// # Errors
     /// [`OutputError`] if the content cannot be written.
@@ -122,8 +126,8 @@ impl AtomicFile {
     /// Gives the file its name, durably.
     ///
     /// # Errors
-    /// [`OutputError`] if the content cannot be written or the file cannot be renamed. Nothing is
-    /// then left of a regular file.
+    /// [`OutputError`] if the content cannot be written or the file cannot be renamed. A regular
+    /// file then does not appear, and its temporary file is removed.
     pub fn commit(mut self) -> Result<(), OutputError> {
         let Some(writer) = self.file.take() else { return Ok(()) };
         let written = writer.into_inner().map_err(io::IntoInnerError::into_error);
@@ -137,7 +141,7 @@ impl AtomicFile {
                 file.rewind()?;
                 let mut out = OpenOptions::new().append(true).open(&self.path)?;
                 match io::copy(&mut file, &mut out) {
-                    // A reader may close the pipe early; this is not an error.
+                    // A reader may close the pipe early. This is not an error.
                     Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
                     copied => copied.and_then(|_| out.flush()),
                 }
@@ -150,22 +154,22 @@ impl AtomicFile {
     /// Removes the temporary file, if it still exists.
     fn forget(&self) {
         if let Goal::Rename { temporary, .. } = &self.goal {
-            // After a rename it no longer exists.
+            // After a rename, the temporary file no longer exists and this call does nothing.
             let _ = fs::remove_file(temporary);
             unfinished().remove(temporary);
         }
     }
 
-    /// Removes the temporary files that this process has not committed. To be called last, when the
-    /// process is asked to stop: a later commit fails.
+    /// Removes the temporary files that this process has not committed. Call this last, when the
+    /// process is asked to stop, because a later commit fails.
     pub fn abandon_all() {
         for temporary in std::mem::take(&mut *unfinished()) {
             let _ = fs::remove_file(temporary);
         }
     }
 
-    /// Whether two paths are the same regular file, so that the second one written would replace
-    /// the first. Neither needs to exist.
+    /// Returns whether two paths are the same regular file, so that the file written second would
+    /// replace the first. The files do not need to exist.
     #[must_use]
     pub fn is_same(one: &Path, other: &Path) -> bool {
         let plain = |path: &Path| {
@@ -181,7 +185,7 @@ fn unfinished() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a path is a file descriptor that this process already has open.
+/// Returns whether a path is a file descriptor that this process already has open.
 fn is_descriptor(path: &Path) -> bool {
     ["/dev/stdout", "/dev/stderr"].iter().any(|name| path == Path::new(name))
         || ["/dev/fd", "/proc/self/fd"]
@@ -189,13 +193,14 @@ fn is_descriptor(path: &Path) -> bool {
             .any(|folder| path.parent() == Some(Path::new(folder)))
 }
 
-/// The path that a file of this name is written to: the end of its chain of symbolic links.
+/// Returns the path to which a file with this name is written: the end of its chain of symbolic
+/// links.
 fn place(path: &Path) -> io::Result<PathBuf> {
     let mut place = path.to_owned();
     for _ in 0..MAX_LINKS {
         match fs::read_link(&place) {
-            // A relative target is relative to the folder of the link; `join` keeps an absolute
-            // one.
+            // The target of a link may be relative to the folder of the link. `join` returns an
+            // absolute target unchanged.
             Ok(target) => place = place.parent().unwrap_or_else(|| Path::new("")).join(target),
             Err(_) => return Ok(place),
         }
@@ -203,7 +208,7 @@ fn place(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many symbolic links"))
 }
 
-/// The canonical path; `None` if its folder does not exist.
+/// Returns the canonical path, or `None` if the folder does not exist.
 fn absolute(path: &Path) -> Option<PathBuf> {
     let place = place(path).ok()?;
     Some(fs::canonicalize(folder(&place)).ok()?.join(place.file_name()?))
@@ -213,8 +218,8 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
-/// Removes the temporary files of this path that killed processes left: old ones that are not
-/// locked.
+/// Removes the temporary files for this path that killed processes have left. Only files that are
+/// old and not locked are removed.
 fn sweep(place: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(folder(place)) else { return };
     for entry in entries.flatten() {
@@ -237,13 +242,12 @@ fn sweep(place: &Path, prefix: &str) {
     }
 }
 
-/// Makes the new name of a file survive a power failure. The name belongs to the folder, so the
-/// folder is synced.
+/// Makes the new name of a file durable. The name is part of the folder, so the folder is synced.
 #[cfg(unix)]
 fn sync_folder(path: &Path) -> io::Result<()> {
     match File::open(folder(path)).and_then(|folder| folder.sync_all()) {
-        // The folder can be written but not read, or its file system cannot sync folders: accept
-        // that.
+        // The process may not read the folder, or the file system cannot sync folders. Both are
+        // accepted.
         Err(error)
             if matches!(
                 error.kind(),
@@ -256,7 +260,7 @@ fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Other systems cannot open a folder.
+/// Does nothing, because other systems cannot open a folder.
 #[cfg(not(unix))]
 fn sync_folder(_: &Path) -> io::Result<()> {
     Ok(())
@@ -275,8 +279,8 @@ impl Write for AtomicFile {
     }
 }
 
-/// The same error with the file's path and the remedy, because the format writers pass errors on as
-/// they are.
+/// Adds the path of the file and what to do to an error. The format writers pass such an error on
+/// unchanged.
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), OutputError::new(path, error))
 }

@@ -1,7 +1,7 @@
 //! Verified rows in memory, as Arrow record batches, for programs that process them further, such
 //! as the Python package.
 //!
-//! Returning the batches copies nothing. All requested rows are held in memory.
+//! All requested rows are held in memory. Returning the batches does not copy the rows.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::columns::Columns;
 use super::{OutputError, none};
 use crate::rows::{Rows, Sink};
 
-/// Collects rows. Use them only after the answer they belong to is verified completely.
+/// Collects rows. Use the rows only after the whole answer has been verified.
 #[derive(Default)]
 pub struct Batches {
     columns: Option<Columns>,
@@ -27,20 +27,20 @@ impl std::fmt::Debug for Batches {
 }
 
 impl Batches {
-    /// An empty collection.
+    /// Creates an empty collection.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     #[must_use]
     pub const fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The columns, and all rows in the order of arrival. Without rows, the columns that every
-    /// table has.
+    /// Returns the columns, and all rows in the order in which they arrived. If there are no rows,
+    /// the columns are those that every schema has.
     ///
     /// # Errors
     /// [`OutputError`] if the last batch cannot be built.

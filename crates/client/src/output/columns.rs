@@ -1,4 +1,4 @@
-//! Rows as Arrow record batches.
+//! Converts rows to Arrow record batches.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use moteseal_verify::SchemaEntry;
 use super::{OutputError, field_names, same_schema};
 use crate::rows::Rows;
 
-/// Rows in a batch.
+/// The maximum number of rows in a batch.
 const BATCH: usize = 8192;
 
 /// The Arrow type of a field's values.
@@ -55,7 +55,7 @@ fn instant_type() -> DataType {
     DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()))
 }
 
-/// The values of one column of a batch. Only instants may be null.
+/// The values of one column of a batch. Only timestamps may be null.
 struct Values<T: ArrowPrimitiveType> {
     values: Vec<T::Native>,
     nulls: NullBufferBuilder,
@@ -74,7 +74,7 @@ impl<T: ArrowPrimitiveType> Values<T> {
         }
     }
 
-    /// Appends `count` default values and returns them for the caller to overwrite.
+    /// Appends `count` default values, and returns them for the caller to overwrite.
     fn extend(&mut self, count: usize) -> &mut [T::Native] {
         let length = self.values.len();
         self.push_n(Some(T::Native::default()), count);
@@ -87,11 +87,11 @@ impl<T: ArrowPrimitiveType> Values<T> {
     }
 }
 
-/// Takes the elements of a column, which is then empty with the same capacity.
+/// Returns the elements of a column and leaves the column empty, with the same capacity.
 fn take<T>(column: &mut Vec<T>) -> Vec<T> {
     let room = Vec::with_capacity(column.len());
     let mut taken = std::mem::replace(column, room);
-    // A kept batch should not hold unused capacity: the last batch may be small.
+    // The caller may keep the batch. Release unused memory, because the last batch may be small.
     taken.shrink_to_fit();
     taken
 }
@@ -115,8 +115,8 @@ impl Column {
     }
 
     /// Appends the field's value in each record.
-    // Each kind can hold every raw value of its field types; the bits of floats come as unsigned
-    // integers.
+    // Each kind can represent every raw value of its field types. The raw value of a float is its
+    // bits, as an unsigned integer.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn push(
         &mut self,
@@ -173,9 +173,9 @@ fn in_utc(
     instants.with_timezone("UTC")
 }
 
-/// The column of device names, in which a name is repeated many times.
+/// The column of device names. The same name is usually repeated many times.
 struct Names {
-    /// A zero, then the end of each name in `bytes`.
+    /// The number zero, followed by the end of each name in `bytes`.
     ends: Vec<i32>,
     bytes: Vec<u8>,
 }
@@ -191,11 +191,11 @@ impl Names {
     fn push_n(&mut self, name: &str, count: usize) -> Result<(), OutputError> {
         let start = self.bytes.len();
         let length = count * name.len();
-        // The casts below are lossless, because no number is above this one.
+        // The casts below are lossless, because none of the numbers is greater than this number.
         i32::try_from(start + length).map_err(OutputError::of)?;
         self.ends.extend((1..=count).map(|names| (start + names * name.len()) as i32));
-        // Double the bytes until there are enough: a few long copies are faster than many short
-        // ones.
+        // Append the name once, and then double the appended bytes until there are enough. A few
+        // long copies are faster than many short ones.
         self.bytes.reserve(length);
         self.bytes.extend_from_slice(&name.as_bytes()[..name.len().min(length)]);
         while self.bytes.len() < start + length {
@@ -222,11 +222,12 @@ pub(super) struct Columns {
     device: Names,
     index: Values<UInt64Type>,
     seq: Values<UInt64Type>,
-    /// Opaque records, for a schema without fields.
+    /// The records themselves, if the schema has no fields.
     payload: Option<BinaryBuilder>,
-    /// The fields without name and unit, which `schema` contains.
+    /// The fields and their columns. The names and units of the fields are removed, because
+    /// `schema` contains them.
     fields: Vec<(Field<'static>, Column)>,
-    /// Number of rows that are in no batch yet.
+    /// The number of rows that are not in a batch yet.
     length: usize,
 }
 
@@ -276,7 +277,7 @@ impl Columns {
         &self.schema
     }
 
-    /// Whether the columns are those of this schema.
+    /// Returns whether the columns were created for this schema.
     pub(super) fn is_of(&self, schema: &SchemaEntry) -> bool {
         self.entry.digest == schema.digest
     }
@@ -328,7 +329,7 @@ impl Columns {
         Ok(())
     }
 
-    /// Appends the values that all rows of a part share, `count` times.
+    /// Appends `count` times the values that all rows of a part share.
     fn repeat(&mut self, rows: &Rows<'_>, count: usize) -> Result<(), OutputError> {
         self.epoch.push_n(Some(rows.statement().epoch.0), count);
         self.index.push_n(Some(rows.statement().index.0.into()), count);
@@ -336,7 +337,7 @@ impl Columns {
         self.device.push_n(rows.name(), count)
     }
 
-    /// The rows that are in no batch yet, as a batch; `None` if there are none.
+    /// Returns the rows that are not in a batch yet as a batch, or `None` if there are none.
     pub(super) fn take(&mut self) -> Result<Option<RecordBatch>, OutputError> {
         if std::mem::take(&mut self.length) == 0 {
             return Ok(None);

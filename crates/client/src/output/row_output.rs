@@ -1,5 +1,5 @@
-//! The target of verified rows: a file that appears complete or not at all, or a temporary file
-//! that is copied once everything is verified.
+//! The destination of verified rows: a file that appears complete or not at all, or a temporary
+//! file that is copied to its destination once everything is verified.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, Write};
@@ -10,7 +10,7 @@ use super::{AtomicFile, Format, Writer};
 use crate::error::OutputError;
 use crate::rows::{Rows, Sink};
 
-/// Writes verified rows, which stay invisible until they are [released](RowSpool::release).
+/// Writes verified rows. Nobody can read them until they are [released](RowSpool::release).
 #[derive(Debug)]
 pub struct RowOutput {
     writer: Writer<Box<dyn Write + Send>>,
@@ -18,7 +18,7 @@ pub struct RowOutput {
 }
 
 impl RowOutput {
-    /// Writes to a file, which appears when the rows are released.
+    /// Creates an output to a file, which appears when the rows are released.
     ///
     /// # Errors
     /// [`OutputError`] if the file cannot be created.
@@ -30,7 +30,8 @@ impl RowOutput {
         })
     }
 
-    /// Writes to a temporary file, whose content is copied when the rows are released.
+    /// Creates an output to a temporary file, whose content the caller copies when the rows are
+    /// released.
     ///
     /// # Errors
     /// [`OutputError`] if the temporary file cannot be created.
@@ -42,10 +43,10 @@ impl RowOutput {
         Ok(Self { writer: Writer::new(format, Box::new(out)), target: Target::Spool(again) })
     }
 
-    /// Ends the rows. All rows are then on disk, and still invisible.
+    /// Ends the rows. All rows are then on disk, but still cannot be read by others.
     ///
     /// # Errors
-    /// [`OutputError`] if they cannot be written.
+    /// [`OutputError`] if the rows cannot be written.
     pub fn finish(self) -> Result<RowSpool, OutputError> {
         self.writer.finish()?;
         Ok(RowSpool(match self.target {
@@ -68,7 +69,7 @@ impl Sink for RowOutput {
     }
 }
 
-/// All rows, written but invisible. Dropping it discards them.
+/// All rows of an output, written to disk but not released. Dropping this value discards the rows.
 #[derive(Debug)]
 pub struct RowSpool(Spooled);
 
@@ -79,7 +80,8 @@ enum Spooled {
 }
 
 impl RowSpool {
-    /// Makes the rows visible: gives their file its name, or returns the spool to copy from.
+    /// Releases the rows: gives their file its name, or returns the temporary file, from which the
+    /// caller copies the rows.
     ///
     /// # Errors
     /// [`OutputError`] if the file cannot be renamed.
@@ -97,7 +99,7 @@ enum Target {
     Spool(File),
 }
 
-/// A file that the writer fills and [`RowOutput`] commits.
+/// A file that the writer fills and that [`RowOutput`] commits.
 #[derive(Clone, Debug)]
 struct Shared(Arc<Mutex<Option<AtomicFile>>>);
 

@@ -1,4 +1,4 @@
-//! Rows as text: tables, CSV and JSON lines. Values are exact.
+//! Writes rows as text: tables, CSV and JSON lines. Values are exact.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -12,10 +12,11 @@ use serde_json::value::RawValue;
 use super::{COMMON, OutputError, field_names, same_schema};
 use crate::rows::Rows;
 
-/// Number of rows of a table from which the widths of its columns are computed.
+/// The number of rows of a table from which the widths of its columns are computed.
 const MEASURED_ROWS: usize = 1000;
 
-/// An instant in Unix milliseconds as RFC 3339; empty without one, or if it is past the year 9999.
+/// Formats a time in Unix milliseconds as RFC 3339. Returns an empty text for `None`, and after the
+/// year 9999.
 fn instant(ms: Option<u64>) -> String {
     let time = ms
         .and_then(|ms| i64::try_from(ms).ok())
@@ -23,7 +24,7 @@ fn instant(ms: Option<u64>) -> String {
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// A field's value as text.
+/// Returns a field's value as text.
 fn text(field: &Field<'_>, record: &[u8], start_ms: Option<u64>) -> Result<String, OutputError> {
     Ok(match field.read(record).map_err(OutputError::of)? {
         Value::TimeMs(ms) => instant(start_ms.and_then(|start| start.checked_add(u64::from(ms)))),
@@ -35,8 +36,8 @@ fn schema_of(entry: &SchemaEntry) -> Result<Schema<'_>, OutputError> {
     Schema::decode(&entry.bytes).map_err(OutputError::of)
 }
 
-/// Calls `each` with the cells of every row: the common columns, then the fields, or the payload in
-/// hexadecimal.
+/// Calls `each` with the cells of every row: the common columns, followed by the fields. For a
+/// schema without fields, the last cell is the record in hexadecimal.
 fn cells(
     rows: &Rows<'_>,
     each: &mut dyn FnMut(&[String]) -> Result<(), OutputError>,
@@ -70,7 +71,8 @@ fn cells(
     result
 }
 
-/// The names of the columns; with `units`, followed by the units in brackets.
+/// Returns the names of the columns. If `units` is true, each name is followed by its unit in
+/// brackets.
 fn names(entry: &SchemaEntry, units: bool) -> Result<Vec<String>, OutputError> {
     let schema = schema_of(entry)?;
     let mut names: Vec<String> = COMMON.map(str::to_owned).to_vec();
@@ -86,11 +88,11 @@ fn names(entry: &SchemaEntry, units: bool) -> Result<Vec<String>, OutputError> {
     Ok(names)
 }
 
-/// Aligned columns; their widths are computed from the header and the first thousand rows.
+/// Writes aligned columns. The widths are computed from the header and the first thousand rows.
 pub(super) struct Table<W> {
     out: W,
     schema: Arc<SchemaEntry>,
-    /// Header and rows, until the widths are known.
+    /// The header and the rows that are held until the widths are known.
     held: Vec<Vec<String>>,
     widths: Option<Vec<usize>>,
 }
@@ -142,7 +144,7 @@ fn line(out: &mut impl Write, row: &[String], widths: &[usize]) -> Result<(), Ou
     let mut text = String::new();
     for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
         let gap = if column == 0 { "" } else { "  " };
-        // The device's name and the start of the epoch are left-aligned, numbers right-aligned.
+        // Align the device's name and the start of the epoch on the left, and numbers on the right.
         let result = if matches!(column, 1 | 2) {
             write!(text, "{gap}{cell:<width$}")
         } else {
@@ -153,7 +155,7 @@ fn line(out: &mut impl Write, row: &[String], widths: &[usize]) -> Result<(), Ou
     writeln!(out, "{}", text.trim_end()).map_err(OutputError::of)
 }
 
-/// Comma-separated values.
+/// Writes comma-separated values.
 pub(super) struct Csv<W: Write> {
     out: csv::Writer<W>,
     schema: Arc<SchemaEntry>,
@@ -176,7 +178,7 @@ impl<W: Write> Csv<W> {
     }
 }
 
-/// One JSON object a line. Rows of different schemas may follow each other.
+/// Writes one JSON object per line. Rows of different schemas may follow each other.
 pub(super) struct JsonLines<W> {
     out: W,
 }
@@ -200,7 +202,7 @@ impl<W: Write> JsonLines<W> {
                         .checked_sub(COMMON.len())
                         .and_then(|at| numeric.get(at))
                         .is_some_and(|is| *is);
-                // JSON has no NaN and no infinities, so they become null.
+                // JSON has no NaN and no infinities. They become null.
                 let is_json = number && RawValue::from_string(cell.clone()).is_ok();
                 let value = if is_json {
                     cell.clone()

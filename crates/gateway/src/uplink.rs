@@ -148,7 +148,7 @@ pub(crate) async fn run(
                     failing = Some(error.name());
                     warn!(
                         error = error.named(),
-                        "the upload failed; epochs stay in the outbox until the cloud accepts them"
+                        "the upload failed; epochs wait in the outbox until the cloud accepts them"
                     );
                 }
                 tokio::time::sleep(pause).await;

@@ -1,9 +1,9 @@
-//! Broadcast media, on which every participant receives what any other sends (docs/design.md,
-//! broadcasts).
+//! Broadcast media. Every participant of a broadcast medium receives the frames of all others
+//! (docs/design.md, broadcasts).
 //!
-//! A broadcast link carries frames of spec/broadcast.md. It may lose, repeat and reorder them, and
-//! anyone may send: `moteseal_broadcast` decides what a frame means and who sent it.
-//! [`Broadcast::open`] opens the link that an address names: UDP multicast or broadcast ([`udp`]),
+//! A broadcast link carries the frames of spec/broadcast.md. It may lose, repeat and reorder
+//! frames, and anyone may send. `moteseal_broadcast` interprets the frames and verifies their
+//! senders. [`Broadcast::open`] opens a link by its address: UDP multicast or broadcast ([`udp`]),
 //! or a topic of an MQTT broker ([`MqttBroadcast`]). A participant does not receive its own frames.
 
 pub mod lossy;
@@ -21,7 +21,7 @@ use medium::bad_address;
 pub use medium::{BroadcastLink, MAX_DATAGRAM};
 use udp::UdpBroadcast;
 
-/// A broadcast link of either kind.
+/// A broadcast link over UDP or MQTT.
 #[derive(Debug)]
 pub struct Broadcast {
     medium: Medium,
@@ -43,12 +43,12 @@ impl Broadcast {
     /// - `mqtt://host[:1883]/GROUP` and `mqtts://host[:8883]/GROUP`: a broker, with the login, TLS
     ///   and timing options of `access`; the address and the group in `access` are ignored.
     ///
-    /// For experiments, every kind accepts `loss=0.1` and `seed=7`: this end then drops that
-    /// fraction of the received frames.
+    /// For experiments, every address may also contain `loss=0.1` and `seed=7`. This end then drops
+    /// that fraction of the frames that it receives.
     ///
     /// # Errors
     /// `BadAddress`, `PortInUse`, `NoSuchInterface`, `NetworkDown`, `BadFile`, `PasswordInClear`.
-    /// An MQTT broker is not contacted yet: see [`until_up`](Self::until_up).
+    /// An MQTT broker is not contacted yet; see [`until_up`](Self::until_up).
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -63,10 +63,11 @@ impl Broadcast {
         Ok(Self { medium, losses })
     }
 
-    /// Waits until the link works. UDP works at once; a broker must respond first.
+    /// Waits until the link works. A UDP link works at once. An MQTT broker must first accept the
+    /// connection.
     ///
     /// # Errors
-    /// The broker's rejection, or `Closed`.
+    /// The broker's rejection, or `Closed` if the link was shut down.
     pub async fn until_up(&self) -> Result<(), LinkError> {
         match &self.medium {
             Medium::Udp(_) => Ok(()),
@@ -103,7 +104,8 @@ impl BroadcastLink for Broadcast {
     }
 }
 
-/// Removes `loss` and `seed` from an address.
+/// Removes the parameters `loss` and `seed` from an address, and returns the losses that they
+/// select.
 fn take_losses(url: &str, parsed: &mut Url) -> Result<Option<Losses>, LinkError> {
     let (mut loss, mut seed, mut others) = (None, 0, Vec::new());
     for (name, value) in parsed.query_pairs() {
@@ -111,11 +113,12 @@ fn take_losses(url: &str, parsed: &mut Url) -> Result<Option<Losses>, LinkError>
             "loss" => {
                 let fraction = value.parse().ok().filter(|loss| (0.0..=0.95).contains(loss));
                 loss = Some(fraction.ok_or_else(|| {
-                    bad_address(url, "loss is a fraction of the frames, from 0 to 0.95")
+                    bad_address(url, "loss must be a fraction of the frames, from 0 to 0.95")
                 })?);
             }
             "seed" => {
-                seed = value.parse().map_err(|_| bad_address(url, "seed is a whole number"))?;
+                seed =
+                    value.parse().map_err(|_| bad_address(url, "seed must be a whole number"))?;
             }
             _ => others.push((name.into_owned(), value.into_owned())),
         }
@@ -127,7 +130,7 @@ fn take_losses(url: &str, parsed: &mut Url) -> Result<Option<Losses>, LinkError>
     Ok(loss.map(|loss| Losses::new(seed, loss)))
 }
 
-/// Returns the broker's options for an address whose path is the group.
+/// Returns the options for an MQTT address, whose path is the group.
 fn of_broker(
     url: &str,
     mut parsed: Url,

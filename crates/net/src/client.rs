@@ -1,4 +1,4 @@
-//! The HTTP client: one cloud, its options, and responses that arrive in chunks.
+//! The HTTP client. A [`Client`] sends requests to one cloud, and receives each response in chunks.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,17 +15,16 @@ use crate::file::read_small;
 #[cfg(feature = "tls")]
 use crate::tls;
 
-/// The longest token, in bytes.
+/// The maximum size of a token file, in bytes.
 const MAX_TOKEN: u64 = 4096;
-/// The longest problem document that is read, in bytes.
+/// The maximum size of a problem document that is read, in bytes.
 const MAX_PROBLEM: usize = 64 << 10;
 /// The media type of problems (RFC 9457).
 const PROBLEM_TYPE: &str = "application/problem+json";
-/// The pause before the next attempt after a refused connection, until [`Options::patience`] is
-/// over.
+/// The pause after a refused connection, while [`Options::patience`] is not over.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How to reach a cloud.
+/// The options for connecting to a cloud.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A PEM file of certificate authorities to trust in addition to the platform's.
@@ -34,11 +33,11 @@ pub struct Options {
     pub token: Option<Token>,
     /// The timeout for establishing a connection.
     pub connect_timeout: Duration,
-    /// How long the cloud may send nothing before the connection counts as broken.
+    /// How long the cloud may send no data before the connection counts as broken.
     pub idle_timeout: Duration,
-    /// When to try again.
+    /// When to repeat a request that the cloud is too busy for.
     pub retry: Retry,
-    /// How long to keep retrying refused connections, for a cloud that is still starting.
+    /// How long to repeat refused connections to a cloud that may still be starting.
     pub patience: Duration,
 }
 
@@ -55,15 +54,15 @@ impl Default for Options {
     }
 }
 
-/// When to try again after 429 (Too Many Requests) and 503 (Service Unavailable).
+/// When to repeat a request after the status 429 (Too Many Requests) or 503 (Service Unavailable).
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
     /// The maximum number of attempts, including the first.
     pub attempts: u32,
-    /// The wait after the first response of this kind. It doubles with each one; a longer
-    /// `Retry-After` takes precedence.
+    /// The wait after the first of these responses. Each further wait is twice as long. A longer
+    /// `Retry-After` of the cloud takes precedence.
     pub first_wait: Duration,
-    /// The upper bound of one wait.
+    /// The maximum length of one wait.
     pub longest_wait: Duration,
 }
 
@@ -78,8 +77,9 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// The wait after refusal number `attempt` (from 1). `spread` in 0..1 keeps clients from
-    /// returning all at once.
+    /// Returns the wait after attempt `attempt` (from 1) was refused. `requested` is the cloud's
+    /// `Retry-After`. `spread` is a random number in 0..1, so that clients do not all return at the
+    /// same time.
     fn wait(&self, attempt: u32, requested: Option<Duration>, spread: f64) -> Duration {
         let doubled = self.first_wait.saturating_mul(1 << (attempt - 1).min(16));
         let own = doubled.min(self.longest_wait).mul_f64(0.5 + 0.5 * spread);
@@ -87,7 +87,7 @@ impl Retry {
     }
 }
 
-/// A bearer token (RFC 6750). It is never printed.
+/// A bearer token (RFC 6750). The token is never printed.
 #[derive(Clone)]
 pub struct Token(HeaderValue);
 
@@ -95,7 +95,7 @@ impl Token {
     /// Reads a token from a file of one line.
     ///
     /// # Errors
-    /// [`NetError::BadFile`].
+    /// [`NetError::BadFile`] if the file cannot be read or does not contain a token.
     pub fn read(path: &Path) -> Result<Self, NetError> {
         let bytes = read_small(path, MAX_TOKEN)?;
         let text = std::str::from_utf8(&bytes).unwrap_or_default().trim();
@@ -117,7 +117,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A client of one cloud. Cloning is cheap; clones share their connections.
+/// A client of one cloud. Cloning is cheap, and all clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
@@ -125,16 +125,16 @@ pub struct Client {
     token: Option<Token>,
     retry: Retry,
     patience: Duration,
-    /// Whether the cloud has ever responded. If so, a refused connection is reported at once.
+    /// Whether the cloud has ever responded. After that, a refused connection is reported at once.
     has_responded: Arc<AtomicBool>,
 }
 
 impl Client {
-    /// A client of the cloud at `base`, such as `http://127.0.0.1:8080` or
+    /// Creates a client of the cloud at `base`, for example `http://127.0.0.1:8080` or
     /// `https://cloud.example/moteseal`.
     ///
     /// # Errors
-    /// `BadAddress`, `BadFile`, or `TokenInClear` if a token would go unencrypted to another
+    /// `BadAddress`, `BadFile`, or `TokenInClear` if the token would be sent unencrypted to another
     /// machine. Nothing is sent yet.
     pub fn new(base: &str, options: &Options) -> Result<Self, NetError> {
         let bad =
@@ -182,14 +182,14 @@ impl Client {
         Ok(Self { http, base: url, token, retry, patience, has_responded })
     }
 
-    /// The cloud's address.
+    /// Returns the cloud's address.
     #[must_use]
     pub fn base(&self) -> &str {
         self.base.as_str()
     }
 
-    /// Gets a resource. `path` is relative to the cloud's address, such as `v1/devices`; a leading
-    /// slash does not matter.
+    /// Gets a resource. `path` is relative to the cloud's address, for example `v1/devices`. A
+    /// leading slash is ignored.
     ///
     /// # Errors
     /// [`NetError`].
@@ -197,7 +197,7 @@ impl Client {
         self.send(Method::GET, path, None).await
     }
 
-    /// Posts a body. Posted requests are queries, so repeating one has no effect.
+    /// Posts a body. Posted requests are queries, so it is safe to repeat them.
     ///
     /// # Errors
     /// [`NetError`].
@@ -210,7 +210,8 @@ impl Client {
         self.send(Method::POST, path, Some((media_type, body))).await
     }
 
-    /// Puts a body. By the contract, repeating the request has no effect.
+    /// Puts a body. The HTTP contract makes these requests idempotent, so it is safe to repeat
+    /// them.
     ///
     /// # Errors
     /// [`NetError`].
@@ -289,13 +290,14 @@ pub struct Response {
 }
 
 impl Response {
-    /// The address that responded.
+    /// Returns the address that responded.
     #[must_use]
     pub fn url(&self) -> &str {
         self.url.as_str()
     }
 
-    /// The media type of the response, without parameters; empty if it has none.
+    /// Returns the response's media type without parameters. Returns an empty text if there is
+    /// none.
     #[must_use]
     pub fn media_type(&self) -> &str {
         let header = self
@@ -307,10 +309,10 @@ impl Response {
         header.split(';').next().unwrap_or_default().trim()
     }
 
-    /// Checks the media type.
+    /// Checks that the response has this media type.
     ///
     /// # Errors
-    /// `NotACloud`.
+    /// `NotACloud` if the media type is another one.
     pub fn expect(self, media_type: &str) -> Result<Self, NetError> {
         if self.media_type().eq_ignore_ascii_case(media_type) {
             return Ok(self);
@@ -319,10 +321,10 @@ impl Response {
         Err(NetError::NotACloud { url: self.url.to_string(), cause })
     }
 
-    /// The next bytes; `None` at the end.
+    /// Returns the next bytes of the body, or `None` at its end.
     ///
     /// # Errors
-    /// `Interrupted`.
+    /// `Interrupted` if the connection broke.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, NetError> {
         let chunk = self.response.chunk().await;
         chunk.map_err(|error| NetError::Interrupted {
@@ -331,10 +333,10 @@ impl Response {
         })
     }
 
-    /// The whole body, of at most `limit` bytes.
+    /// Returns the whole body, which may have at most `limit` bytes.
     ///
     /// # Errors
-    /// `Interrupted`; `NotACloud` if the body is longer.
+    /// `Interrupted` if the connection broke, `NotACloud` if the body is longer.
     pub async fn bytes(mut self, limit: usize) -> Result<Vec<u8>, NetError> {
         let mut bytes = Vec::new();
         while let Some(chunk) = self.chunk().await? {
@@ -348,7 +350,8 @@ impl Response {
     }
 }
 
-/// Builds the error from a problem document (RFC 9457), if the body is one.
+/// Converts a response with an error status to an error. Uses the problem document (RFC 9457) in
+/// the body, if there is one.
 async fn refusal(answer: Response) -> NetError {
     let (url, status) = (answer.url.to_string(), answer.response.status());
     let is_problem = answer.media_type() == PROBLEM_TYPE;
@@ -380,12 +383,12 @@ async fn refusal(answer: Response) -> NetError {
     }
 }
 
-/// Whether a name from the cloud is a plain identifier, and thus safe to print.
+/// Returns whether a name from the cloud is a plain identifier, which is safe to print.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// A text from the cloud on one line, without control characters, and shortened.
+/// Returns a text from the cloud as one line, without control characters and with a limited length.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect()
 }
@@ -398,13 +401,14 @@ pub(crate) fn is_this_machine(url: &Url) -> bool {
     })
 }
 
-/// The seconds of a `Retry-After`. A Moteseal cloud never uses the form with a date.
+/// Returns the wait that a `Retry-After` header requests in seconds. A Moteseal cloud never sends a
+/// date in this header.
 fn retry_after(response: &reqwest::Response) -> Option<Duration> {
     let value = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// Whether the connection was refused.
+/// Returns whether the connection was refused.
 fn is_refused(error: &reqwest::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -419,10 +423,10 @@ fn is_refused(error: &reqwest::Error) -> bool {
     false
 }
 
-/// Why there is no response, and whether the scheme may be wrong.
+/// Describes why there is no response. Suggests the other scheme if this one seems to be wrong.
 fn unreached(url: &Url, error: &reqwest::Error) -> String {
     let cause = cause_of(error);
-    // How rustls reports bytes that are not TLS, and how hyper reports bytes that are not HTTP.
+    // The error of rustls for bytes that are not TLS, and of hyper for bytes that are not HTTP.
     match url.scheme() {
         "https" if cause.contains("InvalidContentType") => {
             "the service there does not use TLS; try http://".to_owned()
@@ -438,12 +442,12 @@ fn cause_of(error: &reqwest::Error) -> String {
     if error.is_timeout() { "no response in time".to_owned() } else { innermost(error) }
 }
 
-/// A number in 0..1 that differs between processes and calls; it need not be unpredictable.
+/// Returns a number in 0..1 that differs between processes and calls. It may be predictable.
 pub(crate) fn spread() -> f64 {
     f64::from((random() >> 32) as u32) / f64::from(u32::MAX)
 }
 
-/// 64 random bits that identify this end. They are not secret.
+/// Returns 64 random bits that identify this end. They are not secret.
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

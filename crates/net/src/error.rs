@@ -1,4 +1,4 @@
-//! Why a request to a cloud failed.
+//! The errors of requests to a cloud.
 
 use std::path::{Path, PathBuf};
 
@@ -24,13 +24,14 @@ pub enum NetError {
         /// What is wrong with it.
         cause: String,
     },
-    /// A token would travel unencrypted to another machine.
+    /// A token would be sent unencrypted to another machine.
     #[error("the token would be sent unencrypted to {url}; use https, or omit the token")]
     TokenInClear {
         /// The address.
         url: String,
     },
-    /// No response: no route, no listener, no common TLS version, or a timeout.
+    /// The cloud did not respond: there is no route or no listener, no TLS version in common, or a
+    /// timeout expired.
     #[error("{url}: {cause}; check that the cloud is running there and that the address is right")]
     Unreachable {
         /// The address.
@@ -39,21 +40,21 @@ pub enum NetError {
         cause: String,
     },
     /// The connection broke while the response was arriving.
-    #[error("{url}: the response ended early ({cause}); nothing was kept, try again")]
+    #[error("{url}: the response ended early ({cause}); no part of it was used, try again")]
     Interrupted {
         /// The address.
         url: String,
         /// The innermost cause.
         cause: String,
     },
-    /// The cloud was busy until the last attempt.
+    /// The cloud was busy at every attempt.
     #[error("{url} responded {status} to {attempts} attempts; try again later, or ask for less")]
     Busy {
         /// The address.
         url: String,
         /// The last status code.
         status: u16,
-        /// How many attempts were made.
+        /// The number of attempts.
         attempts: u32,
     },
     /// The cloud rejected the request and gave a reason (RFC 9457).
@@ -63,7 +64,7 @@ pub enum NetError {
         url: String,
         /// The status code.
         status: u16,
-        /// The problem's name, such as `UnknownDevice`, or the status text if there is none.
+        /// The problem's name, such as `UnknownDevice`. If there is none, the text of the status.
         name: String,
         /// What happened and what to do.
         detail: String,
@@ -79,7 +80,8 @@ pub enum NetError {
 }
 
 impl NetError {
-    /// The error's name (spec/errors.md). For a rejection it is the name that the cloud reports.
+    /// Returns the error's name (spec/errors.md). For a rejection, this is the name that the cloud
+    /// reports.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -94,9 +96,10 @@ impl NetError {
         }
     }
 
-    /// What a program that uploads does next. [`Unreachable`](ErrorKind::Unreachable) if
-    /// [`is_no_cloud`](Self::is_no_cloud), [`Refused`](ErrorKind::Refused) if the cloud rejects the
-    /// data, otherwise [`Usage`](ErrorKind::Usage).
+    /// Returns the category by which an uploading program decides what to do next:
+    /// [`Unreachable`](ErrorKind::Unreachable) if [`is_no_cloud`](Self::is_no_cloud),
+    /// [`Refused`](ErrorKind::Refused) if the cloud rejects the data, and
+    /// [`Usage`](ErrorKind::Usage) otherwise.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -106,14 +109,14 @@ impl NetError {
         }
     }
 
-    /// Whether there is no working cloud at the address: nothing responds, another service
-    /// responds, or the cloud is out of order. This does not tell whether a retry may help; see
-    /// [`is_unreachable`](Self::is_unreachable).
+    /// Returns whether there is no working cloud at the address: nothing responds, another service
+    /// responds, or the cloud reports an internal error. Whether a retry may help is a different
+    /// question; see [`is_unreachable`](Self::is_unreachable).
     #[must_use]
     pub fn is_no_cloud(&self) -> bool {
         match self {
-            // Every cloud has these paths, so the address leads to another service, or to a wrong
-            // path of this one.
+            // Every cloud has the requested paths. The address therefore belongs to another
+            // service, or contains a wrong path.
             Self::Refused { status: 404 | 405, name, .. } => {
                 matches!(name.as_str(), "NotFound" | "MethodNotAllowed")
             }
@@ -123,7 +126,8 @@ impl NetError {
         }
     }
 
-    /// Whether the cloud could not be reached, or the connection broke, so that a retry may help.
+    /// Returns whether the cloud could not be reached or the connection broke, so that a retry may
+    /// help.
     #[must_use]
     pub const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Interrupted { .. } | Self::Busy { .. })
@@ -132,7 +136,7 @@ impl NetError {
 
 moteseal_api::named_error!(NetError);
 
-/// A file that cannot be used, and why.
+/// The path of a file that cannot be used, and why.
 pub(crate) struct BadFile {
     pub(crate) path: PathBuf,
     pub(crate) cause: String,
@@ -150,7 +154,7 @@ impl From<BadFile> for NetError {
     }
 }
 
-/// The innermost cause. The outer errors add no information for a user.
+/// Returns the innermost cause of an error. The outer errors add nothing that helps a user.
 pub(crate) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

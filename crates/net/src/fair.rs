@@ -1,5 +1,5 @@
-//! A queue of frames from many devices. Devices take turns. When too many bytes wait, the device
-//! with the most waiting bytes loses its newest frame. A device that floods therefore harms only
+//! A queue of frames from many devices, which take turns. If too many bytes wait, the newest frame
+//! of the device with the most waiting bytes is dropped. A device that floods therefore harms only
 //! itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -11,20 +11,21 @@ use tokio::sync::Notify;
 
 use crate::link::Up;
 
-/// Approximate cost of a waiting frame in addition to its bytes: its entries in the queues.
+/// The approximate memory that a waiting frame uses in addition to its bytes, for its entries in
+/// the queues.
 const OVERHEAD: usize = 128;
 
-/// The waiting frames, within a bound in bytes.
+/// The waiting frames. Their total size in bytes is bounded.
 pub(crate) struct Fair {
     bound: usize,
     total: usize,
     queues: HashMap<[u8; 8], Queue>,
-    /// Devices with waiting frames by turn, the next one first. A device that loses its last frame
-    /// loses its turn.
+    /// The devices with waiting frames, ordered by turn; the first one is next. A device whose last
+    /// frame was dropped has no turn.
     turns: BTreeMap<u64, [u8; 8]>,
-    /// The last turn that was given out.
+    /// The turn that will be assigned next.
     last_turn: u64,
-    /// The same devices by the number of their waiting bytes.
+    /// The devices with waiting frames, ordered by the size of these frames in bytes.
     by_size: BTreeSet<(usize, [u8; 8])>,
     dropped: u64,
 }
@@ -37,7 +38,7 @@ struct Queue {
 }
 
 impl Fair {
-    /// An empty queue of at most `bound` bytes.
+    /// Creates an empty queue for at most `bound` bytes.
     pub(crate) fn new(bound: usize) -> Self {
         let (queues, turns, by_size) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
         Self { bound, total: 0, queues, turns, last_turn: 0, by_size, dropped: 0 }
@@ -53,9 +54,9 @@ impl Fair {
         while self.total > self.bound && self.drop_newest_of_largest() {}
     }
 
-    /// The next frame in turn, except for those of the device `excluded`.
+    /// Returns the next frame. Skips the frames of the device `excluded`.
     pub(crate) fn pop(&mut self, excluded: Option<[u8; 8]>) -> Option<Up> {
-        // A device has only one turn, so at most one is skipped.
+        // Each device has only one turn, so at most one turn is skipped.
         let (turn, device) = self
             .turns
             .iter()
@@ -69,19 +70,19 @@ impl Fair {
         Some(Up { device, frame })
     }
 
-    /// Puts a device at the end of the turns.
+    /// Gives a device the last turn.
     fn queue_up(&mut self, device: [u8; 8]) {
         self.turns.insert(self.last_turn, device);
         self.queues.entry(device).or_default().turn = self.last_turn;
         self.last_turn += 1;
     }
 
-    /// The number of frames that wait for a device.
+    /// Returns the number of waiting frames of a device.
     pub(crate) fn waiting(&self, device: [u8; 8]) -> usize {
         self.queues.get(&device).map_or(0, |queue| queue.frames.len())
     }
 
-    /// Counts a message that is not a frame.
+    /// Counts a message that is not a frame as dropped.
     pub(crate) const fn refuse(&mut self) {
         self.dropped += 1;
     }
@@ -103,8 +104,8 @@ impl Fair {
         true
     }
 
-    /// Updates the sums and the order by size. Returns the device's turn if none of its frames
-    /// waits any more.
+    /// Updates the total size and the order by size. If the device has no waiting frame left,
+    /// removes it and returns its turn.
     fn resize(&mut self, device: [u8; 8], change: impl FnOnce(usize) -> usize) -> Option<u64> {
         let queue = self.queues.get_mut(&device)?;
         let old = queue.size;
@@ -119,7 +120,7 @@ impl Fair {
     }
 }
 
-/// The same queue, shared by a task that fills it and one that waits for frames.
+/// A [`Fair`] queue that is shared by a task that fills it and a task that waits for frames.
 pub(crate) struct Inbox {
     waiting: Mutex<Fair>,
     arrived: Notify,
@@ -233,7 +234,8 @@ mod tests {
         assert_eq!(order(&mut fair).len(), 10);
     }
 
-    /// The reference implementation: one list of frames in order of arrival, searched each time.
+    /// The reference implementation: a single list of frames in order of arrival, which is searched
+    /// for each operation.
     #[derive(Default)]
     struct Reference {
         frames: Vec<(u8, usize)>,
@@ -256,7 +258,8 @@ mod tests {
             }
             self.frames.push((device, length));
             while self.frames.iter().map(|(_, length)| length + OVERHEAD).sum::<usize>() > bound {
-                // Among several of the same size, the one with the highest number.
+                // If several devices have the same size, drop a frame of the one with the highest
+                // number.
                 let largest = *self
                     .turns
                     .iter()

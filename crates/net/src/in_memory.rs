@@ -1,9 +1,9 @@
 //! A link within one process, for tests and simulations. It loses, delays, repeats and reorders
-//! frames as configured, reproducibly from a seed.
+//! frames as configured. A seed makes its faults reproducible.
 //!
-//! What happens to a device's n-th frame in a direction depends only on the seed, the device, the
-//! direction and n, not on how tasks are scheduled. Delays follow tokio's clock: while that is
-//! paused, on one thread, an execution repeats exactly.
+//! The faults of a device's n-th frame in a direction depend only on the seed, the device, the
+//! direction and n. They do not depend on how tasks are scheduled. Delays use tokio's clock. If
+//! that clock is paused and the runtime has one thread, every execution is identical.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +16,10 @@ use tokio::time::Instant;
 use crate::fair::Fair;
 use crate::link::{ChildLink, Down, LinkError, ParentLink, State, Up, check_length};
 
-/// The maximum number of frames of one device in transit in one direction. At this limit, a device
-/// waits to send, and a frame of the parent is lost.
+/// The maximum number of frames of one device that are in transit in one direction. At the limit, a
+/// device must wait before it sends, and a frame from the parent is lost.
 const ROOM: usize = 1024;
-/// The maximum size of frames that wait at the parent, in bytes.
+/// The maximum total size of the frames that wait at the parent, in bytes.
 const PARENT_BYTES: usize = 64 << 20;
 
 /// The faults of a network. Probabilities are from 0 to 1.
@@ -29,14 +29,15 @@ pub struct Faults {
     pub loss: f64,
     /// The probability that a frame that is not lost arrives twice.
     pub duplication: f64,
-    /// The probability that a frame overtakes all frames of its direction and device that are in
-    /// transit.
+    /// The probability that a frame overtakes all frames of the same device and direction that are
+    /// in transit.
     pub reordering: f64,
-    /// The shortest and the longest transit time; uniformly distributed between them.
+    /// The shortest and the longest transit time. Transit times are uniformly distributed between
+    /// them.
     pub delay: (Duration, Duration),
 }
 
-/// Links that share a parent. A clone refers to the same network.
+/// A network of links that share a parent. A clone refers to the same network.
 #[derive(Clone)]
 pub struct Network {
     inner: Arc<Inner>,
@@ -66,11 +67,12 @@ struct Device {
     arrived: Arc<Notify>,
     up_chance: Chance,
     down_chance: Chance,
-    /// Frames in transit to the parent, without those that wait there.
+    /// The number of frames in transit to the parent, without the frames that wait at the parent.
     rising: usize,
 }
 
-/// Frames in transit, by the time when they are due and then by the order in which they were sent.
+/// Frames in transit, ordered by the time of their arrival and then by the order in which they were
+/// sent.
 struct Way<T> {
     frames: BTreeMap<(Instant, i64), T>,
     sent: i64,
@@ -90,13 +92,14 @@ impl<T> Way<T> {
         self.frames.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Puts a frame in transit, subject to the faults. Returns the number of copies.
+    /// Puts a frame in transit, subject to the faults. Returns the number of copies that will
+    /// arrive.
     fn add(&mut self, chance: &mut Chance, faults: &Faults, frame: &T) -> usize
     where
         T: Clone,
     {
-        // Every frame takes the same number of draws, so that a fault does not change what happens
-        // to later frames.
+        // Draw the same number of random values for every frame, so that a fault does not affect
+        // the random values of later frames.
         let (lost, twice) = (chance.hits(faults.loss), chance.hits(faults.duplication));
         let mut copies = 0;
         for copy in [true, twice] {
@@ -133,7 +136,7 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// A number in 0..1.
+    /// Returns a number in 0..1.
     fn fraction(&mut self) -> f64 {
         f64::from((self.next() >> 32) as u32) / (f64::from(u32::MAX) + 1.0)
     }
@@ -148,7 +151,7 @@ impl Chance {
 }
 
 impl Network {
-    /// A network whose faults follow from `seed`.
+    /// Creates a network whose faults are determined by `seed`.
     #[must_use]
     pub fn new(seed: u64, faults: Faults) -> Self {
         let (devices, up, at_parent) = (HashMap::new(), Way::new(), Fair::new(PARENT_BYTES));
@@ -164,8 +167,9 @@ impl Network {
         self.inner.ways().faults = faults;
     }
 
-    /// Cuts the network, or restores it. Frames that are sent meanwhile are lost; those in transit
-    /// still arrive. The newest announcement arrives once the network is restored.
+    /// Cuts the network or restores it. Frames that are sent while the network is cut are lost, but
+    /// frames in transit still arrive. The newest announcement arrives when the network is
+    /// restored.
     pub fn cut(&self, is_cut: bool) {
         let mut ways = self.inner.ways();
         if ways.is_cut && !is_cut {
@@ -184,14 +188,15 @@ impl Network {
         });
     }
 
-    /// The parent's end. Frames that were not received wait for the next user of this end.
+    /// Returns the parent's end. If an earlier end of the parent was dropped, this end receives the
+    /// frames that the earlier end did not receive.
     #[must_use]
     pub fn parent(&self) -> MemoryParent {
         MemoryParent { inner: self.inner.clone() }
     }
 
-    /// A device's end. Frames in transit to an earlier end of the same device are lost, as when a
-    /// device reboots.
+    /// Returns a device's end. If the device had an earlier end, the frames in transit to it are
+    /// lost, as they are when a device restarts.
     #[must_use]
     pub fn child(&self, device: [u8; 8]) -> MemoryChild {
         let mut ways = self.inner.ways();
@@ -241,7 +246,7 @@ impl Device {
 }
 
 impl Ways {
-    /// Puts a device's frame in transit; returns false if there is no room.
+    /// Puts a frame of a device in transit. Returns false if there is no room.
     fn send_up(&mut self, device: [u8; 8], frame: &Bytes) -> bool {
         let waiting = self.at_parent.waiting(device);
         let Some(end) = self.devices.get_mut(&device) else { return true };
@@ -254,7 +259,7 @@ impl Ways {
         true
     }
 
-    /// The next frame at the parent, or the time when the next one is due.
+    /// Returns the next frame at the parent, or the time when the next frame arrives.
     fn take_up(&mut self, excluded: Option<[u8; 8]>) -> Result<Up, Option<Instant>> {
         let now = Instant::now();
         while let Some((device, frame)) = self.up.take_due(now) {
@@ -266,7 +271,7 @@ impl Ways {
         self.at_parent.pop(excluded).ok_or_else(|| self.up.next_due())
     }
 
-    /// The next message for a device, or the time when the next one is due.
+    /// Returns the next message for a device, or the time when the next message arrives.
     fn take_down(&mut self, device: [u8; 8]) -> Result<Down, Option<Instant>> {
         let Some(end) = self.devices.get_mut(&device) else { return Err(None) };
         end.down.take_due(Instant::now()).ok_or_else(|| end.down.next_due())

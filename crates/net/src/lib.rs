@@ -1,16 +1,16 @@
-//! Transport: the HTTP client of the [`moteseal_api`] contract, and the links between devices,
-//! gateways and queriers.
+//! Transport of bytes: the HTTP client of the [`moteseal_api`] contract, and the links between
+//! devices, gateways and queriers.
 //!
-//! This crate is for programs that connect to a cloud or run a device, a gateway or a querier. It
-//! transports bytes and does not interpret them.
+//! This crate is for programs that connect to a cloud, or that run a device, a gateway or a
+//! querier. It transports bytes and does not interpret them.
 //!
 //! - [`link`] defines the link between one parent (a coordinator, an aggregator or a querier) and
-//!   its children; [`in_memory`] implements it within a process, [`mqtt`] over a broker.
+//!   its children. [`in_memory`] implements it within a process, [`mqtt`] over a broker.
 //! - [`broadcast`] is for media on which every participant receives every frame.
 //! - [`serial`] connects one mote to its gateway.
-//! - A [`Client`] connects to one cloud. It waits and retries when the cloud asks it to. It does
-//!   not follow redirects, since an untrusted cloud must not send a token elsewhere. Its errors
-//!   name the address that failed, the cause, and what to do.
+//! - A [`Client`] connects to one cloud. If the cloud is busy, the client waits and repeats the
+//!   request. It does not follow redirects, because an untrusted cloud could use them to obtain the
+//!   token for another server. Its errors state the address that failed, the cause, and what to do.
 //!
 //! # Example
 //! Two ends of a link within this process:

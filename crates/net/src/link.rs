@@ -1,10 +1,11 @@
-//! Links between children and their parent: one interface, and what its implementations share.
+//! Links between children and their parent: the interface, and the parts that all implementations
+//! share.
 //!
-//! The parent is a coordinator, an aggregator or a querier; a child is a device or a lower gateway.
-//! A link carries datagrams, *frames*, between many children and one parent, and the parent's
-//! newest *announcement* to all children. It may lose, repeat and reorder them. The frames
-//! themselves state who sent them, what they mean and what is durable (spec/formats.md, section
-//! 8.2). A link reconnects by itself, and everything in it is bounded.
+//! The parent is a coordinator, an aggregator or a querier. A child is a device or a lower gateway.
+//! A link carries two kinds of messages: *frames* between each child and the parent, and the
+//! parent's newest *announcement* to all children. It may lose, repeat and reorder both. The frames
+//! themselves contain who sent them, what they mean and what is durable (spec/formats.md, section
+//! 8.2). A link reconnects automatically, and all its memory is bounded.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::error::BadFile;
 
-/// The longest frame or announcement, in bytes.
+/// The maximum size of a frame or an announcement, in bytes.
 pub const MAX_FRAME: usize = 65_536;
 
 /// What a device receives.
@@ -30,7 +31,7 @@ pub enum Down {
 /// What the parent receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Up {
-    /// The device that sent the frame, as the transport names it: unauthenticated.
+    /// The device that sent the frame, as the transport reports it. It is not authenticated.
     pub device: [u8; 8],
     /// The frame.
     pub frame: Bytes,
@@ -43,39 +44,39 @@ pub enum State {
     Connecting,
     /// Connected and subscribed.
     Up,
-    /// Not connected; the link retries by itself.
+    /// Not connected. The link retries automatically.
     Down {
         /// The cause.
         cause: LinkError,
-        /// The time until the next attempt, from the moment that this state was entered.
+        /// The time between entering this state and the next attempt to connect.
         again_in: Duration,
     },
 }
 
 /// A child's end of a link.
 pub trait ChildLink: Send {
-    /// Sends a frame to the parent. Waits while there is no room for it. Returns once the link has
-    /// accepted it, which does not mean that the parent has it.
+    /// Sends a frame to the parent. Waits while the link has no room for the frame. Returns when
+    /// the link has accepted the frame, which does not mean that the parent has received it.
     ///
     /// # Errors
     /// `FrameTooLong`, `Closed`.
     fn send(&self, frame: Bytes) -> impl Future<Output = Result<(), LinkError>> + Send;
 
-    /// Waits for the next frame or announcement. Dropping the future loses nothing.
+    /// Waits for the next frame or announcement. If the future is dropped, nothing is lost.
     ///
     /// # Errors
     /// `Closed`.
     fn receive(&mut self) -> impl Future<Output = Result<Down, LinkError>> + Send;
 
-    /// The link's state, as a channel that reports changes.
+    /// Returns the link's state, as a channel that reports changes.
     fn state(&self) -> watch::Receiver<State>;
 }
 
 /// The parent's end of a link.
 pub trait ParentLink: Send {
-    /// Waits for the next frame of any child. Only one task at a time may wait. Children take
-    /// turns: one that floods delays and loses only its own frames. Dropping the future loses
-    /// nothing.
+    /// Waits for the next frame of any child. Only one task may wait at a time. The children take
+    /// turns, so a child that floods delays and loses only its own frames. If the future is
+    /// dropped, nothing is lost.
     ///
     /// # Errors
     /// `Closed`.
@@ -83,7 +84,8 @@ pub trait ParentLink: Send {
         self.receive_but(None)
     }
 
-    /// Waits for the next frame of any child except `device`, whose frames wait meanwhile.
+    /// Waits for the next frame of any child except `device`. The frames of `device` stay in the
+    /// queue.
     ///
     /// # Errors
     /// `Closed`.
@@ -92,7 +94,7 @@ pub trait ParentLink: Send {
         device: Option<[u8; 8]>,
     ) -> impl Future<Output = Result<Up, LinkError>> + Send;
 
-    /// Sends a frame to one child. Returns once the link has accepted it.
+    /// Sends a frame to one child. Returns when the link has accepted the frame.
     ///
     /// # Errors
     /// `FrameTooLong`, `Closed`.
@@ -102,26 +104,26 @@ pub trait ParentLink: Send {
         frame: Bytes,
     ) -> impl Future<Output = Result<(), LinkError>> + Send;
 
-    /// Sends an announcement to all children. The newest one is retained for children that connect
-    /// later.
+    /// Sends an announcement to all children. The link keeps the newest announcement for children
+    /// that connect later.
     ///
     /// # Errors
     /// `FrameTooLong`, `Closed`.
     fn announce(&self, announcement: Bytes) -> impl Future<Output = Result<(), LinkError>> + Send;
 
-    /// The link's state, as a channel that reports changes.
+    /// Returns the link's state, as a channel that reports changes.
     fn state(&self) -> watch::Receiver<State>;
 
-    /// The number of frames dropped at this end: they arrived faster than they were received, came
-    /// from an unknown sender, or were not frames.
+    /// Returns the number of messages that were dropped at this end, because they arrived faster
+    /// than they were received, came from an unknown sender, or were not frames.
     fn dropped(&self) -> u64;
 }
 
-/// Waits until a link is up. Keeps waiting while a broker cannot be reached, but not after it
-/// rejects the connection.
+/// Waits until a link is up. Keeps waiting while a broker cannot be reached. Returns an error if
+/// the broker rejects the connection.
 ///
 /// # Errors
-/// The rejection ([`LinkError::is_refusal`]), or `Closed`.
+/// The broker's rejection ([`LinkError::is_refusal`]), or `Closed`.
 pub async fn until_up(mut state: watch::Receiver<State>) -> Result<(), LinkError> {
     let reached = state.wait_for(|state| match state {
         State::Connecting => false,
@@ -138,7 +140,7 @@ pub async fn until_up(mut state: watch::Receiver<State>) -> Result<(), LinkError
 /// Waits until a link is up, for at most `patience`.
 ///
 /// # Errors
-/// Those of [`until_up`], or the reason why the link is not up yet.
+/// The errors of [`until_up`], or the reason why the link is not up after `patience`.
 pub async fn until_up_within(
     state: watch::Receiver<State>,
     patience: Duration,
@@ -157,13 +159,13 @@ pub async fn until_up_within(
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The frame is longer than this kind of link carries: [`MAX_FRAME`], or
-    /// [`MAX_DATAGRAM`](crate::broadcast::MAX_DATAGRAM) on a broadcast link.
+    /// The frame is longer than the maximum of this kind of link, which is [`MAX_FRAME`], or
+    /// [`MAX_DATAGRAM`](crate::broadcast::MAX_DATAGRAM) for a broadcast link.
     #[error("the frame has {length} bytes, but this link carries at most {limit}")]
     FrameTooLong {
-        /// Its length in bytes.
+        /// The length of the frame, in bytes.
         length: usize,
-        /// The longest frame that the link carries, in bytes.
+        /// The maximum length of a frame on this link, in bytes.
         limit: usize,
     },
     /// The link was shut down.
@@ -181,16 +183,16 @@ pub enum LinkError {
     },
     /// Another program uses the port exclusively.
     #[error(
-        "{url}: another program uses this port exclusively; stop it, or use another port on \
-         all sides"
+        "{url}: another program uses this port exclusively; stop that program, or use another \
+         port on all sides"
     )]
     PortInUse {
         /// The address.
         url: String,
     },
-    /// This machine has no such interface, or none that leads to the address.
+    /// This machine has no such interface, or has no interface with a route to the address.
     #[error(
-        "{url}: {cause}; name an interface of this machine that leads there, like \
+        "{url}: {cause}; give an interface of this machine with a route to the address, such as \
          ?interface=192.168.1.2 (IPv6: ?interface=eth0)"
     )]
     NoSuchInterface {
@@ -215,7 +217,7 @@ pub enum LinkError {
         /// What is wrong with it.
         cause: String,
     },
-    /// A password would travel unencrypted to another machine.
+    /// A password would be sent unencrypted to another machine.
     #[error("the password would be sent unencrypted to {url}; use mqtts, or omit the password")]
     PasswordInClear {
         /// The address.
@@ -229,10 +231,10 @@ pub enum LinkError {
         /// The innermost cause.
         cause: String,
     },
-    /// The serial port does not exist, the connection was refused, or it broke.
+    /// The serial port does not exist, or the connection was refused or broke.
     #[error(
-        "{url}: {cause}; check that the mote, its adapter or its emulator is there, that this \
-         user may open it, and that the address is right"
+        "{url}: {cause}; check that the mote, its adapter or its emulator is connected, that \
+         this user may open the port, and that the address is right"
     )]
     LineDown {
         /// The port's path or address.
@@ -240,7 +242,7 @@ pub enum LinkError {
         /// The operating system's message.
         cause: String,
     },
-    /// TLS failed over a certificate: one side does not trust the other.
+    /// TLS failed because of a certificate: one side does not trust the other.
     #[error(
         "{url}: {cause}; check the certificate authorities, the broker's name and this side's \
          certificate"
@@ -251,7 +253,7 @@ pub enum LinkError {
         /// The TLS error.
         cause: String,
     },
-    /// The broker rejects the user, the password, the client or the subscription.
+    /// The broker rejected the user, the password, the client or the subscription.
     #[error("{url}: {cause}; check the user, the password and the broker's access list")]
     Refused {
         /// The address.
@@ -262,7 +264,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// The error's name (spec/errors.md).
+    /// Returns the error's name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -281,9 +283,9 @@ impl LinkError {
         }
     }
 
-    /// [`Usage`](ErrorKind::Usage) for a wrong address, file or port,
-    /// [`Internal`](ErrorKind::Internal) for a link that was shut down, otherwise
-    /// [`Unreachable`](ErrorKind::Unreachable).
+    /// Returns [`Usage`](ErrorKind::Usage) for a wrong address, file or port,
+    /// [`Internal`](ErrorKind::Internal) for a link that was shut down, and
+    /// [`Unreachable`](ErrorKind::Unreachable) otherwise.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
@@ -297,8 +299,8 @@ impl LinkError {
         }
     }
 
-    /// Whether the other side responds and rejects the connection. A retry then helps only after a
-    /// change of configuration.
+    /// Returns whether the other side responded and rejected the connection. A retry can then
+    /// succeed only after the configuration has changed.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::NotTrusted { .. } | Self::Refused { .. })

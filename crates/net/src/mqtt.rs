@@ -1,16 +1,17 @@
-//! Links over an MQTT broker (3.1.1 or 5), over TCP or TLS.
+//! Links over an MQTT broker (version 3.1.1 or 5), with TCP or TLS.
 //!
 //! In a group `G`, a child `D` (16 hexadecimal digits) publishes its frames to `moteseal/1/G/up/D`
 //! and subscribes to `moteseal/1/G/down/D` and `moteseal/1/G/round`. The parent subscribes to
-//! `moteseal/1/G/up/+` and publishes its announcements retained. All messages are QoS 1. The
-//! parent's session is persistent: frames that arrive while it is away wait at the broker, within
-//! the broker's limits. A broker's acknowledgement does not mean that the parent has a frame; the
-//! frames' own protocol acknowledges that.
+//! `moteseal/1/G/up/+` and publishes its announcements as retained messages. All messages have QoS
+//! 1. The parent's session is persistent: while the parent is not connected, its frames wait at the
+//! broker, within the broker's limits. A broker's acknowledgement does not mean that the parent has
+//! received a frame; the protocol of the frames has its own acknowledgements.
 //!
-//! The broker is trusted only for availability. Its access list should let a device publish and
-//! subscribe only under its own name; its `max_queued_messages` and `message_size_limit` bound what
-//! it keeps for an absent parent. Mosquitto needs `set_tcp_nodelay true`: without it, Nagle's
-//! algorithm at the broker and delayed acknowledgements at this end add 40 ms to every round trip.
+//! The broker is trusted only for availability. Its access list should allow a device to publish
+//! and subscribe only under the device's own name. The broker's settings `max_queued_messages` and
+//! `message_size_limit` limit how much it stores for a parent that is not connected. Mosquitto
+//! needs the setting `set_tcp_nodelay true`. Without it, Nagle's algorithm at the broker and
+//! delayed acknowledgements at this end add 40 ms to every round trip.
 
 pub(crate) mod broadcast;
 mod connection;
@@ -31,32 +32,33 @@ use crate::link::{ChildLink, Down, LinkError, ParentLink, State, Up, check_lengt
 use connection::{Connection, Sender};
 use driver::{ChildInbox, Driver, ParentInbox};
 
-/// The longest password file, in bytes.
+/// The maximum size of a password file, in bytes.
 const MAX_PASSWORD: u64 = 4096;
 
-/// How to reach a broker, and the group whose frames to carry.
+/// The options for connecting to a broker, and the group whose frames the link carries.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the broker is: `mqtt://host[:1883]`, or `mqtts://host[:8883]` for TLS.
+    /// The broker's address: `mqtt://host[:1883]`, or `mqtts://host[:8883]` for TLS.
     pub url: String,
-    /// The group's part of all topics.
+    /// The group's name in the topics.
     pub group: String,
-    /// The protocol's version.
+    /// The version of MQTT.
     pub version: Version,
     /// A PEM file of certificate authorities to trust instead of the platform's.
     pub ca: Option<PathBuf>,
     /// The client certificate, for brokers that require one.
     pub identity: Option<Identity>,
-    /// User and password.
+    /// The user and the password, for brokers that require them.
     pub login: Option<Login>,
     /// When to reconnect after the connection was lost or refused.
     pub backoff: Backoff,
-    /// How long a connection may be silent before either end checks that the other is alive.
+    /// How long a connection may be silent before either end checks whether the other end still
+    /// responds.
     pub keep_alive: Duration,
 }
 
 impl Options {
-    /// Options for a broker and a group, with defaults for the rest.
+    /// Creates options for a broker and a group, with default values for the rest.
     #[must_use]
     pub fn new(url: impl Into<String>, group: impl Into<String>) -> Self {
         Self {
@@ -75,9 +77,9 @@ impl Options {
 /// A version of MQTT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
-    /// 3.1.1.
+    /// MQTT 3.1.1.
     V3,
-    /// 5.0.
+    /// MQTT 5.0.
     #[default]
     V5,
 }
@@ -85,13 +87,13 @@ pub enum Version {
 /// A client certificate, for mutual TLS.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// A PEM file with the chain of certificates, the client's own first.
+    /// A PEM file with the chain of certificates. The client's own certificate is the first one.
     pub certificate: PathBuf,
-    /// A PEM file with its key.
+    /// A PEM file with the certificate's private key.
     pub key: PathBuf,
 }
 
-/// User and password for the broker.
+/// The user and the password for a broker.
 #[derive(Clone, Debug)]
 pub struct Login {
     /// The user's name.
@@ -100,7 +102,7 @@ pub struct Login {
     pub password: Password,
 }
 
-/// A password. It is never printed.
+/// A password. The password is never printed.
 #[derive(Clone)]
 pub struct Password(String);
 
@@ -108,7 +110,7 @@ impl Password {
     /// Reads a password from a file of one line.
     ///
     /// # Errors
-    /// `BadFile`.
+    /// `BadFile` if the file cannot be read or does not contain a password.
     pub fn read(path: &Path) -> Result<Self, LinkError> {
         let bytes = read_small(path, MAX_PASSWORD)?;
         let text = String::from_utf8(bytes).unwrap_or_default();
@@ -126,13 +128,13 @@ impl fmt::Debug for Password {
     }
 }
 
-/// The waits before each attempt to reconnect: doubled after each failure, half of each random, so
-/// that clients do not all return at once.
+/// The waits before each attempt to reconnect. A wait is twice as long after each failure. Half of
+/// each wait is random, so that clients do not all return at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     /// The first wait.
     pub first: Duration,
-    /// The upper bound of one wait.
+    /// The maximum length of one wait.
     pub longest: Duration,
 }
 
@@ -143,7 +145,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The wait after the failure `attempt` (from 0); `spread` is in 0..1.
+    /// Returns the wait after failure number `attempt` (from 0). `spread` is a random number in
+    /// 0..1.
     pub(crate) fn wait(&self, attempt: u32, spread: f64) -> Duration {
         self.first
             .saturating_mul(1 << attempt.min(16))
@@ -155,7 +158,7 @@ impl Backoff {
 /// The topics of a group.
 #[derive(Clone, Debug)]
 struct Topics {
-    /// Ends with a slash.
+    /// The common prefix of the topics, with a slash at its end.
     base: String,
 }
 
@@ -165,8 +168,9 @@ impl Topics {
             || group.len() > 64
             || !group.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
         {
-            let cause = "a group's part of the topics is 1 to 64 letters, digits, '-', '_' and '.'"
-                .to_owned();
+            let cause =
+                "a group's name in topics must be 1 to 64 letters, digits, '-', '_' and '.'"
+                    .to_owned();
             return Err(LinkError::BadAddress { url: group.to_owned(), cause, example: "field-7" });
         }
         Ok(Self { base: format!("moteseal/1/{group}/") })
@@ -189,20 +193,20 @@ impl Topics {
     }
 }
 
-/// A device's part of a topic.
+/// Returns a device's name in topics.
 fn name(device: [u8; 8]) -> String {
     format!("{:016x}", u64::from_be_bytes(device))
 }
 
-/// The device that a topic's last level names. Only the spelling that [`name`] writes is accepted,
-/// so that a device has one name.
+/// Returns the device that the last level of a topic names. Only the form that [`name`] returns is
+/// accepted, so that each device has only one name.
 fn named(part: &[u8]) -> Option<[u8; 8]> {
     let text = std::str::from_utf8(part).ok().filter(|text| text.len() == 16)?;
     let device = u64::from_str_radix(text, 16).ok()?.to_be_bytes();
     (name(device) == text).then_some(device)
 }
 
-/// Parses and checks the address, without contacting the broker.
+/// Parses and checks the address. Does not contact the broker.
 fn parse(options: &Options) -> Result<Url, LinkError> {
     let bad = |cause: &str| LinkError::BadAddress {
         url: options.url.clone(),
@@ -217,10 +221,10 @@ fn parse(options: &Options) -> Result<Url, LinkError> {
         return Err(bad("it has no host"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(bad("it must not contain a user or a password; use the options for them"));
+        return Err(bad("it must not contain a user or a password; give them as options"));
     }
     if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
-        return Err(bad("nothing may follow the port"));
+        return Err(bad("it must end after the port"));
     }
     if options.login.is_some() && url.scheme() == "mqtt" && !is_this_machine(&url) {
         return Err(LinkError::PasswordInClear { url: options.url.clone() });
@@ -238,8 +242,8 @@ pub struct MqttChild {
 }
 
 impl MqttChild {
-    /// A child's link. It connects and reconnects by itself; [`until_up`](crate::link::until_up)
-    /// waits for that.
+    /// Creates a child's link. The link connects and reconnects automatically;
+    /// [`until_up`](crate::link::until_up) waits until it is connected.
     ///
     /// # Errors
     /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
@@ -284,10 +288,11 @@ pub struct MqttParent {
 }
 
 impl MqttParent {
-    /// Creates a parent's link to its `members`. It connects and reconnects by itself;
-    /// [`until_up`](crate::link::until_up) waits for that. A group has one parent: if two connect,
-    /// the broker keeps the newer one. Messages under other names than the members' are counted and
-    /// dropped on arrival, so that they do not use up the memory for the members' frames.
+    /// Creates a parent's link to its `members`. The link connects and reconnects automatically;
+    /// [`until_up`](crate::link::until_up) waits until it is connected. A group has one parent: if
+    /// two parents connect, the broker disconnects the older one. Messages under names that are not
+    /// in `members` are counted and dropped when they arrive, so that they do not use the memory
+    /// for the members' frames.
     ///
     /// # Errors
     /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
@@ -321,8 +326,8 @@ impl ParentLink for MqttParent {
         Ok(self.inbox.next(device).await)
     }
 
-    /// While the link is down, frames are lost; the parent sends their content again when the
-    /// device asks.
+    /// While the link is down, frames are lost. The parent sends their contents again when the
+    /// device asks for them.
     async fn send(&self, device: [u8; 8], frame: Bytes) -> Result<(), LinkError> {
         check_length(&frame)?;
         if !self.driver.is_up() {
@@ -331,7 +336,8 @@ impl ParentLink for MqttParent {
         self.sender.publish(&self.topics.down(device), false, frame).await
     }
 
-    /// Never waits: while the link is down, the newest announcement is kept and sent once it is up.
+    /// Never waits. While the link is down, the newest announcement is kept, and it is sent when
+    /// the link is up.
     async fn announce(&self, announcement: Bytes) -> Result<(), LinkError> {
         check_length(&announcement)?;
         self.announcement.send_replace(Some(announcement));

@@ -1,9 +1,11 @@
-//! The serial line between a mote and its gateway, over a port of this machine or over TCP
+//! The serial line between a mote and its gateway, over a serial port of this machine or over TCP
 //! (spec/serial.md).
 //!
-//! [`Line`] implements the protocol; this module gives it bytes and a clock. A port that
-//! disappears, such as an unplugged adapter or a broken connection, is reopened by itself; to the
-//! line, the gap is noise. All queues are bounded: one body to send, eight received ones, one read.
+//! [`Line`] implements the protocol; this module connects it to a port and a clock. If a port
+//! disappears, for example because an adapter was unplugged or a connection broke, it is reopened
+//! automatically. The protocol treats the gap like noise on the line. All queues are bounded: one
+//! body waits to be sent, eight received bodies wait for the caller, and the bytes of one read wait
+//! for the protocol.
 
 mod port;
 
@@ -28,32 +30,34 @@ use port::{Address, Port};
 
 /// The maximum number of received bodies that wait for [`SerialLine::receive`].
 const WAITING: usize = 8;
-/// How many bytes are read or written at once.
+/// The maximum number of bytes that are read or written at once.
 const CHUNK: usize = 4096;
-/// A connection that lasted this long counts as a success, and resets the backoff.
+/// If a connection lasted longer than this, the next wait before reconnecting is the shortest one
+/// again.
 const LASTED: Duration = Duration::from_secs(30);
 
-/// Which port, and which end of the line this is.
+/// The port, and which end of the line this is.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A port's path, such as `/dev/ttyUSB0`, or `tcp://host:port`, where an emulator or a terminal
-    /// server listens.
+    /// The path of a port, for example `/dev/ttyUSB0`, or an address `tcp://host:port` at which an
+    /// emulator or a terminal server listens.
     pub address: String,
-    /// Bits per second. For TCP, the speed to expect of the line at the other end.
+    /// The speed in bits per second. For TCP, the expected speed of the serial line at the other
+    /// end.
     pub baud: u32,
-    /// Which end this is.
+    /// Which end of the line this is.
     pub side: Side,
     /// A number that differs from those of all earlier starts of this end. A gateway uses a random
-    /// one.
+    /// number.
     pub start: u32,
-    /// When packets are repeated; `None` derives it from the speed.
+    /// When packets are repeated. If it is `None`, the timing is derived from the speed.
     pub timing: Option<Timing>,
-    /// When to retry after the port could not be opened, or disappeared.
+    /// When to try again after the port could not be opened or has disappeared.
     pub backoff: Backoff,
 }
 
 impl Options {
-    /// A gateway's end at 115,200 baud.
+    /// Returns the options for a gateway's end at 115,200 baud.
     #[must_use]
     pub fn gateway(address: impl Into<String>) -> Self {
         let backoff = Backoff { longest: Duration::from_secs(5), ..Backoff::default() };
@@ -68,7 +72,7 @@ impl Options {
         }
     }
 
-    /// Checks the address and the speed, without opening anything.
+    /// Checks the address and the speed. Opens nothing.
     ///
     /// # Errors
     /// `BadAddress`.
@@ -76,9 +80,9 @@ impl Options {
         Address::parse(self).map(drop)
     }
 
-    /// The default timing: after `repeat_ms`, the longest packet has been sent, and the
-    /// acknowledgement has arrived even after the other end's longest packet, with half a longest
-    /// packet to spare.
+    /// Returns the timing. The default of `repeat_ms` is long enough to send the longest packet and
+    /// to receive the acknowledgement after the longest packet of the other end, plus the time for
+    /// half a longest packet.
     fn timing(&self) -> Timing {
         let longest_ms = MAX_BODY as u64 * 10 * 1000 / u64::from(self.baud.max(1));
         let repeat_ms = u32::try_from((longest_ms * 5 / 2 + 100).max(400)).unwrap_or(u32::MAX);
@@ -86,30 +90,31 @@ impl Options {
     }
 }
 
-/// What was received.
+/// What the line reports to its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The line is open, for the first time or again: the other end has started, or has lost its
-    /// state.
+    /// The line was opened, for the first time or again, because the other end has started or has
+    /// lost its state.
     Opened(Peer),
     /// A received body.
     Body(Channel, Bytes),
 }
 
-/// Counters since the line was created.
+/// The counters since the line was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Counters of the line protocol.
     pub line: Counters,
     /// Bodies that were dropped because they were longer than the other end accepts.
     pub too_long: u32,
-    /// How often the port was opened.
+    /// The number of times that the port was opened.
     pub connections: u32,
-    /// The newest reason why the other end cannot be used: `SameSide` or `UnsupportedVersion`.
+    /// The newest reason why this end cannot communicate with the other end: `SameSide` or
+    /// `UnsupportedVersion`.
     pub misfit: Option<PacketError>,
 }
 
-/// One end of a serial line. It opens and reopens its port by itself.
+/// One end of a serial line. It opens and reopens its port automatically.
 #[derive(Debug)]
 pub struct SerialLine {
     outgoing: mpsc::Sender<(Channel, Bytes)>,
@@ -126,7 +131,7 @@ impl Drop for SerialLine {
 }
 
 impl SerialLine {
-    /// An end of a line. Its state is [`State::Up`] once the other end has responded.
+    /// Creates one end of a line. Its state is [`State::Up`] when the other end has responded.
     ///
     /// # Errors
     /// `BadAddress`. Nothing is opened yet.
@@ -135,8 +140,8 @@ impl SerialLine {
     /// Outside of a tokio runtime.
     pub fn new(options: &Options) -> Result<Self, LinkError> {
         let address = Address::parse(options)?;
-        // The channel has room for one body, while another is being sent: the caller chooses the
-        // next body as late as possible.
+        // While one body is being sent, the channel has room for only one more. A caller can
+        // therefore choose the next body as late as possible.
         let (outgoing, bodies) = mpsc::channel(1);
         let (sender, events) = mpsc::channel(WAITING);
         let (report, state) = watch::channel(State::Connecting);
@@ -154,8 +159,8 @@ impl SerialLine {
         Ok(Self { outgoing, events: Mutex::new(events), state, counted, task })
     }
 
-    /// Sends a body. Waits while one is being sent and another one waits. Returns once the line has
-    /// accepted it, which does not mean that the other end has it.
+    /// Sends a body. Waits while one body is being sent and another one is queued. Returns when the
+    /// line has accepted the body, which does not mean that the other end has received it.
     ///
     /// # Errors
     /// `FrameTooLong`, `Closed`.
@@ -166,8 +171,8 @@ impl SerialLine {
         self.outgoing.send((channel, body)).await.map_err(|_| LinkError::Closed)
     }
 
-    /// Waits until there is room to send. If only one task sends, its next [`send`](Self::send)
-    /// then does not wait.
+    /// Waits until the line has room for a body. If only one task sends, its next
+    /// [`send`](Self::send) then returns at once.
     ///
     /// # Errors
     /// `Closed`.
@@ -175,8 +180,9 @@ impl SerialLine {
         self.outgoing.reserve().await.map(drop).map_err(|_| LinkError::Closed)
     }
 
-    /// Waits for the next event. Only one task at a time may wait. While no task receives, nothing
-    /// more is read, and the other end waits. Dropping the future loses nothing.
+    /// Waits for the next event. Only one task may wait at a time. While no task receives, no more
+    /// bytes are read from the port, and the other end must wait. If the future is dropped, nothing
+    /// is lost.
     ///
     /// # Errors
     /// `Closed`.
@@ -184,13 +190,13 @@ impl SerialLine {
         self.events.lock().await.recv().await.ok_or(LinkError::Closed)
     }
 
-    /// The line's state, as a channel that reports changes.
+    /// Returns the line's state, as a channel that reports changes.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.clone()
     }
 
-    /// The line's counters.
+    /// Returns the line's counters.
     #[must_use]
     pub fn counted(&self) -> Counted {
         *self.counted.borrow()
@@ -203,7 +209,7 @@ struct Driver {
     began: Instant,
     bodies: mpsc::Receiver<(Channel, Bytes)>,
     events: mpsc::Sender<Event>,
-    /// The event that was received and not passed to `events` yet.
+    /// An event that was received and could not be passed to `events` yet.
     event: Option<Event>,
     state: watch::Sender<State>,
     counted: watch::Sender<Counted>,
@@ -245,7 +251,7 @@ impl Driver {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Runs the line until the port breaks, and returns why; returns `None` if the line has been
+    /// Runs the line until the port breaks, and returns the error. Returns `None` if the line was
     /// dropped.
     async fn carry(&mut self, port: Port) -> Option<std::io::Error> {
         let (mut reader, mut writer) = split(port);

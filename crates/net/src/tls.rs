@@ -1,4 +1,4 @@
-//! TLS: which certificates a client trusts, and which one it presents.
+//! TLS: the certificates that a client trusts, and the certificate that it presents.
 
 use std::path::Path;
 use std::sync::Once;
@@ -12,12 +12,12 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use crate::error::BadFile;
 use crate::file::read_small;
 
-/// The longest accepted file of certificates, in bytes.
+/// The maximum size of a file with certificates, in bytes.
 const MAX_CA_FILE: u64 = 4 << 20;
-/// The longest accepted file with a key, in bytes.
+/// The maximum size of a file with a key, in bytes.
 const MAX_KEY_FILE: u64 = 64 << 10;
 
-/// Makes aws-lc-rs the process's provider, unless one is installed already.
+/// Makes aws-lc-rs the TLS provider of this process, unless another provider is already installed.
 pub(crate) fn install_provider() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -29,7 +29,7 @@ pub(crate) fn install_provider() {
 pub(crate) fn authorities(path: &Path) -> Result<Vec<Certificate>, BadFile> {
     let pem = read_small(path, MAX_CA_FILE)?;
     let certificates = Certificate::from_pem_bundle(&pem)
-        .map_err(|_| BadFile::new(path, "not a PEM file of certificates"))?;
+        .map_err(|_| BadFile::new(path, "not a PEM file with certificates"))?;
     if certificates.is_empty() {
         Err(BadFile::new(path, "contains no certificate in PEM"))
     } else {
@@ -37,9 +37,10 @@ pub(crate) fn authorities(path: &Path) -> Result<Vec<Certificate>, BadFile> {
     }
 }
 
-/// The TLS configuration of a client. It trusts only the authorities in the file `ca`, or without
-/// `ca` the platform's. It presents `identity`, a chain of certificates and its key, to servers
-/// that request a certificate.
+/// Creates the TLS configuration of a client. The client trusts only the authorities in the file
+/// `ca`, or the platform's authorities if `ca` is `None`. If a server requests a certificate, the
+/// client presents `identity`, which is a file with a chain of certificates and a file with its
+/// key.
 pub(crate) fn client_config(
     ca: Option<&Path>,
     identity: Option<(&Path, &Path)>,
@@ -72,7 +73,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFile> {
     let pem = read_small(path, MAX_CA_FILE)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let certificates =
-        certificates.map_err(|_| BadFile::new(path, "not a PEM file of certificates"))?;
+        certificates.map_err(|_| BadFile::new(path, "not a PEM file with certificates"))?;
     if certificates.is_empty() {
         Err(BadFile::new(path, "contains no certificate in PEM"))
     } else {

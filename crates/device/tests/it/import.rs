@@ -1,4 +1,4 @@
-//! Import records a table's values exactly, and every error names the place and the remedy.
+//! Importing records the values of a table exactly. Every error names the place and what to do.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ fn read(import: &Import, text: &str) -> Result<Recording, String> {
     import.read(Path::new("data.csv"), text.as_bytes()).map_err(|error| error.to_string())
 }
 
-/// Times and values, formatted by the schema.
+/// Returns the times and the values, as the schema formats them.
 fn rows(recording: &Recording) -> Vec<(u64, String)> {
     let schema = Schema::decode(&recording.schema).unwrap();
     let show = |record: &[u8]| {

@@ -1,4 +1,4 @@
-//! The outbox stores whole batches or nothing, and no crash makes a device sign an index twice.
+//! The outbox stores a whole batch or nothing. No crash makes a device sign an index twice.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn seal(chain: Chain, epochs: std::ops::Range<u64>) -> Vec<Bundle> {
     bundles
 }
 
-/// The outbox of dev1 in a directory, with its state there too.
+/// Opens the outbox of dev1 in a directory, with the chain's state in the same directory.
 fn open(directory: &Path) -> Result<(Outbox, Chain), OutboxError> {
     open_with(directory, &directory.join("state"))
 }
@@ -78,7 +78,7 @@ fn recovers_bundles_that_were_signed_after_the_state_was_written() {
     let directory = tempfile::tempdir().unwrap();
     let (outbox, chain) = open(directory.path()).unwrap();
     let bundles = seal(chain, 0..3);
-    // The crash: the indices are opened, and two of three bundles are renamed.
+    // Simulate a crash: the indices are opened, and only two of three bundles are renamed.
     outbox.persist(&Chain { position: chain.position, ..bundles[2].chain }).unwrap();
     for bundle in &bundles[..2] {
         fs::write(outbox.path(bundle.index()), &bundle.bytes).unwrap();
@@ -87,7 +87,7 @@ fn recovers_bundles_that_were_signed_after_the_state_was_written() {
     let (outbox, chain) = open(directory.path()).unwrap();
     assert_eq!(chain.position, bundles[1].chain.position);
     assert_eq!((chain.next_index, chain.restarted()), (SealIndex(3), true));
-    // The next seal skips the index that was opened and never signed, and states it.
+    // The next seal skips the index that was opened and never signed, and states the restart.
     let next = seal(chain, 2..3);
     assert!(next[0].seal.statement().restart);
     assert_eq!(next[0].index(), SealIndex(3));
@@ -103,14 +103,14 @@ fn never_overwrites_a_file_or_stores_half_a_batch() {
     assert!(matches!(outbox.store(&bundles, &mut |_| {}), Err(OutboxError::Unknown { .. })));
     assert_eq!(names(directory.path()), ["dev1-0000000002.mseal", "state.lock"]);
     drop(outbox);
-    // A device whose state is lost is not treated as a new device.
+    // A device whose state is lost is not treated as a new device if there are bundles.
     fs::rename(
         directory.path().join("dev1-0000000002.mseal"),
         directory.path().join("dev1-0000000000.mseal"),
     )
     .unwrap();
     let error = open(directory.path()).unwrap_err().to_string();
-    assert!(error.contains("restore the state or name the right one with --state"), "{error}");
+    assert!(error.contains("Restore the right state or name it with --state"), "{error}");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_chain_has_one_state_for_all_directories() {
     let (january, february, state) =
         (home.path().join("january"), home.path().join("february"), home.path().join("state"));
     let (outbox, chain) = open_with(&january, &state).unwrap();
-    // Two directories, one state: the second process cannot seal.
+    // The directories differ, but the state is the same, so the second process cannot seal.
     assert!(
         matches!(open_with(&february, &state), Err(OutboxError::Locked(path)) if path == state)
     );
@@ -128,7 +128,8 @@ fn a_chain_has_one_state_for_all_directories() {
     drop(outbox);
     let (outbox, chain) = open_with(&february, &state).unwrap();
     assert_eq!((chain.position, chain.next_index), (first[1].chain.position, SealIndex(2)));
-    // A bundle that was renamed there before a crash is found from any directory.
+    // A bundle that was renamed in one directory before a crash is found when another one is
+    // opened.
     let bundle = seal(chain, 2..3).remove(0);
     outbox
         .persist(&Chain { position: chain.position, readings: chain.readings, ..bundle.chain })
@@ -152,7 +153,7 @@ fn the_state_is_next_to_the_key_under_one_name() {
     let link = home.path().join("elsewhere/link.key.pem");
     std::os::unix::fs::symlink(&key, &link).unwrap();
     assert_eq!(default_state_path(&link, device).unwrap(), state);
-    // Where a file next to the key is not possible, the user must name one.
+    // If the state cannot be stored next to the key, the error tells the user to give a file.
     for key in [home.path(), &home.path().join("none.key.pem")] {
         assert!(default_state_path(key, device).unwrap_err().to_string().contains("with --state"));
     }
@@ -169,7 +170,7 @@ fn detects_a_bundle_that_the_state_does_not_know() {
     let (outbox, chain) = open(directory.path()).unwrap();
     outbox.store(&seal(chain, 0..3), &mut |_| {}).unwrap();
     drop(outbox);
-    // The first bundles were archived, and the state is lost.
+    // The first bundles were moved to an archive, and the state is lost.
     fs::remove_file(directory.path().join("dev1-0000000000.mseal")).unwrap();
     fs::remove_file(directory.path().join("state")).unwrap();
     assert!(matches!(open(directory.path()), Err(OutboxError::Unknown { .. })));
@@ -184,7 +185,7 @@ fn a_failed_batch_can_be_stored_again() {
     fs::create_dir(&obstacle).unwrap();
     assert!(matches!(outbox.store(&bundles, &mut |_| {}), Err(OutboxError::Io { .. })));
     fs::remove_dir(&obstacle).unwrap();
-    // One bundle is already renamed, as after a crash.
+    // One bundle is already renamed, as it is after a crash.
     fs::write(outbox.path(SealIndex(0)), &bundles[0].bytes).unwrap();
     let mut seen = 0;
     assert_eq!(outbox.store(&bundles, &mut |_| seen += 1).unwrap().len(), 3);

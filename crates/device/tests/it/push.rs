@@ -1,5 +1,5 @@
-//! Uploads to an honest cloud, to one that has a different seal, and to one whose listing never
-//! ends.
+//! Tests uploads to an honest cloud, to a cloud that has a different seal, and to a cloud whose
+//! listing never ends.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
 
-/// Three bundles of a chain whose readings are all `value`, stored in a directory.
+/// Returns three bundles of a chain, stored in a directory. All readings have the value `value`.
 fn bundles(directory: &Path, value: u8) -> Vec<Bundle> {
     let key = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
     let devices = [("dev1", key.public())];
@@ -55,8 +55,9 @@ fn entry(bundle: &Bundle) -> SealEntry {
     }
 }
 
-/// Answers requests, one for each connection, and records them. `seals` returns a listing; its
-/// arguments are the first index and the number of uploads so far. Every upload is accepted.
+/// A server that answers one request on each connection and records the requests. `seals` returns a
+/// listing; its arguments are the first index and the number of uploads so far. The server accepts
+/// every upload.
 struct FakeCloud {
     client: Client,
     requests: Arc<Mutex<Vec<String>>>,
@@ -137,7 +138,7 @@ async fn reads_a_listing_only_as_far_as_its_own_bundles() {
     let pushed =
         Push::open(directory.path()).unwrap().to(&cloud.client, &mut |_| {}).await.unwrap();
     assert_eq!(pushed.known, 0, "no listed seal had a bundle's digest or signature");
-    // One request for each of three indices before the upload and after it, and one explanation.
+    // One listing for each of three indices before the upload and after it, and one explanation.
     assert!(cloud.count("GET") <= 7, "{} requests", cloud.count("GET"));
     assert_eq!(cloud.count("PUT"), 1);
 }
@@ -154,7 +155,7 @@ async fn rejects_a_listing_that_goes_back() {
         .await
         .unwrap_err()
         .to_string();
-    assert!(error.contains("do not ascend"), "{error}");
+    assert!(error.contains("are not ascending"), "{error}");
     assert_eq!(cloud.count("PUT"), 0);
 }
 
@@ -165,7 +166,7 @@ async fn uploads_and_reports_a_different_seal_under_the_same_index() {
     let theirs: Vec<SealEntry> = bundles(other.path(), 2).iter().map(entry).collect();
     let mut digests = vec![ours[0].digest.clone(), theirs[0].digest.clone()];
     digests.sort();
-    // The cloud has a different first seal. After the upload it has both.
+    // The cloud has a different first seal. After the upload, it has both seals.
     let cloud = FakeCloud::start(move |from, uploads| {
         let mut seals = vec![theirs[0].clone()];
         if uploads > 0 {
@@ -195,7 +196,7 @@ async fn an_uplink_starts_with_bundles_of_an_earlier_run() {
     drop(sender);
     let waiting = held[..2].iter().map(|name| directory.path().join(name)).collect();
     let done = uplink(&cloud.client, waiting, receiver).await.unwrap();
-    // One request with all of them; this cloud's receipt states one bundle.
+    // All bundles are in one request. The receipt of this server always states one bundle.
     assert_eq!((done.pushed, cloud.count("PUT")), (1, 1));
     assert!(done.conflicts.is_empty());
 }

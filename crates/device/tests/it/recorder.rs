@@ -1,5 +1,5 @@
-//! Whenever a device crashes, every durable reading is sealed once, in order, in a chain that
-//! verifies.
+//! A device may crash at any moment: every durable reading is sealed once, in order, in a chain
+//! that verifies.
 
 use std::fs;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn sealer(directory: &Path, max_events: u32, column: &str) -> (Sealer<SecretKey>
     (Sealer::new(profile, secret(), SaltKey::new([2; 32]), chain), outbox)
 }
 
-/// Takes readings with these numbers, ten in an epoch, and makes them durable.
+/// Records readings with these numbers, ten per epoch, and makes them durable.
 fn take(recorder: &mut Recorder<SecretKey>, readings: std::ops::Range<u16>) {
     for reading in readings {
         recorder.record(EpochNumber(u64::from(reading / 10)), &reading.to_be_bytes()).unwrap();
@@ -59,8 +59,8 @@ fn take(recorder: &mut Recorder<SecretKey>, readings: std::ops::Range<u16>) {
     recorder.sync().unwrap();
 }
 
-/// Every record of the bundles in a directory, in order, and the number of restarts. Checks that
-/// the bundles are one chain.
+/// Returns all records of the bundles in a directory, in order, and the number of restarts. Checks
+/// that the bundles form one chain.
 fn sealed(directory: &Path) -> (Vec<u16>, usize) {
     let mut files: Vec<_> =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -115,7 +115,7 @@ fn a_crash_at_any_reading_loses_no_durable_reading() {
             recorder.record(EpochNumber(u64::from(reading / 10)), &reading.to_be_bytes()).unwrap();
             recorder.sync().unwrap();
         }
-        // The crash: nothing is closed, and readings that were not synced are lost.
+        // Simulate a crash: no seal is closed, and readings that were not synced are lost.
         recorder.record(EpochNumber(u64::from((crash - 1) / 10)), &u16::MAX.to_be_bytes()).unwrap();
         drop(recorder);
         let (mut recorder, recovered) = open(directory.path());
@@ -140,7 +140,7 @@ fn seals_once_the_readings_that_are_in_a_bundle_and_in_the_journal() {
     let journal = fs::read(directory.path().join("journal")).unwrap();
     recorder.close(true).unwrap();
     drop(recorder);
-    // The crash: the bundle is stored, but the journal still has its readings.
+    // Simulate a crash: the bundle is stored, but the journal still contains its readings.
     fs::write(directory.path().join("journal"), journal).unwrap();
     let (mut recorder, recovered) = open(directory.path());
     assert_eq!(recovered, Recovered::default());
@@ -184,8 +184,8 @@ fn recovered_readings_survive_a_crash_between_their_seals() {
     let (mut recorder, _) = open(directory.path());
     take(&mut recorder, 0..10);
     drop(recorder);
-    // A seal now has at most four readings. The recovery's second bundle cannot be stored: readings
-    // 0 to 3 are sealed, 4 to 9 are not.
+    // Seals now have at most four readings. The second bundle of the recovery cannot be stored, so
+    // readings 0 to 3 are sealed and readings 4 to 9 are not.
     let obstacle = directory.path().join("dev1-0000000002.mseal.tmp");
     fs::create_dir(&obstacle).unwrap();
     assert!(try_open(directory.path(), 4, "v").is_err());
@@ -208,8 +208,8 @@ fn retries_a_failed_bundle_before_anything_else() {
         let obstacle = directory.path().join("dev1-0000000000.mseal.tmp");
         fs::create_dir(&obstacle).unwrap();
         for _ in 0..2 {
-            // The tenth reading opens the next epoch. An eleventh reading of the old epoch must not
-            // get the signed index either.
+            // The tenth reading would open the next epoch. A further reading of the old epoch must
+            // not get the index that was signed either.
             assert!(recorder.record(EpochNumber(1), &10u16.to_be_bytes()).is_err());
             assert!(recorder.record(EpochNumber(0), &99u16.to_be_bytes()).is_err());
             assert!(recorder.close(true).is_err());
@@ -261,8 +261,8 @@ fn a_journal_that_could_not_be_emptied_loses_no_reading() {
     let first = fs::read(directory.path().join("journal")).unwrap();
     take(&mut recorder, 10..15);
     drop(recorder);
-    // Append the second seal's readings to the first's, as in a journal that could not be emptied
-    // in between.
+    // Append the readings of the second seal to those of the first, as if the journal could not be
+    // emptied in between.
     let path = directory.path().join("both");
     let mut both = moteseal_store::Journal::open(&path).unwrap();
     fs::write(directory.path().join("first"), first).unwrap();

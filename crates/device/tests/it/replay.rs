@@ -1,5 +1,5 @@
-//! A replay that was killed continues after the last durable reading, in whatever seal that is, and
-//! seals no reading twice.
+//! A replay that was killed continues after the last durable reading, whichever seal contains it,
+//! and seals no reading twice.
 
 use std::path::Path;
 
@@ -31,7 +31,8 @@ fn roster() -> Roster {
     Roster::open(&first.issue(&key).unwrap(), &key.public()).unwrap()
 }
 
-/// Sixty readings one second apart, in two epochs of forty seconds, with the values 0, 1, 2, ...
+/// Returns sixty readings with the values 0, 1, 2, ..., one second apart, in two epochs of forty
+/// seconds each.
 fn recording() -> Recording {
     let import = Import {
         columns: vec!["v::u8".to_owned()],
@@ -59,8 +60,8 @@ fn open(directory: &Path, max_events: u32) -> Recorder<SecretKey> {
     Recorder::open(sealer, outbox, &directory.join("journal")).unwrap().0
 }
 
-/// Every record of the outbox's bundles in the order of the chain. A star's records are ordered by
-/// level, so each seal's records are sorted.
+/// Returns all records of the outbox's bundles in the order of the chain. The records of each seal
+/// are sorted, because a star's records are ordered by level.
 fn sealed(recorder: &Recorder<SecretKey>) -> Vec<u8> {
     let mut records = Vec::new();
     for (_, path) in recorder.outbox().bundles().unwrap() {
@@ -110,7 +111,7 @@ async fn a_replay_continues_wherever_it_was_killed() {
             );
             drop(recorder);
 
-            // Again, when nothing is left to do.
+            // Replay again. Nothing is left to do.
             let mut recorder = open(directory.path(), max_events);
             let replayed =
                 replay.run(&recording, &mut recorder, &mut |_| {}, &mut |_| {}).await.unwrap();

@@ -1,4 +1,5 @@
-//! A host's seals equal a mote's and verify: star and tree, fixed records and opaque payloads.
+//! The seals of a host are the same as those of a mote, and they verify: as star and as tree, with
+//! fixed records and with opaque payloads.
 
 use moteseal_core::Digest;
 use moteseal_core::record::Scheme;
@@ -56,7 +57,7 @@ fn sealer(profile: Profile) -> Sealer<SecretKey> {
     Sealer::new(profile, secret(), salt_key(), chain)
 }
 
-/// Index, sequence number and record of every event that a stream proves.
+/// Returns the index, the sequence number and the record of every event that a stream proves.
 fn read(bytes: &[u8]) -> Result<Vec<(u32, u64, Vec<u8>)>, ReadError> {
     let roster = roster();
     let mut rows = Vec::new();
@@ -105,7 +106,7 @@ proptest! {
         for bundle in &bundles {
             prop_assert!(bundle.events() > 0 && bundle.events() <= u64::from(max_events));
         }
-        // The chain: each seal names its predecessor, and only an epoch's last seal closes it.
+        // Each seal names its predecessor, and only the last seal of an epoch closes the epoch.
         for pair in bundles.windows(2) {
             prop_assert_eq!(pair[1].seal.statement().prev, pair[0].seal.digest());
             prop_assert_eq!(pair[0].seal.statement().last_in_epoch, pair[1].epoch() > pair[0].epoch());
@@ -152,7 +153,7 @@ fn an_index_that_was_opened_and_never_signed_is_a_restart() {
     let mut first = sealer(profile.clone());
     first.push(EpochNumber(4), &[1]).unwrap();
     let sealed = first.push(EpochNumber(5), &[2]).unwrap().unwrap();
-    // The power fails after the device has persisted that index 1 is opened for epoch 5.
+    // Simulate a power failure after the device has persisted that index 1 is opened for epoch 5.
     let chain = first.chain();
     assert_eq!(
         (chain.next_index, chain.epoch, chain.restarted()),

@@ -5,8 +5,8 @@
 //! ended, so that a machine that was suspended for a moment does not lose frames that arrived in
 //! time. The links reconnect automatically. If the link to the parent does not accept a frame
 //! within a second, the frame is dropped, because its epoch will soon end at the parent too. If the
-//! clock jumps ahead, the new time is trusted only after the clock has stayed ahead for
-//! [`CLOCK_GRACE`].
+//! clock jumps ahead, the new time is trusted only after the clock has stayed ahead for ten
+//! seconds.
 
 use std::fmt;
 use std::future::Future;

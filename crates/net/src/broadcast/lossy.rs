@@ -1,5 +1,5 @@
-//! Deliberate losses at the receiver, reproducible from a seed, for tests and experiments.
-//! Receivers with different seeds lose independently.
+//! Drops received frames on purpose, for tests and experiments. The losses are reproducible from a
+//! seed. Receivers with different seeds lose different frames, independently of each other.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,19 +17,19 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Loses the fraction `loss` of the frames, from 0 to 1, chosen by `seed`.
+    /// Selects the fraction `loss` (from 0 to 1) of the frames. `seed` determines which frames.
     #[must_use]
     pub fn new(seed: u64, loss: f64) -> Self {
         Self { loss, chance: Mutex::new(Chance::new(seed, *b"losses\0\0", 0)) }
     }
 
-    /// Whether the next frame is lost.
+    /// Returns whether the next frame is lost.
     pub fn hits(&self) -> bool {
         self.chance.lock().unwrap_or_else(PoisonError::into_inner).hits(self.loss)
     }
 }
 
-/// A link that loses some of the frames that it receives.
+/// A link that drops some of the frames that it receives.
 #[derive(Debug)]
 pub struct Lossy<L> {
     link: L,
@@ -37,7 +37,7 @@ pub struct Lossy<L> {
 }
 
 impl<L> Lossy<L> {
-    /// Drops the frames that `losses` selects among those that `link` receives.
+    /// Creates a link that drops those frames received by `link` that `losses` selects.
     pub const fn new(link: L, losses: Losses) -> Self {
         Self { link, losses }
     }

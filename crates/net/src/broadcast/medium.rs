@@ -1,12 +1,12 @@
-//! The interface of every broadcast medium, and its limits.
+//! The interface that all broadcast media implement, and their limits.
 
 use bytes::Bytes;
 
 use crate::link::LinkError;
 
-/// The longest frame on a broadcast link, in bytes. The longest frame of spec/broadcast.md fits. IP
-/// divides a frame that is longer than the network's packets into several, all of which must
-/// arrive; prefer frames below 1,400 bytes.
+/// The maximum size of a frame on a broadcast link, in bytes. It is large enough for the longest
+/// frame of spec/broadcast.md. IP divides a frame that does not fit in one packet into several
+/// packets, all of which must arrive. Frames below 1,400 bytes are therefore better.
 pub const MAX_DATAGRAM: usize = 12 << 10;
 
 /// Example addresses of broadcast links.
@@ -15,24 +15,24 @@ const EXAMPLE: &str = "udp://239.1.2.3:5000, udp://[ff05::1234]:5000?interface=e
 
 /// One end of a broadcast medium.
 pub trait BroadcastLink: Send + Sync {
-    /// Sends a frame to all other participants. Returns once this machine has accepted it, which
-    /// does not mean that anyone has received it.
+    /// Sends a frame to all other participants. Returns when this machine has accepted the frame,
+    /// which does not mean that any participant has received it.
     ///
     /// # Errors
-    /// `FrameTooLong`, `Closed`; `NetworkDown` if the network cannot send now: the frame is lost,
-    /// and the link continues.
+    /// `FrameTooLong`, `Closed`, or `NetworkDown` if the network cannot send at present. In the
+    /// last case the frame is lost, and the link can still be used.
     fn send(&self, frame: Bytes) -> impl Future<Output = Result<(), LinkError>> + Send;
 
-    /// Waits for the next frame of another participant. Senders take turns: one that floods delays
-    /// and loses only its own frames, as far as the medium can distinguish senders. Dropping the
-    /// future loses nothing.
+    /// Waits for the next frame of another participant. The senders take turns, so a sender that
+    /// floods delays and loses only its own frames, as far as the medium can distinguish senders.
+    /// If the future is dropped, nothing is lost.
     ///
     /// # Errors
     /// `Closed`.
     fn receive(&self) -> impl Future<Output = Result<Bytes, LinkError>> + Send;
 
-    /// The number of received frames that were dropped at this end, because they arrived faster
-    /// than they were received or were too long.
+    /// Returns the number of received frames that were dropped at this end, because they arrived
+    /// faster than they were received or because they were too long.
     fn dropped(&self) -> u64;
 }
 

@@ -1,12 +1,14 @@
 //! UDP multicast over IPv4 and IPv6 (RFC 1112, RFC 4291) and broadcast over IPv4 (RFC 919). Any
-//! number of processes of a machine may share a port and receive each other's frames.
+//! number of processes on a machine may share a port and receive each other's frames.
 //!
-//! One socket receives; it is bound to the group's own address, so that it receives no other group.
-//! Another one sends from a port of its own, by which the process recognises and drops its own
-//! frames. Received frames are moved at once into a queue in which sender addresses take turns.
-//! Addresses can be forged. Turns are therefore fair between honest and faulty senders, but do not
-//! protect against an attacker on the same network. Against an attacker, the broadcast protocol
-//! limits its own work.
+//! A process uses two sockets. One receives; it is bound to the group's address, so that it does
+//! not receive the frames of other groups. The other one sends from its own port; the process
+//! recognises its own frames by this port and drops them. Received frames are moved at once into a
+//! queue in which sender addresses take turns.
+//!
+//! Addresses can be forged. The turns are therefore fair between honest senders and senders with
+//! faults, but they do not protect against an attacker on the same network. The broadcast protocol
+//! itself limits the work that an attacker can cause.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -23,12 +25,12 @@ use super::medium::{BroadcastLink, MAX_DATAGRAM, bad_address, check_length};
 use crate::fair::Inbox;
 use crate::link::LinkError;
 
-/// The maximum size of received frames that wait in this process, in bytes.
+/// The maximum total size of the received frames that wait in this process, in bytes.
 const WAITING_BYTES: usize = 8 << 20;
-/// Requested size of the operating system's receive buffer, which covers the moments when this
-/// process does not run.
+/// The requested size of the operating system's receive buffer, in bytes. The buffer keeps frames
+/// while this process is not running.
 const SYSTEM_BYTES: usize = 4 << 20;
-/// The pause after the operating system failed to receive.
+/// The pause after an error in receiving from the operating system.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// One end of a multicast group or a broadcast domain.
@@ -78,7 +80,7 @@ impl BroadcastLink for UdpBroadcast {
 
 /// Moves received frames into the inbox, except those that this process has sent.
 async fn receive_all(socket: UdpSocket, own: SocketAddr, inbox: Arc<Inbox>) {
-    // One byte more than the limit reveals a frame that is too long.
+    // With one byte more than the limit, a frame that is too long can be detected.
     let mut buffer = vec![0; MAX_DATAGRAM + 1];
     loop {
         match socket.recv_from(&mut buffer).await {
@@ -94,14 +96,15 @@ async fn receive_all(socket: UdpSocket, own: SocketAddr, inbox: Arc<Inbox>) {
     }
 }
 
-/// Whether two addresses are the same, ignoring IPv6's flow and scope, which the system sets on one
-/// side only.
+/// Returns whether two addresses are the same. Ignores the flow and scope of IPv6, which the system
+/// sets only on one side.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     (one.ip(), one.port()) == (other.ip(), other.port())
 }
 
-/// The key under which a sender takes turns: its machine rather than its port, since one process
-/// can have many ports. For IPv6, the upper and lower halves of the address are XORed.
+/// Returns the key of a sender in the fair queue. It depends on the sender's machine and not on the
+/// port, because one process can have many ports. For IPv6, it is the XOR of the upper and lower
+/// halves of the address.
 fn sender_key(from: SocketAddr) -> [u8; 8] {
     match from.ip() {
         IpAddr::V4(address) => u64::from(u32::from(address)).to_be_bytes(),
@@ -112,7 +115,7 @@ fn sender_key(from: SocketAddr) -> [u8; 8] {
     }
 }
 
-/// The group or broadcast address, and how to send to it.
+/// The group or broadcast address, and the interface to send from.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Multicast4 { group: SocketAddrV4, interface: Ipv4Addr, ttl: u32 },
@@ -125,7 +128,8 @@ impl Place {
         let bad = |cause: &str| bad_address(url, cause);
         let host =
             parsed.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        let address: IpAddr = host.parse().map_err(|_| bad("it has no IP address of a group"))?;
+        let address: IpAddr =
+            host.parse().map_err(|_| bad("its host must be the IP address of a group"))?;
         let port = parsed.port().filter(|port| *port > 0).ok_or_else(|| bad("it has no port"))?;
         if !parsed.username().is_empty()
             || !matches!(parsed.path(), "" | "/")
@@ -139,16 +143,18 @@ impl Place {
                 "interface" => interface = Some(value.into_owned()),
                 "ttl" => {
                     let hops = value.parse().ok().filter(|ttl| (0..=255).contains(ttl));
-                    ttl = Some(hops.ok_or_else(|| bad("ttl is a number of hops, from 0 to 255"))?);
+                    ttl = Some(
+                        hops.ok_or_else(|| bad("ttl must be a number of hops, from 0 to 255"))?,
+                    );
                 }
                 _ => return Err(bad("only ?interface= and &ttl= may follow the port")),
             }
         }
         let interface4 = |interface: Option<String>| match interface {
             None => Ok(Ipv4Addr::UNSPECIFIED),
-            Some(text) => {
-                text.parse().map_err(|_| bad("for IPv4, an interface is given by its address"))
-            }
+            Some(text) => text
+                .parse()
+                .map_err(|_| bad("for IPv4, interface must be the address of an interface")),
         };
         match address {
             IpAddr::V4(group) if group.is_multicast() => Ok(Self::Multicast4 {
@@ -157,7 +163,7 @@ impl Place {
                 ttl: ttl.unwrap_or(1),
             }),
             IpAddr::V4(_) if ttl.is_some() => {
-                Err(bad("a broadcast is never routed, so it has no ttl"))
+                Err(bad("a broadcast is never routed, so ttl is not allowed"))
             }
             IpAddr::V4(to) => Ok(Self::Broadcast {
                 to: SocketAddrV4::new(to, port),
@@ -168,9 +174,7 @@ impl Place {
                 let group = SocketAddrV6::new(group, port, 0, interface);
                 Ok(Self::Multicast6 { group, interface, ttl: ttl.unwrap_or(1) })
             }
-            IpAddr::V6(_) => {
-                Err(bad("for IPv6, only multicast groups (ff00::/8) have several receivers"))
-            }
+            IpAddr::V6(_) => Err(bad("for IPv6, the address must be a multicast group (ff00::/8)")),
         }
     }
 
@@ -182,8 +186,8 @@ impl Place {
         }
     }
 
-    /// The socket for sending. It is connected, so that the system chooses its own address at once,
-    /// by which its frames are recognised.
+    /// Returns the socket for sending. The socket is connected, so that the system chooses the
+    /// socket's own address at once. The receiver recognises its own frames by this address.
     fn sending_socket(&self, url: &str) -> Result<UdpSocket, LinkError> {
         let socket = new_socket(url, self.address())?;
         let configured = match self {
@@ -197,7 +201,7 @@ impl Place {
                 .and_then(|()| socket.set_multicast_hops_v6(*ttl)),
             Self::Broadcast { to, interface } => {
                 // Without `SO_BROADCAST`, connecting to a broadcast address fails. If it succeeds,
-                // the address belongs to one machine.
+                // the address is that of a single machine.
                 let probe = new_socket(url, self.address())?;
                 if probe.connect(&self.address().into()).is_ok() {
                     return Err(bad_address(
@@ -221,12 +225,12 @@ impl Place {
 
     fn receiving_socket(&self, url: &str) -> Result<UdpSocket, LinkError> {
         let socket = new_socket(url, self.address())?;
-        // A larger buffer helps; a failure is not an error.
+        // A larger buffer reduces losses, but is not necessary, so ignore a failure.
         let _ = socket.set_recv_buffer_size(SYSTEM_BYTES);
         socket.set_reuse_address(true).map_err(|error| network_down(url, &error))?;
         #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
         socket.set_reuse_port(true).map_err(|error| network_down(url, &error))?;
-        // Receive only for this group, and only through this process's own membership.
+        // Receive only frames for this group, and only those for which this socket has joined it.
         socket.bind(&self.address().into()).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => LinkError::PortInUse { url: url.to_owned() },
             _ => no_interface(url, &error),
@@ -257,7 +261,7 @@ impl Place {
     }
 }
 
-/// The number of a network interface, from its name or its decimal digits.
+/// Returns the number of a network interface, given by its name or by its number in decimal digits.
 fn index_of(url: &str, named: &str) -> Result<u32, LinkError> {
     let unknown = || LinkError::NoSuchInterface {
         url: url.to_owned(),
@@ -286,7 +290,7 @@ fn network_down(url: &str, error: &io::Error) -> LinkError {
     LinkError::NetworkDown { url: url.to_owned(), cause: error.to_string() }
 }
 
-/// The error for a missing interface, or for one without a route to the group.
+/// Returns the error for an interface that does not exist or has no route to the group.
 fn no_interface(url: &str, error: &io::Error) -> LinkError {
     LinkError::NoSuchInterface { url: url.to_owned(), cause: error.to_string() }
 }

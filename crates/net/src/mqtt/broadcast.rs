@@ -1,17 +1,19 @@
 //! A broadcast medium over an MQTT broker. Every participant of a group `G` publishes to
-//! `moteseal/1/G/cast/NAME` and subscribes to `moteseal/1/G/cast/+`. `NAME`, 16 hexadecimal digits,
-//! is random for each link. It has two uses: a link recognises its own frames by it, and
-//! participants take turns. It does not authenticate anyone. A client that may publish in the group
-//! may use any name, including another participant's; its frames then count as that participant's,
-//! or are dropped with them. The broker's access list decides who may publish in a group
-//! (`moteseal/1/G/cast/+`). Within the group, the broadcast protocol protects against attackers, as
-//! on a radio.
+//! `moteseal/1/G/cast/NAME` and subscribes to `moteseal/1/G/cast/+`.
 //!
-//! All messages are QoS 0. The broadcast protocol requests lost frames from any participant that
-//! has them. Acknowledgements of a broker would double the packets without showing that receivers
-//! have a frame, and the broker's queue for a slow subscriber would deliver requests and repairs
-//! too late. Nothing is retained: a participant that joins late learns of a chain from the
-//! advertisements.
+//! `NAME` consists of 16 hexadecimal digits that are random for each link. It has two uses: a link
+//! recognises its own frames, and participants take turns. It does not authenticate anyone. A
+//! client that may publish in the group may use any name, including the name of another
+//! participant. Its frames then count as frames of that participant, and may cause that
+//! participant's frames to be dropped. The broker's access list determines who may publish in a
+//! group (`moteseal/1/G/cast/+`). Within the group, the broadcast protocol protects against
+//! attackers, as it does on a radio.
+//!
+//! All messages have QoS 0, because the broadcast protocol itself requests lost frames from any
+//! participant that has them. With QoS 1, the broker's acknowledgements would double the number of
+//! packets without showing that receivers have a frame. Its queue for a slow subscriber would
+//! deliver requests and repairs too late. No message is retained: a participant that joins late
+//! learns about a chain from advertisements.
 
 use std::sync::Arc;
 
@@ -26,7 +28,7 @@ use crate::client::random;
 use crate::fair;
 use crate::link::{LinkError, State};
 
-/// The maximum size of received frames that wait, in bytes.
+/// The maximum total size of the received frames that wait, in bytes.
 const WAITING_BYTES: usize = 8 << 20;
 
 /// One end of a broadcast medium over a broker.
@@ -39,8 +41,8 @@ pub struct MqttBroadcast {
 }
 
 impl MqttBroadcast {
-    /// A link that connects and reconnects by itself; [`until_up`](crate::link::until_up) waits for
-    /// that.
+    /// Creates a link that connects and reconnects automatically;
+    /// [`until_up`](crate::link::until_up) waits until it is connected.
     ///
     /// # Errors
     /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
@@ -65,7 +67,7 @@ impl MqttBroadcast {
         Ok(Self { sender, topic: topics.broadcast(name(own)), inbox, driver })
     }
 
-    /// The link's state, as a channel that reports changes.
+    /// Returns the link's state, as a channel that reports changes.
     #[must_use]
     pub fn state(&self) -> watch::Receiver<State> {
         self.driver.state()
@@ -73,7 +75,7 @@ impl MqttBroadcast {
 }
 
 impl BroadcastLink for MqttBroadcast {
-    /// While the link is down, frames are lost, as with a radio that is switched off.
+    /// While the link is down, frames are lost, as they are with a radio that is switched off.
     async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
         check_length(&frame)?;
         if !self.driver.is_up() {
@@ -91,7 +93,7 @@ impl BroadcastLink for MqttBroadcast {
     }
 }
 
-/// The waiting frames: those of all other participants.
+/// The waiting frames of all other participants.
 #[derive(Clone, Debug)]
 struct Inbox {
     prefix: Arc<str>,
@@ -103,7 +105,7 @@ impl driver::Inbox for Inbox {
     fn put(&self, topic: &[u8], payload: &Bytes) {
         match topic.strip_prefix(self.prefix.as_bytes()).and_then(named) {
             Some(from) if from == self.own => {}
-            // A slice would keep the connection's whole buffer alive.
+            // Copy the payload, because a slice would keep the connection's whole buffer in memory.
             Some(from) if payload.len() <= MAX_DATAGRAM => {
                 self.waiting.put(from, Bytes::copy_from_slice(payload));
             }

@@ -1,6 +1,6 @@
-//! One interface to MQTT 3.1.1 and 5: the two clients of `rumqttc-next`
-//! (docs/decisions/0008-mqtt-client.md), reduced to what links need, with errors reduced to what a
-//! user can act on.
+//! One interface to the two clients of `rumqttc-next`, for MQTT 3.1.1 and 5
+//! (docs/decisions/0008-mqtt-client.md). It contains only what links need, and converts errors to
+//! those that a user can act on.
 
 use std::error::Error;
 #[cfg(feature = "tls")]
@@ -19,31 +19,31 @@ use crate::link::{LinkError, MAX_FRAME};
 #[cfg(feature = "tls")]
 use crate::tls;
 
-/// The maximum number of frames that wait to be published; further senders wait.
+/// The maximum number of frames that wait to be published. At the limit, senders wait.
 const QUEUE: usize = 256;
-/// The maximum number of frames that are published but not yet acknowledged by the broker.
+/// The maximum number of frames that are published and that the broker has not acknowledged.
 const IN_FLIGHT: u16 = 100;
-/// The longest packet: a frame, its topic and headers.
+/// The maximum size of a packet in bytes: a frame with its topic and headers.
 const MAX_PACKET: u32 = (MAX_FRAME + 1024) as u32;
-/// How long the broker keeps the parent's session while it is away (MQTT 5). With 3.1.1, the
-/// broker's own setting decides.
+/// How long the broker keeps the parent's session while the parent is not connected (MQTT 5). With
+/// MQTT 3.1.1, the broker's own setting determines this time.
 const SESSION: Duration = Duration::from_secs(24 * 3600);
 
-/// What happened on a connection.
+/// An event of a connection.
 pub(super) enum Happened {
-    /// The broker has accepted the connection: subscribe now.
+    /// The broker has accepted the connection. The link must now subscribe.
     Connected,
     /// The broker has accepted the subscriptions.
     Subscribed,
     /// The broker has rejected the subscriptions.
     NotSubscribed,
-    /// A message on one of the topics.
+    /// A message has arrived on one of the topics.
     Message { topic: Bytes, payload: Bytes },
-    /// Nothing that a link needs to know.
+    /// An event that a link does not need to handle.
     Other,
 }
 
-/// How a message is published.
+/// The delivery guarantee of a published message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quality {
     /// QoS 0.
@@ -52,7 +52,7 @@ pub(super) enum Quality {
     AtLeastOnce,
 }
 
-/// Publishes and subscribes. Cloning is cheap.
+/// Publishes and subscribes over a connection. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub(super) enum Sender {
     V3(v4::AsyncClient),
@@ -60,7 +60,7 @@ pub(super) enum Sender {
 }
 
 impl Sender {
-    /// Publishes at least once. Waits for room in the queue, not for the broker.
+    /// Publishes a message with QoS 1. Waits for room in the queue, but not for the broker.
     pub(super) async fn publish(
         &self,
         topic: &str,
@@ -70,7 +70,7 @@ impl Sender {
         self.publish_at(Quality::AtLeastOnce, topic, retained, payload).await
     }
 
-    /// Publishes at the given quality.
+    /// Publishes a message with the given QoS.
     pub(super) async fn publish_at(
         &self,
         quality: Quality,
@@ -113,7 +113,7 @@ impl Sender {
     }
 }
 
-/// A connection that is established and re-established while [`next`](Self::next) is called.
+/// A connection to a broker. It connects and reconnects while [`next`](Self::next) is called.
 pub(super) struct Connection {
     url: String,
     events: Events,
@@ -126,8 +126,8 @@ enum Events {
 }
 
 impl Connection {
-    /// A connection that has not sent anything yet. A persistent client's session outlives its
-    /// connections.
+    /// Creates a connection and sends nothing yet. If `is_persistent` is set, the client's session
+    /// survives the end of a connection.
     pub(super) fn new(
         options: &Options,
         url: &Url,
@@ -212,8 +212,8 @@ impl Connection {
         Ok((Self { url: options.url.clone(), events, is_persistent }, sender))
     }
 
-    /// Waits for the next event, and connects first if necessary. After an error, call it again to
-    /// retry.
+    /// Waits for the next event. Connects first if necessary. After an error, call this function
+    /// again to reconnect.
     pub(super) async fn next(&mut self) -> Result<Happened, LinkError> {
         match &mut self.events {
             Events::V3(events) => match events.poll().await {
@@ -248,8 +248,8 @@ impl Connection {
                         PayloadSizeLimitExceeded { .. },
                     )) = error
                     {
-                        // In a persistent session, the broker would send that packet again after
-                        // each connection.
+                        // Start a new session. Otherwise the broker would send the same packet
+                        // again after each connection.
                         events.mqtt_options.set_clean_session(true);
                         return Err(LinkError::Unreachable {
                             url,
@@ -276,7 +276,7 @@ impl Connection {
             Events::V5(events) => match events.poll().await {
                 Ok(v5::Event::Incoming(packet)) => Ok(match packet {
                     v5::Incoming::ConnAck(_) => {
-                        // From here on the client keeps its own session state.
+                        // The client keeps the session's state in memory from now on.
                         events.options.clear_session_store();
                         events.options.set_clean_start(!self.is_persistent);
                         Happened::Connected
@@ -308,8 +308,8 @@ impl Connection {
                         | Deserialization(v5::mqttbytes::Error::PayloadSizeLimitExceeded { .. }),
                     ) = error
                     {
-                        // A broker that respects our limit never sends such a packet. One that does
-                        // would repeat it.
+                        // A broker that respects the limit never sends such a packet. Start a new
+                        // session, because other brokers would send the packet again.
                         events.options.set_clean_start(true);
                         return Err(LinkError::Unreachable {
                             url,
@@ -346,7 +346,7 @@ impl Connection {
         }
     }
 
-    /// Why a connection failed, if the broker gave no reason.
+    /// Returns the error for a failed connection for which the broker gave no reason.
     fn lost(&self, error: &(dyn Error + 'static)) -> LinkError {
         let url = self.url.clone();
         #[cfg(not(feature = "tls"))]
@@ -369,7 +369,7 @@ impl Connection {
             None => {
                 let cause = innermost(error);
                 // Once connected, the client keeps only the text of an I/O error. With TLS 1.3, a
-                // broker that requires a certificate reports it at that point.
+                // broker that requires a client certificate reports its absence only then.
                 match cause.split_once("received fatal alert: ") {
                     Some((_, alert)) => LinkError::NotTrusted {
                         url,
@@ -382,8 +382,8 @@ impl Connection {
     }
 }
 
-/// The TLS error within another error. An I/O error that wraps one does not return it as its
-/// source.
+/// Returns the TLS error within another error. It also looks inside I/O errors, which do not return
+/// the error that they wrap as their source.
 #[cfg(feature = "tls")]
 fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut cause = Some(error);

@@ -1,4 +1,4 @@
-//! The tasks that run a link over MQTT: they reconnect, subscribe, publish the newest announcement,
+//! The tasks that run a link over MQTT. They reconnect, subscribe, publish the newest announcement,
 //! and sort incoming messages.
 
 use std::collections::VecDeque;
@@ -15,20 +15,20 @@ use crate::client::spread;
 use crate::fair;
 use crate::link::{Down, MAX_FRAME, State, Up};
 
-/// The maximum size of frames that wait at the parent, in bytes.
+/// The maximum total size of the frames that wait at the parent, in bytes.
 const PARENT_BYTES: usize = 64 << 20;
-/// The maximum number of frames that wait at a child.
+/// The maximum number of frames that wait at a child. At the limit, the oldest frame is dropped.
 const DEVICE_FRAMES: usize = 256;
 
-/// The destination of messages. A message that does not fit, or is on another topic, is dropped.
+/// The destination of incoming messages. It drops a message that is too long or on another topic.
 pub(super) trait Inbox: Clone + Send + 'static {
     fn put(&self, topic: &[u8], payload: &Bytes);
 }
 
-/// The topic, and the newest announcement, of a parent.
+/// The topic of a parent's announcements, and the newest announcement.
 type Announcements = (String, watch::Receiver<Option<Bytes>>);
 
-/// The tasks of a link. Dropping this value stops them.
+/// The tasks of a link. They stop when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Driver {
     state: watch::Receiver<State>,
@@ -94,8 +94,8 @@ async fn drive(
             Ok(Happened::NotSubscribed) => (connection.not_subscribed(), true),
             Err(error) => (error, false),
         };
-        // A connection that lasted counts as a success; one that broke soon counts as another
-        // failure.
+        // A connection that lasted long enough counts as a success. A connection that broke soon
+        // counts as another failure.
         if up_since.take().is_some_and(|since| since.elapsed() > backoff.longest) {
             attempt = 0;
         }
@@ -109,8 +109,8 @@ async fn drive(
     }
 }
 
-/// Subscribes on every connection, and publishes the newest announcement again, since a broker that
-/// restarted may have lost it.
+/// Subscribes after every connection. Publishes the newest announcement again, because a broker
+/// that restarted may have lost it.
 async fn greet(
     sender: Sender,
     subscriptions: Vec<String>,
@@ -145,8 +145,8 @@ pub(super) struct ParentInbox(Arc<AtParent>);
 struct AtParent {
     /// The prefix of the children's topics.
     prefix: String,
-    /// The children whose frames are accepted, ascending. Without this list, a client could invent
-    /// any number of names.
+    /// The children whose frames are accepted, in ascending order. Without this list, a client
+    /// could use up the memory with frames under any number of invented names.
     members: Vec<[u8; 8]>,
     waiting: fair::Inbox,
 }
@@ -177,7 +177,7 @@ impl Inbox for ParentInbox {
         let device = topic.strip_prefix(self.0.prefix.as_bytes()).and_then(named);
         let device = device.filter(|device| self.0.members.binary_search(device).is_ok());
         match device {
-            // A slice would keep the connection's whole buffer alive.
+            // Copy the payload, because a slice would keep the connection's whole buffer in memory.
             Some(device) if payload.len() <= MAX_FRAME => {
                 self.0.waiting.put(device, Bytes::copy_from_slice(payload));
             }
@@ -186,7 +186,7 @@ impl Inbox for ParentInbox {
     }
 }
 
-/// What waits at a child: the newest announcement, and the newest few frames.
+/// The messages that wait at a child: the newest announcement, and the newest frames.
 #[derive(Clone)]
 pub(super) struct ChildInbox(Arc<AtDevice>);
 
@@ -258,8 +258,8 @@ impl Inbox for ChildInbox {
 mod tests {
     use super::*;
 
-    /// More unknown senders than the queue has room for, each with the shortest frame. The longer
-    /// frames of members must not be dropped for them.
+    /// Sends one short frame from each of more unknown senders than the queue has room for. The
+    /// longer frames of members must not be dropped because of them.
     #[tokio::test]
     async fn unknown_senders_take_no_room_from_members() {
         let members = [[0xff; 8], [1; 8], [7; 8]];

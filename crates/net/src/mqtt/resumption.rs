@@ -1,9 +1,10 @@
-//! How a parent that restarted resumes the session that the broker kept (MQTT 5).
+//! Allows a parent that restarted to resume the session that the broker kept (MQTT 5).
 //!
-//! The client library refuses to publish in a session whose state it does not have, because a
-//! packet of QoS 2 may be half delivered. Moteseal uses only QoS 1, for which a broker keeps no
-//! such state (MQTT 5, section 4.1), and the frames' own protocol repeats those that were in
-//! transit. The state of every session is therefore the same: nothing is in transit.
+//! Without a stored state, the client library refuses to publish in a resumed session, because a
+//! packet with QoS 2 may have been half delivered. Moteseal uses only QoS 1 in these sessions, for
+//! which a broker keeps no such state (MQTT 5, section 4.1), and the protocol of the frames repeats
+//! frames that were in transit. This module therefore gives the library the same state for every
+//! session: nothing is in transit.
 
 use std::pin::Pin;
 
@@ -11,10 +12,10 @@ use rumqttc_v5::{
     PersistedAckMode, PersistedSession, SessionStore, SessionStoreError, SessionStoreKey,
 };
 
-/// A session store in which nothing is ever in transit.
+/// A session store which always returns that nothing is in transit.
 #[derive(Debug)]
 pub(super) struct NothingInTransit {
-    /// The same limit as in the client's options.
+    /// The maximum number of packets in transit. It must be the same as in the client's options.
     pub(super) in_flight: u16,
 }
 

@@ -1,4 +1,4 @@
-//! Ports: a terminal device in raw mode, or a TCP connection.
+//! The port of a serial line: a terminal device in raw mode, or a TCP connection.
 
 use std::fs::File;
 use std::io;
@@ -21,13 +21,14 @@ use tokio::time::timeout;
 use super::Options;
 use crate::link::LinkError;
 
-/// Example addresses.
+/// Example addresses for error messages.
 const EXAMPLE: &str = "/dev/ttyUSB0 or tcp://127.0.0.1:4001";
 /// The timeout for establishing a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// After this much silence, TCP checks that the other end is alive.
+/// After this time without data, TCP checks whether the other end still responds.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Accepted speeds. At a lower speed, a HELLO takes longer than the wait before its repetition.
+/// The accepted speeds. At a lower speed, sending a HELLO takes longer than the wait before it is
+/// repeated.
 const BAUD: std::ops::RangeInclusive<u32> = 1200..=4_000_000;
 
 /// The address of a port.
@@ -46,8 +47,8 @@ enum Place {
 /// An open port.
 #[derive(Debug)]
 pub(super) enum Port {
-    /// The same terminal twice, for reading and writing. The pipe types provide the operations that
-    /// are needed, and they also work on terminals.
+    /// The same terminal, opened once and used for reading and for writing. The types are those for
+    /// pipes, because these provide the required operations and also work on terminals.
     Terminal(Receiver, Sender),
     Tcp(TcpStream),
 }
@@ -76,7 +77,7 @@ impl Address {
                     Place::Tcp { host: host.trim_matches(['[', ']']).to_owned(), port }
                 }
                 ("tcp", ..) => {
-                    return Err(bad("a TCP address is tcp://HOST:PORT and nothing else"));
+                    return Err(bad("a TCP address must have the form tcp://HOST:PORT"));
                 }
                 _ => return Err(bad("it is neither an absolute path nor a TCP address")),
             }
@@ -84,7 +85,7 @@ impl Address {
         Ok(Self { text, place })
     }
 
-    /// The error for a port that broke.
+    /// Returns the error for a port that broke.
     pub(super) fn down(&self, error: &io::Error) -> LinkError {
         LinkError::LineDown { url: self.text.clone(), cause: error.to_string() }
     }
@@ -97,8 +98,8 @@ impl Address {
                 let stream = connected
                     .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
                     .map_err(|error| self.down(&error))?;
-                // If these options fail, the line is slower, or a broken connection is detected
-                // later.
+                // These options are not essential. If setting them fails, the line is slower, or a
+                // broken connection is detected later.
                 let _ = stream.set_nodelay(true);
                 let _ = SockRef::from(&stream)
                     .set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE));
@@ -128,8 +129,8 @@ impl Address {
         }
     }
 
-    /// Locks a terminal for this process, and sets it to raw mode: 8 bits, no parity, no echo, no
-    /// flow control.
+    /// Locks a terminal for this process and sets it to raw mode, with 8 bits, no parity, no echo
+    /// and no flow control.
     fn prepare(&self, file: &File, baud: u32) -> Result<(), LinkError> {
         let bad = |cause: &str| LinkError::BadAddress {
             url: self.text.clone(),
@@ -149,8 +150,8 @@ impl Address {
         settings
             .control_modes
             .insert(ControlModes::CS8 | ControlModes::CREAD | ControlModes::CLOCAL);
-        settings.set_speed(baud).map_err(|_| bad("the port does not have this speed"))?;
-        // Discard earlier input: it belongs to no session.
+        settings.set_speed(baud).map_err(|_| bad("the port does not support this speed"))?;
+        // Discard input that arrived earlier, because it belongs to no session.
         tcsetattr(file, OptionalActions::Flush, &settings).map_err(|error| self.down(&error.into()))
     }
 }

@@ -1,4 +1,5 @@
-//! Broadcast links over real transports: UDP on the loopback interface, and Mosquitto.
+//! Tests broadcast links over real transports: UDP on the loopback interface, and a Mosquitto
+//! broker.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -11,12 +12,12 @@ use moteseal_net::mqtt::{Backoff, Login, Options, Password, Version};
 use moteseal_net::{Broadcast, BroadcastLink, LinkError};
 use tokio::time::{Instant, sleep, timeout};
 
-/// A timeout for steps that must not fail.
+/// The timeout for steps that must not fail.
 const LONG: Duration = Duration::from_secs(20);
 /// Long enough for frames in transit to arrive.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// A multicast address on the loopback interface with a free port.
+/// Returns the address of a multicast group on the loopback interface, with a free port.
 fn multicast() -> String {
     format!("udp://239.83.7.1:{}?interface=127.0.0.1", free_port())
 }
@@ -42,7 +43,8 @@ async fn silent(link: &impl BroadcastLink) {
     assert!(received.is_err(), "{received:?}");
 }
 
-/// Every link receives all frames of the others, in the order of each sender, and none of its own.
+/// Checks that every link receives all frames of the other links, in the order in which each sender
+/// sent them, and none of its own frames.
 async fn each_receives_all_others(links: [Broadcast; 3]) {
     for (from, link) in links.iter().enumerate() {
         for number in 0..50 {
@@ -85,8 +87,8 @@ async fn multicast_of_ipv6_reaches_all_others_of_one_machine() {
     each_receives_all_others([(); 3].map(|()| open(&url).unwrap())).await;
 }
 
-/// An interface that is up, has an IPv6 address and supports multicast; the loopback interface has
-/// no multicast route.
+/// Returns the name of an interface that is up, has an IPv6 address and supports multicast. The
+/// loopback interface cannot be used, because it has no multicast route.
 fn an_interface() -> String {
     let addresses = std::fs::read_to_string("/proc/net/if_inet6").unwrap();
     let names = addresses.lines().filter_map(|line| line.split_whitespace().last());
@@ -126,7 +128,7 @@ async fn drops_and_counts_frames_that_do_not_fit() {
     let url = multicast();
     let (sender, receiver) = (open(&url).unwrap(), open(&url).unwrap());
     let frame = Bytes::from(vec![0; 8192]);
-    // Twice as much as can wait; the pauses let the operating system deliver it.
+    // Send twice as much as can wait. The pauses let the operating system deliver the frames.
     for number in 0..2048 {
         sender.send(frame.clone()).await.unwrap();
         if number % 16 == 0 {
@@ -201,7 +203,8 @@ async fn losses_follow_the_seed_and_are_independent_for_each_receiver() {
     assert_ne!(one, other);
 }
 
-/// The options for a broker; the link's address replaces theirs.
+/// Returns the options for a broker. Their address is empty, because the link's address replaces
+/// it.
 fn access(broker: &Broker, version: Version) -> Options {
     let backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_millis(400) };
     Options { version, backoff, ca: Some(broker.path("ca.pem")), ..Options::new("", "") }

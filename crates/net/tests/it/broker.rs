@@ -1,5 +1,5 @@
-//! A Mosquitto for one test: on free loopback ports, with its configuration, certificates and data
-//! in a temporary folder.
+//! A Mosquitto broker for one test. It listens on free ports of the loopback interface. Its
+//! configuration, certificates and data are in a temporary folder.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use tempfile::TempDir;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asks {
     Nothing,
-    /// The user `mote` with the password `sesame`.
+    /// The user is `mote` and the password is `sesame`.
     Password,
-    /// A certificate that the second authority of the test issued.
+    /// A client certificate that the second authority of the test issued.
     Certificate,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// Starts a broker that listens with TCP and TLS.
+    /// Starts a broker that listens on two ports, one with TCP and one with TLS.
     pub(crate) fn start(asks: Asks) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -86,7 +86,7 @@ impl Broker {
         format!("mqtts://localhost:{}", self.tls)
     }
 
-    /// Publishes one message as an unrelated client.
+    /// Publishes one message from a separate client.
     pub(crate) fn publish(&self, topic: &str, payload: &[u8]) {
         let file = self.path("payload");
         std::fs::write(&file, payload).unwrap();
@@ -107,11 +107,11 @@ impl Broker {
         }
     }
 
-    /// Starts the broker, after it was killed.
+    /// Starts the broker again.
     pub(crate) fn restart(&mut self) {
         self.kill();
         let log = std::fs::File::create(self.path("log")).unwrap();
-        // The location in Debian, which is not in every user's `PATH`.
+        // The path of the program on Debian. It is not in every user's `PATH`.
         let program = if Path::new("/usr/sbin/mosquitto").exists() {
             "/usr/sbin/mosquitto"
         } else {

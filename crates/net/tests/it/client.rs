@@ -1,5 +1,5 @@
-//! What the client does when a cloud is busy, rejects a request, closes the connection early, is
-//! another service, or does not run; with real sockets.
+//! Tests the client over real sockets, with clouds that are busy, reject a request, close the
+//! connection early or do not run, and with a service that is not a cloud.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
-/// A listener that serves one connection with each of the `answers`, and then closes. It records
-/// the requests.
+/// A server that sends one of the `answers` on each connection, and then closes. It records the
+/// requests.
 struct Script {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,
@@ -37,8 +37,8 @@ impl Script {
     }
 }
 
-/// Reads one request, writes the answer unchanged, and closes. Returns the head and the body of the
-/// request.
+/// Reads one request, writes the answer unchanged, and closes the connection. Returns the head and
+/// the body of the request.
 async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &[u8]) -> String {
     let mut request = Vec::new();
     let mut chunk = [0; 4096];
@@ -129,8 +129,8 @@ async fn reports_a_service_that_is_not_a_cloud() {
     let page = answer("200 OK", "content-type: text/html\r\n", "<p>hello</p>");
     let reply = Script::start(vec![page]).await.client().get("v1/devices").await.unwrap();
     assert_eq!(reply.expect("application/json").unwrap_err().name(), "NotACloud");
-    // A problem whose name is not in the contract, and a redirect, which would send the token to
-    // another service.
+    // A problem whose name is not in the contract, and a redirect. Following the redirect would
+    // send the token to another service.
     let nameless = answer(
         "400 Bad Request",
         "content-type: application/problem+json\r\n",
@@ -189,7 +189,7 @@ async fn a_silent_service_causes_a_timeout() {
 
 #[tokio::test]
 async fn an_address_without_a_listener_is_unreachable() {
-    // A port that was free a moment ago.
+    // This port was free a moment ago, so nothing listens on it.
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let error =
         Client::new(&format!("http://{free}"), &quick()).unwrap().get("x").await.unwrap_err();
@@ -224,7 +224,7 @@ async fn trusts_only_the_authorities_of_the_file_and_sends_the_token() {
         let mut heads = Vec::new();
         while heads.is_empty() {
             let (stream, _) = listener.accept().await.unwrap();
-            // The client that does not trust the certificate aborts the handshake.
+            // If the client does not trust the certificate, it aborts the handshake.
             if let Ok(stream) = acceptor.accept(stream).await {
                 heads.push(serve(stream, &answer("200 OK", "", "hello")).await);
             }

@@ -1,5 +1,5 @@
-//! The guarantees of the link within a process: it loses, repeats, delays and reorders frames
-//! exactly as configured, and is bounded.
+//! Tests the guarantees of the link within a process: it loses, repeats, delays and reorders frames
+//! exactly as configured, and its memory is bounded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame.try_into().unwrap())
 }
 
-/// Runs a future on one thread with a paused clock that jumps to the next timer.
+/// Runs a future on one thread. The clock is paused and jumps to the next timer.
 fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -32,7 +32,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
         .block_on(future)
 }
 
-/// All frames that still arrive, with their times.
+/// Receives all frames that still arrive, with the time of each.
 async fn rest(parent: &mut impl ParentLink) -> Vec<(Duration, Up)> {
     let start = Instant::now();
     let mut received = Vec::new();
@@ -42,7 +42,7 @@ async fn rest(parent: &mut impl ParentLink) -> Vec<(Duration, Up)> {
     received
 }
 
-/// The frames that a parent receives when each of two devices sends 500.
+/// Returns the frames that a parent receives if two devices send 500 frames each.
 fn transcript(seed: u64, faults: Faults) -> Vec<(Duration, [u8; 8], u32)> {
     run(async {
         let network = Network::new(seed, faults);
@@ -112,7 +112,8 @@ fn faults_occur_as_often_as_configured() {
         }
     }
     let (arrived, twice) = (copies.len(), copies.values().filter(|copies| **copies == 2).count());
-    // 20,000 frames: 14,000 arrive, 2,800 of them twice; four standard deviations are 260 and 190.
+    // Of 20,000 frames, about 14,000 arrive, and about 2,800 of these arrive twice. The accepted
+    // ranges are four standard deviations, which are 260 and 190 frames.
     assert!((13_740..=14_260).contains(&arrived), "{arrived}");
     assert!((2_610..=2_990).contains(&twice), "{twice}");
     assert!(copies.values().all(|copies| *copies <= 2));

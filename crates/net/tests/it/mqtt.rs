@@ -1,5 +1,5 @@
-//! Links over a real Mosquitto: both versions, with and without TLS, through restarts, rejections
-//! and floods.
+//! Tests links over a real Mosquitto broker: both versions of MQTT, with and without TLS, with
+//! restarts, rejections and floods.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 const A: [u8; 8] = *b"\0\0\0mote\x01";
 const B: [u8; 8] = *b"\0\0\0mote\x02";
-/// A timeout for steps that must not fail.
+/// The timeout for steps that must not fail.
 const LONG: Duration = Duration::from_secs(20);
 const VERSIONS: [Version; 2] = [Version::V3, Version::V5];
 
@@ -65,7 +65,7 @@ async fn down(device: &mut MqttChild) -> Down {
     timeout(LONG, device.receive()).await.expect("nothing arrives").unwrap()
 }
 
-/// Waits until a link is down; returns the cause.
+/// Waits until a link is down. Returns the cause.
 async fn why_down(mut state: watch::Receiver<State>) -> LinkError {
     let is_down = |state: &State| matches!(state, State::Down { .. });
     match &*timeout(LONG, state.wait_for(is_down)).await.unwrap().unwrap() {
@@ -115,8 +115,8 @@ async fn a_late_device_receives_the_newest_announcement() {
     }
 }
 
-/// A device that repeats its frames until the parent has acknowledged all of them, as the protocol
-/// above a link does.
+/// Runs a device that repeats its frames until the parent has acknowledged all of them. The
+/// protocol above a link does the same.
 async fn deliver(mut device: MqttChild, frames: u32) {
     let mut confirmed = 0;
     while confirmed < frames {
@@ -161,7 +161,8 @@ async fn nothing_that_is_repeated_is_lost_when_a_broker_is_killed_and_restarted(
         }
         sending.await.unwrap();
         assert_eq!((next, kills), (frames, 3), "{version:?}");
-        // The broker stores nothing on disk, so the parent has published its announcement again.
+        // The broker stores nothing on disk, so the announcement arrives only if the parent
+        // published it again.
         assert_eq!(down(&mut device(&options, B).await).await, Down::Announcement(numbered(77)));
     }
 }
@@ -304,7 +305,8 @@ async fn rejects_a_frame_that_is_too_long_and_ignores_those_of_others() {
         assert_eq!(device.send(long.clone()).await.unwrap_err().name(), "FrameTooLong");
         assert_eq!(parent.send(A, long.clone()).await.unwrap_err().name(), "FrameTooLong");
         assert_eq!(parent.announce(long.clone()).await.unwrap_err().name(), "FrameTooLong");
-        // A packet that is just too long for a frame, and one that is too long for the connection.
+        // Send a message that is one byte longer than a frame may be, and a message that is too
+        // long for the connection.
         let topic = format!("moteseal/1/{version:?}/up/0000006d6f746501");
         broker.publish(&topic, &vec![0; MAX_FRAME + 1]);
         let start = Instant::now();
@@ -351,7 +353,7 @@ async fn a_flooding_device_does_not_starve_another() {
             let frame = Bytes::from(vec![0; 1000]);
             while flooding.send(frame.clone()).await.is_ok() {}
         });
-        // The parent receives 500 frames a second out of a flood of many thousands.
+        // The flood has many thousands of frames. The parent receives only 500 frames per second.
         let start = Instant::now();
         let asking = tokio::spawn(async move {
             sleep(Duration::from_secs(2)).await;
@@ -379,8 +381,8 @@ async fn a_flooding_device_does_not_starve_another() {
         while timeout(Duration::from_millis(100), parent.receive()).await.is_ok() {
             rest += 1;
         }
-        // In order of arrival, the tenth frame would have come after the rest of the flood, at two
-        // milliseconds for each frame.
+        // In order of arrival, the tenth frame would come after the rest of the flood, with two
+        // milliseconds for each frame of the flood.
         assert!(rest > 2_000, "no flood: {of_flood} frames taken, {rest} waited");
         assert!(
             of_calm.iter().all(|wait| *wait < Duration::from_secs(2)),

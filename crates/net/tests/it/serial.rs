@@ -1,5 +1,5 @@
-//! The serial line over real transports: TCP on the loopback interface, a pseudo-terminal, and a
-//! proxy that loses, changes and repeats bytes.
+//! Tests the serial line over real transports: TCP on the loopback interface, a pseudo-terminal,
+//! and a proxy that loses, changes and repeats bytes.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// A timeout for steps that must not fail.
+/// The timeout for steps that must not fail.
 const LONG: Duration = Duration::from_secs(60);
 const MOTE: DeviceId = DeviceId(*b"device 1");
-/// Repeats packets quickly and often, so that tests are fast although many packets are lost.
+/// Repeats packets early and often, so that the tests are fast although many packets are lost.
 const QUICK: Timing = Timing { repeat_ms: 20, tries: 200 };
 
 fn options(address: &str) -> Options {
@@ -34,8 +34,8 @@ fn mote_options(address: &str) -> Options {
     Options { side: Side::Mote(MOTE), ..options(address) }
 }
 
-/// Starts a proxy between the first two connections to it. It forwards every byte, after `change`
-/// has altered them. Returns its address.
+/// Starts a proxy that joins the first two connections to it. The proxy forwards all bytes after
+/// `change` has altered them. Returns the proxy's address.
 async fn joined(change: fn(&mut u64, &mut Vec<u8>)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -61,7 +61,7 @@ async fn joined(change: fn(&mut u64, &mut Vec<u8>)) -> SocketAddr {
     address
 }
 
-/// SplitMix64.
+/// Returns the next pseudo-random number (SplitMix64).
 fn chance(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -69,8 +69,8 @@ fn chance(state: &mut u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Of two thousand bytes, about one is lost, one is altered, one is tripled, and before one up to a
-/// hundred earlier bytes are repeated.
+/// Of two thousand bytes, about one is lost, one is altered and one is sent three times. Before
+/// about one of them, up to a hundred earlier bytes are repeated.
 fn noise(state: &mut u64, bytes: &mut Vec<u8>) {
     let mut out = Vec::new();
     for byte in bytes.iter() {
@@ -91,7 +91,7 @@ fn body(number: u32, longest: usize) -> Bytes {
     body.into()
 }
 
-/// The next body; the line may be opened again before it.
+/// Receives the next body. Skips events which report that the line was opened.
 async fn next_body(line: &mut SerialLine) -> (Channel, Bytes) {
     loop {
         if let Event::Body(channel, body) =
@@ -102,7 +102,8 @@ async fn next_body(line: &mut SerialLine) -> (Channel, Bytes) {
     }
 }
 
-/// Both ends send numbered bodies; each receives them in order, once, and unchanged.
+/// Sends numbered bodies from both ends. Checks that each end receives them in order, once, and
+/// unchanged.
 async fn both_ways(mote: &mut SerialLine, gateway: &mut SerialLine, bodies: u32, longest: usize) {
     for number in 0..bodies {
         let channel = Channel::ALL[number as usize % 6];
@@ -171,8 +172,8 @@ async fn reopens_a_connection_that_breaks_and_loses_nothing() {
     for number in 0..5_u32 {
         let mut connection = timeout(LONG, listener.accept()).await.unwrap().unwrap().0;
         mote.send(Channel::Coordinator, &number.to_be_bytes()).unwrap();
-        // The mote does not notice. The connection breaks as soon as the mote has its
-        // acknowledgement.
+        // The mote does not notice that the connection broke. The connection breaks as soon as the
+        // mote has received its acknowledgement.
         while !mote.is_idle() {
             assert!(began.elapsed() < LONG);
             let now_ms = u64::try_from(began.elapsed().as_millis()).unwrap();
@@ -213,8 +214,8 @@ async fn reports_an_address_without_a_listener_and_connects_once_there_is_one() 
     timeout(LONG, listener.accept()).await.unwrap().unwrap();
 }
 
-/// A pseudo-terminal for an echoing mote: the path of the gateway's end, and the file of the mote's
-/// end.
+/// Opens a pseudo-terminal for a mote that returns every body. Returns the path of the gateway's
+/// end, and the file of the mote's end.
 fn pseudo_terminal() -> (String, std::fs::File) {
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
@@ -233,7 +234,7 @@ async fn a_terminal_carries_every_byte_unchanged_and_has_one_user() {
     std::thread::spawn(move || {
         let mut chunk = [0; 4096];
         loop {
-            // The other end is not open yet, or not any more.
+            // The other end is not open yet, or it was closed.
             let Ok(bytes) = reader.read(&mut chunk) else {
                 std::thread::sleep(Duration::from_millis(5));
                 if sender.is_closed() {
@@ -273,7 +274,7 @@ async fn a_terminal_carries_every_byte_unchanged_and_has_one_user() {
         }
     });
     until_up(gateway.state()).await.unwrap();
-    // Every byte, including those that a terminal interprets.
+    // Send every byte value, including those that a terminal would interpret.
     for body in [
         (0..=255).collect::<Vec<u8>>(),
         vec![0; 100],
@@ -315,7 +316,7 @@ async fn reads_no_more_while_nobody_receives() {
     let mut connection = timeout(LONG, listener.accept()).await.unwrap().unwrap().0;
     let mut mote = Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Mote(MOTE), 1, QUICK);
     let began = Instant::now();
-    // The mote opens the line, and never processes what it receives afterwards.
+    // The mote opens the line, and then processes nothing that it receives.
     let mut sent: Vec<u8> = std::iter::from_fn(|| mote.next_byte(0)).collect();
     let mut chunk = [0; 256];
     while mote.peer().is_none() {
@@ -327,7 +328,8 @@ async fn reads_no_more_while_nobody_receives() {
         sent = std::iter::from_fn(|| mote.next_byte(0)).collect();
     }
     connection.write_all(&sent).await.unwrap();
-    // With the session's number, a flood of packets can be prepared without acknowledgements.
+    // The session's number is enough to prepare a flood of packets without waiting for
+    // acknowledgements.
     let (sender, receiver) = (1 << 32 | 1, mote.peer().unwrap().session);
     let mut flood = Vec::new();
     for number in 0..100_000_u32 {
@@ -337,7 +339,7 @@ async fn reads_no_more_while_nobody_receives() {
         flood.extend(std::iter::from_fn(|| stuffer.next(&packet)));
     }
     let flooding = tokio::spawn(async move { connection.write_all(&flood).await });
-    // The event `Opened` and seven bodies wait in the queue; the eighth body waits for room.
+    // The event `Opened` and seven bodies are in the queue. The eighth body waits for room in it.
     while gateway.counted().line.received < 8 {
         assert!(began.elapsed() < LONG, "{:?}", gateway.counted());
         tokio::time::sleep(Duration::from_millis(5)).await;

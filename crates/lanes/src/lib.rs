@@ -1,14 +1,14 @@
-//! Fast hashing for hosts: the [`Engine`] of `moteseal-seal` and the [`KeyEngine`] of
-//! `moteseal-sum`, computing several SipHashes or SHA-256s at once with the vector instructions of
-//! the processor.
+//! Fast hashing for hosts. This crate implements the [`Engine`] of `moteseal-seal` and the
+//! [`KeyEngine`] of `moteseal-sum` with the vector instructions of the processor, which compute
+//! several hashes at once.
 //!
-//! This crate is for programs that verify or serve many events: clouds, clients, gateways. Results
-//! are identical to those of [`Scalar`], which is what motes use.
+//! It is for programs that verify or serve many events: clouds, clients and gateways. The results
+//! are identical to those of [`Scalar`], the engine that motes use.
 //!
-//! [`Host::detect`] examines the processor once. Without usable vector instructions everything runs
-//! on the scalar loops. All `unsafe` code of the product's crates is in the module `x86`.
-//! [`merkle`] makes the proofs that a store serves; a [`Recall`] caches the levels that it has
-//! computed.
+//! [`Host::detect`] examines the processor once. If the processor has no usable vector
+//! instructions, the scalar loops compute everything. The module `x86` contains all `unsafe` code
+//! of the product's library crates for hosts. [`merkle`] makes the proofs that a store serves. A
+//! [`Recall`] is an engine that caches the levels that it has computed.
 //!
 //! # Example: hash records with all lanes, and compare with the scalar loop
 //!
@@ -44,7 +44,7 @@ use moteseal_seal::tree::MultiproofError;
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::sies::{KeyLanes, KeyTotals, Slot};
 
-/// The fastest hashing loops of this processor.
+/// An engine with the fastest hashing loops that this processor supports.
 #[derive(Clone, Copy, Debug)]
 pub struct Host {
     #[cfg(target_arch = "x86_64")]
@@ -52,7 +52,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Examines the processor.
+    /// Examines the processor and chooses the fastest loops.
     #[must_use]
     pub fn detect() -> Self {
         Self {
@@ -61,8 +61,8 @@ impl Host {
         }
     }
 
-    /// Every set of loops that this processor can run, the fastest first and the scalar loops last,
-    /// so that each can be tested and measured.
+    /// Returns every set of loops that this processor can run, so that each can be tested and
+    /// measured. The fastest set is first, the scalar loops are last.
     #[must_use]
     pub fn all() -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]
@@ -71,7 +71,7 @@ impl Host {
         vec![Self {}]
     }
 
-    /// Returns the number of occurrences of each of the group's levels in `levels`.
+    /// Counts how often each level occurs in `levels`, in a group of `of` levels.
     pub(crate) fn histogram(&self, levels: &[u8], of: u8) -> Counters {
         #[cfg(target_arch = "x86_64")]
         if let Some(counters) = self.x86.histogram(levels, of) {
@@ -91,8 +91,9 @@ impl Host {
     }
 }
 
-/// Returns the number of occurrences of each level in `levels`. Half of the levels are 0, so four
-/// tables alternate, which avoids waiting for the previous increment.
+/// Counts how often each level occurs in `levels`. It increments the counters in four tables in
+/// turn: half of the levels are 0, and incrementing the same counter again would have to wait for
+/// the previous increment.
 fn histogram(levels: &[u8], of: u8) -> Counters {
     let mut counts = [[0_u32; MAX_LEVELS]; 4];
     let (quads, rest) = levels.as_chunks::<4>();

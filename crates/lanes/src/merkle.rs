@@ -1,6 +1,7 @@
-//! Makes and checks the proofs that a store serves, from the leaf hashes of a whole epoch. Works
-//! level by level, so that the engine's lanes are full even for small subtrees. Takes linear time,
-//! and memory for one digest per leaf or sibling.
+//! Makes the proofs that a store serves from the leaf hashes of a whole epoch, and computes the
+//! roots with which proofs are checked. The functions hash one height of the tree after the other,
+//! so that the engine's lanes are full even for small subtrees. They take linear time, and memory
+//! for one digest per leaf or sibling.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,8 +11,8 @@ use moteseal_core::{Digest, Sequence};
 use moteseal_seal::engine::Engine;
 use moteseal_seal::tree::{self, MultiproofError, geometry};
 
-/// Returns the leaf hashes of `records`, each of `size` bytes (at least 1). Remaining bytes that
-/// are not a whole record are ignored.
+/// Returns the leaf hashes of `records`, each of `size` bytes (at least 1). Bytes after the last
+/// whole record are ignored.
 ///
 /// # Panics
 /// If `size` is 0.
@@ -39,19 +40,22 @@ pub fn multiproof(
     subtree_roots(engine, leaves, geometry::siblings(leaves.len() as u64, selected))
 }
 
-/// Returns the inclusion path of leaf `seq`, from the leaf up; empty if there is no such leaf.
+/// Returns the inclusion path of leaf `seq`, from the leaf up. The path is empty if there is no
+/// such leaf.
 #[must_use]
 pub fn path(engine: &impl Engine, leaves: &[Digest], seq: Sequence) -> Vec<Digest> {
     subtree_roots(engine, leaves, geometry::path(leaves.len() as u64, seq))
 }
 
-/// Returns the roots of subtrees of the tree over these leaf hashes, in the order of `ranges`.
+/// Returns the roots of the given subtrees of the tree over these leaf hashes, in the order of
+/// `subtrees`.
 fn subtree_roots(
     engine: &impl Engine,
     leaves: &[Digest],
     subtrees: impl Iterator<Item = Range<u64>>,
 ) -> Vec<Digest> {
-    // For each height: which results are at it, and where.
+    // For each height, the requested subtrees of this height: the index of the result, and the
+    // position of the subtree among the nodes of this height.
     let mut wanted = vec![Vec::new(); u64::BITS as usize + 1];
     let mut count = 0;
     for subtree in subtrees {
@@ -70,7 +74,8 @@ fn subtree_roots(
         if height == highest {
             break;
         }
-        // A last node without a neighbour is its own parent (the right edge).
+        // At the right edge, the last node may have no sibling. It then becomes a node of the next
+        // height unchanged.
         let pairs = level.len() / 2;
         let mut parents = vec![Digest::NULL; level.len() - pairs];
         engine.nodes(&level[..2 * pairs], &mut parents[..pairs]);
@@ -82,13 +87,13 @@ fn subtree_roots(
     roots
 }
 
-/// Returns the root of a tree of `n` leaves from some of its records and the multiproof of the
-/// others. The same result as [`tree::multiproof_root`], with memory for one digest per record and
-/// sibling.
+/// Computes the root of a tree of `n` leaves from some of its records and the multiproof of the
+/// others. The result is that of [`tree::multiproof_root`]; this function also needs memory for one
+/// digest per record and sibling.
 ///
 /// # Errors
-/// [`MultiproofError`]; if there are several errors, any of them. A missing record counts as an
-/// empty one.
+/// [`MultiproofError`]. If there are several errors, any of them may be returned. A missing record
+/// is treated as an empty record.
 pub fn multiproof_root(
     engine: &impl Engine,
     n: u64,
@@ -100,8 +105,8 @@ pub fn multiproof_root(
     if n > u64::from(u32::MAX) {
         return Err(MultiproofError::OutOfRange);
     }
-    // The known nodes of one height, selected leaves first: their positions, from the left, and
-    // their roots.
+    // The known nodes of one height: their positions, from left to right, and their hashes. They
+    // begin with the selected leaves.
     let mut places = Vec::new();
     for Sequence(seq) in selected {
         if seq >= n {
@@ -119,7 +124,7 @@ pub fn multiproof_root(
         return Err(MultiproofError::TooManyDigests);
     }
 
-    // The number of nodes of the whole tree at this height.
+    // The number of nodes that the whole tree has at the current height.
     let mut width = n;
     let mut children = Vec::new();
     for given in given {
@@ -140,8 +145,9 @@ pub fn multiproof_root(
         if width <= 1 {
             break;
         }
-        // Selected leaves and siblings cover the tree, so every node has its neighbour, except the
-        // last one of an odd width, which is its own parent.
+        // The selected leaves and the siblings together cover the tree, so the sibling of every
+        // node is known. Only the last node of an odd number of nodes has no sibling; it becomes a
+        // node of the next height unchanged.
         let pairs = children.len() / 2;
         roots.resize(children.len() - pairs, Digest::NULL);
         engine.nodes(&children[..2 * pairs], &mut roots[..pairs]);
@@ -174,8 +180,8 @@ fn leaves_of(engine: &impl Engine, framing: Framing, records: &[u8], count: usiz
     hashes
 }
 
-/// Returns the positions of the siblings at each height, from the left, each with the index of its
-/// digest; there are `count` digests.
+/// Returns the positions of the siblings at each height, from left to right, each with the index of
+/// its digest. `count` is the number of digests that the multiproof has.
 fn siblings_by_height(
     n: u64,
     selected: &[u64],
@@ -191,8 +197,8 @@ fn siblings_by_height(
     if digests.is_empty() { Ok(by_height) } else { Err(MultiproofError::TooManyDigests) }
 }
 
-/// Returns the height of a subtree in the tree. The incomplete right edge has the height of a
-/// complete subtree.
+/// Returns the height of a subtree in the tree. A subtree at the right edge that is not perfect has
+/// the height of the next larger perfect subtree.
 fn height(subtree: &Range<u64>) -> usize {
     (subtree.end - subtree.start).next_power_of_two().ilog2() as usize
 }

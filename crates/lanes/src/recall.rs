@@ -1,8 +1,8 @@
 //! An engine with a cache of levels. Verifying a seal computes the levels of its events, and
-//! reading the events needs them again; they are hashed only once.
+//! reading the events afterwards needs the same levels. With the cache they are computed only once.
 //!
-//! The key of the cache is everything that a level depends on: salt, number of levels and sequence
-//! number. The results are therefore those of [`Host`], for any salts.
+//! A cached level is found by all values on which it depends: the salt, the number of levels and
+//! the sequence number. The results are therefore always those of [`Host`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,10 +16,11 @@ use moteseal_seal::tree::MultiproofError;
 
 use crate::Host;
 
-/// Capacity of the cache: one byte per event and [`SEAL_OVERHEAD`] per seal, which fits a core's cache.
-/// Larger seals are not cached.
+/// The capacity of the cache in bytes, which fits the cache of a processor core. A seal takes one
+/// byte per event and [`SEAL_OVERHEAD`] bytes. Seals that exceed the capacity are not cached.
 const MOST: usize = 256 << 10;
-/// Bytes per seal in addition to its levels. It also limits the number of seals to search.
+/// The number of bytes that a seal takes in addition to its levels. It also limits the number of
+/// cached seals, all of which may have to be searched.
 const SEAL_OVERHEAD: usize = 64;
 
 /// The loops of a [`Host`], with a cache of the levels of recent seals. Clones share the cache.
@@ -34,9 +35,10 @@ pub struct Recall {
 struct Seals {
     /// The cached levels, in the order in which they were computed.
     counted: VecDeque<Counted>,
-    /// The number of bytes of all of them.
+    /// The number of bytes that all cached seals take.
     bytes: usize,
-    /// The seal that was read last: seals are read in the order in which they were computed.
+    /// The index of the seal that was read last. The search starts there, because seals are read in
+    /// the order in which they were computed.
     last: usize,
 }
 
@@ -49,13 +51,15 @@ struct Counted {
 }
 
 impl Recall {
-    /// An engine for a verifier that returns what it has verified.
+    /// Creates an engine with a cache and the fastest loops of this processor. Use it for a
+    /// verifier that also reads the events that it has verified.
     #[must_use]
     pub fn detect() -> Self {
         Self { host: Host::detect(), seals: Some(Arc::default()) }
     }
 
-    /// Computes the levels of `n` events and caches them. Several threads may do so at once.
+    /// Computes the levels of `n` events and caches them. Several threads may call it at the same
+    /// time.
     fn count(&self, seals: &Mutex<Seals>, salt: &Salt, of: u8, n: usize) -> Counters {
         let mut room = seals.lock().unwrap_or_else(PoisonError::into_inner).make_room(n);
         room.clear();
@@ -72,15 +76,15 @@ impl Recall {
 }
 
 impl From<Host> for Recall {
-    /// An engine without a cache.
+    /// Creates an engine without a cache.
     fn from(host: Host) -> Self {
         Self { host, seals: None }
     }
 }
 
 impl Seals {
-    /// Removes the oldest seals until there is room for one of `n` events, and reserves this room.
-    /// Returns the memory of a removed seal.
+    /// Removes the oldest seals until there is room for a seal of `n` events, and reserves this
+    /// room. Returns the memory of a removed seal for reuse.
     fn make_room(&mut self, n: usize) -> Vec<u8> {
         let mut room = Vec::new();
         while self.bytes + n + SEAL_OVERHEAD > MOST {
@@ -93,7 +97,8 @@ impl Seals {
         room
     }
 
-    /// Copies the levels of the events from `first` on, if they are cached.
+    /// Copies the levels of the events from `first` on to `out`, if they are cached. Returns
+    /// whether they were.
     fn recall(&mut self, salt: &Salt, of: u8, first: u64, out: &mut [u8]) -> bool {
         let Ok(first) = usize::try_from(first) else { return false };
         let seals = self.counted.len();

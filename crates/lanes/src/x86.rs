@@ -1,11 +1,13 @@
-//! The loops for x86-64, and the only `unsafe` code of the product's crates.
+//! The loops for x86-64. This module contains the only `unsafe` code of the product's library
+//! crates for hosts.
 //!
-//! It has two kinds of unsafe code: calls of functions that need a CPU feature, each after a check
-//! of the field of [`Features`] for it, and loads and stores of whole vectors from arrays of
-//! exactly their size.
+//! There are two kinds of unsafe code: calls of functions that need a CPU feature, each after a
+//! check of the corresponding field of [`Features`]; and loads and stores of vectors, from and to
+//! arrays of exactly the vector's size.
 //!
-//! Arrays of vectors are iterated with `for` instead of `map`: `map` is compiled without the CPU
-//! features, so nothing would be inlined into it and its vectors would go through memory.
+//! The code iterates over arrays of vectors with `for` instead of `map`. `map` is compiled without
+//! the CPU features, so the closure would not be inlined into it, and the vectors would be passed
+//! through memory.
 
 mod chacha16;
 mod chacha8;
@@ -22,11 +24,11 @@ use moteseal_seal::star::{self, Served};
 use moteseal_sum::sies::{KeyLanes, KeyTotals, Slot};
 use sha2x::Message;
 
-/// From this many messages of similar length on, sixteen lanes are faster than two, although each
-/// lane is much slower than a single message.
+/// The number of messages of similar length from which on the loops with sixteen lanes are faster
+/// than those with two, although a single lane of sixteen is much slower.
 const WORTH_IT: usize = 11;
 
-/// The features of the processor that the loops use.
+/// Which CPU features, of those that the loops use, are available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Features {
     /// AVX-512 F, BW, CD, DQ and VL.
@@ -52,7 +54,8 @@ impl Features {
         }
     }
 
-    /// Returns the available features, then fewer and fewer of them, down to none.
+    /// Returns the available features, followed by smaller and smaller subsets, down to no
+    /// features.
     pub(crate) fn all() -> Vec<Self> {
         let mut all = vec![Self::detect()];
         let mut less = all[0];
@@ -79,40 +82,41 @@ impl Features {
         }
     }
 
-    /// Fills the front of `out` and returns the number of bytes filled.
+    /// Writes levels to the start of `out` and returns how many were written.
     pub(crate) fn levels(self, salt: &Salt, levels: u8, first: u64, out: &mut [u8]) -> usize {
         let key = LevelKey::new(salt);
         if self.avx512 {
-            // SAFETY: the processor has the features.
+            // SAFETY: the processor has the features that the function needs.
             unsafe { sip8::levels(key.state(), levels, first, out) };
             out.len()
         } else if self.avx2 {
-            // SAFETY: the processor has the feature.
+            // SAFETY: the processor has the features that the function needs.
             unsafe { sip4::levels(key.state(), levels, first, out) }
         } else {
             0
         }
     }
 
-    /// Returns the number of occurrences of each level in `levels`, if there is a loop for it.
+    /// Counts how often each level occurs in `levels`. Returns `None` if no loop is available for
+    /// it.
     pub(crate) fn histogram(self, levels: &[u8], of: u8) -> Option<Counters> {
         self.avx512.then(|| {
             let mut counters = Counters::new(of);
-            // SAFETY: the processor has the features.
+            // SAFETY: the processor has the features that the function needs.
             unsafe { sip8::histogram(levels, counters.as_mut_slice()) };
             counters
         })
     }
 
-    /// Returns the counters, if there is a loop for them.
+    /// Counts the events `0 .. n` of each level. Returns `None` if no loop is available for it.
     pub(crate) fn counters(self, salt: &Salt, levels: u8, n: u32) -> Option<Counters> {
         let key = LevelKey::new(salt);
         let mut counters = Counters::new(levels);
         if self.avx512 {
-            // SAFETY: the processor has the features.
+            // SAFETY: the processor has the features that the function needs.
             unsafe { sip8::count(key, levels, n, counters.as_mut_slice()) };
         } else if self.avx2 {
-            // SAFETY: the processor has the feature.
+            // SAFETY: the processor has the features that the function needs.
             unsafe { sip4::count(key, levels, n, counters.as_mut_slice()) };
         } else {
             return None;
@@ -120,7 +124,7 @@ impl Features {
         Some(counters)
     }
 
-    /// Hashes a star's blocks, if there is a loop for it.
+    /// Hashes the blocks of a star. Returns `false` if no loop is available for it.
     pub(crate) fn block_digests(
         self,
         device: DeviceId,
@@ -137,19 +141,20 @@ impl Features {
             .collect();
         let messages =
             headers.iter().zip(blocks).zip(out).filter_map(|((header, block), digest)| {
-                // An empty block has no digest.
+                // The digest of an empty block is null.
                 *digest = Digest::NULL;
                 (!block.is_empty()).then(|| Message::new(header, block, digest))
             });
         let mut messages: Vec<_> = messages.collect();
-        // Longest first, so that short blocks fill the other lane.
+        // Hash the longest blocks first, so that at the end short blocks keep both lanes busy.
         messages.sort_unstable_by_key(|message| core::cmp::Reverse(message.body_length()));
-        // SAFETY: the processor has the features.
+        // SAFETY: the processor has the features that the function needs.
         unsafe { sha2x::messages(messages) };
         true
     }
 
-    /// Computes the digests and roots of stars, sixteen at a time. Returns the number computed.
+    /// Computes the digests and roots of stars, sixteen stars at a time, from the first star on.
+    /// Returns the number of stars computed.
     pub(crate) fn star_roots(self, stars: &mut [&mut Served<'_>]) -> usize {
         if !self.avx512 || !self.sha {
             return 0;
@@ -159,7 +164,7 @@ impl Features {
             self.block_digests_of(stars);
             let chains: Vec<_> = stars.iter().map(|star| sha16::Chain::new(star)).collect();
             let mut roots = [Digest::NULL; sha16::LANES];
-            // SAFETY: the processor has the features.
+            // SAFETY: the processor has the features that the function needs.
             unsafe { sha16::chains(&chains, &mut roots) };
             for (star, root) in stars.iter_mut().zip(roots) {
                 star.root = root;
@@ -191,7 +196,8 @@ impl Features {
         self.sixteen_blocks(stars, &lanes[..taken]);
     }
 
-    /// Hashes up to sixteen blocks, given by star and level.
+    /// Hashes up to sixteen blocks. Each element of `lanes` identifies a block by the index of its
+    /// star and its level.
     fn sixteen_blocks(self, stars: &mut [&mut Served<'_>], lanes: &[(usize, usize)]) {
         let header = |&(star, level): &(usize, usize)| {
             let level = Level(u8::try_from(level).unwrap_or(u8::MAX));
@@ -207,17 +213,18 @@ impl Features {
             for (message, lane) in messages.iter_mut().zip(lanes) {
                 message.set(&header(lane), stars[lane.0].blocks[lane.1]);
             }
-            // SAFETY: the processor has the features.
+            // SAFETY: the processor has the features that the function needs.
             unsafe { sha16::messages(&messages, &mut digests) };
         } else {
-            // Too few blocks, or one so long that most lanes would be idle.
+            // There are too few blocks for sixteen lanes, or one block is so long that most lanes
+            // would be idle.
             let headers: Vec<_> = lanes.iter().map(header).collect();
             let blocks = lanes.iter().map(|&(star, level)| stars[star].blocks[level]);
             let messages = headers.iter().zip(blocks).zip(&mut digests);
             let messages: Vec<_> = messages
                 .map(|((header, block), digest)| Message::new(header, block, digest))
                 .collect();
-            // SAFETY: the processor has the features.
+            // SAFETY: the processor has the features that the function needs.
             unsafe { sha2x::messages(messages) };
         }
         for (&(star, level), digest) in lanes.iter().zip(digests) {
@@ -225,21 +232,22 @@ impl Features {
         }
     }
 
-    /// Hashes the front of the records and returns the number hashed.
+    /// Hashes records, from the first one on, and returns the number of records hashed.
     pub(crate) fn leaves(self, size: usize, records: &[u8], out: &mut [Digest]) -> usize {
         let mut done = 0;
         if self.avx512 {
-            // SAFETY: the processor has the features.
+            // SAFETY: the processor has the features that the function needs.
             done = unsafe { sha16::leaves(size, records, out) };
         }
         if self.sha {
-            // SAFETY: the processor has the features.
+            // SAFETY: the processor has the features that the function needs.
             done += unsafe { sha2x::leaves(size, &records[done * size..], &mut out[done..]) };
         }
         done
     }
 
-    /// Adds the blocks of the sources that are present, if there is a loop for it.
+    /// Adds the key blocks of the sources that are present to `totals`. Returns `false` if no loop
+    /// is available for it.
     pub(crate) fn sum_keys(
         self,
         lanes: &[KeyLanes],
@@ -251,10 +259,10 @@ impl Features {
         #[allow(clippy::cast_possible_truncation)]
         let tail = [u32::from(slot.0), 0, epoch as u32, (epoch >> 32) as u32];
         let words = if self.avx512 {
-            // SAFETY: the processor has the features.
+            // SAFETY: the processor has the features that the function needs.
             unsafe { chacha16::sums(lanes, present, tail) }
         } else if self.avx2 {
-            // SAFETY: the processor has the feature.
+            // SAFETY: the processor has the features that the function needs.
             unsafe { chacha8::sums(lanes, present, tail) }
         } else {
             return false;
@@ -266,16 +274,15 @@ impl Features {
         true
     }
 
-    /// Hashes as many pairs, from the first on, as the available loops can, and returns their
-    /// number.
+    /// Hashes pairs of children, from the first pair on, and returns the number of pairs hashed.
     pub(crate) fn nodes(self, children: &[Digest], out: &mut [Digest]) -> usize {
         let mut done = 0;
         if self.avx512 {
-            // SAFETY: the processor has the features.
+            // SAFETY: the processor has the features that the function needs.
             done = unsafe { sha16::nodes(children, out) };
         }
         if self.sha {
-            // SAFETY: the processor has the features.
+            // SAFETY: the processor has the features that the function needs.
             done += unsafe { sha2x::nodes(&children[2 * done..], &mut out[done..]) };
         }
         done
@@ -353,16 +360,17 @@ const K: [u32; 64] = [
     0xc671_78f2,
 ];
 
-/// Returns the number of blocks of a record's leaf, padding included.
+/// Returns the number of SHA-256 blocks of a leaf with a record of `size` bytes, including the
+/// padding.
 const fn leaf_blocks(size: usize) -> usize {
     (1 + size + 9).div_ceil(64)
 }
 
-/// Block `index` of the padded message `0x00 || record`.
+/// Returns block `index` of the padded message `0x00 || record`.
 #[inline]
 fn leaf_block(record: &[u8], index: usize) -> [u8; 64] {
     let mut block = [0; 64];
-    // The message is one byte longer than the record: the prefix precedes it.
+    // The message has one byte, the prefix, before the record.
     let start = 64 * index;
     let from = start.saturating_sub(1);
     if from < record.len() {

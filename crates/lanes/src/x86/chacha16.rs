@@ -1,8 +1,8 @@
-//! ChaCha20 blocks under sixteen keys at a time, summed word by word, to open a private sum (RFC
-//! 8439, section 2.3).
+//! Computes ChaCha20 blocks under sixteen keys at a time and sums them word by word, to open a
+//! private sum (RFC 8439, section 2.3).
 //!
 //! Each word of the state is a vector with one lane per key, so no word moves between lanes. Only
-//! the words that are used are summed.
+//! the words of a block that the protocol uses are summed.
 
 use core::arch::x86_64::{
     __m512i, _mm512_add_epi32, _mm512_add_epi64, _mm512_and_si512, _mm512_loadu_si512,
@@ -14,8 +14,8 @@ use moteseal_sum::sies::{KeyLanes, WORDS};
 
 use super::CHACHA;
 
-/// Sums the used words of the blocks of the present lanes. `tail` is the last row of the state:
-/// counter and nonce.
+/// Sums the used words of the blocks of all lanes whose bit in `present` is set. `tail` is the last
+/// row of the ChaCha20 state: the counter and the nonce.
 #[target_feature(enable = "avx512f")]
 #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 pub(super) fn sums(lanes: &[KeyLanes], present: &[u16], tail: [u32; 4]) -> [u64; WORDS] {
@@ -31,7 +31,7 @@ pub(super) fn sums(lanes: &[KeyLanes], present: &[u16], tail: [u32; 4]) -> [u64;
             *word = broadcast(constant);
         }
         for (word, lanes) in start[4..].iter_mut().zip(keys.words()) {
-            // SAFETY: sixteen words are as long as the vector.
+            // SAFETY: sixteen 32-bit words have the size of the vector.
             *word = unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) };
         }
         for (word, value) in start[12..].iter_mut().zip(tail) {

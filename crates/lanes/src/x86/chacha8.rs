@@ -1,4 +1,5 @@
-//! As [`chacha16`](super::chacha16), with AVX2: the sixteen keys in two halves.
+//! Does the same as [`chacha16`](super::chacha16) with AVX2: processes the sixteen keys in two
+//! halves.
 
 use core::arch::x86_64::{
     __m256i, _mm256_add_epi32, _mm256_add_epi64, _mm256_and_si256, _mm256_loadu_si256,
@@ -10,8 +11,8 @@ use moteseal_sum::sies::{KeyLanes, LANES, WORDS};
 
 use super::CHACHA;
 
-/// Sums the used words of the blocks of the present lanes. `tail` is the last row of the state:
-/// counter and nonce.
+/// Sums the used words of the blocks of all lanes whose bit in `present` is set. `tail` is the last
+/// row of the ChaCha20 state: the counter and the nonce.
 #[target_feature(enable = "avx2")]
 #[allow(clippy::cast_possible_wrap)]
 pub(super) fn sums(lanes: &[KeyLanes], present: &[u16], tail: [u32; 4]) -> [u64; WORDS] {
@@ -54,19 +55,19 @@ pub(super) fn sums(lanes: &[KeyLanes], present: &[u16], tail: [u32; 4]) -> [u64;
     let mut sums = [0; WORDS];
     for (sum, total) in sums.iter_mut().zip(totals) {
         let mut words = [0_u64; 4];
-        // SAFETY: four words are as long as the vector.
+        // SAFETY: four 64-bit words have the size of the vector.
         unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), total) };
         *sum = words.iter().sum();
     }
     sums
 }
 
-/// Eight words from `from` on, which is 0 or 8.
+/// Loads eight words, starting at `from`, which must be 0 or 8.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load(words: &[u32; LANES], from: usize) -> __m256i {
     let half = words[from..].first_chunk::<8>().unwrap_or(&[0; 8]);
-    // SAFETY: eight words are as long as the vector.
+    // SAFETY: eight 32-bit words have the size of the vector.
     unsafe { _mm256_loadu_si256(half.as_ptr().cast()) }
 }
 

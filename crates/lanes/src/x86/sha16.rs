@@ -1,4 +1,5 @@
-//! SHA-256 of sixteen messages of one length at once, one message per lane of AVX-512.
+//! SHA-256 of sixteen messages at the same time, one message per lane of AVX-512. It is efficient
+//! only if the messages have similar lengths.
 
 use core::arch::x86_64::{
     __m128i, __m512i, _mm_set_epi64x, _mm_storeu_si128, _mm512_add_epi32, _mm512_broadcast_i32x4,
@@ -16,7 +17,7 @@ use moteseal_seal::star::Served;
 
 use super::{K, leaf_block, leaf_blocks};
 
-/// Number of messages at once.
+/// The number of messages that are hashed at the same time.
 pub(super) const LANES: usize = 16;
 
 #[inline]
@@ -64,10 +65,10 @@ fn sum(terms: &[__m512i]) -> __m512i {
     sum
 }
 
-/// One block of each message: sixteen words, one message per lane.
+/// One block of each message: a vector for each of the sixteen words, one message per lane.
 type Words = [__m512i; 16];
 
-/// The states of the messages: eight words, one message per lane.
+/// The states of the messages: a vector for each of the eight words, one message per lane.
 #[derive(Clone, Copy)]
 struct States([__m512i; 8]);
 
@@ -82,7 +83,7 @@ impl States {
         Self(words)
     }
 
-    /// FIPS 180-4, section 6.2.2.
+    /// Compresses one block of each message (FIPS 180-4, section 6.2.2).
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn compress(&mut self, mut w: Words) {
@@ -96,7 +97,8 @@ impl States {
                         let s1 = xor3(_mm512_ror_epi32::<17>(w14), _mm512_ror_epi32::<19>(w14), _mm512_srli_epi32::<10>(w14));
                         w[$i] = sum(&[w[$i], s0, w9, s1]);
                     }
-                    // The eight variables stay in place; their names rotate by one in each round.
+                    // The eight variables stay in place. Instead, their names rotate by one in each
+                    // round.
                     let [a, b, c, d, e, f, g, h] = [0, 1, 2, 3, 4, 5, 6, 7].map(|v: usize| (v + 64 - $i) % 8);
                     let s1 = xor3(_mm512_ror_epi32::<6>(s[e]), _mm512_ror_epi32::<11>(s[e]), _mm512_ror_epi32::<25>(s[e]));
                     let choice = _mm512_ternarylogic_epi32::<0xca>(s[e], s[f], s[g]);
@@ -114,7 +116,7 @@ impl States {
         }
     }
 
-    /// These states in the lanes of `mask`, and those of `before` in the other lanes.
+    /// Returns these states in the lanes of `mask`, and the states `before` in the other lanes.
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn only(mut self, mask: u16, before: &Self) -> Self {
@@ -132,7 +134,8 @@ impl States {
         for word in &mut s {
             *word = swap_bytes(*word);
         }
-        // Four words of every fourth message: the first half of the digest, then the second.
+        // For each half of the digest, each transposed vector has the four words of every fourth
+        // message.
         for (half, s) in s.as_chunks::<4>().0.iter().enumerate() {
             let at = 16 * half;
             for (i, quarters) in transpose4(*s).into_iter().enumerate() {
@@ -148,8 +151,8 @@ impl States {
     }
 }
 
-/// Transposes four vectors, each with one word of sixteen messages: quarter `q` of result `i` has
-/// the four words of message `4q + i`.
+/// Transposes four vectors, each of which has one word of sixteen messages. Quarter `q` of result
+/// `i` has the four words of message `4q + i`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transpose4([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
@@ -167,13 +170,14 @@ fn transpose4([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transpose16(rows: [__m512i; 16]) -> [__m512i; 16] {
-    // Within the quarters: result 4r + i holds words 4q + i of rows 4r .. 4r + 4 in quarter q.
+    // First transpose within the quarters: quarter q of block 4r + i then has word 4q + i of the
+    // rows 4r .. 4r + 4.
     let mut blocks = [rows[0]; 16];
     for r in 0..4 {
         let four = transpose4([rows[4 * r], rows[4 * r + 1], rows[4 * r + 2], rows[4 * r + 3]]);
         blocks[4 * r..4 * r + 4].copy_from_slice(&four);
     }
-    // The quarters themselves.
+    // Then transpose the quarters.
     let mut columns = rows;
     for i in 0..4 {
         let [a, b, c, d] = [blocks[i], blocks[4 + i], blocks[8 + i], blocks[12 + i]];
@@ -200,18 +204,18 @@ fn words(blocks: &[[u8; 64]; LANES]) -> Words {
     transpose16(rows)
 }
 
-/// A message of a 64-byte header and a body.
+/// A message that consists of a 64-byte header and a body.
 pub(super) struct Message<'a> {
     header: [u8; 64],
     body: &'a [[u8; 64]],
-    /// The rest of the body, padded.
+    /// The end of the body with the padding: one or two blocks.
     tail: [[u8; 64]; 2],
     /// The total number of blocks.
     blocks: usize,
 }
 
 impl<'a> Message<'a> {
-    /// An unused message, for a lane that would be empty.
+    /// Returns an unused message, for a lane without a message.
     pub(super) const fn none() -> Self {
         Self { header: [0; 64], body: &[], tail: [[0; 64]; 2], blocks: 1 }
     }
@@ -233,7 +237,7 @@ impl<'a> Message<'a> {
         (64 + body.len() + 9).div_ceil(64)
     }
 
-    /// Block `at`, or the last block if there are fewer.
+    /// Returns block `at`, or the last block if there are fewer blocks.
     #[inline]
     fn block(&self, at: usize) -> &[u8; 64] {
         match at.checked_sub(1) {
@@ -247,7 +251,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Hashes sixteen messages, as many rounds as the longest needs.
+/// Hashes sixteen messages. It takes as long as the longest message, because all lanes compress in
+/// step.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn messages(messages: &[Message<'_>; LANES], out: &mut [Digest; LANES]) {
     let mut states = States::initial();
@@ -276,12 +281,12 @@ pub(super) fn messages(messages: &[Message<'_>; LANES], out: &mut [Digest; LANES
 
 /// A star's chain over its levels: `A_i = SHA-256(A_(i-1) || n_i || D_i)`.
 pub(super) struct Chain {
-    /// The first level to link, and the chain before it.
+    /// The first level to link. `above` is the chain over the levels below it.
     from: u8,
     above: Digest,
-    /// `n_i`.
+    /// The number of events of each level, `n_i`.
     counters: Counters,
-    /// `D_i`.
+    /// The digest of each block, `D_i`.
     blocks: [Digest; MAX_LEVELS],
 }
 
@@ -358,7 +363,7 @@ pub(super) fn leaves(size: usize, records: &[u8], out: &mut [Digest]) -> usize {
     done
 }
 
-/// Returns the words of the single block of each of sixteen records of four bytes.
+/// Returns the words of the leaves of sixteen records of four bytes. Each leaf is a single block.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn words_of_four(records: &[u8; 64]) -> Words {
@@ -383,7 +388,7 @@ pub(super) fn nodes(children: &[Digest], out: &mut [Digest]) -> usize {
             block[..32].copy_from_slice(&left.0);
             block[32..].copy_from_slice(&right.0);
         }
-        // The prefix shifts every byte by one position.
+        // The prefix 0x01 shifts every byte of the children by one position.
         let mut first = words(&blocks);
         let mut before = broadcast(1);
         for word in &mut first {

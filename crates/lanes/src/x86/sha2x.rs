@@ -1,5 +1,5 @@
-//! SHA-256 with the SHA extensions, two messages at a time: a single compression waits half of its
-//! time for its own rounds.
+//! SHA-256 with the SHA extensions, two messages at a time. A single message would use only half of
+//! the processor's throughput, because each round has to wait for the previous round.
 
 use core::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_alignr_epi8, _mm_blend_epi16, _mm_loadu_si128, _mm_set_epi64x,
@@ -13,7 +13,7 @@ use moteseal_core::digest::{INITIAL, compress256, state_bytes};
 
 use super::{K, leaf_block, leaf_blocks};
 
-/// Number of messages at a time.
+/// The number of messages that are hashed at the same time.
 const LANES: usize = 2;
 
 #[inline]
@@ -39,7 +39,7 @@ fn store_words(vector: __m128i) -> [u32; 4] {
     words
 }
 
-/// A state in the layout of the instructions: words a, b, e, f and c, d, g, h.
+/// A state in the layout that the instructions need: words a, b, e, f and words c, d, g, h.
 #[derive(Clone, Copy)]
 struct State {
     abef: __m128i,
@@ -109,11 +109,11 @@ fn compress(states: &mut [State; LANES], blocks: [&[u8; 64]; LANES]) {
     }
 }
 
-/// A message of a 64-byte header and a body, and the destination of its digest.
+/// A message that consists of a 64-byte header and a body, and the destination of its digest.
 pub(super) struct Message<'a> {
     header: &'a [u8; 64],
     body: &'a [[u8; 64]],
-    /// The rest of the body, padded: one block or two.
+    /// The end of the body with the padding: one or two blocks, and their number.
     tail: ([[u8; 64]; 2], usize),
     digest: &'a mut Digest,
 }
@@ -133,7 +133,7 @@ impl<'a> Message<'a> {
         self.body.len()
     }
 
-    /// Returns the bytes to hash from block `at` on, up to the end of a contiguous range.
+    /// Returns the blocks from block `at` on that are contiguous in memory.
     fn run(&self, at: usize) -> &[[u8; 64]] {
         let (tail, tails) = &self.tail;
         match at.checked_sub(1) {
@@ -144,14 +144,14 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A message in a lane: its state, and the number of blocks hashed.
+/// A message that a lane is hashing: its state, and the number of blocks hashed so far.
 struct Running<'a> {
     message: Message<'a>,
     state: State,
     at: usize,
 }
 
-/// Hashes all messages. A lane that has finished one takes the next.
+/// Hashes all messages. A lane that has finished a message continues with the next one.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 pub(super) fn messages<'a>(messages: impl IntoIterator<Item = Message<'a>>) {
     let initial = State::load(&INITIAL);
@@ -191,7 +191,7 @@ impl Running<'_> {
         self.at == 1 + self.message.body.len() + self.message.tail.1
     }
 
-    /// Writes the digest once the whole message is hashed.
+    /// Writes the digest if the whole message has been hashed. Returns whether it has.
     #[target_feature(enable = "sha,sse4.1,ssse3")]
     fn finish(&mut self) -> bool {
         let done = self.is_done();
@@ -242,7 +242,7 @@ pub(super) fn nodes(children: &[Digest], out: &mut [Digest]) -> usize {
     done
 }
 
-/// Returns the padded message `0x01 || left || right`.
+/// Returns the blocks of the padded message `0x01 || left || right`.
 #[inline]
 fn node_blocks(left: &Digest, right: &Digest) -> [[u8; 64]; 2] {
     let mut blocks = [[0; 64]; 2];

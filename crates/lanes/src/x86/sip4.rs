@@ -1,5 +1,5 @@
-//! SipHash-2-4 of consecutive sequence numbers, in 4 lanes of AVX2, with two vectors at a time to
-//! hide the latency of each.
+//! SipHash-2-4 of consecutive sequence numbers in the 4 lanes of AVX2. Two vectors are computed at
+//! a time, to hide the latency of the instructions.
 
 use core::arch::x86_64::{
     __m256i, _mm256_add_epi64, _mm256_or_si256, _mm256_set1_epi64x, _mm256_setr_epi8,
@@ -9,7 +9,7 @@ use core::arch::x86_64::{
 
 use moteseal_seal::level::LevelKey;
 
-/// Sequence numbers per step.
+/// The number of sequence numbers that are hashed in one step.
 const STEP: usize = 8;
 
 #[inline]
@@ -26,7 +26,7 @@ fn rotate<const LEFT: i32, const RIGHT: i32>(v: __m256i) -> __m256i {
     _mm256_or_si256(_mm256_slli_epi64::<LEFT>(v), _mm256_srli_epi64::<RIGHT>(v))
 }
 
-/// A rotation by two bytes is one shuffle.
+/// Rotates each lane by 16 bits. This is a rotation by two bytes, which one shuffle can do.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn rotate_16(v: __m256i) -> __m256i {
@@ -43,11 +43,11 @@ fn rotate_32(v: __m256i) -> __m256i {
     _mm256_shuffle_epi32::<0b10_11_00_01>(v)
 }
 
-/// The keyed state, in every lane.
+/// The initial state of SipHash under the key, in every lane.
 #[derive(Clone, Copy)]
 struct Lanes {
     state: [__m256i; 4],
-    /// The bit that stops the count of leading zeros: the last level has the rest.
+    /// The bit that limits the number of leading zeros to the last level.
     stop: u64,
 }
 
@@ -155,8 +155,9 @@ pub(super) fn levels(state: [u64; 4], levels: u8, first: u64, out: &mut [u8]) ->
     steps.len() * STEP
 }
 
-/// Adds the number of events of each level among the events `0 .. n` to `counts`. Two tables
-/// are used in turns, so that consecutive events of one level are counted without waiting.
+/// Adds the number of events of each level among the events `0 .. n` to `counts`. Four tables are
+/// used in turn, so that counting an event need not wait for the previous increment of the same
+/// counter.
 #[target_feature(enable = "avx2,lzcnt")]
 pub(super) fn count(key: LevelKey, levels: u8, n: u32, counts: &mut [u32]) {
     let lanes = Lanes::new(key.state(), levels);

@@ -1,5 +1,5 @@
-//! SipHash-2-4 of consecutive sequence numbers, in 8 lanes of AVX-512, with two vectors at a time
-//! to hide the latency of each.
+//! SipHash-2-4 of consecutive sequence numbers in the 8 lanes of AVX-512. Two vectors are computed
+//! at a time, to hide the latency of the instructions.
 
 use core::arch::x86_64::{
     __m512i, _mm_storel_epi64, _mm512_add_epi64, _mm512_cmpeq_epi8_mask, _mm512_cmpgt_epu64_mask,
@@ -10,14 +10,14 @@ use core::arch::x86_64::{
 
 use moteseal_seal::level::LevelKey;
 
-/// Sequence numbers per step.
+/// The number of sequence numbers that are hashed in one step.
 const STEP: usize = 16;
 
-/// The keyed state, in every lane.
+/// The initial state of SipHash under the key, in every lane.
 #[derive(Clone, Copy)]
 struct Lanes {
     state: [__m512i; 4],
-    /// The bit that stops the count of leading zeros: the last level has the rest.
+    /// The bit that limits the number of leading zeros to the last level.
     stop: __m512i,
 }
 
@@ -134,18 +134,19 @@ pub(super) fn levels(state: [u64; 4], levels: u8, first: u64, out: &mut [u8]) {
         *bytes = lanes.step(messages);
         messages = advance(messages);
     }
-    // The lanes after the last event are ignored.
+    // Compute a whole step for the last events and ignore the surplus lanes.
     rest.copy_from_slice(&lanes.step(messages)[..rest.len()]);
 }
 
 /// Adds the number of events of each level among the events `0 .. n` to `counts`.
 ///
-/// The counters stay in registers: every lane has eight counters of one byte, for the levels below
-/// 8. Adding `1 << 8 * level` counts one event and shifts higher levels out. One event in 256 has a
-/// higher level and is counted separately.
+/// The counters stay in registers: every lane has eight counters of one byte, for levels 0 to 7.
+/// Adding `1 << (8 * level)` counts one event. For higher levels the shifted value is 0, so these
+/// events, about one in 256, are counted separately.
 #[target_feature(enable = "avx512f,avx512cd")]
 pub(super) fn count(key: LevelKey, levels: u8, n: u32, counts: &mut [u32]) {
-    /// Steps before a byte could overflow: each step adds at most two.
+    /// The number of steps that a byte can count without overflow: each step adds at most two to
+    /// it.
     const STEPS: u32 = 127;
     let lanes = Lanes::new(key.state(), levels);
     let mut messages = first_messages(0);
@@ -181,8 +182,9 @@ pub(super) fn count(key: LevelKey, levels: u8, n: u32, counts: &mut [u32]) {
     }
 }
 
-/// Adds the number of occurrences of each level in `levels`. Sixty-four levels at a time are
-/// compared with one value, starting with the most frequent, until all are found.
+/// Adds the number of occurrences of each level in `levels` to `counts`. It takes sixty-four levels
+/// at a time and compares them with 0, 1, 2 and so on, the most frequent level first, until all of
+/// them have been counted.
 #[target_feature(enable = "avx512f,avx512bw")]
 #[allow(clippy::cast_possible_wrap)]
 pub(super) fn histogram(levels: &[u8], counts: &mut [u32]) {

@@ -1,4 +1,4 @@
-//! Every loop of this processor returns the same results as the scalar loops.
+//! Tests that all loops that this processor can run return the same results as the scalar loops.
 
 use moteseal_core::record::{Framing, MAX_LEVELS};
 use moteseal_core::{DeviceId, Digest, GroupId, SealIndex, Sequence};
@@ -17,7 +17,7 @@ fn digests(n: usize, seed: u8) -> Vec<Digest> {
     (0..n).map(|i| Digest::of(&[&[seed], &(i as u64).to_be_bytes()])).collect()
 }
 
-/// Every set of loops that this processor has.
+/// Returns every set of loops that this processor can run.
 fn hosts() -> Vec<Host> {
     let hosts = Host::all();
     assert_eq!(hosts[0].name(), Host::detect().name());
@@ -92,7 +92,7 @@ proptest! {
         }
         let total = |engine: &dyn KeyEngine| {
             let mut totals = KeyTotals::default();
-            // Twice, so that existing totals are added to.
+            // Call it twice, so that the second call adds to existing totals.
             engine.sum_keys(&keys, &present, Slot(slot), epoch, &mut totals);
             engine.sum_keys(&keys, &present, Slot(slot), epoch, &mut totals);
             (*totals.words(), totals.sources())
@@ -143,7 +143,7 @@ proptest! {
         cut in prop_oneof![Just(0_usize), 1_usize..70],
         surplus in prop_oneof![Just(0_usize), 1_usize..70],
     ) {
-        // Size 0: records of several lengths.
+        // Size 0 means records of several lengths.
         let framing = Framing::fixed(size).unwrap_or(Framing::Prefixed);
         let record = |seq: u64| match size {
             0 => [&[0, (seq % 7) as u8][..], &[seq as u8; 7][..(seq % 7) as usize]].concat(),
@@ -164,7 +164,7 @@ proptest! {
         }
         for host in hosts() {
             let root = host.multiproof_root(n, framing, &records, &mut positions(), &siblings);
-            // If there are two errors, either may be reported.
+            // If there are several errors, the engines may report different ones.
             prop_assert_eq!(root.ok(), expected.ok(), "{}", host.name());
         }
     }
@@ -205,8 +205,8 @@ fn the_root_of_leaves_is_the_root_of_the_online_tree() {
     }
 }
 
-/// One more and one less than the lanes, steps and portions of each loop; records around the ends
-/// of blocks.
+/// Tests numbers of inputs around the number of lanes, the step and the portion of each loop, and
+/// records whose length is around a block boundary.
 #[test]
 fn every_length_around_the_boundaries() {
     let salt = Salt(*b"0123456789abcdef");
@@ -247,7 +247,7 @@ fn every_length_around_the_boundaries() {
     }
 }
 
-/// A star's part with any levels, valid or not.
+/// The part of a star with any levels. The part may be invalid.
 #[derive(Clone, Debug)]
 struct AnyStar {
     device: [u8; 8],

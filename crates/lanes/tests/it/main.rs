@@ -1,4 +1,5 @@
-//! The tests of the hashing loops: every loop of this machine returns what the scalar loop returns.
+//! Tests of the hashing loops: every loop that this machine can run returns the results of the
+//! scalar loop.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

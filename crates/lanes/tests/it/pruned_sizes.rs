@@ -1,7 +1,7 @@
-//! The size of the proofs of trees within a budget, and of the frames that carry them: regenerates
-//! the tables of `docs/pruned-trees.md` and compares.
+//! Measures the size of the proofs of trees within a budget, and of the frames that carry them.
+//! Regenerates the tables of `docs/pruned-trees.md` and compares them with the page.
 //!
-//! `MOTESEAL_BLESS=1 cargo test -p moteseal-lanes --test it pruned_sizes` writes the page again.
+//! `MOTESEAL_BLESS=1 cargo test -p moteseal-lanes --test it pruned_sizes` writes the page instead.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,15 +17,15 @@ use moteseal_seal::sample::{Forwarder, Noted};
 use moteseal_seal::tree::sibling_count;
 use moteseal_seal::wire::{Acknowledgement, Uplink};
 
-/// The number of salts over which a result is averaged.
+/// The number of salts over which each result is averaged.
 const SALTS: u32 = 16;
-/// Bytes of events and digests in a frame.
+/// The number of bytes of events and digests in a frame.
 const FRAME_EVENTS: usize = 1 << 10;
 const ROUNDS: std::ops::RangeInclusive<u8> = 1..=10;
 
-/// Returns the kept events of a tree of `n` at the levels from `round` on, and the digests of their
-/// common compact multiproof: one for each maximal subtree without a kept event. Sums over all
-/// salts.
+/// Returns two numbers for a tree of `n` events: the number of kept events, whose levels are at or
+/// above `round`, and the number of digests of their compact multiproof, one for each maximal
+/// subtree without a kept event. Both are sums over all salts.
 fn pruned_tree(n: u32, round: u8) -> (u64, u64) {
     let engine = Host::detect();
     let (mut kept, mut digests) = (0, 0);
@@ -44,9 +44,10 @@ fn pruned_tree(n: u32, round: u8) -> (u64, u64) {
     (kept, digests)
 }
 
-/// Returns the bytes of all frames in which a device forwards a tree of `n` records of one size,
-/// and the minimum: the records at the levels from `round` on, which was announced at the start,
-/// and the digests of their multiproof. Sums over all salts.
+/// Returns two numbers of bytes for a tree of `n` records of `size` bytes, if `round` is announced
+/// at the start: the length of all frames in which a device forwards the tree, and the minimum,
+/// which is the length of the records at the levels from `round` on and of the digests of their
+/// multiproof. Both are sums over all salts.
 fn forwarded_tree(n: u32, round: u8, size: usize) -> (u64, u64) {
     let (device, epoch) = (DeviceId([0; 8]), EpochNumber(7));
     let (framing, key) = (Framing::fixed(size).unwrap(), LinkKey::new(&[7; 32]));
@@ -71,7 +72,8 @@ fn forwarded_tree(n: u32, round: u8, size: usize) -> (u64, u64) {
             if seq + 1 == n {
                 forwarder.end();
             }
-            // A frame is sent when it is full; the last ones are sent at the end.
+            // Send a frame whenever the buffer has enough bytes for two frames. Send the rest after
+            // the last event.
             while forwarder.buffered() >= 2 * FRAME_EVENTS || seq + 1 == n {
                 let Some(forward) = forwarder.next_frame(&mut scratch).unwrap() else { break };
                 let next = forward.until;

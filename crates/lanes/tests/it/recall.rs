@@ -1,4 +1,5 @@
-//! An engine with a cache returns the results of the scalar loops, whatever was computed before.
+//! Tests that an engine with a cache returns the results of the scalar loops, whatever it has
+//! computed before.
 
 use moteseal_lanes::{Host, Recall};
 use moteseal_seal::engine::{Engine, Scalar};
@@ -11,8 +12,9 @@ enum Asked {
     Levels { salt: u8, levels: u8, first: u64, length: usize },
 }
 
-/// Few salts, so that many requests hit the cache, completely, partly, or with another number of
-/// levels; and some seals so long that they evict others or are not cached.
+/// Generates requests with few different salts, so that many requests find their levels in the
+/// cache, find only some of them, or find them for another number of levels. Some seals are so long
+/// that they evict other seals or are not cached.
 fn asked() -> impl Strategy<Value = Asked> {
     let n = prop_oneof![8 => 0..700_u32, 1 => 60_000..90_000_u32, 1 => Just((256 << 10) + 1)];
     let levels = prop_oneof![Just(16_u8), 1..=32_u8];

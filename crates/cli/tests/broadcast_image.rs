@@ -1,9 +1,9 @@
-//! A file of one mebibyte over real UDP, with a tenth of all datagrams lost at each of six
-//! receivers: all receive it, with at most 1.8 times its bytes on the air; and a receiver that is
-//! killed keeps what it has.
+//! Broadcasts a file of one mebibyte over real UDP while each of six receivers loses a tenth of all
+//! datagrams. All receive the file, and all frames together have at most 1.8 times its bytes. A
+//! receiver that is killed keeps what it has stored.
 //!
-//! This is a separate test program, because it counts bytes that are sent under pacing: other tests
-//! that compete for the processor would delay responses, which are then sent again.
+//! This is a separate test program, because it counts transmitted bytes: other tests that compete
+//! for the processor would delay responses, and delayed responses are requested and sent again.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "it/broadcasting.rs"]
@@ -24,20 +24,20 @@ use moteseal_broadcast::wire::BroadcastFrame;
 const MEBIBYTE: usize = 1 << 20;
 const RECEIVERS: u64 = 6;
 
-/// Bytes of the headers of IPv4 and UDP.
+/// The length of the headers of IPv4 and UDP, in bytes.
 const HEADERS: u64 = 28;
 
-/// The traffic of the group.
+/// All traffic in the multicast group.
 #[derive(Debug, Default)]
 struct Received {
     frames: u64,
-    /// Bytes, including the headers of IP and UDP.
+    /// The number of bytes, including the headers of IP and UDP.
     bytes: u64,
-    /// Requests: time, block, and the bits of the wanted fragments.
+    /// The requests: time, block, and the requested fragments as bits.
     wanted: Vec<(Instant, u32, u64)>,
 }
 
-/// Receives everything and sends nothing.
+/// A receiver that counts all traffic and sends nothing.
 struct Observer {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Received>,
@@ -81,8 +81,8 @@ impl Observer {
     }
 }
 
-/// One test at a time: processes that compete for the cores respond late, and requests are then
-/// repeated.
+/// Held by the test that runs, so that only one runs at a time: processes that compete for the
+/// processor respond late, and receivers then repeat their requests.
 static HOP: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -114,8 +114,8 @@ fn six_receivers_with_a_tenth_lost_get_a_mebibyte_for_at_most_1_8_times_its_byte
         "{} frames, {} bytes with headers: {times:.3} of the image",
         received.frames, received.bytes
     );
-    // Everything sent: chain, repairs, requests, advertisements, with the headers of UDP and IP.
-    // Less than 1.1 could not replace the losses.
+    // This counts everything that was sent: chain, repairs, requests and advertisements, with the
+    // headers of UDP and IP. A factor below 1.1 could not have replaced the losses.
     assert!((1.1..=1.8).contains(&times), "{times} of the image in {} frames", received.frames);
 }
 
@@ -139,11 +139,12 @@ fn a_receiver_that_is_killed_midway_continues() {
     assert_eq!(halfway["blocks"], 32);
     killed.kill();
     assert!(!network.path("killed.saved").join("image.bin").exists(), "a part of a file was saved");
-    // Meanwhile the other receiver continues.
+    // The other receiver continues in the meantime.
     std::thread::sleep(Duration::from_millis(700));
     let restart = Instant::now();
     let again = network.watch("killed", &[&lossy(3)], &["--chains", "1"]);
-    // `watch` skips the events before `listening`; the saved file shows the same.
+    // `Network::watch` discards the events that precede `listening`, so check the saved file as
+    // well.
     let complete = again.until("complete");
     assert_eq!(complete["label"], "image.bin");
     assert_eq!(again.ended(), 0);

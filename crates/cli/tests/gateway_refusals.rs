@@ -1,9 +1,9 @@
-//! A gateway refuses frames of strangers and broken devices, and counts them by the name of the
-//! error, without effect on other devices. A device that sends too fast slows only itself. At its
-//! disk limit a gateway rejects frames instead of losing what it acknowledged.
+//! A gateway refuses frames of strangers and of broken devices, and counts them by the name of the
+//! error. Other devices are not affected. A device that sends too fast slows down only itself. At
+//! its disk limit a gateway rejects frames rather than lose data that it acknowledged.
 //!
-//! This is a separate test program, because it measures latency: other tests that run at the same
-//! time would change it.
+//! This is a separate test program, because it measures latency, which other tests that run at the
+//! same time would change.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "it/group.rs"]
@@ -32,14 +32,14 @@ use tokio::task::JoinHandle;
 
 const EPOCH_MS: u64 = 1000;
 
-/// Held by the test that measures, and by those that would disturb it.
+/// Held by each test that measures latency, and by each test that would disturb such a measurement.
 static MEASURED: Mutex<()> = Mutex::new(());
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// A forward frame of events of level 7, one for each sequence number.
+/// Returns a forward frame with events of level 7, one for each sequence number in the range.
 fn forward(
     device: DeviceId,
     key: &LinkKey,
@@ -96,7 +96,7 @@ impl Running {
         Self { stop, task, watch }
     }
 
-    /// The value of a metric; 0 if there is none.
+    /// Returns the value of a metric, or 0 if the metric does not exist.
     async fn metric(&self, name: &str) -> f64 {
         let text = self.watch.get("metrics").await.unwrap().bytes(1 << 20).await.unwrap();
         let text = String::from_utf8(text).unwrap();
@@ -179,15 +179,16 @@ fn refuses_frames_from_outside_the_group_without_effect_on_its_devices() {
         let long =
             network.child(member.0).send(Bytes::from(vec![0; MAX_FRAME + 1])).await.unwrap_err();
         assert_eq!(long.name(), "FrameTooLong");
-        // A gap is not an error: the response states where to continue. The frame is not kept.
+        // A gap is not an error: the gateway drops the frame, and its response states where to
+        // continue.
         let mut link = network.child(member.0);
         link.send(forward(member, &key, 0, FIRST, 5..9)).await.unwrap();
         let answer = answer(&mut link, member, &key).await;
         assert_eq!((answer.index, answer.next, answer.sealed), (SealIndex(0), Sequence(0), None));
         assert_eq!(gateway.metric("moteseal_gateway_events_seen_total").await, 0.0);
-        // There is no effect on the honest device.
+        // The honest device is not affected.
         assert!(replay(&roster, folder.path(), &network, 0, 2, 50).await);
-        // Metrics follow the acknowledgements, a moment later.
+        // The metrics are updated a moment after the acknowledgements.
         gateway.until("moteseal_gateway_events_seen_total", |seen| seen == 100.0).await;
         assert!(gateway.metric("moteseal_gateway_buffered_events").await <= 100.0);
         gateway.stop().await;
@@ -202,7 +203,7 @@ async fn answer(link: &mut MemoryChild, device: DeviceId, key: &LinkKey) -> Ackn
     }
 }
 
-/// The median time from a frame to its durable acknowledgement.
+/// Returns the median time from a frame to its durable acknowledgement.
 async fn latency(roster: &Roster, network: &Network, from: u64) -> Duration {
     let device = group::device_id(roster, 0);
     let key = group::link_key(roster, device);
@@ -223,15 +224,16 @@ fn a_flood_with_one_frame_does_not_delay_other_devices() {
     flood_and_measure(|_| 0..200, 1);
 }
 
-/// This flood is synced to disk, too, so other load of disk and processors has more effect on the
-/// measurement: one of five rounds must pass.
+/// The events of this flood are new, so they are synced to disk. Other load on the disk and the
+/// processor then affects the measurement more, so only one of five rounds must pass.
 #[test]
 fn a_flood_with_new_events_does_not_delay_other_devices() {
     flood_and_measure(|sent| sent * 200..(sent + 1) * 200, 5);
 }
 
-/// Compares the latency of an honest device with and without a flood: another device that sends
-/// these ranges as fast as the link accepts them.
+/// Compares the latency of an honest device with and without a flood. In a flood, another device
+/// sends the events in `range` as fast as the link accepts them. The argument of `range` is the
+/// number of frames sent so far.
 fn flood_and_measure(range: fn(u64) -> std::ops::Range<u64>, rounds: u64) {
     // The load of another test would change the measurement.
     let _alone = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,7 +256,7 @@ fn flood_and_measure(range: fn(u64) -> std::ops::Range<u64>, rounds: u64) {
             let (ratio, frames) = (flooded.as_secs_f64() / calm.as_secs_f64(), sent - before);
             println!("calm {calm:?}, flooded {flooded:?}, {ratio:.2}x; {frames} frames of the flood, {took:?} measured");
             assert!(frames > 5000, "too few frames for a flood: {frames}");
-            // Two milliseconds more, for the jitter of the disk.
+            // Allow two milliseconds more, because the latency of the disk varies.
             if flooded <= 2 * calm + Duration::from_millis(2) {
                 gateway.stop().await;
                 return;
@@ -288,8 +290,8 @@ async fn flood_link(
     sent
 }
 
-/// Passes frames of new events to the station until it refuses one. Returns the number of accepted
-/// frames and the name of the refusal.
+/// Passes frames with new events to the station until it refuses one. Returns the number of
+/// accepted frames and the name of the refusal.
 fn flood(station: &mut Station, roster: &Roster, device: u8) -> (u64, &'static str) {
     let device = group::device_id(roster, device);
     let key = group::link_key(roster, device);
@@ -313,15 +315,17 @@ fn a_device_that_floods_with_new_events_fills_only_its_own_part_of_the_journal()
     let roster = group::roster(4, 40, EPOCH_MS);
     let bound = 2 << 20;
     let mut station = group::station(&roster, folder.path(), bound);
-    // Items that the cloud refused finally take nearly half of the bound; they must have no effect.
+    // Items that the cloud refused permanently occupy nearly half of the bound. They must have no
+    // effect.
     let item = Item { manifest: None, bundles: vec![vec![7; (1 << 19) - 8192]] };
     station.outbox().store(Name::of_late(EpochNumber(FIRST - 1), b"held"), &item).unwrap();
     let (taken, refused) = flood(&mut station, &roster, 0);
     assert_eq!(refused, "OverQuota");
-    // A quarter of the bound without the reserve is for frames; the first device gets half of that.
+    // A quarter of the bound minus the reserve is for frames. The first device gets half of that
+    // quarter.
     assert!((120..200).contains(&taken), "{taken} frames of a kibibyte");
     assert!(station.has_room() && station.bytes() <= bound);
-    // All others have their own part, even if they flood, too.
+    // Each other device has a part of its own, even if it floods, too.
     for device in 1..4 {
         let (own, refused) = flood(&mut station, &roster, device);
         assert_eq!(refused, "OverQuota");
@@ -379,7 +383,7 @@ fn at_its_disk_limit_a_gateway_accepts_nothing_and_loses_nothing() {
     let roster = group::roster(2, 40, EPOCH_MS);
     let cloud = Cloud::default();
     cloud.refuses.store(503, Ordering::Relaxed);
-    // A mebibyte is reserved for the end of an epoch; the rest holds a few epochs.
+    // One mebibyte is reserved for the end of an epoch. The rest holds a few epochs.
     let bound = (1 << 20) + (16 << 10);
     runtime().block_on(async {
         let url = cloud.serve().await;

@@ -1,7 +1,8 @@
-//! The fuzz targets of `fuzz/src` on the stable toolchain: thousands of mutations of each target's
-//! seeds, the same ones in every run. `make fuzz-smoke` runs the same targets under libFuzzer.
+//! Runs the fuzz targets of `fuzz/src` on the stable toolchain, with thousands of mutations of each
+//! target's seeds. The mutations are the same in every run. `make fuzz-smoke` runs the same targets
+//! under libFuzzer.
 //!
-//! This is a separate test program, because the targets are compiled as modules of the crate root.
+//! This is a separate test program, because the targets are compiled as modules of its crate root.
 
 #![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub)]
 
@@ -11,10 +12,10 @@ mod targets;
 use moteseal_core::cbor::{Reader, head, item_length};
 use targets::{TARGETS, fixture};
 
-// Names that the targets import from their own crate.
+// The targets import these names from their own crate.
 pub(crate) use targets::*;
 
-/// SplitMix64. It only needs to give the same sequence everywhere.
+/// SplitMix64, which gives the same sequence on every platform.
 struct Mutator(u64);
 
 impl Mutator {
@@ -29,8 +30,8 @@ impl Mutator {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// Makes one to four changes: sets a byte, flips a bit, removes or doubles a range, replaces a
-    /// range by one of another seed, or truncates.
+    /// Makes one to four changes to `seed`: sets a byte, flips a bit, removes or doubles a range,
+    /// replaces a range by a range of `other`, or truncates.
     fn mutate(&mut self, seed: &[u8], other: &[u8]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
         for _ in 0..=self.below(4) {
@@ -90,26 +91,26 @@ fn no_changed_byte_of_a_bundle_yields_a_row_that_was_not_sealed() {
                 survivors += usize::from(!stream::rows(&changed).is_empty());
             }
         }
-        // Only the end item, after the last signature, can change without the bundle being
-        // refused.
+        // Only a change of the end item, which follows the last signature, can leave the bundle
+        // valid.
         assert!(survivors <= 2 * 255, "{survivors} changed bundles verify");
     }
 }
 
-/// A CBOR item, parsed as far as the structure of a stream goes.
+/// A CBOR item, parsed as deeply as the structure of a stream requires.
 #[derive(Clone)]
 enum Node {
-    /// An item without elements, as encoded.
+    /// The encoding of an item without elements.
     Leaf(Vec<u8>),
     /// An array.
     Array(Vec<Node>),
-    /// A byte string that consists of pieces of one size: digests, or records.
+    /// A byte string that consists of pieces of equal size: digests or records.
     Pieces(Vec<Vec<u8>>),
 }
 
 impl Node {
-    /// Parses the first node of `bytes`; returns it and the rest. `piece` is the size of a byte
-    /// string's pieces, if it has any.
+    /// Parses the first node of `bytes`. Returns it and the remaining bytes. `piece` is the size of
+    /// the pieces of a byte string, if it has any.
     fn parse(bytes: &[u8], piece: Option<usize>) -> (Self, &[u8]) {
         let length = item_length(bytes).unwrap();
         let (item, rest) = bytes.split_at(length);
@@ -192,8 +193,8 @@ fn rearranged<T: Clone>(elements: &[T], each: &mut dyn FnMut(Vec<T>)) {
     }
 }
 
-/// Removes, doubles, and swaps with each other every element of the CBOR tree, every item, every
-/// digest and every record.
+/// Removes, doubles and swaps every element of the CBOR tree, every item, every digest and every
+/// record.
 #[test]
 fn no_rearranged_stream_yields_a_row_that_was_not_sealed() {
     for history in fixture::sealed() {

@@ -1,6 +1,6 @@
-//! A device that also answers queries, and is killed at any moment: it answers no epoch of a query
-//! twice, and a signed seal states every permitted answer. Device and gateway are those of `device
-//! run` and `gateway run`, without a link between them.
+//! Kills a device that also answers queries, at any moment. It answers no epoch of a query twice,
+//! and a signed seal states every permitted answer. Device and gateway run the code of `device run`
+//! and `gateway run`, without a link between them.
 
 use crate::group;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ const BOUND: u64 = 1 << 30;
 const EPOCH_MS: u64 = 1000;
 const EPOCH: EpochNumber = EpochNumber(FIRST);
 
-/// Answered epochs, with their query.
+/// The answered epochs, each with its query.
 type Epochs = BTreeSet<([u8; 16], u64)>;
 
 fn epochs_of<'s>(statements: impl IntoIterator<Item = &'s Statement>) -> Epochs {
@@ -37,7 +37,7 @@ fn epochs_of<'s>(statements: impl IntoIterator<Item = &'s Statement>) -> Epochs 
     .collect()
 }
 
-/// A device and its gateway, and a record of all permitted and stated answers.
+/// A device and its gateway, with a record of all permitted and all stated answers.
 struct Scene {
     folder: tempfile::TempDir,
     roster: Roster,
@@ -45,12 +45,13 @@ struct Scene {
     station: Station,
     mote: Option<DurableMote<SecretKey>>,
     most_waiting: u32,
-    /// The first epoch that this gateway has not ended.
+    /// The first epoch that the gateway has not ended yet.
     not_ended: u64,
     permitted: Epochs,
-    /// The open and part items of every signed seal that was sent.
+    /// The open item and the part item of every signed seal that was sent.
     signed: BTreeMap<SealIndex, Vec<u8>>,
-    /// The answers that the gateway's seals stated, including those of gateways that were lost.
+    /// The answers that the seals at the gateway state, including the seals of earlier gateways
+    /// that lost their state.
     stated: Epochs,
 }
 
@@ -82,7 +83,7 @@ impl Scene {
         self.mote.as_mut().unwrap()
     }
 
-    /// Kills the device, and starts it again. Everything that was not synced is lost.
+    /// Kills the device and starts it again. Everything that was not synced is lost.
     fn restart(&mut self) {
         self.mote = None;
         self.mote = Some(group::mote(&self.roster, 0, self.folder.path(), self.most_waiting));
@@ -98,7 +99,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Carries frames and acknowledgements until nothing waits, for at most `rounds` rounds.
+    /// Delivers frames and acknowledgements until nothing waits, for at most `rounds` rounds.
     fn exchange(&mut self, now: EpochNumber, rounds: usize) {
         for _ in 0..rounds {
             let mote = self.mote.as_mut().unwrap();
@@ -124,7 +125,7 @@ impl Scene {
         }
     }
 
-    /// Ends the gateway's epochs up to `until`, and collects the answers that their seals state.
+    /// Ends the gateway's epochs up to `until` and collects the answers that their seals state.
     fn collect(&mut self, until: u64) {
         for epoch in std::mem::replace(&mut self.not_ended, until + 1)..=until {
             self.station.end(EpochNumber(epoch)).unwrap();
@@ -133,14 +134,14 @@ impl Scene {
         self.stated.extend(epochs_of(&group::statements(&self.roster, &self.station)));
     }
 
-    /// The gateway loses its folder.
+    /// Removes the gateway's folder and starts a new gateway.
     fn lose_gateway(&mut self, folder: &Path) {
         std::fs::remove_dir_all(folder.join("gateway")).unwrap();
         self.station = group::station(&self.roster, folder, BOUND);
         self.not_ended = FIRST;
     }
 
-    /// Ends empty epochs until the gateway has everything and every answer is stated.
+    /// Ends empty epochs until the gateway has all data and every answer is stated.
     fn settle(&mut self, mut epoch: u64) {
         for _ in 0..200 {
             self.exchange(EpochNumber(epoch), 40);
@@ -167,8 +168,8 @@ impl Chance {
     }
 }
 
-/// Simulates a device with random events. Returns how often each event occurred, for example
-/// `permitted` for answers.
+/// Simulates a device with random events. Returns how often each event occurred, by name:
+/// "permitted" for a permitted answer, for example.
 fn simulate(seed: u64) -> BTreeMap<&'static str, u64> {
     let mut chance = Chance(seed);
     let mut scene = Scene::new(u32::try_from(1 + chance.below(4)).unwrap());
@@ -184,8 +185,8 @@ fn simulate(seed: u64) -> BTreeMap<&'static str, u64> {
             0..20 => scene.mote().sense(epoch, &[7; 4]).unwrap(),
             20..70 => {
                 let query = chance.below(kinds);
-                // Each query has its own epoch duration. All epochs asked for have ended; some are
-                // asked for again.
+                // Each query has its own epoch duration. Only epochs that have ended are asked for,
+                // some of them repeatedly.
                 let duration_ms = 5 + query * 9;
                 let newest = now_ms / duration_ms - 1;
                 match scene.answer(
@@ -254,7 +255,8 @@ fn sense(mote: &mut DurableMote<SecretKey>, epoch: EpochNumber, readings: u32) {
 fn closes_a_seal_without_room_for_an_answer_and_continues_its_epoch() {
     let mut scene = Scene::new(8);
     sense(scene.mote(), EPOCH, 10);
-    // Eight runs of answers fill a seal; extending a run needs no room.
+    // A seal has room for eight runs of answers. A run of consecutive epochs needs no further room
+    // when it is extended.
     let first = |query: u8| 10 * FIRST + 2 * u64::from(query);
     for query in 0..20 {
         scene.answer(query, 100, first(query)).unwrap();
@@ -307,13 +309,14 @@ fn while_no_seal_can_be_closed_answers_are_bounded_and_no_reading_is_lost() {
     scene.mote().end(EPOCH).unwrap();
     let next = EpochNumber(FIRST + 1);
     sense(scene.mote(), next, 10);
-    // Every second epoch is a separate run: 8 in the open seal, the others wait for a seal.
+    // Only every second epoch is answered, so each answer is a separate run. The open seal holds 8
+    // of them; the others wait for a later seal.
     let answered = (0..200).take_while(|n| scene.answer(1, 100, 2 * n).is_ok()).count();
     assert_eq!(answered, 8 + MOST_UNSTATED);
     scene.restart();
     assert_eq!(scene.answer(1, 100, 1000), Err(AnswerRefused::AnswersFull));
     assert_eq!(scene.mote().mote().opened(), Some(SealIndex(1)));
-    // Once the gateway accepts seals again, there is room.
+    // When the gateway accepts seals again, there is room for another answer.
     scene.exchange(next, 40);
     scene.answer(1, 100, 1000).unwrap();
     scene.settle(FIRST + 1);
@@ -327,8 +330,8 @@ fn while_no_seal_can_be_closed_answers_are_bounded_and_no_reading_is_lost() {
 fn later_seals_state_the_answers_of_seals_that_the_gateway_refuses_permanently() {
     let mut scene = Scene::new(16);
     let id = group::device_id(&scene.roster, 0);
-    // The gateway received a later epoch than the device seals now: the device's clock was set
-    // back, and its state was lost.
+    // The device's clock was set back and its state was lost: the gateway has already received a
+    // later epoch than the device seals now.
     let earlier_frame =
         group::forward_frame((id, &group::link_key(&scene.roster, id)), (0, FIRST + 4), 0..1, 5);
     let now = EpochNumber(FIRST + 9);
@@ -435,7 +438,7 @@ fn a_device_whose_columns_change_keeps_its_answers() {
     scene.mote().end(EPOCH).unwrap();
     scene.settle(FIRST);
     scene.answer(1, 100, 701).unwrap();
-    // After a run with the old columns nothing waits.
+    // After this restart with the old columns nothing waits to be sent.
     scene.restart();
     scene.mote = None;
     let mut buffer = [0; 64];

@@ -1,5 +1,5 @@
-//! Bad input to the binary: the error is one line that names the cause and the remedy, the exit
-//! code is right, and no file is partly written.
+//! Bad input to the binary. The error is one line that states the cause and the remedy, the exit
+//! code is right, and no file is written in part.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -30,7 +30,7 @@ fn an_unknown_device_lists_the_devices_of_the_roster() {
     scene.table("data.csv", 10);
     let run = scene.seal("data.csv", "stranger", &[]);
     assert!(run.failed(USAGE).contains("has no device \"stranger\"; it has dev1, dev2"), "{run:?}");
-    // The name of a device with the key of another.
+    // A device's name with the key of another device.
     let key = ["--key", "keys/stranger.key.pem", "--out", "bundles"];
     let run = scene.with_roster(
         &[&["seal", "data.csv", "--device", "dev1"][..], &key[..], &COLUMNS[..]].concat(),
@@ -53,7 +53,7 @@ fn times_out_of_order_are_reported_with_both_lines() {
     assert!(line.contains(expected), "{line}");
     assert_eq!(scene.names("bundles"), [""; 0]);
     scene.seal("data.csv", "dev1", &["--sort"]).done();
-    // The same holds for a later file: sealed epochs cannot be sealed again.
+    // Sealing the file again also fails, because these epochs are already sealed.
     let sealed = scene.names("bundles");
     let run = scene.seal("data.csv", "dev1", &["--sort"]);
     assert!(
@@ -95,7 +95,8 @@ fn a_full_disk_leaves_no_files() {
         "{line}"
     );
     assert_eq!(scene.names("bundles"), [""; 0]);
-    // Once there is room, it continues as if nothing had happened: no index was used.
+    // With free space again, sealing succeeds as if nothing had failed: the failed attempt used no
+    // index.
     scene.seal("data.csv", "dev1", &[]).done();
     assert_eq!(scene.names("bundles").len(), 4);
     let verified = scene.with_roster(&["verify", "--json", "bundles/dev1-0000000000.mseal"]).done();
@@ -325,7 +326,7 @@ fn a_push_waits_for_a_cloud_that_is_starting() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
     scene.seal("data.csv", "dev1", &[]).done();
-    // A port that was free a moment ago.
+    // A port on which nothing listens: it was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("127.0.0.1:{port}");
     let mut push = scene.command(&["push", "bundles", "--to", &format!("http://{address}")]);
@@ -429,7 +430,7 @@ fn names_a_roster_of_another_operator_as_the_cause_and_every_file_once() {
     scene.roster("home", "keys/stranger.key.pem", "other.cbor");
     let names = scene.names("bundles");
     assert_eq!(names.len(), 4);
-    // A directory stands for the bundles in it.
+    // A directory argument means all bundles in it.
     let run = scene.run(&[
         "verify",
         "bundles",

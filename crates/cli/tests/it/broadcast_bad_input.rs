@@ -1,5 +1,5 @@
-//! Forged and invalid broadcasts, and invalid arguments: each is reported, and no part of it is
-//! delivered.
+//! Forged and invalid broadcasts, and invalid arguments. Each is reported, and no part of a
+//! broadcast is delivered.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use moteseal_store::Journal;
 const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 
-/// Sends a line, with further arguments.
+/// Runs `broadcast send` with a line and further arguments.
 fn try_send_line(network: &Network, line: &str, more: &[&str]) -> Output {
     let mut command =
         network.send(&network.url(""), &[&["--lines", "-", "--linger", "0.5"], more].concat());
@@ -35,7 +35,7 @@ fn send_line(network: &Network, line: &str, more: &[&str]) {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// Sends a frame.
+/// Sends a frame to the group.
 fn put(network: &Network, frame: &BroadcastFrame<'_>) {
     let mut buffer = vec![0; MAX_BROADCAST_FRAME];
     let mut writer = Writer::new(&mut buffer);
@@ -49,7 +49,7 @@ fn raw(network: &Network, frame: &[u8]) {
     UdpSocket::from(socket).send_to(frame, ("239.83.7.2", network.port)).unwrap();
 }
 
-/// Waits for a refusal with this name, and asserts that nothing was delivered before.
+/// Waits for a refusal with this name and asserts that nothing was delivered before it.
 #[track_caller]
 fn refuses(watcher: &Watcher, name: &str) {
     let event = watcher.find(|event| {
@@ -68,7 +68,7 @@ fn end(watcher: Watcher) -> i32 {
 fn an_invalid_certificate_is_reported_and_nothing_is_delivered() {
     let network = Network::new();
     let watcher = network.watch("w", &[&network.url("")], &["--chains", "1", "--wait", "20"]);
-    // The network of another base station.
+    // A certificate for the network of another base station.
     network.certify("other", 1, &[], "foreign.cert");
     send_line(&network, "one", &["--cert", "foreign.cert"]);
     refuses(&watcher, "WrongNetwork");
@@ -77,7 +77,7 @@ fn an_invalid_certificate_is_reported_and_nothing_is_delivered() {
     let refused = try_send_line(&network, "two", &["--cert", "expired.cert"]);
     assert_eq!(refused.status.code(), Some(REFUSED));
     assert!(text(&refused.stderr).contains("Expired"), "{}", text(&refused.stderr));
-    // A sender that sends the expired certificate nevertheless.
+    // Another sender could send the expired certificate nevertheless.
     put(&network, &BroadcastFrame::Certificate(&fs::read(network.path("expired.cert")).unwrap()));
     refuses(&watcher, "Expired");
     assert_eq!(end(watcher), REFUSED);
@@ -99,7 +99,7 @@ fn refuses_a_revoked_certificate_by_file_and_by_broadcast() {
     let informed =
         network.watch("informed", &[&network.url("")], &["--revocations", "base.revocation"]);
     let uninformed = network.watch("uninformed", &[&network.url("")], &[]);
-    // The informed watcher refuses the certificate, and broadcasts the revocation.
+    // The watcher with the revocation refuses the certificate and broadcasts the revocation.
     send_line(&network, "one", &[]);
     refuses(&informed, "Revoked");
     assert_eq!(uninformed.until("revoked")["min_serial"], 8);
@@ -146,7 +146,7 @@ fn refuses_a_lower_chain_number_also_after_a_restart() {
     send_line(&network, "one", &[]);
     assert_eq!(watcher.until("message")["text"], "one");
     watcher.until("complete");
-    // A sender that has lost the number of its last chain.
+    // Makes the sender lose the number of its last chain.
     let lose = || {
         let path = network.path("lost.chains");
         let _ = fs::remove_file(&path);

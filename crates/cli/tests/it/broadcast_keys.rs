@@ -1,5 +1,5 @@
-//! Senders of broadcasts, through the binary: request, certificate, revocation, and evidence of
-//! sent chains.
+//! Tests certificate requests, certificates, revocations, and evidence of sent chains through the
+//! binary.
 
 use std::convert::Infallible;
 use std::fs;
@@ -18,7 +18,7 @@ const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 const INCOMPLETE: i32 = 4;
 
-/// Keys of two base stations and a sender, and the sender's request.
+/// Makes keys for two base stations and a sender, and the sender's request.
 fn scene() -> Scene {
     let scene = Scene::new();
     for name in ["base", "other", "ops"] {
@@ -48,7 +48,7 @@ fn network(scene: &Scene) -> NetworkId {
     NetworkId::of(&decode_public_pem(&fs::read(scene.path("keys/base.pub.pem")).unwrap()).unwrap())
 }
 
-/// Writes evidence of messages of `ops`; returns the lengths of its frames.
+/// Writes evidence of messages of the sender `ops`. Returns the end of each of its frames.
 fn write_evidence(
     scene: &Scene,
     kind: Kind,
@@ -218,7 +218,7 @@ fn refuses_a_certificate_before_and_after_its_validity_and_when_revoked() {
     let run = at("2026-01-02T00:00:00Z");
     assert!(run.failed(REFUSED).contains("orders.evidence: Expired"), "{run:?}");
     assert_eq!(run.out, "", "a message was printed");
-    // Without --at the time is now, which is later.
+    // Without --at the certificate is checked at the current time, at which it has expired.
     assert!(verify(&scene, "orders.evidence", &[]).failed(REFUSED).contains("Expired"));
 
     let revoke = |ca: &str, min_serial: &str, out: &str| {
@@ -253,7 +253,8 @@ fn refuses_a_certificate_before_and_after_its_validity_and_when_revoked() {
     assert!(
         with(&["--revocation", "others"]).failed(REFUSED).contains("others: UnknownBaseStation")
     );
-    // A revocation of another base station does not apply.
+    // With that base station's key as well, the revocation is valid, but it does not apply to this
+    // certificate.
     with(&["--ca", "keys/other.pub.pem", "--revocation", "others"]).done();
     assert!(with(&["--revocation", "ops.cert"]).failed(REFUSED).contains("ops.cert: WrongType"));
 }
@@ -302,8 +303,8 @@ fn refuses_changed_evidence_and_verifies_the_complete_blocks_of_truncated_eviden
     assert_eq!((run.out.lines().count(), scene.path("changed.bin").exists()), (2, false));
     assert!(scene.names(".").iter().all(|name| !name.contains(".part")), "{:?}", scene.names("."));
 
-    // Truncated after the frame of the fourth message, within that of the fifth, after that of the
-    // third, after the head, and after the certificate.
+    // Truncate the evidence after the fourth message, within the fifth, after the third, after the
+    // head, and after the certificate.
     for (length, shown, expected) in [
         (ends[5], 4, "the first 4 of 5 messages are verified"),
         (ends[5] + 3, 4, "Truncated"),

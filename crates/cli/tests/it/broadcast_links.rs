@@ -1,4 +1,4 @@
-//! Broadcasts over several kinds of links: lines and live commands, a Mosquitto broker, and
+//! Tests broadcasts over several kinds of links: lines and live commands, a Mosquitto broker, and
 //! watchers that relay from one link to another.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::broadcasting::{Network, image, text};
 use crate::broker::Broker;
 
-/// Sends lines, and waits until the command ends.
+/// Sends lines and waits until the command ends.
 #[track_caller]
 fn send(network: &Network, url: &str, lines: &[&str], more: &[&str]) {
     let mut command = network.send(url, &[&["--lines", "-", "--linger", "1"], more].concat());

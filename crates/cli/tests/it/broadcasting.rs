@@ -1,4 +1,4 @@
-//! A base station, a sender and watchers as processes, on a multicast group of the loopback
+//! Runs a base station, a sender and watchers as processes, on a multicast group of the loopback
 //! interface that no other test uses.
 
 use std::fs;
@@ -15,7 +15,8 @@ use serde_json::Value;
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 pub(crate) const GROUP: Ipv4Addr = Ipv4Addr::new(239, 83, 7, 2);
 
-/// A folder with the keys of two base stations, and of a sender that the first has certified.
+/// A folder with the keys of two base stations and of a sender that the first base station has
+/// certified.
 pub(crate) struct Network {
     directory: tempfile::TempDir,
     pub(crate) port: u16,
@@ -53,7 +54,7 @@ impl Network {
         self.directory.path().join(name)
     }
 
-    /// The group's address, with further query parameters.
+    /// Returns the group's address with further query parameters.
     pub(crate) fn url(&self, more: &str) -> String {
         format!("udp://{GROUP}:{}?interface=127.0.0.1{more}", self.port)
     }
@@ -79,7 +80,7 @@ impl Network {
         output
     }
 
-    /// A command that sends to the group.
+    /// Returns a command that sends to the group.
     pub(crate) fn send(&self, url: &str, more: &[&str]) -> Command {
         let certificate: &[&str] =
             if more.contains(&"--cert") { &[] } else { &["--cert", "ops.cert"] };
@@ -89,7 +90,7 @@ impl Network {
         )
     }
 
-    /// A watcher that prints JSON. It is listening when this returns.
+    /// Starts a watcher that prints JSON, and waits until it listens.
     pub(crate) fn watch(&self, name: &str, urls: &[&str], more: &[&str]) -> Watcher {
         let (state, save) = (format!("{name}.state"), format!("{name}.saved"));
         let mut arguments = vec![
@@ -132,14 +133,14 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A running watcher; killed when dropped.
+/// A running watcher, which is killed when this is dropped.
 pub(crate) struct Watcher {
     process: Child,
     events: mpsc::Receiver<Value>,
 }
 
 impl Watcher {
-    /// Waits for the next event of this name.
+    /// Waits for the next event with this name.
     #[track_caller]
     pub(crate) fn until(&self, name: &str) -> Value {
         self.find(|event| event["event"] == name)
@@ -158,18 +159,18 @@ impl Watcher {
         }
     }
 
-    /// The events that were printed and not returned yet.
+    /// Returns the events that were printed but not returned yet.
     pub(crate) fn rest(&self) -> Vec<Value> {
         self.events.try_iter().collect()
     }
 
-    /// SIGKILL.
+    /// Kills the watcher with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    /// Waits for the end; returns the exit code.
+    /// Waits for the end of the process and returns its exit code.
     pub(crate) fn ended(mut self) -> i32 {
         let start = Instant::now();
         loop {
@@ -189,7 +190,7 @@ impl Drop for Watcher {
     }
 }
 
-/// Pseudo-random bytes.
+/// Returns pseudo-random bytes.
 pub(crate) fn image(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length + 8);

@@ -1,4 +1,5 @@
-//! A Mosquitto for one test, on a free loopback port, with its configuration in the test's folder.
+//! Runs a Mosquitto broker for one test, on a free loopback port, with its configuration in the
+//! test's folder.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest time that the start of a broker may take.
+/// The maximum time that the broker may take to start.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Mosquitto, which `tools/setup.sh` installs, on a free port of the loopback interface.
@@ -16,7 +17,7 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// `more` are further lines of its configuration.
+    /// Starts the broker. `more` are further lines of its configuration.
     pub(crate) fn start(folder: &Path, more: &str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let config = folder.join("mosquitto.conf");
@@ -24,7 +25,7 @@ impl Broker {
             "user root\nmax_queued_messages 0\nset_tcp_nodelay true\nlistener {port} 127.0.0.1\n{more}"
         );
         fs::write(&config, listener).unwrap();
-        // Debian's path, which is not in every user's PATH.
+        // Debian installs it here, which is not in every user's PATH.
         let program = if Path::new("/usr/sbin/mosquitto").exists() {
             "/usr/sbin/mosquitto"
         } else {

@@ -1,7 +1,7 @@
-//! The readings that a coordinator keeps within a budget are a uniform sample, from the devices
-//! through the coordinator and a cloud to the client: over 2,000 salts, neither the place nor the
-//! device of a reading affects whether it is kept. The same holds for the readings that a cloud
-//! serves without a budget.
+//! The readings that a coordinator keeps within a budget are a uniform sample. This tests the whole
+//! path from the devices through the coordinator and a cloud to the client: over 2,000 salts,
+//! neither the position nor the device of a reading affects whether it is kept. It tests the same
+//! for the readings that a cloud returns without a budget.
 
 use crate::budgeted::{Cloud, FIRST, Group, secret};
 use moteseal_api::{CBOR_SEQ, Query, paths};
@@ -17,17 +17,18 @@ use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
 
-/// Each epoch has new salts, since each seal has.
+/// The number of epochs. Each seal, and therefore each epoch, has new salts.
 const EPOCHS: u64 = 2000;
 const READINGS: u32 = 128;
 const BUDGET: u64 = 100;
-/// The number of bins of a device's readings, by their place.
+/// The number of bins into which the positions of a device's readings are divided.
 const BINS: usize = 16;
 
-/// The number of events that a permutation draws from each device's epoch; if fewer exist, all.
+/// The number of events that a query by seed draws from each device's epoch. If there are fewer, it
+/// draws all.
 const DRAWN: u32 = 16;
 
-/// How many of a device's readings were drawn, by their place.
+/// How many of a device's readings were drawn, by their position.
 #[derive(Clone, Copy, Default)]
 struct Drawn {
     counts: [u32; BINS],
@@ -36,7 +37,7 @@ struct Drawn {
 }
 
 impl Drawn {
-    /// Adds the rows of one epoch, a sample without replacement of its readings.
+    /// Adds the rows of one epoch, which are a sample without replacement of its readings.
     fn add(&mut self, rows: &Rows<'_>) {
         rows.for_each(|seq, _, _| self.counts[seq.0 as usize * BINS / READINGS as usize] += 1);
         let (n, all) = (f64::from(rows.len()), f64::from(READINGS));
@@ -52,8 +53,8 @@ impl Drawn {
     }
 }
 
-/// The upper 0.1 % point of chi-square, by Wilson and Hilferty's approximation (within 0.4 % from
-/// 15 degrees of freedom on).
+/// Returns the value that a chi-square variable exceeds with a probability of 0.1 %, by Wilson and
+/// Hilferty's approximation (its error is at most 0.4 % from 15 degrees of freedom on).
 fn chi_square_999(freedom: f64) -> f64 {
     let spread = 2.0 / (9.0 * freedom);
     freedom * (1.0 - spread + 3.090_232 * spread.sqrt()).powi(3)
@@ -76,14 +77,14 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
     let population = 4 * u64::from(READINGS);
     let truth = f64::from(READINGS - 1) / 2.0;
     let mut counts = [0u32; 4 * BINS];
-    // The expected count of each bin, and its variance: a sample without replacement of the size
+    // The expected count of each bin and its variance, for a sample without replacement of the size
     // that each epoch kept.
     let (mut expected, mut variance) = (0.0, 0.0);
-    // The events that a permutation draws from a tree's existing events, for each device
+    // The events that a query by seed draws from the kept events of a tree, for each device
     // separately.
     let mut drawn = [Drawn::default(); 4];
-    // How many intervals contain the true value: of means, if the sample is large enough for the
-    // stated coverage; of shares and medians, always.
+    // How many intervals contain the true value. Intervals of means count only if the sample is
+    // large enough for the stated coverage; intervals of shares and medians always count.
     let (mut large, mut means, mut shares, mut medians) = (0u32, 0u32, 0u32, 0u32);
     let low = f64::from(READINGS / 4);
     let true_share = population as f64 / 4.0;
@@ -183,8 +184,8 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
     );
 }
 
-/// A device without a budget, whose complete epochs are in a cloud. The client queries a rate and,
-/// for trees, a permutation by a seed.
+/// Tests a device without a budget whose complete epochs are in a cloud. The client queries a rate
+/// and, for trees, a number of readings drawn by a seed.
 async fn is_uniform_without_a_budget(scheme: Scheme) {
     let (operator, device) = (secret(98), secret(1));
     let first = FirstRoster {

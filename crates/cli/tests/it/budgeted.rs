@@ -1,5 +1,5 @@
-//! A group with a budget in one process, without faults: motes with known readings, and a
-//! coordinator that receives from them.
+//! Runs a group with a budget in one process and without faults: motes with known readings, and a
+//! coordinator that receives their frames.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-/// The coordinator's key.
+/// Returns the coordinator's key.
 pub fn coordinator() -> SecretKey {
     secret(99)
 }
@@ -48,10 +48,10 @@ pub struct Group {
     motes: Vec<Mote<SecretKey>>,
     coordinator: GroupCoordinator,
     next: EpochNumber,
-    /// The round to announce when the coordinator raises the round of an epoch; `None` announces
-    /// nothing.
+    /// Determines the round to announce when the coordinator raises the round of an epoch. For
+    /// `None`, nothing is announced.
     pub announces: fn(EpochNumber, Round) -> Option<Round>,
-    /// The place of a device whose link is down until the end of the epoch.
+    /// The position of the device whose link is down until the end of the epoch, if any.
     pub cut_off: Option<usize>,
 }
 
@@ -103,13 +103,13 @@ impl Group {
         self.roster.group()
     }
 
-    /// The device at a place answers an epoch of a query: its next seal states it.
+    /// Lets the device at a position answer an epoch of a query. Its next seal states the answer.
     pub fn answer(&mut self, at: usize, query: QueryId, epoch: u64) {
         self.motes[at].answered(query, epoch);
     }
 
-    /// Runs the next epoch, in which each device senses this many readings, in turn. Returns what
-    /// the coordinator uploads.
+    /// Runs the next epoch, in which the devices sense these numbers of readings, in turn. Returns
+    /// what the coordinator uploads.
     pub fn epoch(&mut self, readings: [u32; 4]) -> Upload {
         let epoch = self.next;
         self.next.0 += 1;
@@ -134,8 +134,8 @@ impl Group {
     }
 
     /// Runs the next epoch with a cheating coordinator that announces `round` before any reading.
-    /// Collects the seals without [`GroupCoordinator`], which would refuse a round that it has not
-    /// reached. Returns the upload with the due round.
+    /// Collects the seals without [`GroupCoordinator`], which would refuse a round that is higher
+    /// than its own. Returns the upload with the due round.
     pub fn epoch_with_announced_round(&mut self, readings: [u32; 4], round: Round) -> Upload {
         let epoch = self.next;
         self.next.0 += 1;
@@ -182,7 +182,8 @@ impl Group {
             mote.acknowledged(done.close(self.devices[at], &link, &mut [0; 96]).unwrap()).unwrap();
             assert!(mote.is_done());
         }
-        // Replace the coordinator: it has not received these seals, and would not list later ones.
+        // Replace the coordinator: it has not received these seals, so it would not list later
+        // ones.
         self.coordinator = GroupCoordinator::new(self.roster.clone(), GROUP_SECRET).unwrap();
         for (mote, device) in self.motes.iter().zip(&self.devices) {
             let link =
@@ -218,7 +219,8 @@ impl Group {
         upload
     }
 
-    /// Every device sends what is due, and receives acknowledgements and announcements.
+    /// Lets every device send the frames that are due, and receive acknowledgements and
+    /// announcements.
     fn exchange(&mut self, epoch: EpochNumber) {
         let mut raised = None;
         for (at, (mote, device)) in self.motes.iter_mut().zip(&self.devices).enumerate() {
@@ -237,7 +239,7 @@ impl Group {
         }
     }
 
-    /// The coordinator signs a round, and every device receives it.
+    /// Signs a round with the coordinator's key and passes it to every device.
     pub fn announce(&mut self, epoch: EpochNumber, round: Round) {
         let mut out = [0; MAX_ANNOUNCEMENT];
         let round = round.min(Round(self.levels - 1));
@@ -249,13 +251,13 @@ impl Group {
         self.motes.iter_mut().for_each(|mote| _ = mote.announced(&announcement));
     }
 
-    /// The place of each device in the group.
+    /// Returns the position of each device in the group.
     pub fn places(&self) -> BTreeMap<DeviceId, usize> {
         self.devices.iter().copied().zip(0..).collect()
     }
 }
 
-/// A cloud with a new store, and a client of it.
+/// A cloud with a new store, and a client of that cloud.
 pub struct Cloud {
     pub client: Client,
     pub url: String,
@@ -275,7 +277,7 @@ impl Cloud {
         Self { client, url, _directory: directory }
     }
 
-    /// Uploads an epoch: its manifest, then its bundles, in the order of their chains.
+    /// Uploads an epoch: first its manifest, then its bundles in the order of their chains.
     ///
     /// # Errors
     /// The name of the cloud's error.

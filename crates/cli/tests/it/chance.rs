@@ -1,10 +1,10 @@
 //! A pseudo-random sequence from a seed, for repeatable simulations.
 
-/// xorshift64*.
+/// A pseudo-random generator (xorshift64*).
 pub struct Chance(u64);
 
 impl Chance {
-    /// Neighbouring seeds give different sequences.
+    /// Returns the generator for a seed. Neighbouring seeds give unrelated sequences.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }

@@ -1,6 +1,6 @@
-//! A coordinator that cheats: real devices, a real coordinator whose uploads are altered and signed
-//! again with its own key, and all verifiers. Each cheat is reported by its name, with its
-//! counters; honest epochs have no findings.
+//! Tests a coordinator that cheats. Devices and coordinator are real; the coordinator's uploads are
+//! altered, signed again with its key, and checked by all verifiers. Each cheat is reported by its
+//! name, with the counters that prove it, and honest epochs have no findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,7 +100,7 @@ fn assert_found(group: &Group, uploads: &[Upload], cheat: &Cheat, at: usize, dev
     let report = audited(&group.roster, uploads, &coordinator()).unwrap();
     let of = report.epochs.iter().find(|report| report.epoch == epoch).unwrap();
     assert!(!of.is_justified, "{case}: {of:?}");
-    // The audit of that epoch alone has the same result.
+    // An audit of that epoch alone has the same result.
     let alone = audited_alone(&group.roster, uploads, at, &coordinator()).unwrap();
     let same = |one: &EpochReport| {
         (one.verdict(), one.findings.iter().map(Finding::name).collect::<BTreeSet<_>>())
@@ -172,7 +172,8 @@ fn a_listed_seal_that_is_missing_is_pending_until_the_coordinator_continues() {
         "{report:?}"
     );
     assert_eq!(report.verdict(), Verdict::Undetermined);
-    // Once the device's chain continues, the listed seal is known to exist: it is withheld.
+    // When the device's chain continues, it shows that the listed seal exists. The seal is then
+    // reported as withheld.
     uploads.push(group.epoch([50, 60, 70, 80]));
     let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
     let withheld = report.epochs[last]
@@ -180,7 +181,8 @@ fn a_listed_seal_that_is_missing_is_pending_until_the_coordinator_continues() {
         .iter()
         .any(|doubt| matches!(doubt, Doubt::Withheld { device: of, .. } if *of == device));
     assert!(withheld && report.verdict() == Verdict::Undetermined, "{report:?}");
-    // If the device stays silent and the coordinator continues, no one returns the listed seal.
+    // If the device stays silent while the coordinator continues, nothing shows that the listed
+    // seal exists.
     let uploads_without: Vec<Upload> = uploads
         .iter()
         .map(|upload| {
@@ -212,7 +214,8 @@ fn refuses_a_manifest_of_another_signer() {
 fn a_forged_round_is_ignored_and_the_epoch_stays_justified() {
     let (mut group, mut uploads) = honest(Scheme::Star);
     let epoch = EpochNumber(FIRST + LOADS.len() as u64);
-    // Announcements signed by a stranger, by a device, and by the coordinator of another group.
+    // Announcements that were signed by a stranger, by a device, and by the coordinator of another
+    // group.
     let id = group.group();
     let mut other = id;
     other.0[0] ^= 1;
@@ -235,8 +238,8 @@ fn a_forged_round_is_ignored_and_the_epoch_stays_justified() {
     );
 }
 
-/// A coordinator that announces a higher round than necessary gets fewer readings. It is found
-/// whatever round its manifest states.
+/// A coordinator that announces a higher round than necessary receives fewer readings. The audit
+/// finds this whichever round the manifest states.
 #[test]
 fn an_exaggerated_round_is_found_with_any_manifest() {
     let mut group = Group::new(Scheme::Star, 10, BUDGET, 9);
@@ -266,14 +269,14 @@ fn an_exaggerated_round_is_found_with_any_manifest() {
     };
     assert!(announced > round && !devices.is_empty(), "{found:?}");
     assert!(found[0].1.describe(&group.roster).contains(&format!("round {announced}")));
-    // A manifest that states the announced round is also found.
+    // The audit also finds the cheat if the manifest states the announced round.
     uploads[1].round = *announced;
     let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
     let names: Vec<_> = report.findings().map(|(epoch, finding)| (epoch, finding.name())).collect();
     assert_eq!(names, [(epoch_of_cheat, "StoppedEarly")]);
 }
 
-/// Uploads to a cloud, and audits the cloud. Also returns the name of the cloud's error if it
+/// Uploads to a cloud and audits the cloud. Also returns the name of the cloud's error if it
 /// refused an upload.
 async fn through_a_cloud(roster: &Roster, uploads: &[Upload]) -> (Cloud, Option<String>, Report) {
     let cloud = Cloud::serve(roster).await;
@@ -290,8 +293,8 @@ async fn through_a_cloud(roster: &Roster, uploads: &[Upload]) -> (Cloud, Option<
     (cloud, refused, report)
 }
 
-/// As `every_cheat_is_reported_by_its_name`, over HTTP: an honest cloud refuses uploads that do not
-/// verify, and the audit of the others names the cheat.
+/// Like `every_cheat_is_reported_by_its_name`, but over HTTP: an honest cloud refuses uploads that
+/// do not verify, and the audit of the other uploads names the cheat.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_cheat_is_found_through_a_cloud() {
     let (group, honest) = honest(Scheme::Star);
@@ -334,19 +337,20 @@ async fn every_cheat_is_found_through_a_cloud() {
         names.extend(refused.as_deref());
         assert!(!of.is_justified && report.verdict() != Verdict::Justified, "{case}: {of:?}");
         match cheat.found_by {
-            // A seal that the cloud refuses is listed and exists, but no one can fetch it.
+            // The cloud refuses a seal that is listed and exists, so the seal cannot be fetched.
             FoundBy::Verifier => {
                 assert!(refused.is_some() && names.contains(&"Withheld"), "{case}: {names:?}");
             }
-            // The round is too low, but the readings of it are missing; `keep_from` adds them.
+            // The round is too low, but the readings that it would keep are missing. The next test
+            // adds them with `keep_from`.
             _ if refused.as_deref() == Some("NotWhole") => assert_eq!(cheat.name, "kept-too-much"),
             _ => assert!(cheat.names.iter().any(|name| names.contains(name)), "{case}: {names:?}"),
         }
     }
 }
 
-/// A coordinator that does not announce the last round to its devices can keep a round that is one
-/// too low, with all its readings.
+/// A coordinator that does not announce the last round to its devices receives all readings of the
+/// round before. It can then keep that round, which is one too low, with all its readings.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_that_is_too_low_is_found_even_with_all_its_readings() {
     let mut group = Group::new(Scheme::Star, 10, BUDGET, 11);
@@ -377,7 +381,8 @@ async fn a_round_that_is_too_low_is_found_even_with_all_its_readings() {
     assert!(finding.describe(&group.roster).contains(&expected), "{finding:?}");
 }
 
-/// Replaces the bundle by one with every level from `round` on, made from the device's readings.
+/// Replaces the bundle by one that has every level from `round` on, made from the device's
+/// readings.
 fn keep_from(bundle: &mut Bundle, round: Round, readings: u32) {
     let mut answer = Answer::decode(&bundle.bytes).unwrap();
     let part = answer

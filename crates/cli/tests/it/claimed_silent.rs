@@ -1,5 +1,5 @@
-//! An aggregator claims that live devices were silent in a private sum. Their seals, which the
-//! audit fetches and verifies, contradict it. Devices, aggregator, cloud and the command are real.
+//! An aggregator reports live devices as silent in a private sum. Their seals, which the audit
+//! fetches and verifies, contradict it. Devices, aggregator, cloud and the command are real.
 
 use crate::budgeted::{Cloud, FIRST, Group, secret};
 use moteseal_core::identity::encode_public_pem;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const QUERY: QueryId = QueryId([0xa7; 16]);
 const OTHER: QueryId = QueryId([0x51; 16]);
-/// The duration of a query's epochs: twelve of them are one epoch of the group.
+/// The duration of the query's epochs, in milliseconds. Twelve of them are one epoch of the group.
 const DURATION_MS: u64 = 5000;
 
 fn line(query: QueryId, epoch: u64, silent: &[&str]) -> String {
@@ -23,7 +23,8 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
     let first = FIRST * 60_000 / DURATION_MS;
     let mut uploads = Vec::new();
     for epoch in 0..3 {
-        // North and south answer all epochs, west those of the first two thirds, east none.
+        // North and south answer all epochs of the query, west those of the group's first two
+        // epochs, and east none.
         for (at, of_device) in
             [0..12, 0..12, 0..if epoch == 2 { 0 } else { 12 }].into_iter().enumerate()
         {
@@ -61,7 +62,7 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     };
 
-    // True claims of silence, and answers to another query, give no finding.
+    // Reports of devices that really were silent, and of another query, cause no finding.
     let innocent = [
         line(QUERY, first + 3, &["east"]),
         line(QUERY, first + 30, &["west", "east"]),
@@ -71,8 +72,8 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
     assert_eq!(code, 0, "{out}{stderr}");
     assert!(out.ends_with("sums  4 claims of silence, 0 contradicted by seals\n"), "{out}");
 
-    // An aggregator drops answers of live sources: the last one of the first seal, the first one of
-    // the second, and one of the third.
+    // An aggregator drops answers that devices have sent: the last answer of the first seal, the
+    // first answer of the second seal, and an answer of the third seal. West really was silent.
     let dropped = [
         line(QUERY, first + 11, &["north", "east"]),
         line(QUERY, first + 12, &["north"]),
@@ -124,7 +125,7 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
         "{out}"
     );
 
-    // The error for a file that a querier did not write names the line.
+    // The error for a file that is not the output of a querier names the line.
     let (code, _, stderr) =
         run(&[line(QUERY, first, &["north"]), line(QUERY, first, &["nroth"])].concat(), &[]);
     assert!(

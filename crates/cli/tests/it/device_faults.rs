@@ -1,6 +1,6 @@
-//! A device whose gateway lost acknowledged frames, whose reading is too long, whose seal is full,
-//! or whose own state is old: it continues, and its seals state the losses. Device and gateway are
-//! those of `device run` and `gateway run`, without a link between them.
+//! Tests a device whose gateway has lost acknowledged frames, whose reading is too long, whose seal
+//! is full, or whose own state is old. It continues, and its seals state the losses. Device and
+//! gateway run the code of `device run` and `gateway run`, without a link between them.
 
 use crate::group;
 use std::path::Path;
@@ -21,7 +21,7 @@ use moteseal_verify::Roster;
 const BOUND: u64 = 1 << 30;
 const EPOCH: EpochNumber = EpochNumber(FIRST);
 
-/// A device with room for three waiting seals, and its gateway, in a folder.
+/// Makes a device with room for three waiting seals, and its gateway, in a folder.
 fn scene() -> (tempfile::TempDir, Roster, Station, DurableMote<SecretKey>) {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, 1000);
@@ -30,8 +30,8 @@ fn scene() -> (tempfile::TempDir, Roster, Station, DurableMote<SecretKey>) {
     (folder, roster, station, mote)
 }
 
-/// Carries frames and acknowledgements until the device has nothing left to send. Frames that are
-/// not acknowledged are sent again, `patience` times.
+/// Delivers frames and acknowledgements until the device has nothing left to send. Frames that are
+/// not acknowledged are sent again `patience` times.
 fn exchange(
     mote: &mut DurableMote<SecretKey>,
     station: &mut Station,
@@ -63,7 +63,7 @@ fn end(station: &mut Station, epoch: EpochNumber) {
     let _ = station.commit().unwrap();
 }
 
-/// Changes a profile to opaque records.
+/// Returns a function that changes a profile to opaque records.
 fn opaque(roster: &Roster) -> impl FnOnce(&mut Profile) {
     let mut buffer = [0; 64];
     let schema = Schema::encode(&[], &mut buffer).unwrap();
@@ -129,7 +129,7 @@ fn closes_a_full_seal_and_continues_its_epoch() {
     }
     sense(&mut mote, EPOCH, 300..310);
     drop(mote);
-    // Readings that were not synced are not counted as taken.
+    // Readings that were not synced do not count as taken.
     let mut mote = group::open_mote(&roster, 0, folder.path(), 8, small).unwrap();
     let (_, taken) = mote.taken().unwrap();
     sense(&mut mote, EPOCH, u32::try_from(taken).unwrap()..310);
@@ -195,7 +195,8 @@ fn a_closed_seal_that_the_gateway_lost_does_not_block_later_ones() {
     exchange(&mut mote, &mut station, next, 8);
     assert!(mote.mote().is_done());
     end(&mut station, next);
-    // The next seal's chain names the missing seal; none was abandoned, so it states no restart.
+    // The next seal refers to the missing seal as its predecessor. It states no restart, because no
+    // index was skipped.
     assert_eq!(group::sealed(&roster, &station), [(1, FIRST + 1, 70, false, true)]);
 }
 
@@ -233,8 +234,8 @@ fn late_acknowledgements_cost_no_seal() {
     let (_, old) = station.commit().unwrap().acknowledgements.remove(0);
     sense(&mut mote, EPOCH, 100..200);
     exchange(&mut mote, &mut station, EPOCH, 1);
-    // After each of 40 waits an old acknowledgement arrives ten times; after every third wait the
-    // gateway responds.
+    // After each of 40 timeouts, an old acknowledgement arrives ten times. After every third
+    // timeout the gateway responds.
     for wait in 0..40 {
         mote.timeout();
         (0..10).for_each(|_| {
@@ -263,8 +264,8 @@ fn accepts_an_announcement_of_the_open_epoch_although_another_device_is_ahead() 
             .unwrap()
             .to_vec()
     };
-    // The frames for the gateway and the size of the buffer in the next epoch, after this many
-    // restarts of the device.
+    // Returns the frames for the gateway and the size of the buffer in the next epoch, after this
+    // many restarts of the device.
     let after_restarts = |restarts: usize| {
         let folder = tempfile::tempdir().unwrap();
         let mut mote = group::mote(&roster, 0, folder.path(), 3);
@@ -290,7 +291,7 @@ fn accepts_an_announcement_of_the_open_epoch_although_another_device_is_ahead() 
         (mote.frames(1000).unwrap(), mote.mote().buffered())
     };
     let (frames, buffered) = after_restarts(0);
-    // Round 3 keeps an eighth of the first epoch, round 2 a quarter of the next.
+    // The device keeps an eighth of the first epoch (round 3) and a quarter of the next (round 2).
     let link = group::link_key(&roster, group::device_id(&roster, 0));
     let forwarded = frames.iter().filter_map(|frame| match Uplink::open(frame, &link) {
         Ok(Uplink::Forward(forward)) => {
@@ -361,8 +362,8 @@ fn the_chain_state_has_an_opened_seal_before_the_journal() {
     sense(&mut mote, EPOCH, 0..10);
     mote.sync().unwrap();
     drop(mote);
-    // A device that was killed after it had written a second seal to the state, but not yet to the
-    // journal.
+    // Simulate a kill after the device has written a second seal to the chain's state, but not yet
+    // to the journal.
     let (outbox, state) = chain_state(folder.path(), &roster);
     assert_eq!(state.next_index, SealIndex(1));
     outbox
@@ -390,7 +391,7 @@ fn the_chain_state_has_an_opened_seal_before_the_journal() {
     assert!(mote.mote().is_done());
     end(&mut station, EPOCH);
     end(&mut station, next);
-    // The next seal states the skipped index, as after any restart.
+    // The next seal states the skipped index, like after any restart.
     assert_eq!(
         group::sealed(&roster, &station),
         [(0, FIRST, 30, false, true), (2, FIRST + 1, 5, true, true)]
@@ -407,7 +408,8 @@ fn waiting_readings_keep_their_scheme() {
     sense(&mut mote, EPOCH, 0..30);
     mote.sync().unwrap();
     drop(mote);
-    // Another scheme would sign the same index twice with different statements.
+    // With another scheme the device would sign the same index a second time with a different
+    // statement.
     let refused = group::open_mote(&roster, 0, folder.path(), 3, |_| {}).unwrap_err();
     assert!(matches!(refused, DurableError::OtherScheme(_, Scheme::Tree)), "{refused:?}");
     assert!(
@@ -421,7 +423,7 @@ fn waiting_readings_keep_their_scheme() {
     exchange(&mut mote, &mut station, EPOCH, 3);
     mote.sync().unwrap();
     drop(mote);
-    // When nothing is left to send, the next readings may use another scheme.
+    // When nothing is left to send, the device may use another scheme for the next readings.
     let mut mote = group::open_mote(&roster, 0, folder.path(), 3, |_| {}).unwrap();
     let next = EpochNumber(EPOCH.0 + 1);
     sense(&mut mote, next, 0..5);

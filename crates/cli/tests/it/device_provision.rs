@@ -1,5 +1,5 @@
-//! `moteseal device provision`: the blob contains what roster and keys state, only its owner can
-//! read it, and no secret is printed.
+//! `moteseal device provision`: the blob contains the data of the roster and the keys, only its
+//! owner can read it, and no secret is printed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,6 +1,6 @@
-//! `moteseal device run` within this process, on live readings: clocks that jump, a gateway that is
-//! unreachable for many epochs, and a gateway that returns after a long silence. Links are in
-//! memory; time is real.
+//! Runs the code of `moteseal device run` in this process on live readings: with clocks that jump,
+//! a gateway that is unreachable for many epochs, and a gateway that returns after a long time.
+//! Links are in memory; time is real.
 
 use crate::group;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -80,7 +80,7 @@ async fn gateway(station: &mut Station, link: &mut MemoryParent, time: &Time) {
     }
 }
 
-/// Sends a reading every tenth of an epoch until epoch `until`; returns their number.
+/// Sends a reading every tenth of an epoch until epoch `until`. Returns the number of readings.
 async fn readings(time: &Time, send: &mpsc::Sender<Vec<u8>>, until: u64) -> u32 {
     let mut count = 0;
     while time.unix_ms() < (FIRST + until) * EPOCH_MS {
@@ -148,7 +148,7 @@ fn a_clock_that_jumps_ahead_and_back_does_not_stop_a_device() {
         sealed.iter().zip(0..).all(|((index, ..), at)| *index == at),
         "an index was skipped: {sealed:?}"
     );
-    // While the clock was far ahead, epochs advanced with the elapsed time.
+    // While the device's clock was far ahead, its epochs advanced with the elapsed time.
     let epochs: Vec<u64> = sealed.iter().map(|(_, epoch, ..)| epoch - FIRST).collect();
     assert!((3..6).all(|epoch| epochs.contains(&epoch)), "{epochs:?}");
     assert!(epochs.is_sorted() && epochs.last().is_some_and(|last| *last <= 11), "{epochs:?}");
@@ -162,7 +162,7 @@ fn a_device_with_a_wrong_clock_waits_for_an_announcement_of_its_gateway() {
     let network = Network::new(3, Faults::default());
     let mut parent = network.parent();
     let time = Time::start();
-    // The device runs with a right clock, and is then started again with a wrong one.
+    // The device runs with a correct clock and is then started again with a wrong clock.
     for (wrong_by, until) in [(0, 1), (YEARS, 4)] {
         time.wrong_by.store(wrong_by, Ordering::Relaxed);
         let mut mote = group::mote(&roster, 0, folder.path(), 32);
@@ -205,7 +205,8 @@ fn a_stopped_device_processes_the_readings_it_received() {
                 .await
                 .unwrap()
         });
-        // One of the records does not have the schema's size; this does not affect the others.
+        // One of the records does not have the size that the schema requires. The other records are
+        // not affected.
         assert_eq!(
             ran,
             Ran { readings: 2, left_out: 0, refused: 1, is_done: false },
@@ -237,7 +238,7 @@ fn the_next_seal_states_the_loss_after_a_long_absence_of_the_gateway() {
         let senses = async {
             let mut longest = 0;
             for epoch in 1..=AWAY {
-                // Far more readings than the device may keep, per epoch and in total.
+                // Send far more readings than the device may keep, per epoch and in total.
                 for _ in 0..600 {
                     send.send(vec![7; 4]).await.unwrap();
                 }
@@ -257,14 +258,14 @@ fn the_next_seal_states_the_loss_after_a_long_absence_of_the_gateway() {
         (ran.unwrap(), longest)
     });
     assert!(ran.is_done && ran.readings > AWAY * 600);
-    // The journal has the readings of the waiting seals and of the open one, and at most as many
-    // again that are no longer needed.
+    // The journal contains the readings of the waiting seals and of the open seal, and at most as
+    // many bytes again that are no longer needed.
     let seal = 600 * (1 + 8 + 4 + 16);
     assert!(longest < 2 * (u64::from(WAITING) + 2) * seal + 4096, "{longest} bytes of journal");
     end_all(&mut station);
     let sealed = group::sealed(&roster, &station);
-    // The waiting seals arrive; then a seal that states that others were given up; then all later
-    // ones.
+    // First the waiting seals arrive, then a seal that states that other seals were given up, and
+    // then all later seals.
     let (before, after) = sealed.split_at(WAITING as usize);
     assert!(before.iter().zip(0..).all(|(seal, at)| (seal.0, seal.3) == (at, false)), "{sealed:?}");
     assert!(
@@ -291,7 +292,7 @@ fn a_gateway_that_returns_does_not_wait_for_the_longest_pause() {
         longest_wait: Duration::from_secs(6),
         ..settings()
     };
-    // The broker is up, but no gateway is connected.
+    // The broker is running, but no gateway is connected.
     let next = async || {
         let before = Instant::now();
         let _: Bytes = parent.receive().await.unwrap().frame;
@@ -304,7 +305,7 @@ fn a_gateway_that_returns_does_not_wait_for_the_longest_pause() {
         let device =
             run(&mut mote, &mut link, source, settings, &mut taken, std::future::pending());
         let silent = async {
-            // The device tries after waits that double: 0.2, 0.4, 0.8, 1.6, 3.2 seconds, then 6.
+            // The device retries at intervals that double: 0.2, 0.4, 0.8, 1.6, 3.2 seconds, then 6.
             while time.start.elapsed() < Duration::from_millis(6300) {
                 let _ = tokio::time::timeout(Duration::from_millis(100), next()).await;
             }

@@ -1,5 +1,5 @@
 //! Runs the firmware in QEMU: builds it, starts it with its serial line on a free loopback port,
-//! resets and kills it. A process ends when its [`Emulator`] is dropped.
+//! resets it and kills it. Its process ends when its [`Emulator`] is dropped.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,16 +10,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The address of the provisioning on both boards (firmware/board/memory).
+/// The address of the provisioning blob on both boards (firmware/board/memory).
 const PROVISION: u32 = 0x3_c000;
 /// Longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(300);
 
-/// A machine of QEMU's that the firmware is built for.
+/// A QEMU machine for which the firmware is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Board {
     Lm3s6965evb,
-    /// Its RAM is a file, so the flash page survives the end of QEMU.
+    /// The RAM of this machine is a file, so the flash page in it survives the end of QEMU.
     Mps2An385,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn firmware(board: Board, out: &Path) {
         "moteseal-mote",
     ]);
     command.args(["--features", &format!("{},report", board.name())]);
-    // The variables of this test's own build do not apply to another target.
+    // Cargo's variables of the build of this test do not apply to another target.
     for (name, _) in std::env::vars().filter(|(name, _)| {
         name.starts_with("CARGO_") && name != "CARGO_HOME" && !name.starts_with("CARGO_NET")
     }) {
@@ -74,7 +74,7 @@ pub(crate) struct Emulator {
     /// The TCP port of its serial line.
     pub(crate) port: u16,
     process: Option<Child>,
-    /// The lines that it has printed since the first start.
+    /// The lines that the firmware has printed since the first start.
     lines: Arc<Mutex<Vec<String>>>,
 }
 
@@ -85,7 +85,7 @@ impl Drop for Emulator {
 }
 
 impl Emulator {
-    /// Starts `NAME.elf` with the provisioning `NAME.bin` of a folder.
+    /// Starts the firmware `NAME.elf` with the provisioning blob `NAME.bin`, both in a folder.
     pub(crate) fn start(board: Board, folder: &Path, name: &str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let ram = fs::File::create(folder.join(format!("{name}.ram"))).unwrap();
@@ -149,7 +149,7 @@ impl Emulator {
         self.process = Some(process);
     }
 
-    /// Presses the reset button. RAM keeps its contents.
+    /// Resets the machine. RAM keeps its contents.
     pub(crate) fn reset(&self) {
         let start = Instant::now();
         let stream = loop {
@@ -165,7 +165,7 @@ impl Emulator {
             if !command.is_empty() {
                 (&stream).write_all(command.as_bytes()).unwrap();
             }
-            // Skip events that arrive before the answer.
+            // Skip events that arrive before the response to the command.
             lines
                 .by_ref()
                 .map(Result::unwrap)
@@ -191,7 +191,8 @@ impl Emulator {
         }
     }
 
-    /// The reports of the firmware so far: the lines that begin with `mote: `, without that prefix.
+    /// Returns the firmware's reports so far: the lines that begin with `mote: `, without that
+    /// prefix.
     pub(crate) fn reports(&self) -> Vec<String> {
         self.lines
             .lock()
@@ -201,7 +202,7 @@ impl Emulator {
             .collect()
     }
 
-    /// The number of reports that begin with `prefix`.
+    /// Returns the number of reports that begin with `prefix`.
     pub(crate) fn count(&self, prefix: &str) -> usize {
         self.reports().iter().filter(|report| report.starts_with(prefix)).count()
     }

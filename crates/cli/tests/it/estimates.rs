@@ -1,5 +1,4 @@
-//! `moteseal estimate` with a cloud: its estimates are near the true values of the tables, and its
-//! intervals contain them.
+//! `moteseal estimate` with a cloud: its estimates are close to the true values of the tables.
 
 use crate::scene;
 use crate::upload_verifiers;
@@ -14,7 +13,8 @@ use moteseal_core::record::Scheme;
 use moteseal_verify::write;
 use serde_json::Value;
 
-/// The two example tables of the repository, sealed and pushed, and the temperatures in them.
+/// Seals and pushes the two example tables of the repository. Also returns the temperatures in
+/// them.
 fn home() -> (Scene, scene::Cloud, [Vec<f64>; 2]) {
     let scene = Scene::new();
     let temperatures = ["dev1", "dev2"].map(|device| {
@@ -32,8 +32,9 @@ fn estimate(scene: &Scene, cloud: &scene::Cloud, arguments: &[&str]) -> scene::R
     scene.with_roster(&[&["estimate"], arguments, &["--from", &cloud.url]].concat())
 }
 
-/// Asserts that an interval, extended on both sides by twice its width, contains the true value:
-/// salts are random. `uniformity` tests the coverage of the intervals themselves.
+/// Asserts that an interval contains the true value after it was extended on both sides by twice
+/// its width. The margin makes failures by chance practically impossible, because salts are random.
+/// `uniformity` tests how often the intervals themselves contain the true value.
 #[track_caller]
 fn assert_near(estimate: &Value, truth: f64) {
     let number = |name: &str| estimate[name].as_f64().unwrap();
@@ -69,7 +70,7 @@ fn estimates_a_group_at_one_rate_and_by_a_count_per_epoch() {
         let quantiles = ask(&["quantile", "temperature", "--at", "0.25,0.5,0.75"]);
         assert_near(&quantiles[1], median);
         assert!(quantiles[0]["value"].as_f64() < quantiles[2]["value"].as_f64());
-        // The number of readings is signed, so it is exact.
+        // The devices sign the number of readings, so it is exact.
         let count = &ask(&["count", "temperature"])[0];
         assert_eq!(
             (count["value"].as_f64(), &count["low_95"]),
@@ -99,7 +100,7 @@ fn each_device_has_an_estimate_unless_it_has_no_sampled_reading() {
     }
     let text = estimate(&scene, &cloud, &["mean", "temperature", "dev1", "--rate", "1"]).done();
     assert!(text.out.starts_with("group        temperature mean "), "{text:?}");
-    // Too few of 30,000 readings for an estimate: reported as NoSample, not as zero.
+    // This samples too few of the 30,000 readings: NoSample is reported, and not zero.
     let small = estimate(&scene, &cloud, &["mean", "temperature", "--at-most", "1"]);
     assert!(small.failed(4).contains("NoSample"), "{small:?}");
     assert!(!small.out.contains(" 0.0000"), "{small:?}");
@@ -155,7 +156,7 @@ fn rows_of_the_whole_group_need_no_names() {
     assert_eq!(run.out.lines().count() - 1, devices.concat().len());
 }
 
-/// A group's cloud, and a folder with its roster in which the command runs.
+/// A group's cloud, and a folder with its roster in which commands run.
 struct ClientFolder {
     cloud: Cloud,
     folder: tempfile::TempDir,
@@ -179,7 +180,7 @@ impl ClientFolder {
         Self { cloud, folder, until: format!("@{}", FIRST + uploads.len() as u64) }
     }
 
-    /// Runs a command with the group's roster; returns the exit code, stdout and stderr.
+    /// Runs a command with the group's roster. Returns the exit code, stdout and stderr.
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_moteseal"));
         command.current_dir(self.folder.path()).args(arguments).args([
@@ -207,8 +208,8 @@ impl ClientFolder {
     }
 }
 
-/// A group with a budget keeps a different rate in each epoch; the estimate uses the highest rate
-/// that all of them have.
+/// A group with a budget keeps a different share of its readings in each epoch. The estimate uses
+/// the highest rate that all epochs have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn estimates_a_group_with_a_budget_at_the_common_rate() {
     let mut group = Group::new(Scheme::Star, 12, 200, 3);
@@ -233,21 +234,21 @@ async fn estimates_a_group_with_a_budget_at_the_common_rate() {
         &run(&["count", "place<500"]).1["group"]["estimates"][0],
         all.iter().filter(|place| **place < 500.0).count() as f64,
     );
-    // The number of readings is signed, even if few of them were kept.
+    // The devices sign the number of readings, so it is known even if few of them were kept.
     assert_eq!(run(&["count", "place"]).1["group"]["estimates"][0]["value"], count);
     // With --at-most each epoch has its own rate, and every kept reading is used.
     let (code, most, _) = run(&["mean", "place", "--at-most", "10000"]);
     let kept = |json: &Value| json["group"]["sampled"].as_u64().unwrap();
     assert!(code == 0 && kept(&most) > kept(&json), "{most}");
     assert_near(&most["group"]["estimates"][0], sum / count);
-    // A rate above the common one is refused.
+    // A rate above the common rate is refused.
     let (code, _, stderr) = run(&["mean", "place", "--rate", "1/2"]);
     assert!(code != 0 && stderr.contains("RateUnavailable"), "{code} {stderr}");
 }
 
-/// A device whose link was down had to raise its own round above that of its epoch's manifest, so
-/// its readings below that round are lost. This lowers the common rate of the whole group, but not
-/// that of the other devices.
+/// A device whose link was down had to raise its own round above the round of the epoch's manifest,
+/// so the readings below its own round are lost. This lowers the common rate of the whole group. A
+/// query of only the other devices keeps their higher rate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_was_cut_off_only_lowers_the_common_rate() {
     let mut group = Group::new(Scheme::Star, 12, 30_000, 5);
@@ -269,18 +270,19 @@ async fn a_device_that_was_cut_off_only_lowers_the_common_rate() {
     assert!(stderr.contains(&format!("--rate 1/{}", 1 << own_round.0)), "{stderr}");
     let (code, json, stderr) = client.estimate(&["mean", "place", "north", "west"]);
     assert_eq!((code, &json["rate"]), (0, &format!("1/{}", 1 << round.0).into()), "{stderr}");
-    // An explicit higher rate is refused because of that device's seal.
+    // A query of all devices at that higher rate is refused because of the device that was cut off.
     let (code, _, stderr) =
         client.estimate(&["mean", "place", "--rate", &format!("1/{}", 1 << round.0)]);
     assert!(code != 0 && stderr.contains("RateUnavailable"), "{code} {stderr}");
 }
 
-/// Answers for a group with a budget verify offline: by rate and by number, as a proof and as the
-/// bundles of a manifest.
+/// Answers for a group with a budget verify offline, both by rate and by number. They verify as a
+/// proof, and as a file with a manifest and its bundles.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
     let mut group = Group::new(Scheme::Star, 10, 200, 6);
-    // The devices forward everything, so only the manifests state what was pruned.
+    // No round is announced, so the devices forward everything, and only the manifests state what
+    // the coordinator pruned.
     group.announces = |_, _| None;
     let uploads: Vec<Upload> = [[900, 200, 300, 0], [10, 0, 20, 30], [400, 400, 400, 400]]
         .map(|load| group.epoch(load))
@@ -319,8 +321,8 @@ async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
         fs::remove_file(path).unwrap();
         fs::remove_file(client.folder.path().join("rows.csv")).unwrap();
     }
-    // A file with what a gateway uploads, the manifest before the bundles that are pruned to its
-    // round, verifies; the bundles without the manifest do not.
+    // A file of what a gateway uploads verifies: a manifest, followed by the bundles that were
+    // pruned to its round. The bundles without the manifest do not verify.
     let pruned: Vec<u8> =
         uploads[0].bundles.iter().flat_map(|bundle| bundle.bytes.clone()).collect();
     let mut uploaded = Vec::new();
@@ -334,7 +336,7 @@ async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
     assert!(code == 3 && stderr.contains("NotWhole"), "{code} {out}{stderr}");
 }
 
-/// The number of readings in a bundle.
+/// Returns the number of readings in a bundle.
 fn kept_readings(group: &Group, uploads: &[Upload], bundle: &Bundle) -> u64 {
     let upload = uploads.iter().find(|upload| upload.bundles.contains(bundle)).unwrap();
     upload_verifiers::rows_of(&group.roster, upload, bundle).unwrap()

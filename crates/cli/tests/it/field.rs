@@ -1,5 +1,5 @@
-//! Three devices with their seals, an honest cloud that stores everything, and the sealed readings
-//! to compare with.
+//! Makes three devices with their seals, an honest cloud that stores all of them, and the sealed
+//! readings with which to compare answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const COLUMNS: [&str; 6] = [
     "taken:ms:time",
 ];
 
-/// One sealed event: device, epoch, index, sequence number.
+/// The key of a sealed event: device, epoch, index and sequence number.
 pub type Key = (DeviceId, u64, u32, u64);
 /// The event that was sealed under each key: the record, and the values as text.
 pub type Truth = BTreeMap<Key, (Vec<u8>, Vec<String>)>;
@@ -49,9 +49,9 @@ pub struct Field {
     pub schema: Vec<u8>,
     pub truth: Truth,
     pub bundles: Vec<(DeviceId, u64, Vec<u8>)>,
-    /// The manifests, in a group with a budget.
+    /// The manifests, if the group has a budget.
     pub manifests: Vec<Vec<u8>>,
-    /// All events, also those that the bundles lack because of a budget.
+    /// All events, including those that the bundles lack because of the budget.
     pub holdings: Holdings,
 }
 
@@ -66,7 +66,7 @@ fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-/// The values of one event, as an instrument writes them.
+/// Returns the values of one event as text, in the form in which an instrument writes them.
 fn values(device: usize, epoch: u64, seq: u64, shift: u64) -> Vec<String> {
     let step = seq * 7 + epoch * 13 + device as u64 * 31 + shift;
     let temperature = i64::try_from(step % 1900).unwrap() - 700;
@@ -89,14 +89,15 @@ impl Field {
         Self::with_shift(scheme, 0)
     }
 
-    /// The same devices with the same keys, but readings that differ by `shift`: each shift gives
-    /// another history.
+    /// The same devices with the same keys, but with readings that differ by `shift`. Each shift
+    /// gives a different history.
     pub fn with_shift(scheme: Scheme, shift: u64) -> Self {
         Self::made(scheme, shift, None)
     }
 
-    /// The same devices in a group with a budget. `round` gives the final round of each epoch. The
-    /// bundles are stars with the levels from that round on; each epoch has a manifest.
+    /// The same devices in a group with a budget. `round` returns the final round of each epoch.
+    /// The bundles are stars that have the levels from that round on, and each epoch has a
+    /// manifest.
     pub fn within_budget(round: fn(u64) -> u8) -> Self {
         let coordinator = secret(20);
         let mut field = Self::made(
@@ -186,12 +187,12 @@ impl Field {
         field
     }
 
-    /// The same devices under another roster: of another operator, or of another group.
+    /// A roster with the same devices, of another operator or of another group.
     pub fn stranger(operator: u8, group: &str) -> Roster {
         roster(&secret(operator), group, &[secret(10), secret(11), secret(12)], None)
     }
 
-    /// A query for all devices and the middle of the sealed time.
+    /// A query for all devices and for the epochs in the middle of the sealed range.
     pub fn query(&self, choice: Choice) -> Query {
         Query {
             devices: self.devices.clone(),
@@ -201,7 +202,7 @@ impl Field {
         }
     }
 
-    /// Signs with a device's key, for lies that a device takes part in.
+    /// Signs with a device's key, for lies in which a device takes part.
     pub fn sign(&self, device: DeviceId, message: &[u8]) -> Option<Vec<u8>> {
         let key = self.keys.get(&device)?;
         let mut signature = vec![0; key.public().algorithm().signature_length()];

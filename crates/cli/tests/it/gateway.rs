@@ -1,4 +1,4 @@
-//! A gateway and its devices over a link within this process: the epochs at the cloud verify,
+//! Runs a gateway and its devices over a link within this process. The epochs at the cloud verify,
 //! stay within the budget, and are justified, despite lost frames, restarts and an unreachable
 //! cloud.
 
@@ -100,7 +100,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("not within a minute: {what}");
 }
 
-/// The expected records if each device has one seal per epoch.
+/// Returns the expected records, for devices with one seal per epoch.
 fn truth(roster: &Roster, devices: u8) -> impl Fn(DeviceId, u64, u64) -> Option<[u8; 4]> {
     let ids: Vec<DeviceId> = (0..devices).map(|device| group::device_id(roster, device)).collect();
     move |id, epoch, seq| {

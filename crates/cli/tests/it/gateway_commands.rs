@@ -1,7 +1,8 @@
-//! The commands of a group with a budget, as an operator types them: keys and a roster, a cloud, a
-//! gateway, two devices that replay recorded readings over a real broker (Debian's Mosquitto), and
-//! then `get`, `audit` and `estimate`. The tests use MQTT 5, TLS with a password, MQTT 3.1.1 with a
-//! cloud that is unreachable for a while, and a gateway whose disk is full.
+//! The commands of a group with a budget, as an operator types them. They make keys and a roster,
+//! and run a cloud, a gateway, and two devices that replay recorded readings over a real broker
+//! (Debian's Mosquitto); then `get`, `audit` and `estimate` query the cloud. The tests use MQTT 5,
+//! TLS with a password, MQTT 3.1.1 with a cloud that is unreachable for a while, and a gateway
+//! whose disk is full.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,17 +17,17 @@ use serde_json::Value;
 
 const STAR: &str = "dev1";
 const TREE: &str = "dev2";
-/// The devices; a group can mix stars and trees.
+/// The devices: one seals stars and one seals trees.
 const DEVICES: [&str; 2] = [STAR, TREE];
 const BUDGET: u64 = 150;
-/// The epochs of the readings, an hour each.
+/// The epochs of the readings. Each is an hour long.
 const FIRST: u64 = 353_721;
 const EPOCHS: u64 = 7;
 const UNTIL: [&str; 2] = ["--until", "2010-05-09T16:00:00Z"];
 /// Longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The temperatures of a device's table as text, in order: 720 an hour from the start of the first
+/// The temperatures of a device's table as text, in order: 720 per hour from the start of the first
 /// epoch on.
 fn temperatures(device: &str) -> Vec<String> {
     let table = fs::read_to_string(repository(&format!("data/examples/{device}.csv"))).unwrap();
@@ -50,7 +51,7 @@ struct Running {
 
 impl Running {
     fn start(mut command: Command) -> Self {
-        // Use a pipe: a limit on file sizes does not apply to it.
+        // Use a pipe, because a limit on file sizes does not apply to it.
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let (copy, stderr) = (Arc::clone(&log), process.stderr.take().unwrap());
@@ -68,7 +69,7 @@ impl Running {
         self.log.lock().unwrap().clone()
     }
 
-    /// The first line of stdout.
+    /// Returns the first line of stdout.
     fn first_line(&mut self) -> String {
         let mut line = String::new();
         BufReader::new(self.process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -79,7 +80,7 @@ impl Running {
         self.process.try_wait().unwrap().is_none()
     }
 
-    /// Waits until the process ends successfully; returns its log.
+    /// Waits until the process ends successfully. Returns its log.
     fn wait(&mut self, others: &mut [&mut Self]) -> String {
         let start = Instant::now();
         while self.is_running() {
@@ -99,7 +100,7 @@ impl Running {
         self.log()
     }
 
-    /// SIGTERM.
+    /// Stops the process with SIGTERM.
     fn stop(&self) {
         assert!(
             Command::new("kill").arg(self.process.id().to_string()).status().unwrap().success()
@@ -115,7 +116,7 @@ impl Drop for Running {
     }
 }
 
-/// A group with a budget: its keys, cloud and configurations in a folder, made with the commands of
+/// A group with a budget: its keys, cloud and configurations, made in a folder with the commands of
 /// docs/gateway.md.
 struct Site {
     scene: Scene,
@@ -123,8 +124,8 @@ struct Site {
 }
 
 impl Site {
-    /// `url` is the broker's address, `link` the other lines of the table `[link]` of every
-    /// configuration.
+    /// `url` is the broker's address. `link` contains the other lines of the table `[link]` of
+    /// every configuration.
     fn new(url: &str, link: &str) -> Self {
         let scene = Scene::new();
         scene.run(&["key", "new", "--out", "keys/gateway"]).done();
@@ -190,7 +191,7 @@ impl Site {
         Running::start(self.scene.command(&["gateway", "run", "--config", "gateway.toml"]))
     }
 
-    /// Starts a gateway whose files cannot grow beyond `bytes`, until `prlimit` raises the limit.
+    /// Starts a gateway whose files cannot grow beyond `bytes` until `prlimit` raises the limit.
     fn gateway_within(&self, bytes: u64) -> Running {
         let whole = self.scene.command(&["gateway", "run", "--config", "gateway.toml"]);
         let mut limited = Command::new("prlimit");
@@ -215,7 +216,8 @@ impl Site {
         self.scene.with_roster(&[arguments, &from[..]].concat())
     }
 
-    /// The audit as JSON. Waits until it has every epoch: the last ones may still be in transit.
+    /// Returns the audit as JSON. Waits until it covers every epoch, because the last epochs may
+    /// still be in transit.
     fn audited(&self, gateway: &Running) -> Value {
         let start = Instant::now();
         loop {
@@ -230,7 +232,7 @@ impl Site {
         }
     }
 
-    /// Both devices replay everything. Waits until the gateway has it.
+    /// Lets both devices replay all their readings, and waits until the gateway has them.
     fn replay(&self, gateway: &mut Running) {
         let mut devices = DEVICES.map(|device| self.device(device, "max"));
         for (device, name) in devices.iter_mut().zip(DEVICES) {
@@ -265,7 +267,7 @@ impl Site {
 
     /// Asserts the output of `audit`, `get` and `estimate`. `json` is the audit as JSON.
     fn assert_answers(&self, json: &Value) {
-        // The text has a line for each epoch, with the numbers behind its verdict.
+        // The text has one line per epoch, with the numbers on which its verdict is based.
         let audit = self.ask(&["audit"]).done();
         let epochs = json["epochs"].as_array().unwrap();
         assert_eq!(audit.out.lines().count() as u64, EPOCHS, "{}", audit.out);
@@ -284,7 +286,7 @@ impl Site {
             audit.stderr
         );
 
-        // `get` at the highest rate of all epochs returns each row as recorded.
+        // `get`, at the highest rate that all epochs have, returns each row as recorded.
         let round = epochs.iter().map(|epoch| epoch["round"].as_u64().unwrap()).max().unwrap();
         assert!((3..=5).contains(&round), "a tenth of 1,440 readings is kept: round {round}");
         let rate = format!("1/{}", 1 << round);
@@ -313,7 +315,8 @@ impl Site {
         rows.lines().skip(1).for_each(assert_row);
         let expected: u64 = epochs.iter().map(|epoch| from_level(epoch, round)).sum();
         assert_eq!(rows.lines().count() as u64 - 1, expected);
-        // From the device that seals trees, get a number of readings drawn by the client's seed.
+        // The device that seals trees also supports a number of readings drawn by the client's
+        // seed.
         let sample = [
             "get",
             TREE,
@@ -351,7 +354,8 @@ impl Site {
             "{refused:?}"
         );
 
-        // The number of readings is exact. The estimated mean is close for all salts.
+        // The number of readings is exact. The estimated mean is close to the true mean for any
+        // salts.
         let count = self
             .ask(&[&["estimate", "count", "temperature", "--no-pinned-seals"][..], &UNTIL].concat())
             .done();
@@ -386,13 +390,13 @@ impl Site {
     }
 }
 
-/// The number of an epoch's readings at or above a level.
+/// Returns the number of an epoch's readings at or above a level.
 fn from_level(epoch: &Value, level: u64) -> u64 {
     let levels = epoch["levels"].as_array().unwrap();
     levels[usize::try_from(level).unwrap()..].iter().map(|count| count.as_u64().unwrap()).sum()
 }
 
-/// The response of a gateway's listener.
+/// Returns the response of a gateway's HTTP listener.
 fn http(url: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: gateway\r\nconnection: close\r\n\r\n").unwrap();
@@ -481,7 +485,8 @@ fn over_tls_with_a_password_and_a_wrong_password_is_reported() {
         let refused = site.scene.run(&[command, "run", "--config", config]);
         let log = refused.failed(6);
         assert!(log.contains("Refused") && log.contains("check the user, the password"), "{log}");
-        // Without the broker's certificate authority, its certificate is not trusted.
+        // If the broker's certificate authority is not configured, the broker's certificate is not
+        // trusted.
         let text = fs::read_to_string(site.scene.path(config)).unwrap();
         site.scene.write("strange.toml", &text.replace("ca = ", "# ca = "));
         let refused = site.scene.run(&[command, "run", "--config", "strange.toml"]);
@@ -529,11 +534,11 @@ fn over_mqtt_3_1_1_to_a_cloud_that_is_unreachable_for_a_while() {
     assert!(gateway.log().contains("the cloud accepts epochs again"), "{}", gateway.log());
 }
 
-/// A limit on the size of files has the same effect as a full disk, and can be lifted while the
+/// A limit on file sizes has the same effect as a full disk, and the test can lift it while the
 /// gateway runs.
 #[test]
 fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
-    // Fewer bytes than the devices forward in an epoch with any salts.
+    // Fewer bytes than the devices forward per epoch, whatever their salts.
     const ROOM: u64 = 1500;
     let folder = tempfile::tempdir().unwrap();
     let broker = Broker::open(folder.path());
@@ -571,7 +576,7 @@ fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
         );
         assert!(devices.iter_mut().all(Running::is_running), "a device ended instead of waiting");
         if kill {
-            // Even after a kill, the journal has everything that was acknowledged before the disk
+            // After a kill, too, the journal has everything that was acknowledged before the disk
             // was full.
             drop(gateway);
             gateway = site.gateway_within(ROOM);
@@ -581,7 +586,7 @@ fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
             assert!(!log.contains("frames=0 ") && log.contains(" refused=0 "), "{log}");
         }
     }
-    // Once there is room, the gateway continues without a restart.
+    // With free space again, the gateway continues without a restart.
     let pid = gateway.process.id().to_string();
     assert!(
         Command::new("prlimit")

@@ -1,6 +1,6 @@
-//! Gateways and devices with their state on disk are killed at moments chosen by a seed, while
-//! frames are lost, repeated and delayed. Each restarts from its journal. Every durable reading is
-//! sealed once, and every epoch is justified or names the devices that did not close it.
+//! Kills gateways and devices with their state on disk at moments chosen by a seed, while frames
+//! are lost, repeated and delayed. Each restarts from its journal. Every durable reading is sealed
+//! once, and every epoch is justified or names the devices that did not close it.
 
 use crate::group;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,13 +33,14 @@ struct Device {
     mote: Option<DurableMote<SecretKey>>,
     /// The sensed records, by epoch. Records that were not durable at a kill are removed again.
     truth: BTreeMap<u64, Vec<[u8; 4]>>,
-    /// The seals that were given up because too many waited, if that is durable.
+    /// The indices of the seals that the device gave up because too many seals were waiting, if
+    /// that was durable.
     given_up: BTreeSet<u32>,
     quiet: u64,
 }
 
 impl Device {
-    /// Changes the mote. Seals that it does not have afterwards were given up.
+    /// Changes the mote. Records the seals that it no longer has afterwards as given up.
     fn change(&mut self, change: impl FnOnce(&mut DurableMote<SecretKey>)) {
         let mote = self.mote.as_mut().unwrap();
         let first = mote.mote().opened().unwrap_or(mote.mote().chain().next_index);
@@ -158,7 +159,7 @@ impl<'a> World<'a> {
                 assert!(count <= truth.len() as u64);
                 truth.truncate(usize::try_from(count).unwrap());
             }
-            // Seals whose loss was not durable will be given up again.
+            // Seals that the device gave up without a sync will be given up again.
             let next = mote.mote().chain().next_index.0;
             device.given_up.retain(|index| *index < next && !mote.mote().has(SealIndex(*index)));
             device.mote = Some(mote);
@@ -213,7 +214,8 @@ impl<'a> World<'a> {
                 }
             }
         }
-        // Kill the gateway before the sync, or after it and before its announcements are sent.
+        // Kill the gateway either before the sync, or after the sync but before its announcements
+        // are sent.
         if self.chance.percent(self.faults.kills) {
             if self.chance.percent(50) {
                 let _ = self.station.as_mut().unwrap().commit().unwrap();
@@ -301,8 +303,8 @@ fn simulate(seed: u64) -> Total {
     for device in &world.devices {
         let mote = device.mote.as_ref().unwrap().mote();
         assert!(mote.is_done(), "every device must be done once there are no faults");
-        // Each index that was opened is either a seal at the cloud, or was given up because too
-        // many waited.
+        // Each opened index is either that of a seal at the cloud, or of a seal that was given up
+        // because too many were waiting.
         let sealed = audited.indices.get(&device.id).cloned().unwrap_or_default();
         assert!(sealed.is_disjoint(&device.given_up), "{sealed:?} and {:?}", device.given_up);
         let known: BTreeSet<u32> = sealed.union(&device.given_up).copied().collect();
@@ -313,7 +315,7 @@ fn simulate(seed: u64) -> Total {
             device.given_up
         );
         given_up += device.given_up.len() as u64;
-        // Each durable reading is sealed once, or its epoch was given up.
+        // Each durable reading is sealed once, unless its epoch was given up.
         let mut missing = 0;
         for (epoch, sensed) in device.truth.iter().filter(|(_, sensed)| !sensed.is_empty()) {
             match audited.sensed.get(&(device.id, *epoch)) {
@@ -340,7 +342,7 @@ fn simulate(seed: u64) -> Total {
     }
 }
 
-/// Runs as many seeds as `MOTESEAL_SEEDS` states; 20 by default.
+/// Runs `MOTESEAL_SEEDS` seeds, by default 20.
 #[test]
 fn killed_gateways_and_devices_recover_and_the_audit_has_no_findings() {
     let seeds = std::env::var("MOTESEAL_SEEDS")

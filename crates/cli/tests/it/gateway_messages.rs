@@ -1,6 +1,6 @@
-//! Any message of a gateway with a valid tag costs a device at most the closed seals that it
-//! acknowledges or refuses: the device keeps what is open, recovers the same from its journal, and
-//! continues.
+//! Whatever a gateway with a valid key sends, a device loses at most the closed seals that the
+//! message acknowledges or refuses. The device keeps its open seal, recovers the same state from
+//! its journal, and continues.
 
 use crate::group;
 use crate::group::FIRST;
@@ -10,8 +10,8 @@ use moteseal_device::DurableMote;
 use moteseal_seal::wire::{Acknowledgement, MAX_REFUSAL, Refusal};
 use moteseal_verify::Roster;
 
-/// A device whose closed seals 0 and 1 wait, and whose seal 2 is open. Nothing in them was
-/// acknowledged.
+/// Makes a device whose closed seals 0 and 1 wait and whose seal 2 is open. The gateway has
+/// acknowledged nothing.
 fn device(roster: &Roster, folder: &std::path::Path) -> DurableMote<SecretKey> {
     let mut device = group::mote(roster, 0, folder, 8);
     for epoch in FIRST..FIRST + 3 {
@@ -25,14 +25,14 @@ fn device(roster: &Roster, folder: &std::path::Path) -> DurableMote<SecretKey> {
     device
 }
 
-/// The state of a device that must survive a restart: waiting seals, open seal, buffered events,
-/// next index.
+/// Returns the state of a device that must survive a restart: the number of waiting seals, the open
+/// seal, the number of buffered events, and the next index.
 fn state(device: &DurableMote<SecretKey>) -> (usize, Option<SealIndex>, usize, SealIndex) {
     let mote = device.mote();
     (mote.waiting(), mote.opened(), mote.buffered(), mote.chain().next_index)
 }
 
-/// Sends a message to a new device, and asserts that the device continues. Returns how many closed
+/// Sends a message to a new device and asserts that the device continues. Returns how many closed
 /// seals still wait, and which seal is open.
 fn after_message(roster: &Roster, message: &[u8]) -> (usize, Option<u32>) {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! `moteseal gateway run` and `moteseal device run` as processes with a real broker (Debian's
-//! Mosquitto), all killed at any moment: the epochs at the cloud are complete and justified.
+//! Runs `moteseal gateway run` and `moteseal device run` as processes with a real broker (Debian's
+//! Mosquitto), and kills them at any moment. The epochs at the cloud are complete and justified.
 
 use crate::group;
 use std::io::Write as _;
@@ -44,7 +44,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Mosquitto, which `tools/setup.sh` installs.
+/// Starts Mosquitto, which `tools/setup.sh` installs.
 fn broker(folder: &Path, port: u16) -> Running {
     let config = folder.join("mosquitto.conf");
     std::fs::write(
@@ -157,7 +157,7 @@ impl Site {
     }
 
     fn run<const N: usize>(&self, arguments: [&str; N]) -> &'static mut Command {
-        // Leak the command, so that callers need no binding for it.
+        // Leak the command, so that callers can use it as a temporary value.
         let command = Box::leak(Box::new(moteseal()));
         command.current_dir(&self.folder).args(arguments)
     }
@@ -350,14 +350,14 @@ fn lines_from_stdin_are_sealed_as_they_arrive_and_survive_a_kill() {
                 .unwrap(),
         )
     };
-    // Wait for a new epoch if the current one ends within two minutes: all readings must be in one
-    // epoch.
+    // All readings must be in one epoch, so wait for the next epoch if the current one ends within
+    // two minutes.
     let unix_ms =
         || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
     while unix_ms() % u128::from(hour) > u128::from(hour - 120_000) {
         std::thread::sleep(Duration::from_millis(200));
     }
-    // The first lines arrive while there is no broker; then the device is killed.
+    // Pass the first lines while no broker is running, then kill the device.
     for at in 0..DEVICES {
         let mut running = device(at);
         let mut stdin = running.0.stdin.take().unwrap();
@@ -367,7 +367,8 @@ fn lines_from_stdin_are_sealed_as_they_arrive_and_survive_a_kill() {
         until_logged(&log, "stdin:4: \"nonsense\" does not fit");
         let journal = folder.path().join(format!("mote-{at}/journal"));
         let start = Instant::now();
-        // The size of the device's state with two readings of four bytes, and their epochs.
+        // Wait until the journal is long enough to contain both readings of four bytes and their
+        // epochs.
         while std::fs::metadata(&journal).unwrap().len() < 180 {
             assert!(
                 start.elapsed() < Duration::from_secs(20),
@@ -393,7 +394,7 @@ fn lines_from_stdin_are_sealed_as_they_arrive_and_survive_a_kill() {
         until_logged(&folder.path().join(format!("mote-{at}.log")), "the gateway has everything");
     }
     let start = Instant::now();
-    // Every device has closed the epoch, so it ends early.
+    // Every device has closed the epoch, so the gateway ends it early.
     while cloud.bundles.lock().unwrap().is_empty()
         || std::fs::read_dir(folder.path().join("state/outbox")).unwrap().count() > 0
     {

@@ -1,6 +1,6 @@
-//! A gateway uploads its outbox to a real cloud: late seals that were pruned above their epoch's
-//! round, and long epochs of which little was kept. Damaged files do not block the others. An audit
-//! of the cloud has no findings.
+//! A gateway uploads its outbox to a real cloud. The outbox contains late seals that were pruned
+//! above their epoch's round, and long epochs of which little was kept. Damaged files do not block
+//! other files. An audit of the cloud has no findings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Site {
         Self { station: station(&folder, &roster), folder, calm, busy, roster }
     }
 
-    /// Both devices send until no frame is due.
+    /// Lets both devices send until no frame is due.
     fn exchange(&mut self) {
         let now = EpochNumber(FIRST + 100);
         for mote in [&mut self.calm, &mut self.busy] {
@@ -98,7 +98,7 @@ impl Site {
         self.station.commit().unwrap();
     }
 
-    /// The number of files in the outbox.
+    /// Returns the number of files in the outbox.
     fn waiting(&self) -> usize {
         std::fs::read_dir(self.folder.join("outbox")).unwrap().count()
     }
@@ -141,7 +141,7 @@ impl Real {
             .unwrap()
     }
 
-    /// The round from which on the levels of a device's seal are kept.
+    /// Returns the round from which on the levels of a device's seal are kept.
     fn kept_from(&self, roster: &Roster, device: &str, index: u32) -> u8 {
         let seals = self.store.seals_at(roster.id(device).unwrap(), SealIndex(index)).unwrap();
         let [seal] = &seals[..] else { panic!("{} seals {index} of {device}", seals.len()) };
@@ -177,7 +177,7 @@ async fn upload(station: Station, outbox: &Path, cloud: &str, left: usize) {
 async fn late_seals_beyond_the_budget_reach_the_cloud_without_findings() {
     let folder = tempfile::tempdir().unwrap();
     let mut site = Site::new(folder.path());
-    // The epoch ends while the device `busy` is in the middle of a seal.
+    // The epoch ends while the device `busy` has an open seal.
     sense(&mut site.calm, FIRST, 10);
     site.calm.end(EpochNumber(FIRST)).unwrap();
     sense(&mut site.busy, FIRST, 20);
@@ -186,7 +186,7 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_without_findings() {
     sense(&mut site.busy, FIRST, 1500);
     site.busy.end(EpochNumber(FIRST)).unwrap();
     site.exchange();
-    // The device is absent for a complete epoch, which ends at round 0.
+    // The device `busy` is absent for a whole epoch, which ends at round 0.
     sense(&mut site.calm, FIRST + 1, 10);
     site.calm.end(EpochNumber(FIRST + 1)).unwrap();
     site.exchange();
@@ -194,7 +194,8 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_without_findings() {
     sense(&mut site.busy, FIRST + 1, 700);
     site.busy.end(EpochNumber(FIRST + 1)).unwrap();
     site.exchange();
-    // The first frame of an epoch arrives after the end of a later one: it never gets a manifest.
+    // The first frame of an epoch arrives after a later epoch has ended, so the epoch never gets a
+    // manifest.
     sense(&mut site.calm, FIRST + 3, 10);
     site.calm.end(EpochNumber(FIRST + 3)).unwrap();
     site.exchange();
@@ -234,8 +235,8 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_without_findings() {
 async fn uploads_respect_the_limit_of_events_of_a_cloud() {
     let folder = tempfile::tempdir().unwrap();
     let mut site = Site::new(folder.path());
-    // Two seals of 600 events, of which a budget of 30 keeps few. The bundles are short, but a
-    // cloud computes the level of every event.
+    // The two seals have 600 events each, of which a budget of 30 keeps few. The bundles are short,
+    // but a cloud has to compute the level of every event.
     for mote in [&mut site.calm, &mut site.busy] {
         sense(mote, FIRST, 600);
         mote.end(EpochNumber(FIRST)).unwrap();
@@ -279,7 +280,7 @@ async fn damaged_files_stay_removed_ones_are_given_up_and_the_rest_is_uploaded()
         epochs(cloud.store.manifests(EpochNumber(0), None, None, 9).unwrap()),
         [FIRST, FIRST + 3]
     );
-    // Once it is repaired, it is uploaded, after the next start or ten minutes.
+    // A repaired file is uploaded after the next start, or after ten minutes.
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(item(FIRST + 1), &bytes).unwrap();
     upload(station(&site.folder, &site.roster), &outbox, &cloud.url, 0).await;

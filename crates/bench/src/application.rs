@@ -1,5 +1,5 @@
-//! An application that requests a sample from a cloud: it queries over HTTP, verifies, and reads
-//! the rows or writes them.
+//! Simulates an application that requests a sample from a cloud: it queries over HTTP, verifies the
+//! response, and reads the rows or writes them to a file.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,8 +14,8 @@ use moteseal_verify::Roster;
 
 use crate::load::Failed;
 
-/// An application that requests the sealed data of some devices from a cloud over HTTP, and
-/// verifies the response.
+/// An application that queries a cloud for the sealed data of some devices over HTTP, and verifies
+/// the response.
 pub(crate) struct Application<'r> {
     roster: &'r Roster,
     devices: Vec<DeviceId>,
@@ -23,12 +23,12 @@ pub(crate) struct Application<'r> {
     runtime: tokio::runtime::Runtime,
 }
 
-/// The cost of one query.
+/// The cost and the result of one query.
 pub(crate) struct Got {
     pub(crate) time: Duration,
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
-    /// The sum of all bytes of all records, if the response was read and not written.
+    /// The sum of all bytes of all records, if the rows were read rather than written.
     pub(crate) sum: u64,
 }
 
@@ -47,7 +47,8 @@ impl<'r> Application<'r> {
         Query { devices: self.devices.clone(), since, until, choice: Choice::Rate(rate) }
     }
 
-    /// Does the same as `moteseal get --rate 1/8 -o FILE`: the file is on the disk when it returns.
+    /// Does the same as `moteseal get --rate 1/8 -o FILE`. The file is on the disk when this
+    /// function returns.
     pub(crate) fn get_file(
         &self,
         range: (u64, u64),
@@ -56,8 +57,8 @@ impl<'r> Application<'r> {
         path: &Path,
     ) -> Result<Got, Failed> {
         let query = self.query(range, rate);
-        // Removes the file first, because freeing an earlier file of another length is not part of
-        // the measurement.
+        // Remove the file first. Freeing an earlier file of another length is not part of the
+        // measurement.
         if path.exists() {
             std::fs::remove_file(path)?;
         }
@@ -71,7 +72,7 @@ impl<'r> Application<'r> {
         Ok(Got { time: start.elapsed(), rows: report.rows(), bytes: report.bytes, sum: 0 })
     }
 
-    /// Reads every verified row and writes nothing.
+    /// Reads every verified row and writes no file.
     pub(crate) fn get(&self, range: (u64, u64), rate: Rate) -> Result<Got, Failed> {
         let query = self.query(range, rate);
         let (mut rows, mut sum) = (0, 0u64);

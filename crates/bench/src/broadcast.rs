@@ -1,10 +1,10 @@
-//! `moteseal-bench broadcast [--json] [--out DIRECTORY]`: the cost of authenticated broadcast at
-//! the sender and at a receiver, compared in one execution with HMAC under a shared key, a
-//! signature per message, uTESLA, and the paper's scheme, at 100 messages of 20 bytes. With a
-//! directory, it also writes the lab's report with figures 3 and 4 (Liu, Li and Guizani 2012,
-//! section V) from the same machine.
+//! `moteseal-bench broadcast [--json] [--out DIRECTORY]`: measures the cost of authenticated
+//! broadcast at the sender and at a receiver, for 100 messages of 20 bytes. In the same execution
+//! it measures HMAC under a shared key, a signature per message, uTESLA, and the paper's scheme.
+//! With a directory, it also writes the lab's report with figures 3 and 4 (Liu, Li and Guizani
+//! 2012, section V) from the same machine.
 //!
-//! This is not in the lab, because the lab does not measure speed, and because the product links
+//! This is not in the lab for two reasons: the lab does not measure speed, and the product links
 //! the lab but must not link the paper's schemes.
 
 mod chains;
@@ -35,22 +35,23 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
 }
 
-/// Lengths of sequences that the paper averages over.
+/// The lengths of sequences over which the paper averages.
 const LENGTHS: [u32; 5] = [20, 40, 60, 80, 100];
-/// Suites, and the least required ratio of one signature per message to a whole chain.
+/// The suites, with the required minimum of the ratio of one signature per message to a complete
+/// chain.
 const SUITES: [(Algorithm, Option<Bar>); 3] = [
     (Algorithm::Ed25519, Some(Bar::AtLeast(50.0))),
     (Algorithm::Esp256, None),
     (Algorithm::MlDsa44, None),
 ];
-/// The number of chains verified between two readings of the clock, which takes as long as a few
-/// messages.
+/// The number of chains that are verified between two readings of the clock. A reading takes as
+/// long as a few messages.
 const CHAINS_PER_CLOCK: usize = 20;
 
 /// A message of the testbed.
 type Message = [u8; PAYLOAD];
 
-/// Different messages of the length of the paper's.
+/// Returns different messages of the same length as the paper's.
 fn messages(count: u32) -> Vec<Message> {
     (0..count)
         .map(|number| {
@@ -61,7 +62,7 @@ fn messages(count: u32) -> Vec<Message> {
         .collect()
 }
 
-/// Measures, prints the results, and writes the report if a directory is given.
+/// Runs the measurements, prints the results, and writes the report if a directory is given.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     let printed = arguments.output.print(&run());
     let Some(out) = &arguments.out else { return printed };
@@ -77,7 +78,7 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     if printed == ExitCode::SUCCESS { written } else { printed }
 }
 
-/// Returns the measurements that have bars, and those without.
+/// Runs all measurements, those with bars and those without.
 fn run() -> Report {
     let mut report = Report::new(format!(
         "authenticated broadcast, {MESSAGES} messages of {PAYLOAD} bytes, one thread; host loops: {}; D = one dependent SHA-256 compression",
@@ -90,8 +91,8 @@ fn run() -> Report {
     report
 }
 
-/// A message at a receiver that has already verified the signature, compared with HMAC with a
-/// cached key.
+/// Measures a message at a receiver that has already verified the signature, compared with HMAC
+/// with a cached key.
 fn verification(report: &mut Report) {
     let (messages, key) = (messages(MESSAGES), chains::key(Algorithm::Ed25519));
     let hmac = Hmac::new(&messages);
@@ -123,7 +124,8 @@ fn verification(report: &mut Report) {
     }
 }
 
-/// A whole chain with its signature at a receiver, compared with a signature per message.
+/// Measures a complete chain with its signature at a receiver, compared with a signature per
+/// message.
 fn whole_chains(report: &mut Report) {
     let messages = messages(MESSAGES);
     for (algorithm, bar) in SUITES {
@@ -144,8 +146,8 @@ fn whole_chains(report: &mut Report) {
             let name = format!("  SA{per_block}, {algorithm}: the whole chain cheaper by");
             report.add(name, 1.0 / times.ratio(2 + at, 0), "x", bar);
         }
-        // A chain of one message needs a signature and two hashes, so two messages are the fewest
-        // with a gain.
+        // A chain of one message needs a signature and two hashes. Two messages are therefore the
+        // smallest number for which a chain is cheaper.
         report.add(
             format!("  SA1, {algorithm}: a chain of two messages cheaper by"),
             1.0 / times.ratio(1, 0),
@@ -179,7 +181,8 @@ fn whole_chains(report: &mut Report) {
     );
 }
 
-/// The same at the sender, which hashes, signs, and reads each message again before it sends it.
+/// Measures a complete chain at the sender, which hashes, signs, and reads each message again
+/// before sending it.
 fn senders(report: &mut Report) {
     let messages = messages(MESSAGES);
     let hmac = Hmac::new(&messages);
@@ -231,8 +234,8 @@ fn senders(report: &mut Report) {
     );
 }
 
-/// Bytes per message of signature, digests and tags in the real encodings; and with digests of
-/// eight bytes, as in the paper. Figure 5 of the lab's report has other lengths.
+/// Counts the bytes per message of signature, digests and tags in the real encodings, and also with
+/// digests of eight bytes, as in the paper. Figure 5 of the lab's report shows other lengths.
 fn authenticators(report: &mut Report) {
     for (algorithm, _) in
         SUITES.into_iter().filter(|(algorithm, _)| *algorithm != Algorithm::Esp256)
@@ -251,7 +254,8 @@ fn authenticators(report: &mut Report) {
     }
 }
 
-/// Figures 3 and 4: microseconds per message at the sender and at a receiver, by scheme and length.
+/// Measures figures 3 and 4: microseconds per message at the sender and at a receiver, by scheme
+/// and length.
 pub(crate) fn times(is_full: bool) -> Times {
     let (ours, theirs) = if is_full { (31, 9) } else { (1, 1) };
     let mut rows = Vec::new();
@@ -292,7 +296,7 @@ pub(crate) fn times(is_full: bool) -> Times {
     Times { host: Host::detect().name().to_owned(), rows }
 }
 
-/// Times both sides of all schemes in turn.
+/// Measures both sides of all schemes in turn.
 fn timed(
     messages: u32,
     repetitions: usize,

@@ -1,5 +1,5 @@
-//! The broker of the link measurements: a private Mosquitto on free loopback ports, and its clients
-//! for comparison.
+//! The broker for the measurements of links: a private Mosquitto on free loopback ports.
+//! Mosquitto's own clients are measured for comparison.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -12,10 +12,10 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 
 use crate::load::Failed;
 
-/// Messages of QoS 1 that either side may have in flight.
+/// Maximum number of QoS 1 messages that either side may have in flight.
 pub(crate) const IN_FLIGHT: usize = 100;
 
-/// A TLS broker, which stops when this value is dropped.
+/// A TLS broker. It stops when this value is dropped.
 pub(crate) struct Broker {
     folder: PathBuf,
     port: u16,
@@ -25,8 +25,8 @@ pub(crate) struct Broker {
 impl Broker {
     pub(crate) fn start(folder: &Path) -> Result<Self, Failed> {
         let mut params = CertificateParams::new(Vec::new())?;
-        // The name differs from the subject's, because OpenSSL would treat equal names as
-        // self-signed.
+        // This name must differ from that of the certificate's subject: OpenSSL treats equal names
+        // as self-signed.
         params.distinguished_name.push(DnType::CommonName, "authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
@@ -37,15 +37,16 @@ impl Broker {
         std::fs::write(folder.join("broker.pem"), certificate.pem())?;
         std::fs::write(folder.join("broker.key"), key.serialize_pem())?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        // Queues are unbounded, because the default drops messages without an error. Nagle's
-        // algorithm is off, because its wait for a TCP acknowledgement delays the next message.
+        // Queues are unbounded: with the default limit, Mosquitto drops messages without an error.
+        // Nagle's algorithm is off: it waits for a TCP acknowledgement, which delays the next
+        // message.
         let config = format!(
             "user root\nallow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 0\nmax_inflight_messages {IN_FLIGHT}\nlistener {port} 127.0.0.1\n\
              certfile {0}/broker.pem\nkeyfile {0}/broker.key\n",
             folder.display()
         );
         std::fs::write(folder.join("mosquitto.conf"), config)?;
-        // Debian's path, which is not in every user's PATH.
+        // The path on Debian, which is not in every user's PATH.
         let program = if Path::new("/usr/sbin/mosquitto").exists() {
             "/usr/sbin/mosquitto"
         } else {
@@ -80,8 +81,8 @@ impl Broker {
         self.folder.join("ca.pem")
     }
 
-    /// Returns the time that Mosquitto's own clients need for `messages` lines of 32 bytes, from
-    /// the first published to the last received.
+    /// Returns the time that Mosquitto's own clients take for `messages` lines of 32 bytes, from
+    /// the first published line to the last received one.
     pub(crate) fn own_clients(&self, messages: usize) -> Result<Duration, Failed> {
         let lines = self.folder.join("lines");
         if !lines.exists() {
@@ -96,7 +97,8 @@ impl Broker {
             command.arg("--cafile").arg(self.ca());
             command
         };
-        // The message is retained, so that the subscriber receives it first.
+        // The message is retained, so the subscriber receives it first. It shows that the
+        // subscription is active.
         common("mosquitto_pub").args(["-m", "subscribed", "-r"]).status()?;
         let mut subscriber = common("mosquitto_sub").stdout(Stdio::piped()).spawn()?;
         let mut received =

@@ -1,5 +1,5 @@
-//! The coordinator of a thousand devices on one thread: events declined, events kept, events in
-//! frames; and its memory.
+//! Measures the coordinator of a thousand devices on one thread: the rates of declined events, kept
+//! events and events in frames, and the memory.
 
 use std::hint::black_box;
 
@@ -25,7 +25,7 @@ const LEVELS: u8 = 16;
 const EPOCH: EpochNumber = EpochNumber(500_000);
 const MILLION: usize = 1_000_000;
 const GROUP_SECRET: [u8; 32] = [0x6b; 32];
-/// Records and their heads, so that one frame holds 64 events of 4 bytes.
+/// Bytes of records and their heads per frame: 64 events of 4 bytes, each with a head of 1 byte.
 const FRAME_EVENTS: usize = 64 * 5;
 const RECORD: [u8; 4] = *b"read";
 
@@ -48,7 +48,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
     let events = frames.len() * 64;
     let (ample, tight) = (group.roster(2 * MILLION as u64)?, group.roster(100_000)?);
     let mut contenders = [
-        // At a round equal to the number of levels, no event is wanted.
+        // At a round that equals the number of levels, the coordinator declines every event.
         Contender::new(MILLION, || black_box(offered(&offers, LEVELS, 100_000)).check(0)),
         Contender::new(MILLION, || {
             black_box(offered(&offers, 0, MILLION as u64)).check(MILLION as u64);
@@ -81,14 +81,14 @@ pub(crate) fn run() -> Result<Report, Failed> {
     Ok(report)
 }
 
-/// The outcome of the offers.
+/// The coordinator and its queues after all events have been offered.
 struct Outcome {
     coordinator: Coordinator,
     queues: Queues,
 }
 
 impl Outcome {
-    /// Fails if the kept events are not those of the measured case.
+    /// Panics if the number of kept events shows that a different case was measured.
     fn check(&self, least: u64) {
         assert!(
             self.coordinator.kept() >= least
@@ -121,7 +121,7 @@ fn keep(queues: &mut Queues, slot: Slot, level: Level, seq: Sequence) {
     assert!(queues.keep(slot, level, seq, &RECORD).is_ok(), "a million small events fit");
 }
 
-/// A group with keys.
+/// The group, with its keys.
 struct Group {
     operator: SecretKey,
     names: Vec<String>,
@@ -160,7 +160,7 @@ impl Group {
         Ok(Roster::open(&group.issue(&self.operator)?, &self.operator.public())?)
     }
 
-    /// Ten frames of each device, in turn, before a round is announced.
+    /// Returns ten frames of each device, in turn, before a round is announced.
     fn frames(&self) -> Result<Vec<Vec<u8>>, Failed> {
         let roster = self.roster(1)?;
         let framing = Framing::fixed(RECORD.len()).ok_or("records of no size")?;
@@ -193,7 +193,7 @@ impl Group {
     }
 }
 
-/// A new coordinator that receives all frames.
+/// Creates a coordinator that receives all frames.
 fn receive(roster: &Roster, frames: &[Vec<u8>]) {
     let Some(mut coordinator) = GroupCoordinator::new(roster.clone(), GROUP_SECRET) else { return };
     for frame in frames {

@@ -1,5 +1,6 @@
-//! Growth with the amount of data: sealing an event under ever longer seals, and fetching a fixed
-//! sample from ever larger stores. Prints one table and optionally draws one figure.
+//! Measures how costs grow with the amount of data: sealing an event under ever longer seals, and
+//! fetching a sample of fixed size from ever larger stores. Prints one table and optionally draws
+//! one figure.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use crate::load::Failed;
 use crate::measure::Report;
 use crate::{hashing, retrieval};
 
-/// Runs both measurements, and draws them to `plot`.
+/// Runs both measurements, and draws the figure to the file `plot` if it is given.
 pub(crate) fn run(plot: Option<&Path>) -> Result<Report, Failed> {
     let mut report = Report::new(
         "growth: D = one dependent SHA-256 compression; fetching over HTTP, verified, median of 31"

@@ -1,6 +1,6 @@
-//! Sealing, verification and trees, in D: one dependent SHA-256 compression, in which each message
-//! contains the previous digest. Single thread. `peers/` measures other trees and a signature per
-//! event.
+//! Measures sealing, verification and trees on a single thread, in units of D. D is the time of one
+//! dependent SHA-256 compression: each message contains the previous digest. `peers/` measures
+//! other projects' trees, and a signature per event.
 
 use std::hint::black_box;
 
@@ -45,7 +45,7 @@ pub(crate) fn run() -> Report {
     report
 }
 
-/// Sensor-like readings: small changes, many of them equal.
+/// Returns readings like those of a sensor: they change slowly, and many are equal.
 fn events(count: usize) -> Vec<[u8; 4]> {
     let mut state = 1_u64;
     let mut value = 2_000_i32;
@@ -60,7 +60,7 @@ fn events(count: usize) -> Vec<[u8; 4]> {
         .collect()
 }
 
-/// D: the compressions of a chain, in which each message contains the previous digest.
+/// Returns the contender for D: compressions in which each message contains the previous digest.
 pub(crate) fn dependent_compressions() -> Contender<'static> {
     const COUNT: usize = 20_000;
     let mut block = [0_u8; 64];
@@ -120,9 +120,8 @@ fn star_sealing(report: &mut Report, events: &[[u8; 4]]) {
     report.add("  faster than by the paper's step", times.ratio(3, 1), "x", None);
 }
 
-/// Returns the paper's star (section IV.C): `D = H(H(event)
-///
-///  D)` for the event's level, with as few instructions as ours.
+/// Computes the paper's star (section IV.C) with as few instructions as ours: for the event's
+/// level, `D = H(H(event) || D)`.
 fn papers_star(events: &[[u8; 4]]) -> [Digest; LEVELS] {
     let key = LevelKey::new(&SALT);
     let mut digests = [Digest::NULL; LEVELS];
@@ -182,7 +181,7 @@ fn verification(report: &mut Report, host: Host, events: &[[u8; 4]]) {
         SealedEpoch::new(&key, &directory, events),
         SealedEpoch::new(&key, &directory, &events[..298]),
     );
-    // Repeats small epochs, so that a repetition needs milliseconds.
+    // Repeat a small epoch, so that a repetition takes milliseconds.
     let times_over = 100;
     let mut contenders = [
         dependent_compressions(),
@@ -214,7 +213,7 @@ fn verification(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     );
 }
 
-/// An epoch as in a bundle, complete or from a round on, and its signature.
+/// An epoch as in a bundle, either complete or from a round on, and its signature.
 pub(crate) struct SealedEpoch {
     salt: Salt,
     n: u32,
@@ -246,8 +245,8 @@ impl SealedEpoch {
         Self::signed(key, n, statement, &digests, blocks)
     }
 
-    /// Returns the response of a cloud for `n` events of which those from `round` on were kept:
-    /// `kept` has these, in order, each with its level.
+    /// Returns the response of a cloud that has pruned an epoch of `n` events to those from `round`
+    /// on. `kept` has these events in order, each with its level.
     pub(crate) fn pruned(
         key: &SecretKey,
         directory: &OneDevice,
@@ -269,7 +268,7 @@ impl SealedEpoch {
         );
         (statement.salt, statement.round, statement.own_round) = (salt, round, round);
         statement.counters = Scalar.counters(&salt, directory.levels(), n);
-        // The device states null for levels below its round, so they have no digest.
+        // The device sets levels below its round to null, so they have no digest.
         let digest = |(level, block): (u8, &Vec<u8>)| match statement.is_null(Level(level)) {
             true => Digest::NULL,
             false => star::block_digest(DEVICE, SealIndex(0), Level(level), block),
@@ -301,7 +300,7 @@ impl SealedEpoch {
         }
     }
 
-    /// Rebuilds the seal from the transmitted data and the omitted digests.
+    /// Rebuilds the seal from the transmitted events and from the digests of the omitted ones.
     fn rebuild(&self, directory: &OneDevice, engine: impl Engine) -> Seal<Unverified> {
         let part = Part {
             scheme: Scheme::Star,
@@ -334,7 +333,7 @@ impl SealedEpoch {
 }
 
 fn tree_sealing(report: &mut Report, host: Host, events: &[[u8; 4]]) {
-    // Repeats small trees, so that a repetition needs milliseconds.
+    // Repeat a small tree, so that a repetition takes milliseconds.
     let times_over = (100_000 / events.len()).max(1);
     let leaves = events.len() * times_over;
     let repeat = |seal: fn(Host, &[[u8; 4]])| {
@@ -375,7 +374,8 @@ fn tree_sealing(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     report.add("  by core's loops alone", times.ratio(3, 0), "D", None);
 }
 
-/// An eighth of a tree's leaves, by level, and one compact multiproof for the rest.
+/// Measures an eighth of a tree's leaves, selected by level, with one compact multiproof for the
+/// other leaves.
 fn tree_sampling(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     let mut levels = vec![0; events.len()];
     host.levels(&SALT, 16, 0, &mut levels);
@@ -415,7 +415,7 @@ fn tree_sampling(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     report.add("  by core's loops alone", times.ratio(2, 0), "D", None);
 }
 
-/// Sealing time per event, in D, from a thousand events to ten million.
+/// Measures the sealing time per event, in D, for seals of a thousand events to ten million events.
 pub(crate) fn growth(report: &mut Report) -> Vec<(f64, f64)> {
     let events = &events(10 * MILLION);
     let sizes = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];

@@ -1,9 +1,9 @@
 //! `moteseal-bench lab --out DIRECTORY` writes one page for the three papers, `index.html`, with
 //! figures and data next to it.
 //!
-//! It measures what the lab does not (speed, and schemes for comparison only), runs the lab's
-//! simulations, and passes the measurements to the lab. The page lists absent recorded data and
-//! omits what needs it.
+//! It measures what the lab does not measure: speed, and the schemes that are for comparison only.
+//! It runs the lab's simulations, and passes its measurements to the lab. If recorded data is
+//! absent, the page lists it and omits the results that need it.
 
 mod machine;
 
@@ -26,22 +26,24 @@ pub(crate) struct Arguments {
     /// The directory for the page, its figures and its data
     #[arg(long, value_name = "DIRECTORY")]
     out: PathBuf,
-    /// The directory of recorded data [default: $MOTESEAL_DATA, else ../shared/data]
+    /// The directory of recorded data [default: $MOTESEAL_DATA, or ../shared/data if that is not
+    /// set]
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
-    /// Instructions counted on a Cortex-M3
+    /// The file of instructions counted on a Cortex-M3
     #[arg(long, value_name = "FILE", default_value = FOOTPRINT)]
     footprint: PathBuf,
-    /// The seed of all simulations: up to 64 hexadecimal digits; zeros at the end may be left out
+    /// The seed of all simulations: up to 64 hexadecimal digits; trailing zeros may be omitted
     #[arg(long, value_name = "HEX", default_value = "00", value_parser = seed)]
     seed: Seed,
-    /// Measure and simulate as little as possible, as a check; the times mean nothing
+    /// Measure and simulate as little as possible, as a check of the program. The times are then
+    /// meaningless
     #[arg(long)]
     quick: bool,
 }
 
 impl Arguments {
-    /// Returns the command line for the page. It omits arguments with their default values.
+    /// Returns the command line that the page shows. It omits arguments with their default values.
     fn command(&self) -> String {
         let mut command = format!("moteseal-bench lab --out {}", self.out.display());
         let mut add = |argument: String| command.push_str(&argument);
@@ -61,14 +63,14 @@ impl Arguments {
     }
 }
 
-/// The motes' files of a checkout.
+/// The folder of the motes' files in a checkout.
 const MOTES: &str = "data/telosb";
-/// What was counted on a Cortex-M3, in a checkout.
+/// The counts on a Cortex-M3 in a checkout.
 const FOOTPRINT: &str = "docs/footprint.csv";
-/// The file next to it: RAM by levels.
+/// The file next to [`FOOTPRINT`] with the RAM by number of levels.
 const FOOTPRINT_LEVELS: &str = "footprint_levels.csv";
 
-/// Measures, writes the page and prints its name.
+/// Runs all measurements, writes the page and prints its path.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     let folder = Folder::new(crate::data_directory(arguments.data.as_deref()));
     let folder = if Path::new(MOTES).is_dir() { folder.with_motes(MOTES) } else { folder };
@@ -96,18 +98,18 @@ fn seed_of(text: &str) -> Option<Seed> {
     Some(seed)
 }
 
-/// How much is measured and simulated.
+/// The amount of measurement and simulation.
 pub(crate) struct Effort {
     sampling: report::Effort,
     sums: sums::Effort,
     broadcast: report::broadcast::Effort,
     seals: seals::Effort,
-    /// Whether times of broadcasts are measured in full.
+    /// Whether the times of broadcasts are measured with all repetitions.
     broadcast_times: bool,
 }
 
 impl Effort {
-    /// The effort of `make lab`: some ten minutes.
+    /// The effort of `make lab`. It takes about ten minutes.
     const FULL: Self = Self {
         sampling: report::Effort::FULL,
         sums: sums::Effort::FULL,
@@ -115,7 +117,7 @@ impl Effort {
         seals: seals::Effort::FULL,
         broadcast_times: true,
     };
-    /// The least effort that produces every entry.
+    /// The smallest effort that produces every entry.
     const QUICK: Self = Self {
         sampling: report::Effort { seeds: 1, runs: 4, one_by_one: 4000 },
         sums: sums::Effort::QUICK,
@@ -125,18 +127,18 @@ impl Effort {
     };
 }
 
-/// The recorded data that is present.
+/// The recorded data that is present, and a list of the absent data.
 pub(crate) struct Recorded {
     /// The recordings that are present, in the order of [`Source::ALL`].
     devices: Vec<Recording>,
     readings: Option<Readings>,
     footprint: Option<Footprint>,
-    /// The absent data, and where to get it.
+    /// Descriptions of the absent data, and where to get it.
     absent: Vec<String>,
 }
 
 impl Recorded {
-    /// Reads all data. Absent data is recorded in the result; malformed data is an error.
+    /// Reads all data. Lists absent data in the result. Fails if data is malformed.
     fn load(
         folder: &Folder,
         footprint: &Path,
@@ -353,10 +355,12 @@ mod tests {
 
     use super::*;
 
-    /// Every table and figure of the three papers that has numbers, copied from the papers.
+    /// Every table and figure of the three papers that contains numbers, as a list made from the
+    /// papers by hand.
     ///
-    /// Omitted: table III of the sealing paper, tables I and IV of the sums' and figures 1 to 4
-    /// (sealing), 1 to 3 (sums), 1 and 2 (broadcast), which are notation, parameters and drawings.
+    /// The list omits table III of the sealing paper, tables I and IV of the sums paper, and
+    /// figures 1 to 4 (sealing), 1 to 3 (sums), and 1 and 2 (broadcast). They contain notation,
+    /// parameters and drawings.
     const OF_THE_PAPERS: [&str; 32] = [
         "sealing-table-1",
         "sealing-table-2",
@@ -418,12 +422,12 @@ mod tests {
         std::fs::read_to_string(out.join(page::PAGE)).unwrap()
     }
 
-    /// Returns the texts between two marks.
+    /// Returns all texts between the marks `from` and `to`.
     fn between<'t>(text: &'t str, from: &str, to: &str) -> Vec<&'t str> {
         text.split(from).skip(1).map(|rest| rest.split(to).next().unwrap()).collect()
     }
 
-    /// Returns the content of a section under a name.
+    /// Returns the content under a name in a section of the page.
     fn content<'t>(html: &'t str, id: &str, name: &str) -> &'t str {
         let section = html
             .split(&format!("<section id=\"{id}\">"))
@@ -489,7 +493,7 @@ mod tests {
             assert!(!content(&html, id, "command").is_empty(), "{id}");
         }
         assert!(html.contains("All recorded data was present."));
-        // The letters of the figures are arbitrary.
+        // Remove the figures, whose base64 text may contain any letters.
         let words: String = html
             .split("src=\"data:")
             .map(|part| part.split_once("\">").map_or(part, |(_, rest)| rest))

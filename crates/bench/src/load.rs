@@ -1,5 +1,5 @@
-//! The load for measuring the service: a fleet that seals, uploaders that send, and the service in
-//! a separate process.
+//! Generates the load for measuring the service: a fleet of devices that seal, uploaders that send
+//! bundles, and the service in a separate process.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ use moteseal_verify::issue::FirstRoster;
 
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// The devices of one group, each with its chain.
+/// The devices of one group, each with its chain of seals.
 pub(crate) struct Fleet {
     pub(crate) roster: Roster,
     operator: SecretKey,
@@ -28,7 +28,8 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// `devices` devices, Ed25519, 16 levels, epochs of an hour, records of 4 bytes.
+    /// Creates a fleet of `devices` devices with Ed25519, 16 levels, epochs of an hour, and records
+    /// of 4 bytes.
     pub(crate) fn new(devices: u16, scheme: Scheme) -> Result<Self, Failed> {
         let operator = SecretKey::from_seed(Algorithm::Ed25519, &[0xff; 32])?;
         let names: Vec<String> = (0..devices).map(|device| format!("dev{device}")).collect();
@@ -57,7 +58,8 @@ impl Fleet {
         Ok(Self { roster, operator, sealers, epoch: 400_000 })
     }
 
-    /// Returns the next `epochs` bundles of each device, with `events` readings each.
+    /// Seals the next `epochs` epochs of each device with `events` readings each, and returns the
+    /// bundles.
     pub(crate) fn seal(&mut self, epochs: u64, events: u32) -> Result<Vec<Vec<Bundle>>, Failed> {
         let first = self.epoch;
         self.epoch += epochs;
@@ -75,7 +77,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Returns the key that the roster is signed with.
+    /// Returns the operator's public key, with which the roster is verified.
     pub(crate) fn operator_key(&self) -> PublicKey {
         self.operator.public()
     }
@@ -85,7 +87,7 @@ impl Fleet {
         self.epoch
     }
 
-    /// Writes roster and operator key for a service.
+    /// Writes the roster and the operator's public key to files for a service.
     pub(crate) fn write(&self, folder: &Path) -> Result<(), Failed> {
         let mut pem = [0; moteseal_core::identity::MAX_PEM];
         std::fs::write(folder.join("roster.cbor"), self.roster.bytes())?;
@@ -103,27 +105,28 @@ pub(crate) const fn record(epoch: u64, reading: u32) -> [u8; 4] {
     (reading ^ epoch as u32).to_be_bytes()
 }
 
-/// Returns the sum of all bytes of a device's readings in an epoch. An application that reports it
-/// has read each of them.
+/// Returns the sum of all bytes of a device's readings in an epoch. An application that computes
+/// this sum has read each of the readings.
 pub(crate) fn byte_sum(epoch: u64, readings: u32) -> u64 {
     (0..readings).flat_map(|reading| record(epoch, reading)).map(u64::from).sum()
 }
 
-/// Returns a device's secrets, one of each kind.
+/// Returns a seed for the secret of kind `kind` of a device.
 fn seed(kind: u8, device: u16) -> [u8; 32] {
     let mut seed = [kind; 32];
     seed[..2].copy_from_slice(&device.to_be_bytes());
     seed
 }
 
-/// The cloud in a separate process, so that its processor time can be measured.
+/// A cloud in a separate process, so that its processor time can be measured.
 pub(crate) struct Service {
     child: Child,
     pub(crate) address: String,
 }
 
 impl Service {
-    /// Starts a cloud over a new store in `folder`, where [`Fleet::write`] has written its files.
+    /// Starts a cloud with a new store in `folder`, to which [`Fleet::write`] has written the
+    /// roster and the key.
     pub(crate) fn start(folder: &Path, sync: bool) -> Result<Self, Failed> {
         let name = if sync { "synced.redb" } else { "unsynced.redb" };
         let mut child = Command::new(std::env::current_exe()?)
@@ -146,28 +149,28 @@ impl Service {
         Ok(Self { child, address })
     }
 
-    /// Returns the processor time of the service, user and kernel.
+    /// Returns the processor time of the service in user and kernel mode.
     pub(crate) fn processor_time(&self) -> Result<Duration, Failed> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
         let ticks = |at: usize| {
             fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default()
         };
-        // Fields 14 and 15 of proc(5), in hundredths of a second; the first two are already
-        // removed.
+        // Fields 14 and 15 of proc(5), in hundredths of a second. The split above has removed the
+        // first two fields.
         Ok(Duration::from_millis((ticks(11) + ticks(12)) * 10))
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Closing its stdin stops it.
+        // Closing the service's stdin stops it.
         drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
 }
 
-/// Serves until stdin closes. [`Service::start`] runs this.
+/// Runs the service until stdin is closed. [`Service::start`] starts this in a process.
 pub(crate) fn serve(folder: &Path, name: &str, sync: bool) -> Result<(), Failed> {
     let operator =
         moteseal_core::identity::decode_public_pem(&std::fs::read(folder.join("op.pub.pem"))?)?;
@@ -197,7 +200,7 @@ pub(crate) fn serve(folder: &Path, name: &str, sync: bool) -> Result<(), Failed>
     })
 }
 
-/// Upload requests, ready to send: `per_request` bundles each.
+/// Returns upload requests that are ready to be sent, with `per_request` bundles each.
 pub(crate) fn requests(bundles: &[Bundle], per_request: usize) -> Vec<Vec<u8>> {
     bundles
         .chunks(per_request)
@@ -213,7 +216,7 @@ pub(crate) fn requests(bundles: &[Bundle], per_request: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Sends each uploader's requests over a separate connection, all uploaders at once; returns the
+/// Sends each uploader's requests over a separate connection, all uploaders at once. Returns the
 /// time.
 pub(crate) fn upload(address: &str, uploaders: &[Vec<Vec<u8>>]) -> Result<Duration, Failed> {
     let barrier = Barrier::new(uploaders.len() + 1);

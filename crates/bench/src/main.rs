@@ -1,6 +1,8 @@
-//! Measurements against peers and physical limits, as ratios within one execution.
+//! Measures Moteseal against peers (implementations of other projects) and against physical limits.
+//! The results are ratios within one execution.
 //!
-//! Exits with 1 if a bar is missed or a measurement fails, and with 2 if the arguments are wrong.
+//! The exit code is 1 if a bar (a limit on a result) is missed or a measurement fails, and 2 if the
+//! arguments are wrong.
 
 mod application;
 mod broadcast;
@@ -26,10 +28,10 @@ use clap::{Args, Parser, Subcommand};
 
 use measure::Report;
 
-/// Where recorded data is if neither `--data` nor the environment names a directory.
+/// The directory of recorded data if neither `--data` nor `$MOTESEAL_DATA` names one.
 const DATA: &str = "../shared/data";
 
-/// Measures Moteseal against peers and physical limits
+/// Measure Moteseal against peers and physical limits
 #[derive(Debug, Parser)]
 #[command(name = "moteseal-bench")]
 struct Arguments {
@@ -37,45 +39,45 @@ struct Arguments {
     suite: Suite,
 }
 
-/// One suite of measurements.
+/// A suite of measurements.
 #[derive(Debug, Subcommand)]
 enum Suite {
-    /// Hashing of events on a device, against single SHA-256 and BLAKE3 streams
+    /// Measure hashing of events on a device against single SHA-256 and BLAKE3 streams
     Hashing(Output),
-    /// Uploads to the cloud service, against a loop that appends the same bytes to a file
+    /// Measure uploads to the cloud service against a loop that appends the same bytes to a file
     Service(Output),
-    /// Verified retrieval over HTTP, into files
+    /// Measure verified retrieval over HTTP, into files
     Retrieval(Output),
-    /// Frames and events at a coordinator
+    /// Measure frames and events at a coordinator
     Coordinator(Output),
-    /// Cost of sealing and of retrieval as seals grow longer
+    /// Measure the cost of sealing and of retrieval as seals and stores grow
     Growth {
         #[command(flatten)]
         output: Output,
-        /// Draw the figure to this PNG file
+        /// Also draw the figure to this PNG file
         #[arg(long, value_name = "FILE")]
         plot: Option<PathBuf>,
     },
-    /// Publishing over MQTT, against `mosquitto_pub` (needs Mosquitto)
+    /// Measure publishing over MQTT against `mosquitto_pub` (needs Mosquitto)
     Mqtt(Output),
-    /// Encryption and aggregation of private sums
+    /// Measure encryption and aggregation of private sums
     Sies(Output),
-    /// Verification of responses of a cloud, from memory to verified rows
+    /// Measure verification of a cloud's responses, from memory to verified rows
     Verification(Output),
-    /// Authenticated broadcast at the sender and the receiver, against HMAC and uTESLA
+    /// Measure authenticated broadcast at the sender and the receiver, against HMAC and uTESLA
     Broadcast(broadcast::Arguments),
-    /// The tables and figures of Papadopoulos et al. on exact private sums
+    /// Write the tables and figures of Papadopoulos et al. on exact private sums
     Sums(sums::Arguments),
-    /// Every table and figure of the three papers, on one page
+    /// Write every table and figure of the three papers to one page
     Lab(lab::Arguments),
-    /// A cloud service for other suites, which start it as a process
+    /// Run a cloud service for other suites, which start it as a process
     #[command(hide = true)]
     Serve {
         /// The service's directory
         folder: PathBuf,
-        /// The name of the group
+        /// The file name of the store
         name: String,
-        /// `sync` to make every commit durable
+        /// `sync` to make every commit durable, anything else not to
         sync: String,
     },
 }
@@ -100,8 +102,8 @@ impl Output {
     }
 }
 
-/// Returns the directory of recorded data: the given one, else `$MOTESEAL_DATA`, else the one next
-/// to a checkout.
+/// Returns the directory of recorded data: `given`, or `$MOTESEAL_DATA` if that is set, or the
+/// default directory next to a checkout.
 fn data_directory(given: Option<&Path>) -> PathBuf {
     given
         .map(Path::to_owned)
@@ -109,7 +111,7 @@ fn data_directory(given: Option<&Path>) -> PathBuf {
         .unwrap_or_else(|| PathBuf::from(DATA))
 }
 
-/// Prints the name of a page that was written, or the error.
+/// Prints the path of the page that was written, or the error.
 fn written<E: std::fmt::Display>(page: Result<PathBuf, E>) -> ExitCode {
     match page {
         Ok(page) => {

@@ -1,17 +1,18 @@
-//! Interleaved repetitions and the table of results.
+//! Runs measurements in interleaved repetitions, and collects the results in a table.
 //!
-//! Contenders take turns within each repetition, so that a slower machine slows all of them; a
-//! ratio is the median over the repetitions of the ratios within one. The clock is the thread's own
-//! if the system has one, so that the time of other programs is not counted.
+//! Within each repetition the contenders take turns, so that a temporarily slow machine slows all
+//! of them. A reported ratio is the median of the ratios within each repetition. The clock counts
+//! the processor time of the thread if the system has such a clock, so the time of other programs
+//! is not counted.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// One contender.
+/// An operation that is measured against others.
 pub(crate) struct Contender<'a> {
-    /// The number of units in one repetition: events, leaves, signatures.
+    /// The number of units in one repetition, such as events, leaves or signatures.
     units: f64,
     run: Box<dyn FnMut() + 'a>,
 }
@@ -23,10 +24,10 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// Nanoseconds per unit, by contender and repetition.
+/// The times in nanoseconds per unit, by contender and repetition.
 pub(crate) struct Times(Vec<Vec<f64>>);
 
-/// Times all contenders in turn, once to warm up and then `repetitions` times.
+/// Measures all contenders in turn, once to warm up and then `repetitions` times.
 pub(crate) fn interleaved(repetitions: usize, contenders: &mut [Contender<'_>]) -> Times {
     let mut times = vec![Vec::with_capacity(repetitions); contenders.len()];
     for repetition in 0..=repetitions {
@@ -43,7 +44,7 @@ pub(crate) fn interleaved(repetitions: usize, contenders: &mut [Contender<'_>]) 
     Times(times)
 }
 
-/// Returns the thread's own clock.
+/// Returns the processor time of this thread.
 #[cfg(unix)]
 #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)]
 pub(crate) fn thread_time() -> Duration {
@@ -51,7 +52,7 @@ pub(crate) fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Returns a clock.
+/// Returns the elapsed time, on systems without a processor clock for threads.
 #[cfg(not(unix))]
 pub(crate) fn thread_time() -> Duration {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
@@ -59,28 +60,28 @@ pub(crate) fn thread_time() -> Duration {
 }
 
 impl Times {
-    /// Median nanoseconds per unit.
+    /// Returns the median time in nanoseconds per unit.
     pub(crate) fn nanoseconds(&self, contender: usize) -> f64 {
         median(self.0[contender].clone())
     }
 
-    /// Nanoseconds per unit, of each repetition.
+    /// Returns the time of each repetition in nanoseconds per unit.
     pub(crate) fn repetitions(&self, contender: usize) -> &[f64] {
         &self.0[contender]
     }
 
-    /// Returns the time of a contender relative to `base`.
+    /// Returns the time of a contender divided by that of `base`.
     pub(crate) fn ratio(&self, contender: usize, base: usize) -> f64 {
         self.ratios(contender, base).median
     }
 
-    /// Nanoseconds per unit, with their spread.
+    /// Returns the time in nanoseconds per unit, with the spread of the repetitions.
     pub(crate) fn spread(&self, contender: usize) -> Spread {
         Spread::of(self.0[contender].clone())
     }
 
-    /// Returns the time of a contender relative to `base`, with the spread of the ratios within a
-    /// repetition.
+    /// Returns the time of a contender divided by that of `base`, with the spread of the ratios
+    /// within each repetition.
     pub(crate) fn ratios(&self, contender: usize, base: usize) -> Spread {
         Spread::of(
             self.0[contender].iter().zip(&self.0[base]).map(|(time, base)| time / base).collect(),
@@ -88,7 +89,7 @@ impl Times {
     }
 }
 
-/// The median of several repetitions, and the bounds of their middle half.
+/// The median of several repetitions, and the bounds of the middle half of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -97,7 +98,8 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Median and quartiles of some values; a quartile is the value of the nearest rank outwards.
+    /// Computes the median and quartiles of some values. A quartile is the value of the nearest
+    /// rank towards the extremes.
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         let quarter = values.len().saturating_sub(1) / 4;
@@ -116,7 +118,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
 }
 
-/// The bar of a measurement.
+/// The bar of a measurement: a limit on its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bar {
     AtMost(f64),
@@ -128,7 +130,7 @@ struct Row {
     name: String,
     value: f64,
     unit: &'static str,
-    /// The bounds of the middle half of the repetitions, if known.
+    /// The bounds of the middle half of the repetitions, if they are known.
     quartiles: Option<(f64, f64)>,
     bar: Option<Bar>,
 }
@@ -143,7 +145,7 @@ impl Row {
     }
 }
 
-/// The measurements of one suite, as a table or as JSON.
+/// The measurements of one suite, which are printed as a table or as JSON.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     title: String,

@@ -1,11 +1,11 @@
-//! Links over MQTT, end to end: events from a device until the gateway acknowledges them as
-//! durable, compared with Mosquitto's own clients on the same broker, which provide no
-//! authentication and no durability.
+//! Measures links over MQTT from end to end: the rate of events from a device until the gateway has
+//! acknowledged them as durable. Mosquitto's own clients are measured on the same broker for
+//! comparison; they provide neither authentication nor durability.
 //!
-//! QoS 1, TLS, one machine. The device is the product's forwarder: it authenticates each frame and
-//! resends unacknowledged frames. The gateway is the product's: it checks and decodes each frame,
-//! appends it to its journal, syncs (fdatasync) all frames that arrived meanwhile, and then
-//! acknowledges them with one frame.
+//! The links use QoS 1 and TLS, and all processes run on one machine. The device is the product's
+//! forwarder: it authenticates each frame and resends unacknowledged frames. The gateway is the
+//! product's, too. It checks and decodes each frame and appends it to its journal, syncs
+//! (fdatasync) all frames that have arrived meanwhile, and then acknowledges them with one frame.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,16 +34,17 @@ use crate::broker::Broker;
 use crate::load::Failed;
 use crate::measure::{Bar, Report, median};
 
-/// Less than the number of lines that `mosquitto_pub -l` sends over TLS before it stops.
+/// The number of messages with one event. `mosquitto_pub -l` over TLS stops after somewhat more
+/// lines.
 const MESSAGES: usize = 60_000;
-/// Of 64 events each.
+/// The number of messages with 64 events.
 const FULL_MESSAGES: usize = 20_000;
 const RUNS: usize = 5;
 const RECORD: usize = 32;
 const SECRET: [u8; 32] = [0x51; 32];
 const EPOCH: EpochNumber = EpochNumber(400_000);
 const LEVELS: u8 = 20;
-/// The buffer of a device for unacknowledged events.
+/// The size of a device's buffer for unacknowledged events, in bytes.
 const BUFFER: usize = 1 << 20;
 
 pub(crate) fn run() -> Result<Report, Failed> {
@@ -69,7 +70,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
                 }
             }
         }
-        // The first repetition warms caches.
+        // The first repetition only warms caches.
         if run == 0 {
             continue;
         }
@@ -113,7 +114,7 @@ struct Outcome {
     frames_a_sync: f64,
 }
 
-/// Sends messages of `events` events each, and waits until all are acknowledged.
+/// Sends messages of `events` events each, and waits until all events are acknowledged.
 async fn deliver(
     broker: &Broker,
     folder: &Path,
@@ -123,7 +124,7 @@ async fn deliver(
 ) -> Result<Outcome, Failed> {
     let (roster, device, coordinator) = group()?;
     let key = LinkKey::new(&LinkKey::secret_of(&SECRET, roster.group(), device));
-    // A new group, so that it receives no frame of an earlier repetition.
+    // Use a new group, so that no frame of an earlier repetition is received.
     static RUN: AtomicUsize = AtomicUsize::new(0);
     let group = RUN.fetch_add(1, Ordering::Relaxed).to_string();
     let options = Options { version, ca: Some(broker.ca()), ..Options::new(broker.url(), group) };
@@ -132,7 +133,7 @@ async fn deliver(
     until_up(parent.state()).await?;
     until_up(link.state()).await?;
     let state = folder.join("gateway");
-    // A bound that these measurements do not reach.
+    // The journal limit of 64 GiB is never reached in these measurements.
     let (station, _) = Station::open(&state, roster, SECRET, Box::new(coordinator), 64 << 30)?;
     let settings = Settings {
         time: Time::Recorded,
@@ -167,7 +168,7 @@ async fn deliver(
     Ok(Outcome { time, frames_a_sync })
 }
 
-/// Returns a group of one device with a budget for all events.
+/// Creates a group of one device, with a budget that is large enough for all events.
 fn group() -> Result<(Roster, DeviceId, SecretKey), Failed> {
     let secret = |byte| SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]);
     let (operator, device, coordinator) = (secret(1)?, secret(2)?, secret(3)?);
@@ -196,7 +197,8 @@ async fn send(
     let mut forwarder: Box<Forwarder<BUFFER>> =
         Box::new(Forwarder::new(SealIndex(0), EPOCH, (Scheme::Star, framing), LEVELS, Round(0)));
     let (salt, all) = (LevelKey::new(&Salt([7; 16])), (events * messages) as u64);
-    // The number of messages that may be in flight.
+    // The maximum number of events in flight: those of 512 messages with one event, or of 128
+    // messages with several events.
     let window = (events * if events == 1 { 512 } else { 128 }) as u64;
     let (mut noted, mut acknowledged) = (0, 0);
     let (mut scratch, mut out) = (vec![0; events * (RECORD + 3)], vec![0; MAX_FRAME]);

@@ -1,6 +1,6 @@
-//! The cost of a sample for an application: an eighth of a million readings compared with all of
-//! them, and a fixed sample from stores of growing size. Everything is verified, over HTTP, from a
-//! cloud in a separate process.
+//! Measures the cost of a sample for an application: an eighth of a million readings compared with
+//! all of them, and a sample of fixed size from stores of growing size. All data is fetched over
+//! HTTP from a cloud in a separate process, and verified.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
     Ok(report)
 }
 
-/// An eighth compared with everything.
+/// Compares an eighth of the readings with all readings.
 fn share(folder: &Path, report: &mut Report) -> Result<(), Failed> {
     std::fs::create_dir_all(folder)?;
     let mut fleet = Fleet::new(1, Scheme::Star)?;
@@ -85,7 +85,7 @@ fn share(folder: &Path, report: &mut Report) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The formats of files, by their names in the table.
+/// The file formats, with their names in the table.
 const FORMATS: [(&str, Format); 4] = [
     ("CSV", Format::Csv),
     ("JSON lines", Format::JsonLines),
@@ -93,7 +93,7 @@ const FORMATS: [(&str, Format); 4] = [
     ("Parquet", Format::Parquet),
 ];
 
-/// Gets all events and a sample, in turn.
+/// The times of pairs of queries. Each pair gets all events and then a sample.
 #[derive(Default)]
 struct Pairs {
     ratios: Vec<f64>,
@@ -101,7 +101,7 @@ struct Pairs {
 }
 
 impl Pairs {
-    /// Times each pair; the first warms up.
+    /// Adds the times of a pair. Ignores the first pair, which only warms caches.
     fn add(&mut self, pair: usize, all: &Got, part: &Got) {
         if pair > 0 {
             self.ratios.push(part.time.as_secs_f64() / all.time.as_secs_f64());
@@ -110,8 +110,8 @@ impl Pairs {
     }
 }
 
-/// Returns the newest ten epochs of one device at an eighth, in milliseconds, from stores of 10^5
-/// to 10^7 readings.
+/// Measures fetching the newest ten epochs of one device at a rate of 1/8, in milliseconds, from
+/// stores of 10^5 to 10^7 readings.
 pub(crate) fn growth(report: &mut Report) -> Result<Vec<(f64, f64)>, Failed> {
     let folder =
         tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;

@@ -1,9 +1,10 @@
-//! The costs of sealing, as Li et al. measure them (tables I, II and IV to VII, figures 8 to 14),
-//! and additional ones: the paper's schemes with the paper's primitives and with ours, and the
-//! product's. The lab's page compares the measurements with the paper's numbers.
+//! Measures the costs of sealing as Li et al. do (tables I, II and IV to VII, figures 8 to 14), and
+//! additional costs. The paper's schemes are measured with the paper's primitives and with ours,
+//! next to the product's schemes. The lab's page compares the measurements with the paper's
+//! numbers.
 //!
-//! One thread, processor time, contenders in turn within each repetition. The paper's schemes are
-//! in `moteseal-research`.
+//! Times are processor time of one thread. Within each repetition the contenders take turns. The
+//! paper's schemes are in `moteseal-research`.
 
 mod beyond;
 mod budget;
@@ -26,8 +27,7 @@ use feed::Record;
 
 use crate::measure::Times;
 
-/// Returns the median time of a contender with the least and the most, as the lab's page shows
-/// them.
+/// Returns a contender's median, smallest and largest time, which the lab's page shows.
 fn extremes(times: &Times, contender: usize) -> Spread {
     let repetitions = times.repetitions(contender).iter().copied();
     let (least, most) =
@@ -39,41 +39,41 @@ fn extremes(times: &Times, contender: usize) -> Spread {
 pub(crate) struct Inputs<'a> {
     /// The recordings that are present.
     pub(crate) devices: &'a [Recording],
-    /// Whether all seven are present.
+    /// Whether the recordings of all seven sources are present.
     pub(crate) is_whole: bool,
-    /// Counted instructions, if available.
+    /// The counted instructions, if they are available.
     pub(crate) footprint: Option<Footprint>,
 }
 
-/// How much is measured.
+/// The amount of measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// Repetitions of which the median is taken.
+    /// Number of repetitions of which the median is taken.
     repetitions: usize,
-    /// Days used by figures 8 to 10.
+    /// Number of days for figures 8 to 10.
     days: usize,
-    /// Days of the sampling protocol: table VII and figure 14.
+    /// Number of days for the sampling protocol: table VII and figure 14.
     budget_days: usize,
-    /// Signatures in a repetition of table I.
+    /// Number of signatures per repetition of table I.
     signatures: usize,
-    /// Digests in a repetition of table I.
+    /// Number of digests per repetition of table I.
     digests: usize,
-    /// Memory of the signer in digests: figures 8 and 10.
+    /// Sizes of the signer's memory for figures 8 and 10, in digests.
     units: &'static [usize],
-    /// Memory of the receiver in digests: figure 9.
+    /// Sizes of the receiver's memory for figure 9, in digests.
     caches: &'static [usize],
-    /// Events of the trees of figure 11.
+    /// Numbers of events of the trees of figure 11.
     trees: &'static [usize],
-    /// Degrees of table VI.
+    /// The degrees for table VI.
     degrees: &'static [usize],
-    /// Packets in a repetition of table VI.
+    /// Number of packets per repetition of table VI.
     packets: usize,
-    /// Events of an epoch: the overhead by epoch length.
+    /// Numbers of events per epoch, for the overhead by the length of an epoch.
     lengths: &'static [u64],
 }
 
 impl Effort {
-    /// Some five minutes.
+    /// The effort of `make lab`. It takes about five minutes.
     pub(crate) const FULL: Self = Self {
         repetitions: 7,
         days: 4,
@@ -87,7 +87,7 @@ impl Effort {
         packets: 2000,
         lengths: &[1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000],
     };
-    /// The least effort that produces every entry.
+    /// The smallest effort that produces every entry.
     pub(crate) const QUICK: Self = Self {
         repetitions: 1,
         days: 1,

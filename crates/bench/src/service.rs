@@ -1,8 +1,9 @@
-//! The service, end to end: durable ingest, compared with a bare loop that appends and syncs.
+//! Measures the service from end to end: durable ingest, compared with a bare loop that appends and
+//! syncs.
 //!
-//! The bare loop is the physical limit of storing one bundle after another: the same bytes,
-//! appended to a growing file, with fdatasync after each. The service also verifies every signature
-//! and digest, and responds over HTTP.
+//! The bare loop is the physical limit of storing one bundle after the other. It appends the same
+//! bytes to a growing file and calls fdatasync after each bundle. The service also verifies every
+//! signature and digest, and responds over HTTP.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,7 +19,7 @@ use crate::measure::{Bar, Report, Spread, median};
 const UPLOADERS: u8 = 8;
 const EVENTS: u32 = 1000;
 const PAIRS: usize = 7;
-/// Bundles that an uploader sends in each measurement.
+/// Number of bundles that an uploader sends in each measurement.
 const BUNDLES: u64 = 400;
 
 pub(crate) fn run() -> Result<Report, Failed> {
@@ -55,7 +56,7 @@ fn ingest(folder: &Path, report: &mut Report) -> Result<(), Failed> {
         used[2] = synced.processor_time()?;
         let not_durable = upload(&unsynced.address, &single)?;
         upload(&unsynced.address, &batched)?;
-        // The first repetition warms caches and grows files.
+        // The first repetition only warms caches and grows files.
         if pair == 0 {
             continue;
         }

@@ -1,6 +1,6 @@
-//! Private sums in D, one thread: a source's reading, an aggregator's child, the querier's source;
-//! and the whole querier, from frame to result, from 64 sources to a million, on all threads and in
-//! wall-clock time.
+//! Measures private sums. In units of D and on one thread: the cost per reading at a source, per
+//! child at an aggregator, and per source at the querier. In wall-clock time and on all threads: a
+//! complete query, from frame to result, for 64 sources to a million.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -47,8 +47,8 @@ pub(crate) fn run() -> Report {
     report
 }
 
-/// The whole querier: an epoch's frame in, the answer out, every hundredth source silent; and what
-/// set-up for a query takes.
+/// Measures the complete querier, from an epoch's frame to the answer, with every hundredth source
+/// silent. Also measures the set-up for a query.
 fn answer(report: &mut Report, host: Host, n: u32) {
     const EPOCHS: u64 = 5;
     let mut schema = [0; MAX_SCHEMA];
@@ -156,7 +156,7 @@ fn steps(report: &mut Report) {
     );
 }
 
-/// Opens one slot of an epoch in which every tenth source is silent.
+/// Measures opening one slot of an epoch in which every tenth source is silent.
 fn querier(report: &mut Report, host: Host, n: usize) {
     let key = Master::new([7; 32]).key_group(GROUP, 0).for_query(QUERY);
     let mut lanes = vec![KeyLanes::default(); n.div_ceil(LANES)];

@@ -1,8 +1,8 @@
-//! `moteseal-bench sums --out DIRECTORY`: the costs of CMT, `SECOA^S` and SIES as section VI of
-//! Papadopoulos et al. (ICDE 2011) measures them, on recorded temperatures. The lab's report
-//! compares the measurements with the paper's numbers.
+//! `moteseal-bench sums --out DIRECTORY`: measures the costs of CMT, `SECOA^S` and SIES on recorded
+//! temperatures, as section VI of Papadopoulos et al. (ICDE 2011) does. The lab's report compares
+//! the measurements with the paper's numbers.
 //!
-//! This is not in the lab, because the lab does not measure speed, and because the product links
+//! This is not in the lab for two reasons: the lab does not measure speed, and the product links
 //! the lab but must not link `SECOA`.
 
 mod exact;
@@ -27,39 +27,40 @@ pub(crate) struct Arguments {
     /// The directory for the report
     #[arg(long, value_name = "DIRECTORY")]
     out: PathBuf,
-    /// The directory of recorded data [default: $MOTESEAL_DATA, else ../shared/data]
+    /// The directory of recorded data [default: $MOTESEAL_DATA, or ../shared/data if that is not
+    /// set]
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
 }
 
-/// The range of readings, in degrees Celsius: the paper's.
+/// The paper's range of readings, in degrees Celsius.
 const INTERVAL: (f64, f64) = (18.0, 50.0);
 
-/// How much is measured.
+/// The amount of measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// `N` of figure 6a.
+    /// The values of `N` for figure 6a.
     sources: &'static [u32],
-    /// `F` of figure 5.
+    /// The values of `F` for figure 5.
     fanouts: &'static [u32],
-    /// Powers of ten in figures 4 and 6b.
+    /// The powers of ten for figures 4 and 6b.
     decimals: &'static [u32],
-    /// Table IV's defaults.
+    /// The defaults of table IV.
     default: Setting,
-    /// The power of ten of the defaults.
+    /// The power of ten for the defaults.
     default_decimals: u32,
-    /// Epochs; `SECOA^S`'s querier has fewer if `N` is large.
+    /// Number of epochs. The querier of `SECOA^S` is measured over fewer epochs if `N` is large.
     epochs: u32,
-    /// Sources times epochs of `SECOA^S`'s querier, approximately.
+    /// The approximate product of sources and epochs for the querier of `SECOA^S`.
     secoa_work: u32,
-    /// Sources of the one network of `SECOA^S` that is simulated completely.
+    /// Number of sources in the one network of `SECOA^S` that is simulated completely.
     whole: u32,
-    /// The measuring time of each primitive.
+    /// A factor for the measuring time of each primitive.
     primitives: u32,
 }
 
 impl Effort {
-    /// Table IV: two minutes or so.
+    /// The parameters of table IV. It takes about two minutes.
     pub(crate) const FULL: Self = Self {
         sources: &[64, 256, 1024, 4096, 16_384],
         fanouts: &[2, 3, 4, 5, 6],
@@ -71,7 +72,7 @@ impl Effort {
         whole: 64,
         primitives: 10,
     };
-    /// The least effort that produces every entry: seconds.
+    /// The smallest effort that produces every entry. It takes seconds.
     pub(crate) const QUICK: Self = Self {
         sources: &[4, 16],
         fanouts: &[2, 3],
@@ -85,14 +86,14 @@ impl Effort {
     };
 }
 
-/// Measures, writes the report and prints its name.
+/// Runs the measurements, writes the report and prints its path.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     let folder = Folder::new(crate::data_directory(arguments.data.as_deref()));
     let entries = run(&folder, &arguments.out, &Effort::FULL, &mut |step| eprintln!("{step}"));
     crate::written(entries.map(|_| arguments.out.join(report::INDEX)))
 }
 
-/// Measures and writes the report on sums. Returns its entries for the page.
+/// Runs the measurements and writes the report on sums. Returns its entries for the page.
 fn run(
     folder: &Folder,
     out: &Path,
@@ -103,7 +104,7 @@ fn run(
     of(&readings, out, effort, progress)
 }
 
-/// Like [`run`], for given readings.
+/// Does the same as [`run`] for given readings.
 pub(crate) fn of(
     readings: &Readings,
     out: &Path,
@@ -118,7 +119,7 @@ pub(crate) fn of(
 pub(crate) struct Readings(pub(crate) Vec<f64>);
 
 impl Readings {
-    /// Reads Intel Lab's.
+    /// Reads the temperatures of the Intel Lab.
     pub(crate) fn load(folder: &Folder) -> Result<Self, DataError> {
         let mut readings = intel_lab::temperatures(folder)?;
         readings.retain(|reading| (INTERVAL.0..=INTERVAL.1).contains(reading));
@@ -131,15 +132,16 @@ impl Readings {
         if readings.is_empty() { Err(wrong()) } else { Ok(Self(readings)) }
     }
 
-    /// Returns a value for a source and epoch: a random reading, multiplied by the power of ten and
-    /// truncated.
+    /// Returns the values of each epoch, one for each source: a random reading, multiplied by the
+    /// power of ten and truncated.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn values(&self, setting: &Setting, decimals: u32, epochs: u32) -> Vec<Vec<u64>> {
         let power = 10_f64.powi(decimals.try_into().unwrap_or(i32::MAX));
         let mut draws = seed(setting, decimals).derive("readings", 0).draws();
         let mut value = || {
             let chosen = draws.below(self.0.len() as u64) as usize;
-            // Rounds first, so that 18.3 times ten is not 182; a reading has at most four decimals.
+            // Add a small number first, so that 18.3 times ten is not truncated to 182. A reading
+            // has at most four decimals.
             (self.0[chosen] * power + 1e-6) as u64
         };
         (0..epochs).map(|_| (0..setting.sources).map(|_| value()).collect()).collect()
@@ -158,7 +160,7 @@ fn scaled(setting: Setting, decimals: u32) -> Setting {
     Setting { lowest: 18 * power, highest: 50 * power, ..setting }
 }
 
-/// The three exact schemes over the same epochs.
+/// The costs of the three exact schemes over the same epochs.
 struct Exact {
     cmt: Costs,
     paper: Costs,
@@ -336,8 +338,8 @@ mod tests {
         let mut steps = Vec::new();
         let measured =
             measure(&readings(), &Effort::QUICK, &mut |step| steps.push(step.to_owned())).unwrap();
-        // Three schemes and three epochs at each of two points of four figures; SECOA at two
-        // figures, and its complete network.
+        // Four figures have two points each, with three schemes and three epochs. SECOA has
+        // estimates in two figures and in its complete network.
         assert_eq!(measured.exact, 3 * 3 * 2 * 4);
         assert_eq!(measured.accuracy.estimates, 3 * 2 * 2 + 1);
         assert!(steps.len() > 8, "{steps:?}");

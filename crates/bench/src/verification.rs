@@ -1,8 +1,10 @@
-//! The cost of verifying a million readings of many devices, from the bytes of a response in memory
-//! to verified rows and to Arrow: all of them and an eighth, on one thread and on two.
+//! Measures the cost of verifying a million readings of many devices, from the bytes of a response
+//! in memory to verified rows and to Arrow: for all readings and for an eighth, on one thread and
+//! on two.
 //!
-//! The responses come from a cloud over HTTP before any timing. One thread is timed by its own
-//! clock, several by the wall clock, which includes other programs of the machine.
+//! The responses are fetched from a cloud over HTTP before the measurement. One thread is measured
+//! by its processor time, and several threads by the wall clock, which includes the time of other
+//! programs.
 
 use std::hint::black_box;
 use std::io;
@@ -29,9 +31,9 @@ use crate::hashing::dependent_compressions;
 use crate::load::{Failed, Fleet, Service, requests, upload};
 use crate::measure::{Bar, Contender, Report, interleaved, median};
 
-/// Interleaved repetitions of each measurement.
+/// Number of interleaved repetitions of each measurement.
 const RUNS: usize = 11;
-/// Bytes of a response that a session processes in one call.
+/// Number of bytes of a response that a session processes in one call.
 const CHUNK: usize = PIECE;
 /// The maximum size of a response, in bytes.
 const MAX_ANSWER: usize = 256 << 20;
@@ -43,7 +45,7 @@ struct Population {
     epochs: u64,
     /// Readings per seal, of 4 bytes each.
     readings: u32,
-    /// Whether verifying all of it has a bar, in D per event.
+    /// Whether verification of the complete response has a bar, in D per event.
     is_bar: bool,
 }
 
@@ -85,12 +87,12 @@ const POPULATIONS: [Population; 5] = [
     },
 ];
 
-/// A response as received, and its query.
+/// A received response, and its query.
 struct Answer<'r> {
     roster: &'r Roster,
     query: Query,
     bytes: Vec<u8>,
-    /// Events that its seals cover.
+    /// Number of events that the response's seals cover.
     events: usize,
 }
 
@@ -103,13 +105,13 @@ impl<'r> Answer<'r> {
         session.finish(sink).expect("the answer is whole").0
     }
 
-    /// No row is read.
+    /// Verifies the response without reading a row.
     fn verified(&self, threads: NonZero<usize>) {
         let report = self.verify(threads, &mut |_: &Rows<'_>| Ok::<(), OutputError>(()));
         assert_eq!(usize::try_from(report.events()), Ok(self.events));
     }
 
-    /// Each row is read.
+    /// Verifies the response and reads each row.
     fn rows(&self, threads: NonZero<usize>) {
         let mut sum = 0_u64;
         self.verify(threads, &mut |rows: &Rows<'_>| {
@@ -119,7 +121,7 @@ impl<'r> Answer<'r> {
         black_box(sum);
     }
 
-    /// Rows are converted to an Arrow stream, which is discarded.
+    /// Verifies the response and converts its rows to an Arrow stream, which is discarded.
     fn arrow(&self, threads: NonZero<usize>) {
         let mut writer = Writer::new(Format::Arrow, io::sink());
         self.verify(threads, &mut writer);
@@ -193,7 +195,7 @@ struct Placed<'a> {
     shape: Shape,
 }
 
-/// Returns the parts of a response.
+/// Decodes the parts of a response.
 fn parts<'a>(follower: &mut Follower<'_, Roster, Host>, mut bytes: &'a [u8]) -> Vec<Placed<'a>> {
     let (mut parts, mut place, mut shape) = (Vec::new(), None, None);
     while !bytes.is_empty() {
@@ -227,7 +229,7 @@ fn parts<'a>(follower: &mut Follower<'_, Roster, Host>, mut bytes: &'a [u8]) -> 
     parts
 }
 
-/// Times one response on one thread, then on two.
+/// Measures one response on one thread, then on two.
 fn measure<'r>(answer: &Answer<'r>, is_bar: bool, report: &mut Report) {
     const ONE: NonZero<usize> = NonZero::<usize>::MIN;
     const TWO: NonZero<usize> = NonZero::new(2).expect("two is not zero");

@@ -1,4 +1,4 @@
-//! The product's chains, ready to be timed at the sender and at a receiver.
+//! The product's chains, prepared for measurements at the sender and at a receiver.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -61,8 +61,8 @@ impl Room {
     }
 }
 
-/// Returns a sender's whole work, from messages to leaves. Each chain has a different number,
-/// because the time of an ML-DSA-44 signature varies with the signed data.
+/// Returns a contender that does a sender's complete work, from messages to leaves. Each chain has
+/// a different number, because the time of an ML-DSA-44 signature varies with the signed data.
 pub(super) fn sealing<'a>(
     messages: &'a [Message],
     per_block: u8,
@@ -120,7 +120,8 @@ impl Sent {
         Self { per_block, key: key.public(), head, leaves }
     }
 
-    /// These frames with the last leaf of each block first, so that its tag must be checked, too.
+    /// Returns these frames with the last leaf of each block first. The receiver must then also
+    /// check the leaf's tag.
     pub(super) fn backwards(&self) -> Self {
         let mut leaves = self.leaves.clone();
         leaves.sort_by_key(|(block, index, _)| (*block, std::cmp::Reverse(*index)));
@@ -150,7 +151,7 @@ impl Sent {
         assert!(incoming.is_complete());
     }
 
-    /// Runs with the receiver that has room for blocks of this size.
+    /// Verifies the frames with a receiver that has room for blocks of this size.
     fn take(&self, head: &Head<'_>) {
         match self.per_block {
             1 => self.take_all::<1>(head),
@@ -160,15 +161,16 @@ impl Sent {
         }
     }
 
-    /// Returns a receiver's work after the head is open: the chain from its prefixes to its last
-    /// message, the given number of times.
+    /// Returns a contender that does a receiver's work after it has opened the head, from the first
+    /// leaf to the last, `times` times.
     pub(super) fn following(&self, times: usize) -> Contender<'_> {
         let mut scratch = vec![0; MAX_HEAD];
         let head = self.open(&mut scratch);
         Contender::new(times * self.leaves.len(), move || (0..times).for_each(|_| self.take(&head)))
     }
 
-    /// Returns a receiver's whole work: the head and all messages.
+    /// Returns a contender that does a receiver's complete work: it opens the head and verifies all
+    /// messages.
     pub(super) fn verifying(&self, times: usize) -> Contender<'_> {
         let mut scratch = vec![0; MAX_HEAD];
         Contender::new(times * self.leaves.len(), move || {

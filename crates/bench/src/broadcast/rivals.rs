@@ -1,5 +1,5 @@
-//! The schemes for comparison with chains, ready to be timed at the sender and at a receiver: a
-//! signature per message, HMAC with a shared key, uTESLA, and the paper's scheme.
+//! The schemes that are compared with chains, prepared for measurements at the sender and at a
+//! receiver: a signature per message, HMAC with a shared key, uTESLA, and the paper's scheme.
 
 use std::hint::black_box;
 
@@ -21,7 +21,7 @@ use sha2::Sha256;
 use super::Message;
 use crate::measure::Contender;
 
-/// SIGS.
+/// SIGS: a signature per message.
 pub(super) struct Sigs<'a> {
     messages: &'a [Message],
     key: &'a SecretKey,
@@ -57,7 +57,7 @@ impl<'a> Sigs<'a> {
     }
 }
 
-/// HMAC, directly from the crate.
+/// HMAC with a shared key, directly from the `hmac` crate.
 pub(super) struct Hmac<'a> {
     key: hmac::Hmac<Sha256>,
     paper: SharedKey,
@@ -115,13 +115,13 @@ fn tag(key: &hmac::Hmac<Sha256>, message: &[u8]) -> [u8; 8] {
     *whole.first_chunk().expect("a tag is longer")
 }
 
-/// uTESLA with one message in each interval. Its parameters arrive over an authenticated link, as
-/// for a mote that cannot verify signatures, and are not timed.
+/// uTESLA with one message per interval. A mote that cannot verify signatures receives the
+/// parameters over an authenticated link; this is not measured.
 pub(super) struct Tesla<'a> {
     messages: &'a [Message],
     schedule: Schedule,
     parameters: Parameters,
-    /// The time at which each frame is received: packets, and keys two intervals later.
+    /// Each frame with the time at which it is received: packets, and each key two intervals later.
     frames: Vec<(u64, Vec<u8>)>,
 }
 
@@ -182,7 +182,8 @@ impl<'a> Tesla<'a> {
     }
 }
 
-/// Returns a sender's whole work: the keys, one packet in each interval, and the disclosed keys.
+/// Does a sender's complete work: computes the keys, and sends one packet per interval and the
+/// disclosed keys.
 fn transmit(schedule: Schedule, messages: &[Message], mut send: impl FnMut(u64, &[u8])) -> Sender {
     let mut sender = Sender::new(schedule, SECRET).expect("a valid schedule");
     let mut buffer = [0; OVERHEAD + PAYLOAD + KEY_FRAME + MAX_PARAMETERS];
@@ -200,7 +201,7 @@ fn transmit(schedule: Schedule, messages: &[Message], mut send: impl FnMut(u64, 
     sender
 }
 
-/// The paper's scheme, and a signature per message with the paper's signatures.
+/// The paper's chains, and its signature per message.
 pub(super) struct Paper {
     per_block: usize,
     messages: Vec<Vec<u8>>,
@@ -210,7 +211,7 @@ pub(super) struct Paper {
 }
 
 impl Paper {
-    /// The number of signatures that are made and verified to time one.
+    /// The number of signatures that are created and verified to measure one.
     const SIGNED: usize = 4;
 
     pub(super) fn new(messages: &[Message], per_block: usize) -> Self {

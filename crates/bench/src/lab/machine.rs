@@ -1,15 +1,15 @@
-//! The machine on which a report was made: processor, cores, memory, system, compiler, vector
-//! loops. A property that cannot be read is reported as unknown.
+//! Describes the machine on which a report was measured: processor, cores, memory, system,
+//! compiler, and vector loops. A property that cannot be read is reported as unknown.
 
 use std::process::Command;
 
 use moteseal_lab::report::page::Machine;
 use moteseal_lanes::Host;
 
-/// The pinned compiler of the checkout.
+/// The file that pins the compiler of the checkout.
 const TOOLCHAIN: &str = include_str!("../../../../rust-toolchain.toml");
 
-/// Returns the value after a name in a file of `name : value` lines.
+/// Returns the value of a name in a file with lines `name : value`.
 fn line(text: &str, name: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with(name))?;
     line.split_once(':').map(|(_, value)| value.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -19,7 +19,7 @@ fn quoted<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find(|line| line.starts_with(name))?.split('"').nth(1)
 }
 
-/// Returns the machine, the command, and the absent data.
+/// Describes the machine, the command, and the absent data.
 pub(super) fn describe(command: &str, absent: Vec<String>) -> Machine {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let unknown = || "unknown".to_owned();

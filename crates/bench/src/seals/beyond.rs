@@ -1,5 +1,5 @@
-//! Results in addition to the papers: the cost of a suite by the length of an epoch, and bytes on
-//! the uplink compared with other formats.
+//! Measures results that the papers do not have: the cost of a suite by the length of an epoch, and
+//! bytes on the uplink compared with other formats.
 
 use std::hint::black_box;
 
@@ -28,8 +28,8 @@ fn message(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Returns the bytes that a device of the product sends in addition to its events, for the second
-/// epoch of this length, when the first is acknowledged.
+/// Returns the number of bytes that a device of the product sends in addition to its events.
+/// Measures the second epoch of this length, after the first has been acknowledged.
 fn overhead(algorithm: Algorithm, scheme: Scheme, events: u64) -> Result<usize, String> {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).map_err(message)?;
     let secret = SecretKey::from_seed(algorithm, &[2; 32]).map_err(message)?;
@@ -68,7 +68,7 @@ fn overhead(algorithm: Algorithm, scheme: Scheme, events: u64) -> Result<usize, 
         .ok_or_else(|| "an epoch was not sealed".to_owned())
 }
 
-/// Overhead bytes and time by the length of an epoch.
+/// Measures the overhead in bytes and the time, by the length of an epoch.
 pub(super) fn by_epoch(effort: &Effort) -> Result<Vec<ByEpoch>, String> {
     let mut rows = Vec::new();
     for &events in effort.lengths {
@@ -77,7 +77,7 @@ pub(super) fn by_epoch(effort: &Effort) -> Result<Vec<ByEpoch>, String> {
             (0..u32::try_from(events).map_err(message)?).map(u32::to_be_bytes).collect();
         let keys = SUITES.map(|algorithm| SecretKey::from_seed(algorithm, &[7; 32]));
         let keys = keys.into_iter().collect::<Result<Vec<_>, _>>().map_err(message)?;
-        // Repeats short epochs, so that a repetition needs about a millisecond.
+        // Repeat a short epoch, so that a repetition takes about a millisecond.
         let times_over = (effort.signatures * 4 / count.max(1)).clamp(1, effort.signatures);
         let contender = |key: &SecretKey| {
             let (key, group, records) = (key.clone(), OneDevice(key.public()), &records);
@@ -103,7 +103,8 @@ pub(super) fn by_epoch(effort: &Effort) -> Result<Vec<ByEpoch>, String> {
     Ok(rows)
 }
 
-/// Bytes per event on the uplink. The statements of third parties are marked.
+/// Returns the bytes per event on the uplink of several formats. Numbers that third parties have
+/// published are marked.
 pub(super) fn uplink() -> Result<Vec<Uplink>, String> {
     const HOUR: u64 = 60;
     let mut rows = Vec::new();
@@ -112,7 +113,7 @@ pub(super) fn uplink() -> Result<Vec<Uplink>, String> {
             #[allow(clippy::cast_precision_loss)]
             rows.push(Uplink { format, payload, bytes: payload as f64 + extra, from });
         };
-        // The minimum of any format, without framing, names or numbers.
+        // The smallest possible format, without framing, names or numbers.
         row("sign-each, the bare Ed25519 signature".to_owned(), 64.0, Origin::Arithmetic);
         #[allow(clippy::cast_precision_loss)]
         row(

@@ -1,11 +1,12 @@
-//! Table VII and figure 14: the events that the sampling protocol leaves to sign and to verify, and
-//! the throughput.
+//! Measures table VII and figure 14: the number of events that remain to be signed and verified
+//! with the sampling protocol, and the throughput.
 //!
-//! As in the paper, the events that were sent to the coordinator are signed and those that were
-//! saved are verified; each device and day is an epoch. The paper's star uses the levels of the
-//! sampling protocol's hash, which both schemes compute for every event at both ends. If no event
-//! of an epoch was saved, no scheme verifies it. The product's star is verified as a cloud serves
-//! it: the share of the seal over all of the day's events from the final round on.
+//! As in the paper, a device signs the events that it sent to the coordinator, and a client
+//! verifies the events that were kept. The events of one device on one day are an epoch. The
+//! paper's star uses the levels of the sampling protocol's hash, which both schemes compute for
+//! every event when signing and when verifying. If no event of an epoch was kept, no scheme
+//! verifies the epoch. The product's star is verified as a cloud serves it: a seal over all of the
+//! day's events, with the events from the final round on.
 
 use std::hint::black_box;
 
@@ -31,9 +32,10 @@ use super::{Effort, Inputs, extremes};
 use crate::hashing::{DEVICE, OneDevice, SALT, SealedEpoch, framing, sealed_star};
 use crate::measure::{Contender, interleaved};
 
-/// Levels of the paper's star: more than any budget needs.
+/// Number of levels of the paper's star: more than any budget needs.
 const UNITS: usize = 32;
-/// Levels of the product's group: enough for two million events a day at a budget of 500.
+/// Number of levels of the product's group: enough for two million events per day at a budget of
+/// 500.
 const LEVELS: u8 = 16;
 
 /// Measures one budget.
@@ -71,7 +73,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Returns a signature per event: events per second signed and verified.
+/// Measures a signature per event. Returns the events signed and verified per second.
 fn each(key: &Key, seals: &[Sampled], effort: &Effort) -> (f64, f64) {
     let events: Vec<Record> = seals
         .iter()
@@ -99,7 +101,7 @@ fn each(key: &Key, seals: &[Sampled], effort: &Effort) -> (f64, f64) {
     (extremes(&times, 0).per_second().median, extremes(&times, 1).per_second().median)
 }
 
-/// What the cloud holds of one seal of the paper's schemes.
+/// The data that the cloud stores for one seal of the paper's schemes.
 struct Held<H: Hash> {
     star: Star<H>,
     star_signature: Vec<u8>,
@@ -120,7 +122,7 @@ fn star_of<H: Hash>(seal: &Sampled) -> Star<H> {
 fn tree_of<H: Hash>(seal: &Sampled) -> H::Digest {
     let mut signer = TreeSigner::<H>::new(64);
     for (_, event) in &seal.sent {
-        // A tree does not need levels, but the sampling protocol does.
+        // A tree does not need the level, but the sampling protocol does.
         black_box(content::level(event));
         signer.push(event);
     }
@@ -142,7 +144,7 @@ impl<H: Named> Held<H> {
         Self { star, star_signature, nodes, siblings, tree_signature }
     }
 
-    /// The saved blocks are rebuilt; the digests of the others are used as they are.
+    /// Rebuilds the blocks of the kept events. Uses the digests of the other blocks without change.
     fn verify_star(&self, key: &Key, seal: &Sampled) -> bool {
         if seal.saved.is_empty() {
             return true;
@@ -173,7 +175,7 @@ impl<H: Named> Held<H> {
     }
 }
 
-/// The paper's two schemes with one of its suites.
+/// Measures the paper's two schemes with one of the paper's suites.
 fn theirs<H: Named>(
     key: &Key,
     seals: &[Sampled],
@@ -224,12 +226,13 @@ fn sizes(seals: &[Sampled]) -> (usize, usize) {
     (count(|seal| seal.sent.len()), count(|seal| seal.saved.len()))
 }
 
-/// The product's: a star or a tree over the sent events; the verifier checks the share of the day's
-/// seal with the saved events, or a multiproof of them in the tree.
+/// Measures the product's star and tree over the sent events. The verifier of a star checks the
+/// kept events against the day's seal. The verifier of a tree checks a multiproof of the kept
+/// events.
 ///
 /// A seal of the product counts all of a day's events by level, sent or not, and both verifiers
-/// check the counts. A star adds only sent events. A mote's tree would add all events; here it has
-/// only the sent ones.
+/// check the counts. A star contains only the sent events. A mote's tree would contain all events;
+/// in this measurement it only contains the sent ones.
 fn ours(
     algorithm: Algorithm,
     seals: &[Sampled],

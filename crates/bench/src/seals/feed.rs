@@ -1,5 +1,5 @@
-//! The input of the experiments: recorded events as four bytes each, by device and day; and the
-//! events that the sampling protocol sends and saves.
+//! The input of the experiments: recorded events as four bytes each, by device and day, and the
+//! events that the sampling protocol sends and keeps.
 
 use moteseal_core::record::Sequence;
 use moteseal_lab::chance::Seed;
@@ -8,20 +8,21 @@ use moteseal_lab::sampling::{self, Plan};
 use moteseal_lab::seals::Counted;
 use moteseal_seal::level::Salt;
 
-/// The paper's record: two bytes of time, two of reading.
+/// A record as in the paper: two bytes of time and two bytes of reading.
 pub(super) type Record = [u8; 4];
 
-/// Time in steps of two seconds, because two bytes cannot hold the seconds of a day; the reading in
-/// tenths.
+/// Encodes an event. The time is in steps of two seconds, because two bytes cannot hold the seconds
+/// of a day. The reading is in tenths.
 #[allow(clippy::cast_possible_truncation)]
 fn record(second: u32, reading: f64) -> Record {
     let [_, _, high, low] = (second / 2).to_be_bytes();
-    // A cast from a float saturates.
+    // The cast from a floating-point number saturates.
     let [first, last] = ((reading * 10.0) as i16).to_be_bytes();
     [high, low, first, last]
 }
 
-/// Returns the epochs of the first `days` days: a device and day that has events.
+/// Returns the events of the first `days` days, with one epoch for each device and day that has
+/// events.
 pub(super) fn epochs(devices: &[Recording], days: usize) -> Vec<Vec<Record>> {
     let all = (0..days).flat_map(|day| devices.iter().map(move |device| device.day(day)));
     all.filter(|events| !events.is_empty())
@@ -29,19 +30,19 @@ pub(super) fn epochs(devices: &[Recording], days: usize) -> Vec<Vec<Record>> {
         .collect()
 }
 
-/// One device and day under the sampling protocol.
+/// The events of one device on one day under the sampling protocol.
 pub(super) struct Sampled {
     /// The salt of the day's levels.
     pub(super) salt: Salt,
-    /// All of the day's events, sent or not.
+    /// The number of the day's events, sent or not.
     pub(super) events: u32,
     /// The events sent to the coordinator, in order, each with its level.
     pub(super) sent: Vec<(u8, Record)>,
-    /// The index of each of them among the day's events.
+    /// The index of each sent event among the day's events.
     pub(super) seqs: Vec<Sequence>,
-    /// The indices of the saved ones.
+    /// The indices in `sent` of the kept events.
     pub(super) saved: Vec<usize>,
-    /// The lowest level of the saved events: the final round.
+    /// The final round, which is the lowest level of the kept events.
     pub(super) round: u8,
 }
 
@@ -56,7 +57,8 @@ impl Sampled {
     };
 }
 
-/// Returns all devices and days that sent events, and their sums.
+/// Runs the sampling protocol. Returns all devices and days that sent events, and the total
+/// numbers.
 pub(super) fn sampled(
     devices: &[Recording],
     days: usize,

@@ -2,10 +2,11 @@
 //! They are for comparison only, and no other module of the workspace uses them.
 //!
 //! `aws-lc-rs` offers neither: its smallest RSA key has 2,048 bits, and it has no DSA. Its C
-//! library has both, so this module calls the library directly; it is the only module of `bench`
-//! with unsafe code. RSA uses PKCS #1 v1.5, which was usual at the paper's time. A digest longer
-//! than DSA's `q` of 160 bits is truncated by the library (FIPS 186). Both are insecure today:
-//! factoring RSA-1024 is affordable, and a discrete logarithm of 512 bits takes minutes.
+//! library has both, so this module calls the library directly. It is the only module of `bench`
+//! with unsafe code. RSA uses PKCS #1 v1.5, which was usual when the paper was written. If a digest
+//! is longer than DSA's `q` of 160 bits, the library truncates it (FIPS 186). Both signatures are
+//! insecure today: factoring RSA-1024 is affordable, and a discrete logarithm of 512 bits takes
+//! minutes.
 
 use std::fmt;
 use std::ptr::{NonNull, null, null_mut};
@@ -30,7 +31,7 @@ impl DigestName {
     }
 }
 
-/// AWS-LC reported a failure; has the operation that failed.
+/// The error that AWS-LC failed. The field is the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused(&'static str);
 
@@ -52,9 +53,9 @@ const fn done(code: i32, what: &'static str) -> Result<(), Refused> {
 pub(crate) struct Rsa(NonNull<lc::RSA>);
 
 impl Rsa {
-    /// Bits of its modulus.
+    /// The length of the modulus, in bits.
     pub(crate) const BITS: i32 = 1024;
-    /// Bytes of a signature.
+    /// The length of a signature, in bytes.
     pub(crate) const SIGNATURE: usize = 128;
 
     /// Generates a key.
@@ -130,9 +131,10 @@ impl Drop for Rsa {
 pub(crate) struct Dsa(NonNull<lc::DSA>);
 
 impl Dsa {
-    /// Bits of its modulus.
+    /// The length of the modulus, in bits.
     pub(crate) const BITS: u32 = 512;
-    /// Bytes of the two numbers of a signature; their DER encoding is a few bytes longer.
+    /// The length of the two numbers of a signature, in bytes. Their DER encoding is a few bytes
+    /// longer.
     pub(crate) const SIGNATURE: usize = 40;
 
     /// Generates parameters and a key.

@@ -1,5 +1,5 @@
-//! Table I: signatures and digests over a string of ten bytes, with the paper's primitives and with
-//! ours.
+//! Measures table I: signatures and digests of a string of ten bytes, with the paper's primitives
+//! and with ours.
 
 use std::hint::black_box;
 
@@ -48,7 +48,7 @@ fn hashing<H: Hash>(effort: &Effort) -> Contender<'static> {
     })
 }
 
-/// D in nanoseconds, and the table.
+/// Measures D, in nanoseconds, and the rows of the table.
 pub(super) fn measure(effort: &Effort) -> Result<(f64, Vec<Primitive>), String> {
     let message = |error: super::legacy::Refused| error.to_string();
     let (rsa, dsa) =

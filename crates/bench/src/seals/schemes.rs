@@ -1,7 +1,7 @@
-//! Tables II, IV and V: the properties, the state and the cost per record of each scheme.
+//! Measures tables II, IV and V: the properties, the state and the cost per record of each scheme.
 //!
-//! Tables II and IV query the running schemes of `moteseal-research`, including the product's.
-//! Table V runs the paper's with RSA-1024 and MD5, and ours.
+//! For tables II and IV, the schemes of `moteseal-research`, including the product's, are run and
+//! queried. For table V, the paper's schemes run with RSA-1024 and MD5, and with our suite.
 
 use std::hint::black_box;
 
@@ -49,7 +49,7 @@ fn synthetic(count: usize) -> Vec<Vec<u8>> {
     (0..u32::try_from(count).unwrap_or(u32::MAX)).map(|n| n.to_be_bytes().to_vec()).collect()
 }
 
-/// Table II.
+/// Measures table II.
 pub(super) fn abilities() -> Result<Vec<Ability>, String> {
     let on_line = OnlineChain::new([9; 32]);
     let schemes: [(&'static str, &dyn Scheme); 8] = [
@@ -77,8 +77,8 @@ fn ability(name: &'static str, scheme: &dyn Scheme) -> Result<Ability, String> {
     let middle = [(EPOCH / 2) as u64];
     let opens = |served: &[u8], ask: &Ask<'_>| scheme.open(&context, &public, served, ask).is_ok();
 
-    // The cloud withholds one requested event: by rate, and from events that the application
-    // selected.
+    // The cloud withholds one requested event, from a sample by rate and from events that the
+    // application selected.
     let chosen: Vec<u64> = (0..EPOCH as u64).filter(|seq| seq % 2 == 1).collect();
     let by_choice =
         part(&Ask::Events(&chosen[1..])).map(|served| !opens(&served, &Ask::Events(&chosen)));
@@ -87,7 +87,7 @@ fn ability(name: &'static str, scheme: &dyn Scheme) -> Result<Ability, String> {
         .serve(&context, &lacking, &Ask::Rate(rate))
         .ok()
         .map(|served| !opens(&served, &Ask::Rate(rate)));
-    // It states half the number of events.
+    // The cloud reports half the number of events.
     let keep = EPOCH / 2;
     let mut cut = Sealed { events: sealed.events[..keep].to_vec(), ..sealed.clone() };
     if cut.signatures.len() == sealed.events.len() {
@@ -97,7 +97,7 @@ fn ability(name: &'static str, scheme: &dyn Scheme) -> Result<Ability, String> {
         scheme.serve(&context, &cut, &Ask::All).map_or(true, |served| !opens(&served, &Ask::All));
     Ok(Ability {
         scheme: name,
-        // Verifies with the device's key; one-time signatures have other keys.
+        // Count only signatures of the device's key. One-time signatures have a different length.
         signatures: sealed
             .signatures
             .iter()
@@ -111,7 +111,7 @@ fn ability(name: &'static str, scheme: &dyn Scheme) -> Result<Ability, String> {
     })
 }
 
-/// Table IV. Digests of 32 bytes, signatures of 64.
+/// Computes table IV, with digests of 32 bytes and signatures of 64 bytes.
 pub(super) fn states() -> Vec<State> {
     const BUDGET: usize = 500;
     let mut rows = Vec::new();
@@ -128,8 +128,8 @@ pub(super) fn states() -> Vec<State> {
             nodes.siblings(kept * events / BUDGET, &mut siblings);
             digests += siblings.len() as u64;
         }
-        // The product's coordinator prunes: the proof of a device's share of the kept events, once
-        // for all of them.
+        // The product's coordinator prunes trees: it keeps one proof for all kept events of a
+        // device.
         let share = (BUDGET / usize::try_from(DEVICES).unwrap_or(7)).min(events);
         let kept = (0..share).map(|n| Sequence((n * events / share) as u64));
         let proof = geometry::siblings(events as u64, kept).count() as u64;
@@ -146,7 +146,7 @@ pub(super) fn states() -> Vec<State> {
     rows
 }
 
-/// Returns the recorded events in epochs of the paper's size.
+/// Returns the recorded events, divided into epochs of the paper's size.
 fn chunks(epochs: &[Vec<Record>], effort: &Effort) -> Vec<Vec<Record>> {
     let all: Vec<Record> = epochs.iter().flatten().copied().collect();
     let mut chunks: Vec<Vec<Record>> =
@@ -157,8 +157,8 @@ fn chunks(epochs: &[Vec<Record>], effort: &Effort) -> Vec<Vec<Record>> {
     chunks
 }
 
-/// Table V, and the bytes that an application of DTC receives if every event travels with its own
-/// siblings.
+/// Measures table V, and the bytes that an application of DTC receives if every event is sent with
+/// its own siblings.
 pub(super) fn costs(epochs: &[Vec<Record>], effort: &Effort) -> Result<(Vec<Cost>, f64), String> {
     let chunks = chunks(epochs, effort);
     let rsa = Key::Rsa(Rsa::generate().map_err(|error| error.to_string())?);
@@ -168,7 +168,7 @@ pub(super) fn costs(epochs: &[Vec<Record>], effort: &Effort) -> Result<(Vec<Cost
     Ok((rows, packets))
 }
 
-/// Returns the first three schemes, which are the same in all suites.
+/// Returns the contenders for the first three schemes, which are the same in all suites.
 fn plain<'a, H: Named>(key: &'a Key, chunks: &'a [Vec<Record>]) -> [Contender<'a>; 3] {
     let count = chunks.len() * EPOCH;
     let each = Contender::new(EPOCH, move || {
@@ -212,8 +212,8 @@ fn theirs<H: Named>(
 
     let (n, signature, digest) = (EPOCH as f64, key.length() as f64, H::LENGTH as f64);
     let whole = 4.0 * n + signature;
-    // Half of the events, by the application's permutation; the tree's digests of the omitted
-    // events, shared and not.
+    // Half of the events, selected by the application's permutation, and the tree's digests of the
+    // omitted events: with and without sharing digests between events.
     let mut draws = Seed::default().derive("half", 0).draws();
     let mut order: Vec<usize> = (0..EPOCH).collect();
     #[allow(clippy::cast_possible_truncation)]
@@ -234,7 +234,7 @@ fn theirs<H: Named>(
             siblings.len()
         })
         .sum();
-    // A star's half is its first block: half of the events on average.
+    // For a star, half of the events are its first block, which has half of the events on average.
     let blocks = signature + (UNITS - 1) as f64 * digest;
     let bytes = [
         (4.0 + signature, 4.0 + signature),
@@ -260,8 +260,8 @@ fn theirs<H: Named>(
     (4.0 * half + own as f64 * digest + signature) / half
 }
 
-/// With our suite: the first three schemes unchanged, tree and star of the product; bytes that the
-/// schemes really send and serve.
+/// Measures the schemes with our suite: the first three unchanged, and the product's tree and star.
+/// The bytes are those that the schemes really send and serve.
 #[allow(clippy::cast_precision_loss)]
 fn ours(chunks: &[Vec<Record>], effort: &Effort, rows: &mut Vec<Cost>) -> Result<(), String> {
     let (key, secret) = (Key::ours(Algorithm::Ed25519)?, key()?);

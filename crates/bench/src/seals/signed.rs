@@ -1,5 +1,5 @@
-//! Epochs signed by the paper's schemes, as the cloud stores them, and an application that verifies
-//! a share of them.
+//! Epochs that are signed by the paper's schemes, as the cloud stores them, and an application that
+//! verifies a share of their events.
 
 use moteseal_research::paper_seal::{Hash, Nodes, Receiver, Star, TreeSigner, cover};
 
@@ -11,7 +11,7 @@ fn statement<H: Named>(root: &H::Digest, epoch: usize) -> H::Digest {
     H::of(&[root.as_ref(), &epoch.to_be_bytes()])
 }
 
-/// Seals every epoch as a star with memory for `units` digests: one signature each.
+/// Seals every epoch as a star with memory for `units` digests. Each epoch has one signature.
 pub(super) fn sign_stars<H: Named>(
     key: &Key,
     epochs: &[Vec<Record>],
@@ -27,8 +27,8 @@ pub(super) fn sign_stars<H: Named>(
     epochs.iter().enumerate().map(seal).collect()
 }
 
-/// Seals every epoch as trees with memory for `units` digests: a signature whenever the memory is
-/// full, and one at the end.
+/// Seals every epoch as trees with memory for `units` digests. There is a signature whenever the
+/// memory is full, and one at the end.
 pub(super) fn sign_trees<H: Named>(
     key: &Key,
     epochs: &[Vec<Record>],
@@ -52,7 +52,7 @@ pub(super) fn sign_trees<H: Named>(
     signatures
 }
 
-/// Stars at the cloud: each epoch's events by block.
+/// Stars as the cloud stores them, with each epoch's events by block.
 pub(super) struct Stars<H: Hash> {
     units: usize,
     epochs: Vec<StarAtCloud<H>>,
@@ -82,15 +82,15 @@ impl<H: Named> Stars<H> {
         Self { units, epochs: epochs.iter().zip(signatures).map(at_cloud).collect() }
     }
 
-    /// Returns the number of events that an application receives that wants this share.
+    /// Returns the number of events that an application receives if it requests this share.
     pub(super) fn served(&self, rate: f64) -> usize {
         let mask = cover(rate, self.units);
         let blocks = self.epochs.iter().flat_map(|epoch| epoch.blocks.iter().enumerate());
         blocks.filter(|(level, _)| mask >> level & 1 == 1).map(|(_, block)| block.len()).sum()
     }
 
-    /// Verifies the blocks that contain at least this share of each epoch; returns whether all are
-    /// authentic and have their levels.
+    /// Verifies the blocks that contain at least this share of each epoch. Returns whether all of
+    /// them are authentic and all events have the levels of their blocks.
     pub(super) fn verify(&self, key: &Key, rate: f64) -> bool {
         let mask = cover(rate, self.units);
         self.epochs.iter().enumerate().all(|(number, epoch)| {
@@ -107,7 +107,7 @@ impl<H: Named> Stars<H> {
     }
 }
 
-/// Trees at the cloud.
+/// Trees as the cloud stores them.
 pub(super) struct Trees<H: Hash> {
     trees: Vec<TreeAtCloud<H>>,
 }
@@ -119,7 +119,7 @@ struct TreeAtCloud<H: Hash> {
     signature: Vec<u8>,
 }
 
-/// Packets of one tree: indices, and the concatenated siblings of all of them.
+/// The packets of one tree: their indices, and the concatenation of all their siblings.
 pub(super) struct Packets<H: Hash> {
     tree: usize,
     places: Vec<(usize, usize)>,
@@ -147,7 +147,8 @@ impl<H: Named> Trees<H> {
         Self { trees }
     }
 
-    /// Returns the packets of the events that `wanted` selects, by epoch and index in the epoch.
+    /// Returns the packets of the events that `wanted` selects by their epoch and their index in
+    /// the epoch.
     pub(super) fn packets(&self, mut wanted: impl FnMut(usize, usize) -> bool) -> Vec<Packets<H>> {
         let (mut all, mut buffer) = (Vec::new(), Vec::new());
         let (mut epoch, mut first) = (0, 0);
@@ -171,7 +172,7 @@ impl<H: Named> Trees<H> {
         all
     }
 
-    /// Verifies the packets, with a cache for this many verified nodes.
+    /// Verifies the packets with a cache for this number of verified nodes.
     pub(super) fn verify(&self, key: &Key, packets: &[Packets<H>], cache: usize) -> bool {
         let mut receiver = Receiver::<H>::new(cache);
         packets.iter().all(|packets| {

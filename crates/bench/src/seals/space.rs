@@ -1,7 +1,8 @@
-//! Figures 8, 9 and 10: throughput by the signer's memory, by the receiver's cache, and by the rate
-//! that an application wants.
+//! Measures figures 8, 9 and 10: throughput by the signer's memory, by the receiver's cache, and by
+//! the rate that an application requests.
 //!
-//! DSA-512 over MD5 as in the paper; figure 8 also with our suite, and the product's star and tree.
+//! The suite is DSA-512 over MD5, as in the paper. Figure 8 is also measured with our suite and
+//! with the product's star and tree.
 
 use std::hint::black_box;
 
@@ -33,7 +34,7 @@ fn events(epochs: &[Vec<Record>]) -> usize {
     epochs.iter().map(Vec::len).sum()
 }
 
-/// Figure 8.
+/// Measures figure 8.
 pub(super) fn by_space(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<BySpace>, String> {
     let mut rows = Vec::new();
     for &units in effort.units {
@@ -44,7 +45,7 @@ pub(super) fn by_space(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<By
     Ok(rows)
 }
 
-/// The paper's two schemes with this much memory.
+/// Measures the paper's two schemes with memory for `units` digests.
 fn of_suite<H: Named>(
     key: &Key,
     epochs: &[Vec<Record>],
@@ -79,7 +80,7 @@ fn of_suite<H: Named>(
     }
 }
 
-/// A star of the product, signed.
+/// Seals and signs a star of the product.
 pub(super) fn seal_star<const L: usize>(key: &SecretKey, group: &OneDevice, events: &[Record]) {
     let mut running = Star::<L>::new(DEVICE, SealIndex(0), &SALT, framing());
     for event in events {
@@ -93,7 +94,7 @@ pub(super) fn seal_star<const L: usize>(key: &SecretKey, group: &OneDevice, even
     black_box(key.signature(seal.message(&mut [0; MAX_MESSAGE])).expect("the key signs"));
 }
 
-/// A tree of the product, signed.
+/// Seals and signs a tree of the product.
 pub(super) fn seal_tree<const H: usize>(key: &SecretKey, group: &OneDevice, events: &[Record]) {
     let mut tree = Tree::<H>::new();
     for event in events {
@@ -105,7 +106,7 @@ pub(super) fn seal_tree<const H: usize>(key: &SecretKey, group: &OneDevice, even
     black_box(key.signature(seal.message(&mut [0; MAX_MESSAGE])).expect("the key signs"));
 }
 
-/// The product's own, at the size of its state.
+/// Measures the product's star and tree, at the size of their state.
 fn products(
     epochs: &[Vec<Record>],
     effort: &Effort,
@@ -155,11 +156,11 @@ fn products(
     Ok(())
 }
 
-/// The signer's memory in digests for each line of figure 9. The paper's picture has three lines;
-/// its text has no numbers.
+/// The signer's memory for each line of figure 9, in digests. The paper's picture has three lines,
+/// and its text has no numbers.
 const SIGNERS: [usize; 3] = [4, 7, 10];
 
-/// Figure 9.
+/// Measures figure 9.
 pub(super) fn by_cache(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<ByCache>, String> {
     let key = dsa()?;
     let mut rows = Vec::new();
@@ -183,10 +184,10 @@ pub(super) fn by_cache(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<By
     Ok(rows)
 }
 
-/// Rates of figure 10.
+/// The rates of figure 10.
 const RATES: [f64; 4] = [0.01, 0.1, 0.5, 1.0];
 
-/// Figure 10.
+/// Measures figure 10.
 pub(super) fn by_rate(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<ByRate>, String> {
     let key = dsa()?;
     let mut rows = Vec::new();
@@ -226,7 +227,7 @@ pub(super) fn by_rate(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<ByR
     Ok(rows)
 }
 
-/// Returns the first events of a random permutation of each epoch: the paper's algorithm 3.
+/// Selects the first events of a random permutation of each epoch: the paper's algorithm 3.
 fn permuted(epochs: &[Vec<Record>], rate: f64) -> Vec<Vec<bool>> {
     let of = |(number, events): (u64, &Vec<Record>)| {
         let mut draws = Seed::default().derive("permutation", number).draws();

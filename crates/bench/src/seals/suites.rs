@@ -6,7 +6,7 @@ use moteseal_research::paper_seal::{Hash, Md5, Sha1, Sha256};
 
 use super::legacy::{DigestName, Dsa, Rsa};
 
-/// A digest function and AWS-LC's name of it.
+/// A digest function, with AWS-LC's name for it.
 pub(super) trait Named: Hash {
     const ID: DigestName;
 }
@@ -31,14 +31,14 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// One of ours.
+    /// Creates a key of one of our suites.
     pub(super) fn ours(algorithm: Algorithm) -> Result<Self, String> {
         let key = SecretKey::from_seed(algorithm, &[7; 32]).map_err(|error| error.to_string())?;
         let public = key.public();
         Ok(Self::Ours(Box::new((key, public))))
     }
 
-    /// Returns the signature's name.
+    /// Returns the name of the signature.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Rsa(_) => "RSA-1024",
@@ -47,7 +47,7 @@ impl Key {
         }
     }
 
-    /// Bytes of a signature.
+    /// Returns the length of a signature in bytes.
     pub(super) fn length(&self) -> usize {
         match self {
             Self::Rsa(_) => Rsa::SIGNATURE,
@@ -56,7 +56,7 @@ impl Key {
         }
     }
 
-    /// Signs a digest of `H`.
+    /// Signs a digest computed by `H`.
     pub(super) fn sign<H: Named>(&self, digest: &[u8]) -> Vec<u8> {
         let signature = match self {
             Self::Rsa(key) => key.sign(H::ID, digest).ok(),
@@ -76,7 +76,7 @@ impl Key {
     }
 }
 
-/// Returns the display name.
+/// Returns the name of an algorithm for people.
 pub(super) const fn name(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Ed25519 => "Ed25519",
@@ -86,7 +86,7 @@ pub(super) const fn name(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// `DSA-512 + MD5`.
+/// Returns the name of the suite, such as `DSA-512 + MD5`.
 pub(super) fn suite<H: Named>(key: &Key) -> &'static str {
     match (key.name(), H::NAME) {
         ("RSA-1024", "MD5") => "RSA-1024 + MD5",

@@ -1,4 +1,4 @@
-//! Figure 11 and table VI: trees of degree `k`, and packets from them.
+//! Measures figure 11 and table VI: the times of trees of degree `k` and of packets from them.
 
 use std::hint::black_box;
 
@@ -9,7 +9,7 @@ use super::feed::Record;
 use super::{Effort, extremes};
 use crate::measure::{Contender, interleaved};
 
-/// The paper's median is of ten repetitions.
+/// Number of repetitions. The paper uses the median of ten.
 const RUNS: usize = 10;
 const HEIGHT: u32 = 3;
 
@@ -17,7 +17,7 @@ fn build(degree: usize, events: &[Record]) -> KTree<Md5> {
     KTree::build(degree, events.iter().map(|event| &event[..]))
 }
 
-/// Writes the packets of all these events.
+/// Creates the packets of all these events.
 fn write(tree: &KTree<Md5>, events: &[Record]) {
     let mut packet = Vec::new();
     for (seq, event) in events.iter().enumerate() {
@@ -26,12 +26,12 @@ fn write(tree: &KTree<Md5>, events: &[Record]) {
     }
 }
 
-/// Repetitions of figure 11 and of table VI.
+/// Returns the number of repetitions for figure 11 and table VI.
 pub(super) fn runs(effort: &Effort) -> usize {
     RUNS.min(effort.repetitions + 3)
 }
 
-/// Figure 11.
+/// Measures figure 11.
 pub(super) fn by_degree(effort: &Effort) -> Vec<ByDegree> {
     const DEGREES: [usize; 3] = [2, 3, 4];
     let mut rows = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn by_degree(effort: &Effort) -> Vec<ByDegree> {
             (0..u32::try_from(size).unwrap_or(u32::MAX)).map(u32::to_be_bytes).collect();
         let events = &events[..];
         let trees = DEGREES.map(|degree| build(degree, events));
-        // Repeats small trees, so that a repetition needs about a millisecond.
+        // Repeat a small tree, so that a repetition takes about a millisecond.
         let times_over = (8192 / size).max(1);
         let mut contenders = Vec::new();
         for (degree, tree) in DEGREES.into_iter().zip(&trees) {
@@ -66,7 +66,7 @@ pub(super) fn by_degree(effort: &Effort) -> Vec<ByDegree> {
     rows
 }
 
-/// Table VI.
+/// Measures table VI.
 pub(super) fn packets(effort: &Effort) -> Vec<Packet> {
     let events: Vec<Record> =
         (0..u32::try_from(effort.packets).unwrap_or(u32::MAX)).map(u32::to_be_bytes).collect();

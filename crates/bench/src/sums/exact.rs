@@ -1,6 +1,6 @@
-//! Complete networks of the schemes with exact sums: CMT, SIES of the paper, SIES of the product.
-//! Every source answers, a complete tree of aggregators adds, the querier opens. The measurement
-//! fails if the result is not the plain sum.
+//! Measures complete networks of the schemes with exact sums: CMT, SIES of the paper, and SIES of
+//! the product. Every source answers, a complete tree of aggregators adds, and the querier opens
+//! the sum. The measurement fails if the result is not the sum of the plain values.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -16,45 +16,45 @@ use moteseal_sum::sies::{self, KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, 
 
 use crate::measure::thread_time;
 
-/// A scheme with its keys, from the sources' to the querier's.
+/// A scheme, with the keys of all sources and of the querier.
 pub(super) trait Network {
     /// A record in transit.
     type Record: Copy;
 
-    /// Its name in errors.
+    /// The scheme's name in error messages.
     const NAME: &'static str;
 
-    /// Returns the network of this many sources.
+    /// Creates the network of this many sources.
     fn new(sources: u32) -> Self;
 
-    /// Creates a source's answer.
+    /// Returns the answer of a source.
     fn answer(&mut self, source: usize, epoch: u64, value: u64) -> Self::Record;
 
-    /// Creates an aggregator's sum of its children's.
+    /// Returns the aggregator's sum of the records of its children.
     fn merge(children: &[Self::Record]) -> Option<Self::Record>;
 
     /// Returns the querier's result from the sink's record; `None` if the record is rejected.
     fn open(&mut self, epoch: u64, record: Self::Record) -> Option<u128>;
 
-    /// Returns the bytes of a record in transit.
+    /// Returns the number of bytes of a record in transit.
     fn bytes(record: Self::Record) -> u64;
 }
 
-/// Mean microseconds at each party, and the transmitted bytes.
+/// The mean microseconds at each party, and the transmitted bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Costs {
     pub(super) source: f64,
     pub(super) aggregator: f64,
     pub(super) querier: f64,
     pub(super) bytes: u64,
-    /// Sums that were opened.
+    /// Number of sums that were opened.
     pub(super) opened: u64,
 }
 
-/// Simulates an epoch for each row of values, one value for each source.
+/// Simulates an epoch for each row of values, which has one value for each source.
 ///
 /// # Errors
-/// A message: a sum was rejected, or is not the plain sum.
+/// A message, if a sum is rejected or is not the sum of the plain values.
 pub(super) fn run<N: Network>(fanout: usize, epochs: &[Vec<u64>]) -> Result<Costs, String> {
     let sources = epochs.first().map_or(0, Vec::len);
     let mut network = N::new(u32::try_from(sources).map_err(|_| "too many sources".to_owned())?);
@@ -70,7 +70,7 @@ pub(super) fn run<N: Network>(fanout: usize, epochs: &[Vec<u64>]) -> Result<Cost
         });
         while records.len() > 1 {
             let mut parents = Vec::with_capacity(records.len().div_ceil(fanout));
-            // Only aggregators with all their children are measured.
+            // Measure only the aggregators that have all their children.
             let full = records.chunks_exact(fanout);
             let rest = full.remainder();
             aggregator.time(full.len(), || {
@@ -97,7 +97,7 @@ pub(super) fn run<N: Network>(fanout: usize, epochs: &[Vec<u64>]) -> Result<Cost
     })
 }
 
-/// Elapsed time, and the number of units.
+/// The elapsed time, and the number of units.
 #[derive(Default)]
 pub(super) struct Timer {
     spent: Duration,
@@ -113,7 +113,7 @@ impl Timer {
         out
     }
 
-    /// Mean microseconds per unit; 0 if there are none.
+    /// Returns the mean microseconds per unit; 0 if there are no units.
     #[allow(clippy::cast_precision_loss)]
     pub(super) fn micros(&self) -> f64 {
         self.spent.as_secs_f64() * 1e6 / self.units.max(1) as f64
@@ -177,7 +177,8 @@ impl Network for PaperSies {
     }
 
     fn answer(&mut self, source: usize, epoch: u64, value: u64) -> Self::Record {
-        // Values are at most 500,000; the paper's field for them has 4 bytes.
+        // Values are at most 500,000, so they fit into the 4 bytes that the paper provides for
+        // them.
         self.sources[source].answer(epoch, u32::try_from(value).unwrap_or(u32::MAX))
     }
 
@@ -200,8 +201,8 @@ const SLOT: Slot = Slot(0);
 /// The largest value of an experiment.
 const LARGEST: u128 = 1 << 40;
 
-/// The product's: each source checks its epoch guard before it encrypts, and the querier adds keys
-/// with the host's vector loops.
+/// The product's SIES. Each source checks its epoch guard before it encrypts, and the querier adds
+/// keys with the host's vector loops.
 pub(super) struct OurSies {
     sources: Vec<(EpochGuard, SourceKey)>,
     lanes: Vec<KeyLanes>,
@@ -240,8 +241,8 @@ impl Network for OurSies {
 
     fn answer(&mut self, source: usize, epoch: u64, value: u64) -> Self::Record {
         let (guard, key) = &mut self.sources[source];
-        // Epochs ascend and values are small; otherwise the sum would be wrong and the measurement
-        // would fail.
+        // Epochs ascend and values are small, so encryption succeeds. If it did not, the sum would
+        // be wrong and the measurement would fail.
         let psr = guard
             .advance(QUERY, 1, epoch)
             .ok()
@@ -268,7 +269,7 @@ impl Network for OurSies {
 mod tests {
     use super::*;
 
-    /// A network of CMT whose aggregators lose a child.
+    /// A network of CMT in which aggregators lose a child.
     struct Lossy(Cmt);
 
     impl Network for Lossy {

@@ -1,7 +1,7 @@
-//! Table II of Papadopoulos et al. 2011 on this machine: the costs of the primitives in the paper's
-//! equations.
+//! Measures table II of Papadopoulos et al. (2011) on this machine: the costs of the primitives in
+//! the paper's equations.
 //!
-//! Each operation uses the result of the one before, so that they cannot overlap.
+//! Each operation uses the result of the previous one, so that operations cannot overlap.
 
 use std::hint::black_box;
 
@@ -13,10 +13,10 @@ use moteseal_research::sies_paper::field;
 
 use crate::measure::{median, thread_time};
 
-/// Repetitions of which the median is taken.
+/// Number of repetitions of which the median is taken.
 const REPETITIONS: usize = 15;
 
-/// Measures all of them; `work` scales the time.
+/// Measures all primitives; `work` scales the measuring time.
 pub(super) fn measure(work: u32) -> Primitives {
     let seal = Seal::of(&[7; 20], 3);
     let (a, b) = (field::residue(&[0xa5; 32]), field::residue(&[0x5a; 32]));
@@ -71,7 +71,7 @@ pub(super) fn measure(work: u32) -> Primitives {
     }
 }
 
-/// Microseconds of one of these operations.
+/// Returns the time of one operation in microseconds. `run` performs this many operations.
 fn micros(times: u32, run: impl Fn(u32)) -> f64 {
     run(times);
     let once = || {

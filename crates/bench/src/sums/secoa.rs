@@ -1,6 +1,7 @@
-//! `SECOA^S`, party by party. A complete network needs minutes of sketches at the paper's sizes, so
-//! sources and aggregators are measured on real reports, and the querier on the output of a
-//! simulated honest network. Patented: for comparison only.
+//! Measures `SECOA^S` party by party. At the paper's sizes a complete network takes minutes to
+//! compute its sketches. Sources and aggregators are therefore measured on real reports, and the
+//! querier on the output of a simulated honest network. SECOA is patented, and is here for
+//! comparison only.
 
 use std::hint::black_box;
 
@@ -11,7 +12,7 @@ use moteseal_research::secoa::{Estimate, Sketch};
 
 use super::exact::{Timer, key};
 
-/// The estimates over all opened epochs.
+/// The errors of the estimates over all opened epochs.
 #[derive(Default)]
 pub(super) struct Estimates {
     count: u32,
@@ -42,7 +43,7 @@ impl Estimates {
     }
 }
 
-/// Mean microseconds of a source, over one reading for each of `values`.
+/// Returns the mean microseconds of a source, over one reading for each of `values`.
 pub(super) fn source(sketches: u32, values: &[u64]) -> f64 {
     let source = Source::new(0, &key(0));
     let mut timer = Timer::default();
@@ -52,8 +53,8 @@ pub(super) fn source(sketches: u32, values: &[u64]) -> f64 {
     timer.micros()
 }
 
-/// Mean microseconds of an aggregator of sources, over the readings of some epochs, one for each
-/// child; and the bytes that it sends.
+/// Returns the mean microseconds of an aggregator of sources over some epochs, and the bytes that
+/// it sends. An epoch has one reading for each child.
 pub(super) fn aggregator(sketches: u32, epochs: &[Vec<u64>]) -> (f64, u64) {
     let (mut timer, mut bytes) = (Timer::default(), 0);
     for (epoch, values) in (1..).zip(epochs) {
@@ -71,19 +72,19 @@ fn reports(sketches: u32, epoch: u64, values: &[u64]) -> Vec<Partial> {
         .collect()
 }
 
-/// The querier's costs and input.
+/// The querier's time and the size of its input.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Opened {
     pub(super) micros: f64,
-    /// Mean bytes and SEALs from the sink.
+    /// The mean number of bytes and SEALs from the sink.
     pub(super) bytes: f64,
     pub(super) seals: f64,
 }
 
-/// Runs the querier over some epochs, with one value for each source in each epoch.
+/// Measures the querier over some epochs, with one value for each source in each epoch.
 ///
 /// # Errors
-/// If the querier rejects an honest network's output.
+/// A message, if the querier rejects an honest network's output.
 pub(super) fn querier(
     sketches: u32,
     epochs: &[Vec<u64>],
@@ -114,10 +115,10 @@ pub(super) fn querier(
 }
 
 /// Simulates one complete network: every source inserts its items, every aggregator folds and
-/// rolls, the querier verifies.
+/// rolls, and the querier verifies.
 ///
 /// # Errors
-/// If the querier rejects the result.
+/// A message, if the querier rejects the result.
 pub(super) fn whole_network(
     sketches: u32,
     fanout: usize,

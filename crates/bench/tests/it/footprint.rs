@@ -1,10 +1,12 @@
-//! The cost of each part of a mote on a Cortex-M3. The test runs the programs of
+//! Measures the cost of each part of a mote on a Cortex-M3. The test runs the programs of
 //! `firmware/footprint` in QEMU, compares the numbers with `docs/footprint.md`,
-//! `docs/footprint.csv` and `docs/footprint_levels.csv`, and checks them against their bars.
+//! `docs/footprint.csv` and `docs/footprint_levels.csv`, and checks them against their bars (upper
+//! limits).
 //!
 //! `MOTESEAL_BLESS=1 cargo test -p moteseal-bench --test it footprint` writes these files. The
-//! compiler, the lock file and QEMU's count of instructions are deterministic, so every number must
-//! be equal. The results of each program are compared with those of the host.
+//! compiler is pinned, dependencies are locked, and QEMU counts instructions deterministically, so
+//! every number must be equal. The results of each program are also compared with those of the
+//! host.
 
 mod figures;
 mod inputs;
@@ -21,13 +23,13 @@ use program::{Firmware, Program};
 const ALL_FLASH: u64 = 64 * 1024;
 const ALL_STACK: u64 = 8 * 1024;
 
-/// Returns the largest stack of these operations, in bytes.
+/// Returns the largest stack that any of these operations needs, in bytes.
 fn deepest(run: &Program, work: &[&str]) -> u64 {
     work.iter().map(|work| run.get(&format!("{work}.stack"))).max().unwrap()
 }
 
-/// Adds a star with `levels` levels. With a bar for RAM it also has the bars for flash and for an
-/// event, which are the same for all such stars.
+/// Adds the numbers of a star with `levels` levels. If there is a bar for RAM, the bars for flash
+/// and for an event apply, too; they are the same for all such stars.
 fn star(
     figures: &mut Figures,
     run: &Program,
@@ -129,7 +131,7 @@ fn the_board_works_on_both_emulated_machines() {
             "stack: true",
             "clock: true",
         ];
-        // Each turn of the loop takes four instructions.
+        // Each iteration of the loop takes four instructions.
         expected.extend(counts.then_some("1,000 turns more take 4000 instructions"));
         assert_eq!(program::smoke(board).lines().collect::<Vec<_>>(), expected, "{board}");
     }

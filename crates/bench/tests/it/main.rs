@@ -1,5 +1,5 @@
-//! The tests of `moteseal-bench`: they regenerate the pages of sizes and footprints, and check their
-//! bars.
+//! Tests of `moteseal-bench`. They regenerate the pages of sizes and footprints, and check the bars
+//! of these pages.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod footprint;

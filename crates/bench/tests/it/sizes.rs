@@ -1,5 +1,5 @@
-//! The size tables of `docs/sizes.md`: the test regenerates them, compares them with the page, and
-//! checks them against their bars.
+//! Regenerates the size tables of `docs/sizes.md`, compares them with the page, and checks them
+//! against their bars (upper limits).
 //!
 //! `MOTESEAL_BLESS=1 cargo test -p moteseal-bench --test it sizes` writes the page.
 
@@ -55,7 +55,7 @@ fn fixture(algorithm: Algorithm) -> Fixture {
     Fixture { roster, secret, schema }
 }
 
-/// Returns the bytes of a share's frame for an epoch of 30 s in 2026.
+/// Returns the number of bytes of a share's frame, for an epoch of 30 s in 2026.
 fn share(participation: &[u8], records: usize) -> usize {
     let epoch = 1_795_000_000_000 / 30_000;
     let mut frame = [0; 1024];
@@ -89,8 +89,8 @@ fn seal(fixture: &Fixture, scheme: Scheme, epochs: u64) -> Vec<Bundle> {
     bundles
 }
 
-/// Returns the bytes and the events of an answer with all of these epochs at this rate: one run, as
-/// the cloud serves it.
+/// Returns the number of bytes and of events in a response with all of these epochs at this rate.
+/// The response has one run, as the cloud serves it.
 fn answer(fixture: &Fixture, bundles: &[Bundle], rate: Rate) -> (usize, usize) {
     let mut out = Vec::new();
     write::schema(&mut out, &fixture.schema);
@@ -162,7 +162,7 @@ fn the_size_tables_are_up_to_date_and_within_their_bars() {
     ] {
         let fixture = fixture(algorithm);
         for scheme in [Scheme::Star, Scheme::Tree] {
-            // The second seal, after the receiver has acknowledged the first one.
+            // Measure the second seal, after the receiver has acknowledged the first one.
             let bundles = seal(&fixture, scheme, 2);
             let overhead = bundles[1].uplink_overhead();
             let bar_text = bar.map_or(String::new(), |bar| format!("{bar}"));

@@ -1,5 +1,5 @@
-//! The input of each program and its expected results, which the same crates compute on the host;
-//! RSA and DSA are checked with textbook arithmetic.
+//! The input of each program, and its expected results. The host computes the results with the same
+//! crates. The results of RSA and DSA are checked with textbook arithmetic.
 
 use moteseal_broadcast::tesla::sender::Sender;
 use moteseal_broadcast::tesla::{MAX_PARAMETERS, Schedule};
@@ -24,7 +24,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::program::Program;
 
-/// The message of the uTESLA sender.
+/// The message that the uTESLA sender sends.
 pub(crate) const MESSAGE: &[u8; 32] = b"close valve 7 until further word";
 const TEXT: &[u8] = b"0123456789";
 const DEVICE: DeviceId = DeviceId(*b"device 1");
@@ -41,12 +41,12 @@ const READING: u32 = 258;
 const NETWORK: NetworkId = NetworkId(*b"network1");
 const SENDER: DeviceId = DeviceId(*b"sender 1");
 
-/// The primes of an RSA key for this test only, 512 bits each, hexadecimal.
+/// The primes of an RSA key that only this test uses, 512 bits each, hexadecimal.
 const RSA_PRIMES: [&[u8]; 2] = [
     b"cdbcad73d2c8dff9b66045e1326613474a328701b1e28d739fd05cb32bc5b215da318fc772b8352bab08adb0b344cd6a4d29cf11a885b40f22c5b0a73b0d3569",
     b"cf58bd2478acbc9899cabd6f6c9770d49755bda06b20c56517f8ea4dfb9a49a706b8754dc8de90cf3850b80b1965cdae0e87809aee67347b7a551ad84a770349",
 ];
-/// `p`, `q`, `g`, `x` and a nonce of a DSA key for this test only, hexadecimal.
+/// `p`, `q`, `g`, `x` and a nonce of a DSA key that only this test uses, hexadecimal.
 const DSA: [&[u8]; 5] = [
     b"bd716f251f174afda45fa8a413f4e4c7ed309a9767ea46cf5c046635943abd7020ebb0774c3616007e34f986126b1dfbd1451c7f5202dc84cb74ad3e59cc4f03",
     b"d18ba306f01bff7c322c9fe9dc70b8b933dce4ad",
@@ -59,7 +59,7 @@ fn number(hex: &[u8]) -> BigUint {
     BigUint::parse_bytes(hex, 16).unwrap()
 }
 
-/// Returns the number as `size` bytes, big-endian.
+/// Encodes the number as `size` bytes, big-endian.
 fn bytes(number: &BigUint, size: usize) -> Vec<u8> {
     let digits = number.to_bytes_be();
     [vec![0; size - digits.len()], digits].concat()
@@ -87,7 +87,7 @@ pub(crate) struct Inputs {
 
 impl Inputs {
     pub(crate) fn new() -> Self {
-        // Slowly changing temperature and humidity, 16 bits each.
+        // Temperature and humidity that change slowly, 16 bits each.
         let events = (0..1024_u32)
             .map(|at| (2000 + at % 17) << 16 | (4000 + at * 7 % 100))
             .flat_map(u32::to_be_bytes);
@@ -207,8 +207,8 @@ impl Inputs {
         list.item(&READING.to_be_bytes()).item(&QUERY_EPOCH.to_be_bytes()).0
     }
 
-    /// Returns the expected PSR. The program encrypts readings of two epochs and returns the second
-    /// PSR.
+    /// Returns the expected PSR. The program encrypts a reading of each of two epochs and returns
+    /// the second PSR.
     pub(crate) fn psr(&self) -> Vec<u8> {
         let mut permit = EpochGuard::default().advance(QUERY, 30_000, QUERY_EPOCH + 1).unwrap();
         let source = SourceSecret::from_bytes(&Self::source()).for_query(QUERY);
@@ -270,8 +270,8 @@ impl Inputs {
             .item(&SENDER.0)
             .item(&5_u64.to_be_bytes())
             .item(&parameters);
-        // The seed, then a packet of interval 2, and its key, which is sent in interval 3. The key
-        // is two steps of the key chain after the one in the parameters.
+        // The seed, then a packet of interval 2, and then its key, which is sent in interval 3. The
+        // key is two steps after the one in the parameters, along the key chain.
         let list = list.item(&11_u64.to_be_bytes()).item(&2500_u64.to_be_bytes());
         let list = list
             .item(sender.packet(2500, MESSAGE, &mut frame).unwrap())
@@ -296,7 +296,8 @@ impl Inputs {
         expect("sha256", b"84d89877f0d4041efb6bf91a16f0248f2fd573e6af05c19f96bedb9f882f7882");
     }
 
-    /// Returns the SHA-256 digest of the text, padded to 128 bytes (RFC 8017, section 9.2).
+    /// Returns the SHA-256 digest of the text with its padding for RSA, 128 bytes in total (RFC
+    /// 8017, section 9.2).
     fn padded() -> BigUint {
         let info = number(b"3031300d060960864801650304020105000420").to_bytes_be();
         let tail = [&[0], &info[..], &Sha256::digest(TEXT)].concat();

@@ -1,5 +1,5 @@
 //! Writes the page `docs/footprint.md` and the tables `docs/footprint.csv` and
-//! `docs/footprint_levels.csv`.
+//! Returns the content of `docs/footprint_levels.csv`.
 
 use std::fmt::Write as _;
 
@@ -45,7 +45,7 @@ fn grouped(number: u64) -> String {
     out
 }
 
-/// `docs/footprint.md`.
+/// Returns the content of `docs/footprint.md`.
 pub(crate) fn markdown(figures: &Figures) -> String {
     let mut text = START.to_owned();
     for part in &figures.0 {
@@ -74,7 +74,7 @@ both are insecure. `footprint_levels.csv` has the RAM of a star for each number 
 against sampling resolution, whose finest rate is `2^-(L-1)`.
 ";
 
-/// `docs/footprint.csv`.
+/// Returns the content of `docs/footprint.csv`.
 pub(crate) fn csv(figures: &Figures) -> String {
     let mut text = String::from("part,what,unit,value,bar\n");
     for part in &figures.0 {
@@ -87,7 +87,7 @@ pub(crate) fn csv(figures: &Figures) -> String {
     text
 }
 
-/// `docs/footprint_levels.csv`.
+/// Returns the content of `docs/footprint_levels.csv`.
 pub(crate) fn levels(ram: impl Fn(u8) -> u64) -> String {
     let mut text = String::from("levels,finest_rate,ram_bytes\n");
     for level in 2..=32 {

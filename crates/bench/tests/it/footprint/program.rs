@@ -1,5 +1,5 @@
-//! Builds the programs of `firmware/footprint` in their own workspace, measures their files, and
-//! runs them in QEMU.
+//! Builds the programs of `firmware/footprint` in the firmware's workspace, measures the sizes of
+//! their files, and runs them in QEMU.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The address of a program's input (`firmware/board/memory`).
+/// The address at which a program reads its input (`firmware/board/memory`).
 const INPUT: &str = "0x3C000";
-/// The size of the input's region, in bytes.
+/// The size of the memory region for the input, in bytes.
 const INPUT_SIZE: usize = 16 * 1024;
-/// The time limit of a program; the longest one takes a second.
+/// The time limit of a program. The longest one takes a second.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// The programs, built with one set of features.
@@ -24,14 +24,15 @@ pub(crate) struct Firmware {
 /// The size and the output of one program.
 pub(crate) struct Program {
     name: String,
-    /// Bytes of flash, less those of the program `empty`, which has no part.
+    /// The bytes of flash, minus those of the program `empty`, which contains no part of a mote.
     pub(crate) flash: u64,
     output: BTreeMap<String, String>,
 }
 
 impl Firmware {
-    /// Builds these programs and `empty`; with an empty list, all programs that the features allow.
-    /// SHA-2 is compact, as in the firmware's settings, or unrolled.
+    /// Builds these programs and `empty`. With an empty list, builds all programs that the features
+    /// allow. `compact` selects the compact implementation of SHA-2, as in the firmware's settings,
+    /// instead of the unrolled one.
     pub(crate) fn build(features: &[&str], compact: bool, programs: &[&str]) -> Self {
         let features = format!("mps2-an385,{}", features.join(","));
         let mut what =
@@ -66,7 +67,7 @@ impl Firmware {
 fn cargo(what: &[&str], compact: bool) -> PathBuf {
     let firmware = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../firmware");
     let target = firmware.join(if compact { "target" } else { "target/unrolled" });
-    // The cargo that runs this test.
+    // Use the cargo that runs this test.
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(&firmware)
@@ -74,7 +75,7 @@ fn cargo(what: &[&str], compact: bool) -> PathBuf {
         .args(what)
         .arg("--target-dir")
         .arg(&target);
-    // The programs are compiled with the firmware's own settings, not with those of this test.
+    // Compile the programs with the firmware's own settings, not with those of this test.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("CARGO_PROFILE_")
@@ -90,7 +91,7 @@ fn cargo(what: &[&str], compact: bool) -> PathBuf {
         .env_remove("CARGO_BUILD_TARGET")
         .env_remove("CARGO_BUILD_RUSTFLAGS");
     if !compact {
-        // Replaces the flags of firmware/.cargo/config.toml.
+        // This replaces the flags of firmware/.cargo/config.toml.
         cargo.env("RUSTFLAGS", "-C link-arg=-Tlink.x");
     }
     let status = cargo.status().expect("cargo runs");
@@ -134,8 +135,8 @@ fn qemu(machine: &str, program: &Path, more: &[&str]) -> String {
     text
 }
 
-/// Returns the output of the board's smoke test on one of the boards: serial line, clock, flash
-/// page, measurements.
+/// Runs the board's smoke test on one of the boards and returns its output: serial line, clock,
+/// flash page, measurements.
 pub(crate) fn smoke(board: &str) -> String {
     let features = format!("{board},report");
     let target =
@@ -155,7 +156,7 @@ impl Program {
         self.value(name).parse().unwrap()
     }
 
-    /// Returns the bytes of a result, which the program prints in hexadecimal.
+    /// Returns a result, which the program prints in hexadecimal.
     pub(crate) fn result(&self, name: &str) -> Vec<u8> {
         let digits = self.value(&format!("{name}.result"));
         (0..digits.len())
@@ -174,9 +175,9 @@ impl Program {
     }
 }
 
-/// Returns the bytes that a 32-bit little-endian ELF file puts into flash: the sections that are
-/// loaded and have contents (TIS, "ELF specification", book I, chapter 1). They include the initial
-/// values of variables, but not the memory for variables.
+/// Returns the number of bytes of flash that a 32-bit little-endian ELF file takes. These are the
+/// sections that are loaded and have contents (TIS, "ELF specification", book I, chapter 1). They
+/// include the initial values of variables, but not the memory for variables.
 fn flash(file: &Path) -> u64 {
     let elf = std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let word = |at: usize| u32::from_le_bytes(elf[at..at + 4].try_into().unwrap());

@@ -61,7 +61,7 @@ pub fn item_length(bytes: &[u8]) -> Result<usize, DecodeError> {
 /// Checks that `bytes` are exactly one deterministic item.
 ///
 /// # Errors
-/// As [`item_length`]; `TrailingBytes` if bytes follow the item.
+/// The errors of [`item_length`]; `TrailingBytes` if bytes follow the item.
 pub fn check_item(bytes: &[u8]) -> Result<(), DecodeError> {
     if item_length(bytes)? == bytes.len() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
 }
@@ -92,8 +92,8 @@ impl Scanner {
     /// `bytes` must start at the start of the item and contain the bytes of all earlier calls.
     ///
     /// # Errors
-    /// As [`item_length`]. After `Truncated` the scan can continue with more bytes; after
-    /// `NonCanonical` it cannot.
+    /// The errors of [`item_length`]. After `Truncated` the scan can continue with more bytes;
+    /// after `NonCanonical` it cannot.
     pub fn scan(&mut self, bytes: &[u8]) -> Result<usize, DecodeError> {
         loop {
             let (start, (major, argument, end)) = (self.at, head_at(bytes, self.at)?);
@@ -192,7 +192,7 @@ impl<'b> Reader<'b> {
     /// Checks that `bytes` are exactly one item and creates a reader for it.
     ///
     /// # Errors
-    /// As [`check_item`].
+    /// The errors of [`check_item`].
     pub fn new(bytes: &'b [u8]) -> Result<Self, DecodeError> {
         check_item(bytes)?;
         Ok(Self(Decoder::new(bytes)))

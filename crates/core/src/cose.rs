@@ -100,7 +100,7 @@ impl<'a> Protected<'a> {
     /// Reads a header map of an object of kind `typ`.
     ///
     /// # Errors
-    /// `UnknownCritical`, `UnexpectedHeader`, `WrongType`, `UnknownAlgorithm`, or as
+    /// `UnknownCritical`, `UnexpectedHeader`, `WrongType`, `UnknownAlgorithm`, or the errors of
     /// [`Reader::new`].
     pub fn decode(bytes: &'a [u8], typ: Typ) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
@@ -147,7 +147,8 @@ impl<'a> Sign1<'a> {
     /// Reads a tagged `COSE_Sign1` of kind `typ`.
     ///
     /// # Errors
-    /// As [`Protected::decode`]; `UnexpectedHeader` if the unprotected header is not empty.
+    /// The errors of [`Protected::decode`]; `UnexpectedHeader` if the unprotected header is not
+    /// empty.
     pub fn decode(bytes: &'a [u8], typ: Typ) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         if reader.tag()? != SIGN1_TAG {

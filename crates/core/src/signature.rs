@@ -148,7 +148,7 @@ named_errors! {
         /// The ECDSA signature is valid but has `s` in the upper half of the range. Anyone can
         /// compute it from the signature with `s` in the lower half.
         HighS => "the ECDSA signature has s in the upper half of its range",
-        /// The signature is not one of this key over this message.
+        /// The signature was not made with this key over this message.
         NotAuthentic => "the signature was not made with this key over these bytes",
     }
 }
@@ -399,7 +399,7 @@ pub trait Signer {
     /// Returns a signature over `message`.
     ///
     /// # Errors
-    /// As [`Signer::sign`].
+    /// The errors of [`Signer::sign`].
     fn signature(&self, message: &[u8]) -> Result<Signature, SignError> {
         let mut out = Signature { bytes: [0; MAX_SIGNATURE], length: 0 };
         out.length = self.sign(message, &mut out.bytes)?;

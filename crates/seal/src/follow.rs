@@ -77,7 +77,7 @@ named_errors! {
         /// The number of digests differs from the number that the root needs.
         DigestCount => "the number of digests differs from the number that the root needs",
         /// The length of the events does not match their number.
-        EventsLength => "the length of the events does not match the salt and the count",
+        EventsLength => "the length of the events does not match their number",
         /// The signature's length is wrong for its algorithm.
         MalformedSignature => "the signature has the wrong length",
     }

@@ -19,7 +19,8 @@ use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::roster::Directory;
 use moteseal_core::signature::{Algorithm, PublicKey, SignatureError};
 
-/// Length of the longest message of a seal in bytes: statement, headers and root.
+/// Length of the longest message that is signed for a seal, in bytes. The message contains the
+/// statement, the headers and the root.
 pub const MAX_MESSAGE: usize = 1024;
 
 /// State of a seal or sample: nothing has been verified.

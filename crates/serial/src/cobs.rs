@@ -154,7 +154,7 @@ impl<const N: usize> Unstuffer<N> {
         }
     }
 
-    /// Returns the bytes of the packet that ended with the last byte.
+    /// Returns the packet that the last call of [`take`](Self::take) completed.
     #[must_use]
     pub fn packet(&self) -> &[u8] {
         self.packet.get(..self.length).unwrap_or_default()

@@ -1,10 +1,11 @@
 //! Keys in DER: `PrivateKeyInfo` (PKCS#8, RFC 5958) and `SubjectPublicKeyInfo` (RFC 5280) of the
 //! three suites.
 //!
-//! Ed25519 follows RFC 8410, P-256 RFC 5915 and RFC 5480, ML-DSA-44 RFC 9881. The writer produces
-//! the same bytes as openssl, with ML-DSA keys in seed form. The reader also accepts the other
-//! forms that openssl writes: private keys with or without the public key, and ML-DSA keys with
-//! both seed and expanded key. Only the DER types that these structures use are implemented.
+//! Ed25519 keys follow RFC 8410, P-256 keys RFC 5915 and RFC 5480, and ML-DSA-44 keys RFC 9881. The
+//! writer produces the same bytes as openssl, with ML-DSA keys in seed form. The reader also
+//! accepts the other forms that openssl writes: private keys with or without the public key, and
+//! ML-DSA keys with both seed and expanded key. Only the DER types that these structures use are
+//! implemented.
 
 use zeroize::Zeroizing;
 

@@ -32,7 +32,7 @@ fn encode<'o>(der: &[u8], label: &str, out: &'o mut [u8]) -> Result<&'o str, Key
 /// Reads a private key from one unencrypted `PRIVATE KEY` block.
 ///
 /// # Errors
-/// `MalformedPem`, `WrongPemLabel`, or as [`decode_secret_der`].
+/// `MalformedPem`, `WrongPemLabel`, or the errors of [`decode_secret_der`].
 pub fn decode_secret_pem(pem: &[u8]) -> Result<SecretKey, KeyError> {
     let mut buffer = Zeroizing::new([0; MAX_DER]);
     decode_secret_der(decode(pem, SECRET, &mut *buffer)?)
@@ -41,7 +41,7 @@ pub fn decode_secret_pem(pem: &[u8]) -> Result<SecretKey, KeyError> {
 /// Reads a public key from one `PUBLIC KEY` block.
 ///
 /// # Errors
-/// `MalformedPem`, `WrongPemLabel`, or as [`decode_public_der`].
+/// `MalformedPem`, `WrongPemLabel`, or the errors of [`decode_public_der`].
 pub fn decode_public_pem(pem: &[u8]) -> Result<PublicKey, KeyError> {
     let mut buffer = [0; MAX_DER];
     decode_public_der(decode(pem, PUBLIC, &mut buffer)?)

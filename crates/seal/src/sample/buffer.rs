@@ -314,7 +314,7 @@ impl<const N: usize> Buffer<N> {
             at = entry.end;
         }
         let root = frontier.root(None).unwrap_or(Digest::NULL);
-        // At most 32.
+        // The height is at most 32.
         #[allow(clippy::cast_possible_truncation)]
         let mark = SUBTREE | subtree.height as u8;
         self.write(subtree.at, subtree.start, mark, &root.0)

@@ -132,7 +132,7 @@ pub enum Choice {
     /// At most this many events per epoch: as many whole levels as fit, starting with the lowest
     /// level.
     AtMost(u64),
-    /// A number of events, chosen by a seeded permutation. Trees only.
+    /// A number of events, chosen by a seeded permutation. Only for trees.
     Sample {
         /// The number of events per epoch, at least 1.
         count: u32,
@@ -174,7 +174,8 @@ pub fn rate_levels(rate: Rate, statement: &Statement) -> Result<u32, ChoiceError
     }
 }
 
-/// Sums the counters of the parts of one epoch, to determine the levels that *at most* selects.
+/// Sums the counters of the parts of one epoch, to determine the levels that [`Choice::AtMost`]
+/// selects.
 #[derive(Clone, Debug)]
 pub struct EpochCounts {
     counts: [u64; MAX_LEVELS],
@@ -209,8 +210,8 @@ impl EpochCounts {
         }
     }
 
-    /// Returns the levels that *at most* `m` selects: from level 0 up, each existing level whose
-    /// events fit in addition to those of the levels selected before.
+    /// Returns the levels that [`Choice::AtMost`]`(m)` selects: from level 0 up, each existing
+    /// level whose events fit in addition to those of the levels selected before.
     #[must_use]
     pub fn at_most(&self, m: u64) -> u32 {
         let mut left = m;
@@ -257,8 +258,8 @@ impl EpochCounts {
 /// A sample that the query alone has determined, so that the holder of the data could not have
 /// chosen another one. Estimators accept only this type.
 ///
-/// For a rate, each part is checked individually ([`by_rate`](Self::by_rate)). For *at most* and
-/// *sample*, all parts of an epoch are checked together
+/// For a rate, each part is checked individually ([`by_rate`](Self::by_rate)). For the other
+/// choices, all parts of an epoch are checked together
 /// ([`ForcedPart::check`](crate::sample::epoch::ForcedPart::check)). There is no other way to
 /// create a `UniformSample`, and an unverified seal does not suffice:
 ///
@@ -285,8 +286,8 @@ impl<'a> UniformSample<'a> {
     /// Checks a part against a rate. `seal` is the part's seal.
     ///
     /// # Errors
-    /// `NotAsAsked` if the sample belongs to another seal or contains other levels; otherwise as
-    /// [`rate_levels`].
+    /// `NotAsAsked` if the sample belongs to another seal or contains other levels; otherwise the
+    /// errors of [`rate_levels`].
     pub fn by_rate(
         sample: Sample<'a, Authentic>,
         seal: &Seal<Authentic>,

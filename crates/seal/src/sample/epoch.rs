@@ -1,9 +1,10 @@
 //! Checks that an epoch is complete, and determines what its parts together must contain
 //! (spec/formats.md, section 5).
 //!
-//! The queries *at most* and *sample* depend on all parts of an epoch. If a sender could omit the
-//! last parts, it could choose among as many samples as there are parts. What the parts must
-//! contain is therefore computed only from a [`WholeEpoch`].
+//! The choices [`AtMost`](crate::sample::Choice::AtMost) and
+//! [`Sample`](crate::sample::Choice::Sample) depend on all parts of an epoch. If a sender could
+//! omit the last parts, it could choose among as many samples as there are parts. What the parts
+//! must contain is therefore computed only from a [`WholeEpoch`].
 
 use crate::engine::Engine;
 use crate::sample::choice::{ChoiceError, EpochCounts, UniformSample};
@@ -95,7 +96,8 @@ impl<'e> WholeEpoch<'e> {
         counts
     }
 
-    /// Returns what the parts must contain for *at most* `m`.
+    /// Returns what the parts must contain if at most `m` events were requested
+    /// ([`Choice::AtMost`](crate::sample::Choice::AtMost)).
     #[must_use]
     pub fn at_most(&self, m: u64) -> Forced<'e> {
         Forced { parts: self.parts, select: Selected::Levels(self.counts().at_most(m)) }
@@ -113,15 +115,16 @@ impl<'e> WholeEpoch<'e> {
         counts
     }
 
-    /// Returns what the parts must contain for *at most* `m` if the epoch was kept within a budget
-    /// and ended at `round`.
+    /// Returns what the parts must contain if at most `m` events were requested, and the epoch was
+    /// kept within a budget and ended at `round`.
     #[must_use]
     pub fn at_most_from(&self, round: Round, m: u64) -> Forced<'e> {
         Forced { parts: self.parts, select: Selected::Levels(self.counts_from(round).at_most(m)) }
     }
 
-    /// Returns what the parts must contain for *sample* `count` with this seed, if the epoch ended
-    /// at `round` (0 without a budget). `chosen` receives the positions of the selected events. It
+    /// Returns what the parts must contain if a sample of `count` events with this seed was
+    /// requested ([`Choice::Sample`](crate::sample::Choice::Sample)), and the epoch ended at
+    /// `round` (0 without a budget). `chosen` receives the positions of the selected events. It
     /// must have room for `count` or for all [existing](EpochCounts::existing) events, whichever is
     /// smaller. `scratch` must have the size that [`choose`](crate::sample::permutation::choose)
     /// requires.

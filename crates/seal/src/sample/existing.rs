@@ -2,9 +2,10 @@
 //!
 //! With a budget, only the events of some levels are kept. An event *exists* if its level was kept
 //! in all parts of the epoch. The signed salts, counters and rounds determine these levels, as for
-//! *at most*. If the levels of each part were counted separately, a part with a lower round would
-//! have more than its share of the sample. A sample among the existing events is uniform, has the
-//! requested size if enough events exist, and leaves its sender no choice.
+//! [`Choice::AtMost`](crate::sample::Choice::AtMost). If the levels of each part were counted
+//! separately, a part with a lower round would have more than its share of the sample. A sample
+//! among the existing events is uniform, has the requested size if enough events exist, and leaves
+//! its sender no choice.
 //!
 //! The existing events are numbered, numbers are chosen, and the chosen events are then located by
 //! computing levels. The alternative, to choose among all events and skip missing ones, could need

@@ -50,7 +50,7 @@ impl InputError {
         Self::new(BAD_ARGUMENT, ErrorKind::Usage, sentence)
     }
 
-    /// Creates an error with a name of its own that the caller must correct.
+    /// Creates the error called `name`, whose cause the caller must correct.
     pub(crate) fn usage(name: &str, sentence: impl Display) -> Self {
         Self::new(name, ErrorKind::Usage, sentence)
     }

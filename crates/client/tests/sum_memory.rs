@@ -1,6 +1,6 @@
-//! Measures the memory of a querier with many sources: at most 72 bytes for each source, including
-//! building and opening. This is a separate binary because its global allocator counts every
-//! allocation.
+//! Measures the memory of a querier with many sources: at most 72 bytes per source, including the
+//! memory for building and opening. This test is a separate binary, because its global allocator
+//! counts every allocation.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "it/sum_support/mod.rs"]
@@ -55,7 +55,8 @@ fn devices(sources: u32) -> Vec<DeviceId> {
     (0..u64::from(sources)).map(|number| DeviceId(number.to_be_bytes())).collect()
 }
 
-/// The summed share of many sources; the value of each is its position modulo 1000.
+/// Returns the summed share of many sources, and the sum. The value of each source is its position
+/// modulo 1000.
 fn total(sources: u32, key_group: u32, query: QueryId) -> (Vec<u8>, u128) {
     let master = Master::new(sum_support::MASTER);
     let (mut share, mut sum) =
@@ -88,15 +89,15 @@ fn a_querier_needs_at_most_72_bytes_for_each_source() {
     let found = querier.open(EPOCH, &opened(&bytes)).expect("an honest sum");
     let most = MOST.load(Ordering::Relaxed) - before;
     assert_eq!(found.values()[0].and_then(|value| value.digits()), i128::try_from(sum).ok());
-    assert!(most <= 72 * SOURCES as usize, "{} bytes for each source", most / SOURCES as usize);
-    // The keys alone need 32 bytes for each source, so less would mean that they are missing.
+    assert!(most <= 72 * SOURCES as usize, "{} bytes per source", most / SOURCES as usize);
+    // The keys alone need 32 bytes per source. A smaller number would mean that the measurement
+    // missed them.
     assert!(most >= 32 * SOURCES as usize);
 }
 
 #[test]
 fn a_key_table_has_the_same_keys_as_the_single_sources() {
-    // Groups that begin inside a block of sixteen, that are smaller than a block, and that are one
-    // block.
+    // The key groups begin inside a block of sixteen, are smaller than a block, or are one block.
     for (sources, key_group) in
         [(2, 1), (15, 15), (16, 5), (33, 16), (100, 7), (100, 33), (130, 130)]
     {
@@ -117,7 +118,7 @@ fn a_key_table_has_the_same_keys_as_the_single_sources() {
             "{sources}/{key_group}"
         );
         assert_eq!(*derived.get_mut().unwrap(), sources as usize);
-        // The same sum, opened with the keys of one source at a time.
+        // Open the same sum with the keys of one source at a time.
         let mut one_by_one = 0;
         for group in 0..sources.div_ceil(key_group) {
             let mut totals = KeyTotals::default();

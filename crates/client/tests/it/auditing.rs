@@ -1,6 +1,6 @@
-//! Audits of a group's chains. Whatever a store withholds, an honest coordinator is not accused of
-//! inventing seals. Whatever range is audited, a coordinator that lists seals of another epoch is
-//! not justified.
+//! Audits of a group's chains. An honest coordinator must not be accused of inventing seals,
+//! whatever seals a store withholds. A coordinator that lists seals of another epoch must not be
+//! justified, whatever range is audited.
 
 use crate::support::{EPOCH, Group, Sealed};
 use moteseal_client::audit::{Audit, Doubt, EpochReport, Finding, Report, Verdict};
@@ -8,7 +8,7 @@ use moteseal_core::record::{EpochNumber, SealIndex};
 
 const BUDGET: u64 = 1000;
 
-/// The result of an audit of the epochs `since .. until`, from an answer without events.
+/// Returns the result of an audit of the epochs `since .. until`, from an answer without events.
 fn audited(
     group: &Group,
     (since, until): (u64, Option<u64>),
@@ -31,8 +31,8 @@ fn names(epoch: &EpochReport) -> Vec<&'static str> {
     epoch.findings.iter().map(Finding::name).chain(epoch.doubts.iter().map(Doubt::name)).collect()
 }
 
-/// The seals of two devices, in order of id, over several epochs. Each epoch of the first device
-/// has the given number of parts.
+/// The seals of two devices over several epochs. The devices are in ascending order of their ids.
+/// Each epoch of the first device has the given number of parts.
 struct World {
     group: Group,
     /// The seals by device, epoch and part.
@@ -68,7 +68,7 @@ impl World {
         Self { group, seals, names }
     }
 
-    /// All seals of these epochs that are not withheld.
+    /// Returns all seals of these epochs that are not withheld.
     fn shown(&self, epochs: std::ops::Range<usize>, withheld: &[&Sealed]) -> Vec<&Sealed> {
         let all =
             self.seals.iter().flat_map(|epochs_of| epochs_of[epochs.clone()].iter().flatten());
@@ -88,9 +88,9 @@ impl World {
     }
 }
 
-/// The manifest of an epoch lists the seals of the epoch before and has a round that is too high.
-/// An audit of that epoch alone does not have the listed seals, but the epoch's own seals name
-/// them.
+/// The manifest of the second epoch lists the seals of the first epoch, and its round is too high.
+/// An audit of the second epoch alone does not see the listed seals, but the seals of the second
+/// epoch name them as their predecessors.
 #[test]
 fn an_audit_of_one_epoch_finds_listed_seals_of_the_epoch_before() {
     let world = World::new(&[1, 1, 1]);
@@ -111,16 +111,16 @@ fn an_audit_of_one_epoch_finds_listed_seals_of_the_epoch_before() {
     };
     assert!(world.names.iter().all(|name| found(name)), "{epoch:?}");
     assert_eq!((report.verdict(), epoch.verdict()), (Verdict::Unjustified, "Unjustified"));
-    // An audit that also covers the epoch before reports the same findings.
+    // An audit that also covers the first epoch reports the same findings.
     let manifests = [&world.manifests()[0], manifests[0]];
     let report =
         audited(&world.group, (EPOCH, Some(EPOCH + 2)), &manifests, &world.shown(0..2, &[]));
     assert_eq!(of(&report, EPOCH + 1).findings, epoch.findings);
 }
 
-/// A store withholds any set of the seals of an epoch in three parts, and the coordinator may have
-/// continued with later epochs. The honest coordinator may be asked for the seals, but is not
-/// accused of having invented them.
+/// One epoch has three parts. A store withholds any set of the seals of this epoch and of the next
+/// one, and the coordinator may have continued with later epochs. The audit may report that a seal
+/// is missing, but must not report that the honest coordinator invented it.
 #[test]
 fn an_honest_coordinator_is_not_accused_of_inventing_withheld_seals() {
     for (epochs, continued) in
@@ -130,7 +130,7 @@ fn an_honest_coordinator_is_not_accused_of_inventing_withheld_seals() {
         let world = World::new(&epochs);
         let (manifests, epoch) = (world.manifests(), EPOCH + at as u64);
         let manifests: Vec<&Vec<u8>> = manifests.iter().collect();
-        // The parts of the epoch and of the following one.
+        // The parts of the epoch and of the next epoch.
         let others = world.seals[0].get(at + 1).into_iter().flatten();
         let concerned: Vec<&Sealed> = world.seals[0][at].iter().chain(others).collect();
         for mask in 0..1u32 << concerned.len() {
@@ -151,8 +151,8 @@ fn an_honest_coordinator_is_not_accused_of_inventing_withheld_seals() {
             assert_eq!(audited.is_justified, mask & 7 == 0, "{what}");
             let allowed = ["Missing", "Withheld", "Unshown", "NotShownYet", "Absent"];
             assert!(names(audited).iter().all(|name| allowed.contains(name)), "{what}");
-            // There is no finding while the seals of the newest manifest may still arrive, unless
-            // the device's own chain continues.
+            // If the coordinator has not continued, the listed seals may still arrive, so there is
+            // no finding.
             if !continued {
                 assert!(audited.findings.is_empty(), "{what}");
             }
@@ -166,8 +166,8 @@ fn an_honest_coordinator_is_not_accused_of_inventing_withheld_seals() {
     }
 }
 
-/// The manifest lists all seals of a device and one that the device never signed. The device's
-/// chain has no place for it, for any number of parts.
+/// The manifest lists all seals of a device, and one seal that the device never signed. The
+/// device's chain shows that this seal does not exist, for any number of parts.
 #[test]
 fn a_listed_seal_that_the_device_never_signed_is_invented_if_the_chain_has_no_gap() {
     for parts in 1..4 {
@@ -199,7 +199,7 @@ fn a_listed_seal_that_the_device_never_signed_is_invented_if_the_chain_has_no_ga
 }
 
 /// The manifest does not list some parts of a device's epoch, although they exist. Their events are
-/// not counted, and with them the round could be different.
+/// not counted. If they were counted, the due round could be different.
 #[test]
 fn a_part_that_is_not_listed_leaves_the_epoch_undetermined() {
     let world = World::new(&[1, 3, 1]);

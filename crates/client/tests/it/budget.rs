@@ -1,5 +1,5 @@
-//! A group with a budget: the manifests determine which events exist. A store that withholds or
-//! alters a manifest is rejected.
+//! A group with a budget. The manifests determine which events exist. An answer in which the store
+//! withheld or altered a manifest is rejected or incomplete.
 
 use crate::support::{EPOCH, Group, LEVELS, Sealed, nowhere};
 use moteseal_client::{Report, Standing};
@@ -11,7 +11,7 @@ use moteseal_seal::sample::choice::{EpochCounts, selected_count};
 const ALL: u32 = u32::MAX;
 const BUDGET: u64 = 30;
 
-/// Three epochs of one mote, 80 events each, that ended at rounds 2, 3 and 2.
+/// Three epochs of one mote with 80 events each. They ended at rounds 2, 3 and 2.
 struct World {
     group: Group,
     sealed: Vec<Sealed>,
@@ -32,12 +32,13 @@ fn world() -> World {
     World { group, sealed, manifests }
 }
 
-/// The levels from a round on.
+/// Returns the levels from a round on.
 fn from(round: u8) -> u32 {
     ALL << round
 }
 
-/// The levels that *at most* requires of a seal that is alone in an epoch that ended at `round`.
+/// Returns the levels that *at most* requires of a seal that is the only seal of an epoch that
+/// ended at `round`.
 fn at_most(sealed: &Sealed, round: u8, most: u64) -> u32 {
     let mut counts = EpochCounts::at_round(LEVELS, Round(round));
     counts.add(sealed.seal.statement());
@@ -59,7 +60,7 @@ impl World {
         self.manifests.iter().collect()
     }
 
-    /// All kept levels of every epoch.
+    /// Returns the seals of all epochs, each with all of its kept levels.
     fn kept(&self) -> Vec<(&Sealed, u32)> {
         self.sealed.iter().zip(ROUNDS).map(|(sealed, round)| (sealed, from(round))).collect()
     }
@@ -85,7 +86,7 @@ fn at_most_follows_from_the_rounds_of_the_manifests() {
         (Some(BUDGET), &[(0, 2), (1, 3), (2, 2)][..], 6)
     );
     assert_eq!(report.round_span(), Some((Round(2), Round(3))));
-    // Fewer events than were kept.
+    // The query requests fewer events than were kept.
     let masks: Vec<u32> =
         world.sealed.iter().zip(ROUNDS).map(|(sealed, round)| at_most(sealed, round, 9)).collect();
     let parts: Vec<(&Sealed, u32)> = world.sealed.iter().zip(masks.iter().copied()).collect();
@@ -93,7 +94,7 @@ fn at_most_follows_from_the_rounds_of_the_manifests() {
         world.verify(Choice::AtMost(9), &world.all(), &parts).unwrap().rows(),
         world.rows_from(&masks)
     );
-    // No events: every seal and manifest is still required.
+    // The query requests no events. Every seal and every manifest is still required.
     let nothing: Vec<(&Sealed, u32)> = world.sealed.iter().map(|sealed| (sealed, 0)).collect();
     let report = world.verify(Choice::AtMost(0), &world.all(), &nothing).unwrap();
     assert_eq!(
@@ -116,8 +117,8 @@ fn rejects_levels_that_differ_from_the_round_of_the_manifest() {
         let verified = world.verify(Choice::AtMost(1000), &world.all(), &parts);
         assert_eq!(verified.unwrap_err(), "NotAsAsked", "{name}");
     }
-    // A rate determines the selection of each part by itself, if the part has all levels of the
-    // rate.
+    // A rate determines the selection of each part by itself. The answer is accepted if every part
+    // has all levels of the rate.
     let rate = |text: &str| Choice::Rate(text.parse().unwrap());
     let parts: Vec<(&Sealed, u32)> = world.sealed.iter().map(|sealed| (sealed, from(3))).collect();
     assert!(world.verify(rate("1/8"), &world.all(), &parts).unwrap().is_complete());
@@ -133,7 +134,7 @@ fn an_epoch_without_its_manifest_gives_no_rows() {
         let mut manifests = world.all();
         manifests.remove(left_out);
         let mut parts = world.kept();
-        // No event of this epoch can be checked without the manifest.
+        // Without the manifest, no event of this epoch can be checked.
         assert_eq!(
             world.verify(Choice::AtMost(1000), &manifests, &parts).unwrap_err(),
             "NotAsAsked"
@@ -146,14 +147,15 @@ fn an_epoch_without_its_manifest_gives_no_rows() {
         let mut masks = ROUNDS.map(from);
         masks[left_out] = 0;
         assert_eq!((report.rows(), report.seals()), (world.rows_from(&masks), 2));
-        // A rate does not depend on the manifest.
+        // The selection of a rate does not depend on the manifest.
         let parts: Vec<(&Sealed, u32)> =
             world.sealed.iter().map(|sealed| (sealed, from(3))).collect();
         let report =
             world.verify(Choice::Rate("1/8".parse().unwrap()), &manifests, &parts).unwrap();
         assert_eq!((report.is_complete(), report.rounds.len()), (true, 2));
     }
-    // An unknown tail that begins earlier takes precedence.
+    // If an unknown tail begins before the epoch without a manifest, the report states the unknown
+    // tail.
     let report =
         world.verify(Choice::AtMost(1000), &[&world.manifests[0]], &world.kept()[..1]).unwrap();
     assert_eq!(report.devices[0].standing, Standing::TailUnknown { from: EpochNumber(EPOCH + 1) });
@@ -183,7 +185,7 @@ fn accepts_each_manifest_of_the_range_once_and_in_order() {
             assert_eq!(world.verify(choice, &manifests, &world.kept()).unwrap_err(), name);
         }
     }
-    // No manifest may follow a part.
+    // No manifest may follow after a part.
     let query = || world.group.query(&["mote-1"], Some(EPOCH + 3), Choice::AtMost(1000));
     let mut answer = world.group.answer_after(&[first, second], &world.kept()[..2]);
     answer.pop();
@@ -204,7 +206,7 @@ fn accepts_each_manifest_of_the_range_once_and_in_order() {
 #[test]
 fn a_listed_seal_must_be_served_and_an_unlisted_one_is_late() {
     let world = world();
-    // The chain alone does not show that the last seal is withheld.
+    // Without its manifest, the chain alone would not show that the last seal is withheld.
     let query = || world.group.query(&["mote-1", "mote-2"], None, Choice::AtMost(1000));
     let verify = |manifests: &[&Vec<u8>], parts: &[(&Sealed, u32)]| {
         world.group.verify(
@@ -218,21 +220,22 @@ fn a_listed_seal_must_be_served_and_an_unlisted_one_is_late() {
     assert_eq!(verify(&world.all(), &[]).unwrap_err(), "Missing");
     let report = verify(&world.all(), &world.kept()).unwrap();
     assert_eq!(report.devices.iter().map(|device| device.late).collect::<Vec<_>>(), [0, 0]);
-    // A listed seal of a device outside the query need not be served.
+    // The manifest also lists a seal of a device that the query does not name. This seal does not
+    // have to be served.
     let mut position = world.group.start("mote-2");
     let other = world.group.seal("mote-2", &mut position, EPOCH + 2, &["a:V:u8"], &[vec![1]]);
     let both = world.group.manifest(EPOCH + 2, 2, &[&world.sealed[2], &other]);
     let manifests = [&world.manifests[0], &world.manifests[1], &both];
     assert!(world.verify(Choice::AtMost(1000), &manifests, &world.kept()).unwrap().is_complete());
     assert_eq!(verify(&manifests, &world.kept()).unwrap_err(), "Missing");
-    // A seal that arrived after the manifest is still served, and counted as late.
+    // A seal that arrived after the manifest is still served, and is counted as late.
     let without = world.group.manifest(EPOCH + 2, 2, &[&other]);
     let manifests = [&world.manifests[0], &world.manifests[1], &without];
     let mut parts = world.kept();
     parts.push((&other, from(2)));
     let report = verify(&manifests, &parts).unwrap();
     assert_eq!(report.devices.iter().map(|device| device.late).collect::<Vec<_>>(), [1, 0]);
-    // A different seal does not replace the listed one.
+    // The device also signed a different seal. It does not replace the listed seal.
     let mut position = world.sealed[1].seal.position();
     let instead =
         world.group.seal("mote-1", &mut position, EPOCH + 2, &["a:V:u8"], &[vec![1], vec![2]]);
@@ -241,7 +244,7 @@ fn a_listed_seal_must_be_served_and_an_unlisted_one_is_late() {
     assert_eq!(world.verify(Choice::AtMost(1000), &world.all(), &parts).unwrap_err(), "Missing");
 }
 
-/// Alters every byte of a small answer with manifests and pruned parts.
+/// Alters every byte of a small answer that has a manifest and a pruned part.
 #[test]
 fn rejects_an_answer_with_any_altered_byte() {
     let group = Group::budgeted(BUDGET);

@@ -8,7 +8,7 @@ use moteseal_seal::sample::Choice;
 
 const ALL: u32 = u32::MAX;
 
-/// Five epochs of one mote, 20 events each.
+/// Returns five epochs of one mote with 20 events each.
 fn five() -> (Group, Vec<Sealed>) {
     let group = Group::new();
     let mut position = group.start("mote-1");
@@ -44,8 +44,8 @@ fn a_withheld_tail_is_unknown_and_missing_before_a_pinned_seal() {
             "Missing"
         );
     }
-    // An older answer does not move the pinned seals back, and a range that ends before the newest
-    // pinned seal is complete.
+    // An older answer does not replace the pinned seals. A range that ends before the newest pinned
+    // seal is complete without this seal.
     let early = group.query(&["mote-1"], Some(EPOCH + 2), everything());
     let report = group.verify(
         early,
@@ -80,7 +80,7 @@ fn a_withheld_device_is_unknown_and_missing_if_a_seal_is_pinned() {
 #[test]
 fn two_histories_of_one_device_are_an_equivocation() {
     let (group, sealed) = five();
-    // After its second seal, the device continues with a different third seal.
+    // After its second seal, the device also continues with a different third seal.
     let mut position = sealed[1].seal.position();
     let fork = |epoch: u64, position: &mut _| {
         group.seal("mote-1", position, EPOCH + epoch, &["a:V:u8"], &[vec![99]])
@@ -97,9 +97,10 @@ fn two_histories_of_one_device_are_an_equivocation() {
     );
     assert!(
         group.verify(query(), None, &answer, &mut nowhere()).is_ok(),
-        "without pinned seals, nothing contradicts it"
+        "without pinned seals, nothing contradicts the answer"
     );
-    // Both histories in one answer: the fourth seal names a different third seal.
+    // One answer has seals of both histories: the fourth seal names a different third seal as its
+    // predecessor.
     let both = [sealed[0].clone(), sealed[1].clone(), sealed[2].clone(), fourth];
     assert_eq!(
         group.verify(query(), None, &whole(&group, &both), &mut nowhere()).unwrap_err(),
@@ -132,7 +133,7 @@ fn rejects_seals_that_are_left_out_repeated_or_not_requested() {
         "NotAsAsked"
     );
     assert_eq!(verify(&[(a, 0xfe), (b, ALL)]).unwrap_err(), "NotAsAsked");
-    // The seal after the range must come without events.
+    // The first seal after the range must have no events.
     let shorter = group.query(&["mote-1"], Some(EPOCH + 1), everything());
     assert_eq!(
         group
@@ -140,7 +141,7 @@ fn rejects_seals_that_are_left_out_repeated_or_not_requested() {
             .unwrap_err(),
         "NotAsAsked"
     );
-    // The selection is checked epoch by epoch.
+    // The selection is checked for each epoch.
     let counters = sealed[0].seal.statement().counters;
     let fits = moteseal_seal::sample::choice::EpochCounts::new(crate::support::LEVELS);
     let mut fits = fits;
@@ -157,7 +158,7 @@ fn rejects_seals_that_are_left_out_repeated_or_not_requested() {
     );
 }
 
-/// The levels that *at most* requires if the epoch has exactly these parts.
+/// Returns the levels that *at most* requires if the epoch has exactly these parts.
 fn at_most(parts: &[Sealed], most: u64) -> u32 {
     let mut counts = moteseal_seal::sample::choice::EpochCounts::new(crate::support::LEVELS);
     parts.iter().for_each(|part| counts.add(part.seal.statement()));
@@ -204,19 +205,20 @@ fn an_epoch_whose_last_part_is_withheld_gives_no_sample() {
             );
             assert_eq!(report.is_complete(), complete);
         }
-        // A range that starts with the incomplete epoch has no rows.
+        // A query whose range starts with the incomplete epoch gives no rows.
         let only = group.query(&["mote-1"], None, Choice::AtMost(MOST));
         let only = moteseal_api::Query { since: EpochNumber(EPOCH + 1), ..only };
         let report = group.verify(only, None, &group.answer(&served[1..]), &mut nowhere()).unwrap();
         assert_eq!((report.rows(), report.is_complete()), (0, false));
-        // A seal of a later epoch does not complete the epoch: it names the seal that was left out.
+        // A seal of a later epoch does not make the epoch complete, because this seal names a
+        // predecessor that was left out.
         let mut around = served.clone();
         around.push((&after, 0));
         assert_eq!(
             group.verify(ranged(), None, &group.answer(&around), &mut nowhere()).unwrap_err(),
             "Missing"
         );
-        // A rate determines the selection of each part by itself.
+        // The selection of a rate does not depend on the other parts of the epoch.
         let parts: Vec<(&Sealed, u32)> = served.iter().map(|(part, _)| (*part, ALL)).collect();
         let report = group
             .verify(
@@ -254,7 +256,7 @@ fn an_epoch_without_a_last_part_is_complete_once_a_later_epoch_follows() {
     assert_eq!(ask(None, &[(&open, mask)]).rows(), 0);
     let followed = ask(Some(EPOCH + 1), &[(&open, mask), (&after, 0)]);
     assert!(followed.is_complete() && followed.rows() > 0 && followed.seals() == 1);
-    // The epoch of the following seal is itself incomplete.
+    // The epoch of the second seal is itself incomplete, so it gives no rows.
     let both = ask(None, &[(&open, mask), (&after, at_most(std::slice::from_ref(&after), 20))]);
     assert_eq!((both.rows(), both.seals(), both.is_complete()), (followed.rows(), 1, true));
 }

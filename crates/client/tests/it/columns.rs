@@ -1,5 +1,5 @@
-//! Arrow columns contain the sealed values: every value of every type and scale in every row is
-//! compared with a slow and simple computation.
+//! Arrow columns contain the sealed values. The test compares every value of every type and scale
+//! in every row with the result of a slow and simple computation.
 
 use crate::support::{EPOCH, Group, LEVELS, Picked, coordinator, everything};
 use arrow_array::cast::AsArray;
@@ -14,9 +14,10 @@ use proptest::prelude::*;
 
 const BATCH: usize = 8192;
 const HOUR: u64 = 3_600_000;
-/// Timestamps exceed the range of Arrow's within this epoch,
+/// The last epoch that starts within the range of Arrow's timestamps. Timestamps in this epoch can
+/// exceed that range.
 const LAST_SIGNED: u64 = i64::MAX as u64 / HOUR;
-/// and the range of 64-bit milliseconds within this one.
+/// The last epoch that starts within the range of unsigned 64-bit milliseconds.
 const LAST: u64 = u64::MAX / HOUR;
 
 const TYPES: [(&str, usize); 11] = [
@@ -33,7 +34,7 @@ const TYPES: [(&str, usize); 11] = [
     ("time", 4),
 ];
 
-/// A field of one of [`TYPES`].
+/// A field whose type is one of [`TYPES`].
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     of: usize,
@@ -55,7 +56,7 @@ impl Shape {
         format!("field {place}::{}{scale}", TYPES[self.of].0)
     }
 
-    /// Asserts that a column contains at `row` the value of these bytes.
+    /// Asserts that a column contains the value of these bytes at `row`.
     fn check(self, column: &dyn Array, row: usize, bytes: &[u8], start_ms: Option<u64>) {
         let unsigned = bytes.iter().fold(0_i128, |value, byte| value << 8 | i128::from(*byte));
         let signed = if bytes[0] < 0x80 { unsigned } else { unsigned - (1 << (8 * bytes.len())) };
@@ -89,7 +90,7 @@ impl Shape {
     }
 }
 
-/// Pseudo-random bytes, which often are the ends of a range.
+/// A generator of pseudo-random bytes, which are often the minimum or the maximum of a type.
 struct Bytes(u64);
 
 impl Bytes {
@@ -166,7 +167,7 @@ fn shapes() -> impl Strategy<Value = Vec<Shape>> {
     prop_oneof![1 => Just(Vec::new()), 6 => prop::collection::vec(shape, 1..8)]
 }
 
-/// The number of events of each part of a device.
+/// Generates the number of events of each part of a device.
 fn parts() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::vec(
         prop_oneof![
@@ -240,8 +241,8 @@ proptest! {
     }
 }
 
-/// Rows come in runs of 256: tests samples of a tree that end at that boundary, before it and after
-/// it.
+/// Rows are processed in chunks of 256. The samples of this test end at the end of a chunk, before
+/// it and after it.
 #[test]
 fn drawn_events_of_a_tree_are_the_rows_of_a_table() {
     let group = Group::budgeted(1000);

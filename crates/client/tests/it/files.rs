@@ -1,5 +1,5 @@
-//! A file appears complete or not at all, through links, in devices and pipes, and after killed
-//! processes.
+//! A file appears complete or not at all: through links, in devices and pipes, and after processes
+//! were killed.
 
 use std::fs::{self, FileTimes, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -58,8 +58,8 @@ fn writes_to_a_pipe_only_on_commit() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // A file that is dropped without a commit sends nothing to the pipe, and does not wait for a
-    // reader.
+    // If a file is dropped without a commit, nothing is sent to the pipe, and dropping does not
+    // wait for a reader.
     AtomicFile::create(&pipe).unwrap().write_all(b"half").unwrap();
     let reader = {
         let pipe = pipe.clone();

@@ -1,4 +1,4 @@
-//! Every format reads back with the sealed values, types, units and times.
+//! Every format contains the sealed values, types, units and times when it is read back.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +25,7 @@ fn record(at: u32, temperature: i16, count: u64, level: f64, seq: i8, odd: u8) -
     record
 }
 
-/// The bytes that a writer has written.
+/// A shared buffer for the bytes of a writer.
 #[derive(Clone, Default)]
 struct Buffer(Arc<Mutex<Vec<u8>>>);
 

@@ -1,5 +1,5 @@
-//! Trees within a budget: the seals and the manifest's round determine which events exist, so a
-//! cloud has no choice. Every other sample, of any round, is rejected.
+//! Trees in a group with a budget. The seals and the round of the manifest determine which events
+//! exist, so a cloud has no choice. Any other sample, for any round, is rejected.
 
 use crate::support::{EPOCH, Group, LEVELS, Picked, Tree, coordinator, nowhere};
 use moteseal_client::{Report, Standing};
@@ -11,8 +11,8 @@ const ROUND: u8 = 2;
 const SEED: [u8; 32] = [5; 32];
 const ALL: u32 = u32::MAX;
 
-/// One epoch of two trees: 150 events, and 90 events of which the device kept the levels from
-/// `own_round` on.
+/// One epoch with two trees. The first has 150 events. The second has 90 events, of which the
+/// device kept the levels from `own_round` on.
 struct World {
     group: Group,
     trees: [Tree; 2],
@@ -30,13 +30,13 @@ fn world(round: u8, own_round: u8) -> World {
 }
 
 impl World {
-    /// Every event that exists in an epoch that ended at `round`: its part, and its place in that
-    /// part.
+    /// Returns every event that exists in an epoch that ended at `round`: the number of its part,
+    /// and its sequence number in this part.
     fn existing(&self, round: u8) -> Vec<(usize, Sequence)> {
         self.at(round.max(self.trees[1].seal.statement().own_round.0))
     }
 
-    /// Every event of the levels from `round` on, whether it was kept or not.
+    /// Returns every event of the levels from `round` on, whether it was kept or not.
     fn at(&self, round: u8) -> Vec<(usize, Sequence)> {
         let [first, second] = [0, 1].map(|part| {
             self.trees[part]
@@ -48,7 +48,7 @@ impl World {
         [first, second].concat()
     }
 
-    /// The events that the seed draws from these.
+    /// Returns the events that the seed draws from `events`.
     fn drawn(&self, events: &[(usize, Sequence)], count: usize) -> Vec<(usize, Sequence)> {
         let (mut chosen, mut scratch) = (vec![0; count], vec![Swap::FREE; scratch_for(count)]);
         let device = self.group.device("mote-1");
@@ -124,8 +124,9 @@ fn rejects_any_other_events() {
     let rejected = |what: &str, count: u32, events: &[(usize, Sequence)]| {
         assert_eq!(world.sampled(count, events).unwrap_err(), "NotAsAsked", "{what}");
     };
-    // Each drawn event is withheld, then replaced by an event that was not drawn, then left out
-    // before drawing.
+    // For each drawn event, three answers are rejected: the event is withheld; the event is
+    // replaced by an event that was not drawn; the sample is drawn from the events without this
+    // event.
     for at in 0..honest.len() {
         let mut withheld = honest.clone();
         withheld.remove(at);
@@ -146,12 +147,13 @@ fn rejects_any_other_events() {
     rejected("one more", 12, &more);
     rejected("drawn for another count", 12, &world.drawn(&existing, 11));
     rejected("nothing", 12, &[]);
-    // Events below the round do not exist, even if a store kept them; and events from the round on
-    // cannot be left out.
+    // Events below the round do not exist, even if a store has them. Events from the round on must
+    // not be left out.
     for other in [1, 3, 5] {
         rejected("drawn for another round", 12, &world.drawn(&world.existing(other), 12));
     }
-    // All events, selected by levels although the query needs single events.
+    // The answer has all events, but it selects them by level. The query requires that single
+    // events are selected.
     let by_levels =
         [(&world.trees[0], Picked::Levels(ALL << ROUND)), (&world.trees[1], Picked::Levels(ALL))];
     let choice = Choice::Sample { count: 1000, seed: SEED };
@@ -159,7 +161,7 @@ fn rejects_any_other_events() {
 }
 
 /// If the device raised its round in one part, that round applies to all parts of the epoch, so
-/// that events of all parts are equally likely.
+/// that the events of all parts are equally likely to be drawn.
 #[test]
 fn the_parts_of_an_epoch_have_one_round() {
     let world = world(ROUND, 3);
@@ -194,7 +196,7 @@ fn an_epoch_without_its_manifest_gives_no_sample() {
         (report.rows(), report.devices[0].standing),
         (0, Standing::ManifestMissing { from: EpochNumber(EPOCH) })
     );
-    // A manifest with a different round is a second manifest, and is rejected as one.
+    // A manifest with a different round is rejected, because it is a second manifest of the epoch.
     let other = world.group.manifest_of(
         &coordinator(),
         EPOCH,
@@ -229,12 +231,12 @@ fn rates_and_at_most_serve_a_pruned_tree_like_a_star() {
     );
     assert_eq!(verify(rate("1/8"), [ALL << 3, ALL << 4]).unwrap_err(), "NotAsAsked");
     assert_eq!(verify(rate("1/8"), [ALL << 2, ALL << 3]).unwrap_err(), "NotAsAsked");
-    // Level 2 does not exist in both parts, so *at most* requires the levels from 3 on.
+    // Level 2 does not exist in both parts, so *at most* requires only the levels from 3 on.
     assert_eq!(verify(Choice::AtMost(1000), [ALL << 3; 2]), Ok(count([ALL << 3; 2])));
     assert_eq!(verify(Choice::AtMost(1000), [ALL << 2, ALL << 3]).unwrap_err(), "NotAsAsked");
 }
 
-/// Alters every byte of a small answer with a pruned tree, for each kind of query.
+/// Alters every byte of a small answer that has a pruned tree, for each kind of query.
 #[test]
 fn rejects_an_answer_with_any_altered_byte() {
     let group = Group::budgeted(9);

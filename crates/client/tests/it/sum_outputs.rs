@@ -1,5 +1,5 @@
-//! The output of a query's epochs as a table, JSON lines, CSV and Arrow: for an answer, a missing
-//! epoch and a rejected one.
+//! The results of a query as a table, JSON lines, CSV and Arrow: for an accepted answer, for a
+//! missing epoch and for a rejected answer.
 
 use std::io::Cursor;
 
@@ -14,14 +14,14 @@ const FIRST: u64 = 60_000_000;
 const QUERY: &str = "SELECT AVG(temperature), VARIANCE(voltage), COUNT(*), SUM(light) FROM sensors \
                      WHERE light > 0 EPOCH DURATION 30s";
 
-/// Four epochs: an answer without two sources, an answer over no readings, a missing one and a
-/// rejected one.
+/// Returns four epochs: an answer without two of the sources, an answer over no readings, a missing
+/// epoch and a rejected answer.
 fn rows() -> (Scene, Vec<Row>) {
     let roster = roster(8);
     let mut chance = Chance(3);
     let tree = tree(&roster, 2, &mut chance);
     let mut scene = Scene::new(roster, tree, QUERY, 8, 5, &mut chance);
-    // The rows contain the query's id, so the nonce is fixed.
+    // The nonce is fixed because the rows contain the query's id, which depends on it.
     scene.question.nonce = [7; 16];
     scene.id = scene.question.id();
     let tree = scene.tree.clone();

@@ -1,6 +1,5 @@
-//! A wrong answer is rejected with the name of the error, and fault localisation finds the edge: no
-//! lie is accepted, and no honest answer is rejected. `MOTESEAL_SEEDS=10000` runs that many cases
-//! of each test.
+//! Every wrong answer is rejected with the name of the error, and fault localisation finds the
+//! edge. No honest answer is rejected. `MOTESEAL_SEEDS=10000` runs 10,000 cases of each test.
 
 use std::collections::HashMap;
 
@@ -16,7 +15,7 @@ const EPOCH: u64 = 58_000_000;
 const QUERY: &str = "SELECT AVG(temperature), VARIANCE(light), COUNT(*) FROM sensors \
                      WHERE humidity > 20 EPOCH DURATION 30s";
 
-/// A random scene, with its sources' answers to an epoch and to the epoch before.
+/// A random scene, with the answers of its sources to an epoch and to the epoch before.
 struct Case {
     scene: Scene,
     answers: Vec<Option<Contribution>>,
@@ -45,7 +44,7 @@ fn case(rosters: &mut HashMap<usize, Roster>, seed: u64) -> Case {
 }
 
 impl Case {
-    /// The names of all sources and gateways that sent a share.
+    /// Returns the names of all sources and gateways that sent a share.
     fn senders(&self, traffic: &Traffic) -> Vec<String> {
         traffic.shares.keys().cloned().collect()
     }
@@ -65,13 +64,14 @@ impl Case {
     }
 }
 
-/// The share that the lower end of an edge sends if the sources answer `answers` and no node lies.
+/// Returns the share that the lower end of an edge sends if the sources answer `answers` and every
+/// node is honest.
 fn honest(case: &Case, answers: &[Option<Contribution>], name: &str) -> Option<Contribution> {
     epoch(&case.scene.tree, answers, &mut |_, _| ()).shares.remove(name)
 }
 
-/// A lie: replaces the records of a child's share. Returns false if it cannot, or if nothing
-/// changed.
+/// A function that replaces the records of a child's share with wrong ones. It returns false if it
+/// cannot replace them, or if the share did not change.
 type Lie = fn(&mut Case, &str, &mut Contribution) -> bool;
 
 fn replaced(share: &mut Contribution, psrs: impl IntoIterator<Item = Psr>) -> bool {
@@ -214,7 +214,7 @@ fn an_aggregator_whose_sum_differs_from_its_childrens_is_named() {
     for seed in 0..seeds(200) {
         let mut case = case(&mut rosters, seed);
         let truth = epoch(&case.scene.tree, &case.answers, &mut |_, _| ());
-        // The liar is a gateway with at least one answering source below it.
+        // The dishonest node is a gateway that has at least one answering source below it.
         let gateways: Vec<String> = case
             .scene
             .tree
@@ -223,7 +223,8 @@ fn an_aggregator_whose_sum_differs_from_its_childrens_is_named() {
             .map(str::to_owned)
             .collect();
         let liar = gateways[case.chance.below(gateways.len())].clone();
-        // The liar alters one of its own records, and reports its children's shares as they were.
+        // The dishonest gateway alters one record of its own share, and reports its children's
+        // shares unchanged.
         let answers = case.answers.clone();
         let traffic = epoch(&case.scene.tree, &answers, &mut |child, share| {
             if child == liar {
@@ -244,14 +245,14 @@ fn an_aggregator_whose_sum_differs_from_its_childrens_is_named() {
             [Finding::Edge { parent: case.parent(&liar), child: liar.clone() }],
             "seed {seed}"
         );
-        // The liar does not answer the question.
+        // The dishonest gateway does not answer the question.
         let unanswered = [Finding::Unanswered { parent: case.parent(&liar), node: liar.clone() }];
         assert_eq!(
             traffic.localise(&case.scene, &case.scene.querier(), EPOCH, &[&liar]),
             unanswered,
             "seed {seed}"
         );
-        // The liar answers that it no longer has its children's shares.
+        // The dishonest gateway answers that it no longer has its children's shares.
         let mut traffic = traffic;
         for child in case.scene.tree.aggregator(&liar).unwrap().children() {
             traffic.shares.remove(&child.name);
@@ -271,7 +272,7 @@ fn an_added_or_removed_participant_is_rejected() {
     let mut rosters = HashMap::new();
     for seed in 0..seeds(300) {
         let mut case = case(&mut rosters, seed);
-        // With one key group, the number of records is right for any participants.
+        // With one key group, the number of records is the same for any set of participants.
         case.scene.question.key_group = case.scene.devices.len() as u32;
         let mut chance = Chance(seed ^ 0xdead);
         let answers = case.answers.clone();
@@ -323,7 +324,8 @@ fn an_honest_answer_is_never_rejected() {
     }
 }
 
-/// A scene of eight sources in two key groups, and the shares of all but the last source.
+/// Returns a scene of eight sources in two key groups, and the sum of the shares of all sources but
+/// the last.
 fn eight() -> (Scene, Contribution) {
     let roster = roster(8);
     let mut chance = Chance(4);
@@ -365,7 +367,7 @@ fn every_error_in_an_answer_has_a_name() {
         ("WrongEpoch", frame(reference, EPOCH - 1, &who, &records)),
         ("WrongQuery", frame(reference ^ 1, EPOCH - 1, &[0xff], &[])),
         ("MalformedParticipation", frame(reference, EPOCH, &[0], &records)),
-        // One byte longer than necessary.
+        // This encoding is one byte longer than necessary.
         ("MalformedParticipation", frame(reference, EPOCH, &[0x80, 0x00, 0x06], &records)),
         ("UnknownPosition", frame(reference, EPOCH, &[0, 8], &records)),
         ("UnknownPosition", frame(reference, EPOCH, &[0, 8], &[])),
@@ -402,7 +404,7 @@ fn every_error_in_an_answer_has_a_name() {
 #[test]
 fn the_rejection_of_a_sum_names_its_aggregate_and_key_group() {
     let (scene, mut total) = eight();
-    // The second slot is the sum; the second key group has positions 4 to 7.
+    // Slot 1 is the sum; key group 1 has the positions 4 to 7.
     let place = (1, 1);
     let psr = total.psrs[&place];
     total.psrs.insert(place, psr.merge(&psr));

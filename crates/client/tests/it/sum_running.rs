@@ -1,5 +1,5 @@
-//! A query over a link: every epoch is either answered exactly, or reported as missing or rejected;
-//! and devices answer only while the querier runs. The tests use tokio's paused clock.
+//! A query over a link. Every epoch is either answered exactly, or reported as missing or rejected.
+//! Devices answer only while the querier runs. The tests use tokio's paused clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,29 +27,29 @@ use tokio::time::Instant;
 const CHILDREN_SECRET: [u8; 32] = [0x77; 32];
 const EPOCH_MS: u64 = 5000;
 const GRACE: Duration = Duration::from_millis(300);
-/// A little less than the timeout of a question, which is four graces.
+/// A delay that is a little shorter than the timeout of a question, which is four grace periods.
 const DRIP: Duration = Duration::from_millis(1150);
 const START_MS: u64 = 1_800_000_000_000;
 const SOURCES: u32 = 12;
 
-/// What goes wrong in an epoch. [`World`] has one for each epoch from the first on.
+/// The fault that occurs in an epoch. [`World`] has a list of these, from the first epoch on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mishap {
     None,
-    /// The root gateways send nothing.
+    /// The gateways directly below the querier send nothing.
     Silence,
     /// One source sends nothing.
     OneSilent,
-    /// One source and the smaller of two root gateways send nothing.
+    /// One source and the smaller of the two gateways below the querier send nothing.
     SmallSilent,
-    /// The share of one source is altered on its edge.
+    /// The share of one source is altered on the edge above the source.
     Lie,
-    /// As `Lie`, and no gateway answers questions.
+    /// The same as `Lie`, and no gateway answers questions.
     LieUnexplained,
-    /// As `Lie`, and each page of an answer takes almost as long as the timeout.
+    /// The same as `Lie`, and each page of an answer takes almost as long as the timeout.
     LieDripped,
-    /// The shares of all root gateways are altered. The first gateway does not answer questions,
-    /// and the others no longer have the epoch after two seconds.
+    /// The shares of all gateways below the querier are altered. The first gateway does not answer
+    /// questions, and the other gateways no longer have the epoch after two seconds.
     AllLie,
 }
 
@@ -79,7 +79,8 @@ impl World {
         Self::of(roster, tree, mishaps, chance)
     }
 
-    /// Two gateways below the querier: one with two sources, one with all others.
+    /// Creates a tree with two gateways below the querier: one with two sources, and one with all
+    /// other sources.
     fn flat(mishaps: &[Mishap]) -> Arc<Self> {
         let roster = roster(SOURCES as usize);
         let homes: Vec<(String, &str)> = (0..)
@@ -127,14 +128,14 @@ impl World {
         self.mishaps.get((number - Self::first()) as usize).copied().unwrap_or(Mishap::None)
     }
 
-    /// The name of the source whose edge is altered, and of its gateway.
+    /// Returns the name of the source whose edge is altered, and the name of its gateway.
     fn victim(&self) -> (String, String) {
         let position = SOURCES - 1;
         let name = self.scene.tree.name(self.scene.devices[position as usize]).unwrap();
         (name.to_owned(), self.scene.tree.gateway_of(position).unwrap().to_owned())
     }
 
-    /// The shares of an epoch; the same in every call.
+    /// Returns the shares of an epoch. Every call returns the same shares.
     fn traffic(&self, number: u64) -> Traffic {
         let mut chance = Chance(number);
         let readings: Vec<Reading> = (0..SOURCES).map(|_| reading(&mut chance)).collect();
@@ -164,7 +165,7 @@ impl World {
     }
 }
 
-/// A gateway below the querier, with everything below it.
+/// Runs a gateway below the querier, including all nodes below the gateway.
 async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
     let mut link = network.child(id);
     let group = world.scene.question.group;
@@ -176,7 +177,7 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
     let mut answers: VecDeque<(Instant, Bytes)> = VecDeque::new();
     loop {
         let far = Instant::now() + Duration::from_secs(3600);
-        // Shortly after the end of the epoch.
+        // The gateway sends its share shortly after the end of the epoch.
         let due = asked.map_or(u64::MAX, |(_, _, until)| {
             if next < until { (next + 1) * EPOCH_MS + 100 } else { u64::MAX }
         });
@@ -262,7 +263,7 @@ fn answer(world: &World, explain: &Explain, key: &LinkKey) -> Bytes {
         .collect();
     let children: Vec<_> =
         reported.iter().map(|(id, who, psrs)| (*id, &who[..], &psrs[..])).collect();
-    // Room for one child, so that each answer has several pages.
+    // The buffer has room for one child, so that each answer has several pages.
     let mut out = [0; 80 + 24 + 16 + 2 * 34];
     Bytes::copy_from_slice(Children::close(explain, &children, key, &mut out).unwrap())
 }
@@ -274,7 +275,7 @@ async fn run(world: &Arc<World>, faults: Faults, settings: RunOptions, most: usi
     rows
 }
 
-/// Runs a query by a clock that may be wrong. Returns its rows and the number of skipped epochs.
+/// Runs a query with a clock that may be wrong. Returns its rows and the number of skipped epochs.
 async fn run_by(
     world: &Arc<World>,
     faults: Faults,
@@ -329,7 +330,7 @@ async fn run_by(
     (rows, missed)
 }
 
-/// Checks an accepted epoch against its readings, and its silent sources.
+/// Checks an accepted epoch against its readings, and checks which sources were reported as silent.
 fn check(world: &World, row: &Row, silent: &[u32]) {
     check_answer(world, row);
     assert_eq!(row.silent().collect::<Vec<_>>(), silent);
@@ -347,7 +348,7 @@ fn check_answer(world: &World, row: &Row) {
         .collect();
     let (sum, count) = (values.iter().sum::<i64>() as i128, values.len() as i128);
     let digits = accepted.values()[0].unwrap().digits().unwrap();
-    // The mean is rounded to six digits after the point, and raw readings have two.
+    // The mean has six decimal places and is rounded; raw readings have two.
     assert!(
         (digits * count - sum * 10_000).abs() * 2 <= count,
         "{digits} is not the mean of {values:?}"
@@ -390,7 +391,7 @@ async fn every_epoch_is_exact_or_missing_or_rejected_with_its_edge() {
         matches!(&findings[..], [one] if one.to_string().ends_with("-> querier (unanswered)")),
         "{findings:?}"
     );
-    // No schedule asks for more epochs than requested, and the last one withdraws the query.
+    // No schedule includes more epochs than requested, and the last schedule withdraws the query.
     let schedules = world.schedules.lock().unwrap();
     let last = schedules.iter().max_by_key(|schedule| schedule.number).unwrap();
     assert!(last.query.is_none(), "{last:?}");
@@ -417,14 +418,17 @@ async fn a_query_is_a_lease_that_is_renewed_while_the_querier_lives() {
     );
     for Received { at_ms, query, .. } in schedules.iter() {
         let ahead = query.map_or(0, |(_, _, until)| (until * EPOCH_MS).saturating_sub(*at_ms));
-        assert!(ahead <= 40_000 + EPOCH_MS, "without the querier, the query runs for {ahead} ms");
+        assert!(
+            ahead <= 40_000 + EPOCH_MS,
+            "without the querier, the query would run for {ahead} ms"
+        );
     }
     let mut numbers: Vec<u64> = schedules.iter().map(|schedule| schedule.number).collect();
     numbers.dedup();
     assert!(schedules.len() > 6 && schedules.last().unwrap().query.is_none(), "{schedules:?}");
 }
 
-/// Runs a query without answers for `hours` hours and returns the announcements.
+/// Runs a query that no source answers for `hours` hours, and returns the announcements.
 async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
     let mut chance = Chance(78);
     let roster = roster(SOURCES as usize);
@@ -498,7 +502,8 @@ async fn slow_answers_of_a_gateway_delay_an_epoch_by_at_most_two_epochs_and_lose
             .collect();
     assert_eq!(names[..3], ["SharesMismatch"; 3]);
     for (row, at_ms) in rows.iter().zip(&*world.rows_ms.lock().unwrap()) {
-        // The end of the epoch, plus a grace for each edge, plus two epochs.
+        // The row must be closed within two epochs after its deadline, which is the end of the
+        // epoch plus a grace period for each edge.
         let latest = (row.epoch + 3) * EPOCH_MS + 2 * 300;
         assert!(*at_ms <= latest + 10, "epoch {} is {} ms late", row.epoch, at_ms - latest);
     }
@@ -558,7 +563,8 @@ async fn shares_that_arrived_during_a_pause_count_before_their_epochs_are_closed
                     close_share(query, number, &participation, &psrs, &key, &mut out).unwrap();
                 link.send(Bytes::copy_from_slice(frame)).await.unwrap();
             }
-            // Move the clock past the deadlines of the four epochs.
+            // The clocks of both gateways together move the time past the deadlines of the four
+            // epochs.
             skew_ms.fetch_add((5 * EPOCH_MS + 1000) / all, Ordering::SeqCst);
             std::future::pending::<()>().await;
         });
@@ -598,7 +604,7 @@ async fn shares_that_arrived_during_a_pause_count_before_their_epochs_are_closed
 async fn a_clock_that_is_an_hour_ahead_for_a_second_loses_no_epoch_after_it_is_set_back() {
     let world = World::flat(&[]);
     let (first, hour) = (World::first(), 3_600_000 / EPOCH_MS);
-    // The clock is ahead for one second in the second epoch.
+    // During the second epoch, the clock is ahead for one second.
     let ahead = (START_MS + 7000)..(START_MS + 8000);
     let clock = |now_ms: u64| if ahead.contains(&now_ms) { now_ms + 3_600_000 } else { now_ms };
     let (rows, missed) = run_by(&world, Faults::default(), SETTINGS, 16, &clock).await;
@@ -607,7 +613,7 @@ async fn a_clock_that_is_an_hour_ahead_for_a_second_loses_no_epoch_after_it_is_s
         rows.iter().partition(|row| row.epoch > first + 100);
     assert_eq!(early.len(), 8, "a late querier closes at most eight epochs at once");
     assert!(early.iter().all(|row| matches!(&row.outcome, Outcome::Missing(_))));
-    // No share had arrived for those epochs, and no other epoch lacks anything.
+    // The epochs that were closed too early had no shares. Every other epoch is complete.
     assert_eq!(
         rest.iter().map(|row| row.epoch).collect::<Vec<_>>(),
         (first..first + 8).collect::<Vec<_>>()

@@ -1,5 +1,5 @@
-//! Opened values are exact: for random trees, readings, predicates and failures, each equals a
-//! plain computation in every digit. `MOTESEAL_SEEDS=100000` runs that many cases.
+//! Opened values are exact. For random trees, readings, predicates and failures, each value equals
+//! the result of a simple computation in every digit. `MOTESEAL_SEEDS=100000` runs 100,000 cases.
 
 use std::collections::HashMap;
 
@@ -8,11 +8,11 @@ use crate::sum_support::{
 };
 use moteseal_verify::Roster;
 
-/// The name of each column, and its number of digits after the point.
+/// The name of each column, and its number of decimal places.
 const COLUMNS: [(&str, u32); 4] =
     [("temperature", 2), ("humidity", 2), ("light", 0), ("voltage", 3)];
 
-/// A predicate, as text and as a function of a reading.
+/// A predicate: its text, and a function of a reading.
 type Predicate = (String, Box<dyn Fn(&Reading) -> bool>);
 
 fn number(raw: i64, places: u32) -> String {
@@ -49,11 +49,13 @@ fn predicate(chance: &mut Chance, depth: u32) -> Predicate {
                 5 => {
                     (format!("{name} <> {text}"), Box::new(move |reading| reading[column] != bound))
                 }
-                // A number between two values of the column: half a step more.
+                // Compare with a number that is between two values of the column, by appending the
+                // digit 5.
                 6 => {
                     let finer =
                         if text.contains('.') { format!("{text}5") } else { format!("{text}.5") };
-                    // For a negative number, more digits make it smaller.
+                    // Appending a digit makes a positive number greater and a negative number
+                    // smaller.
                     let above = bound >= 0 && !text.starts_with('-');
                     let is_more = move |raw: i64| if above { raw > bound } else { raw >= bound };
                     (format!("{name} > {finer}"), Box::new(move |reading| is_more(reading[column])))
@@ -92,7 +94,7 @@ fn predicate(chance: &mut Chance, depth: u32) -> Predicate {
     }
 }
 
-/// `numerator * 10^places / denominator`, rounded half to even.
+/// Returns `numerator * 10^places / denominator`, rounded half to even.
 fn rounded(numerator: i128, denominator: i128, places: u32) -> i128 {
     let scaled = numerator.abs() * 10_i128.pow(places);
     let (down, rest) = (scaled / denominator, scaled % denominator);
@@ -100,11 +102,12 @@ fn rounded(numerator: i128, denominator: i128, places: u32) -> i128 {
     (down + i128::from(up)) * numerator.signum()
 }
 
-/// `10^places * sqrt(numerator / denominator)`, rounded to the nearest integer.
+/// Returns `10^places * sqrt(numerator / denominator)`, rounded to the nearest integer.
 fn root(numerator: i128, denominator: i128, places: u32) -> i128 {
     let scaled = numerator * 10_i128.pow(2 * places);
     let down = (scaled / denominator).isqrt();
-    // Round up if (down + 1/2)^2 < scaled / denominator; the two sides are never equal here.
+    // Round up if `(down + 1/2)^2` is less than `scaled / denominator`. The two numbers are never
+    // equal here.
     let up = (2 * down + 1).pow(2) * denominator < 4 * scaled;
     down + i128::from(up)
 }
@@ -120,7 +123,7 @@ fn decimal(digits: i128, places: u32) -> String {
     }
 }
 
-/// The value of an aggregate, computed from its definition.
+/// Returns the value of an aggregate, computed from its definition.
 fn plain(aggregate: &str, values: &[i64], places: u32) -> Option<String> {
     let count = values.len() as i128;
     let sum: i128 = values.iter().map(|value| i128::from(*value)).sum();
@@ -138,7 +141,7 @@ fn plain(aggregate: &str, values: &[i64], places: u32) -> Option<String> {
     }
 }
 
-/// A random query over all columns.
+/// Returns a random query over all columns.
 fn query(chance: &mut Chance) -> (String, Vec<(&'static str, usize)>, Option<Predicate>) {
     let mut items = Vec::new();
     for _ in 0..=chance.below(4) {

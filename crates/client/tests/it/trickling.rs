@@ -1,4 +1,4 @@
-//! A cloud that sends a few bytes and then nothing, on an open connection.
+//! A cloud that sends a few bytes and then nothing, while the connection stays open.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use crate::support::{Group, everything, nowhere};
 use moteseal_client::{Client as Data, Error};
 use moteseal_net::{Client, Options};
 
-/// Starts a server that sends these bytes as the beginning of one response and then nothing. The
+/// Starts a server that sends `body` as the beginning of one response and then nothing. The
 /// connection stays open until the client closes it.
 fn silent_after(body: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -31,7 +31,7 @@ fn silent_after(body: &'static [u8]) -> String {
 #[tokio::test]
 async fn rejects_invalid_bytes_before_more_bytes_arrive() {
     let group = Group::new();
-    // No item starts with this byte.
+    // No stream item starts with this byte, so the response must be rejected.
     let client = Client::new(&silent_after(&[0xff]), &Options::default()).unwrap();
     let query = group.query(&["mote-1"], None, everything());
     let mut sink = nowhere();

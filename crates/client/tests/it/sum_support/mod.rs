@@ -1,5 +1,5 @@
-//! A group that answers private sums, in one process: devices with readings, gateways that may lie,
-//! and the querier's side of the tree.
+//! A group that answers private sums, in one process: devices with readings, gateways that may be
+//! dishonest, and the querier's part of the tree.
 //!
 //! Everything that is sent over an edge is encoded as a frame, so that the tests also cover the
 //! encoding.
@@ -26,7 +26,7 @@ use moteseal_verify::Roster;
 use moteseal_verify::aggregation::{AggregationTree, QUERIER};
 use moteseal_verify::issue::FirstRoster;
 
-/// Pseudo-random numbers (SplitMix64), the same for the same seed.
+/// A generator of pseudo-random numbers (SplitMix64), which are the same for the same seed.
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
@@ -55,7 +55,7 @@ impl Chance {
     }
 }
 
-/// Number of seeded runs: `MOTESEAL_SEEDS`, or `default`.
+/// Returns the number of seeded runs: `MOTESEAL_SEEDS`, or `default` if it is not set.
 pub(crate) fn seeds(default: u64) -> u64 {
     std::env::var("MOTESEAL_SEEDS")
         .ok()
@@ -65,7 +65,7 @@ pub(crate) fn seeds(default: u64) -> u64 {
 pub(crate) const MASTER: [u8; 32] = [0x51; 32];
 const SECRET: [u8; 32] = [0x11; 32];
 
-/// A roster of `sources` devices.
+/// Returns a roster of `sources` devices.
 pub(crate) fn roster(sources: usize) -> Roster {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
     let names: Vec<String> = (1..=sources).map(|number| format!("mote{number}")).collect();
@@ -82,7 +82,7 @@ pub(crate) fn roster(sources: usize) -> Roster {
     Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap()
 }
 
-/// A random tree over all devices of a roster.
+/// Returns a random tree over all devices of a roster.
 pub(crate) fn tree(roster: &Roster, gateways: usize, chance: &mut Chance) -> AggregationTree {
     let names: Vec<String> = (0..gateways).map(|number| format!("gw-{number}")).collect();
     let devices: Vec<&str> = roster.devices().map(|device| device.name.as_str()).collect();
@@ -95,7 +95,7 @@ pub(crate) fn tree(roster: &Roster, gateways: usize, chance: &mut Chance) -> Agg
         };
         parents.push((name, parent));
     }
-    // Each gateway gets at least one device.
+    // Every gateway has at least one device.
     let mut homes: Vec<(&str, &str)> = Vec::new();
     for (number, device) in devices.iter().enumerate() {
         let gateway = if number < gateways { &names[number] } else { chance.of(&names) };
@@ -110,7 +110,7 @@ pub(crate) fn schema<'b>(buffer: &'b mut [u8; MAX_SCHEMA]) -> Schema<'b> {
     Schema::encode(&fields.map(|field| Field::parse(field).unwrap()), buffer).unwrap()
 }
 
-/// The raw values of a reading.
+/// The raw values of a reading, one for each column.
 pub(crate) type Reading = [i64; 4];
 
 pub(crate) fn record(reading: &Reading) -> Vec<u8> {
@@ -122,7 +122,7 @@ pub(crate) fn record(reading: &Reading) -> Vec<u8> {
     bytes
 }
 
-/// The encoded plan of a query.
+/// Returns the encoded plan of a query.
 pub(crate) fn plan(text: &str) -> Vec<u8> {
     let (mut buffer, mut bytes) = ([0; MAX_SCHEMA], [0; MAX_PLAN]);
     let schema = schema(&mut buffer);
@@ -133,7 +133,7 @@ pub(crate) fn plan(text: &str) -> Vec<u8> {
         .to_vec()
 }
 
-/// A question to a group, and the data that is needed to answer it.
+/// A question to a group, with the data that is needed to answer it.
 pub(crate) struct Scene {
     pub(crate) roster: Roster,
     pub(crate) tree: AggregationTree,
@@ -177,7 +177,7 @@ impl Scene {
             .for_query(query)
     }
 
-    /// A source's share for a reading.
+    /// Returns a source's share for a reading.
     pub(crate) fn answer(
         &self,
         position: u32,
@@ -194,7 +194,7 @@ impl Scene {
         self.encrypt(position, self.key_group_of(position), self.id, epoch, &slots[..count])
     }
 
-    /// A source's share for these values, under the keys of any query and key group.
+    /// Encrypts these values as a source's share, with the keys of any query and key group.
     pub(crate) fn encrypt(
         &self,
         position: u32,
@@ -217,7 +217,7 @@ impl Scene {
     }
 }
 
-/// A share: its participants, and the record of each key group's slots.
+/// A share: its participants, and one record per slot of each key group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Contribution {
     pub(crate) participants: Vec<u32>,
@@ -258,7 +258,7 @@ pub(crate) fn link() -> LinkKey {
     LinkKey::new(&SECRET)
 }
 
-/// The correctly tagged frame of a share with any content.
+/// Returns the frame of a share with any content. Its authentication tag is correct.
 pub(crate) fn frame(query: u32, epoch: u64, participation: &[u8], records: &[Vec<u8>]) -> Vec<u8> {
     let mut buffer = vec![
         0;
@@ -305,11 +305,12 @@ pub(crate) struct Traffic {
     pub(crate) shares: BTreeMap<String, Contribution>,
 }
 
-/// Alters the share that is sent over an edge; the name is that of the lower end.
+/// A function that alters the share that is sent over an edge. Its first argument is the name of
+/// the lower end.
 pub(crate) type Lie<'a> = dyn FnMut(&str, &mut Contribution) + 'a;
 
-/// Sends the shares up the tree. `answers` contains the sources' shares by position, `None` for a
-/// silent source.
+/// Sends the shares up the tree. `answers` contains the shares of the sources by position, with
+/// `None` for a silent source.
 pub(crate) fn epoch(
     tree: &AggregationTree,
     answers: &[Option<Contribution>],
@@ -345,7 +346,7 @@ fn collect(
 }
 
 impl Traffic {
-    /// The sum of all shares that the querier received.
+    /// Returns the sum of all shares that the querier received.
     pub(crate) fn total(&self, tree: &AggregationTree) -> Contribution {
         let mut sum = Contribution::default();
         for child in tree.querier().children() {
@@ -356,7 +357,7 @@ impl Traffic {
         sum
     }
 
-    /// An aggregator's answer to a question, in a frame of at most `room` bytes.
+    /// Returns an aggregator's answer to a question, as a frame of at most `room` bytes.
     pub(crate) fn explain(&self, scene: &Scene, asked: &Explain, room: usize) -> Vec<u8> {
         let name = scene.tree.name(asked.node).unwrap();
         let mut held = Vec::new();
@@ -375,8 +376,8 @@ impl Traffic {
         Children::close(asked, &children, &link(), &mut out).unwrap().to_vec()
     }
 
-    /// Runs a fault localisation. Every aggregator reports the shares that it received, except
-    /// those in `silent`, which do not answer.
+    /// Runs a fault localisation. Every aggregator reports the shares that it received, except the
+    /// aggregators in `silent`, which do not answer.
     pub(crate) fn localise(
         &self,
         scene: &Scene,
@@ -397,7 +398,8 @@ impl Traffic {
                 localisation.give_up(&asked);
                 continue;
             }
-            // Room for one child with forty key groups; more children need more pages.
+            // The frame has room for one child with forty key groups. More children need more
+            // pages.
             let frame = self.explain(scene, &asked, 6000);
             let key = link();
             let Ok(SumUplink::Children(children)) = SumUplink::open(&frame, &key) else {
@@ -418,7 +420,7 @@ impl Traffic {
     }
 }
 
-/// A reading with values that are typical of a room.
+/// Returns a reading with values that are typical of a room.
 pub(crate) fn reading(chance: &mut Chance) -> Reading {
     [
         chance.within(-4000..=8500),

@@ -1,4 +1,5 @@
-//! A group whose devices seal stars and trees, and the answers of an honest cloud.
+//! A group whose devices seal stars and trees, and functions that return the answers of an honest
+//! cloud.
 #![allow(unreachable_pub, dead_code)]
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Roster, SchemaEntry, write};
 
 pub const LEVELS: u8 = 8;
-/// 25 May 2026, 10:00 UTC is the start of epoch 494,362 of an hour.
+/// The epoch that starts on 25 May 2026, 10:00 UTC, if epochs last one hour.
 pub const EPOCH: u64 = 494_362;
 
 pub struct Group {
@@ -29,12 +30,12 @@ pub struct Group {
     secret: SecretKey,
 }
 
-/// The key of the coordinator of groups with a budget.
+/// Returns the secret key of the coordinator of groups with a budget.
 pub fn coordinator() -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[3; 32]).unwrap()
 }
 
-/// One sealed part.
+/// One sealed part of a star.
 #[derive(Clone)]
 pub struct Sealed {
     pub seal: Seal<Unverified>,
@@ -53,7 +54,7 @@ pub struct Tree {
     schema: Vec<u8>,
 }
 
-/// The events of a tree that the cloud returns.
+/// A selection of a tree's events that the cloud returns.
 #[derive(Clone)]
 pub enum Picked {
     Levels(u32),
@@ -61,7 +62,7 @@ pub enum Picked {
 }
 
 impl Tree {
-    /// The tree's events at these levels.
+    /// Returns the tree's events at these levels.
     pub fn at(&self, mask: u32) -> Vec<Sequence> {
         let level = |seq: &Sequence| self.seal.statement().salt.level(*seq, LEVELS).0;
         (0..self.records.len() as u64)
@@ -76,7 +77,7 @@ impl Group {
         Self::with(None)
     }
 
-    /// A group with a budget of `events` events for each epoch.
+    /// Creates a group with a budget of `events` events per epoch.
     pub fn budgeted(events: u64) -> Self {
         Self::with(Some(Budget { events, coordinator: coordinator().public() }))
     }
@@ -96,7 +97,7 @@ impl Group {
         Self { roster, secret }
     }
 
-    /// The manifest of an epoch that ended at `round`, with these seals.
+    /// Returns the manifest of an epoch that ended at `round`. It lists these seals.
     pub fn manifest(&self, epoch: u64, round: u8, seals: &[&Sealed]) -> Vec<u8> {
         self.manifest_by(&coordinator(), epoch, round, seals)
     }
@@ -112,7 +113,7 @@ impl Group {
         self.manifest_of(signer, epoch, round, &seals)
     }
 
-    /// The manifest of these seals, signed by `signer`.
+    /// Returns a manifest that lists these seals, signed by `signer`.
     pub fn manifest_of(
         &self,
         signer: &SecretKey,
@@ -138,7 +139,7 @@ impl Group {
         draft.issue(signer, &mut scratch, &mut out).unwrap().to_vec()
     }
 
-    /// An answer that begins with these manifests.
+    /// Returns an answer that begins with these manifests.
     pub fn answer_after(&self, manifests: &[&Vec<u8>], parts: &[(&Sealed, u32)]) -> Vec<u8> {
         let mut out = Vec::new();
         manifests.iter().for_each(|manifest| write::manifest(&mut out, manifest));
@@ -154,8 +155,7 @@ impl Group {
         Position::start(self.roster.device(self.device(name)).unwrap().certificate)
     }
 
-    /// Seals records of one byte as a tree, of which the device keeps the levels from `own_round`
-    /// on.
+    /// Seals records of one byte as a tree. The device keeps the levels from `own_round` on.
     pub fn seal_tree(
         &self,
         position: &mut Position,
@@ -183,7 +183,7 @@ impl Group {
         Tree { seal, leaves, records: records.to_vec(), schema: schema.bytes }
     }
 
-    /// An answer with these selections of trees, after the manifests.
+    /// Returns an answer with the manifests, followed by these selections of trees.
     pub fn answer_of_trees(&self, manifests: &[&Vec<u8>], parts: &[(&Tree, Picked)]) -> Vec<u8> {
         let mut out = Vec::new();
         manifests.iter().for_each(|manifest| write::manifest(&mut out, manifest));
@@ -227,7 +227,7 @@ impl Group {
         self.seal_part(name, position, (epoch, true), fields, records)
     }
 
-    /// Seals records as a part of an epoch, which need not be the last.
+    /// Seals records as a part of an epoch, which may be followed by further parts.
     pub fn seal_part(
         &self,
         name: &str,
@@ -269,7 +269,7 @@ impl Group {
         Sealed { seal, blocks: blocks.to_vec(), events, schema: schema.bytes }
     }
 
-    /// An answer with the levels `mask` of each part; every part has its own signature.
+    /// Returns an answer that has the levels `mask` of each part. Every part has its own signature.
     pub fn answer(&self, parts: &[(&Sealed, u32)]) -> Vec<u8> {
         let mut out = Vec::new();
         for (sealed, mask) in parts {
@@ -305,7 +305,8 @@ impl Group {
         Query { devices, since: EpochNumber(EPOCH), until: until.map(EpochNumber), choice }
     }
 
-    /// Verifies an answer, fed in chunks of 100 bytes. The error is the name of the rejection.
+    /// Verifies an answer, which is fed in chunks of 100 bytes. The error is the name of the
+    /// rejection.
     pub fn verify(
         &self,
         query: Query,
@@ -325,8 +326,8 @@ impl Group {
         Ok(report)
     }
 
-    /// Flips the lowest and the highest bit of every byte of an answer: each altered answer is
-    /// rejected.
+    /// Flips the lowest and the highest bit of every byte of an answer, and checks that each
+    /// altered answer is rejected.
     pub fn rejects_every_altered_byte(&self, query: impl Fn() -> Query, answer: &[u8]) {
         for at in 0..answer.len() {
             for flip in [1, 0x80] {
@@ -343,7 +344,7 @@ pub fn everything() -> Choice {
     Choice::Rate(Rate::ALL)
 }
 
-/// A sink that discards rows.
+/// Returns a sink that discards rows.
 pub fn nowhere() -> impl Sink {
     |_: &moteseal_client::Rows<'_>| -> Result<(), moteseal_client::output::OutputError> { Ok(()) }
 }

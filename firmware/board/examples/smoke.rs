@@ -1,5 +1,5 @@
-//! Tests every part of the board: prints its findings and ends QEMU with status 0. If the
-//! provisioning blob begins with `e`, it first echoes a line of the serial line.
+//! Tests every part of the board, prints the results and ends QEMU with status 0. If the
+//! provisioning blob begins with `e`, the program first echoes a line of text from the serial line.
 
 #![no_std]
 #![no_main]
@@ -12,7 +12,7 @@ fn main() -> ! {
     board.uart.start();
     board.clock.start();
     if board.flash.bytes()[..4] != *b"boot" {
-        // The first start: write a mark and reset. The mark must survive the reset.
+        // At the first start, write a mark and reset. The mark must survive the reset.
         let written = board.flash.erase(0).and_then(|()| board.flash.program(0, *b"boot"));
         if written.is_err() || board.flash.bytes()[4..8] != [0xff; 4] {
             host::exit(2);
@@ -50,7 +50,7 @@ fn main() -> ! {
     println!("clock: {}", until >= 5 && now(&board.clock) < until + 1000);
     #[cfg(feature = "mps2-an385")]
     {
-        // Two instructions in each turn, because the clock's interrupt is off.
+        // Each turn takes exactly two instructions, because the clock's interrupt is off.
         let count = |board: &mut Board, turns: u32| board.instructions.of(|| turn(turns)).0;
         cortex_m::interrupt::disable();
         println!(

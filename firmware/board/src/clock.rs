@@ -1,5 +1,5 @@
-//! Milliseconds since the clock was started, by SysTick. With QEMU's `-icount` they depend only on
-//! the number of executed instructions.
+//! A clock that counts the milliseconds since it was started, driven by the SysTick timer. With
+//! QEMU's option `-icount`, the time depends only on the number of executed instructions.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,7 +9,7 @@ use cortex_m_rt::exception;
 
 use crate::CYCLES_PER_MS;
 
-// The processor has no 64-bit atomics.
+// The count is in two words, because the processor has no 64-bit atomics.
 static LOW: AtomicU32 = AtomicU32::new(0);
 static HIGH: AtomicU32 = AtomicU32::new(0);
 
@@ -21,8 +21,8 @@ impl Clock {
         Self(syst)
     }
 
-    /// Starts the clock at 0. From then on an interrupt runs each millisecond, on the program's
-    /// stack.
+    /// Starts the clock at 0. From then on, an interrupt handler runs every millisecond, on the
+    /// program's stack.
     pub fn start(&mut self) {
         self.0.set_clock_source(SystClkSource::Core);
         self.0.set_reload(CYCLES_PER_MS - 1);
@@ -31,7 +31,7 @@ impl Clock {
         self.0.enable_interrupt();
     }
 
-    /// Milliseconds since the start.
+    /// Returns the number of milliseconds since the start.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         loop {

@@ -1,13 +1,13 @@
-//! A page of flash, simulated in memory that no start-up code touches. Erasing sets all bits of a
-//! sector, programming clears bits of one word, and a reset may come between two words. The page
-//! survives every reset of the board. At power-on its content is undefined, as on a chip that was
-//! never erased; in QEMU it is zeros.
+//! A page of flash, simulated in RAM that the start-up code does not initialise. Erasing sets all
+//! bits of a sector; programming clears bits of one word; a reset may happen between two words. The
+//! page keeps its content across resets of the board. At power-on its content is undefined, as on a
+//! chip that was never erased; in QEMU it is zeros.
 
 use core::ptr;
 
-/// Bytes that are erased together.
+/// Bytes of a sector, the unit of erasing.
 pub const SECTOR: usize = 1024;
-/// Sectors of the page.
+/// The number of sectors of the page.
 pub const SECTORS: usize = 8;
 /// Bytes of the page.
 pub const LENGTH: usize = SECTOR * SECTORS;
@@ -18,8 +18,8 @@ pub struct Flash(());
 /// Words of the page.
 const WORDS: usize = LENGTH / 4;
 
-/// The address is outside the page, or is not the start of a word. Nothing was programmed or
-/// erased.
+/// The error of an access whose address is outside the page or is not the start of a word. Nothing
+/// was programmed or erased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange;
 
@@ -28,15 +28,15 @@ impl Flash {
         Self(())
     }
 
-    /// The content of the page.
+    /// Returns the content of the page.
     #[must_use]
     pub fn bytes(&self) -> &[u8; LENGTH] {
-        // SAFETY: the linker script reserves the region, of this length, for this purpose; it
-        // changes only through `&mut self`.
+        // SAFETY: the linker script reserves this region, with this length, for the page; its
+        // content changes only through `&mut self`.
         unsafe { &*start().cast::<[u8; LENGTH]>() }
     }
 
-    /// Sets all bits of a sector, from its first word to its last.
+    /// Sets all bits of a sector, word by word from the first to the last.
     ///
     /// # Errors
     /// [`OutOfRange`] if the page has no such sector.
@@ -50,11 +50,11 @@ impl Flash {
         Ok(())
     }
 
-    /// Clears those bits of the word at `offset` that are clear in `word`, as programming does to
-    /// flash. `offset` is a multiple of 4; the bytes of `word` are in the order of their addresses.
+    /// Clears the bits of the word at `offset` that are 0 in `word`, as programming flash does.
+    /// `offset` must be a multiple of 4; the bytes of `word` are in the order of their addresses.
     ///
     /// # Errors
-    /// [`OutOfRange`].
+    /// [`OutOfRange`] if `offset` is outside the page or not a multiple of 4.
     pub fn program(&mut self, offset: usize, word: [u8; 4]) -> Result<(), OutOfRange> {
         if !offset.is_multiple_of(4) || offset / 4 >= WORDS {
             return Err(OutOfRange);
@@ -71,12 +71,12 @@ fn start() -> *mut u32 {
     &raw mut __flashpage_start
 }
 
-/// Changes one word. Callers pass a number below [`WORDS`] and have mutable access to the only
-/// `Flash`.
+/// Changes one word of the page. The caller must pass a number below [`WORDS`] and must have
+/// mutable access to the only `Flash`.
 fn write(word: usize, change: impl FnOnce(u32) -> u32) {
     // SAFETY: the word is in the reserved region, and nothing else refers to it during the call.
-    // The access is volatile, so that the words are written one by one and in this order, as in
-    // flash.
+    // The access is volatile, so that the compiler writes the words one by one and in program
+    // order, as in flash.
     unsafe {
         let place = start().add(word);
         ptr::write_volatile(place, change(ptr::read_volatile(place)));

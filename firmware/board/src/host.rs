@@ -14,7 +14,7 @@ const APPLICATION_EXIT: usize = 0x2_0026;
 /// Writes text to QEMU's standard output.
 pub fn print(text: &str) {
     if let Ok(mut out) = hio::hstdout() {
-        // Without a host, the text is lost.
+        // If no host is connected, the text is lost.
         let _ = out.write_all(text.as_bytes());
     }
 }
@@ -50,12 +50,12 @@ macro_rules! println {
     ($($text:tt)*) => { $crate::host::print_fmt(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Ends QEMU with this status.
+/// Ends QEMU with this exit status.
 pub fn exit(status: u8) -> ! {
     let block = [APPLICATION_EXIT, usize::from(status)];
     loop {
-        // SAFETY: SYS_EXIT_EXTENDED reads the two words at the address and returns only without a
-        // host.
+        // SAFETY: SYS_EXIT_EXTENDED reads the two words at the address. It returns only if no host
+        // is connected.
         unsafe { syscall(EXIT_EXTENDED, &block) };
     }
 }

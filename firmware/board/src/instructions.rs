@@ -1,22 +1,23 @@
-//! Counts the instructions of a piece of work exactly, in QEMU with `-icount shift=8`. This works
-//! on `mps2-an385` only, because QEMU cannot read the LM3S6965's timers.
+//! Counts exactly how many instructions a function executes in QEMU with `-icount shift=8`. This
+//! works only on the board `mps2-an385`, because QEMU's model of the LM3S6965's timers cannot be
+//! read.
 //!
 //! With `-icount shift=8`, each instruction takes 256 ns of QEMU's time. A timer of 25 MHz counts
 //! 6.4 ticks in that time, so that the number of ticks determines the number of instructions. The
-//! result is not a number of cycles, and not a measure of time or energy.
+//! result is not a number of clock cycles, and does not measure time or energy.
 
 use core::hint::black_box;
 use core::ptr;
 use core::sync::atomic::{Ordering, compiler_fence};
 
-// CMSDK timer 0 (ARM DDI 0479, section 4.1), which counts down.
+// The registers of CMSDK timer 0 (ARM DDI 0479, section 4.1), which counts down.
 const CONTROL: *mut u32 = 0x4000_0000 as *mut u32;
 const VALUE: *mut u32 = 0x4000_0004 as *mut u32;
 const RELOAD: *mut u32 = 0x4000_0008 as *mut u32;
 
-/// Nanoseconds in an instruction: 2 to the power of `-icount`'s shift.
+/// Nanoseconds of QEMU's time for each instruction: 2 to the power of `-icount`'s shift.
 const INSTRUCTION_NS: u64 = 1 << 8;
-/// Nanoseconds in a tick of the timer.
+/// Nanoseconds of QEMU's time for each tick of the timer.
 const TICK_NS: u64 = 40;
 
 /// The counter of instructions.
@@ -27,12 +28,13 @@ impl Instructions {
         Self(())
     }
 
-    /// Runs the work and counts its instructions, including its call: at most 670 million.
+    /// Runs the work and returns the number of its instructions, including its call, and its
+    /// result. The limit is 670 million instructions.
     pub fn of<R>(&mut self, work: impl FnOnce() -> R) -> (u64, R) {
         for (register, value) in [(CONTROL, 0), (RELOAD, u32::MAX), (VALUE, u32::MAX), (CONTROL, 1)]
         {
-            // SAFETY: these are registers of the board's first timer, which only the one
-            // `Instructions` touches.
+            // SAFETY: these are registers of the board's first timer, and only the single
+            // `Instructions` value accesses them.
             unsafe { ptr::write_volatile(register, value) };
         }
         let nothing = timed(|| ()).0;
@@ -49,13 +51,14 @@ fn instructions(ticks: u32) -> u64 {
 fn timed<R>(work: impl FnOnce() -> R) -> (u32, R) {
     let start = now();
     compiler_fence(Ordering::SeqCst);
-    // `black_box` makes the result before the timer is read again.
+    // `black_box` forces the compiler to compute the result before it reads the timer again.
     let result = black_box(call(work));
     compiler_fence(Ordering::SeqCst);
     (start.wrapping_sub(now()), result)
 }
 
-/// A separate function, so that the compiler cannot move work before the first read of the timer.
+/// Calls the work. This function is never inlined, so that the compiler cannot move parts of the
+/// work before the first read of the timer.
 #[inline(never)]
 fn call<R>(work: impl FnOnce() -> R) -> R {
     work()

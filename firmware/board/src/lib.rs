@@ -1,10 +1,10 @@
 //! Board support for two Cortex-M3 boards that QEMU emulates: `lm3s6965evb` and `mps2-an385`, each
 //! selected by a feature.
 //!
-//! It contains start-up code (cortex-m-rt), a serial line, a millisecond clock, a page of simulated
-//! flash that survives resets, the provisioning blob, output through semihosting, and measurements
-//! of instructions and stack. All `unsafe` code of the firmware is here. A program takes the
-//! [`Board`] once and owns its parts.
+//! The crate contains start-up code (cortex-m-rt), a serial line, a millisecond clock, a page of
+//! simulated flash that survives resets, access to the provisioning blob, output through
+//! semihosting, and measurements of instructions and stack. All `unsafe` code of the firmware is in
+//! this crate. A program calls [`Board::take`] once and then owns the parts of the board.
 
 #![no_std]
 
@@ -30,14 +30,14 @@ use flash::Flash;
 use instructions::Instructions;
 use uart::Uart;
 
-/// Cycles of the processor's clock in a millisecond, as QEMU starts the board.
+/// Clock cycles of the processor per millisecond, at the speed at which QEMU starts the board.
 #[cfg(feature = "mps2-an385")]
 pub(crate) const CYCLES_PER_MS: u32 = 25_000;
-/// Cycles of the processor's clock in a millisecond, as QEMU starts the board.
+/// Clock cycles of the processor per millisecond, at the speed at which QEMU starts the board.
 #[cfg(not(feature = "mps2-an385"))]
 pub(crate) const CYCLES_PER_MS: u32 = 12_500;
 
-/// The parts of the board. Only one value exists.
+/// The parts of the board. At most one value of this type exists.
 pub struct Board {
     /// The serial line, not yet started.
     pub uart: Uart,
@@ -48,12 +48,12 @@ pub struct Board {
     /// The counter of instructions.
     #[cfg(feature = "mps2-an385")]
     pub instructions: Instructions,
-    /// The region of flash for provisioning, which begins with the blob.
+    /// The region of flash for provisioning. The provisioning blob is at its start.
     pub provision: &'static [u8],
 }
 
 impl Board {
-    /// The board at the first call; `None` at any other.
+    /// Returns the board at the first call and `None` at every later call.
     #[must_use]
     pub fn take() -> Option<Self> {
         let core = cortex_m::Peripherals::take()?;
@@ -68,13 +68,13 @@ impl Board {
     }
 }
 
-/// Restarts the program like the reset button. RAM keeps its content, except that the start-up code
-/// initialises the program's static memory.
+/// Resets the board, as its reset button does. RAM keeps its content, except for the program's
+/// static memory, which the start-up code initialises again.
 pub fn reset() -> ! {
     cortex_m::peripheral::SCB::sys_reset()
 }
 
-/// Sleeps until the next interrupt, at most a millisecond once the clock runs.
+/// Sleeps until the next interrupt. Once the clock runs, this is at most one millisecond.
 pub fn idle() {
     cortex_m::asm::wfi();
 }
@@ -85,7 +85,7 @@ fn provision() -> &'static [u8] {
         static __provision_end: u8;
     }
     let (start, end) = (&raw const __provision_start, &raw const __provision_end);
-    // SAFETY: the linker script reserves the region for this purpose, nothing else is in it, and
+    // SAFETY: the linker script reserves the region for provisioning, nothing else is in it, and
     // the program does not write to it.
     unsafe { core::slice::from_raw_parts(start, end.addr() - start.addr()) }
 }

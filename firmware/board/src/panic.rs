@@ -1,5 +1,5 @@
-//! The handlers of panics and hard faults. With the feature `report` they print the location and
-//! end QEMU; otherwise they reset the board.
+//! The handlers of panics and hard faults. With the feature `report`, they print where the fault
+//! happened and end QEMU; otherwise they reset the board.
 
 use core::panic::PanicInfo;
 

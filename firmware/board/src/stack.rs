@@ -1,6 +1,6 @@
-//! Measures the stack: paints the unused part, runs the work, and finds the deepest word that was
-//! overwritten. Padding that is never written counts if something deeper was written. Interrupts
-//! count if they run during the work.
+//! Measures how much stack a function uses: fills the unused part of the stack with a pattern
+//! ("paint"), runs the function, and finds the deepest word that was overwritten. Bytes that the
+//! function skipped count if it wrote to deeper ones. Interrupts that run meanwhile count, too.
 
 use core::hint::black_box;
 use core::ptr;
@@ -8,11 +8,11 @@ use core::ptr;
 use cortex_m::register::msp;
 
 const PAINT: u32 = 0xc5c5_c5c5;
-/// Bytes below the stack pointer that the painting itself may use.
+/// Bytes below the stack pointer that the painting function itself may use.
 const MARGIN: usize = 64;
 
-/// Runs the work and measures how many bytes of stack it needs below the caller's frame, to a
-/// precision of 4 bytes.
+/// Runs the work and returns how many bytes of stack it uses below the caller's frame, rounded to
+/// words of 4 bytes, and its result.
 pub fn peak_of<R>(work: impl FnOnce() -> R) -> (usize, R) {
     let top = paint();
     let result = black_box(call(work));
@@ -25,8 +25,8 @@ pub fn paint() -> usize {
     let top = msp::read() as usize;
     let (mut word, end) = (end(), (top - MARGIN) as *mut u32);
     while word < end {
-        // SAFETY: nothing between the end of the program's static memory and the stack pointer,
-        // less a margin for this function, is in use.
+        // SAFETY: the memory between the end of the program's static memory and the stack pointer,
+        // minus a margin for this function, is not in use.
         unsafe {
             ptr::write_volatile(word, PAINT);
             word = word.add(1);
@@ -35,7 +35,7 @@ pub fn paint() -> usize {
     top
 }
 
-/// The greatest number of bytes of stack that the whole program has used since [`paint`].
+/// Returns the maximum number of bytes of stack that the whole program has used since [`paint`].
 #[inline(never)]
 #[must_use]
 pub fn peak() -> usize {
@@ -45,7 +45,7 @@ pub fn peak() -> usize {
     (&raw const _stack_start).addr() - deepest()
 }
 
-/// The lowest address that was overwritten since it was painted.
+/// Returns the lowest address that was overwritten since the stack was painted.
 fn deepest() -> usize {
     let (mut word, top) = (end(), msp::read() as usize);
     // SAFETY: these words are between the end of the program's static memory and the stack pointer;
@@ -57,7 +57,7 @@ fn deepest() -> usize {
     word.addr()
 }
 
-/// The end of the program's static memory, where the stack must end.
+/// Returns the end of the program's static memory. The stack grows down towards it.
 fn end() -> *mut u32 {
     unsafe extern "C" {
         static mut _stack_end: u32;

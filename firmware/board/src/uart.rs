@@ -1,6 +1,7 @@
 //! The first serial line: PL011 on the LM3S6965 (its data sheet, section 12), the CMSDK UART on the
-//! MPS2 (ARM DDI 0479, section 4.3). Reading and writing never wait, and use no interrupts. The
-//! receivers have room for one byte (CMSDK) or 16 (PL011), and QEMU waits while they are full.
+//! MPS2 (ARM DDI 0479, section 4.3). Reading and writing return at once and use no interrupts. The
+//! receiver has room for 1 byte (CMSDK) or 16 bytes (PL011); QEMU sends nothing more while it is
+//! full.
 
 use core::ptr;
 
@@ -42,18 +43,19 @@ impl Uart {
         Self(())
     }
 
-    /// Starts the line at 115,200 bits a second, 8N1. QEMU ignores the speed.
+    /// Starts the line at 115,200 bits per second, 8N1. QEMU ignores the speed.
     pub fn start(&mut self) {
         for &(register, value) in registers::START {
-            // SAFETY: these are registers of the board's UART, which only the one `Uart` touches.
+            // SAFETY: these are registers of the board's UART, and only the single `Uart` value
+            // accesses them.
             unsafe { ptr::write_volatile(register, value) };
         }
     }
 
-    /// The next received byte, if there is one.
+    /// Returns the next received byte, if there is one.
     pub fn read(&mut self) -> Option<u8> {
-        // SAFETY: reading the data register takes a byte from the receiver; only the one `Uart`
-        // reads it. The low 8 bits are the byte.
+        // SAFETY: reading the data register removes a byte from the receiver; only the single
+        // `Uart` value reads it. The low 8 bits are the byte.
         #[allow(clippy::cast_possible_truncation)]
         self.is(registers::HAS_BYTE).then(|| unsafe { ptr::read_volatile(registers::DATA) } as u8)
     }
@@ -62,7 +64,8 @@ impl Uart {
     pub fn write(&mut self, byte: u8) -> bool {
         let has_room = self.is(registers::HAS_ROOM);
         if has_room {
-            // SAFETY: writing to the data register sends a byte; only the one `Uart` writes to it.
+            // SAFETY: writing to the data register sends a byte; only the single `Uart` value
+            // writes to it.
             unsafe { ptr::write_volatile(registers::DATA, u32::from(byte)) };
         }
         has_room

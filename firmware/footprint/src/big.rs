@@ -1,10 +1,11 @@
-//! RSA-1024 and DSA-512, which the paper's table I measures, on this processor. They are for
-//! comparison only: both are broken or nearly broken, and the DSA receives its nonce from outside.
+//! RSA-1024 and DSA-512, to compare with the paper's table I on this processor. Do not use them for
+//! anything else: both schemes are broken or nearly broken, and this DSA gets its nonce from the
+//! caller.
 
 use crypto_bigint::modular::{FixedMontyForm, FixedMontyParams};
 use crypto_bigint::{NonZero, Odd, U512, U1024};
 
-/// A modulus with the constants of Montgomery multiplication.
+/// A modulus, and the constants for Montgomery multiplication with it.
 pub struct Modulus(FixedMontyParams<{ U512::LIMBS }>);
 
 impl Modulus {
@@ -25,7 +26,8 @@ impl Modulus {
     }
 }
 
-/// An RSA key by its primes (RFC 8017, section 3.2), 64 bytes each, big-endian.
+/// A private RSA key in the form with primes (RFC 8017, section 3.2). Each number has 64 bytes,
+/// big-endian.
 pub struct Rsa {
     /// `p`.
     pub p: Modulus,
@@ -40,7 +42,7 @@ pub struct Rsa {
 }
 
 impl Rsa {
-    /// `message^d mod pq` (RFC 8017, section 5.2.1), of a padded message.
+    /// Returns the signature of a padded message, `message^d mod pq` (RFC 8017, section 5.2.1).
     #[must_use]
     pub fn sign(&self, message: &[u8; 128]) -> U1024 {
         let message = U1024::from_be_slice(message);
@@ -54,7 +56,8 @@ impl Rsa {
     }
 }
 
-/// DSA's domain and key (FIPS 186-4, section 4): 512 and 160 bits.
+/// The domain parameters and the private key of DSA (FIPS 186-4, section 4): `p` has 512 bits, `q`
+/// 160 bits.
 pub struct Dsa {
     /// `p`.
     pub p: Modulus,
@@ -67,7 +70,8 @@ pub struct Dsa {
 }
 
 impl Dsa {
-    /// `(r, s)` of a digest of at most 160 bits, with this nonce (FIPS 186-4, section 4.6).
+    /// Returns the signature `(r, s)` of a digest of at most 160 bits, made with this nonce (FIPS
+    /// 186-4, section 4.6).
     #[must_use]
     pub fn sign(&self, digest: &U512, nonce: &U512) -> Option<(U512, U512)> {
         let q: &NonZero<U512> = self.q.0.modulus().as_nz_ref();

@@ -1,5 +1,5 @@
-//! The receiver of a chain: its head, whose signature is checked here or was checked before, and
-//! its messages, in blocks of one and of several.
+//! The receiver of a chain. Measures reading the chain's head, with and without checking its
+//! signature, and receiving the messages, in blocks of one message and of ten.
 
 use core::hint::black_box;
 
@@ -13,7 +13,7 @@ use crate::{Input, Meter, Of, failed};
 /// The maximum number of messages in a block.
 pub const BLOCK: usize = 10;
 
-/// The sender of a head, and how the head is opened.
+/// The sender of a chain: its network, id and public key.
 pub struct Sender {
     network: NetworkId,
     id: DeviceId,
@@ -21,7 +21,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// The sender in the input.
+    /// Reads the sender from the input.
     pub fn of(input: &mut Input) -> Self {
         let (network, id) = (NetworkId(input.fixed()), DeviceId(input.fixed()));
         let Ok(key) = PublicKey::from_bytes(Algorithm::Ed25519, input.item()) else {
@@ -30,8 +30,8 @@ impl Sender {
         Self { network, id, key }
     }
 
-    /// Checks a head's signature. `scratch` is the buffer for the signed bytes. A mote uses its
-    /// transmit buffer, because the stack is deepest here.
+    /// Checks a head's signature. `scratch` is the buffer for the signed bytes. A mote would use
+    /// its transmit buffer, because the stack is deepest in this function.
     #[must_use]
     #[inline(never)]
     pub fn open<'a>(&self, head: &'a [u8], scratch: &mut [u8; MAX_HEAD]) -> Option<Head<'a>> {
@@ -39,7 +39,7 @@ impl Sender {
     }
 }
 
-/// Receives all leaves of the input and returns their number.
+/// Receives all leaves in the input and returns their number.
 pub fn take_all<const B: usize>(chain: &mut Incoming<B>, input: &mut Input) -> u64 {
     let per_block = u32::from(chain.outline().per_block);
     for number in 0..chain.outline().messages {
@@ -55,7 +55,7 @@ pub fn take_all<const B: usize>(chain: &mut Incoming<B>, input: &mut Input) -> u
     chain.outline().messages.into()
 }
 
-/// Measures two chains, of blocks of one message and of ten.
+/// Measures two chains: one with blocks of one message, one with blocks of ten messages.
 pub fn measure(
     meter: &mut Meter,
     input: &mut Input,

@@ -1,4 +1,4 @@
-//! Signing and verifying with one suite.
+//! Measures signing and verifying with one signature suite.
 
 use core::hint::black_box;
 
@@ -6,7 +6,7 @@ use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 
 use crate::{Meter, failed};
 
-/// Measures the preparation of a key and signing with it.
+/// Measures preparing a secret key and signing with it.
 pub fn sign(algorithm: Algorithm) -> ! {
     let (mut meter, mut input) = Meter::start();
     let (seed, message) = (input.fixed::<32>(), input.item());
@@ -24,7 +24,7 @@ pub fn sign(algorithm: Algorithm) -> ! {
     meter.end()
 }
 
-/// Measures the preparation of a public key and verification with it.
+/// Measures preparing a public key and verifying with it.
 pub fn verify(algorithm: Algorithm) -> ! {
     let (mut meter, mut input) = Meter::start();
     let (public, message, signature) = (input.item(), input.item(), input.item());

@@ -1,5 +1,6 @@
-//! Measures the cost of each part of a mote on a Cortex-M3. This library has the meter and the
-//! parts, used as a mote uses them; `bin` has one program for each part.
+//! Measures the flash, instructions and stack of each part of a mote on a Cortex-M3. This library
+//! contains the meter, and functions that call the parts as a mote does. The folder `bin` has one
+//! program for each part.
 //!
 //! Only the board `mps2-an385` has a timer that QEMU can read. For the other board, this crate is
 //! empty.

@@ -1,21 +1,22 @@
-//! Measures one part of a mote. The input comes from outside the program, so that the compiler
-//! cannot evaluate any of it and none of it is in flash. Each piece of work runs once to count
-//! instructions and once to measure the stack. The results are printed, so that the host can check
-//! them.
+//! Measures one part of a mote. The input is in the provisioning region, outside the program, so
+//! that the compiler cannot precompute results and the input does not count as flash. Each piece of
+//! work runs once to count instructions and once to measure the stack. The programs print the
+//! results, so that the host can check them.
 //!
-//! The programs print lines of `name value` through semihosting. Each program holds its part and
-//! this harness; `empty` holds only the harness.
+//! The programs print lines `name value` through semihosting. Each program contains one part and
+//! this harness; the program `empty` contains only the harness.
 
 use core::hint::black_box;
 
 use moteseal_board::{Board, host, stack};
 
-/// The input of a part: a list of items, each after its length as two bytes, big-endian.
+/// The input of a part: a list of items. Each item is preceded by its length (two bytes,
+/// big-endian).
 #[derive(Clone, Copy)]
 pub struct Input(&'static [u8]);
 
 impl Input {
-    /// The next item, or an empty item after the last one.
+    /// Returns the next item, or an empty item after the last one.
     #[inline(never)]
     pub fn item(&mut self) -> &'static [u8] {
         let item = self
@@ -27,7 +28,7 @@ impl Input {
         item
     }
 
-    /// The next item, which must have this length.
+    /// Returns the next item, which must have this length.
     pub fn fixed<const N: usize>(&mut self) -> [u8; N] {
         if let Ok(item) = self.item().try_into() {
             item
@@ -37,20 +38,20 @@ impl Input {
     }
 }
 
-/// What is measured of a piece of work.
+/// The quantity to measure.
 #[derive(Clone, Copy)]
 pub enum Of {
-    /// Its instructions.
+    /// The number of instructions.
     Instructions,
-    /// The stack it needs.
+    /// The number of bytes of stack.
     Stack,
 }
 
-/// The meter.
+/// The harness that measures and prints.
 pub struct Meter(Board);
 
 impl Meter {
-    /// The meter and the input.
+    /// Takes the board and returns the meter and the input.
     #[must_use]
     pub fn start() -> (Self, Input) {
         let Some(board) = Board::take() else { failed("no board") };
@@ -58,7 +59,7 @@ impl Meter {
         (Self(board), input)
     }
 
-    /// Runs the work twice, for its instructions and for its stack.
+    /// Runs the work twice, once to count its instructions and once to measure its stack.
     pub fn measure(&mut self, name: &str, work: &mut dyn FnMut()) {
         for of in [Of::Instructions, Of::Stack] {
             self.once(of, name, work);
@@ -92,7 +93,7 @@ impl Meter {
         print_line(name, ".bytes", bytes as u64);
     }
 
-    /// Prints any other number.
+    /// Prints a number: `name value`.
     #[inline(never)]
     pub fn number(&mut self, name: &str, number: u64) {
         print_line(name, "", number);
@@ -135,7 +136,7 @@ pub fn failed(what: &str) -> ! {
     host::exit(1)
 }
 
-/// Hides a value from the optimiser, like a value in a mote's memory.
+/// Hides a value from the optimiser, as if it were read from a mote's memory.
 #[inline(always)]
 pub fn opaque<T>(value: T) -> T {
     black_box(value)

@@ -1,5 +1,5 @@
-//! Two other stars for comparison: the paper's star, and a star without shared compressions. No
-//! format uses their digests.
+//! Two other kinds of star, for comparison: the paper's star, and a star with one hash compression
+//! for each event. Their digests are not part of any format of Moteseal.
 
 use moteseal_core::digest::{Digest, INITIAL, compress256};
 use moteseal_core::record::Level;
@@ -7,7 +7,8 @@ use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::Salt;
 use sha2::{Digest as _, Sha256};
 
-/// The paper's star (section IV.C): `D_i = H(H(e) || D_i)`, the level by the content's hash.
+/// The paper's star (section IV.C): `D_i = H(H(e) || D_i)`. The hash of an event's content
+/// determines its level.
 pub struct PaperStar<const L: usize> {
     digests: [Digest; L],
     counts: [u32; L],
@@ -23,7 +24,7 @@ impl<const L: usize> PaperStar<L> {
     /// Adds an event.
     pub fn push(&mut self, event: &[u8]) {
         let hash = Sha256::digest(event);
-        // The uniform hash is the event's own, as in the paper.
+        // As in the paper, the event's own hash also serves as the uniform hash for the level.
         let zeros =
             hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first).leading_zeros());
         let level = (zeros as usize).min(L - 1);
@@ -36,14 +37,14 @@ impl<const L: usize> PaperStar<L> {
         }
     }
 
-    /// The digests.
+    /// Returns the digest of each level.
     pub const fn digests(&self) -> &[Digest; L] {
         &self.digests
     }
 }
 
 /// A star with one compression for each event: `D_i = compress(D_i, event)`. The salt determines
-/// the level, as in the product.
+/// the levels of events, as in `moteseal_seal`.
 pub struct OneEach<const L: usize> {
     key: LevelKey,
     states: [[u32; 8]; L],
@@ -52,7 +53,7 @@ pub struct OneEach<const L: usize> {
 }
 
 impl<const L: usize> OneEach<L> {
-    /// An empty star.
+    /// Creates an empty star.
     #[must_use]
     pub fn new(salt: &Salt) -> Self {
         Self { key: LevelKey::new(salt), states: [INITIAL; L], counts: [0; L], total: 0 }
@@ -74,7 +75,7 @@ impl<const L: usize> OneEach<L> {
         }
     }
 
-    /// The states.
+    /// Returns the hash state of each level.
     pub const fn states(&self) -> &[[u32; 8]; L] {
         &self.states
     }

@@ -1,5 +1,5 @@
-//! The end of an epoch on a mote: the statement, the signed message, the signature, and the part
-//! item to send.
+//! The end of an epoch on a mote: makes the statement and the message to sign, calls the signer,
+//! and writes the part item to send.
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -12,7 +12,7 @@ use moteseal_seal::{MAX_MESSAGE, Seal, Statement, star};
 
 use crate::{Input, failed};
 
-/// The state of a mote before it seals.
+/// The state of a mote that a seal needs, apart from the star.
 pub struct Chain {
     group: GroupId,
     roster: Digest,
@@ -28,8 +28,8 @@ impl Chain {
         Self { group, roster, schema, prev }
     }
 
-    /// Makes the statement of a closed star, calls the signer, and writes the part item without
-    /// events. Returns the length of the item, in bytes.
+    /// Makes the seal's statement from the counters and digests of a closed star, calls the signer,
+    /// and writes the part item without its events. Returns the length of the item in bytes.
     #[inline(never)]
     pub fn seal<const L: usize>(
         &self,

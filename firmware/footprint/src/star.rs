@@ -1,4 +1,4 @@
-//! The star: the cost of an event and of the end of an epoch, for each number of levels.
+//! The star: measures adding an event and ending an epoch, for a given number of levels.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Framing;
@@ -11,7 +11,7 @@ use crate::{Input, Meter, Of, failed};
 /// The length of an event, in bytes.
 pub const EVENT: usize = 4;
 
-/// An empty star with the device and the salt key of the input.
+/// Creates an empty star with the device and the salt key that the input has.
 pub fn open<const L: usize>(input: &mut Input) -> Star<L> {
     let (device, key) = (DeviceId(input.fixed()), SaltKey::new(input.fixed()));
     let index = SealIndex(u32::from_be_bytes(input.fixed()));
@@ -19,7 +19,7 @@ pub fn open<const L: usize>(input: &mut Input) -> Star<L> {
     Star::new(device, index, &key.salt(device, index), framing)
 }
 
-/// Adds all events.
+/// Adds all events to a star.
 pub fn push_all<const L: usize>(star: &mut Star<L>, events: &[u8]) {
     for event in events.as_chunks::<EVENT>().0 {
         if star.push(event).is_err() {

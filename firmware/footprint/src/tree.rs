@@ -1,4 +1,4 @@
-//! The tree: the cost of an event and of the end of an epoch, for each capacity.
+//! The tree: measures adding an event and ending an epoch, for a given capacity.
 
 use core::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! The receiver of a chain, with Ed25519 for its heads.
+//! Measures the receiver of a chain that checks the chain's head with Ed25519.
 
 #![no_std]
 #![no_main]

@@ -1,5 +1,5 @@
-//! The receiver of a chain whose heads a secure element or the bootloader has checked: without any
-//! signature code.
+//! Measures the receiver of a chain without any signature code: a secure element or the bootloader
+//! has already checked the heads.
 
 #![no_std]
 #![no_main]
@@ -11,7 +11,7 @@ use moteseal_footprint::broadcast::measure;
 #[moteseal_board::entry]
 fn main() -> ! {
     let (mut meter, mut input) = Meter::start();
-    // The sender's network, id and key.
+    // Skip the sender's network, id and key.
     for _ in 0..3 {
         input.item();
     }

@@ -1,5 +1,5 @@
-//! All parts in one program: a star of 16 levels sealed with Ed25519, a source of private sums, and
-//! the receiver of a chain that checks its heads.
+//! Measures all parts in one program: a star of 16 levels sealed with Ed25519, a source of private
+//! sums, and the receiver of a chain that checks the chain's heads.
 
 #![no_std]
 #![no_main]

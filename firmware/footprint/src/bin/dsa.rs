@@ -1,4 +1,4 @@
-//! Signing with DSA-512, from the paper's table I.
+//! Measures signing with DSA-512, which the paper's table I lists.
 
 #![no_std]
 #![no_main]

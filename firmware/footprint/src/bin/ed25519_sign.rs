@@ -1,4 +1,4 @@
-//! Signing with Ed25519.
+//! Measures signing with Ed25519.
 
 #![no_std]
 #![no_main]

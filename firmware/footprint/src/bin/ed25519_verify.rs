@@ -1,4 +1,4 @@
-//! Verifying with Ed25519.
+//! Measures verifying with Ed25519.
 
 #![no_std]
 #![no_main]

@@ -1,4 +1,5 @@
-//! The harness without a part. Its size is subtracted from the size of every other program.
+//! The harness without any part. The size of this program is subtracted from the size of every
+//! other program.
 
 #![no_std]
 #![no_main]

@@ -1,5 +1,5 @@
-//! The hash functions of the paper's table I, each over 10 bytes, and one compression of SHA-256,
-//! the unit of the other measurements.
+//! Measures the hash functions of the paper's table I, each over 10 bytes, and one compression of
+//! SHA-256, which is the unit of the other measurements.
 
 #![no_std]
 #![no_main]

@@ -1,5 +1,5 @@
-//! The memory of a star for each number of levels that a group may have: memory against sampling
-//! resolution.
+//! Measures a star's memory for each number of levels that a group may have. More levels take more
+//! memory and allow lower sampling rates.
 
 #![no_std]
 #![no_main]

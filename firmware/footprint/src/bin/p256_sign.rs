@@ -1,4 +1,4 @@
-//! Signing with Esp256.
+//! Measures signing with ESP256 (ECDSA on P-256).
 
 #![no_std]
 #![no_main]

@@ -1,4 +1,4 @@
-//! Verifying with Esp256.
+//! Measures verifying with ESP256 (ECDSA on P-256).
 
 #![no_std]
 #![no_main]

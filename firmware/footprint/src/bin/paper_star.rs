@@ -1,5 +1,5 @@
-//! The paper's star and a star with one compression for each event, both of 16 levels, for
-//! comparison with the product's star.
+//! Measures the paper's star and a star with one compression for each event, both of 16 levels, for
+//! comparison with the star of `moteseal_seal`.
 
 #![no_std]
 #![no_main]

@@ -1,4 +1,4 @@
-//! Signing with RSA-1024, from the paper's table I.
+//! Measures signing with RSA-1024, which the paper's table I lists.
 
 #![no_std]
 #![no_main]

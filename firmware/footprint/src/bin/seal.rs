@@ -1,4 +1,5 @@
-//! A star of 16 levels up to the item to send, without the signature: a secure element signs.
+//! Measures a star of 16 levels and its seal, up to the item to send, without signing: a secure
+//! element would sign.
 
 #![no_std]
 #![no_main]

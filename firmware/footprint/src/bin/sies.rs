@@ -1,5 +1,5 @@
-//! A source of private sums: the cost of a query once and of each reading, with the guard that must
-//! be stored before a reading is sent.
+//! Measures a source of private sums: the work for a new query and for each reading, with the guard
+//! that the mote must store before it sends a reading.
 
 #![no_std]
 #![no_main]
@@ -32,7 +32,7 @@ fn main() -> ! {
     let mut kept = [0; 32];
     meter.measure("reading", &mut || {
         let Ok(mut permit) = guard.advance(query, EPOCH_MS, epoch) else { failed("guard") };
-        // The record that a mote writes to its journal before it sends.
+        // A mote writes this record to its journal before it sends.
         kept.copy_from_slice(&guard.encode()[9..41]);
         match key.encrypt(&mut permit, Slot(0), u128::from(reading)) {
             Ok(sealed) => psr = sealed,

@@ -1,4 +1,4 @@
-//! A star of 16 levels.
+//! Measures a star of 16 levels.
 
 #![no_std]
 #![no_main]

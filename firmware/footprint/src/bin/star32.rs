@@ -1,4 +1,4 @@
-//! A star of 32 levels.
+//! Measures a star of 32 levels.
 
 #![no_std]
 #![no_main]

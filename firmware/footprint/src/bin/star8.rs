@@ -1,4 +1,4 @@
-//! A star of 8 levels.
+//! Measures a star of 8 levels.
 
 #![no_std]
 #![no_main]

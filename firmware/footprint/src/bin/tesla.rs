@@ -1,4 +1,4 @@
-//! A receiver of uTESLA: four rows of four places for messages of 32 bytes.
+//! Measures a receiver of uTESLA that buffers messages of 32 bytes in four rows of four places.
 
 #![no_std]
 #![no_main]

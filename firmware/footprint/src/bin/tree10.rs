@@ -1,4 +1,4 @@
-//! A tree of fewer than 2^10 events.
+//! Measures a tree of fewer than 2^10 events.
 
 #![no_std]
 #![no_main]

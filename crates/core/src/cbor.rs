@@ -163,7 +163,7 @@ impl Scanner {
     }
 }
 
-/// Returns the major type, the argument and the end of the head at `at`.
+/// Returns the major type, the argument and the end of the item head at the offset `at`.
 fn head_at(bytes: &[u8], at: usize) -> Result<(u8, u64, usize), DecodeError> {
     let &first = bytes.get(at).ok_or(DecodeError::Truncated)?;
     let (major, info) = (first >> 5, first & 31);

@@ -123,7 +123,8 @@ impl<'a> Certificate<'a> {
     /// Reads a certificate that has been checked before.
     ///
     /// # Errors
-    /// [`DecodeError`], but not for a certificate that has been checked.
+    /// [`DecodeError`] if the bytes are not a certificate. This cannot happen for bytes that have
+    /// been checked before.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let sign1 = Sign1::decode(bytes, Typ::Certificate)?;
         let mut reader = Reader::new(sign1.payload)?;

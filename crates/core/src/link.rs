@@ -99,8 +99,7 @@ impl From<DecodeError> for FrameError {
     }
 }
 
-/// Returns the id in a frame: of the device that the frame claims as its sender or receiver.
-/// Nothing is verified.
+/// Returns the id of the device that a frame names as its sender or receiver. Nothing is verified.
 #[must_use]
 pub fn claimed_device(frame: &[u8]) -> Option<DeviceId> {
     // Every frame starts with an array of at most 23 elements, a kind below 24, and a byte string

@@ -100,7 +100,7 @@ pub struct Provisioning<'a> {
     pub group: GroupId,
     /// The digest and the version of the roster that the mote uses.
     pub roster: (Digest, u32),
-    /// The digest of its first certificate, the `prev` of its first seal.
+    /// The digest of the device's first certificate, which is the `prev` of its first seal.
     pub certificate: Digest,
     /// The group's number of levels.
     pub levels: u8,
@@ -114,7 +114,7 @@ pub struct Provisioning<'a> {
     pub schema: &'a [u8],
     /// The key that signs seals.
     pub signer: SecretKey,
-    /// The key from which the salts of the levels are derived.
+    /// The key from which the salts of the seals are derived.
     pub salt_key: Zeroizing<[u8; 32]>,
     /// The secret of its link to the coordinator.
     pub link_secret: Zeroizing<[u8; 32]>,

@@ -172,8 +172,8 @@ pub trait Directory {
     /// keys and pass them without a copy.
     fn with_key(&self, device: DeviceId, index: SealIndex, use_key: &mut dyn FnMut(&PublicKey));
 
-    /// Returns the `prev` of the device's first seal: the digest of its first certificate. `None`
-    /// if the device is unknown.
+    /// Returns the `prev` of the device's first seal: the digest of its first certificate. Returns
+    /// `None` if the device is unknown.
     fn first_prev(&self, device: DeviceId) -> Option<Digest>;
 
     /// Calls `use_key` with the coordinator's key, if the group has a coordinator. The default

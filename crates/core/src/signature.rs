@@ -437,8 +437,8 @@ impl SecretKey {
         let mut seed = Zeroizing::new(*seed);
         loop {
             match Self::from_bytes(algorithm, &*seed) {
-                // About one seed in 2^32 is not a valid P-256 scalar. Its digest almost certainly
-                // is.
+                // About one seed in 2^32 is not a valid P-256 scalar. Use its digest instead, which
+                // almost certainly is valid.
                 Err(KeyError::InvalidSecretKey) => {
                     *seed = Digest::of(&[b"moteseal/1/seed\0", &*seed]).0;
                 }
@@ -447,8 +447,8 @@ impl SecretKey {
         }
     }
 
-    /// Reads the 32 bytes in a private key file: the Ed25519 seed, the P-256 scalar (big-endian) or
-    /// the ML-DSA seed.
+    /// Creates a key from the 32 bytes that a private key file contains: the Ed25519 seed, the
+    /// P-256 scalar (big-endian) or the ML-DSA seed.
     ///
     /// # Errors
     /// `UnknownAlgorithm`, `KeyLength`, or `InvalidSecretKey` for a P-256 scalar out of range.
@@ -483,8 +483,8 @@ impl SecretKey {
         }
     }
 
-    /// Returns whether `expanded` is this key in the expanded form of FIPS 204. False for suites
-    /// without such a form.
+    /// Returns whether `expanded` is this key in the expanded form of FIPS 204. Returns false for
+    /// suites without such a form.
     pub(crate) fn is_expanded_as(&self, expanded: &[u8]) -> bool {
         match &self.0 {
             #[cfg(feature = "host")]

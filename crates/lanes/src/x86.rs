@@ -24,8 +24,8 @@ use moteseal_seal::star::{self, Served};
 use moteseal_sum::sies::{KeyLanes, KeyTotals, Slot};
 use sha2x::Message;
 
-/// The number of messages of similar length from which on the loops with sixteen lanes are faster
-/// than those with two, although a single lane of sixteen is much slower.
+/// The minimum number of messages of similar length for which sixteen lanes are faster than two.
+/// Each of the sixteen lanes is much slower than each of the two.
 const WORTH_IT: usize = 11;
 
 /// Which CPU features, of those that the loops use, are available.

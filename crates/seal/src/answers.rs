@@ -1,7 +1,7 @@
 //! The query epochs that a device answered under one seal, stored as runs of consecutive epochs
 //! (spec/formats.md, section 3).
 //!
-//! A query epoch may be as short as some seconds, and a seal's epoch as long as an hour.
+//! A query epoch may be as short as a few seconds, and a seal's epoch as long as an hour.
 //! Consecutive epochs of one query are therefore stored as one run. This module only records
 //! answers; the epoch guard of `moteseal-sum` decides whether an epoch may be answered.
 
@@ -72,7 +72,7 @@ impl Answers {
     /// otherwise it starts a new run. Adding an epoch that is already contained changes nothing.
     ///
     /// Returns `false` and changes nothing if there is no room for another run, if the epoch is
-    /// before the last one of its query, or if it is `u64::MAX`.
+    /// before the last answered epoch of its query, or if it is `u64::MAX`.
     #[must_use]
     pub fn add(&mut self, query: [u8; 16], epoch: u64) -> bool {
         if self.contains(&query, epoch) {

@@ -46,7 +46,7 @@ named_errors! {
         PrevUnknown => "the digest of the device's previous seal is unknown; send it in the open item",
         /// The item is for the device's first seal, but its `prev` is not the digest of the
         /// device's first certificate.
-        PrevMismatch => "the first seal of a device must name its first certificate",
+        PrevMismatch => "the first seal of a device must name the device's first certificate as its predecessor",
     }
 }
 
@@ -58,7 +58,7 @@ named_errors! {
         /// No schema item precedes the part.
         SchemaUnknown => "a part precedes the first schema item",
         /// The index is above the maximum, or the roster has no key of the device for it.
-        IndexOutOfRange => "no key of the device covers this index",
+        IndexOutOfRange => "the roster has no key of the device for this index",
         /// The epoch is above the maximum, or outside the roster's range.
         EpochOutOfRange => "the epoch is outside the roster's range",
         /// Indices were skipped, although the part does not state a restart.

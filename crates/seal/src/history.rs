@@ -1,6 +1,6 @@
 //! Checks whether all seals of one device for a range of epochs were served.
 //!
-//! Every seal signs the index and epoch of its predecessor, which makes gaps visible. If there are
+//! Every seal states the index and epoch of its predecessor, which makes gaps visible. If there are
 //! epochs without a seal and the next seal does not state `restart`, the device had no events. If
 //! it states `restart`, the device reports an outage. A seal that exists but was not served is
 //! `Missing`.
@@ -127,7 +127,7 @@ pub struct History {
 }
 
 impl History {
-    /// Creates a check of the epochs `since .. until` of `device`, without any seals.
+    /// Creates a check of the epochs `since .. until` of `device`. It has no seals yet.
     #[must_use]
     pub const fn new(device: DeviceId, since: EpochNumber, until: EpochNumber) -> Self {
         Self {

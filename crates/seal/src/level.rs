@@ -90,7 +90,8 @@ impl LevelKey {
     #[must_use]
     #[inline]
     pub fn level(&self, seq: u64, levels: u8) -> Level {
-        // This bit limits leading_zeros to the last level without a comparison.
+        // Setting this bit limits the number of leading zeros to the last level, without a
+        // comparison.
         let stop = (1 << 63) >> levels.saturating_sub(1);
         #[allow(clippy::cast_possible_truncation)]
         Level((self.hash(seq) | stop).leading_zeros() as u8)
@@ -193,15 +194,15 @@ mod tests {
         Salt(*Digest::of(&[b"salt", &seed.to_be_bytes()]).0.first_chunk().unwrap())
     }
 
-    /// Aumasson and Bernstein, "SipHash: a fast short-input PRF", test vectors of the reference
-    /// implementation.
+    /// A test vector of the reference implementation of Aumasson and Bernstein, "SipHash: a fast
+    /// short-input PRF".
     #[test]
     fn hashes_with_siphash_2_4() {
         let key = LevelKey::new(&Salt(core::array::from_fn(|i| u8::try_from(i).unwrap())));
         assert_eq!(key.hash(0x0706_0504_0302_0100), 0x93f5_f579_9a93_2462);
     }
 
-    /// Computed with Python's `hmac` for the key 00 01 .. 1f.
+    /// The expected salt was computed with Python's `hmac`. The key is 00 01 .. 1f.
     #[test]
     fn derives_a_salt_by_hmac_from_device_and_index() {
         let key = SaltKey::new(core::array::from_fn(|i| u8::try_from(i).unwrap()));

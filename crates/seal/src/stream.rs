@@ -148,7 +148,8 @@ impl<'a> Gaps<'a> {
         self.length
     }
 
-    /// Always false: an empty selection is encoded as levels.
+    /// Returns whether no event is selected. This is always false: an empty selection is encoded as
+    /// levels.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.length == 0

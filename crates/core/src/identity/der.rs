@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::signature::{Algorithm, KeyError, PublicKey, SecretKey, Signer};
 
-/// Length of the longest key in DER, as written here or by openssl.
+/// Length of the longest key in DER that this module or openssl writes.
 pub const MAX_DER: usize = if cfg!(feature = "host") { 4096 } else { 256 };
 
 const INTEGER: u8 = 0x02;

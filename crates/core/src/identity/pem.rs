@@ -11,7 +11,7 @@ use crate::signature::{KeyError, PublicKey, SecretKey};
 const SECRET: &str = "PRIVATE KEY";
 const PUBLIC: &str = "PUBLIC KEY";
 
-/// Length of the longest key in PEM, as written here.
+/// Length of the longest key in PEM that this module writes.
 pub const MAX_PEM: usize = if cfg!(feature = "host") { 2048 } else { 320 };
 
 fn decode<'b>(pem: &[u8], label: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], KeyError> {

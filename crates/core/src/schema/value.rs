@@ -194,8 +194,8 @@ impl Field<'_> {
         self.read(record).map(Value::to_f64)
     }
 
-    /// Writes a decimal text, such as `27.97`, `-3` or `1.5e3`, to a record. Integer fields are
-    /// exact; float fields store the nearest number of their type.
+    /// Writes a decimal text, such as `27.97`, `-3` or `1.5e3`, to a record. An integer field
+    /// stores the number exactly; a float field stores the nearest number of its type.
     ///
     /// # Errors
     /// `NotANumber`, `NotRepresentable`, `OutOfRange` or `RecordTooShort`.

@@ -251,8 +251,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Hashes sixteen messages. It takes as long as the longest message, because all lanes compress in
-/// step.
+/// Hashes sixteen messages. All lanes compress as many blocks as the longest message has.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn messages(messages: &[Message<'_>; LANES], out: &mut [Digest; LANES]) {
     let mut states = States::initial();

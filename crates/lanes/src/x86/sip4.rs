@@ -47,7 +47,8 @@ fn rotate_32(v: __m256i) -> __m256i {
 #[derive(Clone, Copy)]
 struct Lanes {
     state: [__m256i; 4],
-    /// The bit that limits the number of leading zeros to the last level.
+    /// A bit that is set in each hash before its leading zeros are counted, so that the count is at
+    /// most the last level.
     stop: u64,
 }
 

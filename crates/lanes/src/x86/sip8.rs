@@ -17,7 +17,8 @@ const STEP: usize = 16;
 #[derive(Clone, Copy)]
 struct Lanes {
     state: [__m512i; 4],
-    /// The bit that limits the number of leading zeros to the last level.
+    /// A bit that is set in each hash before its leading zeros are counted, so that the count is at
+    /// most the last level.
     stop: __m512i,
 }
 

@@ -15,8 +15,8 @@ use moteseal_core::record::{Level, MAX_LEVELS, Round};
 /// A sampling rate `k / 2^d` in lowest terms, above 0 and at most 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// The rate's binary digits after the point, as a number of `digits` bits. Its highest bit is
-    /// the first digit. It is 0 for rate 1.
+    /// The binary digits of the rate after the point, as an integer of `digits` bits. The first
+    /// digit is the highest bit. For rate 1, both fields are 0.
     numerator: u64,
     digits: u8,
 }

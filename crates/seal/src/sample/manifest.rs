@@ -158,7 +158,7 @@ impl<'a> Manifest<'a> {
         })
     }
 
-    /// Returns the digests of a device's seals; empty if the device is absent.
+    /// Returns the digests of a device's seals. There are none if the device is not listed.
     pub fn seals(&self, device: DeviceId) -> impl Iterator<Item = Digest> + use<'a> {
         self.devices()
             .find(|(listed, _)| *listed == device)

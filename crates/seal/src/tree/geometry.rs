@@ -95,7 +95,7 @@ impl<I: Iterator<Item = Sequence>> Siblings<I> {
 }
 
 /// Returns the subtrees whose roots are the inclusion path of leaf `seq` in a tree of `n` leaves,
-/// from the leaf up (RFC 9162, section 2.1.3.1). Empty if `seq >= n`.
+/// from the leaf up (RFC 9162, section 2.1.3.1). There are none if `seq >= n`.
 pub fn path(n: u64, seq: Sequence) -> impl Iterator<Item = Range<u64>> {
     // From the bottom up: at height k, take the subtree of 2^k leaves that contains `seq`, cut off
     // at n. Its sibling is the other child of its parent. If the sibling would start at or after n,

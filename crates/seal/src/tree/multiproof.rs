@@ -23,8 +23,8 @@ named_errors! {
     }
 }
 
-/// Returns the number of digests in the multiproof for `selected` (ascending, below `n`). Does not
-/// hash.
+/// Returns the number of digests in the multiproof for `selected` (ascending, below `n`). It
+/// computes no hashes.
 pub fn sibling_count(n: u64, selected: impl IntoIterator<Item = Sequence>) -> u64 {
     geometry::siblings(n, selected).map(|_| 1).sum()
 }

@@ -48,7 +48,7 @@ fn network(scene: &Scene) -> NetworkId {
     NetworkId::of(&decode_public_pem(&fs::read(scene.path("keys/base.pub.pem")).unwrap()).unwrap())
 }
 
-/// Writes evidence of messages of the sender `ops`. Returns the end of each of its frames.
+/// Writes evidence of messages of the sender `ops`. Returns the lengths of its frames.
 fn write_evidence(
     scene: &Scene,
     kind: Kind,

@@ -1,5 +1,5 @@
-//! A group with a budget: its keys and roster, motes that replay known readings, the station of a
-//! gateway, a cloud that stores the uploads, and the audit of the uploads.
+//! A group with a budget for other tests: its keys and roster, motes that replay known readings,
+//! the station of a gateway, a cloud that stores the uploads, and the audit of the uploads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -44,7 +44,7 @@ pub(crate) fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-/// The group's roster: `mote-0`, `mote-1` and so on.
+/// Returns the group's roster, with devices `mote-0`, `mote-1` and so on.
 pub(crate) fn roster(devices: u8, budget: u64, epoch_ms: u64) -> Roster {
     let names: Vec<String> = (0..devices).map(|device| format!("mote-{device}")).collect();
     let keys: Vec<(&str, PublicKey)> = names
@@ -65,8 +65,8 @@ pub(crate) fn link_key(roster: &Roster, device: DeviceId) -> LinkKey {
     LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device))
 }
 
-/// A device's frame of events of one level, one for each sequence number in `range`. The record of
-/// an event is its sequence number.
+/// Returns a device's frame with events of one level, one for each sequence number in `range`. The
+/// record of an event is its sequence number.
 pub(crate) fn forward_frame(
     (device, key): (DeviceId, &LinkKey),
     (index, epoch): (u32, u64),
@@ -75,7 +75,7 @@ pub(crate) fn forward_frame(
 ) -> Vec<u8> {
     let mut events = Vec::new();
     for seq in range.clone() {
-        // The event follows the previous one without a gap.
+        // The event has no gap before it.
         events.push(level);
         events.extend_from_slice(&u32::try_from(seq).unwrap().to_be_bytes());
     }
@@ -93,12 +93,12 @@ pub(crate) fn forward_frame(
     Uplink::Forward(forward).close(device, key, &mut out).unwrap().to_vec()
 }
 
-/// The n-th reading of a device in an epoch.
+/// Returns the n-th reading of a device in an epoch.
 pub(crate) fn reading(device: u8, epoch: u64, n: u64) -> u32 {
     u32::from(device) << 24 | u32::try_from((epoch - FIRST) << 16 | n).unwrap()
 }
 
-/// The readings of a device: `per_epoch` in each of `epochs` epochs from [`FIRST`] on.
+/// Returns the readings of a device: `per_epoch` in each of `epochs` epochs from [`FIRST`] on.
 pub(crate) fn recording(device: u8, epoch_ms: u64, epochs: u64, per_epoch: u64) -> Recording {
     let mut table = String::from("ts,reading\n");
     for epoch in FIRST..FIRST + epochs {
@@ -125,7 +125,7 @@ pub(crate) fn recording(device: u8, epoch_ms: u64, epochs: u64, per_epoch: u64) 
     import.read(Path::new("recording"), table.as_bytes()).unwrap()
 }
 
-/// A device's mote, with its state in a folder.
+/// Opens a device's mote with its state in a folder.
 pub(crate) fn mote(
     roster: &Roster,
     device: u8,
@@ -167,8 +167,9 @@ pub(crate) fn station(roster: &Roster, folder: &Path, bound: u64) -> Station {
     unlocked(|| Station::open(&folder, roster.clone(), GROUP_SECRET, coordinator(), bound)).0
 }
 
-/// Retries to open a state that was open before in this process. Between fork and exec, a process
-/// that another test starts holds a copy of every open file, and thus the lock.
+/// Opens a state that was open before in this process, with retries. A child process that another
+/// test starts inherits copies of all open files, and therefore their locks, from the fork until
+/// its exec.
 fn unlocked<T, E: std::fmt::Debug>(mut open: impl FnMut() -> Result<T, E>) -> T {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
     loop {
@@ -187,7 +188,7 @@ fn unlocked<T, E: std::fmt::Debug>(mut open: impl FnMut() -> Result<T, E>) -> T 
 /// it ends its epoch.
 pub(crate) type Found = (u32, u64, u64, bool, bool);
 
-/// The statements of one device that are in a gateway's outbox, by index.
+/// Returns the statements of a single device that are in a gateway's outbox, by index.
 pub(crate) fn statements(roster: &Roster, station: &Station) -> Vec<Statement> {
     let mut found = Vec::new();
     let outbox = station.outbox();
@@ -206,7 +207,7 @@ pub(crate) fn statements(roster: &Roster, station: &Station) -> Vec<Statement> {
     found
 }
 
-/// The seals of one device that are in a gateway's outbox, by index.
+/// Returns the seals of a single device that are in a gateway's outbox, by index.
 pub(crate) fn sealed(roster: &Roster, station: &Station) -> Vec<Found> {
     let found = |statement: &Statement| {
         let (index, epoch) = (statement.index.0, statement.epoch.0);
@@ -215,19 +216,19 @@ pub(crate) fn sealed(roster: &Roster, station: &Station) -> Vec<Found> {
     statements(roster, station).iter().map(found).collect()
 }
 
-/// A cloud that keeps every upload, or refuses all with a given status.
+/// A cloud that stores every upload, or refuses every upload with a given status.
 #[derive(Clone, Default)]
 pub(crate) struct Cloud {
-    /// Manifests in the order in which they arrived, without repetitions.
+    /// The manifests in the order of arrival, without repetitions.
     pub(crate) manifests: Arc<Mutex<Vec<Bytes>>>,
-    /// Bundles by their digest.
+    /// The bundles by their digest.
     pub(crate) bundles: Arc<Mutex<BTreeMap<Digest, Bytes>>>,
-    /// The status with which to refuse everything; 0 to accept.
+    /// The status with which every upload is refused; 0 to accept uploads.
     pub(crate) refuses: Arc<AtomicU16>,
 }
 
 impl Cloud {
-    /// Listens on a free port; returns the URL.
+    /// Listens on a free port. Returns the URL.
     pub(crate) async fn serve(&self) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -239,7 +240,7 @@ impl Cloud {
         url
     }
 
-    /// Copies everything in a gateway's outbox, as if it had been uploaded.
+    /// Takes everything in a gateway's outbox, as if the gateway had uploaded it.
     pub(crate) fn take(&self, station: &Station) {
         let outbox = station.outbox();
         for item in outbox.names().into_iter().map(|name| outbox.read(name).unwrap()) {
@@ -277,20 +278,20 @@ async fn bundles(State(cloud): State<Cloud>, body: Bytes) -> StatusCode {
 /// The result of the audit of a gateway's uploads.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Audited {
-    /// Epochs that are justified, and that are undetermined.
+    /// The epochs that are justified, and those that are undetermined.
     pub(crate) justified: Vec<u64>,
     pub(crate) undetermined: Vec<u64>,
-    /// Events by epoch.
+    /// The number of kept events by epoch.
     pub(crate) kept: BTreeMap<u64, u64>,
-    /// Seals that no manifest lists.
+    /// The number of seals that no manifest lists.
     pub(crate) late: u64,
     /// The indices of each device's seals.
     pub(crate) indices: BTreeMap<DeviceId, BTreeSet<u32>>,
-    /// Events that the seals of each device cover, by epoch.
+    /// The number of events that the seals of each device cover, by epoch.
     pub(crate) sensed: BTreeMap<(DeviceId, u64), u64>,
 }
 
-/// Verifies everything that a cloud received, and audits it; the audit must have no findings.
+/// Verifies everything that a cloud received and audits it. The audit must have no findings.
 /// `expected` returns the record of an event by device, epoch and sequence number.
 pub(crate) fn audit(
     roster: &Roster,
@@ -298,7 +299,7 @@ pub(crate) fn audit(
     expected: &dyn Fn(DeviceId, u64, u64) -> Option<[u8; 4]>,
 ) -> Audited {
     let mut audited = Audited::default();
-    // Every seal by its device and index.
+    // Every seal, by device and index.
     let mut seals: BTreeMap<(DeviceId, SealIndex), Uploaded> = BTreeMap::new();
     for bundle in cloud.bundles.lock().unwrap().values().flat_map(|body| bundles_of(body)) {
         let mut reader = StreamReader::new(roster, Limits::default());
@@ -362,13 +363,14 @@ pub(crate) fn audit(
         let epochs =
             if epoch.is_justified { &mut audited.justified } else { &mut audited.undetermined };
         epochs.push(epoch.epoch.0);
-        // A doubt names the device, or states that the epoch has no manifest.
+        // An undetermined epoch has a doubt, which names a device or states that the epoch has no
+        // manifest.
         assert!(epoch.is_justified || !epoch.doubts.is_empty(), "{epoch:?}");
     }
     audited
 }
 
-/// A seal as the cloud has it.
+/// A seal that was uploaded to the cloud.
 struct Uploaded {
     digest: Digest,
     epoch: u64,
@@ -377,8 +379,8 @@ struct Uploaded {
     bundle: Vec<u8>,
 }
 
-/// The client's audit of a cloud's manifests and of these bundles, which are sorted by device and
-/// index.
+/// Returns the client's audit of a cloud's manifests and of these bundles, which are sorted by
+/// device and index.
 fn report<'b>(roster: &Roster, cloud: &Cloud, bundles: impl Iterator<Item = &'b [u8]>) -> Report {
     let mut audit = Audit::new(roster, EpochNumber(0), None).unwrap();
     let mut stream = Vec::new();
@@ -396,7 +398,7 @@ fn report<'b>(roster: &Roster, cloud: &Cloud, bundles: impl Iterator<Item = &'b 
     audit.finish()
 }
 
-/// The bundles of an upload, one seal each: a schema, an open and a part.
+/// Splits an upload into bundles of one seal, each with a schema, an open item and a part.
 fn bundles_of(body: &[u8]) -> Vec<Vec<u8>> {
     let items = Answer::decode(body).unwrap().items;
     let of_three = |bundle: &[Item]| {

@@ -1,5 +1,5 @@
-//! Files and responses that try to mislead the user: the exit codes, memory and terminal output of
-//! the binary.
+//! Files and responses that try to mislead the user. Checks the exit codes, memory use and terminal
+//! output of the binary.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -38,7 +38,8 @@ fn problem(detail: &str) -> Vec<u8> {
     body
 }
 
-/// A bundle of `dev1`: its path, its bytes, and the [`Holdings`] of an adversary that has it.
+/// Makes a bundle of `dev1`. Returns its path, its bytes, and the [`Holdings`] of an adversary that
+/// has it.
 fn bundle(scene: &Scene, scheme: &str) -> (String, Vec<u8>, Holdings) {
     scene.table("data.csv", 60);
     scene.seal("data.csv", "dev1", &["--scheme", scheme]).done();
@@ -154,7 +155,8 @@ fn a_bundle_with_removed_readings_does_not_verify() {
 fn refuses_an_endless_file_within_bounded_memory() {
     let scene = Scene::new();
     let roster_options = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
-    // Zeros, and zeros after the head of a string that claims an exabyte.
+    // One input is zeros only. The other claims to be a string of an exabyte, and is followed by
+    // zeros.
     let endless = "{ printf '\\133\\020\\0\\0\\0\\0\\0\\0\\0'; cat /dev/zero; }";
     for (source, name) in [("cat /dev/zero", "UnexpectedType"), (endless, "RunTooLong")] {
         for command in [
@@ -165,7 +167,7 @@ fn refuses_an_endless_file_within_bounded_memory() {
             assert!(run.failed(REFUSED).contains(name), "{source} {command:?}: {run:?}");
         }
     }
-    // A pipe has the same result as a file.
+    // A bundle from a pipe verifies like one from a file.
     let (good, ..) = bundle(&scene, "star");
     let run = piped(
         &scene,
@@ -187,7 +189,7 @@ fn control_characters_of_files_and_servers_do_not_reach_the_terminal() {
             |text: &str| text.chars().any(|letter| letter != '\n' && letter.is_control());
         assert!(!has_control(&run.out) && !has_control(&run.stderr), "{run:?}");
     };
-    // In the query of a proof, for `inspect` and `verify`.
+    // Control characters in the query of a proof, for `inspect` and `verify`.
     for query in ["\u{1b}[2J\u{9b}31m\u{202e}", "{\"\\u001b[2J\\u009b31m\":1}"] {
         let mut proof = Vec::new();
         write::proof(&mut proof, query);
@@ -202,20 +204,20 @@ fn control_characters_of_files_and_servers_do_not_reach_the_terminal() {
         assert_harmless(&run);
         run.failed(REFUSED);
     }
-    // In the text of a server, which cannot start a new line, either.
+    // Control characters in the text of a server. It cannot start a new line, either.
     let cloud = server(problem("\u{1b}[2J\r\nmoteseal: all verified"));
     let run =
         scene.with_roster(&["get", "dev1", "--from", &cloud, "--rate", "1", "--no-pinned-seals"]);
     assert_harmless(&run);
     assert!(run.failed(INCOMPLETE).contains("StoreDamaged: the store stopped: "), "{run:?}");
-    // In the name of a file.
+    // Control characters in the name of a file.
     let name = "\u{1b}[31mred.mseal";
     fs::write(scene.path(name), &bytes[..bytes.len() - 1]).unwrap();
     for run in [scene.with_roster(&["verify", name]), scene.run(&["inspect", name])] {
         assert_harmless(&run);
         assert!(run.failed(REFUSED).contains(r"\u001b[31mred.mseal: "), "{run:?}");
     }
-    // In the names of fields.
+    // Control characters in the names of fields.
     let schema = b"\x82\x01\x81\x85\x65\x1b[31m\x60\x00\x01\x00";
     let answer = Answer { items: vec![Item::Schema(schema.to_vec())] };
     fs::write(scene.path("schema.mseal"), answer.encode()).unwrap();

@@ -1,6 +1,6 @@
-//! Checks which crate imports which (ARCHITECTURE.md): a crate imports only crates further down the
-//! list, the roles never import each other, and `moteseal` links nothing that exists for attacks,
-//! experiments or comparison.
+//! Checks the rules for imports between crates (ARCHITECTURE.md): a crate imports only crates
+//! further down the list, the roles never import each other, and `moteseal` links no crate that
+//! exists only for attacks, experiments or comparison.
 //!
 //! The imports are read from `cargo metadata`. The order also applies to the tests of a crate (its
 //! dev-dependencies), except that they may use `research`, `adversary` and `fixtures`.
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, MetadataCommand, Package, PackageId};
 
-/// The crates, from the top. The crates of one line never import each other.
+/// The crates, from the top down. Crates in the same row never import each other.
 const FLOORS: &[&[&str]] = &[
     &["moteseal", "moteseal-bench", "moteseal-demo", "moteseal-python", "moteseal-vectors"],
     &["moteseal-lab"],
@@ -31,8 +31,9 @@ const FLOORS: &[&[&str]] = &[
 ];
 const ROLES: &[&str] =
     &["moteseal-client", "moteseal-cloud", "moteseal-gateway", "moteseal-device"];
-/// Crates that no product needs, what they are for, and which crates may import them besides tests.
-/// The lab may not import `research`: some of what the papers compare with is patented.
+/// Crates that no product needs, what they are for, and which crates may import them outside tests.
+/// The lab may not import `research`, because some of the schemes that the papers compare with are
+/// patented.
 const SPECIAL: &[(&str, &str, &[&str])] = &[
     ("moteseal-research", "comparison", &["moteseal-bench"]),
     ("moteseal-adversary", "attacks", &["moteseal-demo", "moteseal-vectors"]),
@@ -52,7 +53,7 @@ fn floor(name: &str) -> Option<usize> {
     FLOORS.iter().position(|floor| floor.contains(&name))
 }
 
-/// What is wrong with an import, if anything.
+/// Returns what is wrong with an import, or `None`.
 fn objection((from, to, in_tests): Import<'_>) -> Option<String> {
     let (Some(above), Some(below)) = (floor(from), floor(to)) else {
         return Some(format!(
@@ -137,7 +138,8 @@ fn moteseal_links_no_adversary_lab_or_research() {
     assert!(found.is_empty(), "moteseal links {found:?}");
 }
 
-/// The target that the tests are compiled for: only its dependencies need to be downloaded.
+/// Returns the target for which the tests are compiled: only its dependencies need to be
+/// downloaded.
 fn host() -> String {
     let rustc = std::process::Command::new("rustc").arg("-vV").output().unwrap();
     let text = String::from_utf8(rustc.stdout).unwrap();

@@ -1,5 +1,5 @@
-//! Applies every lie of the adversary's table in a server between an honest cloud and a client that
-//! verifies.
+//! Applies every lie of the adversary's table in a server that is between an honest cloud and a
+//! client that verifies.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -21,13 +21,13 @@ use moteseal_net::{Client, NetError};
 use moteseal_seal::sample::Choice;
 use moteseal_verify::explain::Finding as Difference;
 
-/// How the server in between alters answers.
+/// How the server between cloud and client alters answers.
 #[derive(Clone, Copy, Default)]
 struct Task {
     lie: Option<&'static Lie>,
     explain: Option<&'static ExplainLie>,
     question: Option<Question>,
-    /// Whether the lie was applicable to the answer.
+    /// Whether the lie could be applied to the answer.
     done: bool,
 }
 
@@ -135,7 +135,7 @@ fn choices(scheme: Scheme) -> Vec<Choice> {
     choices
 }
 
-/// A client, and an altering server between it and its cloud.
+/// A client, its cloud, and the server between them that alters answers.
 struct Scene {
     liar: Arc<Liar>,
     client: Client,
@@ -155,7 +155,7 @@ impl Scene {
     }
 
     /// Sends a query while the lie is applied. Returns the outcome, the number of rows that the
-    /// sink received, and whether the lie was applicable. The sink asserts that every row is as
+    /// sink received, and whether the lie could be applied. The sink asserts that every row is as
     /// sealed.
     async fn ask(
         &self,
@@ -168,7 +168,7 @@ impl Scene {
         (outcome, seen.len(), done)
     }
 
-    /// As [`Self::ask`], for any query; returns the rows that the sink received.
+    /// Like [`Self::ask`], for any query. Returns the rows that the sink received.
     async fn ask_for(
         &self,
         query: &Query,
@@ -189,7 +189,7 @@ impl Scene {
     }
 }
 
-/// The names of an outcome: of the rejection, and of the explaining form's finding.
+/// Returns the name of the rejection and the name of the explaining form's finding.
 fn names(outcome: &Result<Report, moteseal_client::Error>) -> (String, Option<&'static str>) {
     match outcome {
         Ok(report) if report.is_complete() => ("accepted".into(), None),
@@ -294,8 +294,8 @@ async fn a_cloud_that_omits_readings_cannot_choose_among_samples() {
                 let within = |key: &&Key| key.0 == west && key.1 == newest.0;
                 assert!(all.keys().filter(within).count() > 0);
                 match choice {
-                    // A rate determines the rows of each part: rows can be missing, but none can be
-                    // added.
+                    // A rate determines the rows of each part. Rows can be missing, but no row can
+                    // be added.
                     Choice::Rate(_) => assert!(rows.keys().all(|key| all.contains_key(key))),
                     _ => assert_eq!(
                         rows.keys().filter(within).count(),
@@ -384,7 +384,7 @@ async fn a_located_lie_is_one_line_with_each_name_once() {
     }
 }
 
-/// Applies the lies about a group with a budget, and all others.
+/// Applies the lies about a group with a budget, and all other lies.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_lie_about_a_group_with_a_budget_is_rejected_by_its_name() {
     let scene = Scene::of(Field::within_budget(|epoch| 2 + u8::from(epoch % 2 == 0))).await;
@@ -409,8 +409,8 @@ async fn every_lie_about_a_group_with_a_budget_is_rejected_by_its_name() {
                 continue;
             }
             applied += 1;
-            // A seal that a manifest lists is reported as missing before a tail is reported as
-            // unknown, even if the seal's device is skipped.
+            // If a seal is listed by a manifest, it is reported as missing before the tail is
+            // reported as unknown, even if the seal's device is skipped.
             let passed =
                 lie.expected.contains(&"TailUnknown") || lie.name == "devices-out-of-order";
             let listed = !own && passed && name == "Missing";

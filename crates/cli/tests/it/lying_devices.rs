@@ -1,6 +1,6 @@
-//! Devices of the group that lie to an honest gateway, in frames and in signed statements: the
-//! audit never accuses the coordinator of a wrong round. Where it cannot decide, it names the
-//! device.
+//! Devices of the group that lie to an honest gateway, in frames and in signed statements. The
+//! audit never accuses the coordinator of a wrong round. If it cannot decide, it names the device
+//! that lies.
 
 use crate::group;
 use std::collections::BTreeMap;
@@ -28,14 +28,14 @@ const BUDGET: u64 = 50;
 const LIAR: u8 = 0;
 const HONEST: u8 = 1;
 
-/// A device and the position of its chain. The test chooses the seals.
+/// A device with keys and a chain. The test chooses what its seals state.
 struct Device {
     number: u8,
     profile: Profile,
     position: Position,
 }
 
-/// The statement of a seal, without the position of the chain.
+/// What a seal states, without its position in the chain.
 #[derive(Clone, Copy)]
 struct Claim {
     index: u32,
@@ -47,7 +47,7 @@ struct Claim {
 }
 
 impl Claim {
-    /// A seal without events that closes its epoch.
+    /// Returns the statement of a seal without events that closes its epoch.
     const fn nothing(index: u32, epoch: u64) -> Self {
         Self { index, epoch, n: 0, round: 0, own_round: 0, is_last: true }
     }
@@ -57,7 +57,7 @@ struct World {
     roster: Roster,
     coordinator: GroupCoordinator,
     devices: [Device; 2],
-    /// The frames that a journal would contain; a restart reads them again.
+    /// The frames that a gateway's journal would contain. A restart reads them again.
     journal: Vec<Vec<u8>>,
     stream: Vec<u8>,
     bundles: Vec<Vec<u8>>,
@@ -73,15 +73,15 @@ impl Device {
             .level(seq, LEVELS)
     }
 
-    /// A closing frame.
+    /// Returns a frame that closes a seal.
     fn close(&mut self, roster: &Roster, claim: Claim, position: Position) -> Vec<u8> {
         let (open, part) = self.seal(roster, claim, position);
         let close = Uplink::Close { schema: self.profile.schema_digest, open: &open, part: &part };
         frame(roster, self.profile.device, &close)
     }
 
-    /// The items of a seal. Each record is its sequence number, even if other events were
-    /// forwarded.
+    /// Returns the items of a seal. Each record is its sequence number, even if the device has
+    /// forwarded other records.
     fn seal(&mut self, roster: &Roster, claim: Claim, position: Position) -> (Vec<u8>, Vec<u8>) {
         let (device, index) = (self.profile.device, SealIndex(claim.index));
         let mut statement =
@@ -159,8 +159,8 @@ impl World {
         Ok(())
     }
 
-    /// The liar forwards events with the levels that `level` returns, and omits those for which it
-    /// returns `None`.
+    /// Forwards events of the liar with the levels that `level` returns. Omits the events for which
+    /// it returns `None`.
     fn forward(
         &mut self,
         (index, epoch): (u32, u64),
@@ -201,8 +201,8 @@ impl World {
         self.receive(frame)
     }
 
-    /// Forwards two thousand events, which raise the round of the epoch so far that almost nothing
-    /// is kept.
+    /// Forwards two thousand events of the liar, which raise the round of the epoch so far that
+    /// almost nothing is kept.
     fn raise(&mut self, index: u32, epoch: u64) -> Result<(), &'static str> {
         let before = self.coordinator.round(EpochNumber(epoch));
         self.forward((index, epoch), 0, 0..2000, |_, _| Some(5))?;
@@ -219,7 +219,7 @@ impl World {
         self.close_at(device, claim, position)
     }
 
-    /// Closes a seal at another position of the chain.
+    /// Closes a seal of the liar at another position in its chain.
     fn close_at(
         &mut self,
         device: u8,
@@ -235,7 +235,8 @@ impl World {
         outcome
     }
 
-    /// The liar makes a seal without events and uploads it to the cloud, bypassing the coordinator.
+    /// Makes a seal of the liar without events and uploads it to the cloud, bypassing the
+    /// coordinator.
     fn bypass(&mut self, claim: Claim, position: Position) {
         let (open, part) = self.devices[0].seal(&self.roster, claim, position);
         let mut bundle = Vec::new();
@@ -243,8 +244,8 @@ impl World {
         self.bundles.push([bundle, open, part].concat());
     }
 
-    /// Closes an epoch of the honest device, ends it, and restarts the gateway, which must have the
-    /// same state afterwards.
+    /// Closes an epoch of the honest device, ends the epoch, and restarts the gateway, which must
+    /// have the same state afterwards.
     fn end(&mut self, epoch: u64) {
         let index = self.devices[1].position.last.map_or(0, |(last, _)| last.0 + 1);
         self.close(HONEST, Claim::nothing(index, epoch)).unwrap();
@@ -264,7 +265,7 @@ impl World {
         self.coordinator = coordinator;
     }
 
-    /// The audit's report on an epoch.
+    /// Returns the audit's report on an epoch.
     fn audit(mut self, epoch: u64) -> EpochReport {
         self.bundles.extend(self.coordinator.take_late().into_iter().map(|(_, bundle)| bundle));
         let mut seals = BTreeMap::new();
@@ -289,7 +290,8 @@ impl World {
         feed.feed(&self.stream).unwrap();
         feed.finish().unwrap();
         let report = audit.finish();
-        // The only possible finding is a missing seal of the liar that its own chain names.
+        // The only permitted finding is a missing seal of the liar to which the liar's own chain
+        // refers.
         for (_, finding) in report.findings() {
             let liar = self.devices[0].profile.device;
             assert!(
@@ -300,7 +302,7 @@ impl World {
         report.epochs.into_iter().find(|audited| audited.epoch == EpochNumber(epoch)).unwrap()
     }
 
-    /// Asserts that an epoch is not justified, and that the doubts name the liar only.
+    /// Asserts that an epoch is not justified, and that its doubts name only the liar.
     fn assert_undetermined(self, epoch: u64) {
         let (liar, honest) = (self.devices[0].profile.device, self.devices[1].profile.device);
         let audited = self.audit(epoch);
@@ -313,7 +315,7 @@ impl World {
     }
 }
 
-/// The position of a chain after a seal that was never sent.
+/// Returns the position in a chain after a seal that was never sent.
 const fn after_missing_seal(index: u32, epoch: u64) -> Position {
     Position {
         prev: Digest([7; 32]),
@@ -345,7 +347,7 @@ fn a_seal_cannot_deny_that_its_events_were_forwarded() {
         world.close(LIAR, Claim { n: 1999, own_round: 7, ..Claim::nothing(0, FIRST) }),
         Err("NotAsForwarded")
     );
-    // The same holds under the same index in a later epoch.
+    // A seal under the same index in a later epoch is refused for the same reason.
     assert_eq!(world.close(LIAR, Claim::nothing(0, FIRST + 1)), Err("NotAsForwarded"));
     world.end(FIRST);
     world.assert_undetermined(FIRST);
@@ -354,8 +356,8 @@ fn a_seal_cannot_deny_that_its_events_were_forwarded() {
 #[test]
 fn checks_claimed_levels_also_without_blocks_that_prove_them() {
     let mut world = World::new();
-    // Events of level 7 have their level, all others level 5. Then the device claims round 7, so
-    // that those of level 5 need no blocks.
+    // The liar forwards events of level 7 with their true level and all others with level 5. Then
+    // it claims round 7, so that it needs no blocks for level 5.
     let is_highest = |device: &Device, seq: u64| device.level(0, seq).0 == 7;
     world
         .forward((0, FIRST), 0, 0..1500, |device, seq| {
@@ -412,7 +414,7 @@ fn refuses_events_of_an_epoch_that_the_device_has_closed() {
 fn does_not_list_a_seal_that_claims_an_abandoned_one_was_sealed() {
     let mut world = World::new();
     world.raise(0, FIRST).unwrap();
-    // The seal states no restart, as if the abandoned one had been closed and lost elsewhere.
+    // The seal states no restart, as if the abandoned seal had been closed but lost elsewhere.
     world.close_at(LIAR, Claim::nothing(1, FIRST), after_missing_seal(0, FIRST)).unwrap();
     world.end(FIRST);
     world.close(LIAR, Claim::nothing(2, FIRST + 1)).unwrap();
@@ -426,7 +428,8 @@ fn a_chain_cannot_move_an_abandoned_seal_to_an_earlier_epoch() {
         let mut world = World::new();
         world.raise(0, FIRST + 1).unwrap();
         if restarts {
-            // The gateway knows the abandoned seal even after the end of its epoch and a restart.
+            // The gateway knows the abandoned seal even after the seal's epoch has ended and the
+            // gateway has restarted.
             world.forward((1, FIRST + 2), 0, 0..1, |_, _| Some(0)).unwrap();
             world.end(FIRST + 1);
         }
@@ -452,8 +455,8 @@ fn an_abandoned_seal_is_a_restart() {
 
 #[test]
 fn a_chain_that_bypassed_the_coordinator_does_not_accuse_it() {
-    // The liar uses the index under which it raised the round for a seal of a later epoch, with or
-    // without an earlier seal.
+    // The liar raises the round under an index and then uses that index for a seal of a later
+    // epoch, with or without an earlier seal.
     for sealed_before in [false, true] {
         let mut world = World::new();
         let index = u32::from(sealed_before);
@@ -490,8 +493,8 @@ fn a_chain_that_returns_to_the_coordinator_does_not_accuse_it_falsely() {
 #[test]
 fn later_seals_cannot_hide_forwarded_events_of_an_epoch() {
     let mut world = World::new();
-    // The first seal is listed and does not close its epoch. Then come events that are never
-    // sealed, and a seal that bypasses the coordinator.
+    // The first seal is listed and does not close its epoch. It is followed by events that are
+    // never sealed, and by a seal that bypasses the coordinator.
     world.close(LIAR, Claim { is_last: false, ..Claim::nothing(0, FIRST) }).unwrap();
     world.raise(1, FIRST).unwrap();
     world.end(FIRST);
@@ -505,7 +508,7 @@ fn a_device_that_returns_late_leaves_no_undetermined_epoch() {
     let mut world = World::new();
     world.close(LIAR, Claim::nothing(0, FIRST)).unwrap();
     (FIRST..FIRST + 4).for_each(|epoch| world.end(epoch));
-    // The device closes the newest epoch that it missed after the end of that epoch, and continues.
+    // The device misses several epochs, closes the newest of them after its end, and continues.
     world.close(LIAR, Claim::nothing(1, FIRST + 3)).unwrap();
     world.close(LIAR, Claim::nothing(2, FIRST + 4)).unwrap();
     world.end(FIRST + 4);

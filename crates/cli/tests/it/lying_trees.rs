@@ -1,6 +1,6 @@
-//! Devices that seal trees and lie about events that they do not forward: an honest gateway accepts
-//! a seal only if it matches the kept events and the roots between them, and the epoch of the other
-//! devices stays complete.
+//! Devices that seal trees and lie about events that they do not forward. An honest gateway accepts
+//! a seal only if it matches the kept events and the roots of the subtrees between them. The epoch
+//! stays complete for the other devices.
 
 use crate::group;
 use crate::group::{FIRST, secret};
@@ -30,13 +30,13 @@ struct Frame {
     digests: Option<Vec<Digest>>,
 }
 
-/// The frames of one epoch of a device: its schema, the forward frames, and the close.
+/// The frames of one epoch of a device: its schema, the forward frames, and the closing frame.
 struct Frames {
     device: DeviceId,
     frames: Vec<Vec<u8>>,
 }
 
-/// The frames of an honest device that receives round 2 after a quarter of its readings.
+/// Returns the frames of an honest device that receives round 2 after a quarter of its readings.
 fn honest_frames(roster: &Roster, number: u8, folder: &std::path::Path) -> Frames {
     let mut mote =
         group::open_mote(roster, number, folder, 3, |profile| profile.scheme = Scheme::Tree)
@@ -66,7 +66,7 @@ fn honest_frames(roster: &Roster, number: u8, folder: &std::path::Path) -> Frame
 /// Alters the forward frames of a device.
 ///
 /// # Panics
-/// If `alter` returns false: it is not applicable to these frames.
+/// If `alter` returns false, which means that it cannot be applied to these frames.
 fn lie(roster: &Roster, honest: &Frames, alter: fn(&mut Vec<Frame>) -> bool) -> Vec<Vec<u8>> {
     let key = group::link_key(roster, honest.device);
     let (mut before, mut after, mut forwards, mut like) =
@@ -122,8 +122,8 @@ fn lie(roster: &Roster, honest: &Frames, alter: fn(&mut Vec<Frame>) -> bool) -> 
     before.into_iter().chain(altered).chain(after).collect()
 }
 
-/// The result of a gateway that receives the frames of a liar and of an honest device: the name of
-/// the first refusal of the liar, and the devices that the manifest lists.
+/// Passes the frames of a liar and of an honest device to a gateway. Returns the name of the first
+/// refusal of the liar, and the devices that the manifest lists.
 fn gateway_result(
     roster: &Roster,
     frames: &[Vec<u8>],
@@ -151,13 +151,14 @@ fn gateway_result(
     (refused, manifest.devices().map(|(device, _)| device).collect())
 }
 
-/// The place of the event of the highest level in the first frame, which is kept at any round.
+/// Returns the position of the event of the highest level in the first frame. It is kept at any
+/// round.
 fn highest_level(frames: &[Frame]) -> usize {
     let levels = frames[0].events.iter().zip(0..).map(|((_, level, _), place)| (*level, place));
     levels.max().unwrap().1
 }
 
-/// A lie: its name, a function that alters the frames and returns whether it was applicable, and
+/// A lie: its name, a function that alters the frames and returns whether it could be applied, and
 /// the possible names of the refusal.
 type Lie = (&'static str, fn(&mut Vec<Frame>) -> bool, &'static [&'static str]);
 
@@ -232,7 +233,7 @@ const LIES: &[Lie] = &[
             before.events.retain(|(at, ..)| *at < seq);
             after.from = seq + 1;
             after.events.retain(|(at, ..)| *at > seq);
-            // Before the first round everything is forwarded, and there are no roots.
+            // Before a round is announced, everything is forwarded and there are no roots.
             let is_plain = frame.digests.as_ref().is_some_and(Vec::is_empty);
             frames.splice(
                 0..1,
@@ -253,7 +254,7 @@ const LIES: &[Lie] = &[
                 digests: Some(vec![Digest([9; 32])]),
             };
             let at = frames.iter().position(|frame| frame.until > 32).unwrap();
-            // The forwarded events end before the subtree does.
+            // The subtree begins within the forwarded events and ends after them.
             let is_straddled = frames[at].from < 64 && frames[at].until < 64;
             frames.insert(at + 1, again);
             frames.iter_mut().skip(at + 2).for_each(|frame| frame.own_round = Round(2));

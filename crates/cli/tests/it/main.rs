@@ -1,8 +1,8 @@
-//! The integration tests of `moteseal`: the command as a user runs it, the roles together in one
-//! process, and the workspace's own rules.
+//! The integration tests of `moteseal`: the command as a user runs it, several roles together in
+//! one process, and the rules of the workspace.
 //!
-//! Three test programs are separate from this one, for the reasons that their headers state:
-//! `broadcast_image`, `gateway_refusals` and `mutation`.
+//! Three test programs are separate from this one: `broadcast_image`, `gateway_refusals` and
+//! `mutation`. Their module comments state why.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod answered_queries;

@@ -1,6 +1,6 @@
-//! Complete motes: the firmware on two boards in QEMU, each with a serial line, and the real
-//! gateways, cloud, querier, sender of broadcasts and client as processes. The motes reboot and
-//! lose power at random.
+//! Tests complete motes: the firmware runs on two boards in QEMU, each with a serial line. The
+//! gateways, cloud, querier, broadcast sender and client are the real ones and run as processes.
+//! The motes reboot and lose power at random.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -20,14 +20,14 @@ use tempfile::TempDir;
 const LONG: Duration = Duration::from_secs(400);
 const MOTES: [(&str, Board, u32); 2] =
     [("mote1", Board::Lm3s6965evb, 0), ("mote2", Board::Mps2An385, READINGS)];
-/// Readings of each mote.
+/// The number of readings of each mote.
 const READINGS: u32 = 5_000;
-/// Reboots of each mote.
+/// The number of reboots of each mote.
 const REBOOTS: usize = 10;
 const SUM_EPOCHS: usize = 3;
 const QUERY: &str = "SELECT SUM(humidity), COUNT(*) FROM sensors EPOCH DURATION 4s";
 const COLUMNS: &str = "[\"humidity:%RH:u16/100\", \"temperature:Cel:i16/100\"]";
-/// The recordings in the firmware, one after the other (firmware/mote/build.rs).
+/// The recordings that the firmware replays, one after the other (firmware/mote/build.rs).
 const RECORDINGS: [&str; 4] = [
     "singlehop_indoor_moteid1",
     "singlehop_indoor_moteid2",
@@ -45,7 +45,7 @@ impl Drop for Running {
     }
 }
 
-/// The readings of the recordings as the client writes them: humidity and temperature.
+/// Returns the recorded readings as the client writes them: humidity and temperature.
 fn recorded() -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/telosb");
     let mut readings = Vec::new();
@@ -249,7 +249,7 @@ impl Site {
         )
     }
 
-    /// Starts a process. Its stdout is a pipe, on which a service prints its address first.
+    /// Starts a process with a pipe as stdout. A service prints its address there first.
     fn start(&self, name: &str, arguments: &[&str]) -> Running {
         let log = fs::File::options()
             .create(true)
@@ -268,7 +268,7 @@ impl Site {
         .collect()
     }
 
-    /// Broadcasts a command, and responds to receivers that request it again.
+    /// Broadcasts a command, and keeps answering receivers that request lost messages.
     fn broadcast(&self, command: &str) -> Running {
         let to = format!("{}/field", self.broker.url());
         let arguments = [
@@ -301,8 +301,8 @@ impl Site {
     }
 }
 
-/// The readings of a mote that the client gets, in the order in which they were sealed, and the
-/// indices of their seals.
+/// Gets a mote's readings with the client. Returns them in the order in which they were sealed, and
+/// the indices of their seals.
 fn readings_at_cloud(
     site: &Site,
     cloud: &str,
@@ -387,7 +387,7 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
     })
     .into();
     let start = Instant::now();
-    // A reboot before anything is sealed, and one after the first seal.
+    // Reboot the motes before anything is sealed, and again after the first seal.
     motes.iter().for_each(|mote| mote.until("opened"));
     motes.iter().for_each(Emulator::reset);
     motes.iter().for_each(|mote| mote.until("taken"));
@@ -414,7 +414,8 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
         rows.map(|row| serde_json::from_str(&row.unwrap()).unwrap()).collect::<Vec<Value>>()
     });
     motes.iter().for_each(|mote| mote.until("answered"));
-    // Two commands for both motes: a shorter interval; then, after some star epochs, trees.
+    // Send two commands to both motes: a shorter interval, and, after some epochs with stars, a
+    // change to trees.
     let _faster = site.broadcast("interval=6");
     motes.iter().for_each(|mote| mote.until("acted"));
     motes.iter().for_each(|mote| mote.until_all("sealed", 3));
@@ -454,15 +455,15 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
     for ((name, _, first), mote) in MOTES.iter().zip(&motes) {
         let first = *first as usize;
         let (readings, indices) = readings_at_cloud(&site, url, name);
-        // Every reading occurs once, in order, and nothing else: readings of a seal that a reboot
-        // interrupted were sealed again under another index.
+        // The cloud has every reading exactly once, in order. If a reboot interrupts a seal, the
+        // mote seals its readings again under another index.
         assert_eq!(readings.len(), READINGS as usize, "{name}: {:#?}", mote.reports());
         assert!(
             readings == recorded[first..first + READINGS as usize],
             "{name} sealed other readings than it sensed"
         );
-        // An index is signed at most once. The next seal states an index that was opened and not
-        // signed.
+        // An index is signed at most once. If an index was opened but not signed, the next seal
+        // states it.
         let of = |what: &str| -> Vec<u32> {
             let reports = mote.reports().into_iter().filter(|report| report.starts_with(what));
             reports.map(|report| report.split(' ').nth(1).unwrap().parse().unwrap()).collect()
@@ -506,8 +507,8 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
         );
     }
     assert!(sealed[0] >= 2 && sealed[1] >= 4, "{sealed:?}");
-    // On a busy machine the motes' clocks lose ticks and answers can be too late. At least one
-    // epoch must have the answers of both.
+    // On a busy machine the motes' clocks lose ticks, and answers can be too late. At least one
+    // epoch must have the answers of both motes.
     let answers: Vec<&Value> = rows.iter().filter(|row| row["participants"] == 2).collect();
     assert!(!answers.is_empty(), "{rows:#?}\n{}", site.logs());
     let (least, most) = recorded

@@ -1,5 +1,5 @@
-//! The files of an application: rows in every format exactly as sealed, proofs that verify offline
-//! if they are unchanged, and pinned seals that a cloud cannot withdraw.
+//! The files that an application gets: rows in every format exactly as sealed, proofs that verify
+//! offline unless they were changed, and pinned seals that a cloud cannot withdraw.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -40,7 +40,7 @@ async fn export(field: &Field, cloud: &Honest, query: &Query, format: Format, pa
     file.commit().unwrap();
 }
 
-/// The keys of all events of a query's range, in the order of an answer.
+/// Returns the keys of all events in a query's range, in the order of an answer.
 fn expected(field: &Field, query: &Query) -> Vec<Key> {
     let in_range =
         |key: &&Key| key.1 >= query.since.0 && query.until.is_none_or(|until| key.1 < until.0);
@@ -49,8 +49,8 @@ fn expected(field: &Field, query: &Query) -> Vec<Key> {
     query.devices.iter().flat_map(|device| of(*device)).collect()
 }
 
-/// The record that has these cells. The oracle is [`Field::write`](moteseal_core::schema::Field),
-/// which accepts exact decimals only.
+/// Returns the record whose row has these cells. It uses
+/// [`Field::write`](moteseal_core::schema::Field) as the oracle, which accepts only exact decimals.
 fn record_of(field: &Field, key: &Key, cells: &[String]) -> Vec<u8> {
     let schema = Schema::decode(&field.schema).unwrap();
     let start = i64::try_from(key.1 * EPOCH_MS).unwrap();
@@ -68,7 +68,8 @@ fn record_of(field: &Field, key: &Key, cells: &[String]) -> Vec<u8> {
     record
 }
 
-/// Asserts that a row is this event. `head` is epoch, epoch_start, device, index and seq.
+/// Asserts that a row contains this event. `head` is the row's epoch, epoch_start, device, index
+/// and seq.
 fn assert_row(field: &Field, key: &Key, head: [&str; 5], cells: &[String]) {
     let start: jiff::Timestamp = head[1].parse().unwrap();
     assert_eq!(
@@ -106,7 +107,7 @@ async fn text_formats_read_back_as_the_sealed_records() {
     let text = fs::read_to_string(&path).unwrap();
     assert_eq!(text.lines().count(), keys.len());
     for (line, key) in text.lines().zip(&keys) {
-        // Compare numbers as text: a JSON reader that converts them to floats would lose digits.
+        // Compare numbers as text: a JSON reader that converts them to floats loses digits.
         let row: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> =
             serde_json::from_str(line).unwrap();
         let cell = |name: &str| row[name].get().trim_matches('"').to_owned();
@@ -131,8 +132,9 @@ async fn text_formats_read_back_as_the_sealed_records() {
         assert_row(&field, key, [&row[0], &row[1], &row[2], &row[3], &row[4]], &row[5..]);
     }
     assert_eq!(lines.clone().count(), keys.len());
-    // In the first 1,000 rows, from which the widths are measured, all cells of a column of numbers
-    // end at the same place, and all cells of a column of text start at the same place.
+    // The widths of the columns are measured from the first 1,000 rows. In these rows, all cells of
+    // a column of numbers end at the same position, and all cells of a column of text start at the
+    // same position.
     let edges = |line: &str| -> Vec<usize> {
         let mut at = 0;
         let place = |(column, word): (usize, &str)| {
@@ -232,7 +234,7 @@ async fn a_file_appears_complete_or_not_at_all() {
             .map(|entry| entry.unwrap().file_name())
             .collect::<Vec<_>>()
     };
-    // The answer is refused under a roster that does not certify these devices.
+    // A roster that does not certify these devices refuses the answer.
     let stranger = Field::stranger(2, "orchard");
     for format in Format::NAMES.iter().map(|(_, format)| *format) {
         let mut file = AtomicFile::create(&path).unwrap();
@@ -294,7 +296,7 @@ async fn export_over(field: &Field, cloud: &Honest, path: &Path) {
     assert!(fs::read_to_string(path).unwrap().starts_with("epoch,epoch_start,device,index,seq,"));
 }
 
-/// Writes a proof; returns the number of rows that it proves.
+/// Writes a proof. Returns the number of rows that it proves.
 async fn prove(field: &Field, cloud: &Honest, query: &Query, path: &Path) -> usize {
     let mut sink = Checked::new(field);
     let client = client(&cloud.url);
@@ -333,8 +335,8 @@ async fn a_proof_verifies_offline_and_only_unchanged() {
         assert_eq!((&query, proven), (&sent, rows));
         assert!(report.is_complete());
 
-        // The query comes first. It is not signed: a change that does not alter its meaning (the
-        // case of a digit) is accepted.
+        // The proof starts with the query, which is not signed. A change that does not alter the
+        // query's meaning (the case of a letter) is accepted.
         let mut first = Vec::new();
         Answer::decode(&proof).unwrap().items[0].encode(&mut first);
         let mut accepted = 0;
@@ -380,8 +382,8 @@ async fn refuses_a_proof_of_another_roster_or_operator() {
         verify(&field, &without_roster, &field.roster, None).is_ok(),
         "the roster's digest is only a hint"
     );
-    // The certificates of another operator start another chain. In another group the devices have
-    // other ids.
+    // A device's chain starts at its certificate, so another operator's certificates start a
+    // different chain. In another group the devices have different ids.
     for (stranger, name) in [
         (Field::stranger(2, "orchard"), "NotAuthentic"),
         (Field::stranger(1, "vineyard"), "UnknownDevice"),
@@ -392,7 +394,7 @@ async fn refuses_a_proof_of_another_roster_or_operator() {
             ("UnknownRoster", ErrorKind::Refused),
             "{refused}"
         );
-        // The same holds if the proof does not state its roster.
+        // The proof is refused with the same error if it does not state its roster.
         let refused = verify(&field, &without_roster, &stranger, None).unwrap_err();
         assert_eq!((refused.name(), refused.kind()), (name, ErrorKind::Refused), "{refused}");
     }
@@ -425,8 +427,8 @@ async fn pinned_seals_cannot_be_withdrawn() {
             let verified = request.run(&mut Checked::new(&field)).await;
             verified.map(|verified| verified.report)
         };
-        // A client without pinned seals cannot detect withheld seals; a client that has pinned the
-        // newest seals can, even after a restart.
+        // A client without pinned seals cannot detect that seals are withheld. A client that has
+        // pinned the newest seals can, even after a restart.
         assert!(ask(&short, &everything, None).await.unwrap().is_complete());
         let mut pinned = PinnedSeals::open(&path).unwrap();
         ask(&whole, &everything, Some(&mut pinned)).await.unwrap();
@@ -446,12 +448,12 @@ async fn pinned_seals_cannot_be_withdrawn() {
         }
         ask(&whole, &everything, Some(&mut pinned)).await.unwrap();
 
-        // A range before the withheld seals is complete without them.
+        // A range that ends before the withheld seals is complete.
         let mut early = field.query(rate("1/8"));
         early.until = Some(EpochNumber(104));
         assert!(ask(&short, &early, Some(&mut pinned)).await.unwrap().is_complete());
 
-        // Another history of the same devices and keys.
+        // A different history of the same devices and keys.
         let other_history = Field::with_shift(scheme, 1);
         assert_eq!(other_history.roster.digest(), field.roster.digest());
         let rolled_back = Honest::serve(&other_history, u64::MAX).await;
@@ -462,8 +464,8 @@ async fn pinned_seals_cannot_be_withdrawn() {
         let outcome = request.pinned_seals(&mut pinned).run(&mut sink).await;
         assert_eq!(outcome.unwrap_err().name(), "Equivocation");
 
-        // A proof remains valid when there are newer seals. A client that has pinned newer seals
-        // gets a report that states them.
+        // A proof remains valid when there are newer seals. If the client has pinned newer seals,
+        // its report states them.
         let path = folder.path().join("short.mproof");
         let rows = prove(&field, &short, &everything, &path).await;
         let proof = fs::read(&path).unwrap();
@@ -480,7 +482,7 @@ async fn pinned_seals_cannot_be_withdrawn() {
             );
             assert_eq!(now.complete_until(), old.complete_until());
         }
-        // A proof of another history of the same devices contradicts the pinned seals: it is
+        // A proof of a different history of the same devices contradicts the pinned seals, so it is
         // refused.
         let path = folder.path().join("other_history.mproof");
         prove(&other_history, &rolled_back, &everything, &path).await;

@@ -1,5 +1,5 @@
-//! From a table to a cloud: sealing continues where it stopped, a push is resumable, and a replay
-//! survives kills.
+//! Tests the path from a table to a cloud: sealing continues where it stopped, a push can be
+//! resumed, and a replay survives kills.
 
 use crate::scene;
 use std::fs;
@@ -31,7 +31,7 @@ fn a_second_table_continues_the_chain_of_the_first() {
     let verified = scene.with_roster(&[&["verify", "--json"][..], &files].concat()).done().json();
     assert_eq!(verified["devices"][0]["events"], 300);
     assert_eq!(verified["devices"][0]["seals"], 5);
-    // A missing seal, and a changed byte.
+    // A seal is missing; a byte is changed.
     let run = scene.with_roster(&["verify", files[0], files[2]]);
     assert!(run.failed(4).contains("Missing: seal 1 of dev1"), "{run:?}");
     let mut bytes = fs::read(scene.path(files[4])).unwrap();
@@ -42,7 +42,7 @@ fn a_second_table_continues_the_chain_of_the_first() {
     assert!(run.failed(3).contains("altered.mseal: "), "{run:?}");
 }
 
-/// Two tables of one device, the second later than the first.
+/// Writes two tables of one device, the second with later times.
 fn january_and_february(scene: &Scene) {
     scene.table("all.csv", 120);
     let text = fs::read_to_string(scene.path("all.csv")).unwrap();
@@ -73,7 +73,7 @@ fn another_directory_continues_the_chain_of_the_key() {
             "{out}"
         );
     }
-    // A second state would start a second chain.
+    // With a new state file, the device would start a second chain.
     let run = seal_into(&scene, "february.csv", key, "mar", &["--state", "new.chain"]);
     assert!(
         run.failed(2).contains("new.chain does not exist, but the state of the chain is in "),
@@ -121,7 +121,7 @@ fn a_key_in_a_read_only_folder_needs_a_state_option() {
 fn a_key_used_twice_is_reported() {
     let scene = Scene::new();
     january_and_february(&scene);
-    // A copy of the key in another folder has no state of the chain.
+    // Next to a copy of the key in another folder, there is no state of the chain.
     fs::create_dir(scene.path("copy")).unwrap();
     for name in ["dev1.key.pem", "dev1.salt.key"] {
         fs::copy(scene.path("keys").join(name), scene.path("copy").join(name)).unwrap();
@@ -139,7 +139,8 @@ fn a_key_used_twice_is_reported() {
         "{run:?}"
     );
 
-    // When both are pushed to a cloud, the second push reports it every time.
+    // When the bundles of both chains are pushed to a cloud, every push of the second chain reports
+    // the equivocation.
     let cloud = scene.cloud("epochs.redb");
     scene.run(&["push", "bundles", "--to", &cloud.url]).done();
     for stored in [1, 0] {
@@ -225,7 +226,7 @@ fn a_killed_replay_continues_without_losing_a_sealed_reading() {
         ]
         .concat()
     };
-    // Replay five hours in about half a second, and kill it meanwhile.
+    // Replay five hours in about half a second, and kill the process in between.
     let mut process = scene.command(&replay("36000")).stderr(Stdio::null()).spawn().unwrap();
     while scene.names("bundles").iter().filter(|name| name.ends_with(".mseal")).count() < 2 {
         std::thread::sleep(Duration::from_millis(5));
@@ -244,7 +245,8 @@ fn a_killed_replay_continues_without_losing_a_sealed_reading() {
     let device = &verified["devices"][0];
     assert_eq!(device["events"].as_u64(), Some(300), "every reading must be sealed once");
     assert!(device["restarts"].as_u64().unwrap() <= 1, "{device}");
-    // The second run has pushed the bundles that were stored but not pushed at the kill.
+    // The second run has pushed the bundles that were stored but not yet pushed when the first was
+    // killed.
     let pushed = scene.run(&["push", "bundles", "--to", &cloud.url, "--json"]).done().json();
     assert_eq!(
         (pushed["stored"].as_u64(), pushed["known"].as_u64()),
@@ -259,7 +261,7 @@ fn sealing_is_refused_until_an_interrupted_replay_has_finished() {
     scene.table("data.csv", 70);
     let options = ["--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "bundles"];
     let group = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
-    // The first reading is due at once, the second in a minute.
+    // The first reading is due at once, and the second one a minute later.
     let arguments = [&["replay", "data.csv"][..], &options, &group, &COLUMNS].concat();
     let mut process = scene.command(&arguments).stderr(Stdio::null()).spawn().unwrap();
     let waits = || {
@@ -269,7 +271,7 @@ fn sealing_is_refused_until_an_interrupted_replay_has_finished() {
     while !waits() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // Meanwhile no other process can seal with the key, in any directory.
+    // While the replay runs, no other process can seal with the key, in any directory.
     let run = seal_into(&scene, "data.csv", "keys/dev1.key.pem", "elsewhere", &[]);
     let line = run.failed(2);
     assert!(
@@ -279,7 +281,7 @@ fn sealing_is_refused_until_an_interrupted_replay_has_finished() {
     );
     process.kill().unwrap();
     process.wait().unwrap();
-    // If `seal` were allowed now, the replay's reading would be skipped.
+    // `seal` is refused, because the reading of the interrupted replay would be skipped.
     let run = scene.seal("data.csv", "dev1", &[]);
     assert!(
         run.failed(2).contains("not sealed yet: 1 reading of an interrupted replay of dev1"),

@@ -1,8 +1,8 @@
-//! Runs the tour of README.md: every `sh` block, in order, as one script, with nothing added
-//! between the lines. `push` waits for the server that the script starts in the background.
+//! Runs the commands of README.md: all `sh` blocks, in order, as a single script. Nothing is added
+//! between the lines; `push` waits for the server that the script starts in the background.
 //!
-//! The shell starts in a folder that looks like a fresh clone after `cargo build --release`. Two
-//! commands are checked instead of run: `make X` must be a target that make can plan, and `cargo`
+//! The shell starts in a folder that looks like a new clone after `cargo build --release`. Two
+//! commands are checked but not run: X in `make X` must be a target that make can plan, and `cargo`
 //! always succeeds.
 
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_path_buf()
 }
 
-/// The contents of the blocks fenced as `sh`.
+/// Returns the contents of all code blocks marked `sh`.
 fn blocks(markdown: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut open: Option<String> = None;
@@ -33,7 +33,7 @@ fn blocks(markdown: &str) -> Vec<String> {
     blocks
 }
 
-/// One script of all blocks.
+/// Joins all blocks into a single script.
 fn script(blocks: &[String], port: u16) -> String {
     let mut script = String::from(
         "set -euo pipefail\n\
@@ -85,7 +85,7 @@ fn the_tour_works_as_written() {
     let eighth = std::fs::read_to_string(clone.path().join("tour/eighth.csv")).unwrap();
     let header = eighth.lines().next().unwrap();
     assert!(header.contains("temperature") && header.contains("humidity"), "{header}");
-    // An eighth of 8,834 readings; the levels of a few seals are random, so within six standard
+    // The expected number is an eighth of 8,834 readings. Levels are random, so allow six standard
     // deviations.
     let rows = eighth.lines().count() - 1;
     assert!((917..=1292).contains(&rows), "{rows} rows");

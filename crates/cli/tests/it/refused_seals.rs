@@ -1,5 +1,5 @@
-//! A seal that the gateway never accepts does not block its device: the gateway refuses it finally,
-//! the device gives it up, and continues.
+//! A seal that the gateway never accepts does not block its device: the gateway refuses it
+//! permanently, and the device gives it up and continues.
 
 use crate::group;
 use crate::group::FIRST;
@@ -13,7 +13,7 @@ use moteseal_verify::Roster;
 const EPOCH_MS: u64 = 1000;
 const BOUND: u64 = 1 << 26;
 
-/// Carries frames and acknowledgements until the device has nothing left to send, for at most
+/// Delivers frames and acknowledgements until the device has nothing left to send, for at most
 /// `rounds` rounds. Returns the names of the refusals.
 fn exchange(
     device: &mut DurableMote<SecretKey>,
@@ -45,7 +45,7 @@ fn exchange(
     names
 }
 
-/// A frame with one event of a seal, as the device sent it before it lost its state.
+/// Returns a frame with one event of a seal, like the device sent before it lost its state.
 fn earlier_frame(roster: &Roster, id: DeviceId, index: u32, epoch: u64) -> Vec<u8> {
     group::forward_frame((id, &group::link_key(roster, id)), (index, epoch), 0..1, 5)
 }
@@ -64,8 +64,8 @@ fn gives_up_permanently_refused_seals_and_delivers_the_next() {
     let id = group::device_id(&roster, 0);
     let mut station = group::station(&roster, folder.path(), BOUND);
     let now = FIRST + 9;
-    // The gateway received a later epoch than the device seals now: the device's clock was set
-    // back, and its state was lost.
+    // The device's clock was set back and its state was lost: the gateway has already received a
+    // later epoch than the device seals now.
     let _ = station.receive(&earlier_frame(&roster, id, 0, FIRST + 4), EpochNumber(now)).unwrap();
     station.commit().unwrap();
     let mut device = group::mote(&roster, 0, folder.path(), 16);
@@ -73,10 +73,11 @@ fn gives_up_permanently_refused_seals_and_delivers_the_next() {
     let names = exchange(&mut device, id, &mut station, now, 200);
     assert!(device.mote().is_done(), "{} wait; {names:?}", device.mote().waiting());
     assert!(names.contains(&"NotAsForwarded") && names.contains(&"EpochGoesBack"), "{names:?}");
-    // This includes the first seal of the epoch that the gateway received: according to the
-    // device's chain, the index in the earlier frame belongs to an earlier seal.
+    // The refused seals include the first seal of the epoch that the gateway has received. Its
+    // index differs from the index in the earlier frame, which according to the device's chain
+    // belongs to an earlier seal.
     assert_eq!(device.refused(), 5);
-    // Seals that were given up stay given up after a restart.
+    // After a restart, the device does not send the given-up seals again.
     device.sync().unwrap();
     drop(device);
     let device = group::mote(&roster, 0, folder.path(), 16);
@@ -100,8 +101,8 @@ fn abandons_a_permanently_refused_open_seal_and_states_it_in_the_next() {
     let mut device = group::mote(&roster, 0, folder.path(), 16);
     sense(&mut device, FIRST..FIRST + 1);
     exchange(&mut device, id, &mut station, now, 50);
-    // The device opens a seal and loses its journal. The gateway received that index as a seal of
-    // a later epoch.
+    // The device opens a seal and loses its journal. The gateway receives the same index as a seal
+    // of a later epoch.
     device.sense(EpochNumber(FIRST + 1), &[0; 4]).unwrap();
     device.frames(64).unwrap();
     drop(device);
@@ -162,7 +163,8 @@ fn a_temporary_refusal_does_not_cost_a_seal() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, EPOCH_MS);
     let id = group::device_id(&roster, 0);
-    // The journal has room for a few frames: the others are over the quota until the epoch ends.
+    // The journal has room for only a few frames. Further frames are over the quota until the epoch
+    // ends.
     let mut station = group::station(&roster, folder.path(), (1 << 20) + (8 << 10));
     let mut device = group::mote(&roster, 0, folder.path(), 1);
     for n in 0..2000u32 {

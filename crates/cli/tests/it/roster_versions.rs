@@ -1,5 +1,5 @@
-//! A cloud and a gateway accept their state only with the roster that it was made with, or a later
-//! version of it.
+//! A cloud and a gateway continue their state only with the roster with which it was made, or with
+//! a later version of that roster.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -14,7 +14,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use moteseal_core::roster::{DeviceDraft, RosterDraft};
 use moteseal_verify::Roster;
 
-/// The fields in which the versions of this test differ.
+/// The fields in which the roster versions of this test differ.
 #[derive(Clone, Copy)]
 struct Version<'a> {
     history: &'a [Digest],
@@ -26,7 +26,7 @@ struct Version<'a> {
 const FIRST: Version<'static> =
     Version { history: &[], epoch_ms: 3_600_000, levels: 16, budget: 500 };
 
-/// Writes a version of the group's roster; returns its digest.
+/// Writes a version of the group's roster. Returns its digest.
 fn roster(scene: &Scene, out: &str, version: Version<'_>) -> Digest {
     let operator = decode_secret_pem(&fs::read(scene.path("keys/op.key.pem")).unwrap()).unwrap();
     let certify = |device: DeviceId, key: &str| {
@@ -65,7 +65,8 @@ fn roster(scene: &Scene, out: &str, version: Version<'_>) -> Digest {
 struct Site(Scene);
 
 impl Site {
-    /// Writes the first version of a roster, a later one, and four that cannot follow the first.
+    /// Writes the first version of a roster, a later version, and four rosters that cannot follow
+    /// the first.
     fn new() -> Self {
         let scene = Scene::new();
         scene.run(&["key", "new", "--out", "keys/gateway"]).done();
@@ -110,7 +111,7 @@ impl Site {
         self.run(&["gateway", "run", "--config", "gateway.toml"], "gateway/roster", version)
     }
 
-    /// Runs a command until it has recorded the roster, or ends.
+    /// Runs a command until it has recorded the roster or has ended.
     fn run(&self, arguments: &[&str], record: &str, version: &str) -> Result<(), String> {
         let expected = fs::read(self.0.path(&format!("{version}.cbor"))).unwrap();
         let mut process =
@@ -140,7 +141,8 @@ fn end(mut process: Child) {
     process.wait().unwrap();
 }
 
-/// Runs the first version, those that cannot follow it, the later one, and the first again.
+/// Runs with the first version, then with the rosters that cannot follow it, with the later
+/// version, and with the first version again.
 fn check_versions(site: &Site, run: fn(&Site, &str) -> Result<(), String>) {
     run(site, "first").unwrap();
     run(site, "first").unwrap();
@@ -153,7 +155,7 @@ fn check_versions(site: &Site, run: fn(&Site, &str) -> Result<(), String>) {
         let error = run(site, version).unwrap_err();
         assert!(error.contains(name) && error.contains(&format!("{version}.cbor")), "{error}");
     }
-    // A refused version changes nothing.
+    // A refused roster changes nothing.
     run(site, "first").unwrap();
     run(site, "later").unwrap();
     let error = run(site, "first").unwrap_err();
@@ -165,7 +167,7 @@ fn check_versions(site: &Site, run: fn(&Site, &str) -> Result<(), String>) {
 fn a_cloud_accepts_only_later_versions_of_its_roster() {
     let site = Site::new();
     check_versions(&site, Site::cloud);
-    // A store that was removed does not restrict the next one.
+    // The roster of a removed store does not restrict a new store.
     ["epochs.redb", "epochs.redb-journal"]
         .iter()
         .for_each(|file| fs::remove_file(site.0.path(file)).unwrap());

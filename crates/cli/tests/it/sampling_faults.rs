@@ -1,8 +1,8 @@
-//! A group that samples within a budget, simulated from a seed: frames are lost, repeated and
+//! Simulates a group that samples within a budget, from a seed. Frames are lost, repeated and
 //! reordered, devices reboot or die, and the gateway is killed at any moment. In every run each
 //! seal verifies or its loss is stated, the budget holds, and the audit has no findings: an epoch
-//! is justified, or undetermined for exactly the devices that were silent on it. Under the same
-//! faults each cheat of a coordinator is found, or its epoch is at least not justified.
+//! is justified, or undetermined for exactly the devices that were silent in it. Under the same
+//! faults, each cheat of a coordinator is found, or its epoch is at least not justified.
 
 mod conclusions;
 
@@ -36,7 +36,7 @@ fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-/// The rates of the faults in percent, except `delay`: the longest delay of a frame, in ticks.
+/// The rates of the faults in percent. `delay` is the longest delay of a frame in ticks.
 #[derive(Debug)]
 struct FaultRates {
     loss: u64,
@@ -51,9 +51,9 @@ struct Device {
     id: DeviceId,
     scheme: Scheme,
     mote: Option<Mote<SecretKey>>,
-    /// The durable state: the chain, with the index that was opened.
+    /// The device's durable state: its chain, including the index of the open seal.
     chain: Chain,
-    /// The sensed records by the index of the seal that was open, with the seal's epoch.
+    /// The sensed records by the index of the seal that was open, with that seal's epoch.
     truth: BTreeMap<u32, (EpochNumber, Vec<[u8; 4]>)>,
     quiet: u64,
     dead: bool,
@@ -78,8 +78,8 @@ struct World {
     air: Vec<(u64, Option<usize>, Vec<u8>)>,
     announcements: Vec<(u64, usize, Announcement)>,
     ended: Vec<Ended>,
-    /// Bundles of seals that arrived after their manifest, with their epochs. A coordinator that
-    /// was killed may return some of them again.
+    /// The bundles of seals that arrived after their epoch's manifest, with their epochs. A
+    /// coordinator that was killed may return some of them again.
     late: BTreeSet<(EpochNumber, Vec<u8>)>,
     sensed: u64,
 }
@@ -172,13 +172,13 @@ impl World {
         self.air.push((now + delay, to, frame));
     }
 
-    /// The gateway announces a round; some devices receive it.
+    /// Announces a round of the gateway. Only some devices receive it.
     fn announce(&mut self, now: u64, epoch: EpochNumber, round: Round) {
         let mut out = [0; MAX_ANNOUNCEMENT];
         let round = round.min(Round(LEVELS - 1));
         let announcement =
             Announcement::issue(self.roster.group(), epoch, round, &secret(99), &mut out).unwrap();
-        // Every device checks the signature; check it only once here.
+        // Every device would check the signature; check it only once here.
         let announcement = Announcement::open(
             announcement,
             self.roster.group(),
@@ -318,7 +318,7 @@ impl World {
                 let record = (self.sensed as u32).to_be_bytes();
                 self.sensed += 1;
                 if let Some(chain) = mote.would_open(epoch, &record) {
-                    // The opened index is durable before the first event.
+                    // The device makes the index of a new seal durable before its first event.
                     device.chain =
                         Chain { next_index: chain.next_index, epoch: chain.epoch, ..mote.chain() };
                 }
@@ -399,7 +399,7 @@ fn simulate(seeds: std::ops::Range<u64>) -> Outcome {
     total
 }
 
-/// Runs as many seeds as `MOTESEAL_SEEDS` states: 400 by default, 10,000 in `make test-long`.
+/// Runs `MOTESEAL_SEEDS` seeds, by default 400; `make test-long` runs 10,000.
 #[test]
 fn under_any_faults_the_audit_has_findings_only_for_cheating_coordinators() {
     let seeds = std::env::var("MOTESEAL_SEEDS")
@@ -409,8 +409,8 @@ fn under_any_faults_the_audit_has_findings_only_for_cheating_coordinators() {
     println!("{seeds} runs: {total:?}");
     assert!(total.justified > seeds && total.undetermined > seeds / 8, "{total:?}");
     assert_eq!(total.left, 0, "every live device must be done once there are no faults");
-    // Each cheat was applied often enough; those that can be found were found in at least a third
-    // of the runs.
+    // Each cheat must have been applied often enough. Cheats that can be found must have been found
+    // in at least a third of the runs.
     for cheat in CHEATS {
         let (tried, found) = total.cheats.get(cheat.name).copied().unwrap_or_default();
         let can_be_found = cheat.found_by != FoundBy::Doubt;

@@ -1,11 +1,11 @@
-//! A group of two devices in a temporary directory, and the `moteseal` binary run in it.
+//! A group of two devices in a temporary directory, in which tests run the `moteseal` binary.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// The columns of the tables here.
+/// The columns of the tables in a scene.
 pub(crate) const COLUMNS: [&str; 6] =
     ["--time", "ts", "--column", "temperature:Cel:i16/100", "--column", "humidity:%RH:u16/100"];
 const GROUP_ARGUMENTS: [&str; 4] = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
@@ -19,7 +19,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Asserts that the run failed with this exit code. Returns the one line that gives the reason.
+    /// Asserts that the run failed with this exit code. Returns the line that states the reason.
     #[track_caller]
     pub(crate) fn failed(&self, code: i32) -> &str {
         assert_eq!(self.code, code, "{self:?}");
@@ -51,7 +51,8 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Keys of an operator and two devices, and their roster: epochs of an hour, 16 levels.
+    /// Makes the keys of an operator and two devices, and their roster with epochs of an hour and
+    /// 16 levels.
     pub(crate) fn new() -> Self {
         let scene = Self { directory: tempfile::tempdir().unwrap() };
         for name in ["op", "dev1", "dev2", "stranger"] {
@@ -132,7 +133,7 @@ impl Scene {
         self.with_roster(&[&arguments[..], &COLUMNS[..], more].concat())
     }
 
-    /// The names in a directory, sorted; none if the directory does not exist.
+    /// Returns the names in a directory, sorted. Returns no names if the directory does not exist.
     pub(crate) fn names(&self, directory: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(directory)) else { return Vec::new() };
         let mut names: Vec<String> =
@@ -141,17 +142,17 @@ impl Scene {
         names
     }
 
-    /// A cloud on a free port.
+    /// Starts a cloud on a free port.
     pub(crate) fn cloud(&self, store: &str) -> Cloud {
         self.cloud_with(store, &[])
     }
 
-    /// A cloud on a free port, with more options.
+    /// Starts a cloud on a free port, with further options.
     pub(crate) fn cloud_with(&self, store: &str, more: &[&str]) -> Cloud {
         self.serve(store, "127.0.0.1:0", more)
     }
 
-    /// A cloud at this address.
+    /// Starts a cloud at this address.
     pub(crate) fn cloud_at(&self, store: &str, address: &str) -> Cloud {
         self.serve(store, address, &[])
     }
@@ -168,7 +169,7 @@ impl Scene {
     }
 }
 
-/// A running cloud; killed when dropped.
+/// A running cloud, which is killed when this is dropped.
 pub(crate) struct Cloud {
     process: Child,
     pub(crate) url: String,
@@ -181,7 +182,7 @@ impl Cloud {
 }
 
 impl Cloud {
-    /// Asks the cloud to stop, and waits until it has.
+    /// Asks the cloud to stop and waits until it has.
     pub(crate) fn stop(&mut self) {
         let kill = Command::new("kill").arg(self.process.id().to_string()).status().unwrap();
         assert!(kill.success());
@@ -196,7 +197,7 @@ impl Drop for Cloud {
     }
 }
 
-/// A file of the repository.
+/// Returns the path of a file of the repository.
 pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }

@@ -1,6 +1,6 @@
-//! Compares `moteseal verify` with the verifier that was written from the specification alone
-//! (spec/verify.py), on bundles of `moteseal seal`: both accept good bundles of every suite and
-//! scheme, and report the same error name for bad ones.
+//! Compares `moteseal verify` with the verifier in spec/verify.py, which was written from the
+//! specification alone, on bundles of `moteseal seal`. Both accept good bundles of every suite and
+//! scheme, and report the same error name for bad bundles.
 
 use std::fs;
 use std::process::Command;
@@ -10,8 +10,8 @@ use moteseal_adversary::{Answer, Holdings, Select};
 use moteseal_core::identity::decode_public_pem;
 use moteseal_verify::Roster;
 
-/// The result of the second verifier for each file: "verified" or the name of the error. `None` if
-/// Python is not set up.
+/// Returns the result of the second verifier for each file: "verified" or the name of the error.
+/// Returns `None` if Python is not set up.
 fn second_verifier(scene: &Scene, files: &[String], roster: &str) -> Option<Vec<String>> {
     let python = repository(".venv/bin/python");
     if !python.exists() {
@@ -47,7 +47,7 @@ fn second_verifier(scene: &Scene, files: &[String], roster: &str) -> Option<Vec<
     Some(files.iter().map(outcome).collect())
 }
 
-/// A bundle without its readings, with the unchanged signature.
+/// Returns the bundle without its readings, with the unchanged signature.
 fn emptied(scene: &Scene, bundle: &[u8]) -> Vec<u8> {
     let operator = decode_public_pem(&fs::read(scene.path("keys/op.pub.pem")).unwrap()).unwrap();
     let roster = Roster::open(&fs::read(scene.path("roster.cbor")).unwrap(), &operator).unwrap();
@@ -89,7 +89,7 @@ fn bundles_of_every_suite_and_scheme_verify() {
                 "--device",
                 "mote",
             ];
-            // Seal the same table twice with one key, as two chains with separate states.
+            // Seal the same table twice with the same key, as two chains with separate state files.
             let state = format!("{out}.chain");
             let seal = ["seal", "data.csv", "--scheme", scheme, "--out", &out, "--state", &state];
             scene.run(&[&seal[..], &options[..], &COLUMNS[..]].concat()).done();
@@ -140,13 +140,14 @@ fn both_verifiers_refuse_bad_bundles_by_the_same_name() {
         fs::write(scene.path(&name), emptied(&scene, &good)).unwrap();
         files.push(name);
     }
-    // An empty file is a stream without items; only `moteseal verify` rejects it.
+    // An empty file is a stream without items, which only `moteseal verify` rejects.
     files.retain(|file| !file.ends_with("cut-0.mseal"));
     let Some(outcomes) = second_verifier(&scene, &files, "roster.cbor") else { return };
     for (file, outcome) in files.iter().zip(outcomes) {
         let run = scene.with_roster(&["verify", file]);
         if outcome == "verified" {
-            // Truncated between two items, the stream has no part: it verifies and is empty.
+            // A file that was truncated between two items, before its part, verifies as an empty
+            // stream.
             assert!(file.contains("-cut-"), "{file}");
             continue;
         }

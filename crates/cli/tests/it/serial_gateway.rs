@@ -1,6 +1,6 @@
-//! `moteseal gateway serial` as a process between motes on TCP ports and a real broker (Debian's
-//! Mosquitto) with a real `moteseal gateway run`: the epochs at the cloud are complete and
-//! justified, and no frame of a stranger is forwarded.
+//! Runs `moteseal gateway serial` as a process between motes on TCP ports and a real broker
+//! (Debian's Mosquitto) with a real `moteseal gateway run`. The epochs at the cloud are complete
+//! and justified, and no frame of a stranger is forwarded.
 
 use crate::group;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -47,8 +47,8 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// A listening TCP port that connects the gateway and a mote: it stands for the mote's UART and the
-/// serial adapter.
+/// Opens a listening TCP port that connects the gateway with a mote, in place of the mote's UART
+/// and a serial adapter.
 async fn port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -58,14 +58,14 @@ async fn port() -> SocketAddr {
             let (mut other, _) = listener.accept().await.unwrap();
             one.set_nodelay(true).unwrap();
             other.set_nodelay(true).unwrap();
-            // If one of the two disconnects, both are disconnected, and both connect again.
+            // If either side disconnects, both are disconnected, and both connect again.
             let _ = copy_bidirectional(&mut one, &mut other).await;
         }
     });
     address
 }
 
-/// A mote's end of its serial line.
+/// Returns a mote's end of its serial line.
 fn mote_at(port: SocketAddr, device: DeviceId, start: u32) -> SerialLine {
     let backoff = Backoff { first: Duration::from_millis(20), longest: Duration::from_millis(100) };
     let timing = Some(Timing { repeat_ms: 200, tries: 50 });
@@ -106,7 +106,7 @@ impl ChildLink for OverSerial {
     }
 }
 
-/// A group's files in a folder, as a user makes them, and a broker.
+/// A broker, and a group's files in a folder, made like a user makes them.
 struct Site {
     folder: tempfile::TempDir,
     broker: Broker,
@@ -160,7 +160,7 @@ impl Site {
         self.write("serial.toml", &text);
     }
 
-    /// Starts the gateway for serial lines; also returns the address of its metrics.
+    /// Starts the gateway for serial lines. Also returns the address of its metrics.
     fn serial(&self) -> (Running, SocketAddr) {
         let log = std::fs::OpenOptions::new()
             .create(true)
@@ -204,7 +204,7 @@ fn fetch(address: SocketAddr, path: &str) -> String {
     text
 }
 
-/// The value of the metric whose line begins with `prefix`; 0 if there is none.
+/// Returns the value of the metric whose line begins with `prefix`, or 0 if there is none.
 fn metric(address: SocketAddr, prefix: &str) -> f64 {
     let text = fetch(address, "/metrics");
     let line = text.lines().find_map(|line| line.strip_prefix(prefix));
@@ -223,7 +223,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// The next body, except those on the channel of the time.
+/// Returns the next body that is not on the channel for the time.
 async fn body(line: &SerialLine, site: &Site) -> (Channel, Bytes) {
     loop {
         match timeout(LONG, line.receive())
@@ -280,7 +280,7 @@ fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed() {
         .await;
         assert!(fetch(address, "/healthz").ends_with("alive\n"));
         until("it is ready", &site, || fetch(address, "/readyz").ends_with("ready\n")).await;
-        // Kill the gateway meanwhile; the motes continue, and open their lines again.
+        // Kill the gateway in between. The motes continue, and open their lines again.
         drop(serial);
         (serial, address) = site.serial();
         for device in running {
@@ -330,7 +330,7 @@ fn a_restarted_mote_receives_the_newest_announcements_again() {
                 (Channel::SumsAnnouncement, Bytes::from_static(b"query schedule 1")),
             ];
             assert_eq!(received, expected, "start {start}");
-            // Frames pass in both directions, to and from the right parent.
+            // Frames are forwarded in both directions between the mote and the right parent.
             mote.send(Channel::Coordinator, Bytes::from_static(b"to the coordinator"))
                 .await
                 .unwrap();
@@ -402,7 +402,8 @@ fn broadcasts_pass_between_the_medium_and_all_motes() {
             }
             assert_eq!(received, Bytes::from_static(b"from afar"));
         }
-        // A frame longer than a line carries is dropped and counted; the next one is received.
+        // A frame that is longer than a serial line carries is dropped and counted. The next frame
+        // is received.
         link.send(Bytes::from(vec![7; MAX_BODY + 1])).await.unwrap();
         link.send(Bytes::from_static(b"the end")).await.unwrap();
         while body(&motes[1], &site).await.1 != Bytes::from_static(b"the end") {}
@@ -434,8 +435,9 @@ fn frames_of_strangers_are_not_forwarded_and_do_not_affect_other_ports() {
         })
         .await;
         let stranger = DeviceId([0x66; 8]);
-        // A device of another port, a device that is already at another port, and a stranger. The
-        // first two send all the time; the stranger restarts all the time.
+        // Three devices that may not use their port: a device that is configured for another port,
+        // a device that already uses another port, and a device that is not in the roster. The
+        // first two send continuously, and the third restarts continuously.
         let wrong = mote_at(ports[1], good, 7);
         let twice = mote_at(ports[2], good, 8);
         let flood = [wrong, twice].map(|line| {

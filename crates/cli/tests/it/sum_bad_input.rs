@@ -1,5 +1,5 @@
 //! `moteseal sum`: an error in a query, a key file, a tree or a configuration is reported in one
-//! line with its place.
+//! line with its position.
 
 use std::fs;
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ const UNREACHABLE: i32 = 6;
 const TREE: &str = "[gateways]\nroot = \"querier\"\n[devices]\ndev1 = \"root\"\ndev2 = \"root\"\n";
 const QUERY: &str = "SELECT AVG(temperature) FROM sensors EPOCH DURATION 5s";
 
-/// A group that is set up for sums, with a broker that does not run.
+/// Makes a group that is set up for sums, with a broker that does not run.
 fn scene() -> Scene {
     let scene = Scene::new();
     scene.run(&["key", "new", "--out", "keys/q"]).done();
@@ -42,7 +42,7 @@ fn ask(scene: &Scene, query: &str) -> Run {
     scene.run(&["sum", "run", query, "--config", "querier.toml", "--epochs", "1"])
 }
 
-/// The column above the caret.
+/// Returns the column of the query that the caret points to.
 fn caret(run: &Run, query: &str) -> usize {
     let lines: Vec<&str> = run.stderr.lines().collect();
     assert_eq!(lines[0], query, "{run:?}");

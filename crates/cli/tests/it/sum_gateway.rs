@@ -1,5 +1,5 @@
-//! The configuration of an aggregator of private sums: keys, a tree, and the error for each mistake
-//! in them.
+//! Tests the configuration of an aggregator of private sums: keys, a tree, and the error for each
+//! mistake in them.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ fn config(name: &str) -> String {
     )
 }
 
-/// A scene with a tree of two gateways, all link secrets, and the configurations.
+/// Makes a scene with a tree of two gateways, all link secrets, and the configurations.
 fn site() -> Scene {
     let scene = Scene::new();
     scene.write("tree.toml", TREE);
@@ -148,7 +148,7 @@ fn a_link_secret_of_a_gateway_needs_a_valid_gateway_name() {
     derive("other").done();
     let other = fs::read(scene.path("keys/new.key")).unwrap();
     assert_ne!(other, fs::read(scene.path("keys/leaf.up.key")).unwrap());
-    // Like a device's secret, it is derived from the aggregator's secret only.
+    // Like a device's secret, a gateway's secret is derived from its parent's secret alone.
     fs::remove_file(scene.path("keys/new.key")).unwrap();
     derive("leaf").done();
     assert_eq!(

@@ -1,6 +1,6 @@
-//! Two aggregators of private sums as processes over a real broker (Debian's Mosquitto). One is the
-//! child of the other; it is killed with SIGKILL and restarted. Every epoch is exact over the
-//! sources that it names.
+//! Runs two aggregators of private sums as processes over a real broker (Debian's Mosquitto). One
+//! is the child of the other; it is killed with SIGKILL and restarted. Every epoch is exact over
+//! the sources that it names.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -51,7 +51,7 @@ fn secret(scene: &Scene, name: &str) -> [u8; 32] {
     std::array::from_fn(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).unwrap())
 }
 
-/// A source's share of an epoch: one slot with its reading.
+/// Returns a source's frame for an epoch: one slot with its reading.
 fn reading(
     roster: &Roster,
     device: DeviceId,
@@ -154,7 +154,7 @@ fn aggregators_over_a_broker_add_up_every_epoch_although_one_is_killed() {
             ["dev1.sum", "dev2.sum", "root.up"].map(|name| LinkKey::new(&secret(&scene, name)));
         let (_root, mut leaf) = (start("root"), Some(start("leaf")));
         let (mut whole, mut partial, began) = (0, 0, Instant::now());
-        // The phases alternate: three complete epochs, three without the leaf.
+        // Phases alternate: three epochs with the leaf aggregator, then three without it.
         let mut phase = 0;
         let mut epoch = unix_ms() / 1000;
         while phase < 5 {
@@ -216,7 +216,7 @@ fn aggregators_over_a_broker_add_up_every_epoch_although_one_is_killed() {
             match phase {
                 0 | 2 | 4 if whole == 3 => {
                     (phase, whole, partial) = (phase + 1, 0, 0);
-                    // Dropping it kills it with SIGKILL.
+                    // Dropping the process kills it with SIGKILL.
                     leaf = None;
                 }
                 1 | 3 if partial == 3 => {

@@ -1,6 +1,6 @@
-//! Private sums as users run them: eight motes, three gateways in a tree and a querier, each a
+//! Runs private sums as users do: eight motes, three gateways in a tree and a querier, each a
 //! process, over Debian's Mosquitto, for a minute of epochs. Two of the gateways are killed and
-//! restarted. Every epoch is exact over the sources that it names, or reported as missing.
+//! restarted. Every epoch is exact over the sources that it names, or is reported as missing.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -214,7 +214,8 @@ impl Site {
     }
 }
 
-/// The sources that a row names: those of the roster that are neither silent nor unheard, as bits.
+/// Returns the sources that took part in a row, as bits: all sources of the roster that the row
+/// does not list as silent or unheard.
 fn participants(row: &Value) -> u32 {
     let others = ["silent", "unheard"].into_iter().flat_map(|key| row[key].as_array().unwrap());
     let bit = |name: &Value| {
@@ -228,14 +229,15 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
     let site = Site::new();
     let mut gateways: Vec<Running> = ["root", "gw-a", "gw-b"].map(|name| site.gateway(name)).into();
     let mut motes: Vec<Running> = (0..MOTES).map(|mote| site.mote(mote)).collect();
-    // Mote i reads 2^i, several times an epoch: the bits of a sum show whose readings are in it.
+    // Mote i reads 2^i several times per epoch, so the bits of a sum show whose readings are in it.
     let is_over = Arc::new(AtomicBool::new(false));
     let mut inputs: Vec<_> = motes.iter_mut().map(|mote| mote.0.stdin.take().unwrap()).collect();
     let over = Arc::clone(&is_over);
     let feeder = std::thread::spawn(move || {
         while !over.load(Ordering::Relaxed) {
             for (mote, input) in inputs.iter_mut().enumerate() {
-                // If a mote has ended, its bit is missing in the sums.
+                // If a mote's process has ended, this fails, and the mote's bit is missing in the
+                // sums.
                 let _ = writeln!(input, "{}", 1_u32 << mote);
             }
             std::thread::sleep(Duration::from_millis(150));
@@ -262,7 +264,7 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
         rows.push(serde_json::from_str(&line.unwrap()).unwrap());
         assert!(start.elapsed() < LONG, "{}", site.logs());
         match rows.len() {
-            // Kill gw-b and the root, and restart each five epochs later.
+            // Kill gw-b and the root, and restart each of them five epochs later.
             15 => drop(gateways.remove(2)),
             20 => gateways.push(site.gateway("gw-b")),
             35 => drop(gateways.remove(0)),
@@ -274,7 +276,7 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
     feeder.join().unwrap();
     let code = querier.0.wait().unwrap().code();
     assert_eq!(rows.len(), EPOCHS, "{}", site.logs());
-    // The epochs without the root are missing.
+    // The epochs in which the root did not run are missing.
     assert_eq!(code, Some(4), "{}", site.logs());
 
     let (mut whole, mut partial, mut missing) = (0, 0, 0);
@@ -291,8 +293,8 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
         let (sum, count) =
             (results["SUM(reading)"].as_str().unwrap(), results["COUNT(*)"].as_str().unwrap());
         let (sum, count): (u32, u32) = (sum.parse().unwrap(), count.parse().unwrap());
-        // The sum is exact and contains only the named sources. A named source without a reading in
-        // time answered with zeros.
+        // The sum is exact and contains only the sources that took part. A source that took part
+        // without a reading in time answered with zeros.
         assert_eq!((sum.count_ones(), sum & !participants), (count, 0), "{row}");
         if count > 0 {
             let average: f64 = results["AVG(reading)"].as_str().unwrap().parse().unwrap();

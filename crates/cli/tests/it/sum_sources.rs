@@ -1,5 +1,5 @@
-//! Devices as sources of private sums: a device answers each epoch of a query once, soon after its
-//! end, with what it sensed in it.
+//! Tests devices as sources of private sums. A device answers each epoch of a query once, soon
+//! after the epoch's end, with what it sensed in the epoch.
 
 use crate::group;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn link() -> LinkKey {
     LinkKey::new(&[8; 32])
 }
 
-/// The state of the device's answers at its start.
+/// Returns the state of the device's answers when it starts.
 fn answerer(roster: &Roster, querier: &SecretKey, clock: &Arc<AtomicU64>) -> Answerer {
     let membership = Membership {
         group: roster.group(),
@@ -83,7 +83,7 @@ impl Scene {
     /// Kills the device and starts it again. Only the journal survives.
     fn restart(&mut self) {
         let Self { folder, roster, mote, .. } = self;
-        // Only one process can open the journal: close it before it is opened again.
+        // Only one handle of the journal can be open, so close it before it is opened again.
         let spare = tempfile::tempdir().unwrap();
         drop(std::mem::replace(mote, group::mote(roster, 0, spare.path(), 8)));
         *mote = group::mote(roster, 0, folder.path(), 8);
@@ -98,7 +98,7 @@ impl Scene {
     /// Passes an announcement to the device.
     ///
     /// # Errors
-    /// The name of the reason why it has no effect.
+    /// The name of the reason why the announcement has no effect.
     fn try_receive(&mut self, announcement: &[u8]) -> Result<(), &'static str> {
         self.answerer
             .try_receive(announcement, &mut self.mote)
@@ -106,7 +106,7 @@ impl Scene {
             .map_err(|error| error.name())
     }
 
-    /// An announcement of the querier.
+    /// Returns an announcement of the querier.
     fn schedule(&mut self, number: u64, queries: &[&str]) -> Vec<u8> {
         let (first, until) = (START / 5000, START / 5000 + 100);
         let encoded: Vec<Vec<u8>> = queries.iter().map(|text| plan(text)).collect();
@@ -133,7 +133,8 @@ impl Scene {
         self.answerer.sensed(&reading.to_be_bytes());
     }
 
-    /// The answers that are sent at a time: the epoch, and the decrypted values of its slots.
+    /// Returns the answers that are sent at a time: each with its epoch and the decrypted values of
+    /// its slots.
     fn answers(&mut self, after_ms: u64, is_up: bool) -> Vec<(u64, Vec<u128>)> {
         self.clock.store(START + after_ms, Ordering::Relaxed);
         let frames = self.answerer.answers(is_up, &mut self.mote).unwrap();
@@ -171,17 +172,17 @@ fn answers_the_last_reading_of_an_epoch_once_and_soon() {
     scene.sense(100, 50);
     scene.sense(4900, 60);
     assert_eq!(scene.answers(4999, true), []);
-    // A reading of the next epoch comes before the answer is due.
+    // A reading of the next epoch arrives before the answer is due. It does not affect the answer.
     scene.sense(5001, 99);
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 60])]);
     assert_eq!(scene.answers(5020, true), []);
     assert_eq!(scene.answers(10_010, true), [(1, vec![1, 99])]);
-    // Nothing was sensed, and then a reading that does not meet the condition: zeros in both cases,
-    // so that they cannot be distinguished.
+    // In one epoch nothing is sensed, and in the next a reading that does not meet the condition.
+    // The answer is zeros in both cases, so that they cannot be distinguished.
     assert_eq!(scene.answers(15_010, true), [(2, vec![0, 0])]);
     scene.sense(16_000, 10);
     assert_eq!(scene.answers(20_010, true), [(3, vec![0, 0])]);
-    // Too late: the gateway no longer waits for it.
+    // The answer is too late: the gateway no longer waits for it, so it is not sent.
     scene.sense(22_000, 70);
     assert_eq!(scene.answers(25_900, true), []);
     assert_eq!(scene.answers(30_000, true), [(5, vec![0, 0])]);
@@ -193,7 +194,7 @@ fn does_not_answer_what_cannot_be_sent_in_time() {
     scene.receive(1, &[AVERAGE]);
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, false), []);
-    // The link is up again in time.
+    // The link is available again in time.
     assert_eq!(scene.answers(5200, true), [(0, vec![1, 50])]);
     scene.sense(5500, 51);
     assert_eq!(scene.answers(10_010, false), []);
@@ -217,7 +218,7 @@ fn a_schedule_without_a_query_ends_it_and_no_older_one_restores_it() {
     scene.receive(6, &[AVERAGE]);
     scene.sense(16_000, 52);
     assert_eq!(scene.answers(20_010, true), []);
-    // A schedule of another signer has no effect.
+    // A schedule that another key signed has no effect.
     scene.querier = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
     scene.receive(8, &[AVERAGE]);
     scene.sense(21_000, 52);
@@ -238,7 +239,7 @@ fn refuses_a_replayed_announcement_after_a_restart() {
     }
     scene.sense(100, 50);
     assert_eq!(scene.answers(5010, true), []);
-    // A repetition of the newest schedule, and the next schedule, are accepted.
+    // The newest schedule is accepted again, and so is the next schedule.
     assert_eq!(scene.try_receive(&newest), Ok(()));
     scene.receive(8, &[AVERAGE]);
     scene.sense(6000, 51);
@@ -301,7 +302,7 @@ fn a_clock_that_is_set_back_gives_no_second_answer() {
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
     scene.sense(200, 51);
     assert_eq!(scene.answers(5020, true), []);
-    // The same holds after a restart with only the journal.
+    // After a restart from the journal, the epoch is not answered again, either.
     scene.restart();
     scene.clock.store(START + 300, Ordering::Relaxed);
     scene.receive(1, &[AVERAGE]);
@@ -320,11 +321,12 @@ fn a_device_that_starts_within_an_epoch_does_not_answer_it() {
     scene.restart();
     scene.clock.store(START + 4000, Ordering::Relaxed);
     scene.receive(1, &[AVERAGE]);
-    // The device does not know the readings from before the kill: it is silent and does not answer
-    // zero.
+    // The device does not know the readings from before the kill, so it stays silent instead of
+    // answering zero.
     assert_eq!(scene.answers(5010, true), []);
     assert_eq!(scene.answers(10_010, true), [(1, vec![0, 0])]);
-    // The last reading is the answer: with a reading after the restart, the device knows it.
+    // The last reading of an epoch is the answer. The device has sensed one after the restart, so
+    // it can answer.
     scene.sense(11_000, 60);
     scene.restart();
     scene.clock.store(START + 12_000, Ordering::Relaxed);
@@ -341,7 +343,8 @@ fn a_clock_that_was_ahead_for_a_while_does_not_silence_a_source() {
     scene.receive(1, &[AVERAGE]);
     scene.sense(YEARS + 100, 50);
     assert_eq!(scene.answers(YEARS + 5010, true), []);
-    // The clock is right again, and the query schedule arrives again, as it does every minute.
+    // The clock is correct again, and the query schedule is received again, as happens every
+    // minute.
     scene.clock.store(START, Ordering::Relaxed);
     scene.receive(1, &[AVERAGE]);
     scene.sense(100, 51);

@@ -1,6 +1,6 @@
-//! Private sums from sources over real gateways to the querier, in one process and in real time:
-//! every epoch is exact over the named participants, and an altered sum is refused and its edge is
-//! named.
+//! Runs private sums from sources over real gateways to the querier, in one process and in real
+//! time. Every epoch is exact over the named participants. An altered sum is refused, and the edge
+//! of the tree at which it was altered is named.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -35,7 +35,7 @@ const EPOCHS: u64 = 5;
 const GRACE: Duration = Duration::from_millis(150);
 const SOURCES: u32 = 8;
 const KEY_GROUP: u32 = 3;
-/// The name of each aggregator, and of its parent.
+/// The name of each aggregator, and the name of its parent.
 const AGGREGATORS: [(&str, &str); 3] = [("root", "querier"), ("gw-a", "root"), ("gw-b", "root")];
 
 fn secret(aggregator: &str) -> [u8; 32] {
@@ -63,22 +63,23 @@ fn schema(buffer: &mut [u8; MAX_SCHEMA]) -> Schema<'_> {
     Schema::encode(&[Field::parse("temperature:Cel:i16/100").unwrap()], buffer).unwrap()
 }
 
-/// The reading of a source in an epoch.
+/// Returns the reading of a source in an epoch.
 fn reading(position: u32, epoch: u64) -> i16 {
     i16::try_from(u64::from(position) * 37 + epoch % 100).unwrap() - 150
 }
 
-/// Whether a source is silent in an epoch: one source is, in every third epoch.
+/// Returns whether a source is silent in an epoch. One source is, in every third epoch.
 const fn is_silent(position: u32, epoch: u64) -> bool {
     position == 2 && epoch.is_multiple_of(3)
 }
 
-/// Whether a source's answer to an epoch is altered: one source's is, in every fifth epoch.
+/// Returns whether a source's answer for an epoch is altered. One source's answer is, in every
+/// fifth epoch.
 const fn is_altered(position: u32, epoch: u64) -> bool {
     position == 6 && epoch.is_multiple_of(5)
 }
 
-/// A source, which answers each epoch of the query 20 ms after its end.
+/// Runs a source, which answers each epoch of the query 20 ms after the epoch's end.
 async fn source(mut link: MemoryChild, roster: Roster, position: u32, aggregator: &str) {
     let device = roster.devices().nth(position as usize).unwrap().id;
     let link_key = LinkKey::new(&LinkKey::secret_of(&secret(aggregator), roster.group(), device));
@@ -226,7 +227,7 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
             accepted.values().iter().map(|value| value.unwrap().digits()).collect();
         assert_eq!(digits, [Some(values.iter().sum()), Some(values.len() as i128)], "{row:?}");
     }
-    // Five consecutive epochs include one of each kind.
+    // Five consecutive epochs include at least one epoch of each kind.
     assert!(
         rows.iter().any(|row| is_altered(6, row.epoch))
             && rows.iter().any(|row| is_silent(2, row.epoch))

@@ -1,5 +1,6 @@
-//! Trees within a budget with full buffers, exhausted slots and full disks: the gateway accepts
-//! every seal and keeps its disk limit, and a device recovers the same seals after every restart.
+//! Tests trees in a group with a budget, with full buffers, exhausted slots and full disks. The
+//! gateway accepts every seal and keeps its disk limit, and a device recovers the same seals after
+//! every restart.
 
 use crate::group;
 use std::path::Path;
@@ -18,8 +19,8 @@ use moteseal_verify::Roster;
 const BOUND: u64 = 1 << 30;
 const EPOCH: EpochNumber = EpochNumber(FIRST);
 
-/// A device with one field, or with opaque records if `field` is `None`. `slots` is the most closed
-/// seals that wait, `most` the most events of a seal.
+/// Opens a device with one field, or with opaque records if `field` is `None`. `slots` is the
+/// maximum number of closed seals that wait, and `most` the maximum number of events per seal.
 fn mote(
     roster: &Roster,
     folder: &Path,
@@ -35,7 +36,7 @@ fn mote(
     group::open_mote(roster, 0, folder, slots, |of| *of = profile).unwrap()
 }
 
-/// Delivers the frames that are due, and the gateway's acknowledgements. Returns the names of
+/// Delivers the frames that are due and the gateway's acknowledgements. Returns the names of
 /// refusals.
 fn exchange(mote: &mut DurableMote<SecretKey>, station: &mut Station) -> Vec<&'static str> {
     let frames = mote.frames(64).unwrap();
@@ -64,7 +65,7 @@ fn deliver(mote: &mut DurableMote<SecretKey>, station: &mut Station) {
     panic!("the device is never done");
 }
 
-/// Ends the epoch, which moves it to the outbox.
+/// Ends the epoch, which moves its seals to the outbox.
 fn end(station: &mut Station) {
     station.end(EPOCH).unwrap();
     let _ = station.commit().unwrap();
@@ -77,7 +78,8 @@ fn accepts_a_seal_whose_round_rose_after_its_last_frame() {
         let roster = group::roster(1, 100_000, 1000);
         let mut station = group::station(&roster, folder.path(), BOUND);
         let mut mote = mote(&roster, folder.path(), 8, (scheme, None, u32::MAX));
-        // The next reading is of the last level, and as long as the whole buffer.
+        // Choose the number of readings so that the next reading is of the last level. It will be
+        // as long as the whole buffer.
         let salt = SaltKey::new([0x33; 32]).salt(group::device_id(&roster, 0), SealIndex(0));
         let is_last_level = |seq: &u64| {
             seq.count_ones() > 1 && salt.level(Sequence(*seq), group::LEVELS).0 == group::LEVELS - 1
@@ -111,7 +113,7 @@ fn a_seal_has_the_round_that_a_full_buffer_raised_last() {
     }
     mote.frames(1000).unwrap().iter().for_each(|frame| _ = station.receive(frame, EPOCH).unwrap());
     let _ = station.commit().unwrap();
-    // None of these is acknowledged, so the buffer fills many times.
+    // None of these frames is acknowledged, so the buffer fills many times.
     for n in 0..3000u32 {
         mote.sense(EPOCH, &[&n.to_be_bytes()[..], &[5; 100]].concat()).unwrap();
     }
@@ -142,7 +144,7 @@ fn records_of_any_length_make_a_tree_whose_rounds_rise_late() {
     );
 }
 
-/// The closing frames that are due.
+/// Returns the closing frames that are due.
 fn closing_frames(roster: &Roster, mote: &mut DurableMote<SecretKey>) -> Vec<Vec<u8>> {
     let key = group::link_key(roster, group::device_id(roster, 0));
     mote.timeout();
@@ -154,8 +156,8 @@ fn closing_frames(roster: &Roster, mote: &mut DurableMote<SecretKey>) -> Vec<Vec
 
 #[test]
 fn given_up_seals_after_a_full_one_do_not_change_it() {
-    // Seals that are full by the number of readings, and a tree that is full by the bytes of its
-    // buffer.
+    // The seals are full because of their number of readings, or, for the last tree, because its
+    // buffer is full.
     for (scheme, most, length) in
         [(Scheme::Star, 10, 20), (Scheme::Tree, 10, 20), (Scheme::Tree, u32::MAX, MAX_RECORD)]
     {
@@ -190,8 +192,8 @@ fn given_up_seals_after_a_full_one_do_not_change_it() {
 #[test]
 fn a_gateway_keeps_its_disk_limit_with_digests_longer_than_readings() {
     let folder = tempfile::tempdir().unwrap();
-    // Everything is forwarded at round 0. The last readings exceed the budget: half of them are
-    // kept, and digests replace the others.
+    // At round 0 everything is forwarded. The last readings exceed the budget: half of all readings
+    // are then kept, and digests replace the others.
     let (bound, readings) = (6 << 20, 590_000u64);
     for budget in [readings - 10_000, 80_000, 10_000] {
         let folder = folder.path().join(budget.to_string());

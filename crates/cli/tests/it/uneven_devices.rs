@@ -1,5 +1,5 @@
-//! Devices at different epochs: a device that is ahead, or claims to be, neither delays the rounds
-//! of the others nor ends their epochs.
+//! Tests devices that are at different epochs. A device that is ahead of the others, or claims to
+//! be, neither delays their rounds nor ends their epochs.
 
 use crate::group;
 use std::path::Path;
@@ -32,14 +32,14 @@ fn mote(roster: &Roster, device: u8) -> Mote<SecretKey> {
     Mote::new(profile, secret(device), SaltKey::new([device; 32]), link, chain, Vec::new(), 8)
 }
 
-/// A frame with the first event of a seal.
+/// Returns a frame with the first event of a seal.
 fn first_frame(roster: &Roster, device: u8, index: u32, epoch: u64) -> Vec<u8> {
     let device = group::device_id(roster, device);
     group::forward_frame((device, &group::link_key(roster, device)), (index, epoch), 0..1, 0)
 }
 
-/// Three devices sense an epoch. Returns the number of bytes that they forward. If `is_ahead`, a
-/// fourth device is already at the next epoch.
+/// Lets three devices sense an epoch. Returns the number of bytes that they forward. If `is_ahead`
+/// is true, a fourth device is already at the next epoch.
 fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
     let mut motes: Vec<_> = (0..3).map(|device| mote(roster, device)).collect();
     let now = EpochNumber(FIRST);
@@ -154,7 +154,7 @@ fn in_recorded_time_a_device_that_jumps_ends_no_epochs_of_others() {
             let frame = first_frame(&roster, device, index, epoch);
             links[usize::from(device)].send(frame.into()).await.unwrap();
         };
-        // Two devices are at one epoch; the third jumps ahead of them repeatedly.
+        // Two devices are at the same epoch. The third jumps ahead of them repeatedly.
         for jump in 0..30 {
             send(0, 0, FIRST).await;
             send(1, 0, FIRST).await;
@@ -162,7 +162,7 @@ fn in_recorded_time_a_device_that_jumps_ends_no_epochs_of_others() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         assert_eq!(epochs_ended(&watch).await, 0);
-        // Once most devices are at the next epoch, the epoch ends after the grace time.
+        // When most devices are at the next epoch, the previous epoch ends after the grace time.
         for _ in 0..100 {
             send(0, 1, FIRST + 1).await;
             send(1, 1, FIRST + 1).await;

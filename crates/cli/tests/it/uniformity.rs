@@ -1,5 +1,5 @@
-//! Samples are uniform and intervals have their stated coverage, measured with 2,000 salts over a
-//! recorded series, through sealing, the stream and the verifier.
+//! Samples are uniform, and confidence intervals have their stated coverage. Both are measured with
+//! 2,000 salts over a recorded series, through sealing, the stream and the verifier.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use moteseal_verify::{Roster, write};
 const SALTS: u64 = 2000;
 const EPOCH: u64 = 7;
 
-/// The temperatures of one mote that the authors of the data labelled normal, as text.
+/// Returns the temperatures, as text, of a single mote whose data the authors labelled normal.
 fn temperatures() -> Vec<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../data/telosb/singlehop_indoor_moteid1_data.txt");
@@ -58,7 +58,7 @@ impl Group {
         Self { roster, secret, schema }
     }
 
-    /// Seals the records as one epoch under this salt, and passes the verified answer at `rate` to
+    /// Seals the records as one epoch with this salt, and passes the verified answer at `rate` to
     /// the sink.
     fn sample(&self, salt: u64, records: &[[u8; 2]], rate: Rate, sink: &mut dyn Sink) {
         let schema = Schema::decode(&self.schema).unwrap();
@@ -101,8 +101,8 @@ impl Group {
     }
 }
 
-/// The upper 0.1 % point of chi-square, by Wilson and Hilferty's approximation (within 0.2 % from
-/// 20 degrees of freedom on).
+/// Returns the value that a chi-square variable exceeds with a probability of 0.1 %, by Wilson and
+/// Hilferty's approximation (its error is at most 0.2 % from 20 degrees of freedom on).
 fn chi_square_999(freedom: f64) -> f64 {
     let spread = 2.0 / (9.0 * freedom);
     freedom * (1.0 - spread + 3.090_232 * spread.sqrt()).powi(3)
@@ -125,7 +125,8 @@ fn every_position_is_sampled_equally_often_over_2000_salts() {
     };
     let rate: Rate = "1/8".parse().unwrap();
     (0..SALTS).for_each(|salt| group.sample(salt, &records, rate, &mut sink));
-    // Each event is sampled independently: the counts are binomial, hence the factor 1 - p.
+    // Each event is sampled independently, so the counts are binomial and their variance has the
+    // factor 1 - p.
     let (p, trials) = (rate.as_f64(), (SALTS * (EVENTS / BINS) as u64) as f64);
     let statistic: f64 = counts
         .iter()
@@ -134,7 +135,7 @@ fn every_position_is_sampled_equally_often_over_2000_salts() {
     assert!(statistic < chi_square_999(BINS as f64), "chi-square {statistic:.1}");
 }
 
-/// How many of 2,000 intervals contain the true value.
+/// How many of 2,000 confidence intervals contain the true value.
 struct Coverage {
     /// The name of the statistic.
     name: String,
@@ -165,7 +166,7 @@ impl Coverage {
     }
 }
 
-/// The records of a recorded series, and its values in ascending order.
+/// Returns the records of a recorded series, and its values in ascending order.
 fn series(group: &Group) -> (Vec<[u8; 2]>, Vec<f64>) {
     let schema = Schema::decode(&group.schema).unwrap();
     let field = schema.field("temperature").unwrap();
@@ -208,7 +209,7 @@ fn intervals_of_quantiles_and_proportions_have_at_least_the_stated_coverage() {
     let shares = [0.01, 0.1, 0.25, 0.5, 0.9, 0.99];
     let rank = |q: f64| ((q * values.len() as f64).ceil() as usize).max(1);
     let mut quantiles = shares.map(|q| Coverage::of(format!("quantile {q}"), values[rank(q) - 1]));
-    // Conditions that 2, 20, 50 and 95 % of all readings meet.
+    // Use conditions that 2, 20, 50 and 95 % of all readings meet.
     let mut proportions: Vec<_> = [0.02, 0.2, 0.5, 0.95]
         .iter()
         .map(|&q| {

@@ -1,5 +1,5 @@
-//! All verifiers of a coordinator's uploads: the audit of everything, the audit of a single epoch,
-//! and a client that queries what was kept of a device.
+//! Runs every verifier of a coordinator's uploads: the audit of all epochs, the audit of a single
+//! epoch, and a client that queries the kept readings of a device.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ use moteseal_core::signature::SecretKey;
 use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::{Roster, write};
 
-/// The audit of everything that was uploaded, or the name of the error if it is refused.
+/// Audits everything that was uploaded. Returns the name of the error if it is refused.
 pub fn audited(roster: &Roster, uploads: &[Upload], key: &SecretKey) -> Result<Report, String> {
     let first = uploads.first().map_or(EpochNumber(0), |upload| upload.epoch);
     run(Audit::new(roster, first, None).unwrap(), &stream(uploads, roster, key).unwrap())
 }
 
-/// The audit of one epoch, from the answer of a cloud to that query: the manifests from that epoch
-/// on, the seals of the epoch, and the next seal of each device whose last seal does not state that
-/// it ends the epoch.
+/// Audits a single epoch. The audit uses the answer that a cloud gives to that query: the manifests
+/// from that epoch on, the seals of the epoch, and the next seal of each device whose last seal
+/// does not state that it ends the epoch.
 pub fn audited_alone(
     roster: &Roster,
     uploads: &[Upload],
@@ -46,7 +46,7 @@ pub fn audited_alone(
     run(audit, &stream(&alone, roster, key).unwrap())
 }
 
-/// Whether a bundle's seal states that it is the last of its epoch.
+/// Returns whether a bundle's seal states that it is the last seal of its epoch.
 fn closes_epoch(bundle: &Bundle) -> bool {
     let items = Answer::decode(&bundle.bytes).unwrap().items;
     items.iter().any(|item| matches!(item, Item::Part(part) if part.last_in_epoch))
@@ -62,8 +62,8 @@ fn run(mut audit: Audit<'_>, bytes: &[u8]) -> Result<Report, String> {
     Ok(audit.finish())
 }
 
-/// The result of a client that queries everything that the round left of one device's epoch, and
-/// gets this bundle: the number of rows, or the name of the error.
+/// Queries everything that the final round left of a device's epoch, from a cloud that returns this
+/// bundle. Returns the number of rows, or the name of the error.
 pub fn rows_of(roster: &Roster, upload: &Upload, bundle: &Bundle) -> Result<u64, String> {
     let choice = Choice::Rate(Rate::new(1, 1 << upload.round.0).unwrap());
     let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));

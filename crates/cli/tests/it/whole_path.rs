@@ -1,4 +1,4 @@
-//! The commands of the README and of `--help`, from a table to verified rows and a proof that
+//! Runs the commands of the README and of `--help`, from a table to verified rows and a proof that
 //! verifies offline.
 
 use crate::scene;
@@ -9,7 +9,7 @@ use crate::scene::{Scene, repository};
 
 const SEED: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
-/// The two example tables of the repository, sealed and pushed: dev1 as star, dev2 as tree.
+/// Seals and pushes the two example tables of the repository: dev1 as star, dev2 as tree.
 fn home() -> (Scene, scene::Cloud) {
     let scene = Scene::new();
     for (device, scheme) in [("dev1", "star"), ("dev2", "tree")] {
@@ -21,7 +21,7 @@ fn home() -> (Scene, scene::Cloud) {
     (scene, cloud)
 }
 
-/// The values of a column of a CSV table.
+/// Returns the values of a column of a CSV table.
 fn temperatures(csv: &str, column: usize) -> Vec<f64> {
     csv.lines().skip(1).map(|line| line.split(',').nth(column).unwrap().parse().unwrap()).collect()
 }
@@ -52,7 +52,7 @@ fn a_rate_is_verified_and_has_a_proof() {
     assert!(csv.starts_with("epoch,epoch_start,device,index,seq,temperature,humidity\n"), "{csv}");
     assert_eq!(csv.lines().count() as u64 - 1, json["rows"].as_u64().unwrap());
 
-    // Every row of dev1 is the reading at its place in the table: 720 readings an hour.
+    // Every row of dev1 is the reading at the same position in the table: 720 readings per hour.
     let table = fs::read_to_string(repository("data/examples/dev1.csv")).unwrap();
     let truth = temperatures(&table, 1);
     for row in csv.lines().skip(1).filter(|row| row.contains(",dev1,")) {
@@ -69,10 +69,11 @@ fn a_rate_is_verified_and_has_a_proof() {
     let mean = all.iter().sum::<f64>() / all.len() as f64;
     let (estimate, half) =
         (json["mean"]["mean"].as_f64().unwrap(), json["mean"]["half_width_95"].as_f64().unwrap());
-    // Salts are random: five half-widths are practically never exceeded.
+    // Salts are random, so allow five half-widths of the interval, which are practically never
+    // exceeded.
     assert!((estimate - mean).abs() < 5.0 * half, "{estimate} +- {half}, truth {mean}");
 
-    // The proof verifies without a cloud, and gives the same rows.
+    // The proof verifies without a cloud and gives the same rows.
     drop(cloud);
     let verified = scene.with_roster(&["verify", "p.mproof", "--json"]).done().json();
     assert_eq!((&verified["verified"], &verified["rows"]), (&true.into(), &json["rows"]));
@@ -151,7 +152,7 @@ fn a_range_that_is_not_sealed_yet_is_incomplete() {
             .contains("TailUnknown: nothing shows what dev1 sealed from 2010-05-09T16:00:00Z on"),
         "{run:?}"
     );
-    // With the end that the error names, the answer is complete.
+    // With the end of the range that the error states, the answer is complete.
     let get = [
         "get",
         "dev1",
@@ -176,7 +177,7 @@ fn a_cloud_that_loses_seals_is_detected_by_pinned_seals() {
         )
     };
     ask(&cloud.url, &[]).done();
-    // Another cloud has the same chain without its newest seals.
+    // Another cloud has the same chain, but without its newest seals.
     let other = scene.cloud("other.redb");
     for index in 0..4 {
         scene.run(&["push", &format!("bundles/dev1-{index:010}.mseal"), "--to", &other.url]).done();
@@ -196,7 +197,7 @@ fn a_cloud_that_loses_seals_is_detected_by_pinned_seals() {
 #[test]
 fn rows_are_printed_after_all_files_are_written_or_not_at_all() {
     let (scene, cloud) = home();
-    // A path of pinned seals that does not exist and cannot be created.
+    // The path of the pinned seals does not exist and cannot be created.
     std::os::unix::fs::symlink("nowhere/deep", scene.path("link")).unwrap();
     let get = [
         "get", "dev1", "--from", &cloud.url, "--rate", "1/8", "--format", "csv", "--proof",
@@ -221,7 +222,7 @@ fn rows_are_printed_after_all_files_are_written_or_not_at_all() {
 #[test]
 fn a_proof_stays_valid_when_its_device_seals_more() {
     let (scene, cloud) = home();
-    // A cloud with the first seals only: its answer is complete for that time.
+    // This cloud has only the first seals. Its answer is complete for their time.
     let early = scene.cloud("early.redb");
     for index in 0..4 {
         scene.run(&["push", &format!("bundles/dev1-{index:010}.mseal"), "--to", &early.url]).done();

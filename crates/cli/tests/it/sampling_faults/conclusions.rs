@@ -19,8 +19,8 @@ use super::{World, secret};
 use crate::upload_verifiers::{audited, audited_alone, rows_of};
 
 impl World {
-    /// Everything that was uploaded, by epoch: listed and late seals. An epoch in which no frame
-    /// arrived in time has no manifest.
+    /// Returns everything that was uploaded, by epoch: listed and late seals. An epoch in which no
+    /// frame arrived in time has no manifest.
     fn uploads(&self) -> Vec<Upload> {
         let late_of = |epoch| {
             self.late.iter().filter(move |(of, _)| *of == epoch).map(|(_, bundle)| bundle.clone())
@@ -50,7 +50,7 @@ impl World {
         uploads.into_values().collect()
     }
 
-    /// Checks every bundle against the sensed records; returns the seals of each device that
+    /// Checks every bundle against the sensed records. Returns the seals of each device that
     /// arrived.
     fn arrived(&self) -> BTreeMap<DeviceId, Vec<Arrived>> {
         let mut arrived: BTreeMap<DeviceId, Vec<Arrived>> = BTreeMap::new();
@@ -132,8 +132,8 @@ impl World {
         outcome
     }
 
-    /// Asserts that a manifest lists exactly the seals that arrived in time, that exactly the levels
-    /// from its round on are kept, and that they are within the budget.
+    /// Asserts that a manifest lists exactly the seals that arrived in time, that exactly the
+    /// levels from its round on are kept, and that the kept events are within the budget.
     fn check_manifest(&self, ended: &Ended, arrived: &BTreeMap<DeviceId, Vec<Arrived>>) {
         let mut scratch = vec![0; ended.manifest.len() + 64];
         let coordinator = self.roster.coordinator().unwrap();
@@ -157,8 +157,8 @@ impl World {
         assert!(kept <= self.budget);
     }
 
-    /// Asserts that an epoch is undetermined for exactly the devices that were silent on it, and
-    /// has all readings of the others, except those that state a restart.
+    /// Asserts that an epoch is undetermined for exactly the devices that were silent in it, and
+    /// that it has all readings of the other devices, except of those that state a restart.
     fn check_doubts(&self, audited: &EpochReport, arrived: &BTreeMap<DeviceId, Vec<Arrived>>) {
         let epoch = audited.epoch;
         let named = |of: &dyn Fn(&Doubt) -> bool| {
@@ -213,8 +213,8 @@ impl World {
         assert!(others == 0, "{audited:?}");
     }
 
-    /// Applies a cheat to the first epoch and device, from a random start, to which it is
-    /// applicable. Returns `None` if there is none.
+    /// Applies a cheat to an epoch and device. Searches from a random start for the first pair to
+    /// which the cheat can be applied. Returns `None` if there is no such pair.
     pub(super) fn cheat(&mut self, cheat: &Cheat) -> Option<Caught> {
         let honest = self.uploads();
         let occasions = honest.len() * self.devices.len();
@@ -231,9 +231,9 @@ impl World {
         None
     }
 
-    /// Asserts that a cheat is found, or that the epoch is undetermined and the devices that cause
-    /// this are named, in an audit of all epochs and of that epoch alone. The epoch is never
-    /// justified, and no other epoch has a finding.
+    /// Asserts, in an audit of all epochs and in an audit of the epoch alone, that a cheat is
+    /// found, or that the epoch is undetermined and the devices that cause this are named. The
+    /// epoch is never justified, and no other epoch has a finding.
     fn caught(&self, cheat: &Cheat, uploads: &[Upload], at: usize, device: DeviceId) -> Caught {
         let (upload, case) =
             (&uploads[at], format!("{cheat:?} of {device} in epoch {}", uploads[at].epoch));
@@ -275,14 +275,16 @@ impl World {
                 Caught::Found
             }
         });
-        // The two results may differ: an audit of one epoch may not recognise a replayed seal, and
-        // an audit of all epochs may have doubts because of a restart. Return that of all epochs.
+        // The two results may differ: an audit of a single epoch may not recognise a replayed seal,
+        // and an audit of all epochs may have doubts because of a restart. Return the result of the
+        // audit of all epochs.
         caught[0]
     }
 
-    /// If a device restarted, the honest round may be above the due round of the counters. A
-    /// coordinator that signs the due round instead is justified by the counters, but lacks the
-    /// readings: a client that queries them finds the cheat.
+    /// Returns whether a cheat is justified by the counters but still found by a client. If a
+    /// device restarted, the honest round may be above the due round that follows from the
+    /// counters. If a coordinator signs the due round instead, the counters justify it, but it
+    /// lacks the readings between the two rounds, so a client that queries them finds the cheat.
     fn is_due_but_not_kept(&self, cheat: &Cheat, upload: &Upload, of: &EpochReport) -> bool {
         let is_due =
             cheat.name == "kept-too-much" && of.is_justified && of.due == Some(upload.round);
@@ -298,13 +300,14 @@ fn of_epoch(report: &Report, epoch: EpochNumber) -> Vec<&EpochReport> {
     report.epochs.iter().filter(|audited| audited.epoch == epoch).collect()
 }
 
-/// The result for the altered epoch, or for one of its manifests.
+/// Returns the result of a cheat in the report on the altered epoch.
 fn caught_in(cheat: &Cheat, of: &EpochReport, case: &str) -> Caught {
     let names: Vec<&str> = of.findings.iter().map(Finding::name).collect();
     match of.verdict() {
         "Unjustified" => {
             // If a device's chain has ended, an invented seal is reported as `Unshown`. If the
-            // device restarted, the announced round may show more than the counters.
+            // device restarted, the announced round may be higher than the round that the counters
+            // require.
             let known = |name: &&str| {
                 cheat.names.contains(name)
                     || *name == "Unshown"
@@ -326,7 +329,7 @@ fn caught_in(cheat: &Cheat, of: &EpochReport, case: &str) -> Caught {
     }
 }
 
-/// How a cheat ended.
+/// The result of a cheat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Caught {
     Undetermined,
@@ -339,7 +342,7 @@ struct Arrived {
     index: u32,
     epoch: EpochNumber,
     digest: Digest,
-    /// Index and epoch of the previous seal, as it states.
+    /// The index and epoch of the previous seal that this seal states.
     before: Option<(u32, EpochNumber)>,
     is_last: bool,
     restart: bool,
@@ -350,8 +353,8 @@ struct Arrived {
     mask: u32,
 }
 
-/// Whether a device's seals, sorted by index, do not determine what it sensed in an epoch. The
-/// simple implementation, over all seals, as an oracle for the audit.
+/// Returns whether a device's seals, sorted by index, leave open what it sensed in an epoch. This
+/// simple implementation over all seals is the oracle for the audit.
 fn is_silent(seals: &[Arrived], epoch: EpochNumber) -> bool {
     let listed: Vec<&Arrived> =
         seals.iter().filter(|seal| seal.epoch == epoch && seal.is_listed).collect();
@@ -378,6 +381,6 @@ pub(super) struct Outcome {
     pub(super) justified: u64,
     pub(super) undetermined: u64,
     pub(super) left: u64,
-    /// By the name of a cheat: how often it was applied, and how often it was found.
+    /// For each cheat, by name: how often it was applied, and how often it was found.
     pub(super) cheats: BTreeMap<&'static str, (u64, u64)>,
 }

@@ -24,10 +24,10 @@ use tracing::{debug, info, warn};
 
 use crate::durable::{DurableError, DurableMote, QueryScheduleRefused};
 
-/// An answer must be sent within one tenth of an epoch after the epoch's end. Later, it is not
-/// sent.
+/// The answer to an epoch is sent within one tenth of an epoch after the epoch's end, or not at
+/// all.
 const WITHIN: u64 = 10;
-/// The minimum and the maximum of that time, in milliseconds.
+/// The minimum and the maximum of this time, in milliseconds.
 const WITHIN_MS: (u64, u64) = (250, 1000);
 /// The maximum length of a frame without its records, in bytes.
 const AROUND: usize = 80;
@@ -39,7 +39,7 @@ pub struct Membership {
     pub group: GroupId,
     /// The digest of the roster whose devices take part.
     pub roster: Digest,
-    /// The number of these devices.
+    /// The number of devices that take part.
     pub sources: u32,
     /// The number of sources in a key group. A key group consists of consecutive positions.
     pub key_group: u32,
@@ -295,8 +295,8 @@ impl Answerer {
         let now = (self.clock)();
         let mut frames = Vec::new();
         for running in &mut self.running {
-            // After the clock was set back, epochs may come up again. The epoch guard knows which
-            // epochs were answered before.
+            // After the clock was set back, epochs that were already answered may end again. The
+            // epoch guard rejects a second answer.
             running.next = running.next.min(now / running.epoch_ms).max(running.first);
             let Some(epoch) =
                 (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next)

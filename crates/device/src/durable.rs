@@ -164,7 +164,7 @@ pub struct DurableMote<K> {
     /// The seals that were opened since the start of the journal.
     opened: VecDeque<Opened>,
     records: u64,
-    /// The number of records after the journal was last rewritten.
+    /// The number of records that the journal had when it was last rewritten.
     compacted: u64,
     taken: Taken,
     announcement: Option<Vec<u8>>,
@@ -182,7 +182,7 @@ pub struct DurableMote<K> {
 pub struct Identity<K> {
     /// The data that all seals of the mote share.
     pub profile: Profile,
-    /// The key that signs its seals.
+    /// The key that signs the mote's seals.
     pub signer: K,
     /// The key from which the salts are derived.
     pub salt_key: SaltKey,

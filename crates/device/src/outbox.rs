@@ -76,8 +76,8 @@ pub enum OutboxError {
         .0.display()
     )]
     BadState(PathBuf),
-    /// There is a bundle under the state's next index or a later one, so the state does not record
-    /// it.
+    /// There is a bundle whose index is the state's next index or a later one, so the state does
+    /// not record it.
     #[error(
         "{} exists, but the state {} does not record it. Restore the right state or name it \
          with --state; if it is lost, give the device a new name, because it must not sign \
@@ -85,9 +85,9 @@ pub enum OutboxError {
         .bundle.display(), .state.display()
     )]
     Unknown {
-        /// The bundle.
+        /// The path of the bundle.
         bundle: PathBuf,
-        /// The state.
+        /// The path of the state file.
         state: PathBuf,
     },
 }

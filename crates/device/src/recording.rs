@@ -9,13 +9,13 @@ use moteseal_core::signature::Signer;
 use crate::import::{Recording, display_ms};
 use crate::seal::{Bundle, SealRefused, Sealer};
 
-/// How to seal a recording.
+/// The settings for sealing a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {
     /// The length of the group's epochs, in milliseconds.
     pub epoch_ms: u64,
-    /// Skip readings of epochs that are closed or earlier than the open one, instead of rejecting
-    /// them.
+    /// Whether to skip readings of epochs that are closed or earlier than the open epoch, instead
+    /// of rejecting the recording.
     pub new_only: bool,
     /// Whether the last epoch must stay open, because more readings of it will follow.
     pub keep_open: bool,

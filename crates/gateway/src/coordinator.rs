@@ -67,13 +67,14 @@ pub struct FrameEffect {
     pub about: Option<(SealIndex, EpochNumber)>,
 }
 
-/// Numbers of events since the coordinator was created.
+/// How many events a coordinator has received and discarded since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// The number of forwarded events, each counted once. For a tree, this includes events that a
     /// device sent instead of a digest.
     pub seen: u64,
-    /// Events that were dropped, or never kept, because their level is below the round.
+    /// The number of events that were dropped, or never kept, because their level is below the
+    /// round.
     pub discarded: u64,
 }
 
@@ -85,7 +86,7 @@ pub struct Standing {
     pub over: Option<EpochNumber>,
     /// The final rounds of the newest ended epochs.
     pub rounds: BTreeMap<EpochNumber, Round>,
-    /// The newest seal that each device has in an ended epoch.
+    /// For each device, its newest stored seal in an ended epoch.
     pub sealed: BTreeMap<DeviceId, Newest>,
     /// The newest seal that each device has abandoned after its newest stored seal, with its epoch.
     /// Only seals of ended epochs are listed.
@@ -100,13 +101,13 @@ pub struct Standing {
 /// The newest stored seal of a device: the predecessor of its next seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Newest {
-    /// Its index.
+    /// The seal's index.
     pub index: SealIndex,
-    /// Its digest.
+    /// The seal's digest.
     pub digest: Digest,
-    /// Its epoch.
+    /// The seal's epoch.
     pub epoch: EpochNumber,
-    /// Whether it is the device's last seal of that epoch.
+    /// Whether the seal is the device's last seal of that epoch.
     pub is_last: bool,
 }
 
@@ -162,7 +163,8 @@ enum Outcome {
 /// A device of the roster. The type is small because most devices are idle most of the time.
 struct Member {
     id: DeviceId,
-    /// Kept while a seal is open; otherwise it is derived when it is needed.
+    /// The device's link key. It is stored while a seal is open, and derived when it is needed
+    /// otherwise.
     key: Option<Box<LinkKey>>,
     open: Option<Box<Open>>,
     /// The newest stored seal.
@@ -194,10 +196,10 @@ struct Sealed {
 
 /// The digests that, with the kept events, prove the root of a seal.
 enum Evidence {
-    /// For a star, `D_i` of every level that is not null.
+    /// For a star, the block digest `D_i` of every level that is not null.
     Blocks(Box<[Digest; MAX_LEVELS]>),
-    /// For a tree, the roots of the subtrees between kept events, and the kept sequence numbers by
-    /// level, ascending.
+    /// For a tree, the roots of the subtrees between kept events, and for each level the sequence
+    /// numbers of its kept events in ascending order.
     Roots { roots: Pruned, seqs: BTreeMap<u8, Vec<Sequence>> },
 }
 
@@ -574,7 +576,7 @@ impl GroupCoordinator {
         })
     }
 
-    /// Returns the numbers of events since the coordinator was created.
+    /// Returns how many events were received and discarded since the coordinator was created.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts

@@ -23,7 +23,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 
 use crate::coordinator::{Newest, Standing};
 
-/// One record.
+/// A record of the journal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entry<'a> {
     /// The state that is kept of ended epochs.
@@ -42,7 +42,7 @@ pub(crate) enum Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Decodes a record; `None` if it is invalid.
+    /// Decodes a record. Returns `None` if the record is invalid.
     pub(crate) fn decode(record: &'a [u8]) -> Option<Self> {
         let (kind, rest) = record.split_first()?;
         match kind {
@@ -88,8 +88,8 @@ impl<'a> Entry<'a> {
 fn encode_standing(standing: &Standing) -> Vec<u8> {
     let Standing { over, rounds, sealed, abandoned, schemas, shown } = standing;
     let shown_bytes: usize = shown.values().map(|places| 24 + 5 * places.len()).sum();
-    // A CBOR head takes at most 9 bytes, an entry of `rounds` 12, of the newest seals 60, and of
-    // the abandoned seals 24.
+    // Upper bounds in bytes: a CBOR head takes 9, an entry of `rounds` 12, an entry of `newest` 60,
+    // and an entry of `abandoned` 24.
     let schema_bytes: usize = schemas.iter().map(|schema| 9 + schema.len()).sum();
     let mut buffer = vec![
         0;

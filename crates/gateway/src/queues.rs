@@ -43,7 +43,7 @@ pub struct Full;
 #[derive(Debug, Default)]
 struct Arena {
     chunks: Vec<Vec<u8>>,
-    /// The bytes of all events, and of those that were withdrawn.
+    /// The size of all stored events, and the part of it that withdrawn events use, in bytes.
     used: usize,
     garbage: usize,
     forgotten: bool,

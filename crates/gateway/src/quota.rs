@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use moteseal_core::record::DeviceId;
 
-/// How many bytes of the journal the devices use.
+/// Tracks how many bytes of the journal each device uses.
 #[derive(Debug)]
 pub(crate) struct Quota {
     room: u64,

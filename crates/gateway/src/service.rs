@@ -301,7 +301,7 @@ struct Keeper {
     announced: Option<Instant>,
     /// Whether an announcement was dropped because the link was too slow, and must be repeated.
     announces_again: bool,
-    /// The name of the problem because of which no frames are accepted, if there is one.
+    /// The name of the problem that prevents the gateway from accepting frames, if there is one.
     trouble: Option<&'static str>,
     measured: Option<Instant>,
     /// How long the last commit took.
@@ -445,7 +445,7 @@ impl Keeper {
         }
     }
 
-    /// Waits for the condition that blocks frames to end: the disk works again, or the cloud has
+    /// Waits for a moment, until it is time to check again whether the disk works or the cloud has
     /// accepted epochs.
     fn wait_for_room(&mut self) {
         // While the disk fails, devices can send nothing, so the grace period restarts. If the

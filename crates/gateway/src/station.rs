@@ -36,14 +36,14 @@ use crate::ledger::Entry;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 use crate::quota::Quota;
 
-/// A commit is due when this many bytes of frames are waiting. Larger batches would make each sync,
-/// and the wait of the frames that arrive during it, longer.
+/// A commit is due when this many bytes of frames are waiting. With more bytes, a sync would take
+/// longer, and so would the wait of frames that arrive during the sync.
 pub const COMMIT_BYTES: usize = 64 << 10;
-/// The maximum number of bytes that an epoch takes in the outbox, in addition to twice the size of
-/// its frames in the journal and to the digests of its trees.
+/// The maximum number of bytes that an epoch takes in the outbox, apart from twice the size of its
+/// frames in the journal and the digests of its trees.
 const RESERVE: u64 = 1 << 20;
 /// The maximum number of epochs whose rounds are announced repeatedly. More epochs are open at once
-/// only if the devices are at very different times.
+/// only if the clocks or recordings of the devices are far apart.
 const ANNOUNCED: usize = 8;
 /// The frames in the journal may use the folder's maximum size divided by this number. Each frame
 /// counts twice, because it also takes space in the outbox later. While the outbox uses less than
@@ -180,7 +180,7 @@ pub struct Station {
     to_announce: BTreeSet<EpochNumber>,
     /// The epoch whose round was announced last.
     announced: Option<EpochNumber>,
-    /// The epoch whose end was appended to the journal, and that is not in the outbox yet.
+    /// The epoch whose end was appended to the journal and must be processed after the next sync.
     ending: Option<EpochNumber>,
     /// Ended epochs and late seals that are not in the outbox yet.
     unstored: Vec<(Name, Item)>,
@@ -305,8 +305,8 @@ impl Station {
         self.bound
     }
 
-    /// Returns whether more frames may be received, because everything that results from them fits
-    /// in the folder's maximum size.
+    /// Returns whether more frames may be received. They may if everything that results from them
+    /// still fits in the folder's maximum size.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let digests = 32 * self.coordinator.digests();
@@ -353,15 +353,16 @@ impl Station {
         Ok(news)
     }
 
-    /// Includes the round of an epoch in a following commit's announcement, even if neither is new.
+    /// Announces the round of an epoch with one of the next commits, even if neither the epoch nor
+    /// the round is new.
     pub fn announce(&mut self, epoch: EpochNumber) {
         self.to_announce.insert(epoch);
     }
 
-    /// Announces the round of one epoch again, with the next commit. The calls alternate between
-    /// `newest`, which is the newest epoch by the group's time, and the open epochs above round 0.
-    /// Open epochs are included because a device may be ahead of the other devices, or later than
-    /// they are.
+    /// Announces the round of one epoch again, with one of the next commits. The calls alternate
+    /// between `newest`, which is the newest epoch by the group's time, and the open epochs above
+    /// round 0. Open epochs are included because a device may be in an earlier or a later epoch
+    /// than most devices.
     pub fn announce_next(&mut self, newest: EpochNumber) {
         let mut turns: BTreeSet<_> = self.raised().take(ANNOUNCED).collect();
         turns.insert(newest);

@@ -35,7 +35,7 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// How long the cloud may send no data before the connection counts as broken.
     pub idle_timeout: Duration,
-    /// When to repeat a request that the cloud is too busy for.
+    /// When to repeat a request for which the cloud was too busy.
     pub retry: Retry,
     /// How long to repeat refused connections to a cloud that may still be starting.
     pub patience: Duration,

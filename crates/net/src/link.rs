@@ -3,9 +3,9 @@
 //!
 //! The parent is a coordinator, an aggregator or a querier. A child is a device or a lower gateway.
 //! A link carries two kinds of messages: *frames* between each child and the parent, and the
-//! parent's newest *announcement* to all children. It may lose, repeat and reorder both. The frames
-//! themselves contain who sent them, what they mean and what is durable (spec/formats.md, section
-//! 8.2). A link reconnects automatically, and all its memory is bounded.
+//! parent's newest *announcement* to all children. It may lose, repeat and reorder both. The
+//! contents of a frame state who sent it, what it means and what is durable (spec/formats.md,
+//! section 8.2). A link reconnects automatically, and all its memory is bounded.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::error::BadFile;
 /// The maximum size of a frame or an announcement, in bytes.
 pub const MAX_FRAME: usize = 65_536;
 
-/// What a device receives.
+/// A message that a child receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Down {
-    /// A frame for this device.
+    /// A frame for this child.
     Frame(Bytes),
-    /// The parent's newest announcement, to all devices.
+    /// The parent's newest announcement, which is for all children.
     Announcement(Bytes),
 }
 
-/// What the parent receives.
+/// A frame that the parent receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Up {
     /// The device that sent the frame, as the transport reports it. It is not authenticated.

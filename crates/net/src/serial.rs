@@ -96,7 +96,7 @@ pub enum Event {
     /// The line was opened, for the first time or again, because the other end has started or has
     /// lost its state.
     Opened(Peer),
-    /// A received body.
+    /// A body that the other end has sent.
     Body(Channel, Bytes),
 }
 

@@ -28,10 +28,10 @@ use moteseal_store::{Archive, ArchiveError};
 
 use super::image;
 
-/// For this time after a new frame of a chain arrived on a link, in milliseconds, the watcher does
-/// not answer requests for the chain on that link. The node that sent the frame can answer them.
-/// This also avoids repeated answers by neighbours that did not receive the first answer. An
-/// attacker cannot cause the pause, because only the chain's sender can create a new frame.
+/// How long the watcher does not answer requests for a chain on a link after a new frame of the
+/// chain arrived on that link, in milliseconds. The node that sent the frame can answer the
+/// requests. The pause avoids repeated answers by neighbours that did not receive the first answer.
+/// An attacker cannot cause the pause, because only the chain's sender can create a new frame.
 const LEAVE_MS: u64 = 1000;
 /// The interval at which the watcher tries again to resume chains, in milliseconds.
 const RESUME_MS: u64 = 10_000;

@@ -14,8 +14,8 @@ use moteseal_sum::query::QueryId;
 use super::entry::Input;
 use super::{DurableError, DurableMote};
 
-/// The maximum number of runs of answers that no seal states yet. No further answer is permitted
-/// beyond it.
+/// The maximum number of runs of answers that no seal states yet. At this number, no further answer
+/// is permitted.
 pub const MOST_UNSTATED: usize = 64;
 /// The maximum number of seals that are closed to make room for one answer. This many seals can
 /// state all unstated runs, at eight runs per seal.
@@ -133,7 +133,7 @@ impl<K: Signer> DurableMote<K> {
             Some((newest, known)) if number == newest && known != digest => {
                 return Ok(Err(QueryScheduleRefused::TwoAgendas));
             }
-            // The schedule was accepted before, but that may not be synced.
+            // The schedule was accepted before, but the journal may not be synced yet.
             Some((newest, _)) if number == newest => return self.sync().map(|()| Ok(false)),
             _ => {}
         }

@@ -4,21 +4,21 @@
 //! parentheses. `?` is one byte: 0 if the following value is absent, or 1 if it follows:
 //!
 //! - 0: the start of the journal:
-//!   - the device (8), the schema's digest (32), most waiting (4);
-//!   - the chain before: `prev` (32), `?` index (4), `?` epoch (8), whether that epoch is closed
-//!     (1), next index (4), `?` epoch (8);
-//!   - sealed readings: `?` epoch (8), count (8);
+//!   - the device (8), the schema's digest (32), the maximum number of waiting seals (4);
+//!   - the chain at this time: `prev` (32), `?` index (4), `?` epoch (8), whether that epoch is
+//!     closed (1), next index (4), `?` epoch (8);
+//!   - the newest epoch that has readings: `?` epoch (8), the number of its readings (8);
 //!   - 1 for trees, 0 or nothing for stars (1).
 //! - 1: a reading: its epoch (8), the record.
-//! - 2: an announcement as received.
-//! - 3: an acknowledgement as received.
+//! - 2: an announcement, as it was received.
+//! - 3: an acknowledgement, as it was received.
 //! - 4: an epoch (8) was begun.
 //! - 5: an epoch (8) has ended.
 //! - 6: seals were given up: the next index (4), the newest epoch (8), its readings (8), whether
 //!   the previous seal was the last of its epoch (1; if absent, it was).
 //! - 7: a seal (4) was given up, because the gateway refuses it or has lost data that it had
 //!   acknowledged; the answers that the seal stated, as in 12.
-//! - 8: indices were opened and never used: the next one (4).
+//! - 8: indices were opened and never used: the next index (4).
 //! - 9: an epoch of a query was answered: the query (16), the length of its epochs in milliseconds
 //!   (8), the epoch (8).
 //! - 10: a query schedule was accepted: its number (8), its digest (32).

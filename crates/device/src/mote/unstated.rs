@@ -12,8 +12,9 @@ use moteseal_sum::query::QueryId;
 use super::Mote;
 use crate::seal::SealRefused;
 
-/// Answers that no seal states yet. They are runs, ordered by query and first epoch; adjacent runs
-/// are joined.
+/// Answers that no seal states yet. They are stored as runs: a run is a sequence of consecutive
+/// epochs of one query. The runs are ordered by query and first epoch, and adjacent runs are
+/// joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unstated(Vec<Answered>);
 

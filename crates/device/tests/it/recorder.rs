@@ -1,5 +1,5 @@
-//! A device may crash at any moment: every durable reading is sealed once, in order, in a chain
-//! that verifies.
+//! Tests that every durable reading is sealed once and in order, in a chain that verifies, at
+//! whatever moment the device crashes.
 
 use std::fs;
 use std::path::Path;
@@ -208,7 +208,7 @@ fn retries_a_failed_bundle_before_anything_else() {
         let obstacle = directory.path().join("dev1-0000000000.mseal.tmp");
         fs::create_dir(&obstacle).unwrap();
         for _ in 0..2 {
-            // The tenth reading would open the next epoch. A further reading of the old epoch must
+            // Reading 10 would open the next epoch. Reading 99 belongs to the old epoch, and must
             // not get the index that was signed either.
             assert!(recorder.record(EpochNumber(1), &10u16.to_be_bytes()).is_err());
             assert!(recorder.record(EpochNumber(0), &99u16.to_be_bytes()).is_err());

@@ -1,5 +1,5 @@
-//! The seals of a host are the same as those of a mote, and they verify: as star and as tree, with
-//! fixed records and with opaque payloads.
+//! Tests that the seals of a host are the same as those of a mote, and that they verify: stars and
+//! trees, with fixed records and with opaque payloads.
 
 use moteseal_core::Digest;
 use moteseal_core::record::Scheme;

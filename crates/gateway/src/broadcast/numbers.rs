@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause between two attempts to open the journal.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Why there is no next number.
+/// Why the next number could not be returned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumbersError {

@@ -33,9 +33,9 @@ const CHAINS: usize = 16;
 /// The maximum time to wait, after a block, for receivers that request parts of it. The requests of
 /// slower receivers are answered while later blocks are sent.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The number of consecutive offers of a block that must remain without a request before the next
-/// block is sent. Several offers are needed because an offer or a request may be lost, and a
-/// receiver that misses a block loses the whole next block.
+/// The next block is sent after this many consecutive offers of a block have received no request.
+/// Several offers are needed because an offer or a request may be lost, and a receiver that misses
+/// a block loses the whole next block.
 const UNANSWERED: u32 = 3;
 /// The maximum time that the network may be down, and that a link may take to accept a frame.
 const DOWN: Duration = Duration::from_secs(30);

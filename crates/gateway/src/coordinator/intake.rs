@@ -20,8 +20,8 @@ use crate::queues::Slot;
 pub(super) struct Open {
     pub(super) followed: Followed,
     pub(super) framing: Framing,
-    /// The number of forwarded events at each level, as the device claims the levels. The seal's
-    /// salt must give the same levels.
+    /// How many events the device has forwarded at each level, by the device's own claim. The
+    /// levels that follow from the seal's salt must be the same.
     pub(super) claimed: [u32; MAX_LEVELS],
     pub(super) unkept: Unkept,
 }

@@ -35,7 +35,7 @@ pub(super) struct Schemas {
 #[derive(Debug)]
 struct Known {
     entry: SchemaEntry,
-    /// How many devices hold it.
+    /// The number of devices that hold this schema.
     holders: u32,
 }
 

@@ -1,5 +1,6 @@
 //! Records which mote is connected at which port. A device can have only one connection to a
-//! broker, so the connections of two ports with the same mote would end each other.
+//! broker. If two ports opened links for the same mote, each of them would make the broker close
+//! the links of the other.
 
 use std::collections::HashMap;
 

@@ -21,8 +21,8 @@ use super::{Port, Shared};
 
 /// How long a link may take to accept a frame of a mote.
 const SEND_TIME: Duration = Duration::from_secs(1);
-/// The minimum time between two times that a port opens links for a mote. It limits how many
-/// connections to the broker a mote can cause by changing its identity.
+/// A port opens links for a mote at most once in this time. The limit protects the broker against a
+/// mote that changes its identity again and again.
 const JOIN_TIME: Duration = Duration::from_secs(2);
 /// How often a port checks its state.
 const TICK: Duration = Duration::from_millis(500);
@@ -558,8 +558,8 @@ mod tests {
 
     const MOTE: DeviceId = DeviceId([7; 8]);
 
-    /// Creates one task for each entry of `pinned`: the device that the port is reserved for, if
-    /// any.
+    /// Creates one task for each entry of `pinned`. An entry is the device that the port is
+    /// reserved for, if any.
     fn tasks(pinned: &[Option<DeviceId>]) -> Vec<PortTask> {
         let options = || moteseal_net::serial::Options::gateway("tcp://127.0.0.1:9".to_owned());
         let ports: Vec<Port> =

@@ -2,8 +2,8 @@
 //! announcements and events for the log.
 //!
 //! See spec/sums.md, sections 3, 4 and 6. All memory is bounded. The aggregator keeps at most four
-//! queries and a few epochs of each query. It keeps one share for each child and epoch, which is
-//! not larger than the sources below the child need, and a few questions that wait for answers. A
+//! queries, a few epochs of each query, one share for each child and epoch, and a few questions
+//! that wait for answers. The number of sources below a child limits the size of its shares. A
 //! frame from an unknown sender costs at most the time to check a tag.
 
 use std::collections::VecDeque;
@@ -418,8 +418,8 @@ impl Aggregator {
         self.output.ended.push(Ended { query: id, epoch, participants, silent });
     }
 
-    /// Receives a question from the parent. Answers it if it is for this gateway, and otherwise
-    /// forwards it to the child through which the addressed gateway is reached.
+    /// Receives a question from the parent. Answers the question if it is for this gateway.
+    /// Otherwise forwards it to the child on the path to the addressed gateway.
     ///
     /// # Errors
     /// [`Refused`].
@@ -494,8 +494,8 @@ mod tests {
 
     #[test]
     fn the_size_of_a_frame_depends_on_the_sources_below_and_not_on_the_group() {
-        // As a bitmap, the participants among a million sources are longer than a frame. As a list,
-        // ten participants take only a hundred bytes.
+        // A bitmap of a million sources does not fit in a frame, but a list of ten participants
+        // takes only a hundred bytes.
         assert!(fit_a_frame(1_000_000, 10, 3));
         assert!(!fit_a_frame(1_000_000, 10, 2000));
         assert!(!fit_a_frame(1_000_000, 1_000_000, 3));

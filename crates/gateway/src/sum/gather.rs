@@ -23,8 +23,8 @@ use super::error::Refused;
 pub const OPEN_EPOCHS: u64 = 6;
 /// The minimum number of ended epochs whose shares are kept, regardless of their size.
 pub const KEPT_EPOCHS: usize = 8;
-/// How long shares are kept if there are more than [`KEPT_EPOCHS`], in milliseconds. The querier
-/// needs the time because it asks one node after another.
+/// How long shares are kept that are older than the newest [`KEPT_EPOCHS`] epochs, in milliseconds.
+/// The querier needs this time because it asks one node after another.
 const KEPT_MS: u64 = 60_000;
 /// The maximum size of all kept shares in bytes, if the shares of more than [`KEPT_EPOCHS`] epochs
 /// are kept.
@@ -171,8 +171,8 @@ impl Gathering {
     /// accepts only the first sum of an epoch.
     pub(super) fn advance_to(&mut self, now_ms: u64) {
         let current = now_ms / self.epoch_ms;
-        // Children may send shares for the epoch after the current one. If all children did, that
-        // epoch has rightly ended.
+        // Children may send shares for the epoch after the current one. If all children have sent
+        // their shares, that epoch has ended correctly.
         if self.next > current.saturating_add(2) {
             self.next = self.first;
             self.first_ms = self.first_ms.min(now_ms);

@@ -112,8 +112,8 @@ fn faults_occur_as_often_as_configured() {
         }
     }
     let (arrived, twice) = (copies.len(), copies.values().filter(|copies| **copies == 2).count());
-    // Of 20,000 frames, about 14,000 arrive, and about 2,800 of these arrive twice. The accepted
-    // ranges are four standard deviations, which are 260 and 190 frames.
+    // Of 20,000 frames, about 14,000 arrive, and about 2,800 of these arrive twice. The test
+    // accepts deviations of up to four standard deviations (260 and 190 frames).
     assert!((13_740..=14_260).contains(&arrived), "{arrived}");
     assert!((2_610..=2_990).contains(&twice), "{twice}");
     assert!(copies.values().all(|copies| *copies <= 2));

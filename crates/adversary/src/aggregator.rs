@@ -1,9 +1,9 @@
-//! What an untrusted gateway might do to the private sums that it adds: each lie rewrites the frame
-//! that an honest gateway would send to its parent (spec/sums.md, section 6).
+//! Attacks of an untrusted gateway on the private sums that it aggregates (spec/sums.md, section
+//! 6). Each attack (a lie) replaces the frame that an honest gateway would send to its parent.
 //!
-//! A [`LyingAggregator`] runs next to an honest aggregator, receives what its children send, and
-//! holds what a gateway holds: its link secrets, and what it has received and sent. It has no key
-//! of any source.
+//! A [`LyingAggregator`] runs next to an honest aggregator and receives the same frames from the
+//! children. It has the data of a gateway: the secrets of its links, and the shares that it has
+//! received and sent. It does not have the keys of any source.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use moteseal_verify::aggregation::Aggregator;
 /// The number of epochs of received shares that the liar keeps.
 const REMEMBERED: usize = 16;
 
-/// A lie about a sum.
+/// The ways in which a gateway can lie about a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Malice {
@@ -35,18 +35,18 @@ pub enum Malice {
     ReplayEpoch,
     /// Sends the sums of another query.
     ReplayQuery,
-    /// Sends the sum of one aggregate for that of another.
+    /// Exchanges the sums of two slots.
     SwapSlots,
-    /// Sends the sum of one key group for that of another.
+    /// Exchanges the sums of two key groups.
     SwapKeyGroups,
-    /// Omits one child's records, and names another child as silent instead.
+    /// Omits the records of one child, but reports another child as silent.
     SwapChildren,
-    /// Names a child as silent although its records are included.
+    /// Reports a child as silent, but includes its records.
     HideParticipant,
-    /// Names a silent source as a participant.
+    /// Reports a silent source as a participant.
     InventParticipant,
-    /// Omits a child and reports it as silent: the sum is right, over fewer sources. Only the
-    /// child's own seals show that it answered.
+    /// Omits a child's records and reports the child as silent. The sum is then correct for the
+    /// remaining sources. Only the child's own seals show that it answered.
     ClaimSilent,
     /// Sends a record that is not below the modulus.
     NonCanonical,
@@ -55,7 +55,7 @@ pub enum Malice {
 }
 
 impl Malice {
-    /// All variants.
+    /// All lies.
     pub const ALL: [Self; 14] = [
         Self::Drop,
         Self::AddTwice,
@@ -94,8 +94,8 @@ impl Malice {
         }
     }
 
-    /// Returns whether the sum is right for the named sources, so that no check of the sum can
-    /// detect the lie.
+    /// Returns whether the sum is correct for the reported participants. No check of the sum can
+    /// detect such a lie.
     #[must_use]
     pub const fn is_sound(self) -> bool {
         matches!(self, Self::ClaimSilent)
@@ -108,7 +108,7 @@ impl Malice {
     }
 }
 
-/// The participants, and the records of each key group.
+/// The content of a share: the participants, and the records of each key group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Claim {
     participants: BTreeSet<u32>,
@@ -127,7 +127,7 @@ pub struct LyingAggregator {
     up_secret: [u8; 32],
     /// The children's shares, by query and epoch, then by child.
     received: BTreeMap<Epoch, BTreeMap<DeviceId, Claim>>,
-    /// The last share that an honest gateway would have sent, by query.
+    /// The latest share that an honest gateway would have sent, by query.
     sent: BTreeMap<u32, Claim>,
 }
 
@@ -138,8 +138,8 @@ impl std::fmt::Debug for LyingAggregator {
 }
 
 impl LyingAggregator {
-    /// Returns a liar in place of a gateway of the tree, with its secrets; `key_group` is as in the
-    /// query schedule.
+    /// Creates a liar that has the place and the secrets of a gateway of the tree. `key_group` is
+    /// the size of a key group, as in the query schedule.
     #[must_use]
     pub fn new(
         malice: Malice,
@@ -161,7 +161,7 @@ impl LyingAggregator {
         }
     }
 
-    /// Changes the lie.
+    /// Selects another lie.
     pub const fn turn(&mut self, malice: Malice) {
         self.malice = malice;
     }
@@ -193,8 +193,9 @@ impl LyingAggregator {
         Some(Claim { participants, records })
     }
 
-    /// Returns the lie that replaces a frame which the honest gateway would send to its parent.
-    /// `None` if the lie does not apply: there is no previous epoch, or the frame is not a share.
+    /// Returns the frame with which the liar replaces a frame of the honest gateway to its parent.
+    /// Returns `None` if the lie cannot be applied, for example because there is no previous epoch
+    /// or because the frame is not a share.
     pub fn lie(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
         let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &self.up) else { return None };
         let honest = self.read(&share)?;
@@ -236,8 +237,9 @@ impl LyingAggregator {
                 claim.records = sum(&children, &[victim], &claim);
             }
             Malice::HideParticipant => {
-                // Hide a child without which every key group still has a participant; otherwise the
-                // records of its key group would be removed, too, as if it had been silent.
+                // Hide a child only if every key group still has a participant without it.
+                // Otherwise the records of its key group would also be removed, as for a silent
+                // child.
                 let mut less =
                     children.values().map(|child| without(&honest, child, self.key_group));
                 let is_hidden = |less: &Claim| {
@@ -271,7 +273,8 @@ impl LyingAggregator {
         self.frame(epoch, &claim, None)
     }
 
-    /// Returns a frame with this share; with other bytes for the first record, if given.
+    /// Returns the frame of a share. If `first` is given, it replaces the bytes of the first
+    /// record.
     fn frame(&self, (query, epoch): Epoch, claim: &Claim, first: Option<&[u8]>) -> Option<Vec<u8>> {
         let mut words = vec![0_u64; self.aggregator.group_sources().div_ceil(64) as usize];
         claim
@@ -322,7 +325,8 @@ fn add(records: &mut BTreeMap<u32, Vec<Psr>>, more: &BTreeMap<u32, Vec<Psr>>) {
     }
 }
 
-/// Returns the sums of the children's shares in the claimed key groups, without some children.
+/// Returns the sums of the children's records in the claimed key groups, without the given
+/// children.
 fn sum(
     children: &BTreeMap<DeviceId, Claim>,
     except: &[&Claim],
@@ -339,8 +343,8 @@ fn sum(
     records
 }
 
-/// Returns the claim without a child's participants and without key groups that have no participant
-/// left.
+/// Returns the claim without a child's participants, and without the key groups that then have no
+/// participant.
 fn without(honest: &Claim, child: &Claim, key_group: u32) -> Claim {
     let participants: BTreeSet<u32> =
         honest.participants.difference(&child.participants).copied().collect();
@@ -353,7 +357,8 @@ fn without(honest: &Claim, child: &Claim, key_group: u32) -> Claim {
     Claim { records: records.collect(), participants }
 }
 
-/// Returns whether one claim's records could replace the other's.
+/// Returns whether two claims have the same key groups and numbers of records, so that the records
+/// of one could replace those of the other.
 fn has_shape(one: &Claim, other: &Claim) -> bool {
     let shape = |claim: &Claim| {
         claim.records.iter().map(|(group, slots)| (*group, slots.len())).collect::<Vec<_>>()

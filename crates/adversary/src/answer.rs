@@ -1,4 +1,5 @@
-//! The items of an answer as owned values with public fields (spec/formats.md, section 4).
+//! The items of an answer (spec/formats.md, section 4) as owned values with public fields, so that
+//! a lie can change every field.
 
 use moteseal_core::cbor::{DecodeError, head};
 use moteseal_core::record::Scheme;
@@ -6,74 +7,74 @@ use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use moteseal_seal::Answered;
 use moteseal_seal::stream::{self, Open};
 
-/// An answer: items in order.
+/// An answer: a list of items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The items.
     pub items: Vec<Item>,
 }
 
-/// One item.
+/// One item of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
-    /// The schema of the parts that follow, encoded.
+    /// The encoded schema of the following parts.
     Schema(Vec<u8>),
-    /// The device of the parts that follow, and the position of its chain.
+    /// The device of the following parts, and the position in the device's chain of seals.
     Open(Open),
     /// One seal with some of its events.
     Part(Box<Part>),
-    /// The answer is complete.
+    /// The end of a complete answer.
     End,
-    /// The server failed.
+    /// An error of the server.
     Problem {
         /// The error's name.
         name: String,
-        /// What happened.
+        /// The description of the error.
         detail: String,
     },
     /// The first item of a proof file: its query.
     Proof(String),
     /// The explaining form of one seal.
     Explain {
-        /// Its tagged `COSE_Sign1`.
+        /// The seal's tagged `COSE_Sign1`.
         seal: Vec<u8>,
-        /// Its digests, joined.
+        /// The concatenated digests.
         digests: Vec<u8>,
     },
     /// The coordinator's manifest of an epoch.
     Manifest(Vec<u8>),
-    /// Raw bytes that are not an item, or part of one.
+    /// Raw bytes, which need not be a valid item.
     Raw(Vec<u8>),
 }
 
-/// A part: one seal with some of its events, in the fields of its item.
+/// A part: one seal with some of its events. The fields are those of the part's item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Star or tree.
     pub scheme: Scheme,
-    /// No further seal covers this epoch.
+    /// Whether no further seal covers this epoch.
     pub last_in_epoch: bool,
-    /// The device restarted since the previous seal.
+    /// Whether the device restarted since the previous seal.
     pub restart: bool,
-    /// Indices abandoned since the previous seal.
+    /// The number of indices that were abandoned since the previous seal.
     pub skipped: u32,
-    /// Epochs since the previous seal.
+    /// The number of epochs since the previous seal.
     pub advance: u64,
     /// The salt of the levels.
     pub salt: [u8; 16],
     /// The number of events under the seal.
     pub n: u32,
-    /// The highest round announced.
+    /// The highest round that the coordinator announced.
     pub round: Round,
     /// The device's own round.
     pub own_round: Round,
-    /// The number of abandoned events for each level; empty if there are none.
+    /// The number of abandoned events of each level; empty if no events were abandoned.
     pub lost: Vec<u32>,
-    /// The query epochs that the device answered, in runs.
+    /// The query epochs that the device answered, as runs.
     pub answered: Vec<Answered>,
     /// The selected events.
     pub select: Select,
-    /// The digests of the other events, joined.
+    /// The concatenated digests of the other events.
     pub digests: Vec<u8>,
     /// The records of the selected events.
     pub events: Vec<u8>,
@@ -81,25 +82,25 @@ pub struct Part {
     pub signature: Option<Vec<u8>>,
 }
 
-/// Which events a part carries.
+/// The selection of the events that a part contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Select {
-    /// All of these levels: bit `i` for level `i`.
+    /// All events of some levels. Bit `i` stands for level `i`.
     Levels(u32),
-    /// These events of a tree, ascending.
+    /// Some events of a tree, in ascending order.
     Events(Vec<u64>),
 }
 
 /// The position of a part in an answer, derived from the items before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its index among the items.
+    /// The part's index among the items.
     pub item: usize,
-    /// Its device.
+    /// The part's device.
     pub device: DeviceId,
-    /// Its index.
+    /// The index of the part's seal.
     pub index: SealIndex,
-    /// Its epoch.
+    /// The epoch of the part's seal.
     pub epoch: EpochNumber,
 }
 
@@ -107,7 +108,7 @@ impl Answer {
     /// Reads an answer's bytes.
     ///
     /// # Errors
-    /// As [`stream::Item::decode`].
+    /// The errors of [`stream::Item::decode`].
     pub fn decode(mut bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut items = Vec::new();
         while !bytes.is_empty() {
@@ -126,8 +127,8 @@ impl Answer {
         out
     }
 
-    /// Returns the positions of the parts. Index and epoch saturate where an edited answer
-    /// overflows them.
+    /// Returns the positions of the parts. If a changed answer makes an index or epoch overflow,
+    /// the maximum is returned instead.
     #[must_use]
     pub fn places(&self) -> Vec<Place> {
         let mut places = Vec::new();
@@ -152,7 +153,7 @@ impl Answer {
         places
     }
 
-    /// Returns the part at an item's index.
+    /// Returns the item at this index if it is a part.
     #[must_use]
     pub fn part(&self, item: usize) -> Option<&Part> {
         match self.items.get(item) {
@@ -161,7 +162,7 @@ impl Answer {
         }
     }
 
-    /// Returns the part at an item's index, mutable.
+    /// Returns the item at this index, for changes, if it is a part.
     pub fn part_mut(&mut self, item: usize) -> Option<&mut Part> {
         match self.items.get_mut(item) {
             Some(Item::Part(part)) => Some(part),

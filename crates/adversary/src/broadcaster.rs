@@ -1,10 +1,11 @@
-//! What an attacker in range of a broadcast network might do: record, forge, replay and flood
+//! Attacks of an outsider in range of a broadcast network, who can record, forge, replay and flood
 //! (spec/broadcast.md).
 //!
-//! A [`Broadcaster`] knows the formats, the network's id and every byte that was ever sent, and has
-//! its own signing keys, but no key of a sender or base station. It is sans-IO: frames in range and
-//! the time are its input, frames to send its output. Its memory is bounded, and everything follows
-//! from its seed. It does not jam, because authentication does not help against noise.
+//! A [`Broadcaster`] knows the formats, the network's id and every byte that was ever sent. It has
+//! signing keys of its own, but no key of a sender or base station. It does no I/O: its inputs are
+//! received frames and the time, and its outputs are frames to send. Its memory is bounded, and its
+//! seed determines all its choices. It does not jam the radio, because authentication does not help
+//! against noise.
 
 mod forge;
 
@@ -13,25 +14,27 @@ use std::collections::VecDeque;
 use moteseal_core::Digest;
 use moteseal_core::signature::{Algorithm, SecretKey};
 
-/// The number of recent frames that the attacker keeps. It keeps the same number of older ones.
+/// The number of recent frames that the attacker keeps. It keeps the same number of frames of
+/// earlier chains.
 pub const REMEMBERED: usize = 2048;
-/// The number of recent frames in which it searches for the current block.
+/// The number of recent frames in which the attacker searches for the current block.
 const RECENT: usize = 8;
-/// The maximum length of its frames: more than any genuine frame.
+/// The maximum length in bytes of the attacker's frames. It is more than the length of any genuine
+/// frame.
 pub const MAX_FORGED: usize = 12_288;
 
 /// An attack on a broadcast network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Assault {
-    /// Heads in a known sender's name, signed with the attacker's keys, with the numbers of this
-    /// and later chains, each with another digest.
+    /// Heads that name a known sender but are signed with the attacker's keys. They have the number
+    /// of the current or a later chain, and each has another digest.
     ForgeHeads,
     /// A genuine head with changed bits under the original signature.
     AlterHeads,
-    /// Fragments of the current block, and of later ones, with invented leaves.
+    /// Fragments of the current and later blocks with invented leaves.
     ForgeLeaves,
-    /// Genuine fragments with a changed bit: in the message, or in the digest and tags before it.
+    /// Genuine fragments with one changed bit in the message or in the trailer before it.
     AlterLeaves,
     /// Genuine messages at other positions of their chain.
     MoveLeaves,
@@ -39,25 +42,25 @@ pub enum Assault {
     ReplayOld,
     /// Repeated frames of the current chain.
     ReplayPresent,
-    /// Requests for everything.
+    /// Requests for all leaves.
     Ask,
     /// Advertisements of leaves that no node has.
     Advertise,
-    /// Coded repairs of unrelated bytes.
+    /// Repair frames with unrelated bytes.
     ForgeRepairs,
-    /// Certificates that give a known sender a key of the attacker, and genuine ones with changed
-    /// bits.
+    /// Certificates that assign a key of the attacker to a known sender, and genuine certificates
+    /// with changed bits.
     ForgeCertificates,
     /// Revocations of every certificate, signed with the attacker's keys.
     ForgeRevocations,
-    /// Complete chains of one message in a known sender's name.
+    /// Complete chains of one message that name a known sender.
     ForgeSingles,
-    /// Bytes that are not a frame: truncated, extended, changed, random.
+    /// Bytes that are not a frame: truncated, extended, changed or random.
     Malform,
 }
 
 impl Assault {
-    /// All variants.
+    /// All assaults.
     pub const ALL: [Self; 14] = [
         Self::ForgeHeads,
         Self::AlterHeads,
@@ -97,7 +100,7 @@ impl Assault {
     }
 }
 
-/// Random numbers generated from a seed: SHA-256 in counter mode.
+/// A generator of random numbers from a seed: SHA-256 in counter mode.
 #[derive(Clone, Debug)]
 struct Chance {
     seed: [u8; 32],
@@ -137,7 +140,7 @@ impl Chance {
     }
 }
 
-/// The attacker.
+/// An attacker in range of a broadcast network.
 #[derive(Debug)]
 pub struct Broadcaster {
     chance: Chance,
@@ -156,8 +159,8 @@ pub struct Broadcaster {
 }
 
 impl Broadcaster {
-    /// Makes an attacker that performs these assaults in turn, `per_second` frames a second (at
-    /// least one) from `from_ms` on.
+    /// Creates an attacker that performs these assaults in turn. From `from_ms` on it sends
+    /// `per_second` frames per second, but at least one.
     #[must_use]
     pub fn new(assaults: &[Assault], per_second: u32, from_ms: u64, seed: [u8; 32]) -> Self {
         let mut chance = Chance { seed, drawn: 0 };
@@ -191,8 +194,8 @@ impl Broadcaster {
         keep(&mut self.recent, frame);
     }
 
-    /// Returns the time at which it sends its next frame, in milliseconds; `None` if it has no
-    /// assaults.
+    /// Returns the time in milliseconds at which the attacker sends its next frame; `None` if it
+    /// has no assaults.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         (!self.assaults.is_empty())
@@ -223,7 +226,7 @@ impl Broadcaster {
         None
     }
 
-    /// Returns the number of frames that it has sent for each assault.
+    /// Returns the number of frames that the attacker has sent for each assault.
     #[must_use]
     pub fn sent(&self) -> &[(Assault, u64)] {
         &self.sent

@@ -1,9 +1,10 @@
-//! What a dishonest coordinator might do to the epochs that it uploads: a table of cheats, each
-//! signed with the coordinator's own key.
+//! A table of the ways in which a dishonest coordinator can cheat with the epochs that it uploads.
+//! It signs the results with its own key.
 //!
 //! An [`Upload`] is an epoch's manifest with its bundles, all of which can be changed. A [`Cheat`]
-//! alters one of several epochs, and states the names with which an audit, or a verifier of the
-//! bundles, may detect it. What a coordinator sends to its devices is not part of this module.
+//! alters one of several epochs, and lists the names of the findings or errors with which an audit
+//! or a verifier of the bundles may detect it. Frames that a coordinator sends to its devices are
+//! not part of this module.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,9 +33,9 @@ pub struct Upload {
     pub round: Round,
     /// The seals that the manifest lists.
     pub listed: BTreeMap<DeviceId, Vec<Digest>>,
-    /// A second manifest of the epoch.
+    /// A second manifest of the same epoch.
     pub other: Option<Box<Upload>>,
-    /// The manifest is not sent.
+    /// Whether the coordinator withholds the manifest.
     pub withheld: bool,
     /// The bundles.
     pub bundles: Vec<Bundle>,
@@ -51,11 +52,11 @@ pub struct Bundle {
     pub digest: Digest,
     /// The length of each record; 0 if records have a length prefix.
     pub record_size: usize,
-    /// The number of events of each level, by the signed counters.
+    /// The number of events of each level, according to the signed counters.
     pub counters: Counters,
     /// The digests `D_i` of the levels that are kept.
     pub blocks: Vec<Digest>,
-    /// Its stream of schema, open and part.
+    /// The encoded bundle: a stream of a schema, an open item and a part.
     pub bytes: Vec<u8>,
 }
 
@@ -138,7 +139,7 @@ impl Bundle {
         found
     }
 
-    /// Changes the part; returns false if there is none, or nothing changed.
+    /// Applies `change` to the part. Returns false if there is no part or nothing changed.
     fn alter(&mut self, change: impl FnOnce(&mut Part) -> bool) -> bool {
         let Ok(mut answer) = Answer::decode(&self.bytes) else { return false };
         let part = answer.items.iter_mut().find_map(|item| match item {
@@ -165,22 +166,23 @@ impl Bundle {
 pub enum FoundBy {
     /// By the audit, as a finding.
     Audit,
-    /// By the audit, as something that cannot be determined.
+    /// By the audit, which reports that a fact cannot be determined.
     Doubt,
-    /// By a verifier of the bundle: a cloud that ingests it, or a client if the cloud colludes.
+    /// By a verifier of the bundle. This is the cloud that ingests it, or a client if the cloud
+    /// colludes.
     Verifier,
 }
 
 /// One way to cheat.
 #[derive(Clone, Copy)]
 pub struct Cheat {
-    /// Its name.
+    /// The name of the cheat.
     pub name: &'static str,
     /// A short description, which is part of spec/vectors (audit/cheats.json).
     pub about: &'static str,
-    /// Where it is detected.
+    /// Where the cheat is detected.
     pub found_by: FoundBy,
-    /// The names under which it is detected.
+    /// The names of the findings or errors with which the cheat is detected.
     pub names: &'static [&'static str],
     /// Alters the epoch at an index, to the disadvantage of a device. Returns false if the cheat
     /// does not apply.
@@ -337,8 +339,8 @@ pub const CHEATS: &[Cheat] = &[
             };
             let (mine, theirs) = (bundles[one].events(), bundles[other].events());
             let differ = mine != theirs;
-            // Repeats the bytes to the length that the other's counters require, so that only the
-            // digests differ.
+            // Repeat the bytes up to the length that the other seal's counters require, so that
+            // only the digests differ.
             let fit = |from: &[u8], length: usize| {
                 from.iter().copied().cycle().take(length).collect::<Vec<u8>>()
             };
@@ -380,7 +382,7 @@ fn repeat_event(bundle: &mut Bundle) -> bool {
     })
 }
 
-/// Removes the lowest kept level, with the evidence that makes the rest authentic.
+/// Removes the lowest kept level, and adds the digests that prove the remaining events.
 fn drop_level(bundle: &mut Bundle) -> bool {
     let (size, counters, blocks) = (bundle.record_size, bundle.counters, bundle.blocks.clone());
     bundle.alter(|part| {
@@ -411,8 +413,8 @@ fn drop_level(bundle: &mut Bundle) -> bool {
     })
 }
 
-/// Reduces a tree to the levels of a mask, with the multiproof that makes the rest authentic,
-/// computed recursively from the root.
+/// Reduces a tree to the levels of a mask, and adds the multiproof of the remaining events.
+/// Computes the multiproof recursively from the root.
 fn prune_tree(part: &mut Part, levels: u8, size: usize, mask: u32) -> bool {
     let Select::Levels(before) = part.select else { return false };
     let (n, salt) = (u64::from(part.n), Salt(part.salt));
@@ -440,8 +442,8 @@ fn prune_tree(part: &mut Part, levels: u8, size: usize, mask: u32) -> bool {
     true
 }
 
-/// Returns the root of a subtree, from known roots of subtrees and from records; `None` if neither
-/// suffices.
+/// Returns the root of a subtree, computed from known roots of smaller subtrees and from records;
+/// `None` if they do not suffice.
 fn root(
     leaves: Range<u64>,
     known: &BTreeMap<(u64, u64), Digest>,
@@ -461,8 +463,8 @@ fn root(
     ))
 }
 
-/// Returns a stream of everything that was uploaded, as a colluding cloud serves it: manifests,
-/// then every bundle, by device and index.
+/// Returns a stream of all uploaded data, as a colluding cloud serves it: the manifests, then every
+/// bundle, ordered by device and index.
 ///
 /// # Errors
 /// [`IssueError`].

@@ -1,5 +1,5 @@
-//! The building blocks of lies: honest parts in another composition, and dishonest parts whose
-//! sizes are right.
+//! Helpers for constructing lies: answers that combine honest parts in another way, and altered
+//! parts whose sizes are still correct.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -16,7 +16,7 @@ use crate::lie::Context;
 /// The number of parts in a run, as an honest cloud serves them.
 const RUN_PARTS: usize = 64;
 
-/// A served seal, and which of its events.
+/// A served seal with the selection of its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
     pub device: DeviceId,
@@ -37,7 +37,8 @@ pub(crate) fn served(answer: &Answer) -> Vec<Served> {
         .collect()
 }
 
-/// Composes an answer that serves these, with every necessary signature. It contains no false data.
+/// Composes an answer that serves these seals and selections, with every necessary signature. It
+/// contains no false data.
 pub(crate) fn compose(holdings: &Holdings, served: &[Served]) -> Answer {
     let held: Vec<(&Held, &Select)> = served
         .iter()
@@ -71,8 +72,8 @@ pub(crate) fn compose(holdings: &Holdings, served: &[Served]) -> Answer {
     Answer { items }
 }
 
-/// Replaces the answer with one that serves the list as `change` leaves it. Returns false if
-/// nothing changed.
+/// Applies `change` to the list of served seals, and replaces the answer with one that serves the
+/// changed list. Returns false if nothing changed.
 pub(crate) fn serve_otherwise(
     answer: &mut Answer,
     context: &Context<'_>,
@@ -90,19 +91,21 @@ pub(crate) fn serve_otherwise(
     true
 }
 
-/// Returns the parts of the queried range, from the middle outward, where a lie is hardest to see.
+/// Returns the parts of the queried range in the order in which lies try them: from the middle,
+/// where a lie is hardest to detect, outward.
 pub(crate) fn inner_places(answer: &Answer, context: &Context<'_>) -> Vec<Place> {
     let places: Vec<Place> =
         answer.places().into_iter().filter(|place| context.question.covers(place.epoch)).collect();
-    // After the middle: with several devices, the middle itself is the start of one.
+    // Start a little after the middle. With several devices, the exact middle can be the first part
+    // of a device.
     let middle = places.len() * 9 / 16;
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by_key(|&at| (at.abs_diff(middle), at));
     order.into_iter().map(|at| places[at]).collect()
 }
 
-/// Tries `change` on the parts of the queried range, from the middle outward, until it succeeds on
-/// one.
+/// Applies `change` to the parts of the queried range, from the middle outward, until it returns
+/// true for one of them.
 pub(crate) fn change_part(
     answer: &mut Answer,
     context: &Context<'_>,
@@ -120,8 +123,8 @@ pub(crate) fn change_part(
     false
 }
 
-/// Returns the events of a part in their order: sequence number, level, and the range of the
-/// record's bytes.
+/// Returns the sequence number, the level and the range of the record's bytes for each event of a
+/// part, in the order of the part.
 pub(crate) fn layout(part: &Part, held: &Held) -> Vec<(u64, u8, std::ops::Range<usize>)> {
     let statement = held.seal.statement();
     let levels = statement.counters.levels();
@@ -144,8 +147,8 @@ pub(crate) fn layout(part: &Part, held: &Held) -> Vec<(u64, u8, std::ops::Range<
     places
 }
 
-/// Returns the counters, the surviving levels, and the numbers of digests and events that a part
-/// with these fields must have.
+/// Returns the counters, the surviving levels, the number of digests and the number of events that
+/// a part with these fields must have.
 fn sizes(part: &Part, levels: u8) -> (Counters, u32, u64, u32) {
     let counters = Counters::of(&Salt(part.salt), levels, part.n);
     let lost = |level: usize| part.lost.get(level).is_some_and(|&lost| lost > 0);
@@ -206,7 +209,7 @@ pub(crate) fn put_record(part: &mut Part, at: &std::ops::Range<usize>, record: &
     true
 }
 
-/// Returns the same seal with other records, signed by `sign`.
+/// Returns the same seal with other records, signed again by `sign`.
 pub(crate) fn reseal(
     held: &Held,
     records: Vec<Vec<u8>>,

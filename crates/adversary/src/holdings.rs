@@ -1,4 +1,5 @@
-//! What a cloud holds: every uploaded bundle. It can serve any part of these, honestly or not.
+//! The data of a cloud: every uploaded bundle. From these the cloud can serve any selection,
+//! honestly or not.
 
 use std::collections::BTreeMap;
 
@@ -15,38 +16,38 @@ use moteseal_verify::{SchemaEntry, write};
 
 use crate::answer::{Item, Part, Select};
 
-/// A seal with everything that belongs to it.
+/// A seal with its signature, schema and records.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// The seal.
     pub seal: Seal<Unverified>,
     /// Its signature.
     pub signature: Vec<u8>,
-    /// Its schema, encoded.
+    /// The encoded schema of the seal's records.
     pub schema: Vec<u8>,
     /// The framing of its records.
     pub framing: Framing,
     /// A star's `D_0 .. D_{L-1}`; empty for a tree.
     pub blocks: Vec<Digest>,
-    /// All records, by `seq`, without their lengths.
+    /// All records, ordered by `seq`, without their length prefixes.
     pub records: Vec<Vec<u8>>,
-    /// The open item before it.
+    /// The open item that precedes the seal's part.
     pub open: Open,
-    /// Its part with every event, signed.
+    /// The seal's signed part with every event.
     pub(crate) whole: Part,
 }
 
-/// Everything that a cloud holds.
+/// All bundles of a cloud.
 #[derive(Clone, Debug, Default)]
 pub struct Holdings {
     devices: BTreeMap<DeviceId, BTreeMap<SealIndex, Held>>,
 }
 
 impl Holdings {
-    /// Adds a bundle (`.mseal`): one schema, one open, one part with every event and a signature.
+    /// Adds a bundle (`.mseal`): a schema, an open item, and a signed part with every event.
     ///
     /// # Errors
-    /// A description of what is wrong with it.
+    /// A description of the defect, if the bundle is invalid.
     pub fn take(&mut self, roster: &dyn Directory, bundle: &[u8]) -> Result<(), String> {
         let mut follower = Follower::new(roster, Host::detect(), Limits::default());
         let (mut schema, mut opened) = (None, None);
@@ -95,24 +96,24 @@ impl Holdings {
         Ok(())
     }
 
-    /// Returns the devices, by id.
+    /// Returns the devices, ordered by id.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.devices.keys().copied()
     }
 
-    /// Returns the seals of a device, by index.
+    /// Returns the seals of a device, ordered by index.
     pub fn seals(&self, device: DeviceId) -> impl DoubleEndedIterator<Item = &Held> {
         self.devices.get(&device).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// Returns one seal.
+    /// Returns the seal of a device with this index.
     #[must_use]
     pub fn get(&self, device: DeviceId, index: SealIndex) -> Option<&Held> {
         self.devices.get(&device)?.get(&index)
     }
 }
 
-/// Returns the records of a part with every event, by `seq`.
+/// Splits the events of a part that contains every event into records, ordered by `seq`.
 fn records(seal: &Seal<Unverified>, framing: Framing, events: &[u8]) -> Vec<Vec<u8>> {
     let statement = seal.statement();
     let n = statement.counters.total();
@@ -125,7 +126,7 @@ fn records(seal: &Seal<Unverified>, framing: Framing, events: &[u8]) -> Vec<Vec<
     if statement.scheme == Scheme::Tree {
         return split;
     }
-    // A star's blocks are in order from the finest (highest) to the coarsest level.
+    // In a star, the blocks are ordered from the highest to the lowest level.
     let levels = statement.counters.levels();
     let mut order: Vec<u64> = (0..n).collect();
     order.sort_by_key(|&seq| std::cmp::Reverse(statement.salt.level(Sequence(seq), levels)));
@@ -135,7 +136,7 @@ fn records(seal: &Seal<Unverified>, framing: Framing, events: &[u8]) -> Vec<Vec<
 }
 
 impl Held {
-    /// Returns the sequence numbers of the events at the levels `mask`, ascending.
+    /// Returns the sequence numbers, in ascending order, of the events whose levels are in `mask`.
     #[must_use]
     pub fn members(&self, mask: u32) -> Vec<u64> {
         let statement = self.seal.statement();
@@ -144,7 +145,7 @@ impl Held {
         (0..self.records.len() as u64).filter(selected).collect()
     }
 
-    /// Returns the digests of a part with this selection.
+    /// Returns the digests that an honest part with this selection contains.
     #[must_use]
     pub fn digests(&self, select: &Select) -> Vec<u8> {
         match (select, self.seal.statement().scheme) {
@@ -174,7 +175,7 @@ impl Held {
         subtree.root()
     }
 
-    /// Returns the records of a selection as in a part.
+    /// Returns the events of a selection, encoded as in a part.
     #[must_use]
     pub fn events(&self, select: &Select) -> Vec<u8> {
         let statement = self.seal.statement();
@@ -198,7 +199,7 @@ impl Held {
         events
     }
 
-    /// Returns the honest part with this selection; signed or not.
+    /// Returns the honest part with this selection, with a signature if `signed`.
     #[must_use]
     pub fn part(&self, select: Select, signed: bool) -> Part {
         Part {
@@ -210,7 +211,8 @@ impl Held {
         }
     }
 
-    /// Returns the items of a run of this one seal: schema, open and signed part.
+    /// Returns the items of a run that consists of this seal only: schema, open item and signed
+    /// part.
     #[must_use]
     pub fn run(&self, select: Select) -> [Item; 3] {
         let part = Item::Part(Box::new(self.part(select, true)));
@@ -223,8 +225,8 @@ impl Held {
         write::sign1(&self.seal, &self.signature)
     }
 
-    /// Returns the digests of the explaining form, joined: a star's `D_0 .. D_{L-1}`, a tree's leaf
-    /// hashes.
+    /// Returns the concatenated digests of the explaining form: `D_0 .. D_{L-1}` of a star, or the
+    /// leaf hashes of a tree.
     #[must_use]
     pub fn explaining(&self) -> Vec<u8> {
         if self.seal.statement().scheme == Scheme::Star {
@@ -234,7 +236,7 @@ impl Held {
     }
 }
 
-/// Appends a record with its framing.
+/// Appends a record, with its length prefix if the framing requires one.
 pub(crate) fn frame(out: &mut Vec<u8>, framing: Framing, record: &[u8]) {
     if framing == Framing::Prefixed {
         #[allow(clippy::cast_possible_truncation)]

@@ -1,4 +1,5 @@
-//! The honest answer from what a cloud holds. Lies start from it and are compared with it.
+//! The answer that an honest cloud gives from its holdings. Lies modify this answer, and tests
+//! compare them with it.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::Statement;
@@ -12,8 +13,9 @@ use crate::holdings::{Held, Holdings};
 use crate::question::Question;
 
 impl Holdings {
-    /// Returns the answer of an honest cloud for these devices, in this order. Levels that the
-    /// cloud does not have are omitted; an honest cloud would reject the query.
+    /// Returns the answer of an honest cloud for these devices, in this order. If the cloud lacks
+    /// levels that the query selects, they are omitted, whereas a real honest cloud would reject
+    /// the query.
     #[must_use]
     pub fn answer(&self, devices: &[DeviceId], question: &Question) -> Answer {
         let mut served = Vec::new();
@@ -77,7 +79,7 @@ pub(crate) fn select(device: DeviceId, parts: &[&Held], choice: Choice) -> Vec<S
             let total: u64 = statements.clone().map(|statement| statement.counters.total()).sum();
             let drawn = usize::try_from(total.min(u64::from(count))).unwrap_or(usize::MAX);
             let (mut chosen, mut scratch) = (vec![0; drawn], vec![Swap::FREE; scratch_for(drawn)]);
-            // The scratch has the required length, so the choice cannot fail.
+            // `scratch` has the required length, so `choose` cannot fail.
             let _ = choose(&seed, device, epoch, total, &mut chosen, &mut scratch);
             chosen.sort_unstable();
             let mut start = 0;

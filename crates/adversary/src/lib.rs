@@ -1,19 +1,21 @@
-//! What an untrusted cloud, gateway, coordinator or radio neighbour might do: tables of lies and
-//! attacks for tests, the demo and the vectors. No product crate links this crate.
+//! Attacks of an untrusted cloud, gateway, coordinator or radio neighbour, as tables for tests, the
+//! demo and the test vectors. No product crate links this crate.
 //!
-//! For developers who want to show that a verifier rejects an attack. An [`Answer`] is a cloud's
-//! answer whose fields can all be changed; unchanged, it encodes to the bytes from which it was
-//! read. [`Holdings`] is what the cloud holds: it can serve any selection of it with the signatures
-//! of its devices. Each [`Lie`] of [`LIES`] states what it does, with which error names a verifier
-//! may reject it, and what the explaining form then reports. The other tables are:
+//! Use this crate to show that a verifier rejects an attack. An [`Answer`] is a cloud's answer
+//! whose fields can all be changed. An unchanged answer encodes to the bytes from which it was
+//! read. [`Holdings`] are the bundles that the cloud has; it can serve any selection of their
+//! events with the devices' signatures. Each [`Lie`] of [`LIES`] contains a description, the error
+//! names with which a verifier may reject it, and the name that the explaining form then reports.
+//! The other tables are:
 //!
 //! - [`EXPLAIN_LIES`]: lies about the explaining form itself;
-//! - [`BUDGET_LIES`]: lies about manifests, and about what was kept within a group's budget;
-//! - [`coordinator::CHEATS`]: what a coordinator might do to its epochs;
-//! - [`aggregator::Malice`]: what a gateway might do to private sums;
-//! - [`broadcaster::Assault`]: what an attacker in radio range might do to a broadcast network.
+//! - [`BUDGET_LIES`]: lies about manifests, and about the events that a group with a budget kept;
+//! - [`coordinator::CHEATS`]: cheats of a coordinator with its epochs;
+//! - [`aggregator::Malice`]: lies of a gateway about private sums;
+//! - [`broadcaster::Assault`]: attacks of an outsider in radio range on a broadcast network.
 //!
-//! A cloud inserts an item of an unknown kind into an answer, and the verifier rejects it:
+//! In this example a cloud inserts an item of an unknown kind into an answer, and the verifier
+//! rejects it:
 //!
 //! ```
 //! use moteseal_adversary::{Answer, Context, Holdings, Item, Question, find};

@@ -1,4 +1,4 @@
-//! The type of a lie, and the data that a lying cloud has.
+//! The types of the tables of lies, and the data that a lying cloud has.
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, SealIndex};
@@ -10,17 +10,18 @@ use crate::question::Question;
 /// The id under which an [`Accomplice`] signs as the coordinator of a group with a budget.
 pub const COORDINATOR: DeviceId = DeviceId([0xff; 8]);
 
-/// Signs a message as a device, or as [`COORDINATOR`]; `None` for one that does not collude.
+/// A function that signs a message as a colluding device or, for [`COORDINATOR`], as a colluding
+/// coordinator. It returns `None` if the device or coordinator does not collude.
 pub type Accomplice<'a> = dyn Fn(DeviceId, &[u8]) -> Option<Vec<u8>> + 'a;
 
-/// What a lying cloud has.
+/// The data with which a cloud lies.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
-    /// Everything that the cloud holds.
+    /// All bundles that the cloud has.
     pub holdings: &'a Holdings,
     /// The query.
     pub question: Question,
-    /// The signature of a colluding device over a message; `None` for a cloud that acts alone.
+    /// Signs messages as colluding devices; `None` for a cloud that acts alone.
     pub accomplice: Option<&'a Accomplice<'a>>,
 }
 
@@ -37,7 +38,7 @@ pub enum Schemes {
     Star,
     /// Trees only.
     Tree,
-    /// Both.
+    /// Stars and trees.
     Both,
 }
 
@@ -52,7 +53,7 @@ impl Schemes {
     }
 }
 
-/// The name that the explaining form reports, for each scheme.
+/// The name that a verifier of the explaining form reports, for each scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explains {
     /// For a star.
@@ -75,25 +76,25 @@ impl Explains {
 /// A lie about an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Lie {
-    /// Its name: lower case, words joined by hyphens.
+    /// The lie's name, in lower case with hyphens.
     pub name: &'static str,
     /// A short description.
     pub what: &'static str,
-    /// The error names with which a verifier may reject it.
+    /// The error names with which a verifier may reject the lie.
     pub expected: &'static [&'static str],
-    /// The name that the explaining form reports, if the verifier rejects an unproven run
-    /// (`NotAuthentic`).
+    /// The name that a verifier of the explaining form reports, if the lie is rejected because a
+    /// run is not proven (`NotAuthentic`).
     pub explained: Option<Explains>,
-    /// The schemes to which it applies.
+    /// The schemes to which the lie applies.
     pub schemes: Schemes,
-    /// Whether it produces tens of megabytes.
+    /// Whether the lie produces tens of megabytes.
     pub heavy: bool,
-    /// Applies the lie. Returns false, and leaves the answer unchanged, if the lie does not apply
-    /// to it.
+    /// Applies the lie to an answer. If the lie cannot be applied, returns false and leaves the
+    /// answer unchanged.
     pub alter: fn(&mut Answer, &Context<'_>) -> bool,
 }
 
-/// An explaining form: the two fields of its item.
+/// The two fields of the item of an explaining form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The tagged `COSE_Sign1`.
@@ -105,15 +106,16 @@ pub struct Explanation {
 /// A lie about the explaining form of a seal whose run was altered.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainLie {
-    /// Its name.
+    /// The lie's name.
     pub name: &'static str,
     /// A short description.
     pub what: &'static str,
-    /// The names that a verifier may report.
+    /// The error names that a verifier may report.
     pub expected: &'static [&'static str],
-    /// The schemes to which it applies.
+    /// The schemes to which the lie applies.
     pub schemes: Schemes,
-    /// Returns the replacement for the honest explanation of a seal; `None` withholds it.
+    /// Returns the lie that replaces the honest explaining form of a seal; `None` if the cloud
+    /// withholds the explaining form.
     pub alter: fn(&Explanation, DeviceId, SealIndex, &Context<'_>) -> Option<Explanation>,
 }
 

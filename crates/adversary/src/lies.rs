@@ -1,5 +1,6 @@
-//! The tables of lies: what each lie does, with which names a verifier rejects it, and what the
-//! explaining form then reports. The code is in one child module for each subject.
+//! The tables of lies. Each entry has a description, the names with which a verifier may reject the
+//! lie, and the name that the explaining form then reports. The child modules contain the code, one
+//! module per subject.
 
 use crate::lie::{ExplainLie, Lie, Schemes, lie};
 
@@ -26,7 +27,7 @@ const STATED: &str = "StatementMismatch";
 
 /// Every lie about an answer.
 pub const LIES: &[Lie] = &[
-    // The readings themselves.
+    // Lies about readings.
     lie("altered-reading", "one bit of a reading flipped", UNPROVEN, readings::altered)
         .explained(BLOCK, PATH),
     lie(
@@ -70,7 +71,7 @@ pub const LIES: &[Lie] = &[
         .explained(STATED, STATED),
     lie("short-events", "the last reading cut off", &["EventsLength"], readings::cut_off),
     lie("surplus-events", "one surplus reading", &["EventsLength"], readings::surplus),
-    // The selection.
+    // Lies about the selection.
     lie("other-rate", "every epoch at half the rate", OTHER, choice::other_rate),
     lie("fewer-levels", "one level of one epoch withheld", OTHER, choice::fewer_levels),
     lie("more-levels", "one level more than queried, in one epoch", OTHER, choice::more_levels),
@@ -83,7 +84,7 @@ pub const LIES: &[Lie] = &[
     .only(Schemes::Tree),
     lie("drawn-again", "a sample drawn with another seed", OTHER, choice::drawn_again)
         .only(Schemes::Tree),
-    // Epochs and devices that are withheld, replayed or were not queried.
+    // Lies about the range: epochs and devices that are withheld, replayed or were not queried.
     lie("withheld-epoch", "an epoch in the middle withheld", &["Missing"], range::withheld_epoch),
     lie("withheld-first", "the first epoch withheld", &["Missing"], range::withheld_first),
     lie(
@@ -138,7 +139,7 @@ pub const LIES: &[Lie] = &[
         &["Equivocation", "NotAsAsked"],
         range::equivocation,
     ),
-    // What the device stated.
+    // Lies about the device's signed statement.
     lie("junk-signature", "random bytes as a signature", UNPROVEN, proof::junk_signature)
         .explained("NotAuthentic", "NotAuthentic"),
     lie(
@@ -239,12 +240,12 @@ pub const LIES: &[Lie] = &[
         .explained(STATED, STATED),
     lie("swapped-columns", "the names of two columns swapped", UNPROVEN, statement::columns)
         .explained(STATED, STATED),
-    // The digests of the events that are not served.
+    // Lies about the digests of the events that are not served.
     lie("altered-digest", "one bit of a digest flipped", UNPROVEN, proof::altered_digest)
         .explained("EvidenceMismatch", "EvidenceMismatch"),
     lie("surplus-digest", "one surplus digest", &["DigestCount"], proof::surplus_digest),
     lie("missing-digest", "one digest missing", &["DigestCount"], proof::missing_digest),
-    // The stream.
+    // Lies about the form of the stream.
     lie("truncated", "the answer truncated", &["Truncated", "Unsigned"], stream::truncated),
     lie("no-end", "the end item missing", &["Truncated"], stream::no_end),
     lie(
@@ -284,8 +285,8 @@ pub const LIES: &[Lie] = &[
     },
 ];
 
-/// Every lie that is possible only for the cloud of a group with a budget. For it, every lie of
-/// [`LIES`] is possible, too.
+/// The lies that are possible only for the cloud of a group with a budget, in addition to those of
+/// [`LIES`].
 pub const BUDGET_LIES: &[Lie] = &[
     lie("withheld-manifest", "the manifest of an epoch withheld", OTHER, budget::withheld_manifest),
     lie(
@@ -329,7 +330,8 @@ pub const BUDGET_LIES: &[Lie] = &[
     ),
 ];
 
-/// Every lie about an explaining form. Each is applied after [`altered-reading`](LIES).
+/// Every lie about an explaining form. Before each of them, the lie [`altered-reading`](LIES) is
+/// applied to the answer, so that a client requests the explaining form.
 pub const EXPLAIN_LIES: &[ExplainLie] = &[
     ExplainLie {
         name: "withheld-explanation",

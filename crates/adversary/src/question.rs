@@ -1,16 +1,17 @@
-//! A query for an answer: which epochs, and which events of each.
+//! The query that an answer must answer: a range of epochs, and the selection of events in each
+//! epoch.
 
 use moteseal_core::record::EpochNumber;
 use moteseal_seal::sample::Choice;
 
-/// A query for an answer.
+/// A query: a range of epochs, and the selection of events in each epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
     /// The first epoch.
     pub since: EpochNumber,
-    /// The epoch after the last; `None` for everything so far.
+    /// The epoch after the last one of the range; `None` for all epochs up to now.
     pub until: Option<EpochNumber>,
-    /// Which events of each epoch.
+    /// The selection of events in each epoch.
     pub choice: Choice,
 }
 

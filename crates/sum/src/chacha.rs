@@ -1,21 +1,23 @@
-//! One block of ChaCha20 (RFC 8439, section 2.3), as a pseudo-random function of slot and epoch.
+//! The block function of ChaCha20 (RFC 8439, section 2.3), used as a pseudo-random function of slot
+//! and epoch.
 //!
-//! A source needs single blocks under two keys. Libraries compute four blocks of one key at once,
-//! which costs four times as much here. This plain form needs less time and memory. Memory accesses
-//! and branches do not depend on the key.
+//! A source needs a single block under each of two keys. ChaCha20 libraries compute four blocks of
+//! one key at once, three of which would be wasted here. This scalar form needs less time and
+//! memory. Its memory accesses and branches do not depend on the key.
 
 use zeroize::{Zeroize, Zeroizing};
 
-/// The number of 32-bit words of a block that are used: eight for a key, five for a share.
+/// The number of 32-bit words of a block that are used: eight for a one-time key and five for a
+/// share.
 pub const WORDS: usize = 13;
 
-/// Returns the first [`WORDS`] words of the block under a key; the block counter is the slot, the
-/// nonce 4 zero bytes and the epoch, little-endian.
+/// Returns the first [`WORDS`] words of a block. The block counter is the slot. The nonce is 4 zero
+/// bytes followed by the epoch, little-endian.
 pub(super) fn block(key: &[u8; 32], slot: u32, epoch: u64) -> Zeroizing<[u32; WORDS]> {
     #[allow(clippy::cast_possible_truncation)]
     let tail = [slot, 0, epoch as u32, (epoch >> 32) as u32];
     let mut start = [0; 16];
-    // "expand 32-byte k"
+    // The constant "expand 32-byte k".
     start[..4].copy_from_slice(&[0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574]);
     for (word, bytes) in start[4..12].iter_mut().zip(key.as_chunks().0) {
         *word = u32::from_le_bytes(*bytes);

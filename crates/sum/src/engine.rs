@@ -1,13 +1,14 @@
-//! The sum of many sources' keys, which takes most of a querier's time, as a trait. A host can
-//! implement it with vector instructions (crate `moteseal-lanes`). Every implementation must return
-//! the same sums as [`Scalar`].
+//! A trait for summing the keys of many sources, the operation in which a querier spends most of
+//! its time. The crate `moteseal-lanes` implements it with vector instructions on hosts. Every
+//! implementation must return the same sums as [`Scalar`].
 
 use crate::sies::{KeyLanes, KeyTotals, Slot};
 
-/// Sums the keys of many sources. The provided method is the reference.
+/// An implementation that sums the keys of many sources. The provided method is the reference.
 pub trait KeyEngine {
-    /// Adds to `totals` the blocks of one slot and epoch of the sources in `lanes` that are
-    /// `present`, one bit each; stops at the shorter of the two slices.
+    /// Adds to `totals` the ChaCha20 blocks of one slot and epoch for all present sources. Element
+    /// `i` of `present` has one bit per source in element `i` of `lanes`. Surplus elements of the
+    /// longer slice are ignored.
     fn sum_keys(
         &self,
         lanes: &[KeyLanes],
@@ -22,7 +23,7 @@ pub trait KeyEngine {
     }
 }
 
-/// One lane at a time: the reference.
+/// The reference implementation, which processes one source at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scalar;
 

@@ -1,4 +1,5 @@
-//! The integers modulo `p = 2^256 - 189`, the largest prime of 256 bits, in constant time.
+//! Arithmetic modulo `p = 2^256 - 189`, the largest 256-bit prime. All operations take constant
+//! time.
 
 use crypto_bigint::{Limb, Odd, U256};
 use zeroize::Zeroize;
@@ -14,14 +15,14 @@ pub(super) struct Element(U256);
 impl Element {
     pub(super) const ZERO: Self = Self(U256::ZERO);
 
-    /// Makes an element from an integer below `p`; `None` for any other integer.
+    /// Converts an integer to an element; returns `None` if the integer is not below `p`.
     pub(super) fn canonical(value: U256) -> Option<Self> {
         (value < P).then_some(Self(value))
     }
 
-    /// `low + 2^256 * high mod p`.
+    /// Returns `low + 2^256 * high mod p`.
     pub(super) const fn reduce(low: U256, high: u64) -> Self {
-        // If `low - p` is negative, add p again. 2^256 is 189 modulo p.
+        // `sub_mod_special` adds p again if `low - p` is negative. `2^256` equals 189 modulo p.
         let low = Self(low.sub_mod_special(&P, C));
         low.add(Self(U256::from_u128(high as u128 * 189)))
     }
@@ -44,7 +45,7 @@ impl Element {
         Self(self.0.mul_mod_special(&other.0, C))
     }
 
-    /// Returns the inverse; 0 for 0.
+    /// Returns the multiplicative inverse; 0 for 0.
     pub(super) fn invert(self) -> Self {
         const MODULUS: Odd<U256> = Odd::<U256>::from_be_hex(
             "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff43",

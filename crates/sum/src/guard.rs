@@ -1,42 +1,44 @@
-//! The epoch guard: which query epochs a source may still answer, each at most once
-//! (docs/design.md, section sums).
+//! The epoch guard makes sure that a source answers each epoch of a query at most once
+//! (docs/design.md, section *Sums*).
 //!
-//! Two readings that are encrypted under the keys of one query and epoch reveal `K_t`, and with it
-//! what other sources sent. Encryption therefore requires a [`Permit`], and the [`EpochGuard`]
-//! issues one for each query and epoch at most once, even after it has forgotten the query. The
-//! guard has a fixed size and needs neither heap nor clock. Its owner MUST make each advance
-//! durable *before* it sends what the advance permits, and MUST NOT return to an older copy. The
-//! guard cannot protect against either mistake.
+//! If a source encrypts two readings under the keys of one query and epoch, the records reveal the
+//! multiplier key `K_t`, and with it the readings of other sources. Encryption therefore requires a
+//! [`Permit`]. The [`EpochGuard`] issues at most one permit per query and epoch, even after it has
+//! forgotten the query. The guard has a fixed size and needs neither heap nor clock.
+//!
+//! The guard's owner MUST store each advance durably *before* it sends the records that the advance
+//! permits, and MUST NOT restore an older copy of the guard. The guard cannot detect either
+//! mistake.
 
 use core::fmt;
 use moteseal_core::named_errors;
 
 use crate::query::QueryId;
 
-/// The number of queries that are remembered individually.
+/// The number of queries that the guard remembers individually.
 pub const MAX_GUARDED: usize = 8;
 
-/// The length of an encoded guard.
+/// The length of an encoded guard in bytes.
 pub const GUARD_LENGTH: usize = 9 + MAX_GUARDED * ENTRY;
 
-/// The length of an encoded entry: query, last epoch, duration.
+/// The length of an encoded entry in bytes: query, last epoch and duration.
 const ENTRY: usize = 32;
 
-/// The version, the first byte of an encoding.
+/// The version of the encoding, which is its first byte.
 const VERSION: u8 = 1;
 
 named_errors! {
-    /// Why an epoch must not be answered.
+    /// Why the guard permits no answer for an epoch.
     GuardError {
         /// This epoch of the query, or a later one, was permitted before.
         EpochAnswered => "this epoch of the query, or a later one, was answered before",
-        /// The query is unknown or forgotten, and the epoch starts before the end of one that a
-        /// forgotten query may have answered.
+        /// The guard does not know the query, or has forgotten it, and the epoch starts before the
+        /// time from which the guard remembers all answers.
         TooOld => "the epoch starts before the time from which answered queries are remembered",
-        /// The query had epochs of another length before. A query's id identifies its plan, which
-        /// fixes the length.
+        /// The query previously had epochs of another length. This cannot happen with an honest
+        /// querier, because a query's id identifies its plan, and the plan determines the length.
         DurationMismatch => "the query's epochs had a different length before",
-        /// Epochs of 0 ms, or an epoch that ends after 2^64 - 1 ms.
+        /// The epochs have length 0, or the epoch ends after 2^64 - 1 ms.
         EpochOutOfRange => "an epoch must be longer than 0 ms and end before 2^64 ms",
     }
 }
@@ -44,16 +46,16 @@ named_errors! {
 named_errors! {
     /// Why bytes are not an encoded guard.
     GuardDecodeError {
-        /// Another version than 1.
+        /// The version is not 1.
         UnsupportedVersion => "the epoch guard has an unsupported version; only version 1 is supported",
-        /// A duplicate query, an entry after a free one, a free entry that is not zeros, or an
-        /// entry that no call of [`EpochGuard::advance`] creates.
+        /// The encoding has a duplicate query, an entry after a free one, a free entry that is not
+        /// all zeros, or an entry that no call of [`EpochGuard::advance`] creates.
         NotCanonical => "the bytes are not the encoding of an epoch guard",
     }
 }
 
-/// The right to encrypt the values of one query and epoch, each slot once and in order. Only
-/// [`EpochGuard::advance`] makes one, and it cannot be copied:
+/// The permission to encrypt the values of one query and epoch, each slot once and in order. Only
+/// [`EpochGuard::advance`] creates a permit, and a permit cannot be copied:
 ///
 /// ```compile_fail
 /// let query = moteseal_sum::query::QueryId([7; 16]);
@@ -69,7 +71,7 @@ named_errors! {
 pub struct Permit {
     query: QueryId,
     epoch: u64,
-    /// The first free slot.
+    /// The lowest slot that is not used yet.
     next_slot: u16,
 }
 
@@ -99,14 +101,14 @@ impl Permit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     query: QueryId,
-    /// The last epoch that was permitted.
+    /// The latest epoch that was permitted.
     last: u64,
     duration_ms: u64,
 }
 
 impl Entry {
-    /// Returns the end of the last epoch in Unix milliseconds; `None` for an impossible epoch, with
-    /// length 0 or an end above 64 bits.
+    /// Returns the end of the latest permitted epoch in Unix milliseconds; `None` if the length is
+    /// 0 or the end does not fit in 64 bits.
     fn end_ms(&self) -> Option<u64> {
         if self.duration_ms == 0 {
             None
@@ -116,12 +118,12 @@ impl Entry {
     }
 }
 
-/// The last permitted epoch of each of [`MAX_GUARDED`] queries, and a time before which no other
-/// query is answered.
+/// The guard of one source. It contains the latest permitted epoch for each of [`MAX_GUARDED`]
+/// queries, and a floor: for all other queries, it permits no epoch that starts before this time.
 ///
-/// If all entries are used, the query whose last epoch ended first is forgotten, and the time
-/// becomes that end. Every epoch that a forgotten query answered starts before it, so none is
-/// permitted again.
+/// If a new query needs an entry and all are used, the guard forgets the query whose latest epoch
+/// ended first, and raises the floor to that end. Every answered epoch of a forgotten query starts
+/// before the floor, so none is permitted again.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EpochGuard {
     entries: [Option<Entry>; MAX_GUARDED],
@@ -153,12 +155,14 @@ impl EpochGuard {
         Self { entries: [None; MAX_GUARDED], floor_ms }
     }
 
-    /// Permits one epoch of a query. After that, neither this epoch nor an earlier one is ever
-    /// permitted again. `duration_ms` is the length of the query's epochs in milliseconds, which
-    /// the query's id must determine: epoch `e` starts at `e * duration_ms`, in Unix milliseconds.
+    /// Permits one epoch of a query. Neither this epoch nor an earlier one of the query is ever
+    /// permitted again.
+    ///
+    /// `duration_ms` is the length of the query's epochs in milliseconds: epoch `e` starts at `e *
+    /// duration_ms`, in Unix milliseconds. It must always be the same for the same query.
     ///
     /// # Errors
-    /// [`GuardError`]. Nothing has changed.
+    /// [`GuardError`]. The guard is then unchanged.
     pub fn advance(
         &mut self,
         query: QueryId,
@@ -177,12 +181,13 @@ impl EpochGuard {
             known.last = epoch;
             return Ok(Permit { query, epoch, next_slot: 0 });
         }
-        // The end fits in 64 bits, so the start does too.
+        // The epoch's end fits in 64 bits, so its start fits too.
         if epoch.saturating_mul(duration_ms) < self.floor_ms {
             return Err(GuardError::TooOld);
         }
         let free = self.entries.iter_mut().find(|entry| entry.is_none());
-        // Free entries are all at the end; without one, every entry has an end.
+        // All free entries are at the end. If no entry is free, find the one whose epoch ended
+        // first.
         let slot = match free {
             Some(slot) => Some(slot),
             None => {
@@ -202,9 +207,10 @@ impl EpochGuard {
         self.entries.iter().flatten().find(|entry| entry.query == query).map(|entry| entry.last)
     }
 
-    /// Returns the encoding: the version (1 byte), the floor in milliseconds (8), and for each
-    /// entry the query (16), its last epoch (8) and the length of its epochs in milliseconds (8); a
-    /// free entry is zeros. Numbers are big-endian.
+    /// Returns the encoded guard. It consists of the version (1 byte), the floor in milliseconds (8
+    /// bytes), and the entries. Each entry contains the query's id (16 bytes), its latest permitted
+    /// epoch (8 bytes) and the length of its epochs in milliseconds (8 bytes). A free entry is all
+    /// zeros. Numbers are big-endian.
     #[must_use]
     pub fn encode(&self) -> [u8; GUARD_LENGTH] {
         let mut out = [0; GUARD_LENGTH];
@@ -220,7 +226,7 @@ impl EpochGuard {
         out
     }
 
-    /// Reads what [`encode`](Self::encode) wrote.
+    /// Reads a guard that [`encode`](Self::encode) wrote.
     ///
     /// # Errors
     /// [`GuardDecodeError`].
@@ -326,7 +332,7 @@ mod tests {
     #[test]
     fn never_permits_a_time_of_a_forgotten_query_again() {
         let mut guard = EpochGuard::default();
-        // Query 0 ended first, so the ninth query takes its entry.
+        // The latest epoch of query 0 ended first, so the ninth query replaces query 0.
         for number in 0..=8 {
             guard.advance(QueryId([number; 16]), 1000, 100 + u64::from(number)).unwrap();
         }
@@ -339,7 +345,7 @@ mod tests {
             Err(GuardError::TooOld),
             "nor for any other unknown query"
         );
-        // Its next epoch starts as the last one ended.
+        // The next epoch of query 0 starts exactly at the floor, so it is permitted.
         guard.advance(QueryId([0; 16]), 1000, 101).unwrap();
     }
 
@@ -372,8 +378,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Compares any sequence of calls with a map of everything that was ever permitted, which
-        /// never forgets.
+        /// For any sequence of calls, compares the guard with a map that records every permitted
+        /// epoch and never forgets one.
         #[test]
         fn no_query_and_epoch_is_permitted_twice(calls in prop::collection::vec((0u8..20, 0u64..200_000), 1..200)) {
             let (mut guard, mut permitted) = (EpochGuard::default(), HashMap::<u8, Vec<u64>>::new());
@@ -391,7 +397,8 @@ mod tests {
                         prop_assert_eq!(guard.last(id), Some(epoch));
                     }
                     Err(error) => {
-                        // It rejects only what may have been permitted, or was forgotten.
+                        // The guard may reject an epoch only if it was permitted before, or if it
+                        // is before the floor.
                         match known {
                             Some(last) => prop_assert!(error == GuardError::EpochAnswered && epoch <= last),
                             None => prop_assert!(error == GuardError::TooOld && epoch * duration < before.floor_ms),
@@ -403,7 +410,8 @@ mod tests {
             }
         }
 
-        /// A source whose clock advances, with at most eight queries, is never refused a new epoch.
+        /// A source with at most eight queries and a clock that only advances gets a permit for
+        /// every new epoch.
         #[test]
         fn never_refuses_a_new_epoch_to_a_source_in_time(steps in prop::collection::vec((0u8..8, 0u64..5000), 1..200)) {
             let (mut guard, mut now, mut last) = (EpochGuard::default(), 100_000, HashMap::new());

@@ -1,8 +1,8 @@
-//! The key files that set-up writes, one for each device and one for the querier, in PEM (RFC 7468)
-//! around deterministic CBOR (spec/sums.md, section 7).
+//! The key files that `moteseal sum setup` writes: one per device and one for the querier. A file
+//! is deterministic CBOR in PEM (RFC 7468); see spec/sums.md, section 7.
 //!
-//! Each file names the version of the roster it was made for, because positions are indices in that
-//! roster.
+//! Each file contains the digest of the roster for which it was made, because a source's position
+//! is its index in that roster.
 
 use pem_rfc7468::LineEnding;
 use zeroize::{Zeroize, Zeroizing};
@@ -17,44 +17,44 @@ use moteseal_core::signature::{Algorithm, KeyError, MAX_PUBLIC_KEY, PublicKey};
 const SOURCE: &str = "MOTESEAL SUM SOURCE KEY";
 const QUERIER: &str = "MOTESEAL SUM QUERIER KEY";
 
-/// Maximum length of a file's CBOR content in bytes.
+/// The maximum length of a file's CBOR content in bytes.
 const MAX_BODY: usize = 192 + MAX_PUBLIC_KEY;
-/// Maximum length of a key file in bytes.
+/// The maximum length of a key file in bytes.
 pub const MAX_KEY_FILE: usize = MAX_BODY * 3 / 2 + 128;
 
 named_errors! {
-    /// Why a file was rejected.
+    /// Why a key file was rejected.
     KeyFileError {
         /// The file is not a key file.
         MalformedPem => "not a key file of private sums; `moteseal sum setup` creates one",
-        /// The querier's file instead of a device's, or the reverse.
+        /// The file is the querier's where a device's is expected, or the reverse.
         WrongPemLabel => "the wrong kind of key file; a device's file is NAME.sum.key, the querier's querier.sum.key",
         /// The content is damaged.
         Decode(error: DecodeError) => from,
         /// The querier's public key was rejected.
         Key(error: KeyError) => forward,
-        /// Made for another group.
+        /// The keys were made for another group.
         WrongGroup => "the keys of private sums are for another group",
-        /// Made for another version of the roster.
+        /// The keys were made for another version of the roster.
         WrongRoster => "the keys of private sums are for another version of this roster; run `moteseal sum setup` again",
     }
 }
 
-/// The group and roster that keys were made for.
+/// The group and the roster version for which keys were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circle {
     /// The group.
     pub group: GroupId,
     /// The digest of the roster.
     pub roster: Digest,
-    /// The number of devices in it.
+    /// The number of devices in the roster.
     pub sources: u32,
     /// The number of consecutive positions that form a key group.
     pub key_group: u32,
 }
 
 impl Circle {
-    /// Checks that the keys are for this version of a roster.
+    /// Checks that the keys were made for this group and this version of its roster.
     ///
     /// # Errors
     /// `WrongGroup`, `WrongRoster`.
@@ -87,27 +87,27 @@ impl Circle {
     }
 }
 
-/// A device's file.
+/// The content of a device's key file.
 #[derive(Clone, Debug)]
 pub struct SourceKeys {
-    /// The group and roster it was made for.
+    /// The group and roster version for which the keys were made.
     pub circle: Circle,
     /// The device.
     pub device: DeviceId,
-    /// Its position among the sources.
+    /// The device's position among the sources.
     pub position: u32,
     /// The querier's public key.
     pub querier: PublicKey,
-    /// Its secrets.
+    /// The device's secrets.
     pub secret: SourceSecret,
 }
 
-/// The querier's file.
+/// The content of the querier's key file.
 #[derive(Debug)]
 pub struct QuerierKeys {
-    /// The group and roster it was made for.
+    /// The group and roster version for which the keys were made.
     pub circle: Circle,
-    /// The key that queries are signed with.
+    /// The public key that verifies the querier's query schedules.
     pub querier: PublicKey,
     /// The secret from which all keys are derived.
     pub master: Master,
@@ -151,7 +151,8 @@ impl SourceKeys {
         Ok(Self { circle, device, position, querier, secret: keys })
     }
 
-    /// Writes a file to `out` ([`MAX_KEY_FILE`] bytes suffice); zero it after use.
+    /// Writes the file to `out` and returns its text. [`MAX_KEY_FILE`] bytes suffice. The caller
+    /// must zero `out` after use.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -184,8 +185,8 @@ impl QuerierKeys {
         Ok(Self { circle, querier, master })
     }
 
-    /// Writes the file of 32 random bytes to `out` ([`MAX_KEY_FILE`] bytes suffice); zero it after
-    /// use.
+    /// Writes the file to `out` and returns its text. `master` is 32 random bytes. [`MAX_KEY_FILE`]
+    /// bytes suffice. The caller must zero `out` after use.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -202,7 +203,7 @@ impl QuerierKeys {
         encode(QUERIER, writer.finish(), out)
     }
 
-    /// Returns the key file of a device at a position.
+    /// Derives the keys of the device at a position.
     #[must_use]
     pub fn source(&self, device: DeviceId, position: u32) -> SourceKeys {
         let Circle { group, key_group, .. } = self.circle;

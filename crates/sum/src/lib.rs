@@ -1,15 +1,17 @@
-//! Exact private sums (SIES): sources encrypt readings, aggregators add them without being able to
-//! read or alter them, and the querier decrypts the sum and checks it (spec/sums.md).
+//! Exact private sums (SIES, spec/sums.md). Sources encrypt readings. Aggregators add the encrypted
+//! readings; they cannot read them, and the querier detects every alteration. The querier decrypts
+//! the sum and checks it.
 //!
 //! This crate is for firmware that answers sum queries, for gateways that aggregate, and for
 //! queriers. It needs neither an operating system nor a heap.
 //!
 //! It follows Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network Processing of
 //! Exact SUM Queries" (ICDE 2011), section IV. It adds to the paper: each query, aggregate and
-//! epoch has its own keys, an epoch guard prevents a second answer, each record names its
-//! participants, and sources are divided into key groups.
+//! epoch has its own keys; an epoch guard prevents a source from answering an epoch twice; each
+//! record names its participants; and sources are divided into key groups.
 //!
-//! Two sources encrypt their readings, an aggregator adds the records, and the querier opens the sum:
+//! In this example two sources encrypt their readings, an aggregator adds the records, and the
+//! querier opens the sum:
 //!
 //! ```
 //! use moteseal_core::{DeviceId, GroupId};

@@ -1,8 +1,10 @@
-//! The participants of a sum: a compact set of positions in the roster (spec/sums.md, section 5).
+//! Compact encoding of the participants of a sum, which are a set of positions in the roster
+//! (spec/sums.md, section 5).
 //!
-//! Most sources usually answer, or most of a gateway's do, so a set is encoded either as the
-//! lengths of its runs or as a bitmap, whichever is shorter. Every set has exactly one encoding.
-//! The lowest bit of the first integer selects the form. Integers are LEB128, positions below 2^31.
+//! Usually most sources of a network or of a gateway answer, so a set has long runs of consecutive
+//! positions. It is encoded either as the lengths of its runs or as a bitmap, whichever is shorter.
+//! Every set has exactly one encoding. The lowest bit of the first integer selects the form.
+//! Integers are encoded as LEB128. Positions are below 2^31.
 
 use core::ops::Range;
 use moteseal_core::named_errors;
@@ -14,18 +16,18 @@ named_errors! {
     ParticipationError {
         /// The bytes are not the canonical encoding of a set.
         MalformedParticipation => "the bytes are not the canonical encoding of a set of positions",
-        /// A position that is not in the roster.
+        /// A position is not in the roster.
         UnknownPosition => "a position is after the last source of the roster",
     }
 }
 
-/// Returns the maximum length of an encoded set of `sources` positions.
+/// Returns the maximum length in bytes of an encoded set of positions below `sources`.
 #[must_use]
 pub const fn max_size(sources: u32) -> usize {
     sources.div_ceil(8) as usize + 5
 }
 
-/// An encoded set of positions. Decoding checks that it is canonical.
+/// An encoded set of positions, which [`decode`](Self::decode) has checked to be canonical.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Participation<'a>(&'a [u8]);
 
@@ -53,17 +55,18 @@ impl<'a> Participation<'a> {
             before = Some(run.end);
         }
         let is_whole = runs.are_whole() && before.is_some();
-        // The shorter form, with every integer in its shortest form and no zero byte at either end
-        // of a bitmap. The length alone does not prove the last point: a smaller base can be one
-        // byte shorter and so hide a leading zero byte.
+        // The encoding is canonical if it has the shorter form, every integer has its shortest
+        // encoding, and a bitmap has no zero byte at either end. The length does not prove that a
+        // bitmap has no leading zero byte: with such a byte the base is smaller, so its encoding
+        // can be one byte shorter. Therefore check the start separately.
         let fits = size.is_bitmap() == runs.is_bitmap()
             && size.bytes() == bytes.len()
             && runs.start_is_canonical(&size);
         if is_whole && fits { Ok(Self(bytes)) } else { Err(MalformedParticipation) }
     }
 
-    /// Writes the set whose members are the bits of `words`, lowest first, and returns the length.
-    /// [`max_size`] bytes suffice.
+    /// Writes the set whose members are the set bits of `words`, and returns the length of the
+    /// encoding. Position 0 is the lowest bit of the first word. [`max_size`] bytes suffice.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -71,7 +74,7 @@ impl<'a> Participation<'a> {
         write(|| runs_of(words), out)
     }
 
-    /// Writes the set with one position, as a source sends it.
+    /// Writes the set that contains only `position`. A source sends this set.
     ///
     /// # Errors
     /// [`BufferTooSmall`]. Six bytes suffice.
@@ -79,7 +82,7 @@ impl<'a> Participation<'a> {
         write(|| core::iter::once(position..position + 1), out)
     }
 
-    /// Returns the encoding.
+    /// Returns the encoded bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.0
@@ -97,7 +100,7 @@ impl<'a> Participation<'a> {
     }
 }
 
-/// Writes a set given by its runs.
+/// Writes the set that consists of the given runs.
 fn write<R: Iterator<Item = Range<u32>>>(
     runs: impl Fn() -> R,
     out: &mut [u8],
@@ -133,7 +136,7 @@ pub fn runs_of(words: &[u64]) -> impl Iterator<Item = Range<u32>> {
     Bits { length: words.len() * 8, next: 0, byte: |at: usize| words[at / 8].to_le_bytes()[at % 8] }
 }
 
-/// The runs of set bits in a sequence of bytes, starting at bit `next`.
+/// An iterator over the runs of set bits in a sequence of bytes. The search starts at bit `next`.
 struct Bits<F> {
     length: usize,
     next: usize,
@@ -141,7 +144,8 @@ struct Bits<F> {
 }
 
 impl<F: Fn(usize) -> u8> Bits<F> {
-    /// Returns the next bit with the value `set`; the end if there is none.
+    /// Returns the index of the next bit with the value `set`, starting at `from`; the number of
+    /// bits if there is none.
     fn edge(&self, from: usize, set: bool) -> usize {
         let flip = if set { 0 } else { 0xff };
         let mut at = from;
@@ -167,7 +171,7 @@ impl<F: Fn(usize) -> u8> Iterator for Bits<F> {
     }
 }
 
-/// The length of a set in both forms.
+/// The lengths of a set in both forms, used to choose the shorter one.
 #[derive(Default)]
 struct Size {
     first: Option<u32>,
@@ -205,9 +209,10 @@ const fn integer_size(value: u64) -> usize {
     bits.div_ceil(7) as usize
 }
 
-/// The runs of an encoding, canonical or not.
+/// An iterator over the runs of an encoded set, which need not be canonical.
 enum Runs<'a> {
-    /// The rest of the bytes, and the end of the previous run or the first start.
+    /// The form with lengths. `rest` is the unread bytes. `before` is `Ok` with the end of the
+    /// previous run, or `Err` with the start of the first run.
     Lengths { rest: &'a [u8], before: Result<u32, u32>, has_failed: bool },
     /// A bitmap whose first bit is position `base`.
     Bitmap { bytes: &'a [u8], next: usize, base: u32 },
@@ -219,7 +224,7 @@ impl<'a> Runs<'a> {
         if head & 1 == 0 {
             return Some(Self::Lengths { rest, before: Err(head >> 1), has_failed: false });
         }
-        // A bitmap that would reach beyond 2^32 is invalid.
+        // A bitmap with positions of 2^32 or more is invalid.
         let base = (head >> 1).checked_mul(8)?;
         u32::try_from(rest.len()).ok()?.checked_mul(8)?.checked_add(base)?;
         Some(Self::Bitmap { bytes: rest, next: 0, base })
@@ -229,7 +234,7 @@ impl<'a> Runs<'a> {
         matches!(self, Self::Bitmap { .. })
     }
 
-    /// Returns whether a bitmap starts at the byte of its first member.
+    /// Returns whether a bitmap starts with the byte that contains its first member.
     fn start_is_canonical(&self, size: &Size) -> bool {
         match self {
             Self::Lengths { .. } => true,
@@ -237,7 +242,7 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Returns whether every byte was part of a run.
+    /// Returns whether all bytes were read without an error.
     const fn are_whole(&self) -> bool {
         match self {
             Self::Lengths { rest, has_failed, .. } => !*has_failed && rest.is_empty(),
@@ -246,7 +251,8 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// Returns the next run, which starts at `before` or after its end, and the rest.
+/// Returns the next run and the remaining bytes. The run starts at `before` if that is `Err`,
+/// otherwise after the gap that follows the previous run's end.
 fn split_run(rest: &[u8], before: Result<u32, u32>) -> Option<(Range<u32>, &[u8])> {
     let (start, rest) = match before {
         Err(start) => (start, rest),
@@ -285,7 +291,7 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// Splits off an integer of at most 32 bits.
+/// Splits a LEB128 integer of at most 32 bits off the start of `bytes`.
 fn split_integer(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let mut value = 0_u64;
     for (i, byte) in bytes.iter().take(5).enumerate() {
@@ -297,7 +303,7 @@ fn split_integer(bytes: &[u8]) -> Option<(u32, &[u8])> {
     None
 }
 
-/// Writes an integer.
+/// Writes an integer in LEB128.
 fn integer(out: &mut Writer<'_>, value: u64) -> Result<(), BufferTooSmall> {
     let mut value = value;
     loop {

@@ -1,10 +1,10 @@
 //! Queries: which sums to compute over the readings of many devices (spec/queries.md).
 //!
-//! The querier parses the text into a [`Plan`] for the columns of the stream's schema, and sends
-//! the plan's one encoding. A mote [binds](Plan::bind) it to its own schema and computes from each
-//! epoch's reading a few small integers, one for each [slot](Plan::slots). The querier computes the
-//! [answer](Plan::answer) from their sums. Encryption, addition and checking of the integers are in
-//! [`sies`](crate::sies).
+//! The querier parses the text of a query into a [`Plan`] for the columns of the stream's schema,
+//! and sends the plan in its canonical encoding. A mote [binds](Plan::bind) the plan to its own
+//! schema. From the reading of each epoch it computes one small integer per [slot](Plan::slots).
+//! The module [`sies`](crate::sies) encrypts these integers, adds them and checks the sums. The
+//! querier computes the [answer](Plan::answer) from the sums.
 //!
 //! ```
 //! use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
@@ -65,39 +65,39 @@ pub const MAX_TEXT: usize = 16_384;
 pub const MAX_ITEMS: usize = 16;
 /// The maximum number of columns that a query names.
 pub const MAX_COLUMNS: usize = 8;
-/// The maximum number of steps in a predicate: each comparison is one, each NOT, and each sequence
-/// of operands of AND or of OR.
+/// The maximum number of steps in a predicate. Each comparison is a step, each NOT is a step, and
+/// each sequence of operands that are joined by AND or by OR is one more step.
 pub const MAX_STEPS: usize = 32;
 /// The maximum nesting depth of a predicate.
 pub const MAX_DEPTH: usize = 16;
-/// The maximum number of slots of a query: a count, and for each column a sum and a sum of squares.
+/// The maximum number of slots of a query: a count, and a sum and a sum of squares per column.
 pub const MAX_SLOTS: usize = 1 + 2 * MAX_COLUMNS;
-/// Maximum length of an encoded plan in bytes.
+/// The maximum length of an encoded plan in bytes.
 pub const MAX_PLAN: usize = 16 + 4 * MAX_ITEMS + MAX_COLUMNS * (MAX_NAME + 32) + 24 * MAX_STEPS;
-/// The permitted lengths of an epoch, in milliseconds: a second to a week.
+/// The permitted lengths of an epoch in milliseconds: from one second to one week.
 pub const EPOCH_MS: RangeInclusive<u32> = 1000..=7 * 86_400_000;
 
 /// An aggregate over the selected readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Aggregate {
-    /// The sum; 0 for no readings.
+    /// The sum; 0 if no readings are selected.
     Sum,
     /// The number of readings.
     #[default]
     Count,
-    /// The mean; none for no readings.
+    /// The mean; undefined if no readings are selected.
     Avg,
-    /// The variance of the population; none for no readings.
+    /// The population variance; undefined if no readings are selected.
     Variance,
-    /// The square root of the variance; none for no readings.
+    /// The square root of the population variance; undefined if no readings are selected.
     Stddev,
 }
 
 impl Aggregate {
-    /// All aggregates, by their numbers in an encoded plan.
+    /// All aggregates. An aggregate's index is its number in an encoded plan.
     pub const ALL: [Self; 5] = [Self::Sum, Self::Count, Self::Avg, Self::Variance, Self::Stddev];
 
-    /// Returns the name in a query.
+    /// Returns the aggregate's name in the query language.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -115,7 +115,7 @@ impl Aggregate {
     }
 }
 
-/// An aggregate of a column, given by its index in the plan.
+/// A selected aggregate, with the index of its column in the plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Item {
     aggregate: Aggregate,
@@ -128,7 +128,7 @@ struct Item {
 struct Column<'a> {
     name: &'a str,
     divisor: u32,
-    /// The minimum and the maximum numerator that may be summed; `None` for a column that is not
+    /// The lowest and the highest numerator that may be summed; `None` for a column that is not
     /// summed.
     range: Option<(i64, i64)>,
 }
@@ -143,18 +143,18 @@ impl Default for Column<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan<'a> {
     items: List<Item, MAX_ITEMS>,
-    /// The columns in order of first mention.
+    /// The columns in the order in which the query first mentions them.
     columns: List<Column<'a>, MAX_COLUMNS>,
     predicate: Steps,
     epoch_ms: u32,
 }
 
 named_errors! {
-    /// Why a column's range was not narrowed.
+    /// Why narrowing a column's range failed.
     RangeError {
         /// A bound is not a decimal number, or has more than 38 digits.
         NotANumber => "a bound of a range is a decimal number such as -40 or 85.5",
-        /// No value of the column lies between the bounds.
+        /// No value of the column is between the bounds.
         RangeEmpty => "the column can hold no value in this range; give the lower bound first",
     }
 }
@@ -164,18 +164,19 @@ impl<'a> Plan<'a> {
         Self { items: List::new(), columns: List::new(), predicate: List::new(), epoch_ms: 0 }
     }
 
-    /// Parses the text of a query for the columns of a schema. A summed column may hold any value
-    /// of its type, unless [`narrow`](Self::narrow) declares a range.
+    /// Parses the text of a query for the columns of a schema. By default a summed column may have
+    /// any value of its type. [`narrow`](Self::narrow) declares a smaller range.
     ///
     /// # Errors
-    /// [`QueryError`]: the first mistake.
+    /// [`QueryError`] with the first mistake in the text.
     pub fn parse(text: &'a str, schema: &Schema<'a>) -> Result<Self, QueryError<'a>> {
         parse::parse(text, schema)
     }
 
     /// Declares that the values of a column are between two decimal numbers, such as `-40` and
-    /// `85.5`, so that sums of more sources fit. A mote that reads a value outside the range does
-    /// not answer. Returns whether the query sums this column; for other columns nothing changes.
+    /// `85.5`. With a smaller range, the sums of more sources fit. A mote does not answer an epoch
+    /// in which it reads a value outside the range. Returns whether the query sums this column; if
+    /// not, the plan does not change.
     ///
     /// # Errors
     /// [`RangeError`].
@@ -207,7 +208,7 @@ impl<'a> Plan<'a> {
         if least > greatest {
             return Err(RangeError::RangeEmpty);
         }
-        // Both are within the previous range, or the range is empty.
+        // Both bounds are within the previous range, unless the new range is empty.
         *low = i64::try_from(least).map_err(|_| RangeError::RangeEmpty)?;
         *high = i64::try_from(greatest).map_err(|_| RangeError::RangeEmpty)?;
         Ok(true)
@@ -219,8 +220,7 @@ impl<'a> Plan<'a> {
         self.epoch_ms
     }
 
-    /// Returns the selected items in order: the aggregate and its column, which is absent only for
-    /// `COUNT(*)`.
+    /// Returns the selected items in order.
     pub fn items(&self) -> impl ExactSizeIterator<Item = Selected<'a>> {
         self.items.iter().map(|item| Selected {
             aggregate: item.aggregate,
@@ -228,7 +228,7 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// In a checked plan, every column index is valid.
+    /// Returns a column by its index. In a checked plan, every column index is valid.
     fn column(&self, at: u8) -> Column<'a> {
         self.columns.get(usize::from(at)).copied().unwrap_or_default()
     }
@@ -244,7 +244,7 @@ pub struct Selected<'a> {
 }
 
 impl fmt::Display for Selected<'_> {
-    /// Returns the text as in a query.
+    /// Writes the item as in a query.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.column {
             Some(column) => write!(f, "{}({})", self.aggregate.name(), Name(column)),
@@ -254,8 +254,8 @@ impl fmt::Display for Selected<'_> {
 }
 
 impl fmt::Display for Plan<'_> {
-    /// Returns the canonical text of the query: keywords in capitals, numbers as the columns'
-    /// scales hold them, and only necessary parentheses. It parses to this plan, except for
+    /// Writes the canonical text of the query: keywords in capitals, numbers rounded to the
+    /// columns' scales, and only necessary parentheses. The text parses to this plan, but without
     /// narrowed ranges.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, item) in self.items().enumerate() {
@@ -275,7 +275,8 @@ impl fmt::Display for Plan<'_> {
     }
 }
 
-/// The name of a column as in a query: in double quotes if it could be read as something else.
+/// The name of a column as written in a query. It is in double quotes if the parser could read it
+/// as anything else.
 struct Name<'a>(&'a str);
 
 impl fmt::Display for Name<'_> {
@@ -292,12 +293,13 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// The id of a query. Two queries with the same text have different nonces.
+/// The id of a query. Two queries with the same text have different nonces and therefore different
+/// ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub [u8; 16]);
 
 impl QueryId {
-    /// `SHA-256("moteseal/1/query" || roster digest || nonce || encoded plan)[..16]`.
+    /// Returns `SHA-256("moteseal/1/query" || roster digest || nonce || encoded plan)[..16]`.
     #[must_use]
     pub fn of(roster: &Digest, nonce: &[u8; 16], plan: &[u8]) -> Self {
         let mut id = [0; 16];
@@ -320,7 +322,7 @@ impl fmt::Debug for QueryId {
 }
 
 impl fmt::Display for QueryId {
-    /// Thirty-two hexadecimal digits.
+    /// Writes the id as 32 hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }

@@ -1,12 +1,13 @@
-//! The query schedule: how queries reach gateways and motes, and how they end (spec/sums.md,
-//! section 3).
+//! The query schedule, with which a querier starts and ends queries at gateways and motes
+//! (spec/sums.md, section 3).
 //!
-//! The querier is a sender of the group's network, and a query schedule is a chain of one message:
-//! the head is signed, the message is the query schedule, and the chain's number is its number.
-//! There is one current query schedule, with all running queries. Its number only increases. A
-//! device stores the highest number that it has accepted and rejects lower ones, so that nobody can
-//! make it answer a query that has ended by replaying an older schedule. The caller stores the
-//! number.
+//! The querier is a sender in the group's broadcast network. It sends a query schedule as a chain
+//! of one message; the number of the chain is also the number of the query schedule. The current
+//! query schedule contains all running queries and replaces the previous one.
+//!
+//! The number only increases. A device stores the highest number that it has accepted and rejects
+//! lower ones. Otherwise an attacker could replay an older schedule, and the device would answer a
+//! query that has ended. The caller of this module stores the number.
 
 use crate::query::{MAX_PLAN, QueryId};
 use moteseal_broadcast::wire::BroadcastFrame;
@@ -24,20 +25,22 @@ use moteseal_core::signature::{KeyPair, PublicKey};
 
 /// The maximum number of running queries.
 pub const MAX_QUERIES: usize = 4;
-/// The maximum length of an encoded query schedule: its own fields, and those of each query.
+/// The maximum length in bytes of an encoded query schedule: its own fields and the fields of each
+/// query.
 const MAX_LENGTH: usize = 64 + MAX_QUERIES * (MAX_PLAN + 48);
 const _: () = assert!(MAX_LENGTH <= MAX_MESSAGE, "every query schedule fits one message");
-/// Maximum length of an announced query schedule in bytes. A buffer of this size also suffices as
-/// scratch space to sign or verify one.
+/// The maximum length in bytes of an announcement: a signed query schedule as it is sent. A buffer
+/// of this size also suffices as scratch space to sign or verify an announcement.
 pub const MAX_QUERY_SCHEDULE: usize = MAX_SINGLE;
 
-/// Returns the network in which a group's query schedules are sent: its id is the group's id.
+/// Returns the network in which a group's query schedules are sent. The network's id equals the
+/// group's id.
 #[must_use]
 pub const fn network(group: GroupId) -> NetworkId {
     NetworkId(group.0)
 }
 
-/// Returns the querier's id as a sender: the id of the name `querier`.
+/// Returns the id of the querier as a sender. Every group's querier has the sender name `querier`.
 #[must_use]
 pub fn querier_id() -> DeviceId {
     sender_named("querier")
@@ -46,17 +49,18 @@ pub fn querier_id() -> DeviceId {
 named_errors! {
     /// Why a query schedule was rejected.
     QueryScheduleError {
-        /// It is not a chain of one message that the querier signed for the group's network.
+        /// The announcement is not a chain of one message that the querier signed for the group's
+        /// network.
         Single(error: SingleError) => from,
-        /// It does not belong to the group's network.
+        /// The announcement does not belong to the group's network.
         WrongNetwork => "the queries are for another group",
-        /// Its sender is not the querier.
+        /// The announcement's sender is not the querier.
         WrongSender => "the sender is not the querier",
-        /// The querier signed it, but as another kind of message.
+        /// The querier signed the message, but not as a query schedule.
         WrongKind => "the querier signed this, but not as a query schedule",
         /// The message is not an encoded query schedule.
         Decode(error: DecodeError) => from,
-        /// It was made for another roster.
+        /// The query schedule was made for another version of the roster.
         WrongRoster => "the queries are for another version of the roster; set up the sums again with this version",
         /// The ids of two queries begin with the same four bytes.
         AmbiguousQuery => "the ids of two queries begin with the same four bytes; choose another nonce",
@@ -66,29 +70,29 @@ named_errors! {
 /// A running query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posed<'a> {
-    /// 16 random bytes, so that the query has its own keys.
+    /// 16 random bytes, which make the query's id and keys unique.
     pub nonce: [u8; 16],
     /// The first epoch to answer.
     pub first: u64,
-    /// The first epoch that is no longer answered.
+    /// The first epoch that sources no longer answer.
     pub until: u64,
-    /// The plan, encoded ([`Plan::decode`](crate::query::Plan::decode) reads it).
+    /// The encoded plan, for [`Plan::decode`](crate::query::Plan::decode).
     pub plan: &'a [u8],
 }
 
 impl Posed<'_> {
-    /// Returns the query's id under a roster.
+    /// Returns the query's id, which also depends on the roster.
     #[must_use]
     pub fn id(&self, roster: &Digest) -> QueryId {
         QueryId::of(roster, &self.nonce, self.plan)
     }
 }
 
-/// Returns the number that an announcement claims. It is not verified, but lets a receiver skip an
-/// old announcement without a signature check.
+/// Returns the number that an announcement claims, without verifying it. A receiver can use it to
+/// skip an old announcement without a signature check.
 ///
 /// # Errors
-/// The announcement is not a chain of one message.
+/// [`QueryScheduleError`] if the announcement is not a chain of one message.
 pub fn claimed_number(announcement: &[u8]) -> Result<u64, QueryScheduleError> {
     match BroadcastFrame::decode(announcement)? {
         BroadcastFrame::Single { head, .. } => Ok(Head::peek(head)?.id().number.0),
@@ -97,7 +101,7 @@ pub fn claimed_number(announcement: &[u8]) -> Result<u64, QueryScheduleError> {
 }
 
 /// Verifies that the querier of a group signed an announcement. `scratch` needs
-/// [`MAX_QUERY_SCHEDULE`] bytes, or 64 bytes more than the longest announcement to be read.
+/// [`MAX_QUERY_SCHEDULE`] bytes, or at least 64 bytes more than the announcement.
 ///
 /// # Errors
 /// [`QueryScheduleError::Single`].
@@ -110,7 +114,7 @@ pub fn receive<'a>(
     Ok(open_single(announcement, network(group), querier_id(), querier, scratch)?)
 }
 
-/// A verified query schedule of the querier. Only [`open`](Self::open) makes one.
+/// A verified query schedule of the querier. Only [`open`](Self::open) creates this type.
 #[derive(Clone, Copy, Debug)]
 pub struct QuerySchedule<'a> {
     digest: Digest,
@@ -121,15 +125,15 @@ pub struct QuerySchedule<'a> {
     queries: &'a [u8],
 }
 
-/// A query schedule to be signed.
+/// The content of a query schedule, before the querier signs it.
 #[derive(Clone, Copy, Debug)]
 pub struct QueryScheduleDraft<'a> {
     /// The group.
     pub group: GroupId,
     /// The digest of the roster that gives the sources their positions.
     pub roster: Digest,
-    /// Its number, higher than that of every earlier query schedule. Usually the time in Unix
-    /// milliseconds.
+    /// The number of the query schedule. It must be higher than that of every earlier query
+    /// schedule. Usually it is the current time in Unix milliseconds.
     pub number: u64,
     /// The number of sources in the roster.
     pub sources: u32,
@@ -140,12 +144,12 @@ pub struct QueryScheduleDraft<'a> {
 }
 
 impl QueryScheduleDraft<'_> {
-    /// Signs the query schedule and writes its announcement to `out`; both buffers need
+    /// Signs the query schedule and writes its announcement to `out`. Both buffers need
     /// [`MAX_QUERY_SCHEDULE`] bytes.
     ///
     /// # Errors
-    /// [`SealError`]. This does not check the draft as [`QuerySchedule::open`] does; receivers
-    /// reject an invalid one.
+    /// [`SealError`]. This function does not check the draft's fields. Receivers reject an invalid
+    /// query schedule in [`QuerySchedule::open`].
     pub fn issue<'o>(
         &self,
         querier: &dyn KeyPair,
@@ -189,8 +193,8 @@ fn posed<'a>(reader: &mut Reader<'a>) -> Result<Posed<'a>, DecodeError> {
 }
 
 impl<'a> QuerySchedule<'a> {
-    /// Reads a verified message as a query schedule, and checks that it is for this group and this
-    /// version of its roster.
+    /// Reads a query schedule from a verified message, and checks that it is for this group and
+    /// this version of its roster.
     ///
     /// # Errors
     /// [`QueryScheduleError`].
@@ -251,21 +255,20 @@ impl<'a> QuerySchedule<'a> {
         Ok(())
     }
 
-    /// Returns the digest of the chain's only block. It distinguishes two query schedules with the
-    /// same number.
+    /// Returns the digest of the chain's only block. Use it to detect two different query schedules
+    /// with the same number.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Its number, which is the chain's number. It is higher than that of every earlier query
-    /// schedule.
+    /// Returns the number of the query schedule, which is higher than that of every earlier one.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Returns the number of sources.
+    /// Returns the number of sources in the roster.
     #[must_use]
     pub const fn sources(&self) -> u32 {
         self.sources
@@ -277,7 +280,7 @@ impl<'a> QuerySchedule<'a> {
         self.key_group
     }
 
-    /// Returns the running queries with their ids. Their plans are still encoded.
+    /// Returns the running queries with their ids. The plans are not decoded.
     pub fn queries(&self) -> impl Iterator<Item = (QueryId, Posed<'a>)> + use<'a> {
         let (roster, bytes) = (self.roster, self.queries);
         let mut reader = Reader::new(bytes).ok();

@@ -1,13 +1,17 @@
-//! The SIES scheme: a source encrypts, an aggregator adds, the querier removes the keys and checks
-//! the shares.
+//! The SIES scheme. A source encrypts a value, an aggregator adds encrypted values, and the querier
+//! removes the keys from the sum and checks the shares.
 //!
-//! SIES of Papadopoulos et al. (ICDE 2011), section IV: `c = K_t * m + k_{i,t} mod p`, `m = value *
-//! 2^160 + share`. Unlike in the paper, keys and shares belong to one query, one slot (one
-//! aggregate of the query) and one epoch: each is a ChaCha20 block (RFC 8439, section 2.3, used as
-//! section 2.6 does for one-time keys) under a key of the query. One block yields `k_{i,t}` and the
-//! share, and a record of one query, slot or epoch cannot be replayed in another. The querier needs
-//! only sums of keys; a host adds them for sixteen sources at a time with
-//! [`KeyEngine::sum_keys`](crate::engine::KeyEngine::sum_keys).
+//! As in section IV of Papadopoulos et al. (ICDE 2011), a source sends `c = K_t * m + k_{i,t} mod
+//! p` with `m = value * 2^160 + share`. `K_t` is the multiplier key, which all sources of a key
+//! group share; `k_{i,t}` is the source's own key, and the share proves that the source took part.
+//!
+//! Unlike in the paper, each `K_t`, `k_{i,t}` and share is used for only one query, slot and epoch.
+//! A record of one query, slot or epoch therefore cannot be replayed in another. All are taken from
+//! ChaCha20 blocks (RFC 8439, section 2.3) under keys that are derived for the query: one block
+//! yields `K_t`, and another yields both `k_{i,t}` and the share.
+//!
+//! The querier needs only the sums of keys and shares. A host computes them for sixteen sources at
+//! a time with [`KeyEngine::sum_keys`](crate::engine::KeyEngine::sum_keys).
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -25,14 +29,15 @@ use moteseal_core::record::{DeviceId, GroupId};
 
 /// The length of a partial state record (PSR), in bytes.
 pub const PSR: usize = 32;
-/// The number of bits of a share. A value is shifted left by as many bits.
+/// The number of bits of a share. A value is shifted left by this many bits.
 pub const SHARE_BITS: u32 = 160;
-/// Every value and every sum of a slot is below this: `p / 2^160`, rounded down. Set-up checks that
-/// all sources together stay below it.
+/// Every value and every sum of a slot is below this limit, which is `p / 2^160` rounded down. When
+/// a query is set up, [`Plan::check_capacity`](crate::query::Plan::check_capacity) checks that the
+/// values of all sources together stay below it.
 pub const SUM_LIMIT: u128 = (1 << (256 - SHARE_BITS)) - 1;
 
-/// One of the aggregates from which a query is answered, each with its own PSR: a count, a sum, a
-/// sum of squares.
+/// The number of a slot: a count, a sum or a sum of squares from which a query is answered. Each
+/// slot has its own PSR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u8);
 
@@ -47,9 +52,9 @@ named_errors! {
 }
 
 named_errors! {
-    /// Why a source does not encrypt a value.
+    /// Why a value was not encrypted.
     EncryptError {
-        /// The permit is for a different query from the key's.
+        /// The permit and the key are for different queries.
         WrongQuery => "the permit and the key are for different queries",
         /// A value of this slot, or of a later one, was already encrypted under the permit.
         SlotUsed => "a permit encrypts one value for each slot, in order: two under one key reveal the key that all sources share",
@@ -61,8 +66,8 @@ named_errors! {
 named_errors! {
     /// Why a sum was rejected.
     OpenError {
-        /// Its shares are not those of the participants: a record was dropped, added, altered,
-        /// replayed or exchanged.
+        /// The shares in the sum are not those of the named participants. A record was dropped,
+        /// added, altered, replayed or exchanged.
         SharesMismatch => "the shares in the sum are not those of the named participants in this query, slot and epoch",
         /// The sum is larger than the participants can have contributed.
         SumOutOfRange => "the sum is more than the named participants can have contributed",
@@ -77,7 +82,7 @@ impl Psr {
     /// The empty sum.
     pub const ZERO: Self = Self(Element::ZERO);
 
-    /// Reads 32 bytes, big-endian.
+    /// Reads a record from 32 bytes, big-endian.
     ///
     /// # Errors
     /// [`PsrError`].
@@ -86,13 +91,13 @@ impl Psr {
         Element::canonical(U256::from_be_slice(bytes)).map(Self).ok_or(PsrError::NotCanonical)
     }
 
-    /// 32 bytes, big-endian.
+    /// Returns the record as 32 bytes, big-endian.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; PSR] {
         self.0.value().to_be_bytes().into()
     }
 
-    /// Returns the sum of two records. An aggregator computes nothing else.
+    /// Returns the sum of two records. This is the only operation of an aggregator.
     #[inline]
     #[must_use]
     pub const fn merge(&self, other: &Self) -> Self {
@@ -119,16 +124,16 @@ fn prf(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Master([u8; 32]);
 
-/// The long-term secrets of a source: a key that it shares with the querier, and one that its key
-/// group also knows. `Debug` does not show them.
+/// The long-term secrets of a source: a key that only the source and the querier know, and the key
+/// of its key group. `Debug` does not show them.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct SourceSecret {
     device: [u8; 32],
     key_group: KeyGroupSecret,
 }
 
-/// The key that the sources of a key group share with the querier. A holder can alter the sums of
-/// the group. `Debug` does not show it.
+/// The secret that all sources of a key group share with the querier. Anyone who knows it can alter
+/// the sums of this key group. `Debug` does not show it.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct KeyGroupSecret([u8; 32]);
 
@@ -157,31 +162,31 @@ macro_rules! redacted {
 redacted!(Master, SourceSecret, KeyGroupSecret, SourceKey, KeyGroupKey, KeyTotals, KeyLanes);
 
 impl Master {
-    /// Returns a master secret of 32 random bytes.
+    /// Creates a master secret from 32 random bytes.
     #[must_use]
     pub const fn new(secret: [u8; 32]) -> Self {
         Self(secret)
     }
 
-    /// Returns the secrets of a device of a key group.
+    /// Derives the secrets of a device in a key group.
     #[must_use]
     pub fn source(&self, group: GroupId, device: DeviceId, key_group: u32) -> SourceSecret {
         let device = prf(&self.0, &[b"moteseal/1/sum/device", &group.0, &device.0]);
         SourceSecret { device, key_group: self.key_group(group, key_group) }
     }
 
-    /// Returns the secret of a key group.
+    /// Derives the secret of a key group.
     #[must_use]
     pub fn key_group(&self, group: GroupId, number: u32) -> KeyGroupSecret {
         KeyGroupSecret(prf(&self.0, &[b"moteseal/1/sum/keygroup", &group.0, &number.to_be_bytes()]))
     }
 }
 
-/// The derivation label of a key for a query.
+/// The label with which keys are derived for a query.
 const OF_QUERY: &[u8] = b"moteseal/1/sum/query";
 
 impl KeyGroupSecret {
-    /// Returns the key for a query.
+    /// Derives the key for a query.
     #[must_use]
     pub fn for_query(&self, query: QueryId) -> KeyGroupKey {
         KeyGroupKey(prf(&self.0, &[OF_QUERY, &query.0]))
@@ -189,7 +194,7 @@ impl KeyGroupSecret {
 }
 
 impl SourceSecret {
-    /// Reads the bytes of [`to_bytes`](Self::to_bytes).
+    /// Reads the secrets from the bytes that [`to_bytes`](Self::to_bytes) returned.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; 64]) -> Self {
         let (mut device, mut key_group) = ([0; 32], KeyGroupSecret([0; 32]));
@@ -198,7 +203,7 @@ impl SourceSecret {
         Self { device, key_group }
     }
 
-    /// 64 secret bytes: the device's key, then the key group's.
+    /// Returns the secrets as 64 bytes: the device's key, then the key group's.
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<[u8; 64]> {
         let mut bytes = Zeroizing::new([0; 64]);
@@ -207,7 +212,7 @@ impl SourceSecret {
         bytes
     }
 
-    /// Returns the keys for a query; derive them once for each query.
+    /// Derives the keys for a query. Callers should keep them for the query's later epochs.
     #[must_use]
     pub fn for_query(&self, query: QueryId) -> SourceKey {
         SourceKey {
@@ -218,7 +223,8 @@ impl SourceSecret {
     }
 }
 
-/// Returns the integer of 32-bit words, least significant first.
+/// Returns the integer that consists of the given 32-bit words, of which the first is the least
+/// significant.
 fn integer(words: &[u32]) -> U256 {
     let mut bytes = Zeroizing::new([0; 32]);
     for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
@@ -228,7 +234,7 @@ fn integer(words: &[u32]) -> U256 {
 }
 
 impl KeyGroupKey {
-    /// `K_t`: never 0.
+    /// Returns the multiplier key `K_t`, which is never 0.
     fn multiplier(&self, slot: Slot, epoch: u64) -> Element {
         Element::reduce(integer(&block(&self.0, slot.0.into(), epoch)[..8]), 0).or_one()
     }
@@ -236,8 +242,8 @@ impl KeyGroupKey {
 
 impl SourceKey {
     /// Encrypts a value below [`SUM_LIMIT`]. The permit proves that the guard has not permitted
-    /// this epoch of this query before. The guard must be durable before the PSR is sent. A permit
-    /// allows one value for each slot, in slot order.
+    /// this epoch of this query before. The caller must store the guard durably before it sends the
+    /// PSR. A permit allows one value per slot, in slot order.
     ///
     /// # Errors
     /// [`EncryptError`].
@@ -266,7 +272,7 @@ impl SourceKey {
         Ok(Psr(sealed.add(Element::reduce(integer(key), 0))))
     }
 
-    /// Returns the query that the keys are for.
+    /// Returns the query for which the keys were derived.
     #[must_use]
     pub const fn query(&self) -> QueryId {
         self.query
@@ -276,8 +282,9 @@ impl SourceKey {
 /// The number of sources in one [`KeyLanes`].
 pub const LANES: usize = 16;
 
-/// The keys of sixteen sources for one query, arranged for a host's vector units: word by word,
-/// source by source. 32 bytes for each source. `Debug` does not show them.
+/// The keys of sixteen sources for one query, with 32 bytes per source, arranged for vector
+/// instructions: the first words of all sources, then the second words of all sources, and so on.
+/// `Debug` does not show them.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 #[repr(align(64))]
 pub struct KeyLanes([[u32; LANES]; 8]);
@@ -289,25 +296,26 @@ impl Default for KeyLanes {
 }
 
 impl KeyLanes {
-    /// Puts a source's key into a lane below [`LANES`].
+    /// Stores a source's key in a lane.
     ///
     /// # Panics
-    /// If there is no such lane.
+    /// If `lane` is not below [`LANES`].
     pub fn set(&mut self, lane: usize, key: &SourceKey) {
         for (words, bytes) in self.0.iter_mut().zip(key.device.as_chunks().0) {
             words[lane] = u32::from_le_bytes(*bytes);
         }
     }
 
-    /// Returns the words: for each word `j`, that of each lane.
+    /// Returns the words of the keys: element `j` contains word `j` of every lane.
     #[must_use]
     pub const fn words(&self) -> &[[u32; LANES]; 8] {
         &self.0
     }
 }
 
-/// The sums of the participants' keys and shares. Each used word of their blocks is summed
-/// separately, and carries are resolved at the end. `Debug` does not show them.
+/// The sums of the participants' keys and shares. Each used word of the ChaCha20 blocks is summed
+/// separately in 64 bits; carries are resolved in [`open`](Self::open). `Debug` does not show the
+/// sums.
 #[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
 pub struct KeyTotals {
     words: [u64; WORDS],
@@ -315,14 +323,14 @@ pub struct KeyTotals {
 }
 
 impl KeyTotals {
-    /// Adds a participant.
+    /// Adds the key and the share of a participant.
     pub fn add(&mut self, source: &SourceKey, slot: Slot, epoch: u64) {
         let words = block(&source.device, slot.0.into(), epoch);
         self.add_words(&words.map(u64::from), 1);
     }
 
-    /// Adds the sums of the used words of `sources` participants' blocks. The sums fit at most
-    /// `2^32 - 1` sources.
+    /// Adds the word sums of `sources` participants. The sums overflow only with more than `2^32 -
+    /// 1` participants in total.
     pub fn add_words(&mut self, words: &[u64; WORDS], sources: u32) {
         for (total, word) in self.words.iter_mut().zip(words) {
             *total = total.wrapping_add(*word);
@@ -330,8 +338,8 @@ impl KeyTotals {
         self.sources += sources;
     }
 
-    /// Adds the participants among sixteen sources, one bit each, lane after lane: the reference
-    /// for [`KeyEngine::sum_keys`](crate::engine::KeyEngine::sum_keys).
+    /// Adds those of sixteen sources whose bit in `present` is set, one lane after the other. This
+    /// is the reference for [`KeyEngine::sum_keys`](crate::engine::KeyEngine::sum_keys).
     pub fn add_lanes(&mut self, lanes: &KeyLanes, present: u16, slot: Slot, epoch: u64) {
         for lane in (0..LANES).filter(|lane| present >> lane & 1 != 0) {
             let mut key = Zeroizing::new([0; 32]);
@@ -343,7 +351,7 @@ impl KeyTotals {
         }
     }
 
-    /// Returns the sums, word by word. They are secret.
+    /// Returns the sum of each used word. The sums are secret.
     #[must_use]
     pub const fn words(&self) -> &[u64; WORDS] {
         &self.words
@@ -355,7 +363,7 @@ impl KeyTotals {
         self.sources
     }
 
-    /// Opens the sum of a slot of one key group: removes the participants' keys and checks their
+    /// Decrypts the sum of a slot of one key group: removes the participants' keys and checks their
     /// shares. `most` is the largest value that one participant can have contributed.
     ///
     /// # Errors
@@ -372,8 +380,8 @@ impl KeyTotals {
         let (shares, _) = carried(&self.words[8..]);
         let multiplier = key.multiplier(slot, epoch);
         let mut message = psr.0.sub(Element::reduce(keys, high)).mul(multiplier.invert()).value();
-        // The rest of the message is the sum and 160 zero bits, unless the record is not these
-        // participants'.
+        // If the record contains exactly the values of these participants, the rest is the sum
+        // followed by 160 zero bits.
         let (rest, borrow) = message.borrowing_sub(&shares, crypto_bigint::Limb::ZERO);
         message.zeroize();
         let sum = rest.shr_vartime(SHARE_BITS);
@@ -388,12 +396,14 @@ impl KeyTotals {
     }
 }
 
-/// Returns the integer of words that were summed separately: its low 256 bits, and the bits above.
+/// Resolves the carries of words that were summed separately. Returns the low 256 bits of the
+/// integer, and the higher bits.
 fn carried(words: &[u64]) -> (U256, u64) {
     let mut out = Zeroizing::new([0_u32; 8]);
     let mut carry = 0_u64;
     for (i, out) in out.iter_mut().enumerate() {
-        // A word's sum has up to 64 bits; the carry adds less than 2^33.
+        // A word's sum has up to 64 bits, and the carry is below 2^33, so the addition may overflow
+        // by one bit.
         let (sum, over) = words.get(i).copied().unwrap_or_default().overflowing_add(carry);
         #[allow(clippy::cast_possible_truncation)]
         {

@@ -1,7 +1,7 @@
-//! The frames between a source or aggregator and its parent: shares of a sum, and questions for
-//! fault localisation (spec/sums.md, section 4).
+//! The frames between a source or aggregator and its parent (spec/sums.md, section 4). They carry
+//! shares of a sum, and the questions and answers of fault localisation.
 //!
-//! The frames are authenticated with the link's key, so that an outsider cannot pose as a child.
+//! Frames are authenticated with the key of the link, so an outsider cannot impersonate a child.
 //! The link also identifies the child. Only the querier can check the sums in the frames.
 
 use crate::sies::{Psr, PsrError};
@@ -12,7 +12,7 @@ use moteseal_core::record::DeviceId;
 /// A frame of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SumUplink<'a> {
-    /// Its share of an epoch.
+    /// The child's share of an epoch.
     Share(Share<'a>),
     /// The shares of an aggregator's children, in answer to a question.
     Children(Children<'a>),
@@ -25,19 +25,19 @@ pub struct Share<'a> {
     pub query: u32,
     /// The epoch of the query.
     pub epoch: u64,
-    /// The participants: an encoded [`Participation`](crate::participation::Participation), not
-    /// decoded here.
+    /// The participants, as an encoded [`Participation`](crate::participation::Participation). This
+    /// module does not decode it.
     pub participation: &'a [u8],
     /// The records.
     pub psrs: Psrs<'a>,
 }
 
-/// Partial state records: for each key group that has a participant, in ascending order, one record
-/// for each slot of the query, in order.
+/// Encoded partial state records. For each key group with a participant, in ascending order, there
+/// is one record per slot of the query, in slot order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Psrs<'a>(&'a [u8]);
 
-/// Some of the children of an aggregator, with their shares.
+/// The shares of some of an aggregator's children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Children<'a> {
     /// The query: the first four bytes of its id.
@@ -46,30 +46,30 @@ pub struct Children<'a> {
     pub epoch: u64,
     /// The aggregator.
     pub node: DeviceId,
-    /// The index of the first of them among its children.
+    /// The index of the first of these children among all children that sent a share in this epoch.
     pub first: u32,
-    /// The number of its children that sent a share in this epoch.
+    /// The number of the aggregator's children that sent a share in this epoch.
     pub total: u32,
-    /// The children, encoded: see [`shares`](Self::shares).
+    /// The encoded shares of the children; [`shares`](Self::shares) decodes them.
     pub shares: &'a [u8],
 }
 
-/// A question to an aggregator: which shares its children sent in an epoch. It travels down the
-/// tree to the aggregator, and the answer travels back.
+/// A question to an aggregator: which shares did its children send in an epoch? Parents pass the
+/// question down the tree to the aggregator, and pass the answer back up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explain {
     /// The query: the first four bytes of its id.
     pub query: u32,
     /// The epoch of the query.
     pub epoch: u64,
-    /// The aggregator that the question is for.
+    /// The aggregator to which the question is addressed.
     pub node: DeviceId,
     /// The index of the first requested child.
     pub first: u32,
 }
 
 impl<'a> Psrs<'a> {
-    /// Reads an array of records. Each record is checked by [`iter`](Self::iter).
+    /// Reads an array of records. [`iter`](Self::iter) checks each record.
     fn read(reader: &mut Reader<'a>) -> Result<Self, FrameError> {
         let item = reader.raw()?;
         let mut each = Reader::new(item)?;
@@ -150,7 +150,7 @@ pub fn close_share<'o>(
 }
 
 impl<'a> Children<'a> {
-    /// For each child: its id, its participants, and its records.
+    /// Returns the id, the participants and the records of each child.
     pub fn shares(&self) -> impl Iterator<Item = (DeviceId, &'a [u8], Psrs<'a>)> + use<'a> {
         let mut reader = Reader::new(self.shares).ok();
         let mut left =
@@ -161,11 +161,11 @@ impl<'a> Children<'a> {
         })
     }
 
-    /// Writes the frame of an answer to `asked`: as many children, starting with the one asked for,
-    /// as fit in `out`. Every child's share must fit in a frame.
+    /// Writes the frame that answers `asked`. It contains as many children as fit in `out`,
+    /// starting with the first requested one. Every child's share must fit in a frame.
     ///
     /// # Errors
-    /// [`BufferTooSmall`] if not even one fits.
+    /// [`BufferTooSmall`] if not even one child fits.
     pub fn close<'o>(
         asked: &Explain,
         children: &[(DeviceId, &[u8], &[Psr])],
@@ -173,7 +173,8 @@ impl<'a> Children<'a> {
         out: &'o mut [u8],
     ) -> Result<&'o [u8], BufferTooSmall> {
         let from = children.get(asked.first as usize..).unwrap_or_default();
-        // Kind, query, epoch, node, numbers, heads and the tag need less than this.
+        // The other parts of the frame (kind, query, epoch, node, numbers, CBOR heads and tag) need
+        // fewer than 80 bytes.
         let mut room = out.len().saturating_sub(80);
         let fitting = from.iter().take_while(|(_, participation, psrs)| {
             let size = 24 + participation.len() + 34 * psrs.len();
@@ -199,7 +200,7 @@ impl<'a> Children<'a> {
         closed(out, key, Direction::Up)
     }
 
-    /// Writes the same answer as a frame for this aggregator's own parent.
+    /// Writes the answer of a lower aggregator as a frame to this aggregator's own parent.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -216,7 +217,7 @@ impl<'a> Children<'a> {
 }
 
 impl Explain {
-    /// Opens a frame of the parent above.
+    /// Opens a frame of the parent.
     ///
     /// # Errors
     /// [`FrameError`].

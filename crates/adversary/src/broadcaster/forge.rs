@@ -1,4 +1,4 @@
-//! The frames of each assault, made from recorded ones.
+//! Generates the frames of each assault from recorded frames.
 
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{ChainNumber, ChainRef, Claim, Head, KeyId, MAX_HEAD, SenderCertificate};
@@ -9,11 +9,12 @@ use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 
 use super::{Assault, Broadcaster, MAX_FORGED, RECENT};
 
-/// SHA-256 in the COSE registry.
+/// The number of SHA-256 in the COSE registry.
 const SHA_256: i64 = -16;
 
 impl Broadcaster {
-    /// Returns a frame of this assault; `None` if the recorded frames do not allow one yet.
+    /// Returns a frame of this assault; `None` if the assault needs frames that were not recorded
+    /// yet.
     pub(super) fn frame(&mut self, assault: Assault) -> Option<Vec<u8>> {
         match assault {
             Assault::ForgeHeads => self.forged_head(),
@@ -40,12 +41,12 @@ impl Broadcaster {
         }
     }
 
-    /// Returns the result of `find` for the newest received frame for which it returns one.
+    /// Calls `find` for the received frames, starting with the newest, until it returns a result.
     fn newest<T>(&self, find: impl Fn(&BroadcastFrame<'_>) -> Option<T>) -> Option<T> {
         self.recent.iter().rev().find_map(|frame| find(&BroadcastFrame::decode(frame).ok()?))
     }
 
-    /// Returns the current chain: the claim of its head, and the head.
+    /// Returns the decoded and the encoded head of the current chain.
     fn current(&self) -> Option<(Claim, Vec<u8>)> {
         self.newest(|frame| match frame {
             BroadcastFrame::Head(head) | BroadcastFrame::Single { head, .. } => {
@@ -79,8 +80,8 @@ impl Broadcaster {
         Some((chain, block.saturating_add(ahead)))
     }
 
-    /// Returns a chain number that a receiver may expect, or that would block the sender if it were
-    /// accepted.
+    /// Returns a chain number: either one that a receiver may expect next, or one so high that the
+    /// sender could send no further chain if it were accepted.
     fn number(&mut self, present: ChainNumber) -> ChainNumber {
         let ahead = self.chance.below(1000);
         ChainNumber(match self.chance.below(4) {
@@ -97,7 +98,8 @@ impl Broadcaster {
         encoded(&BroadcastFrame::Head(&head))
     }
 
-    /// Returns a head in the sender's name, signed with a key of the attacker, with a new digest.
+    /// Returns a head that names the sender but is signed with a key of the attacker, and has a new
+    /// digest.
     fn head_of(&mut self, claim: &Claim) -> Option<Vec<u8>> {
         let number = self.number(claim.id().number);
         let (messages, per_block) = (1 + self.chance.below(100), 1 + self.chance.below(10));
@@ -176,8 +178,8 @@ impl Broadcaster {
         encoded(&BroadcastFrame::Repair { chain, block, mask, lengths, bytes: &bytes })
     }
 
-    /// Returns the id of the network's base station, if a received certificate names it; otherwise
-    /// that of the attacker's key.
+    /// Returns the id of the network's base station if a received certificate contains it;
+    /// otherwise the id of the attacker's key.
     fn base(&self) -> KeyId {
         let named = self.newest(|frame| match frame {
             BroadcastFrame::Certificate(certificate) => {
@@ -250,8 +252,8 @@ impl Broadcaster {
     fn forged_single(&mut self) -> Option<Vec<u8>> {
         let (claim, genuine) = self.current()?;
         let leaf = self.chance.filled(20);
-        // The genuine head with another message, or a forged head that matches its message, so that
-        // only the signature is wrong.
+        // Either the genuine head with another message, or a forged head that matches its message,
+        // in which only the signature is wrong.
         let head = if self.chance.below(2) == 0 {
             genuine
         } else {
@@ -270,13 +272,13 @@ impl Broadcaster {
             1 => frame.push(0),
             2 => frame = self.chance.filled(1 + at % 300),
             3 => {
-                // The first bytes are heads of CBOR items: types, lengths, numbers.
+                // The first bytes of a frame contain the heads of its CBOR items.
                 let at = self.chance.index(frame.len().min(24));
                 let bit = self.chance.below(8);
                 *frame.get_mut(at)? ^= 1 << bit;
             }
             _ => {
-                // An array that claims more elements than any memory holds.
+                // This array claims to have more elements than fit in any memory.
                 frame = vec![0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
                 frame.extend(self.chance.bytes());
             }
@@ -301,7 +303,8 @@ fn block_prefix(claim: &Claim, number: ChainNumber) -> [u8; 64] {
     prefix
 }
 
-/// Returns a head for this many messages and block size, signed with a key of the attacker.
+/// Returns a head with this number of messages and this block size, signed with a key of the
+/// attacker.
 fn head(
     claim: &Claim,
     number: ChainNumber,
@@ -335,7 +338,7 @@ fn encoded(frame: &BroadcastFrame<'_>) -> Option<Vec<u8>> {
     Some(out.finish().to_vec())
 }
 
-/// Returns a signed object under the attacker's key: valid except for the key.
+/// Returns an object that is signed with the attacker's key and otherwise valid.
 fn signed(typ: Typ, payload: &[u8], key: &SecretKey) -> Option<Vec<u8>> {
     let mut header = [0; 64];
     let mut header = Writer::new(&mut header);

@@ -1,4 +1,5 @@
-//! Lies of a cloud of a group with a budget: about the manifests, and about what follows from them.
+//! Lies of the cloud of a group with a budget: about the manifests, and about the events that may
+//! be served according to them.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +12,21 @@ use crate::answer::{Answer, Item, Select};
 use crate::forge::{Served, serve_otherwise};
 use crate::lie::{Accomplice, COORDINATOR, Context};
 
-/// Returns the indices of the manifests at the start of an honest answer: one for each epoch of the
-/// queried range, in order.
+/// Returns the item indices of the manifests. An honest answer starts with one manifest per epoch
+/// of the queried range, in order.
 fn manifests(answer: &Answer) -> Vec<usize> {
     (0..answer.items.len())
         .take_while(|at| matches!(answer.items[*at], Item::Manifest(_)))
         .collect()
 }
 
-/// Returns the manifest in the middle, and its epoch.
+/// Returns the item index of the manifest in the middle, and its epoch.
 fn middle(answer: &Answer, context: &Context<'_>) -> Option<(usize, EpochNumber)> {
     let at = *manifests(answer).get(manifests(answer).len() / 2)?;
     Some((at, EpochNumber(context.question.since.0 + at as u64)))
 }
 
-/// Returns whether the rounds determine which events are served.
+/// Returns whether the rounds of the manifests determine the selection of events.
 const fn by_round(context: &Context<'_>) -> bool {
     matches!(context.question.choice, Choice::AtMost(1..))
 }
@@ -36,7 +37,8 @@ pub(crate) fn withheld_manifest(answer: &mut Answer, context: &Context<'_>) -> b
     true
 }
 
-/// Also serves nothing from the epoch, as an honest cloud without a manifest does.
+/// Withholds the manifest of an epoch and serves no events of the epoch, as an honest cloud that
+/// lacks the manifest would do.
 pub(crate) fn feigned_absence(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some((at, epoch)) = middle(answer, context).filter(|_| by_round(context)) else {
         return false;
@@ -74,7 +76,7 @@ pub(crate) fn out_of_order(answer: &mut Answer, context: &Context<'_>) -> bool {
 pub(crate) fn altered(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some((at, _)) = middle(answer, context) else { return false };
     let Some(Item::Manifest(manifest)) = answer.items.get_mut(at) else { return false };
-    // Within the list of digests, so that the bytes are still a manifest.
+    // This byte is in the list of digests, so the changed bytes still decode as a manifest.
     let Some(byte) = manifest.len().checked_sub(80).and_then(|byte| manifest.get_mut(byte)) else {
         return false;
     };
@@ -82,7 +84,7 @@ pub(crate) fn altered(answer: &mut Answer, context: &Context<'_>) -> bool {
     true
 }
 
-/// Returns a manifest of the epoch with all its seals, at `round`.
+/// Returns a manifest of the epoch that lists all its seals and has the final round `round`.
 fn made(
     context: &Context<'_>,
     epoch: EpochNumber,
@@ -115,7 +117,7 @@ pub(crate) fn forged(answer: &mut Answer, context: &Context<'_>) -> bool {
     true
 }
 
-/// Signs with the key of a colluding coordinator.
+/// A signer with the key of a colluding coordinator.
 struct Coordinator<'a>(&'a Accomplice<'a>);
 
 impl Signer for Coordinator<'_> {
@@ -146,7 +148,8 @@ pub(crate) fn second_manifest(answer: &mut Answer, context: &Context<'_>) -> boo
     true
 }
 
-/// Withholds the newest seal of a device, and the later seals that would show its absence.
+/// Withholds the newest queried seal of a device, and all later seals of the device, which would
+/// show that the seal is missing.
 pub(crate) fn withheld_listed(answer: &mut Answer, context: &Context<'_>) -> bool {
     serve_otherwise(answer, context, |served| {
         let device = served.first()?.device;
@@ -165,7 +168,7 @@ pub(crate) fn withheld_listed(answer: &mut Answer, context: &Context<'_>) -> boo
     })
 }
 
-/// Serves another set of levels of every seal of one epoch.
+/// Serves another set of levels for every seal of one epoch.
 fn other_levels(
     answer: &mut Answer,
     context: &Context<'_>,

@@ -1,4 +1,5 @@
-//! Lies about the selection: authentic events, but not those that the query determines.
+//! Lies about the selection: the served events are authentic, but they are not the ones that the
+//! query selects.
 
 use moteseal_core::record::SealIndex;
 use moteseal_seal::sample::Choice;
@@ -23,8 +24,8 @@ pub(crate) fn other_rate(answer: &mut Answer, context: &Context<'_>) -> bool {
     })
 }
 
-/// Changes the selection of one part: of those for which `select` returns another selection, the
-/// part nearest to the middle.
+/// Changes the selection of one part. Among the parts for which `select` returns another selection,
+/// it is the one nearest to the middle.
 fn change_one(served: &mut [Served], select: impl Fn(&Served) -> Option<Select>) -> Option<()> {
     let changed: Vec<(usize, Select)> =
         served.iter().enumerate().filter_map(|(at, serve)| Some((at, select(serve)?))).collect();
@@ -80,7 +81,8 @@ pub(crate) fn drawn_again(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Choice::Sample { count, seed } = context.question.choice else { return false };
     let seed = seed.map(|byte| !byte);
     serve_otherwise(answer, context, |served| {
-        // Only epochs with one part: there the permutation covers only the events of that part.
+        // Use only epochs with one part, because in them the permutation covers only the events of
+        // that part.
         let only_part = |serve: &Served| {
             let seal = context.holdings.get(serve.device, serve.index)?;
             let epoch = seal.seal.statement().epoch;

@@ -1,4 +1,4 @@
-//! Lies about the explaining form.
+//! Lies about the explaining form of a seal.
 
 use moteseal_core::record::{DeviceId, SealIndex};
 
@@ -31,15 +31,15 @@ pub(crate) fn made_up(
     _: &Context<'_>,
 ) -> Option<Explanation> {
     let mut forged = honest.clone();
-    // The signature is at the end.
+    // The last byte belongs to the signature.
     if let Some(byte) = forged.seal.last_mut() {
         *byte ^= 1;
     }
     Some(forged)
 }
 
-/// Returns the digests of the explanation; if an honest store gave none (they are optional for a
-/// tree), those that it could give.
+/// Returns the digests of an explaining form. They are optional for a tree; if the honest
+/// explaining form has none, they are computed from the holdings.
 fn digests(
     honest: &Explanation,
     device: DeviceId,

@@ -1,4 +1,4 @@
-//! Lies about proofs: signatures, and the digests that prove a selection.
+//! Lies about proofs: about signatures, and about the digests that prove a selection.
 
 use crate::answer::{Answer, Part};
 use crate::forge::change_part;

@@ -1,5 +1,5 @@
-//! Lies about the range: epochs that are withheld, replayed, or attributed to another device or
-//! epoch.
+//! Lies about the range: the cloud withholds epochs, replays them, or attributes them to another
+//! device or epoch.
 
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_seal::sample::Choice;
@@ -9,7 +9,7 @@ use crate::forge::{Served, change_part, inner_places, reseal, serve_otherwise, s
 use crate::holdings::Held;
 use crate::lie::Context;
 
-/// Returns the parts of the queried range for each device, as indices in `served`.
+/// Returns the indices in `served` of the parts in the queried range, for each device.
 fn by_device(served: &[Served], context: &Context<'_>) -> Vec<(DeviceId, Vec<usize>)> {
     let mut devices: Vec<(DeviceId, Vec<usize>)> = Vec::new();
     for (at, serve) in served.iter().enumerate() {
@@ -25,7 +25,8 @@ fn by_device(served: &[Served], context: &Context<'_>) -> Vec<(DeviceId, Vec<usi
     devices
 }
 
-/// Returns a device in the middle of the answer that has at least `parts` in the range.
+/// Returns a device in the middle of the answer that has at least `parts` parts in the range, with
+/// the indices of these parts.
 fn middle_device(
     served: &[Served],
     context: &Context<'_>,
@@ -66,7 +67,8 @@ pub(crate) fn withheld_tail(answer: &mut Answer, context: &Context<'_>) -> bool 
     })
 }
 
-/// A cloud that omits a part of the newest epoch draws another sample, from the remaining parts.
+/// Omits a part of the newest epoch, and serves the sample that the query would select from the
+/// remaining parts.
 pub(crate) fn shortened_epoch(answer: &mut Answer, context: &Context<'_>) -> bool {
     serve_otherwise(answer, context, |served| {
         let held = |serve: &Served| context.holdings.get(serve.device, serve.index);
@@ -85,7 +87,7 @@ pub(crate) fn shortened_epoch(answer: &mut Answer, context: &Context<'_>) -> boo
                 served[*at].select = select;
             }
             let last = *last;
-            // Include the seal after the range, because it would show that a part is missing.
+            // Also remove the seal after the range, because it would show that a part is missing.
             let mut at = 0;
             served.retain(|serve| {
                 at += 1;
@@ -119,8 +121,8 @@ pub(crate) fn withheld_device(answer: &mut Answer, context: &Context<'_>) -> boo
     })
 }
 
-/// Removes a part that is followed by another one of the same run, and passes the latter to
-/// `patch`.
+/// Removes a part that is followed by another part of the same run, and calls `patch` to adapt that
+/// following part.
 fn remove_within_run(
     answer: &mut Answer,
     context: &Context<'_>,
@@ -157,7 +159,8 @@ pub(crate) fn invented_outage(answer: &mut Answer, context: &Context<'_>) -> boo
     })
 }
 
-/// Returns the selection that the query determines for a seal outside its range.
+/// Returns the selection for a seal outside the queried range, by the same rule as for seals within
+/// the range.
 fn selection(held: &Held, context: &Context<'_>) -> Select {
     let statement = held.seal.statement();
     let mask = match context.question.choice {
@@ -190,7 +193,8 @@ pub(crate) fn after(answer: &mut Answer, context: &Context<'_>) -> bool {
             .find(|held| held.seal.statement().index > served[last].index)?;
         let serve =
             Served { device, index: held.seal.statement().index, select: selection(held, context) };
-        // Replaces the boundary, if there is one: the same seal, but with events.
+        // If the answer contains the seal after the range (without events), replace it with the
+        // same seal with events.
         match served.get(last + 1) {
             Some(next) if next.device == device => served[last + 1] = serve,
             _ => served.insert(last + 1, serve),
@@ -243,7 +247,7 @@ pub(crate) fn other_device(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some(&other) = devices.iter().find(|other| **other != device) else { return false };
     let foreign: Vec<Served> =
         served(answer).into_iter().filter(|serve| serve.device == other).collect();
-    // The other device's complete chain, with this device's id.
+    // Serve the complete chain of the other device under this device's id.
     let mut foreign_items: Vec<Item> = crate::forge::compose(context.holdings, &foreign).items;
     foreign_items.retain(|item| !matches!(item, Item::End));
     for item in &mut foreign_items {
@@ -276,7 +280,8 @@ pub(crate) fn devices_swapped(answer: &mut Answer, context: &Context<'_>) -> boo
 pub(crate) fn equivocation(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some(accomplice) = context.accomplice else { return false };
     let places = answer.places();
-    // A device's newest seal of the answer, with which a client compares the next one.
+    // Find a device's newest seal in the answer. A client compares the next seal of the device with
+    // it.
     let newest = |place: &&Place| {
         let end = places.iter().rfind(|other| other.device == place.device).map(|other| other.item);
         end == Some(place.item) && context.question.covers(place.epoch)
@@ -298,7 +303,7 @@ pub(crate) fn equivocation(answer: &mut Answer, context: &Context<'_>) -> bool {
     false
 }
 
-/// Returns the seal of this index, if the cloud has it, and the one after it.
+/// Returns the seal with this index, if the cloud has it, and the next seal.
 pub(crate) fn neighbour<'a>(
     context: &Context<'a>,
     device: DeviceId,

@@ -1,4 +1,4 @@
-//! Lies about readings: altered, moved, left out, invented.
+//! Lies about readings: the cloud alters, moves, omits or invents readings.
 
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::{SecretKey, Signer};
@@ -22,7 +22,8 @@ pub(crate) fn altered(answer: &mut Answer, context: &Context<'_>) -> bool {
     })
 }
 
-/// Two events of a part with other records: of one level, so that a star's blocks keep their sizes.
+/// Returns the places of two events of a part that have different records. They have the same
+/// level, so that a star's blocks keep their sizes.
 fn unlike(part: &Part, held: &Held) -> Option<(std::ops::Range<usize>, std::ops::Range<usize>)> {
     let events = layout(part, held);
     let pairs = events.windows(2).map(|pair| (pair[0].clone(), pair[1].clone()));
@@ -52,8 +53,8 @@ pub(crate) fn reordered(answer: &mut Answer, context: &Context<'_>) -> bool {
     })
 }
 
-/// Replaces a part's events with those of another seal: a star's whole block, or a tree's single
-/// event.
+/// Replaces events of a part with events of another seal: a whole block of a star, or a single
+/// event of a tree.
 fn moved(part: &mut Part, held: &Held, other: &Held) -> bool {
     if other.seal.statement().scheme != held.seal.statement().scheme
         || other.framing != held.framing
@@ -80,7 +81,8 @@ fn moved(part: &mut Part, held: &Held, other: &Held) -> bool {
         let records =
             foreign.iter().filter_map(|&seq| other.records.get(usize::try_from(seq).ok()?));
         let block: Vec<u8> = records.flatten().copied().collect();
-        // Only records of fixed size: then blocks of equal size have equal counts.
+        // Use only records of fixed size, so that blocks of equal size have the same number of
+        // events.
         if foreign.len() == own.len()
             && block.len() == end - start
             && part.events[start..end] != block
@@ -150,7 +152,8 @@ pub(crate) fn dropped(answer: &mut Answer, context: &Context<'_>) -> bool {
             at.start - if held.framing == moteseal_core::record::Framing::Prefixed { 2 } else { 0 };
         part.events.drain(start..at.end);
         part.n = u32::try_from(*last).unwrap_or(part.n);
-        // Without its last event a level may be empty, and then it cannot be selected.
+        // If the removed event was the only one of its level, the level is now empty and cannot be
+        // selected, so check the part.
         refit_digests(part, levels(held));
         fits(part, held.framing, levels(held))
     })
@@ -171,8 +174,8 @@ pub(crate) fn added(answer: &mut Answer, context: &Context<'_>) -> bool {
         }
         let seq = u64::from(part.n) - 1;
         let level = held.seal.statement().salt.level(moteseal_core::Sequence(seq), levels(held)).0;
-        // After the last event of its level; a tree's events are ordered by sequence number, so
-        // after all of them.
+        // In a star, insert after the last event of the level. In a tree, events are ordered by
+        // sequence number, so insert after all events.
         let tree = part.scheme == Scheme::Tree;
         let Some((.., at)) = events.iter().rfind(|(_, of, _)| tree || *of == level) else {
             return false;

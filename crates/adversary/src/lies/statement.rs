@@ -1,4 +1,4 @@
-//! Lies about the statement of a device: numbers, flags, salts, schemas.
+//! Lies about a device's signed statement: numbers, flags, salts and schemas.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -15,7 +15,7 @@ fn levels(held: &Held) -> u8 {
     held.seal.statement().counters.levels()
 }
 
-/// Returns the open item in the middle.
+/// Returns the open item in the middle of the answer.
 fn middle_open(answer: &mut Answer) -> Option<&mut moteseal_seal::stream::Open> {
     let opens = answer.items.iter().filter(|item| matches!(item, Item::Open(_))).count();
     let mut opens_mut = answer.items.iter_mut().filter_map(|item| match item {
@@ -74,8 +74,8 @@ pub(crate) fn last_in_epoch(answer: &mut Answer, context: &Context<'_>) -> bool 
 
 pub(crate) fn restart(answer: &mut Answer, context: &Context<'_>) -> bool {
     change_part(answer, context, |part, _, _| {
-        // A restart cannot be removed where indices are skipped, because the gap would be rejected
-        // first.
+        // If indices are skipped, the flag cannot be removed, because the verifier would reject the
+        // gap first.
         part.restart = !part.restart;
         part.skipped == 0
     })
@@ -127,7 +127,7 @@ pub(crate) fn lost(answer: &mut Answer, context: &Context<'_>) -> bool {
 
 pub(crate) fn withheld_prev(answer: &mut Answer, _: &Context<'_>) -> bool {
     middle_open(answer).is_some_and(|open| {
-        // A device's first seal needs none: its certificate is known.
+        // The first seal of a device needs no `prev`, so this lie applies only to later seals.
         open.prev = None;
         open.last.is_some()
     })
@@ -199,8 +199,8 @@ pub(crate) fn impossible_level(answer: &mut Answer, context: &Context<'_>) -> bo
     })
 }
 
-/// Changes the fields of the first schema for which `change` succeeds; the record size stays the
-/// same.
+/// Changes the fields of the first schema for which `change` returns true. The record size stays
+/// the same.
 fn change_schema(answer: &mut Answer, change: impl Fn(&mut Vec<Field<'_>>) -> bool) -> bool {
     for item in &mut answer.items {
         let Item::Schema(bytes) = item else { continue };

@@ -1,10 +1,10 @@
-//! Lies about the stream: truncated, padded, endless, or in a non-canonical encoding.
+//! Lies about the form of the stream: it is truncated, padded, endless, or not canonically encoded.
 
 use crate::answer::{Answer, Item, Part, Select};
 use crate::forge::inner_places;
 use crate::lie::Context;
 
-/// One byte more than the longest item that a reader has to hold, and one MiB.
+/// The length in bytes of an item that is longer than the longest item that a reader must accept.
 const TOO_LONG: usize = (69 << 20) + 1;
 
 pub(crate) fn truncated(answer: &mut Answer, context: &Context<'_>) -> bool {
@@ -35,7 +35,7 @@ pub(crate) fn after_the_end(answer: &mut Answer, _: &Context<'_>) -> bool {
     ended
 }
 
-/// Inserts an item before the second device, or before the end.
+/// Inserts an item before the second device or, if there is only one device, before the end.
 fn insert(answer: &mut Answer, item: Item) -> bool {
     let opens = answer.items.iter().enumerate().filter(|(_, item)| matches!(item, Item::Open(_)));
     let at = opens
@@ -65,8 +65,8 @@ pub(crate) fn feigned_problem(answer: &mut Answer, _: &Context<'_>) -> bool {
     insert(answer, Item::Problem { name: "StoreDamaged".to_owned(), detail })
 }
 
-/// Returns the text of a broken pipe, which a program that reads the text of errors would mistake
-/// for the end of its own output.
+/// Inserts a problem with the message of a broken pipe. A program that interprets the texts of
+/// errors would mistake it for an error of its own output.
 pub(crate) fn feigned_closed_pipe(answer: &mut Answer, _: &Context<'_>) -> bool {
     let detail = "Broken pipe (os error 32)".to_owned();
     insert(answer, Item::Problem { name: "StoreDamaged".to_owned(), detail })
@@ -98,14 +98,14 @@ pub(crate) fn endless_run(answer: &mut Answer, context: &Context<'_>) -> bool {
     true
 }
 
-/// Returns the start of a part, up to the head of its events, which claims `length` bytes of
-/// events.
+/// Returns the start of an encoded part, up to the CBOR head of its events. The head claims
+/// `length` bytes of events.
 fn claim(answer: &Answer, item: usize, length: u64) -> Option<Vec<u8>> {
     let part = answer.part(item)?;
     let empty = Part { events: Vec::new(), signature: None, ..part.clone() };
     let mut bytes = Vec::new();
     empty.encode(&mut bytes);
-    // The empty events and the null after them are one byte each.
+    // The empty events and the null of the missing signature are one byte each. Remove both.
     bytes.truncate(bytes.len() - 2);
     let (head, size) = moteseal_core::cbor::head(2, length);
     bytes.extend_from_slice(&head[..size]);

@@ -1,5 +1,5 @@
-//! An attacker on the radio. Each assault becomes possible, passes as many checks as it can, and is
-//! rejected by the checks of the broadcast protocol.
+//! Tests of an attacker on the radio. Each assault must become possible and pass as many checks as
+//! it can, and the checks of the broadcast protocol must reject it.
 
 use std::convert::Infallible;
 
@@ -102,7 +102,7 @@ impl Scene {
         first.into_iter().chain(leaves).collect()
     }
 
-    /// Returns a receiver that has everything before a block.
+    /// Returns a receiver that has verified all blocks before `block`.
     fn receiver(&self, block: u32) -> Incoming<{ PER_BLOCK as usize }> {
         let mut scratch = [0; MAX_HEAD];
         let head =
@@ -115,8 +115,7 @@ impl Scene {
         incoming
     }
 
-    /// Returns whether a receiver would accept a frame that is not genuine, by the checks of the
-    /// protocol and in any state of the receiver.
+    /// Returns whether the frame is not genuine but a receiver in any state would accept it.
     fn accepts_forgery(&self, bytes: &[u8]) -> bool {
         let mut scratch = [0; MAX_HEAD];
         let base = self.base.public();
@@ -153,7 +152,7 @@ impl Scene {
                 });
                 chain == self.id.reference(KeyId::of(&self.key.public())) && accepted && !is_genuine
             }
-            // A receiver does not trust these frames.
+            // A receiver treats these frames only as hints.
             Ok(
                 BroadcastFrame::Wanted { .. }
                 | BroadcastFrame::Holds { .. }
@@ -223,7 +222,8 @@ fn forged_heads_and_certificates_fail_only_by_their_signature() {
                     .unwrap_err()
                     .name()
                 {
-                    // Half of the certificates are genuine ones with one bit changed anywhere.
+                    // Half of the certificates are genuine ones with one changed bit, so their
+                    // errors vary.
                     "NotAuthentic" => "NotAuthentic",
                     _ => continue,
                 }
@@ -240,8 +240,8 @@ fn forged_heads_and_certificates_fail_only_by_their_signature() {
     assert_eq!((heads, digests.len()), (100, 100), "each head has another digest");
 }
 
-/// A forged command matches its message except for the signature. After the genuine head, its
-/// message is not the one that the head commits to.
+/// If the head is forged, it matches its message, and only the signature is wrong. If the head is
+/// genuine, the message is not the one to which the head commits.
 #[test]
 fn forged_commands_fail_by_their_signature_or_as_another_message() {
     let scene = Scene::new(9);
@@ -261,8 +261,7 @@ fn forged_commands_fail_by_their_signature_or_as_another_message() {
     );
 }
 
-/// Each forged head costs a receiver a signature check, because its form gives no reason to reject
-/// it.
+/// Each forged head is well formed, so a receiver has to check its signature.
 #[test]
 fn every_forged_head_is_well_formed() {
     let scene = Scene::new(9);

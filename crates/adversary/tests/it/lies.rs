@@ -1,4 +1,5 @@
-//! Every lie is applied and rejected with a name of its table; every honest answer is accepted.
+//! Tests that every lie can be applied and is rejected with one of the names in its table, and that
+//! every honest answer is accepted.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,7 @@ fn sign(key: &SecretKey, message: &[u8]) -> Vec<u8> {
     signature
 }
 
-/// Returns one bundle, and the position of the chain after it.
+/// Returns a bundle, and the position of the device's chain after it.
 fn bundle(
     roster: &Roster,
     (device, key): (DeviceId, &SecretKey),
@@ -90,8 +91,8 @@ fn bundle(
     (out, seal.position())
 }
 
-/// Three devices with nine epochs each. The second never closes its epochs; the third has two parts
-/// in each.
+/// Creates three devices with nine epochs each. The second device never marks a seal as the last of
+/// its epoch. The third device has two parts per epoch.
 fn world(scheme: Scheme) -> World {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
     let secret =
@@ -166,8 +167,8 @@ fn questions(scheme: Scheme) -> Vec<Question> {
     questions
 }
 
-/// Returns a minimal verifier. It uses the stream reader, the history, and the selections of the
-/// honest answer.
+/// A minimal verifier. It checks an answer with the stream reader and the history, and compares the
+/// selections with those of the honest answer.
 fn verify_answer(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String> {
     let honest: BTreeMap<(DeviceId, u32), String> = {
         let answer = world.holdings.answer(&world.devices, question);
@@ -183,7 +184,8 @@ fn verify_answer(world: &World, question: &Question, bytes: &[u8]) -> Result<(),
     let mut histories: Vec<History> = Vec::new();
     let mut at: Option<usize> = None;
     let mut ended = false;
-    // The determined selection follows from complete epochs, so check first that none is missing.
+    // The selection that a query determines depends on complete epochs, so first check that no
+    // epoch is missing.
     let mut as_determined = true;
     let mut reader = StreamReader::new(&world.roster, Limits::default());
     for chunk in bytes.chunks(1 << 20) {
@@ -274,8 +276,8 @@ fn context<'a>(
     Context { holdings: &world.holdings, question, accomplice: Some(accomplice) }
 }
 
-/// Returns the items up to the end of the run that is not proven, for which an explanation is
-/// requested.
+/// Returns the items up to the end of the run that is not proven. A client requests the explaining
+/// form of this run.
 fn failed_run(world: &World, answer: &Answer) -> Option<Vec<u8>> {
     let mut before = Answer::default();
     for (at, item) in answer.items.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The tests of the adversary: every lie and every attack is applied and rejected.
+//! Tests that every lie and every attack can be applied and is rejected.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

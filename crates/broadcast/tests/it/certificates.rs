@@ -1,4 +1,5 @@
-//! Requests, certificates and revocations, chains of one, and the frames that carry them.
+//! Tests of requests, certificates, revocations, chains of one message, and the frames that carry
+//! them.
 
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
@@ -84,7 +85,7 @@ fn a_certificate_is_valid_for_one_base_station_and_network() {
             SenderCertificateError::UnknownBaseStation
         );
         assert_eq!(refusal(&bytes, network, &[]), SenderCertificateError::UnknownBaseStation);
-        // A different base station signs in this one's name.
+        // A different base station signs a certificate that names this one.
         let (public, sender_key) = (base.public(), sender.public());
         let draft = SenderCertificateDraft {
             network,
@@ -140,7 +141,7 @@ fn a_certificate_is_valid_from_its_first_second_until_its_end() {
     assert_eq!(at(Some(100), 0), Ok(()));
     assert_eq!(at(Some(199), 0), Ok(()));
     assert_eq!(at(Some(200), 0), Err(NotInForce::Expired));
-    // Without a clock.
+    // Without a clock, only the revocation is checked.
     assert_eq!(at(None, 0), Ok(()));
     assert_eq!(at(None, 9), Ok(()));
     assert_eq!(at(None, 10), Err(NotInForce::Revoked));
@@ -248,7 +249,7 @@ fn a_revocation_applies_to_its_own_base_station_only() {
     assert_eq!(refused, SenderCertificateError::Signature(SignatureError::NotAuthentic));
 }
 
-/// A signature for one purpose is not valid for another.
+/// A signature for one kind of object must not be valid for another kind.
 #[test]
 fn does_not_accept_one_kind_of_signed_object_as_another() {
     let base = key(Algorithm::Ed25519, 1);
@@ -392,7 +393,7 @@ proptest! {
         let written = writer.finish().to_vec();
         prop_assert_eq!(BroadcastFrame::decode(&written), Ok(frame));
         prop_assert_eq!(BroadcastFrame::decode(&written[..written.len() - 1]), Err(DecodeError::Truncated));
-        // Every frame that can be read has exactly one encoding.
+        // A changed frame either cannot be decoded, or decodes and encodes to the same bytes.
         let mut damaged = written.clone();
         damaged[place.index(written.len())] = value;
         if let Ok(frame) = BroadcastFrame::decode(&damaged) {
@@ -420,7 +421,7 @@ fn rejects_frames_of_unknown_kinds_or_with_invalid_indices() {
     );
     assert_eq!(refusal(&[0x82, 0x18, 32, 0x40, 0]), DecodeError::TrailingBytes);
     assert!(BroadcastFrame::decode(&[0x82, 0x18, 32, 0x40]).is_ok());
-    // The largest frames fit the documented buffer size.
+    // The largest frames fit the documented maximum length.
     let (leaf, head) = (vec![0; MAX_LEAF], vec![0; MAX_HEAD]);
     let mut out = [0; MAX_BROADCAST_FRAME];
     assert!(

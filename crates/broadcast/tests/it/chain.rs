@@ -1,5 +1,5 @@
-//! A block is accepted if and only if it is what the sender signed. A naive reference, which hashes
-//! whole chains, checks this.
+//! Tests that a verifier accepts a block if and only if it is what the sender signed. A simple
+//! reference implementation, which hashes whole chains, gives the expected results.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ fn key() -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[5; 32]).unwrap()
 }
 
-/// SHA-256 of a role's prefix and `data`.
+/// Returns the SHA-256 of a role's prefix and `data`.
 fn hash(role: u8, data: &[u8]) -> Vec<u8> {
     let mut prefix = b"moteseal/cast/1".to_vec();
     prefix.resize(24, 0);
@@ -42,7 +42,8 @@ fn hash(role: u8, data: &[u8]) -> Vec<u8> {
     sha2::Sha256::digest([&prefix, data].concat()).to_vec()
 }
 
-/// A whole chain: the head's digest and tags of the first block, and the leaves of all blocks.
+/// The reference implementation's chain: the digest and tags of the first block, as in the head,
+/// and the leaves of all blocks.
 struct Reference {
     first: Vec<u8>,
     tags: Vec<u8>,
@@ -73,7 +74,7 @@ fn head(messages: u32, per_block: u8, longest: u16, first: &[u8], tags: &[u8]) -
     head_by(&key(), messages, per_block, longest, first, tags)
 }
 
-/// Returns a signed head with the given fields and any key.
+/// Returns a head with the given fields, signed with any key.
 fn head_by(
     signer: &SecretKey,
     messages: u32,
@@ -285,7 +286,7 @@ fn accepts_the_leaves_of_small_chains_in_every_order() {
             let messages = some_messages(count);
             let (bytes, leaves) = outgoing(&messages, per_block);
             let whole = Incoming::<5>::new(&open(&bytes).unwrap()).unwrap();
-            // Every order of one block, with all other blocks in order.
+            // Try every order of the leaves of one block, with all other blocks in order.
             for (chosen, chosen_leaves) in leaves.iter().enumerate() {
                 for order in orders(chosen_leaves.len()) {
                     let mut chain = whole;
@@ -329,8 +330,8 @@ fn a_leaf_with_a_flipped_bit_is_rejected_and_changes_nothing() {
                     }
                     assert_eq!(chain.missing().count_ones() as usize, block.len() - so_far + 1);
                     chain.take(number, index as u8, &block[index]).unwrap();
-                    // A forged repetition is rejected too: nodes withhold answers when they receive
-                    // repetitions.
+                    // A forged copy of a received leaf must be rejected, not reported as
+                    // `Repeated`, because nodes withhold answers when they receive copies.
                     if so_far < block.len() && !block[index].is_empty() {
                         let mut forged = block[index].clone();
                         forged[0] ^= 1;
@@ -373,15 +374,15 @@ fn rejects_a_leaf_in_the_wrong_place() {
         for index in 0..4_u8 {
             let expected = match (block, index) {
                 (1, 3) => LeafError::IndexOutOfRange,
-                // A genuine leaf of the first block with a wrong index.
+                // The block is right, but the leaf belongs to another index.
                 (1, _) => LeafError::ForgedLeaf,
                 _ => LeafError::NotThisBlock,
             };
             let found = chain.take(block, index, &leaves[0][usize::from(index + 1) % 3]);
             let expected = match (block, index) {
-                // Too short for the last leaf, which has a trailer.
+                // The leaf has no trailer, but the last leaf of a block needs one.
                 (1, 2) => LeafError::LeafTooShort,
-                // The last leaf with its trailer, where leaves have none.
+                // The last leaf has a trailer, but the leaf at this index must not have one.
                 (1, 1) => LeafError::LeafTooLong,
                 _ => expected,
             };
@@ -437,7 +438,7 @@ fn rejects_blocks_larger_than_the_receiver() {
     let (bytes, _) = outgoing(&some_messages(9), 3);
     assert!(Incoming::<3>::new(&open(&bytes).unwrap()).is_ok());
     assert_eq!(Incoming::<2>::new(&open(&bytes).unwrap()).unwrap_err().name(), "BlockTooLarge");
-    // The actual number of messages in a block matters, not the maximum.
+    // The chain has fewer messages than a block may have, so a receiver with less room suffices.
     let (bytes, _) = outgoing(&some_messages(2), 64);
     assert!(Incoming::<2>::new(&open(&bytes).unwrap()).is_ok());
 }
@@ -471,7 +472,7 @@ fn continues_from_a_snapshot_at_every_block() {
                     DecodeError::Truncated
                 );
             }
-            // A leaf from before the snapshot is accepted again.
+            // A leaf that was received before the snapshot is accepted again.
             if block.len() > 1 {
                 chain.take(at as u32 + 1, 0, &block[0]).unwrap();
                 assert_eq!(chain.save(&mut [0; MAX_SNAPSHOT]).unwrap(), snapshot);
@@ -622,7 +623,7 @@ fn a_head_is_valid_for_one_network_sender_and_key() {
     assert_eq!(refusal(ID.network, DeviceId([0; 8]), &public), Some(HeadError::WrongSender));
     assert_eq!(refusal(ID.network, ID.sender, &esp), Some(HeadError::WrongKey));
     assert_eq!(refusal(ID.network, ID.sender, &other), Some(HeadError::WrongKey));
-    // Signed by an outsider in the name of the key.
+    // An outsider signs the head but states the sender's key.
     let forged = |signer: &SecretKey| head_by(signer, 1, 1, 20, &[1; 32], &[]);
     let stranger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
     assert_eq!(open(&forged(&key())).err(), None);
@@ -654,7 +655,7 @@ fn chains_under_different_keys_have_different_references() {
     assert_eq!(chain.head(&other, scratch, out), Err(IssueError::WrongKey));
 }
 
-/// The sizes in spec/broadcast.md, section 3.
+/// Checks the sizes that spec/broadcast.md, section 3, states.
 #[test]
 fn a_receiver_has_the_documented_size() {
     assert!(size_of::<Incoming<1>>() <= 48 + 408, "{}", size_of::<Incoming<1>>());

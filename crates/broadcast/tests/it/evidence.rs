@@ -1,5 +1,5 @@
-//! Evidence of what a sender has sent can be checked with the base stations' keys alone, and no
-//! byte of it can be changed.
+//! Tests that evidence can be checked with only the base stations' keys, and that a change of any
+//! byte is detected.
 
 use std::convert::Infallible;
 
@@ -115,7 +115,7 @@ fn every_number_of_complete_blocks_is_evidence() {
         let count = (blocks * 4).min(11) as usize;
         assert_eq!(proven(&evidence(blocks), &bases), (all()[..count].to_vec(), None));
     }
-    // The frames of an incomplete block prove nothing more than the blocks before it.
+    // The frames of an incomplete block prove no messages of that block.
     let frames = evidence(3);
     for length in 2..=frames.len() {
         let count = if length == frames.len() { 11 } else { (length - 2) / 4 * 4 };
@@ -176,7 +176,8 @@ fn rejects_evidence_of_other_base_stations_and_networks() {
     let mut check = EvidenceCheck::new(NetworkId([0; 8]), &bases);
     let refused = check.take(&frames[0]).unwrap_err();
     assert_eq!(refused, EvidenceError::Certificate(SenderCertificateError::WrongNetwork));
-    // Another key's chain after the certificate: its leaves would be valid with their own head.
+    // The certificate of one key is followed by a chain of another key, whose head and leaves match
+    // each other.
     let foreign = evidence_of(&key(3), 3);
     let mixed: Vec<_> = frames[..1].iter().chain(&foreign[1..]).cloned().collect();
     assert_eq!(

@@ -1,10 +1,10 @@
-//! The documented memory of a broadcast node, in bytes: `cargo test -p moteseal-broadcast memory --
-//! --nocapture`.
+//! Tests that a broadcast node has the documented size in bytes. To print the sizes, run `cargo
+//! test -p moteseal-broadcast memory -- --nocapture`.
 //!
-//! Most of it does not depend on the sizes: a head and a certificate that wait for a signature
-//! check, and the queues. A mote needs less, because the post-quantum suite with its long
-//! signatures and keys is not built in. A 32-bit machine has smaller pointers and needs no more
-//! than stated here.
+//! Most of the memory does not depend on the type's parameters: it holds the queues, and a head and
+//! a certificate that wait for a signature check. A mote needs less, because it is built without
+//! the post-quantum suite and its long signatures and keys. A 32-bit machine needs no more than
+//! stated here, because its pointers are smaller.
 
 use moteseal_broadcast::Incoming;
 use moteseal_broadcast::recovery::Node;

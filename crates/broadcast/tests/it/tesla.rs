@@ -1,5 +1,5 @@
-//! uTESLA, compared with a slow reference that keeps everything and applies the rules literally;
-//! every pattern of loss of short chains; clocks at the limits of safety; floods.
+//! Tests of uTESLA: test vectors, every pattern of loss of a short chain, clocks at the limits of
+//! safety, and floods of forged packets.
 
 use moteseal_broadcast::tesla::receiver::{
     FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings,
@@ -31,7 +31,7 @@ fn the_sender_follows_the_specification() {
     let schedule = schedule(100, 2, 7);
     let (table, mut sender) =
         (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
-    // Computed with Python's hashlib and hmac.
+    // The expected values were computed with Python's hashlib and hmac.
     assert_eq!(schedule.reference(), ChainRef([0xe4, 0x0d, 0xfb, 0x85, 0x42, 0x2c, 0xbf, 0x64]));
     assert_eq!(hex::encode(table.keys[0]), "5c1285dcaf3b4119508db5ff498838d3");
     assert_eq!(hex::encode(table.keys[5]), "1ad29ddddc2a4483ab64e1745dffebe3");
@@ -53,7 +53,8 @@ fn the_sender_follows_the_specification() {
             "interval {interval}"
         );
     }
-    // The last keys are disclosed after the last interval, and the very last one repeatedly.
+    // The last keys are disclosed after the last interval. The key of the last interval is then
+    // disclosed again and again.
     for (interval, disclosed) in [(8, 6), (9, 7), (10, 7), (1000, 7)] {
         let frame = sender.disclosure(amid(&schedule, interval), &mut buffer).unwrap().unwrap();
         assert_eq!(TeslaFrame::decode(frame).unwrap(), table.key(disclosed));
@@ -63,8 +64,8 @@ fn the_sender_follows_the_specification() {
             Err(SenderError::Ended)
         );
     }
-    // Even after the end, the clock must not go back: interval 9 does not disclose the same keys as
-    // interval 8.
+    // The clock must not go back even after the last interval, because the key to be disclosed
+    // still depends on the interval.
     assert_eq!(
         sender.disclosure(amid(&schedule, 999), &mut buffer),
         Err(SenderError::ClockWentBack)
@@ -84,13 +85,13 @@ fn uses_and_discloses_each_key_only_at_its_time() {
     assert_eq!(sender.packet(0, b"", &mut buffer), Err(SenderError::NotStarted));
     assert_eq!(sender.packet(START + 99, b"", &mut buffer), Err(SenderError::NotStarted));
     assert_eq!(sender.disclosure(START + 399, &mut buffer), Ok(None));
-    // At the exact millisecond.
+    // The key is disclosed in the first millisecond of the interval.
     let disclosed = sender.disclosure(START + 400, &mut buffer).unwrap().unwrap();
     assert_eq!(TeslaFrame::decode(disclosed).unwrap(), table.key(1));
     let packet = sender.packet(START + 999, b"", &mut buffer).unwrap();
     assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(9, b""));
-    // The sender's clock is set back. Within the interval this is harmless; before it, keys may
-    // already be public.
+    // The sender's clock is set back. This is harmless within the current interval. In an earlier
+    // interval, keys may already be public.
     assert!(sender.packet(START + 900, b"", &mut buffer).is_ok());
     assert_eq!(sender.packet(START + 899, b"", &mut buffer), Err(SenderError::ClockWentBack));
     assert_eq!(sender.disclosure(START + 899, &mut buffer), Err(SenderError::ClockWentBack));
@@ -139,7 +140,7 @@ fn parameters_are_valid_for_one_chain() {
     ] {
         assert_eq!(Parameters::decode(&bytes, id), Err(error));
     }
-    // A later signed chain may repeat them.
+    // A later signed chain may repeat the parameters.
     for number in [4, u64::MAX] {
         assert_eq!(
             Parameters::decode(&bytes, ChainId { number: ChainNumber(number), ..id }),
@@ -149,7 +150,8 @@ fn parameters_are_valid_for_one_chain() {
     for length in 0..bytes.len() {
         assert_eq!(Parameters::decode(&bytes[..length], id), Err(ParametersError::Malformed));
     }
-    // An invalid schedule, and a known key after the last interval.
+    // Parameters with an invalid schedule, and with a known key after the last interval, are
+    // malformed.
     for bad in [
         Parameters { schedule: Schedule { delay: 0, ..parameters.schedule }, ..parameters },
         Parameters { committed: 9, ..parameters },
@@ -157,7 +159,7 @@ fn parameters_are_valid_for_one_chain() {
         let bytes = bad.encode(&mut buffer).unwrap();
         assert_eq!(Parameters::decode(bytes, id), Err(ParametersError::Malformed));
     }
-    // The longest possible encoding.
+    // These parameters have the longest possible encoding.
     let mut long = Parameters { committed: MAX_INTERVALS, ..parameters };
     long.schedule = Schedule {
         id: ChainId { number: ChainNumber(u64::MAX), ..id },
@@ -261,7 +263,7 @@ fn a_packet_is_safe_until_its_key_may_be_public() {
             now.cast_signed() - edge.cast_signed()
         );
     }
-    // By the sender's clock, the packet can be sent from START + 300 on.
+    // On the sender's clock, interval 3 begins at START + 300.
     let edge = START + 300 - OFFSET;
     for (now, verdict) in
         [(edge - 1, Err(PacketError::FutureInterval)), (edge, Ok(())), (edge + 1, Ok(()))]
@@ -274,7 +276,7 @@ fn a_packet_is_safe_until_its_key_may_be_public() {
             now.cast_signed() - edge.cast_signed()
         );
     }
-    // A clock at the lowest and at the highest value.
+    // The clock has its lowest and its highest value.
     let mut receiver = receiver::<4, 4>(table.parameters());
     assert_eq!(
         receiver.receive(0, &table.packet(1, b"")),
@@ -291,8 +293,8 @@ fn a_received_key_makes_its_packets_unsafe_at_any_time() {
     let table = Table::new(schedule(100, 2, 8), SECRET);
     let mut receiver = receiver::<4, 4>(table.parameters());
     receiver.receive(START + 520, &table.key(3)).unwrap();
-    // The clock is set back by 300 ms. By the clock alone the packet would be safe, but its key is
-    // public.
+    // The clock is set back by 300 ms. According to the clock the packet would be safe, but the
+    // receiver knows that its key is public.
     for interval in 1..=3 {
         let forged = table.packet(interval, b"forged with a disclosed key");
         assert_eq!(
@@ -310,8 +312,9 @@ fn an_early_genuine_key_reveals_the_clock_offset_and_proves_no_message() {
     let now = START + 410;
     receiver.receive(now, &table.packet(3, b"three")).unwrap();
     receiver.receive(now, &table.packet(4, b"four")).unwrap();
-    // The key is sent in interval 5 at the earliest, so the sender's clock is at START + 500 or
-    // later, and the receiver's is 90 ms behind. The stated offset is 30 ms.
+    // An honest sender sends this key in interval 5 at the earliest, so the sender's clock is at
+    // START + 500 or later. The receiver's clock is then 90 ms behind, but the stated offset is
+    // only 30 ms.
     assert_eq!(
         receiver.receive(now, &table.key(3)),
         Err(FrameError::Key(KeyError::ClockTooFarOff))
@@ -322,10 +325,10 @@ fn an_early_genuine_key_reveals_the_clock_offset_and_proves_no_message() {
         Err(FrameError::Packet(PacketError::NotSafe))
     );
     assert_eq!(taken(&mut receiver), []);
-    // A packet whose key is not disclosed stays.
+    // A packet whose key was not disclosed is kept.
     receiver.receive(START + 620, &table.key(4)).unwrap();
     assert_eq!(taken(&mut receiver), [(4, b"four".to_vec())]);
-    // A genuine key of an interval that has not begun is public as well.
+    // A genuine key that arrives before its interval has begun is also public.
     assert_eq!(
         receiver.receive(START + 669, &table.key(7)),
         Err(FrameError::Key(KeyError::ClockTooFarOff))
@@ -337,8 +340,9 @@ fn an_early_genuine_key_reveals_the_clock_offset_and_proves_no_message() {
 fn delivers_what_a_later_key_proves_under_every_pattern_of_loss() {
     let schedule = schedule(100, 2, 5);
     let table = Table::new(schedule, SECRET);
-    // A packet in each of five intervals, and their keys two intervals later: 2^10 patterns. There
-    // are enough rows for lost keys.
+    // Each of five intervals has a packet, and its key follows two intervals later. Each of the ten
+    // frames may be lost, which gives 2^10 patterns. The receiver has enough rows for any number of
+    // lost keys.
     for pattern in 0..1 << 10_u32 {
         let (has_packet, has_key) =
             (|i: u32| pattern >> (i - 1) & 1 == 1, |i: u32| pattern >> (i + 4) & 1 == 1);
@@ -371,7 +375,7 @@ fn too_many_lost_keys_drop_only_the_oldest_intervals() {
             receiver.receive(amid(&schedule, interval), &table.packet(interval, b"m")).unwrap();
         }
         receiver.receive(amid(&schedule, lost + 3), &table.key(lost + 1)).unwrap();
-        // Four of the five rows hold intervals up to that of the key.
+        // When the key arrives, four of the five rows hold intervals up to the key's interval.
         let kept: Vec<_> =
             (lost.saturating_sub(2).max(1)..=lost + 1).map(|i| (i, b"m".to_vec())).collect();
         assert_eq!(taken(&mut receiver), kept);
@@ -404,7 +408,8 @@ fn recovers_a_lost_key_within_the_allowed_steps() {
             "{interval}"
         );
     }
-    // A receiver that was off for longer needs newer parameters, which the sender can always give.
+    // A receiver that was off for longer needs newer parameters. The sender can produce them at any
+    // time.
     let mut sender = Sender::new(schedule, SECRET).unwrap();
     let newer = sender.parameters_at(amid(&schedule, 900)).unwrap();
     assert_eq!((newer.committed, newer.key), (897, table.keys[897]));
@@ -412,7 +417,7 @@ fn recovers_a_lost_key_within_the_allowed_steps() {
     receiver.receive(amid(&schedule, 900), &table.packet(900, b"here")).unwrap();
     receiver.receive(amid(&schedule, 902), &table.key(900)).unwrap();
     assert_eq!(taken(&mut receiver), [(900, b"here".to_vec())]);
-    // Up to the end of the chain; those parameters can be read again as well.
+    // The receiver stores parameters up to the end of the chain, and they can be decoded again.
     let mut ended = receiver.clone();
     for interval in [940, 980, 1000] {
         ended.receive(amid(&schedule, 1100), &table.key(interval)).unwrap();
@@ -426,7 +431,7 @@ fn recovers_a_lost_key_within_the_allowed_steps() {
         again.receive(amid(&schedule, 1000), &table.packet(1000, b"")),
         Err(FrameError::Packet(PacketError::NotSafe))
     );
-    // The parameters that it stores for its next start have the newest key.
+    // The parameters that the receiver stores for its next start contain the newest key.
     assert_eq!(receiver.parameters(), Parameters { committed: 900, key: table.keys[900], ..newer });
     for (now, committed) in [(0, 0), (1, 0), (3, 0), (4, 1), (1003, 999), (5000, 999)] {
         let parameters =
@@ -477,7 +482,8 @@ fn rejects_each_kind_of_invalid_frame() {
         (key(1, [0; KEY]), FrameError::Key(KeyError::OldKey)),
         (table.key(0), FrameError::Key(KeyError::OldKey)),
         (key(2, [0; KEY]), FrameError::Key(KeyError::ForgedKey)),
-        // A genuine key with a wrong interval, and a key of another chain with the same secret.
+        // These are a genuine key with a wrong interval, and a key of another chain with the same
+        // secret.
         (key(2, table.keys[3]), FrameError::Key(KeyError::ForgedKey)),
         (key(2, other.keys[2]), FrameError::Key(KeyError::ForgedKey)),
     ] {
@@ -502,8 +508,8 @@ fn rejects_each_kind_of_invalid_frame() {
 fn a_flood_of_forged_packets_gets_only_its_share_of_the_places() {
     let schedule = schedule(100, 1, 4000);
     let table = Table::new(schedule, SECRET);
-    // Ninety-nine forged packets for one genuine packet, which comes first, last or in the middle;
-    // there are four places.
+    // Ninety-nine forged packets arrive with one genuine packet, which arrives first, last or in
+    // the middle. The receiver has four places.
     for genuine_at in [0, 50, 99] {
         let mut receiver = Receiver::<3, 4, 32>::new(table.parameters(), settings()).unwrap();
         let mut delivered = 0;
@@ -531,7 +537,8 @@ fn a_flood_of_forged_packets_gets_only_its_share_of_the_places() {
                 delivered += 1;
             }
         }
-        // The expectation is 160 and the standard deviation 12.4; the bounds are five of them away.
+        // The genuine packet is kept in 4 of 100 cases, so the expected number is 160 of 4000, with
+        // a standard deviation of 12.4. The bounds are five standard deviations away.
         assert!((98..=222).contains(&delivered), "{delivered} of 4000 at {genuine_at}");
         let losses = receiver.losses();
         assert_eq!(

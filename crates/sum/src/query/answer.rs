@@ -1,12 +1,15 @@
-//! The querier's results from the sums: exact quotients and square roots, as fixed-point numbers
+//! Computes a query's results from the sums, as correctly rounded fixed-point numbers
 //! (spec/queries.md, section 5).
 //!
-//! Nothing overflows. Let `N` be the number of participants, `S` the sum of numerators, `Q` that of
-//! squares and `n` the count. Set-up has checked `N * (vmax + 1) < 2^96`, so that `|S| < 2^96`, `Q
-//! < 2^96`, `n < 2^32`, and `n * Q < 2^128`. A divisor is below 2^32 and needs at most 31 places.
-//! The largest intermediate number is that of a standard deviation: `4 * (n * Q - S^2) * 10^70` has
-//! 363 bits. The largest result is a variance: `Q * 10^66 / 2^62` has 254. [`U512`] holds all
-//! intermediate numbers, and [`U256`] all results.
+//! No computation overflows, for the following reasons. Let `N` be the number of participants, `S`
+//! the sum of the numerators, `Q` the sum of their squares, and `n` the count.
+//! [`Plan::check_capacity`] has checked `N * (vmax + 1) < 2^96`, so `|S| < 2^96`, `Q < 2^96`, `n <
+//! 2^32` and `n * Q < 2^128`. A divisor is below 2^32, and its quotients have at most 31 digits
+//! after the point.
+//!
+//! The largest intermediate number occurs in a standard deviation: `4 * (n * Q - S^2) * 10^70` has
+//! 363 bits. The largest result is a variance: `Q * 10^66 / 2^62` has 254 bits. [`U512`] holds all
+//! intermediate numbers, and [`U256`] holds all results.
 
 use core::cmp::Ordering;
 use core::fmt;
@@ -19,21 +22,25 @@ use crate::query::{Aggregate, Column, Plan, SlotKind};
 use moteseal_core::schema::Decimal;
 
 named_errors! {
-    /// Why sums give no answer. Honest sources and an honest querier never cause this.
+    /// Why a query has no answer for these sums. Honest sources and an honest querier never cause
+    /// these errors.
     AnswerError {
         /// The number of sums differs from the number of slots.
         WrongSlotCount => "the number of sums differs from the number of the query's slots",
-        /// A sum is more than the participants can contribute, or the set-up was not checked.
+        /// A sum is more than the participants can contribute, or the caller did not call
+        /// [`Plan::check_capacity`].
         SumOutOfRange => "a sum is more than the participants can contribute",
-        /// No readings have these sums: a source contributed values that it cannot have read.
+        /// No possible readings have these sums, so a source contributed values that it cannot have
+        /// read.
         Inconsistent => "no readings within the declared ranges have these sums: a source contributed values that it cannot have read",
     }
 }
 
-/// The number of digits after the point that a mean or standard deviation has in addition to those
-/// of its column. A variance has as many in addition to twice those.
+/// The number of additional digits after the point. If a column has `d` digits after the point, its
+/// mean and standard deviation have `d + EXTRA_PLACES` digits, and its variance has `2 * d +
+/// EXTRA_PLACES` digits.
 const EXTRA_PLACES: u32 = 4;
-/// The number of digits after the point if no number of digits is exact.
+/// The number of digits after the point for a column whose values have no exact decimal form.
 const INEXACT_PLACES: u32 = 9;
 
 /// A decimal number with a fixed number of digits after the point.
@@ -49,7 +56,7 @@ impl FixedPoint {
         Self { negative: negative && digits != U256::ZERO, digits, places }
     }
 
-    /// `digits / 10^places`.
+    /// Returns the number `digits / 10^places`.
     pub(super) fn from_digits(digits: i128, places: u32) -> Self {
         Self::new(digits < 0, U256::from_u128(digits.unsigned_abs()), places)
     }
@@ -73,9 +80,9 @@ impl FixedPoint {
 }
 
 impl fmt::Display for FixedPoint {
-    /// Shows all digits after the point, [`places`](Self::places) of them.
+    /// Writes the number with exactly [`places`](Self::places) digits after the point.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // 2^256 has 78 digits.
+        // 2^256 has 78 digits, and the point needs one more character.
         let mut text = [b'0'; 80];
         let (mut rest, mut first) = (self.digits, text.len());
         let ten = NonZero::<Limb>::new_unwrap(Limb(10));
@@ -98,19 +105,19 @@ impl fmt::Display for FixedPoint {
 /// The sums of a column over the selected readings.
 #[derive(Clone, Copy, Default)]
 struct Sums {
-    /// The sum of numerators: below 2^96 in absolute value.
+    /// The sum of the numerators. Its absolute value is below 2^96.
     sum: i128,
-    /// `n * Q - S^2`: the variance times the square of the count.
+    /// `n * Q - S^2`, which is the variance times the square of the count.
     spread: u128,
 }
 
 impl<'a> Plan<'a> {
-    /// Returns the result of each selected aggregate, in order, over the participants' selected
-    /// readings; `None` for the mean, variance and standard deviation of no readings. `totals` are
-    /// the sums of the slots over all participants.
+    /// Returns the result of each selected aggregate, in order. The mean, variance and standard
+    /// deviation are `None` if no readings were selected. `totals` are the sums of the slots over
+    /// all participants.
     ///
     /// # Errors
-    /// [`AnswerError`]. There is no result.
+    /// [`AnswerError`].
     pub fn answer<'p>(
         &'p self,
         totals: &[u128],
@@ -127,13 +134,13 @@ impl<'a> Plan<'a> {
             let sums = sums.get_mut(usize::from(slot.at)).ok_or(AnswerError::WrongSlotCount)?;
             match slot.kind {
                 SlotKind::Count => count = total,
-                // Both terms are below 2^96.
+                // The absolute value of both terms is below 2^96.
                 SlotKind::Sum => {
                     sums.sum = total as i128 + i128::from(slot.shift) * i128::from(participants);
                 }
                 SlotKind::SumOfSquares => {
-                    // If the square of the sum does not fit 128 bits, it is above count * total,
-                    // which fits.
+                    // If the square of the sum does not fit in 128 bits, it is larger than count *
+                    // total, which does fit.
                     let square = sums.sum.unsigned_abs().checked_pow(2);
                     let spread = square.and_then(|square| (count * total).checked_sub(square));
                     sums.spread = spread
@@ -145,7 +152,7 @@ impl<'a> Plan<'a> {
         if slots != totals.len() || slots != self.slots().count() {
             return Err(AnswerError::WrongSlotCount);
         }
-        // Without a count, any sum up to that of all participants is possible.
+        // If the query has no count, every sum within the limit for all participants is possible.
         if self.slots().any(|slot| slot.kind == SlotKind::Count) {
             let possible = |(sums, column): (&Sums, &Column<'_>)| {
                 column.range.is_none_or(|(low, high)| {
@@ -166,7 +173,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Returns the result of an aggregate of a column; `None` if it is undefined for no readings.
+/// Returns the result of an aggregate of a column; `None` if the aggregate is undefined because no
+/// readings were selected.
 fn result(aggregate: Aggregate, sums: Sums, count: u128, divisor: u32) -> Option<FixedPoint> {
     let places = Decimal { numerator: 0, divisor }.places();
     let at = |exact: fn(u32) -> u32| places.map_or(INEXACT_PLACES, exact);
@@ -196,31 +204,36 @@ fn result(aggregate: Aggregate, sums: Sums, count: u128, divisor: u32) -> Option
     })
 }
 
-/// `numerator * 10^places / denominator`, to the nearest integer, half to even.
+/// Returns `numerator * 10^places / denominator`, rounded to the nearest integer, and to the even
+/// one if two are equally near.
 fn quotient(numerator: u128, denominator: u128, places: u32) -> U256 {
     let scaled = U512::from_u128(numerator).wrapping_mul(&power_of_ten(places));
     let (down, rest) = divided(&scaled, denominator);
     rounded(&down, rest.shl_vartime(1).cmp_vartime(&U512::from_u128(denominator)))
 }
 
-/// `10^places * sqrt(numerator / denominator)`, to the nearest integer, half to even.
+/// Returns `10^places * sqrt(numerator / denominator)`, rounded to the nearest integer, and to the
+/// even one if two are equally near.
 fn root(numerator: u128, denominator: u128, places: u32) -> U256 {
     let scaled = U512::from_u128(numerator).wrapping_mul(&power_of_ten(2 * places));
-    // The root of the rounded-down quotient equals the rounded-down root of the quotient.
+    // Rounding down the quotient first does not change the result, because floor(sqrt(floor(x))) =
+    // floor(sqrt(x)).
     let down = divided(&scaled, denominator).0.floor_sqrt_vartime();
-    // Compare with the middle between it and the next one: scaled / denominator > (down + 1/2)^2.
+    // To round, compare scaled / denominator with (down + 1/2)^2, the square of the middle between
+    // `down` and the next integer.
     let odd = down.shl_vartime(1).wrapping_add(&U512::ONE);
     let middle = odd.wrapping_mul(&odd).wrapping_mul(&U512::from_u128(denominator));
     rounded(&down, scaled.shl_vartime(2).cmp_vartime(&middle))
 }
 
-/// `down`, or the next one if the remainder is more than a half, or a half and `down` is odd.
+/// Returns `down` or the next integer. `cut_off` compares the cut-off fraction with one half; if
+/// they are equal, the even integer is returned.
 fn rounded(down: &U512, cut_off: Ordering) -> U256 {
     let up = cut_off == Ordering::Greater || (cut_off == Ordering::Equal && down.bit_vartime(0));
     down.wrapping_add(&U512::from_u8(up.into())).resize()
 }
 
-/// Quotient and remainder. A denominator of 0 does not occur; it is treated as 1.
+/// Returns the quotient and the remainder. A denominator of 0 does not occur; it is treated as 1.
 fn divided(numerator: &U512, denominator: u128) -> (U512, U512) {
     let denominator = U512::from_u128(denominator.max(1));
     match Option::<NonZero<U512>>::from(NonZero::new(denominator)) {

@@ -1,4 +1,4 @@
-//! The canonical encoding of a plan: spec/queries.md, section 3.
+//! The canonical encoding of a plan (spec/queries.md, section 3).
 
 use crate::query::list::List;
 use crate::query::predicate::{Interval, Join, Step, is_canonical};
@@ -7,7 +7,7 @@ use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::schema::check_words;
 
 impl<'a> Plan<'a> {
-    /// Writes the plan: `[1, items, columns, steps, epoch ms]`.
+    /// Writes the plan as `[1, items, columns, steps, epoch ms]`.
     ///
     /// # Errors
     /// `BufferTooSmall`; [`MAX_PLAN`](crate::query::MAX_PLAN) bytes suffice.
@@ -42,11 +42,12 @@ impl<'a> Plan<'a> {
         Ok(out.finish())
     }
 
-    /// Reads a plan. An accepted plan is one that a query's text gives, and it encodes to the same
-    /// bytes.
+    /// Reads a plan. Accepts only the canonical encoding of a plan that the parser can produce from
+    /// a query's text.
     ///
     /// # Errors
-    /// [`DecodeError`]; `FieldOutOfRange` if the form is right but the plan is invalid.
+    /// [`DecodeError`]; `FieldOutOfRange` if the bytes have the right format but the plan is
+    /// invalid.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         let mut plan = Self::empty();
@@ -59,7 +60,7 @@ impl<'a> Plan<'a> {
         if plan.is_canonical() { Ok(plan) } else { Err(DecodeError::FieldOutOfRange) }
     }
 
-    /// Returns whether a query's text gives this plan.
+    /// Returns whether the parser can produce this plan from a query's text.
     fn is_canonical(&self) -> bool {
         let unique = |at: usize, item: &Item| {
             !self.items[..at].contains(item)

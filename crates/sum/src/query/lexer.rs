@@ -1,8 +1,8 @@
-//! The words, numbers and signs of a query's text (spec/queries.md, section 1).
+//! Splits a query's text into words, numbers and signs (spec/queries.md, section 1).
 
 use crate::query::mistake::{Mistake, QueryError};
 
-/// The kind of a token, with its characters in the text.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A keyword or the name of a column.
@@ -11,9 +11,10 @@ pub(super) enum Kind {
     Quoted,
     /// Digits with an optional fraction, without a sign.
     Number,
-    /// A text in single quotes. No column can be compared with it.
+    /// A text in single quotes. It is always a mistake, because columns are compared only with
+    /// numbers.
     Text,
-    /// A sign of one or two characters.
+    /// An operator or punctuation mark of one or two characters.
     Sign,
     /// The end of the query.
     End,
@@ -23,25 +24,26 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token<'a> {
     pub(super) kind: Kind,
-    /// Its characters, quotes included; empty at the end.
+    /// The token's characters in the query, including quotes; empty at the end of the query.
     pub(super) text: &'a str,
-    /// Its offset in bytes.
+    /// The token's offset in the query, in bytes.
     pub(super) start: usize,
 }
 
 impl Token<'_> {
-    /// Returns whether it is this keyword, in any case.
+    /// Returns whether the token is this keyword, in upper or lower case.
     pub(super) fn is_word(&self, word: &str) -> bool {
         self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
     }
 
-    /// Returns whether it is this sign.
+    /// Returns whether the token is this sign.
     pub(super) fn is_sign(&self, sign: &str) -> bool {
         self.kind == Kind::Sign && self.text == sign
     }
 }
 
-/// Reserved words, which name a column only in quotes: each may occur where a column may.
+/// The reserved words. A column with such a name must be written in quotes, because these words may
+/// occur where a column's name may occur.
 const RESERVED: [&str; 9] =
     ["SELECT", "FROM", "WHERE", "EPOCH", "DURATION", "AND", "OR", "NOT", "BETWEEN"];
 
@@ -63,7 +65,7 @@ pub(super) fn is_plain(name: &str) -> bool {
     name.starts_with(starts_word) && name.chars().all(continues_word) && !is_reserved(name)
 }
 
-/// Splits a text into tokens, one at a time.
+/// An iterator that splits a text into tokens.
 pub(super) struct Lexer<'a> {
     text: &'a str,
     at: usize,
@@ -74,7 +76,7 @@ impl<'a> Lexer<'a> {
         Self { text, at: 0 }
     }
 
-    /// Returns the text as a whole.
+    /// Returns the whole text.
     pub(super) fn text(&self) -> &'a str {
         self.text
     }
@@ -111,8 +113,8 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Returns the length of the quoted text that `rest` starts with. A doubled quote in it means one
-/// quote.
+/// Returns the length of the quoted text at the start of `rest`. Two quotes in a row within it are
+/// one escaped quote.
 fn quoted(rest: &str, quote: char) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -124,8 +126,8 @@ fn quoted(rest: &str, quote: char) -> Option<usize> {
     }
 }
 
-/// Returns the length of the number that `rest` starts with: digits, and a fraction if a digit
-/// follows the point.
+/// Returns the length of the number at the start of `rest`. A point belongs to the number only if a
+/// digit follows it.
 fn number(rest: &str) -> usize {
     let digits = |from: usize| rest[from..].bytes().take_while(u8::is_ascii_digit).count();
     let whole = digits(0);

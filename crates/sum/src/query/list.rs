@@ -3,15 +3,15 @@
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
-/// At most `N` elements. Unused places hold the default, so that equal lists are equal in every
-/// byte.
+/// A list of at most `N` elements. Unused places hold the default value, so that two lists with the
+/// same elements compare as equal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct List<T, const N: usize> {
     elements: [T; N],
     length: usize,
 }
 
-/// The list has as many elements as it takes.
+/// An error: the list already has `N` elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Full;
 

@@ -1,4 +1,4 @@
-//! Decimal numbers, exactly, on the scale of a column.
+//! Exact decimal numbers in a query's text, and their conversion to the scale of a column.
 
 /// A decimal number as written in a query: `±mantissa / 10^places`.
 #[derive(Clone, Copy, Debug)]
@@ -8,11 +8,11 @@ pub(super) struct Literal<'a> {
     places: u32,
     /// The number as written, with its sign.
     pub(super) text: &'a str,
-    /// Its offset in the query, in bytes.
+    /// The number's offset in the query, in bytes.
     pub(super) start: usize,
 }
 
-/// Powers of ten up to this one fit 127 bits.
+/// The largest power of ten that fits in 127 bits is `10^MAX_PLACES`.
 const MAX_PLACES: usize = 38;
 
 impl<'a> Literal<'a> {
@@ -23,7 +23,7 @@ impl<'a> Literal<'a> {
             return None;
         }
         let places = u32::try_from(fraction.len()).ok()?;
-        // Digits only, and fewer than 39 of them: below 2^127.
+        // There are at most 38 digits, so the number is below 2^127.
         let mantissa = whole
             .bytes()
             .chain(fraction.bytes())
@@ -31,18 +31,20 @@ impl<'a> Literal<'a> {
         Some(Self { negative, mantissa, places, text, start })
     }
 
-    /// Returns the highest numerator that is not above the number, on the scale of `divisor`;
-    /// `None` if that takes more than 127 bits.
+    /// Returns the highest numerator on the scale of `divisor` that is not above the number; `None`
+    /// if it does not fit in 128 bits.
     pub(super) fn floor(&self, divisor: u32) -> Option<i128> {
         Some(self.times(divisor)?.div_euclid(10i128.pow(self.places)))
     }
 
-    /// Returns the lowest numerator that is not below the number.
+    /// Returns the lowest numerator on the scale of `divisor` that is not below the number; `None`
+    /// if it does not fit in 128 bits.
     pub(super) fn ceil(&self, divisor: u32) -> Option<i128> {
         Some(-(-self.times(divisor)?).div_euclid(10i128.pow(self.places)))
     }
 
-    /// Returns the number times divisor and `10^places`.
+    /// Returns the number times `divisor` times `10^places`, which is an integer; `None` if it does
+    /// not fit in 128 bits.
     fn times(&self, divisor: u32) -> Option<i128> {
         let product = i128::try_from(self.mantissa.checked_mul(divisor.into())?).ok()?;
         Some(if self.negative { -product } else { product })

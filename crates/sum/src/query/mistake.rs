@@ -1,4 +1,5 @@
-//! Mistakes in the text of a query: what is wrong, where, and what to write instead.
+//! The error type for mistakes in the text of a query. Its messages state where the mistake is,
+//! what is wrong, and what to write instead.
 
 use core::fmt;
 
@@ -10,66 +11,66 @@ use moteseal_core::schema::Schema;
 /// The first mistake in the text of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryError<'a> {
-    /// Its position, in characters from 1.
+    /// The position of the mistake in characters, counted from 1.
     pub column: usize,
-    /// What it is.
+    /// The kind of mistake.
     pub mistake: Mistake<'a>,
 }
 
-/// What is wrong with the text of a query. Names: spec/errors.md.
+/// The kinds of mistakes in the text of a query. spec/errors.md lists their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mistake<'a> {
-    /// A word, number or sign that is not allowed here.
+    /// A word, number or sign is not allowed here.
     UnexpectedToken {
         /// What is allowed here.
         expected: &'static str,
-        /// The token that is here; empty at the end of the query.
+        /// The token that was found; empty at the end of the query.
         found: &'a str,
     },
-    /// A character that is not part of the language.
+    /// A character is not part of the query language.
     UnknownCharacter(char),
-    /// A quote that is not closed.
+    /// A quoted text has no closing quote.
     Unterminated,
-    /// No aggregate of this name.
+    /// There is no aggregate with this name.
     UnknownAggregate(&'a str),
-    /// The schema has no column of this name.
+    /// The schema has no column with this name.
     UnknownColumn {
         /// The name, as written in the query.
         name: &'a str,
         /// The schema.
         schema: Schema<'a>,
     },
-    /// A column of floats: their sums are not exact.
+    /// The column contains floats, whose sums are not exact.
     FloatColumn(&'a str),
-    /// A column of times: not a measurement.
+    /// The column contains times, which are not measurements.
     TimeColumn(&'a str),
-    /// The stream's records are opaque.
+    /// The stream's records are opaque, so it has no columns.
     NoColumns,
-    /// A text literal. Columns can only be compared with numbers.
+    /// A column is compared with a text. Columns can only be compared with numbers.
     TextLiteral,
-    /// A number that does not fit 64 bits on this column's scale, or has more than 38 digits.
+    /// A number does not fit in 64 bits on this column's scale, or has more than 38 digits.
     NumberOutOfRange(&'a str),
-    /// No `EPOCH DURATION`.
+    /// The clause `EPOCH DURATION` is missing.
     DurationMissing,
-    /// A duration of less than a second or more than a week.
+    /// The duration is less than a second or more than a week.
     DurationOutOfRange,
     /// The same item is selected twice.
     DuplicateItem,
-    /// A text longer than [`MAX_TEXT`].
+    /// The text is longer than [`MAX_TEXT`] bytes.
     TooLong,
-    /// More than [`MAX_ITEMS`] aggregates.
+    /// The query has more than [`MAX_ITEMS`] aggregates.
     TooManyItems,
-    /// More than [`MAX_COLUMNS`] columns.
+    /// The query has more than [`MAX_COLUMNS`] columns.
     TooManyColumns,
-    /// A predicate of more than [`MAX_STEPS`] steps.
+    /// The predicate has more than [`MAX_STEPS`] steps.
     TooManySteps,
-    /// A predicate nested deeper than [`MAX_DEPTH`].
+    /// The predicate is nested deeper than [`MAX_DEPTH`].
     TooDeep,
 }
 
 impl<'a> QueryError<'a> {
-    /// Returns a mistake at byte `at` of `text`.
+    /// Creates the error for a mistake at byte `at` of `text`.
     pub(super) fn at(text: &'a str, at: usize, mistake: Mistake<'a>) -> Self {
         let before = text.char_indices().take_while(|&(start, _)| start < at).count();
         Self { column: before + 1, mistake }
@@ -106,8 +107,8 @@ impl<'a> QueryError<'a> {
 }
 
 impl fmt::Display for QueryError<'_> {
-    /// Returns the column, what is wrong, and what to write instead, always in one line: control
-    /// characters of the query are escaped.
+    /// Writes the position of the mistake, what is wrong, and what to write instead. The message is
+    /// always one line, because control characters of the query are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "column {}: ", self.column)?;
         match self.mistake {
@@ -156,7 +157,8 @@ impl fmt::Display for QueryError<'_> {
 
 impl core::error::Error for QueryError<'_> {}
 
-/// Part of the query, escaped and truncated so that it cannot act on a terminal.
+/// A part of the query for display. It is truncated, and escaped so that it cannot control a
+/// terminal.
 struct Shown<'a>(&'a str);
 
 impl fmt::Display for Shown<'_> {
@@ -164,7 +166,7 @@ impl fmt::Display for Shown<'_> {
         const LONGEST: usize = 64;
         let (whole, rest) =
             self.0.char_indices().nth(LONGEST).map_or((self.0, ""), |(at, _)| self.0.split_at(at));
-        // Quotes are not escaped, because they may be the mistake.
+        // Quotes are shown unescaped, because they may be the mistake.
         for c in whole.chars() {
             if matches!(c, '"' | '\'') {
                 write!(f, "{c}")?;

@@ -1,5 +1,5 @@
-//! The mote's part: it binds a plan to the schema of its records, and computes what a reading
-//! contributes.
+//! The mote's part of a query. A mote binds a plan to the schema of its records, and computes the
+//! contribution of a reading to each slot.
 
 use core::fmt;
 
@@ -9,15 +9,15 @@ use crate::query::predicate::holds;
 use crate::query::{MAX_COLUMNS, Name, Plan, SlotKind};
 use moteseal_core::schema::{Decimal, Field, FieldType, Schema};
 
-/// Why a plan cannot be answered from records with a schema.
+/// Why a plan cannot be bound to a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BindError<'a> {
-    /// The schema has no column of this name.
+    /// The schema has no column with this name.
     UnknownColumn(&'a str),
     /// The column holds floats or times.
     NotExact(&'a str),
-    /// The column's divisor differs from the plan's.
+    /// The column's divisor differs from the one in the plan.
     DivisorMismatch(&'a str),
 }
 
@@ -61,18 +61,18 @@ impl fmt::Display for BindError<'_> {
 
 impl core::error::Error for BindError<'_> {}
 
-/// Why a reading has no contribution. The mote then does not answer the epoch.
+/// Why a reading has no contribution. The mote then does not answer the query in this epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ContributionError<'a> {
-    /// A value outside the range that the query declares for its column.
+    /// A value is outside the range that the query declares for its column.
     ValueOutOfRange {
         /// The column.
         column: &'a str,
         /// The value.
         value: Decimal,
     },
-    /// The record ends before a column.
+    /// The record ends before a column of the query.
     RecordTooShort,
     /// The buffer is too small for all slots.
     BufferTooSmall,
@@ -116,7 +116,8 @@ impl fmt::Display for ContributionError<'_> {
 
 impl core::error::Error for ContributionError<'_> {}
 
-/// A plan with the positions of its columns in a mote's records.
+/// A plan that is bound to a mote's schema: it has the positions of the plan's columns in the
+/// mote's records.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound<'p, 'a> {
     plan: &'p Plan<'a>,
@@ -145,12 +146,12 @@ impl<'a> Plan<'a> {
 }
 
 impl<'a> Bound<'_, 'a> {
-    /// Writes a source's contribution to each slot and returns the number of slots. For a selected
-    /// reading these are its values; for another reading, or none, those that leave all sums
+    /// Writes a source's contribution to each slot and returns the number of slots. If the query
+    /// does not select the reading, or there is no reading, the contributions leave the results
     /// unchanged.
     ///
     /// # Errors
-    /// [`ContributionError`]. Nothing in the buffer may be sent.
+    /// [`ContributionError`]. The caller must then not send the contents of the buffer.
     pub fn contribution(
         &self,
         record: Option<&[u8]>,
@@ -173,7 +174,8 @@ impl<'a> Bound<'_, 'a> {
             };
             *place = match slot.kind {
                 SlotKind::Count => matching.is_some().into(),
-                // The difference is not negative: the shift is the least value of the range, or 0.
+                // The shift is the lowest value of the range, or 0 if that is lower, so the
+                // difference is not negative.
                 SlotKind::Sum => numerator.abs_diff(slot.shift).into(),
                 SlotKind::SumOfSquares => u128::from(numerator.unsigned_abs()).pow(2),
             };
@@ -182,7 +184,7 @@ impl<'a> Bound<'_, 'a> {
         Ok(count)
     }
 
-    /// Returns the numerator of a column, which must be in the plan's range.
+    /// Returns the numerator of a column. Fails if it is outside the plan's range.
     fn summed(&self, at: u8, record: &[u8]) -> Result<i64, ContributionError<'a>> {
         let (numerator, column) = (self.numerator(at, record)?, self.plan.column(at));
         let value = Decimal { numerator, divisor: column.divisor };

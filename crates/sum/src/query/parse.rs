@@ -1,5 +1,5 @@
-//! The parser of a query's text (spec/queries.md, section 1): one token of lookahead, and recursion
-//! of at most [`MAX_DEPTH`].
+//! The parser of a query's text (spec/queries.md, section 1). It is a recursive-descent parser with
+//! one token of lookahead and a recursion depth of at most [`MAX_DEPTH`].
 
 use crate::query::lexer::{Kind, Lexer, Token, is_reserved};
 use crate::query::list::Full;
@@ -9,11 +9,11 @@ use crate::query::predicate::{Interval, Join, Step};
 use crate::query::{Aggregate, Column, EPOCH_MS, Item, MAX_DEPTH, MAX_TEXT, Plan};
 use moteseal_core::schema::{Field, FieldType, Schema};
 
-/// Milliseconds of the units of a duration, the longest first.
+/// The units of a duration with their lengths in milliseconds, the longest first.
 pub(super) const UNITS: [(&str, u32); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// Reads the text of a query.
+/// Parses the text of a query.
 pub(super) fn parse<'a>(text: &'a str, schema: &Schema<'a>) -> Result<Plan<'a>, QueryError<'a>> {
     if text.len() > MAX_TEXT {
         return Err(QueryError::at(text, 0, Mistake::TooLong));
@@ -33,13 +33,13 @@ struct Parser<'a> {
     plan: Plan<'a>,
 }
 
-/// Operands on the stack of steps that are joined when no more follow: a single one, or several for
-/// AND or OR.
+/// One or more operands whose steps are already written. If `join` is set, they are the operands of
+/// one AND or OR, whose own step is written when no further operand follows.
 #[derive(Clone, Copy)]
 struct Run {
     join: Option<Join>,
     operands: u8,
-    /// The deepest nesting of an operand.
+    /// The greatest nesting depth of the operands.
     depth: usize,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `AGGREGATE(column)` or `COUNT(*)`.
+    /// Parses `AGGREGATE(column)` or `COUNT(*)`.
     fn item(&mut self) -> Result<(), QueryError<'a>> {
         let start = self.token;
         if start.kind != Kind::Word || is_reserved(start.text) {
@@ -148,7 +148,7 @@ impl<'a> Parser<'a> {
         self.comparison()
     }
 
-    /// Ends a sequence of operands and joins them.
+    /// Ends a sequence of operands: writes the step that joins them, if there is more than one.
     fn close(&mut self, run: Run) -> Result<Run, QueryError<'a>> {
         match run.join {
             Some(join) => self.step(Step::Join(join, run.operands), run.depth + 1),
@@ -156,16 +156,16 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Returns a sequence to which operands can be joined by `join`: an open sequence of the same
-    /// kind, or a closed one.
+    /// Returns a sequence to which further operands can be added with `join`. A sequence that is
+    /// already joined by `join` stays open; any other sequence is ended and becomes one operand.
     fn open(&mut self, run: Run, join: Join) -> Result<Run, QueryError<'a>> {
         if run.join == Some(join) { Ok(run) } else { self.close(run) }
     }
 
-    /// Merges both sequences; the second is ended first unless it joins in the same way.
+    /// Merges two sequences. The second one is ended first, unless it is also joined by `join`.
     fn joined(&mut self, run: Run, next: Run, join: Join) -> Result<Run, QueryError<'a>> {
         let next = self.open(next, join)?;
-        // There are at most MAX_STEPS operands.
+        // The operands number at most MAX_STEPS, so this does not overflow.
         let operands = run.operands.saturating_add(next.operands);
         Ok(Run { join: Some(join), operands, depth: run.depth.max(next.depth) })
     }
@@ -178,7 +178,7 @@ impl<'a> Parser<'a> {
         Ok(Run { join: None, operands: 1, depth })
     }
 
-    /// Returns a column compared with a number, on either side, or BETWEEN two.
+    /// Parses the comparison of a column with a number, which may be on either side, or a BETWEEN.
     fn comparison(&mut self) -> Result<Run, QueryError<'a>> {
         let (index, interval, not) = if self.at_literal() {
             let literal = self.literal()?;
@@ -214,8 +214,8 @@ impl<'a> Parser<'a> {
         if not { self.step(Step::Not, 1) } else { Ok(run) }
     }
 
-    /// Returns the numerators for which `column sign literal` holds; for `!=`, those for which it
-    /// does not.
+    /// Returns the interval of numerators for which `column sign literal` is true. For `!=`,
+    /// returns the interval for which it is false.
     fn interval(
         &self,
         literal: Literal<'a>,
@@ -230,12 +230,12 @@ impl<'a> Parser<'a> {
             ">=" => low(ceil),
             "<" => high(ceil.map(|ceil| ceil - 1)),
             "<=" => high(floor),
-            // No numerator is between two adjacent ones.
+            // This is `=` or `!=`. If no numerator equals the literal, the interval is empty.
             _ => Ok(Interval::between(self.bound(literal, ceil)?, self.bound(literal, floor)?)),
         }
     }
 
-    /// Returns a bound that fits the numerators of a plan.
+    /// Converts a bound to 64 bits, the range of a plan's numerators.
     fn bound(&self, literal: Literal<'a>, bound: Option<i128>) -> Result<i64, QueryError<'a>> {
         let mistake = Mistake::NumberOutOfRange(literal.text);
         bound
@@ -249,7 +249,7 @@ impl<'a> Parser<'a> {
             || self.token.is_sign("+")
     }
 
-    /// Returns a decimal number with an optional sign.
+    /// Parses a decimal number with an optional sign.
     fn literal(&mut self) -> Result<Literal<'a>, QueryError<'a>> {
         let start = self.token.start;
         let negative = self.token.is_sign("-");
@@ -276,7 +276,8 @@ impl<'a> Parser<'a> {
         Ok(sign)
     }
 
-    /// Returns the name of an existing column of scaled integers; returns its index in the plan.
+    /// Parses the name of a column of scaled integers that exists in the schema. Returns the
+    /// column's index in the plan and its field.
     fn column(&mut self, expected: &'static str) -> Result<(usize, Field<'a>), QueryError<'a>> {
         let token = self.token;
         let field = match token.kind {
@@ -315,7 +316,7 @@ impl<'a> Parser<'a> {
         Ok((index, field))
     }
 
-    /// Returns a whole number and its unit.
+    /// Parses the whole number and the unit of a duration.
     fn duration(&mut self) -> Result<(), QueryError<'a>> {
         let start = self.token;
         if start.kind == Kind::End {
@@ -327,7 +328,7 @@ impl<'a> Parser<'a> {
         self.advance()?;
         let out_of_range =
             || QueryError::at(self.lexer.text(), start.start, Mistake::DurationOutOfRange);
-        // For zero, the unit does not matter.
+        // Zero is out of range for every unit.
         let count: u32 =
             start.text.parse().ok().filter(|&count| count > 0).ok_or_else(out_of_range)?;
         let unit = UNITS.iter().find(|(name, _)| self.token.is_word(name));
@@ -367,7 +368,7 @@ impl<'a> Parser<'a> {
         if self.accept_sign(sign)? { Ok(()) } else { Err(self.unexpected(expected)) }
     }
 
-    /// Returns a mistake at the next token.
+    /// Creates the error for a mistake at the next token.
     fn mistake(&self, mistake: Mistake<'a>) -> QueryError<'a> {
         QueryError::at(self.lexer.text(), self.token.start, mistake)
     }
@@ -377,11 +378,12 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Returns whether `quoted` is `name` in double quotes, with those within it doubled.
+/// Returns whether `quoted` is `name` in double quotes, where each quote within the name is
+/// doubled.
 fn is_quoted(name: &str, quoted: &str) -> bool {
     let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(quoted);
     let mut quote = false;
-    // Skip the second of two quotes.
+    // Skip the second of two quotes in a row.
     let unquoted = inner.chars().filter(|&c| {
         quote = c == '"' && !quote;
         !quote
@@ -389,7 +391,8 @@ fn is_quoted(name: &str, quoted: &str) -> bool {
     unquoted.eq(name.chars())
 }
 
-/// Returns the range of numerators of a field, limited to what a plan can name.
+/// Returns the range of numerators of a field, limited to signed 64 bits, the range that a plan can
+/// contain.
 fn numerators(field: &Field<'_>) -> (i64, i64) {
     let bits = 8 * u32::try_from(field.kind.size()).unwrap_or(8);
     let (low, high) = if field.kind.is_signed() {
@@ -397,7 +400,7 @@ fn numerators(field: &Field<'_>) -> (i64, i64) {
     } else {
         (0, (1 << bits) - 1)
     };
-    // A mote does not answer with values outside signed 64 bits.
+    // A mote does not answer with values that do not fit in signed 64 bits.
     let clamped =
         |raw: i128| (raw + i128::from(field.offset)).clamp(i64::MIN.into(), i64::MAX.into());
     (

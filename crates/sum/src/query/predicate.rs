@@ -1,9 +1,9 @@
-//! Predicates: which readings a query selects. They are kept in postfix order, so that a mote
-//! evaluates them with the bits of one word.
+//! Predicates, which determine the readings that a query selects. Their steps are in postfix order,
+//! so a mote can evaluate them with a stack that fits in the bits of one word.
 //!
-//! A comparison is a closed interval of the column's *numerators* (raw value plus offset): exactly
-//! what the decimal literal means on the column's scale. AND and OR of any number of operands are
-//! one step, so that redundant parentheses have no effect.
+//! A comparison is stored as a closed interval of the column's *numerators* (raw value plus
+//! offset), which is the exact meaning of the decimal literal on the column's scale. An AND or OR
+//! of any number of operands is a single step, so redundant parentheses do not change the encoding.
 
 use core::fmt;
 
@@ -22,12 +22,12 @@ impl Interval {
     /// The canonical form of the empty interval.
     pub(super) const EMPTY: Self = Self { low: Some(1), high: Some(0) };
 
-    /// Returns the interval between two bounds, in canonical form.
+    /// Returns the closed interval between two bounds, in canonical form.
     pub(super) fn between(low: i64, high: i64) -> Self {
         if low <= high { Self { low: Some(low), high: Some(high) } } else { Self::EMPTY }
     }
 
-    /// Returns whether it has the form that the parser creates.
+    /// Returns whether the interval has the form that the parser creates.
     pub(super) fn is_canonical(self) -> bool {
         match (self.low, self.high) {
             (None, None) => false,
@@ -42,19 +42,19 @@ impl Interval {
     }
 }
 
-/// What a step does to the stack of truth values.
+/// A step of a predicate. It works on a stack of truth values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Pushes whether a column's numerator is in an interval.
+    /// Pushes whether the numerator of the column with this index is in the interval.
     Compare(u8, Interval),
-    /// Negates the last value.
+    /// Negates the top value.
     #[default]
     Not,
-    /// Joins the last `n` values, at least two.
+    /// Replaces the top `n` values, at least two, by their AND or OR.
     Join(Join, u8),
 }
 
-/// How operands are joined.
+/// The operator that joins operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Join {
     And,
@@ -66,7 +66,7 @@ pub(super) type Steps = List<Step, MAX_STEPS>;
 
 /// Returns whether the steps leave one truth value and have the form that the parser creates.
 pub(super) fn is_canonical(steps: &[Step]) -> bool {
-    // For each waiting operand: how it was joined, and its nesting depth.
+    // For each operand on the stack: the operator that joined it, and its nesting depth.
     let mut waiting = [(None, 0); MAX_STEPS];
     let mut count = 0;
     for &step in steps {
@@ -94,8 +94,8 @@ pub(super) fn holds<E>(
     steps: &[Step],
     mut numerator: impl FnMut(u8) -> Result<i128, E>,
 ) -> Result<bool, E> {
-    // One truth value for each bit, the last one lowest: at most MAX_STEPS of them, which is half
-    // of the word.
+    // The stack has one truth value per bit, with the top in the lowest bit. It has at most
+    // MAX_STEPS (32) values, so the 64-bit word never overflows.
     let mut truths = 1u64;
     for &step in steps {
         match step {
@@ -114,7 +114,7 @@ pub(super) fn holds<E>(
     Ok(truths & 1 == 1)
 }
 
-/// A predicate, shown as text that parses to the same steps.
+/// Displays a predicate as text that parses to the same steps.
 pub(super) struct Shown<'p, 'a> {
     pub(super) steps: &'p [Step],
     pub(super) columns: &'p [Column<'a>],
@@ -156,8 +156,8 @@ impl fmt::Display for Shown<'_, '_> {
 }
 
 impl Shown<'_, '_> {
-    /// Returns an operand, in parentheses where necessary: an OR in an AND, and either of the two
-    /// in a NOT.
+    /// Writes an operand. Parentheses are necessary around an OR within an AND, and around an AND
+    /// or OR within a NOT.
     fn operand(
         &self,
         f: &mut fmt::Formatter<'_>,
@@ -172,7 +172,7 @@ impl Shown<'_, '_> {
     }
 }
 
-/// Returns the start of the last operand of steps.
+/// Returns the index of the step at which the last operand starts.
 fn start_of_last(steps: &[Step]) -> usize {
     let mut wanted = 1;
     for (at, step) in steps.iter().enumerate().rev() {
@@ -189,8 +189,8 @@ fn start_of_last(steps: &[Step]) -> usize {
     0
 }
 
-/// The digits after the point that keep two numerators apart on every scale, since a divisor is
-/// below 2^32.
+/// The number of digits after the point that suffices to distinguish two adjacent numerators on
+/// every scale, because a divisor is below 2^32.
 const ENOUGH_PLACES: u32 = 10;
 
 fn show_comparison(
@@ -203,8 +203,9 @@ fn show_comparison(
         .places()
         .filter(|&places| places <= ENOUGH_PLACES);
     let places = exact.unwrap_or(ENOUGH_PLACES);
-    // Where the digits are not exact, the lowest value is shown too low and the highest too high,
-    // each by less than one numerator, so that they parse to the same interval.
+    // If a bound has no exact decimal form, the low bound is rounded down and the high bound is
+    // rounded up, each by less than the distance of two numerators. The text then parses to the
+    // same interval.
     let scaled = |numerator: i64| i128::from(numerator) * 10i128.pow(places);
     let low = |numerator| {
         FixedPoint::from_digits(scaled(numerator).div_euclid(column.divisor.into()), places)

@@ -1,5 +1,5 @@
-//! Slots: the small non-negative integers that each source contributes and that are added in
-//! encrypted form (spec/queries.md, section 4).
+//! The slots of a query (spec/queries.md, section 4). Each source contributes a small non-negative
+//! integer to each slot, and aggregators add the encrypted integers of a slot.
 
 use core::fmt;
 
@@ -7,38 +7,39 @@ use moteseal_core::error::Named;
 
 use crate::query::{Aggregate, Name, Plan};
 
-/// Sums must stay below this: the space that a modulus just below 2^256 leaves above shares of 160
-/// bits.
+/// Sums must stay below this limit. The modulus is just below 2^256 and a share has 160 bits, which
+/// leaves 96 bits for the sum.
 pub(super) const CAPACITY: u128 = 1 << 96;
 
-/// What a slot sums.
+/// The kind of value that a slot sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SlotKind {
-    /// 1 for each selected reading.
+    /// Each selected reading contributes 1.
     Count,
-    /// The numerator of a column, minus the slot's shift.
+    /// Each selected reading contributes the numerator of a column, minus the slot's shift.
     Sum,
-    /// The square of the numerator of a column.
+    /// Each selected reading contributes the square of the numerator of a column.
     SumOfSquares,
 }
 
-/// One integer that each source contributes.
+/// One slot of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot<'a> {
-    /// What is summed.
+    /// The kind of value that is summed.
     pub kind: SlotKind,
     /// The column; `None` for a count.
     pub column: Option<&'a str>,
-    /// The maximum that a source contributes.
+    /// The highest value that a source can contribute.
     pub vmax: u128,
-    /// What is subtracted from each numerator so that none is negative: 0 or less.
+    /// The number that is subtracted from each numerator, so that no contribution is negative. It
+    /// is 0 or negative.
     pub shift: i64,
     /// The column's index in the plan.
     pub(super) at: u8,
 }
 
 impl fmt::Display for Slot<'_> {
-    /// `the count`, `the sum of temperature` or `the sum of squares of temperature`.
+    /// Writes `the count`, `the sum of temperature` or `the sum of squares of temperature`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.kind {
             SlotKind::Count => return f.write_str("the count"),
@@ -49,7 +50,7 @@ impl fmt::Display for Slot<'_> {
     }
 }
 
-/// A sum that could exceed its 96 bits.
+/// An error: the sum of a slot could exceed 96 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overflow<'a> {
     /// The slot.
@@ -85,9 +86,9 @@ impl fmt::Display for Overflow<'_> {
 impl core::error::Error for Overflow<'_> {}
 
 impl<'a> Plan<'a> {
-    /// Returns the slots in order: the count, if anything but sums is selected; then for each
-    /// column, by first mention, its sum if the column is summed, and its sum of squares if a
-    /// variance or standard deviation is selected.
+    /// Returns the slots in order. The count is first, if the query selects any aggregate other
+    /// than a sum. Then, for each column in the order of first mention, follow its sum if the
+    /// column is summed, and its sum of squares if its variance or standard deviation is selected.
     pub fn slots(&self) -> impl Iterator<Item = Slot<'a>> + Clone {
         let counts = self.items.iter().any(|item| item.aggregate != Aggregate::Sum);
         let count = counts.then_some(Slot {
@@ -114,7 +115,8 @@ impl<'a> Plan<'a> {
         }))
     }
 
-    /// Checks that the sums of `sources` sources fit: `sources * (vmax + 1) < 2^96` in each slot.
+    /// Checks that the sum of each slot fits for this number of sources: `sources * (vmax + 1) <
+    /// 2^96`.
     ///
     /// # Errors
     /// [`Overflow`] for the first slot that does not fit.

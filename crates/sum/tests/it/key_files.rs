@@ -1,4 +1,5 @@
-//! Key files of private sums: a written file can be read, anything else is rejected.
+//! Tests of the key files of private sums: a written file can be read, and a malformed file is
+//! rejected.
 
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::{DeviceId, Digest, GroupId};
@@ -27,7 +28,7 @@ fn reads_what_was_written() {
     assert_eq!((querier.circle, source.circle), (CIRCLE, CIRCLE));
     assert_eq!((source.device, source.position), (DEVICE, 41));
     assert_eq!(source.querier, querier.querier);
-    // With key groups of 40, position 41 is in the second one.
+    // With key groups of 40 positions, position 41 is in the second key group, which has number 1.
     let expected = Master::new([7; 32]).source(CIRCLE.group, DEVICE, 1);
     assert_eq!(*source.secret.to_bytes(), *expected.to_bytes());
     assert_eq!(source.secret.for_query(QueryId([0; 16])).query(), QueryId([0; 16]));
@@ -54,7 +55,8 @@ fn rejects_damaged_files_and_the_wrong_kind_of_file() {
     for at in 0..source.len() {
         let mut bytes = source.clone().into_bytes();
         bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
-        // Either rejected, or read as another key: a secret has no checksum.
+        // A changed secret cannot be detected, because it has no checksum. The call must only not
+        // panic.
         let _ = SourceKeys::decode(&bytes);
     }
 }

@@ -1,4 +1,5 @@
-//! Sets of participants: each set has one encoding, and everything else is rejected.
+//! Tests of the encoding of participants: each set has exactly one encoding, and all other bytes
+//! are rejected.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +56,7 @@ fn every_short_byte_string_that_decodes_encodes_to_itself() {
     check(&[]);
     for value in 0_u32..1 << 24 {
         let bytes = value.to_le_bytes();
-        // All strings of one and two bytes, and of three that begin with few.
+        // Check all strings of one and two bytes, and those of three bytes with a small first byte.
         if value < 1 << 8 {
             check(&bytes[..1]);
         }
@@ -69,8 +70,8 @@ fn every_short_byte_string_that_decodes_encodes_to_itself() {
     assert!(read > 10_000, "{read}");
 }
 
-/// Where the integer of a bitmap's base grows by a byte, an encoding with a smaller base and a
-/// leading zero byte is as long as the canonical one.
+/// If the integer of a bitmap's base is just too large for one byte, an encoding with a smaller
+/// base and a leading zero byte has the same length as the canonical encoding.
 #[test]
 fn rejects_a_bitmap_with_a_leading_zero_byte() {
     let malformed = Err(ParticipationError::MalformedParticipation);
@@ -104,7 +105,8 @@ fn encodes_a_set_of_one_without_a_bitmap() {
 
 #[test]
 fn is_short_for_few_silent_sources_and_never_longer_than_a_bitmap() {
-    // The number of silent sources of 1,024, evenly spaced, and the set's length in bytes.
+    // (the number of evenly spaced silent sources among 1,024, the length of the encoded set in
+    // bytes)
     for (silent, bytes) in [(0, 3), (10, 22), (102, 129), (512, 129)] {
         let step = 1024_u32.checked_div(silent).unwrap_or(u32::MAX);
         let set: BTreeSet<u32> =

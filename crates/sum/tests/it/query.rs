@@ -1,6 +1,6 @@
-//! Queries: random schemas, readings and queries, compared with a naive evaluator over big
-//! rationals; slots, motes, and sums that no readings have (spec/queries.md, sections 3 to 5).
-//! query_language.rs tests the language.
+//! Tests of queries (spec/queries.md, sections 3 to 5). Random schemas, readings and queries are
+//! compared with a naive evaluator that uses big rational numbers. Other tests check slots, motes,
+//! and sums that no readings can have. query_language.rs tests the query language.
 
 use crate::reference::{Query, Ratio, fixed, query, root};
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
@@ -15,7 +15,7 @@ fn encode(fields: &[Field<'_>]) -> Vec<u8> {
     Schema::encode(fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
 }
 
-/// Returns the schema of the tables of mistakes.
+/// Returns the encoded schema that the tests with known answers use.
 fn weather() -> Vec<u8> {
     let columns = [
         "temperature:Cel:i16/100",
@@ -153,7 +153,8 @@ fn answer(column: &str, select: &str, records: &[&[u8]]) -> Vec<Option<FixedPoin
 #[test]
 fn rounds_half_to_even() {
     let mean = |records: &[&[u8]]| answer("v::i8", "AVG(v)", records)[0].unwrap().to_string();
-    // 1/32 = 0.03125 and 3/32 = 0.09375 are halves of the last digit; 1/3 and 2/3 are not.
+    // A mean has four more digits than its column. 1/32 = 0.03125 and 3/32 = 0.09375 are exactly
+    // between two such numbers, but 1/3 and 2/3 are not.
     let of = |first: u8, n: usize| -> Vec<Vec<u8>> {
         (0..n).map(|at| vec![if at == 0 { first } else { 0 }]).collect()
     };
@@ -165,7 +166,8 @@ fn rounds_half_to_even() {
             })
             .collect();
     assert_eq!(means, ["0.0312", "0.0938", "0.3333", "0.6667", "-0.0312", "-0.0938", "0.0000"]);
-    // 64 readings, one of 1: 63/4096 = 0.015380859375, whose root is 0.12401959...
+    // 64 readings, one of which is 1 and the others 0. Their variance is 63/4096 = 0.015380859375,
+    // whose square root is 0.12401959...
     let one = of(1, 64);
     let one: Vec<&[u8]> = one.iter().map(|record| &record[..]).collect();
     let shown: Vec<String> = answer("v::u8", "VARIANCE(v), STDDEV(v)", &one)
@@ -173,8 +175,9 @@ fn rounds_half_to_even() {
         .map(|value| value.unwrap().to_string())
         .collect();
     assert_eq!(shown, ["0.0154", "0.1240"]);
-    // 1,024 readings with the deviations 7/32 = 0.21875 and 9/32 = 0.28125, which are halves of the
-    // last digit: some readings are 1, some -1, and the others 0.
+    // 1,024 readings, each of which is 1, -1 or 0, chosen so that the standard deviations are 7/32
+    // = 0.21875 and 9/32 = 0.28125. Both are exactly between two numbers with four digits after the
+    // point.
     let deviation = |ones: usize, minus_ones: usize| {
         let records =
             [vec![&[1][..]; ones], vec![&[0xff]; minus_ones], vec![&[0]; 1024 - ones - minus_ones]]
@@ -198,12 +201,13 @@ fn results_have_a_fixed_number_of_places_more_than_their_columns() {
         shown("v::u8/512"),
         ["0.001953125", "0.0009765625000", "0.0009765625000", "0.0000009536743164062500"]
     );
-    // If no number of places is exact, there are 9: the root of 1/36, and numbers on both sides of
-    // half the ninth digit.
+    // If the column's values have no exact decimal form, the result has nine digits after the
+    // point. The cases are the square root of 1/36, and numbers that are just above and just below
+    // half of the ninth digit.
     assert_eq!(shown("v::u8/3"), ["0.333333333", "0.166666667", "0.166666667", "0.027777778"]);
     assert_eq!(shown("v::u8/1000000003")[1..], ["0.000000000", "0.000000000", "0.000000000"]);
     assert_eq!(shown("v::u8/999999999")[1..], ["0.000000001", "0.000000001", "0.000000000"]);
-    // The finest scale.
+    // The column has the finest possible scale.
     assert_eq!(
         shown("v::u8/2147483648"),
         [
@@ -233,12 +237,13 @@ fn the_largest_sums_on_the_finest_scale_are_exact() {
         .unwrap();
         let sources = u32::MAX;
         assert_eq!(plan.check_capacity(sources), Ok(()));
-        // One group of sources reads the numerator farthest from 0, the others read 0.
+        // `far` sources read the numerator with the highest absolute value, and the others read 0.
         for far in [sources, sources / 2, sources - 1, 1] {
             let most = u128::from(u32::MAX);
             let (far, all) = (u128::from(far), u128::from(sources));
             let negative = field.offset < 0;
-            // With a shift of -most, the numerator 0 counts as most, and -most as 0.
+            // With a shift of -most, a source that reads the numerator 0 contributes `most`, and a
+            // source that reads -most contributes 0.
             let total = if negative { (all - far) * most } else { far * most };
             let shown: Vec<String> = plan
                 .answer(&[all, total, far * most * most], sources)
@@ -298,7 +303,7 @@ fn slots_have_a_fixed_order_and_are_never_negative() {
             (squares.clone(), SlotKind::SumOfSquares, 32768 * 32768, 0)
         ]
     );
-    // A column that the query only compares, or does not name, has no range to narrow.
+    // A column that the query only compares, or does not name, has no range that could be narrowed.
     assert_eq!(
         (plan.narrow("n", "0", "1"), plan.narrow("light", "0", "1")),
         (Ok(false), Ok(false))
@@ -341,14 +346,14 @@ fn set_up_rejects_a_sum_that_could_exceed_96_bits() {
             .for_each(|greatest| assert_eq!(plan.narrow("b", "0", greatest), Ok(true)));
         plan.check_capacity(sources).map_err(|error| error.named().to_string())
     };
-    // (2^32 - 1)^2 + 1, times 2^32, is above 2^95 and below 2^96.
+    // The capacity suffices: ((2^32 - 1)^2 + 1) * 2^32 is below 2^96.
     assert_eq!(check("VARIANCE(a)", None, u32::MAX), Ok(()));
     assert_eq!(check("SUM(b)", None, u32::MAX), Ok(()));
     assert_eq!(
         check("COUNT(*), STDDEV(b)", None, 1).unwrap_err(),
         "Overflow: the sum of squares of b over 1 sources can outgrow its 96 bits; declare the range of the column's values"
     );
-    // At the bound: 2^16 * ((2^40 - 1)^2 + 1) = 2^96 - 2^57 + 2^17.
+    // 2^16 * ((2^40 - 1)^2 + 1) = 2^96 - 2^57 + 2^17 is just below the limit of 2^96.
     assert_eq!(check("STDDEV(b)", Some("1099511627775"), 1 << 16), Ok(()));
     assert!(check("STDDEV(b)", Some("1099511627776"), 1 << 16).is_err());
     assert!(check("STDDEV(b)", Some("1099511627775"), (1 << 16) + 1).is_err());
@@ -371,7 +376,8 @@ fn a_mote_binds_a_plan_only_to_columns_of_the_same_scale() {
         let schema = Schema::decode(&bytes).unwrap();
         plan.bind(&schema).map(|_| ()).map_err(|error| error.named().to_string())
     };
-    // Column order, width and offset do not change the numerators.
+    // The order, the width and the offset of columns do not change the numerators, so they may
+    // differ from the querier's schema.
     assert_eq!(bind(&["humidity:%RH:u32/100", "x::u8", "temperature:Cel:u8/100-40"]), Ok(()));
     assert_eq!(
         bind(&["temperature:Cel:i16/100"]).unwrap_err(),
@@ -413,8 +419,8 @@ fn a_mote_never_answers_with_a_value_outside_the_declared_range() {
             .unwrap_err()
             .starts_with("ValueOutOfRange: t is -10.01,")
     );
-    // A reading that the query does not select contributes the same as no reading: 0 minus the
-    // shift.
+    // A reading that the query does not select contributes the same as no reading. The contribution
+    // to a sum is then 0 minus the shift.
     assert_eq!(contribution(Some(&record(5001, 4000)), 2), Ok(vec![0, 1000]));
     assert_eq!(contribution(None, 4), Ok(vec![0, 1000]));
     assert_eq!(
@@ -439,7 +445,8 @@ fn rejects_sums_that_no_readings_have() {
         plan.answer(totals, participants)
             .map(|answers| answers.flatten().map(|value| value.to_string()).collect::<Vec<_>>())
     };
-    // The readings 3 and 5: count 2, sum 8 + 2 * 128, sum of squares 34.
+    // The readings 3 and 5 have the count 2, the sum 8 (264 with two shifts of 128) and the sum of
+    // squares 34.
     assert_eq!(answer(&[2, 264, 34], 2).unwrap(), ["1.0000"]);
     for (totals, participants, expected) in [
         (&[2, 264][..], 2, AnswerError::WrongSlotCount),
@@ -449,8 +456,8 @@ fn rejects_sums_that_no_readings_have() {
         (&[2, 511, 34], 2, AnswerError::SumOutOfRange),
         (&[2, 264, 32769], 2, AnswerError::SumOutOfRange),
         (&[u128::MAX, 264, 34], 2, AnswerError::SumOutOfRange),
-        // A variance below 0; sums without a reading; a sum and squares of more readings than the
-        // count.
+        // These sums are impossible: a negative variance, sums without a reading, and a sum or
+        // squares that need more readings than the count.
         (&[2, 264, 31], 2, AnswerError::Inconsistent),
         (&[0, 264, 34], 2, AnswerError::Inconsistent),
         (&[0, 256, 1], 2, AnswerError::Inconsistent),
@@ -459,7 +466,7 @@ fn rejects_sums_that_no_readings_have() {
     ] {
         assert_eq!(answer(totals, participants), Err(expected), "{totals:?} of {participants}");
     }
-    // A query for a mean has no sum of squares.
+    // A query that selects only a mean has no sum of squares.
     let plan = parse("SELECT AVG(t) FROM sensors EPOCH DURATION 1s");
     assert_eq!(plan.answer(&[1, 256 + 128], 2).map(|_| ()), Err(AnswerError::Inconsistent));
     assert_eq!(

@@ -1,5 +1,6 @@
-//! The query language: messages about mistakes, limits, the canonical text and encoding, and plans
-//! that no text produces (spec/queries.md, sections 1 to 3). query.rs tests the answers.
+//! Tests of the query language (spec/queries.md, sections 1 to 3): the messages about mistakes, the
+//! limits, the canonical text and encoding, and encoded plans that the parser cannot produce.
+//! query.rs tests the answers.
 
 use moteseal_core::Digest;
 use moteseal_core::cbor::{DecodeError, Writer};
@@ -11,7 +12,7 @@ fn encode(fields: &[Field<'_>]) -> Vec<u8> {
     Schema::encode(fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
 }
 
-/// Returns the schema of the tables of mistakes.
+/// Returns the encoded schema that the tables of mistakes use.
 fn weather() -> Vec<u8> {
     let columns = [
         "temperature:Cel:i16/100",
@@ -318,7 +319,8 @@ fn rejects_a_query_at_the_place_where_it_exceeds_a_limit() {
     assert!(Plan::parse(&format!("{eight}{end}"), &schema).is_ok());
     assert_eq!(found(&format!("{eight} OR c8>0{end}")), ("TooManyColumns", eight.len() + 5));
 
-    // 31 comparisons and the AND that joins them are 32 steps; another comparison is one too many.
+    // 31 comparisons and the AND that joins them are 32 steps, the maximum. Another comparison
+    // exceeds it.
     let steps = format!("SELECT COUNT(*) FROM sensors WHERE {}", ["c0>0"; 31].join(" AND "));
     assert!(Plan::parse(&format!("{steps}{end}"), &schema).is_ok());
     assert_eq!(found(&format!("{steps} AND c0>0{end}")).0, "TooManySteps");
@@ -348,7 +350,8 @@ fn rejects_a_query_at_the_place_where_it_exceeds_a_limit() {
 
 #[test]
 fn the_largest_plan_fits_its_limits_and_its_text_parses_back() {
-    // Names that consist of quotes, on the finest scales.
+    // The names consist mostly of quotes, which are doubled in the text, and the columns have the
+    // finest scales.
     let names: Vec<String> = (0..8).map(|at| format!("{}{at}", "\"".repeat(63))).collect();
     let fields: Vec<Field<'_>> = names
         .iter()
@@ -477,10 +480,10 @@ fn encodes_as_specified() {
 
 // ------------------------------------------------------------------ hostile plans
 
-/// Name, divisor and range.
+/// A column of a plan: its name, divisor and range.
 type Column<'a> = (&'a str, u32, Option<(i64, i64)>);
 
-/// Encodes a plan by hand: items, columns, steps and epoch.
+/// Encodes a plan, valid or not, from its items, columns, steps and epoch length.
 fn by_hand(
     items: &[(u8, Option<u8>)],
     columns: &[Column<'_>],

@@ -1,6 +1,6 @@
-//! A naive evaluator of queries: values are decimal quotients of big integers, a predicate is a
-//! tree, and every sum is computed again for each aggregate. Also generates the queries, schemas
-//! and readings to test with.
+//! A naive evaluator of queries, and generators of random queries, schemas and readings. In the
+//! evaluator, values are quotients of big integers, a predicate is a tree, and each aggregate
+//! computes its sums separately.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use num_bigint::BigInt;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A quotient with a denominator above 0.
+/// A rational number with a positive denominator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ratio(BigInt, BigInt);
 
@@ -22,7 +22,7 @@ impl Ratio {
         (&self.0 * &other.1).cmp(&(&other.0 * &self.1))
     }
 
-    /// Returns the value of a decimal text.
+    /// Parses a decimal number.
     fn of(text: &str) -> Self {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits: BigInt = format!("{whole}{fraction}").trim_start_matches('+').parse().unwrap();
@@ -80,12 +80,14 @@ fn column(name: usize) -> impl Strategy<Value = ColumnSpec> {
             kind: KINDS[kind],
             divisor: DIVISORS[divisor],
             offset,
-            // A range around 0 suits columns whose values are around 0.
+            // Columns with an offset get no range, because the generated ranges are around 0 and
+            // would contain none of their values.
             range: range.filter(|_| offset == 0),
         })
 }
 
-/// Literals near the values of a column with small numerators, and some that are far away.
+/// Generates literals. Most are near the values of a column with small numerators, and some are far
+/// away.
 pub(crate) fn literal_near() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "-?[0-9]{1,3}(\\.[0-9]{1,4})?",
@@ -110,7 +112,8 @@ fn expr(columns: usize) -> impl Strategy<Value = Expr> {
     })
 }
 
-/// Returns the bytes of a reading. Small raw values are more frequent than others.
+/// Generates the bytes of a reading, or no reading. Small raw values are more frequent than large
+/// ones.
 fn reading(columns: Vec<ColumnSpec>) -> impl Strategy<Value = Option<Vec<u8>>> {
     let raw =
         prop_oneof![3 => -300i128..300, 2 => -3i128..4, 1 => any::<i64>().prop_map(i128::from)];
@@ -167,10 +170,11 @@ impl Query {
             .collect()
     }
 
-    /// Declared ranges as decimal texts, with one digit more than the numerators.
+    /// Returns the declared ranges: the name of the column and the bounds as decimal texts.
     pub(crate) fn ranges(&self) -> Vec<(String, String, String)> {
         let bound = |numerator: i64, column: &ColumnSpec| {
-            // Rounded away from 0 at 10 digits: no numerator is between it and the bound.
+            // Round the bound away from 0 to 10 digits after the point. No numerator is between the
+            // rounded and the exact bound.
             let scaled = i128::from(numerator.abs()) * 10i128.pow(10);
             let up = (scaled + i128::from(column.divisor) - 1) / i128::from(column.divisor);
             format!(
@@ -195,8 +199,8 @@ impl Query {
         self.write(&mut |text, _| text.to_owned())
     }
 
-    /// Returns the same query with different letter case, space and redundant parentheses, chosen
-    /// by a seed.
+    /// Returns the text of the same query with other letter case, other white space and redundant
+    /// parentheses. The seed determines them.
     pub(crate) fn disguised(&self, seed: u64) -> String {
         let mut state = seed | 1;
         let mut below = move |bound: u64| {
@@ -263,7 +267,7 @@ impl Query {
                     part("AND", Part::Keyword)
                 )
             }
-            // Parentheses around every operand.
+            // Write parentheses around every operand.
             Expr::Not(inner) => {
                 format!("{} ({})", part("NOT", Part::Keyword), self.show(inner, part))
             }
@@ -323,7 +327,7 @@ impl Query {
         self.predicate.as_ref().is_none_or(|predicate| self.holds(row, predicate))
     }
 
-    /// Returns whether every summed value is in its range.
+    /// Returns whether every summed value of a row is in the range of its column.
     pub(crate) fn is_answerable(&self, row: Option<&[u8]>) -> bool {
         let Some(row) = row.filter(|row| self.matches(row)) else { return true };
         self.items
@@ -339,7 +343,7 @@ impl Query {
             })
     }
 
-    /// Returns the expected results, as text, over the rows of the sources that answered.
+    /// Returns the expected results as texts. `answered` are the rows of the sources that answered.
     pub(crate) fn expected(&self, answered: &[Option<&[u8]>]) -> Vec<Option<String>> {
         let rows: Vec<&[u8]> =
             answered.iter().flatten().copied().filter(|row| self.matches(row)).collect();
@@ -349,7 +353,7 @@ impl Query {
                 return Some(n.to_string());
             };
             let divisor = BigInt::from(self.columns[column].divisor);
-            // The smallest number of places at which 1 / divisor is exact.
+            // The smallest number of digits after the point with which 1 / divisor is exact.
             let exact =
                 (0..=31u32).find(|&places| BigInt::from(10).pow(places) % &divisor == BigInt::ZERO);
             let numerators: Vec<BigInt> =
@@ -367,7 +371,8 @@ impl Query {
                     exact.map_or(9, |places| places + 4),
                 ));
             }
-            // The mean of the squared distances from the mean, each over n * divisor.
+            // The variance is the mean of the squared distances from the mean. The distances have
+            // the denominator n * divisor.
             let scale = &divisor * &n;
             let distances: BigInt =
                 numerators.iter().map(|numerator| (numerator * &n - &sum).pow(2)).sum();
@@ -399,7 +404,8 @@ fn decimal(digits: &BigInt, places: u32) -> String {
     )
 }
 
-/// Returns the nearest candidate; of two equally near ones, the even one.
+/// Returns the value rounded to `places` digits after the point. If two numbers are equally near,
+/// the one with the even last digit is returned.
 pub(crate) fn fixed(value: &Ratio, places: u32) -> String {
     let scaled = &value.0 * BigInt::from(10).pow(places);
     let near = &scaled / &value.1;
@@ -411,9 +417,11 @@ pub(crate) fn fixed(value: &Ratio, places: u32) -> String {
     decimal(&nearest, places)
 }
 
-/// By bisection: the greatest candidate minus half a step that is not above the root.
+/// Returns the square root of a value, rounded to `places` digits after the point. Finds by
+/// bisection the greatest candidate for which the candidate minus half a step is not above the
+/// root.
 pub(crate) fn root(value: &Ratio, places: u32) -> String {
-    // sqrt(4 * scaled / denominator) against 2 * candidate - 1.
+    // Compare sqrt(4 * scaled / denominator) with 2 * candidate - 1.
     let scaled = &value.0 * BigInt::from(10).pow(2 * places) * 4;
     let (mut low, mut high) = (BigInt::ZERO, BigInt::from(1) << 256);
     while &high - &low > BigInt::from(1) {

@@ -1,5 +1,5 @@
-//! Query schedules of private sums as chains of one message: only a query schedule that the group's
-//! querier signed is accepted.
+//! Tests that a source accepts a query schedule only if it is a chain of one message that the
+//! group's querier signed as a query schedule.
 
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{ChainId, ChainNumber, Kind, MAX_MESSAGE, SealError, SingleDraft};
@@ -56,7 +56,7 @@ fn opened(announcement: &[u8]) -> Result<(u64, Vec<[u8; 16]>), QueryScheduleErro
     Ok((schedule.number(), schedule.queries().map(|(_, posed)| posed.nonce).collect()))
 }
 
-/// Returns the one message of an announcement.
+/// Returns the message of an announcement, which is the encoded query schedule.
 fn message(announcement: &[u8]) -> &[u8] {
     let BroadcastFrame::Single { leaf, .. } = BroadcastFrame::decode(announcement).unwrap() else {
         panic!("not a chain of one")
@@ -64,7 +64,7 @@ fn message(announcement: &[u8]) -> &[u8] {
     leaf
 }
 
-/// Returns a chain of one message that the querier's key signs, with any network, sender and kind.
+/// Returns a chain of one message with any network, sender and kind, signed with the querier's key.
 fn signed_chain(network: NetworkId, sender: DeviceId, kind: Kind, message: &[u8]) -> Vec<u8> {
     let draft = SingleDraft {
         id: ChainId { network, sender, number: ChainNumber(9) },
@@ -116,7 +116,7 @@ fn rejects_other_networks_senders_and_kinds() {
     let bytes = issued(9, &[POSED]);
     let leaf = message(&bytes);
     let (network, sender) = (schedule::network(GROUP), schedule::querier_id());
-    // With the right fields, this function produces the query schedule, byte for byte.
+    // With the right fields, `signed_chain` returns exactly the bytes of the honest announcement.
     assert_eq!(signed_chain(network, sender, Kind::QuerySchedule, leaf), bytes);
     for (name, bytes) in [
         ("WrongNetwork", signed_chain(NetworkId([8; 8]), sender, Kind::QuerySchedule, leaf)),

@@ -1,5 +1,5 @@
-//! The scheme of private sums, compared with the paper's formulas in big integers, and under
-//! attack.
+//! Tests of the encryption of private sums: a comparison with the paper's formulas in big integers,
+//! and attacks on sums.
 
 use hmac::{Hmac, KeyInit, Mac};
 use moteseal_core::{DeviceId, GroupId};
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 const GROUP: GroupId = GroupId([3; 8]);
 const SECRET: [u8; 32] = [0x5a; 32];
 
-/// The paper's formulas with big integers, and ChaCha20 as in RFC 8439.
+/// A reference implementation: the paper's formulas with big integers, and ChaCha20 as in RFC 8439.
 mod reference {
     use super::*;
 
@@ -217,7 +217,8 @@ proptest! {
         let sum_of = |psrs: &[Psr]| psrs.iter().fold(Psr::ZERO, |sum, psr| sum.merge(psr));
         let sum = sum_of(&psrs);
         let refused = Err(OpenError::SharesMismatch);
-        // Dropped, added twice, scaled, altered, or nothing at all.
+        // A record is dropped, a record is added twice, the sum is scaled or altered, or the sum is
+        // empty.
         prop_assert_eq!(open(&sum_of(&psrs[1..]), devices.clone(), query, slot, epoch), refused);
         prop_assert_eq!(open(&sum.merge(&psrs[0]), devices.clone(), query, slot, epoch), refused);
         prop_assert_eq!(open(&sum.merge(&sum), devices.clone(), query, slot, epoch), refused);
@@ -226,13 +227,13 @@ proptest! {
             prop_assert_eq!(open(&delta, devices.clone(), query, slot, epoch), refused);
         }
         prop_assert_eq!(open(&Psr::ZERO, devices.clone(), query, slot, epoch), refused);
-        // Replayed, or used for another query, slot or key group.
+        // The sum is replayed in another epoch, or used for another query, slot or key group.
         prop_assert_eq!(open(&sum, devices.clone(), query, slot, epoch + 1), refused);
         prop_assert_eq!(open(&sum, devices.clone(), other, slot, epoch), refused);
         prop_assert_eq!(open(&sum, devices.clone(), query, slot + 1, epoch), refused);
         let of_group = |n: u32| encrypt(n, 1, query, slot, epoch, 0);
         prop_assert_eq!(open(&sum_of(&[of_group(0), psrs[1]]), 0..2, query, slot, epoch), refused);
-        // A participant too many, or one too few.
+        // The set of participants has one source too many or one too few.
         prop_assert_eq!(open(&sum, 0..devices.end + 1, query, slot, epoch), refused);
         prop_assert_eq!(open(&sum, 1..devices.end, query, slot, epoch), refused);
         prop_assert_eq!(open(&sum, (1..devices.end).chain([77]), query, slot, epoch), refused);
@@ -257,7 +258,7 @@ fn rejects_invalid_records() {
     assert_eq!(Psr::from_bytes(&[0xff; 32]), Err(PsrError::NotCanonical));
     let below = (reference::p() - 1_u8).to_bytes_be();
     assert_eq!(Psr::from_bytes(&below).unwrap().to_bytes()[..], below);
-    // p - 1 plus 1 is 0.
+    // p - 1 plus 1 is 0 modulo p.
     let mut one = [0; 32];
     one[31] = 1;
     assert_eq!(Psr::from_bytes(&below).unwrap().merge(&Psr::from_bytes(&one).unwrap()), Psr::ZERO);

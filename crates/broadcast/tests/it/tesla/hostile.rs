@@ -1,5 +1,5 @@
-//! uTESLA under attack: forged packets that displace rows, keys that a wrong clock disclosed, and
-//! floods of forged keys.
+//! Tests of uTESLA under attack: forged packets that try to displace rows, keys that a sender with
+//! a wrong clock has disclosed too early, and floods of forged keys.
 
 use moteseal_broadcast::tesla::receiver::{
     FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings,
@@ -12,9 +12,9 @@ use crate::tesla::table::{
     OFFSET, SECRET, START, Table, amid, receiver, schedule, settings, taken,
 };
 
-/// Returns the intervals of the delivered messages, when the sender sends a packet in every
-/// interval and an attacker sends a forged packet of the newest possible interval as soon as it is
-/// possible.
+/// Returns the intervals of the delivered messages, and the losses. The sender sends a packet in
+/// every interval. The attacker sends forged packets of the newest interval that the receiver
+/// accepts, each as soon as the receiver accepts it.
 fn delivered_under_forgery<const ROWS: usize>(
     delay: u8,
     ahead: u64,
@@ -23,7 +23,7 @@ fn delivered_under_forgery<const ROWS: usize>(
     let table = Table::new(schedule, SECRET);
     let mut receiver = Receiver::<ROWS, 2, 32>::new(table.parameters(), settings())?;
     let mut delivered = Vec::new();
-    // The sender's clock, in steps of one millisecond.
+    // `now` is the sender's clock, in steps of one millisecond.
     for now in START..START + 100 * (u64::from(schedule.last) + u64::from(delay) + 1) {
         let at = now + ahead;
         if (at + OFFSET - START).is_multiple_of(100)
@@ -58,7 +58,7 @@ fn delivered_under_forgery<const ROWS: usize>(
 fn forged_packets_of_newer_intervals_do_not_displace_the_due_row() {
     let all = (1..=50).collect::<Vec<_>>();
     let losses = Losses { forged: 50, ..Losses::default() };
-    // The receiver's clock is exact, or ahead by the offset.
+    // The receiver's clock is either exact or ahead by the offset.
     for ahead in [0, OFFSET] {
         assert_eq!(delivered_under_forgery::<3>(1, ahead), Ok((all.clone(), losses)));
         assert_eq!(delivered_under_forgery::<4>(2, ahead), Ok((all.clone(), losses)));
@@ -96,22 +96,23 @@ fn keys_disclosed_by_a_leap_cannot_forge_later_messages() {
     let table = Table::new(schedule, SECRET);
     let mut receiver = receiver::<4, 4>(table.parameters());
     receiver.receive(START + 350, &table.packet(3, b"three")).unwrap();
-    // The sender's clock leaps to interval 42, it discloses the key of 40 to everyone, and then the
-    // clock is corrected.
+    // The sender's clock wrongly jumps to interval 42, so the sender discloses the key of interval
+    // 40. Then the clock is corrected.
     assert_eq!(
         receiver.receive(START + 360, &table.key(40)),
         Err(FrameError::Key(KeyError::ClockTooFarOff))
     );
     assert_eq!(receiver.parameters().committed, 40);
     assert_eq!(receiver.losses(), Losses { given_up: 1, ..Losses::default() });
-    // By the clock each of these packets is safe, but anyone can have made them.
+    // According to the clock each of these packets is safe, but anyone who has the disclosed key
+    // can forge them.
     for interval in 3..=40 {
         let forged = table.packet(interval, b"forged with a key that follows from it");
         let result = receiver.receive(amid(&schedule, interval), &forged);
         assert_eq!(result, Err(FrameError::Packet(PacketError::NotSafe)), "interval {interval}");
     }
     assert_eq!(taken(&mut receiver), []);
-    // Starting with the first key that was not disclosed, messages are verified again.
+    // Messages are verified again from the first interval whose key was not disclosed too early.
     receiver.receive(amid(&schedule, 41), &table.packet(41, b"safe again")).unwrap();
     receiver.receive(amid(&schedule, 43), &table.key(41)).unwrap();
     assert_eq!(taken(&mut receiver), [(41, b"safe again".to_vec())]);
@@ -135,7 +136,7 @@ fn a_forged_key_of_an_interval_that_has_not_begun_changes_nothing() {
         (START + 360, 21, KeyError::TooManySteps),
         // A genuine key that is too far ahead cannot be distinguished from a forged one.
         (START + 360, 63, KeyError::TooManySteps),
-        // Before the start of the chain.
+        // The key arrives before the start of the chain.
         (0, 5, KeyError::ForgedKey),
     ] {
         assert_eq!(
@@ -151,7 +152,7 @@ fn a_forged_key_of_an_interval_that_has_not_begun_changes_nothing() {
     assert_eq!((receiver.parameters(), receiver.losses()), (before.parameters(), before.losses()));
     receiver.receive(amid(&schedule, 5), &table.key(3)).unwrap();
     assert_eq!(taken(&mut receiver), [(3, b"three".to_vec())]);
-    // A genuine key before the start of the chain is an early key like any other.
+    // A genuine key that arrives before the start of the chain is treated like any other early key.
     assert_eq!(
         before.clone().receive(0, &table.key(5)),
         Err(FrameError::Key(KeyError::ClockTooFarOff))
@@ -169,8 +170,8 @@ fn a_flood_of_forged_keys_costs_one_budget_per_interval_and_suppresses_no_due_ke
     for interval in 1..=12 {
         let now = amid(&schedule, interval);
         receiver.receive(now, &table.packet(interval, b"genuine")).unwrap();
-        // The budget pays for two keys at the maximum distance and one at ten steps. Further ones
-        // are rejected until the next interval.
+        // The budget suffices for two keys at the maximum distance and one key at ten steps.
+        // Further keys are rejected until the next interval.
         let known = receiver.parameters().committed;
         for (steps, error) in [
             (20, KeyError::ForgedKey),
@@ -212,10 +213,10 @@ fn a_sender_skips_many_intervals_only_on_request() {
     assert_eq!(sender.packet(far, b"", &mut buffer), Err(SenderError::LeapTooLong));
     assert_eq!(sender.disclosure(far, &mut buffer), Err(SenderError::LeapTooLong));
     assert_eq!(sender.parameters_at(far), Err(SenderError::LeapTooLong));
-    // Nothing has changed, so the clock can still be corrected.
+    // The rejected call changed nothing, so the sender continues when its clock is corrected.
     let packet = sender.packet(amid(&schedule, 8), b"on", &mut buffer).unwrap();
     assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(8, b"on"));
-    // MAX_LEAP intervals are allowed.
+    // A skip of MAX_LEAP intervals is allowed.
     let packet = sender.packet(far, b"on", &mut buffer).unwrap();
     assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(MAX_LEAP + 8, b"on"));
     let further = amid(&schedule, 4000);
@@ -224,7 +225,8 @@ fn a_sender_skips_many_intervals_only_on_request() {
     sender.leap_to(further).unwrap();
     let packet = sender.packet(further, b"on", &mut buffer).unwrap();
     assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(4000, b"on"));
-    // From here, the end of the chain is within MAX_LEAP, however long ago it was.
+    // The last interval of the chain is within MAX_LEAP of the current one, so the sender may skip
+    // to it, even if it ended long ago.
     let disclosed = sender.disclosure(u64::MAX, &mut buffer).unwrap().unwrap();
     assert_eq!(TeslaFrame::decode(disclosed).unwrap(), table.key(5000));
 }

@@ -1,6 +1,7 @@
-//! Properties of uTESLA under random events: the receiver delivers what a slow reference receiver
-//! delivers, decoding is canonical, extreme numbers are rejected, and clocks within the stated
-//! offset lose nothing that arrives in time.
+//! Property tests of uTESLA with random events. They check that the receiver delivers the same
+//! messages as a slow reference receiver, that decoding is canonical, that extreme numbers deliver
+//! nothing, and that no message that arrives in time is lost while the clocks are within the stated
+//! offset.
 
 use moteseal_broadcast::tesla::receiver::{Receiver, Settings};
 use moteseal_broadcast::tesla::sender::Sender;
@@ -13,7 +14,8 @@ use crate::tesla::table::{
     OFFSET, SECRET, START, Table, amid, receive_frame, receiver, schedule, settings, taken,
 };
 
-/// The reference receiver: it keeps everything and checks only the clock. It has no limits.
+/// The reference receiver. It keeps every packet without limits, and applies the rules of the
+/// specification literally.
 struct Slow {
     table: Table,
     newest: u32,
@@ -23,7 +25,7 @@ struct Slow {
 impl Slow {
     fn receive(&mut self, now_ms: u64, frame: &TeslaFrame<'_>) -> Vec<(u32, Vec<u8>)> {
         let schedule = self.table.schedule;
-        // The sender's clock, if it is ahead by the whole offset.
+        // `latest` is the sender's clock if it is ahead by the whole offset.
         let latest = now_ms + OFFSET;
         let begins = |interval: u64| schedule.start_ms + interval * u64::from(schedule.interval_ms);
         match *frame {
@@ -108,14 +110,14 @@ fn edge_u64() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
-    /// Any actions, in any order, at any time: the receiver delivers what the reference delivers,
-    /// which never forgets.
+    /// For any actions in any order and at any time, the receiver delivers the same messages as the
+    /// reference, which never drops a packet.
     #[test]
     fn delivers_what_the_reference_delivers(acts in acts(), delay in 1..4_u8) {
         let schedule = Schedule { start_ms: START, ..schedule(20, delay, 12) };
         let mut slow = Slow { table: Table::new(schedule, SECRET), newest: 0, kept: Vec::new() };
         let table = Table::new(schedule, SECRET);
-        // Enough room for all possible packets.
+        // The receiver has room for all packets that the actions can contain.
         let mut receiver = Receiver::<12, 8, 32>::new(table.parameters(), settings()).unwrap();
         let mut now = START;
         for act in acts {
@@ -146,10 +148,10 @@ proptest! {
         prop_assert_eq!(receiver.losses().no_room, 0);
     }
 
-    /// Any bytes either do not decode, or are the only encoding of the frame.
+    /// Any bytes either do not decode, or are the only encoding of the decoded frame.
     #[test]
     fn any_bytes_decode_to_at_most_one_frame(mut bytes in prop::collection::vec(any::<u8>(), 0..60), start in 0..3_u8) {
-        // Mostly bytes that begin like a frame.
+        // In two of three cases the bytes begin like a frame.
         let begins: &[u8] = match start { 0 => &[], 1 => &[0x85, 0x18, 40, 0x44], _ => &[0x84, 0x18, 41, 0x44] };
         bytes.splice(0..begins.len().min(bytes.len()), begins.iter().copied());
         if let Ok(frame) = TeslaFrame::decode(&bytes) {
@@ -160,21 +162,21 @@ proptest! {
         }
     }
 
-    /// Numbers at the limits of their types, at any time, with such parameters: no frame makes the
-    /// receiver panic or deliver a message.
+    /// Frames, times and parameters have numbers at the limits of their types. No forged frame
+    /// makes the receiver panic or deliver a message.
     #[test]
     fn forged_frames_with_extreme_numbers_deliver_nothing(
         frames in prop::collection::vec((edge_u32(), any::<bool>(), edge_u64()), 1..50),
         start_ms in edge_u64(), interval_ms in edge_u32(), delay in 1..=4_u8, last in 1..=MAX_INTERVALS, offset_ms in edge_u64(),
     ) {
         let interval_ms = interval_ms.max(1);
-        // The latest possible start, or earlier.
+        // The start is not later than the latest one for which the schedule is valid.
         let latest = u64::MAX - (u64::from(last) + u64::from(delay) + 1) * u64::from(interval_ms);
         let schedule = Schedule { start_ms: start_ms.min(latest), interval_ms, delay, last, ..schedule(1, 1, 1) };
         prop_assert_eq!(schedule.check(), Ok(()));
         let parameters = Parameters { schedule, committed: 0, key: [3; KEY] };
         let settings = Settings { offset_ms, steps: 100, budget: 1000, seed: 1 };
-        // An offset that needs more rows is rejected; the longest possible one is accepted.
+        // The receiver must reject an offset that needs more than its eight rows.
         let longest = (8 - u64::from(delay) - 1) * u64::from(interval_ms);
         prop_assert_eq!(Receiver::<8, 2, 8>::new(parameters, settings).is_ok(), offset_ms <= longest);
         let settings = Settings { offset_ms: offset_ms.min(longest), ..settings };
@@ -192,8 +194,8 @@ proptest! {
     }
 
     /// The receiver's clock differs from the sender's by up to the stated offset, in either
-    /// direction, and the link loses packets or delays them within the limit. Then exactly the
-    /// messages that arrive are delivered.
+    /// direction, and the link loses packets or delays them within the limit. Exactly the messages
+    /// that arrive are delivered.
     #[test]
     fn delivers_all_that_arrives_in_time_with_clocks_within_the_offset(
         off in -OFFSET.cast_signed()..=OFFSET.cast_signed(), way in prop::collection::vec((0..60_u64, any::<bool>(), any::<bool>()), 40),
@@ -203,8 +205,8 @@ proptest! {
         let mut receiver = receiver::<8, 2>(sender.parameters());
         let mut arrivals = Vec::new();
         let mut expected = Vec::new();
-        // Whether the key of each interval, from 1 on, was lost. The last two keys are disclosed
-        // only at the end.
+        // For each interval from 1 on, whether its key was lost. The keys of the last two intervals
+        // are disclosed only at the end.
         let keys_lost: Vec<_> = way.iter().skip(2).map(|(_, _, lost)| *lost).chain([true; 8]).collect();
         let mut may_give_up = 0;
         let mut buffer = [0; 64];
@@ -214,8 +216,9 @@ proptest! {
                 let frame = sender.packet(now, &interval.to_be_bytes(), &mut buffer).unwrap().to_vec();
                 arrivals.push((now + delay, frame));
                 expected.push((interval, interval.to_be_bytes().to_vec()));
-                // The eight rows are full only after six consecutive lost disclosures, its own and
-                // five more.
+                // The receiver may drop a packet only if the eight rows are full. This takes six
+                // consecutive lost disclosures: that of the packet's own interval and the five
+                // following ones.
                 may_give_up += usize::from(keys_lost[interval as usize - 1..][..6].iter().all(|lost| *lost));
             }
             if let Some(frame) = sender.disclosure(now, &mut buffer).unwrap() && !key_lost {

@@ -1,5 +1,4 @@
-//! Shared helpers of the uTESLA tests: a schedule, a receiver, and the whole chain in a table,
-//! computed from the text of spec/tesla.md.
+//! Shared helpers of the uTESLA tests: a schedule, a receiver, and a table of all keys of a chain.
 
 use hmac::{Hmac, KeyInit, Mac};
 use moteseal_broadcast::tesla::receiver::{FrameError, Receiver, Settings};
@@ -37,7 +36,7 @@ pub(crate) fn amid(schedule: &Schedule, interval: u32) -> u64 {
         + u64::from(schedule.interval_ms / 2)
 }
 
-/// Returns all messages that the receiver returns, in order.
+/// Takes all verified messages from the receiver and returns them in order, with their intervals.
 pub(crate) fn taken<const R: usize, const P: usize, const B: usize>(
     receiver: &mut Receiver<R, P, B>,
 ) -> Vec<(u32, Vec<u8>)> {
@@ -56,7 +55,8 @@ pub(crate) fn receive_frame<const R: usize, const P: usize, const B: usize>(
     receiver.receive(now_ms, &TeslaFrame::decode(frame).unwrap())
 }
 
-/// The whole chain in a table, computed from the text of spec/tesla.md.
+/// All keys of a chain in a table. The table is computed by a second implementation of
+/// spec/tesla.md.
 pub(crate) struct Table {
     pub(crate) schedule: Schedule,
     pub(crate) keys: Vec<ChainKey>,

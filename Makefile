@@ -4,22 +4,22 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# Targets run one after another despite -j, since most need the whole machine. Only `make tests` runs two of them in parallel,
-# by setting STREAMS.
+# Targets run one after the other even with -j, because most need the whole machine. Only `make tests` runs two targets in
+# parallel, by setting STREAMS.
 ifndef STREAMS
 .NOTPARALLEL:
 endif
 MAKEFLAGS += --no-print-directory
-# No target compiles the same code twice, so incremental compilation would only cost time and space.
+# No target compiles the same code twice, so incremental compilation would only take more time and space.
 export CARGO_INCREMENTAL := 0
 
 CARGO_FLAGS ?= --locked
 # Cargo shows its progress only on a terminal.
 CARGO_TALK = $(shell [ -t 2 ] || echo --quiet)
 VENV_PYTHON := .venv/bin/python
-# The machines of QEMU that the firmware is built for (firmware/board).
+# The QEMU machines for which the firmware is built (firmware/board).
 BOARDS := lm3s6965evb mps2-an385
-# Seconds that `make fuzz-smoke` spends on each target.
+# The time that `make fuzz-smoke` spends on each fuzz target, in seconds.
 FUZZ_SECONDS ?= 20
 
 # The crates that a mote links.
@@ -84,15 +84,15 @@ mote: setup-build ## Build the crates of a mote for a Cortex-M3 without an opera
 	$(call step,core and the protocols for thumbv7m-none-eabi)
 	cargo build $(CARGO_FLAGS) $(PROTOCOLS:%=-p moteseal-%) --target thumbv7m-none-eabi
 
-# The compiler of the tests is clippy's driver, which lints a crate while it compiles it: clippy by
-# itself (`make lint`) would analyse the workspace and its dependencies a second time.
+# The tests are compiled with clippy's driver, which lints each crate while compiling it. A separate
+# run of clippy (`make lint`) would analyse the workspace and its dependencies a second time.
 LINTING = RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
 TEST = $(LINTING) cargo test $(CARGO_FLAGS) --workspace
-# A cargo command that does not take part in make's job server.
+# Runs a cargo command independently of make's job server.
 BY_ITSELF = env -u MAKEFLAGS -u MFLAGS
-# This test counts bytes under pacing, so it runs alone.
+# This test measures the rate at which bytes are sent, so it runs alone.
 ALONE = a_mebibyte_reaches
-# Most tests wait for processes and timers, so more of them run at once than there are processors.
+# Most tests wait for processes and timers, so more tests than processors run at once.
 export RUST_TEST_THREADS ?= 4
 
 .PHONY: tests

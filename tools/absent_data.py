@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Reports which external data is absent, and which tests therefore checked nothing.
 
-The data may not be redistributed. Tests look for it in the folder that MOTESEAL_DATA names, otherwise in
-../shared/data next to the checkout, and pass without it. cargo hides the output of a passing test, so this
-script, the last step of `make test`, reports these tests. MOTESEAL_DATA_REQUIRED=1 makes absence a failure
-here, and in the tests that read vectors.
+The data may not be redistributed. Tests read it from the folder that MOTESEAL_DATA names, or from ../shared/data
+next to the checkout if MOTESEAL_DATA is not set. Without the data they pass. cargo hides the output of a passing
+test, so this script, the last step of `make test`, reports these tests. With MOTESEAL_DATA_REQUIRED=1 this script
+fails if data is absent, and so do the tests that read vectors.
 
-The script also compares the list below with the tests, and fails if they disagree.
+The script also compares the list below with the tests, and fails if they differ.
 """
 import os
 import pathlib
@@ -46,7 +46,7 @@ NEEDS = {
 
 
 def stale(root):
-    """Disagreements between the list and the sources."""
+    """Yields a message for each difference between the list and the sources."""
     for data, files in NEEDS.items():
         for file, names in files.items():
             if not (root / file).is_file():
@@ -55,12 +55,12 @@ def stale(root):
             text = (root / file).read_text()
             if data not in text:
                 yield f"{file} does not use {data}"
-            yield from (f"{file} has no {name}" for name in names if not re.search(rf"\b(fn|def) {name}\b", text))
+            yield from (f"{file} has no function {name}" for name in names if not re.search(rf"\b(fn|def) {name}\b", text))
     for path in sorted([*root.glob("crates/*/tests/**/*.rs"), root / "spec/verify.py"]):
         file, text = str(path.relative_to(root)), path.read_text()
         unlisted = {data for data in re.findall(r"\bvectors_[a-z0-9]+(?=[/\"])", text) if file not in NEEDS.get(data, {})}
         yield from (f"{file} uses {data}, which is not in the list" for data in sorted(unlisted))
-        # Every caller of the functions that look for data must be in the list.
+        # Every caller of the functions that search for data must be in the list.
         looks = re.findall(r"\nfn (\w+)\(\) \{(?:\n(?!\}).*)*?(?:data|vectors|wycheproof|recorded)\((?:\"[^\"]*\")?\)\s+else", text)
         known = {name for files in NEEDS.values() for name in files.get(file, [])}
         yield from (f"{file}: {name} is not in the list" for name in looks if name not in known)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Prints which crates take how much of a program, as a Markdown table.
+"""Prints how many bytes of a program each crate takes, as a Markdown table.
 
 usage: tools/binary_size.py [PROGRAM]     default: target/release/moteseal
 
-A function counts for the crate in its name; an instance of a generic function of the standard
-library counts for the first crate among its types. Needs nm and strip (binutils), and a program with
-symbols.
+A function counts towards the crate in its name. An instance of a generic function of the standard
+library counts towards the first crate among its types. Needs nm and strip (binutils), and a program
+with symbols.
 """
 
 import collections
@@ -21,14 +21,14 @@ STANDARD = {"core", "alloc", "std", "hashbrown", "compiler_builtins"}
 
 
 def packages():
-    """The crates of the lock file, as they are named in code."""
+    """Returns the crates of the lock file, with the names that they have in code."""
     with open(os.path.join(ROOT, "Cargo.lock"), encoding="utf-8") as lock:
         names = re.findall(r'^name = "(.*)"$', lock.read(), re.MULTILINE)
     return {name.replace("-", "_") for name in names} | STANDARD
 
 
 def owner(name, known):
-    """The crate that a symbol counts for."""
+    """Returns the crate towards which a symbol counts."""
     found = [crate for crate in re.findall(r"\b([a-z_][a-z0-9_]*)(?:\[[0-9a-f]+\])?::", name) if crate in known]
     others = [crate for crate in found if crate not in STANDARD]
     if others:

@@ -2,14 +2,14 @@
 """Measures broadcasts over real UDP between network namespaces: one `moteseal broadcast send` and six
 `moteseal broadcast watch`, with losses.
 
-usage: tools/broadcast_netns.py [MOTESEAL]    (the binary; default target/release/moteseal)
+usage: tools/broadcast_netns.py [MOTESEAL]    (the moteseal binary; default target/release/moteseal)
 
-Needs Linux with `ip` and user namespaces. Seven namespaces each have a link to this process, which is the
-medium: it delivers each frame to every other node, and loses it with the stated probability, independently
-for each receiver. It sends 100 messages of 20 bytes, in blocks of one and of ten, at three loss rates. It
-prints how many frames all nodes sent for each message, by kind, and fails if a receiver does not have every
-message in order. The simulated counterpart is `crates/lab/src/broadcast/hop.rs` ("Repair on one hop" in
-docs/broadcast); it counts fragments and repairs, but no requests.
+Needs Linux with `ip` and user namespaces. Seven namespaces each have a link to this process, which acts as the
+medium: it delivers each frame to every other node, or loses it with the stated probability, independently for
+each receiver. The script sends 100 messages of 20 bytes, in blocks of one and of ten, at three loss rates. It
+prints how many frames all nodes sent per message, by kind. It fails if a receiver does not have every message in
+order. `crates/lab/src/broadcast/hop.rs` simulates the same ("Repair on one hop" in docs/broadcast); its counts
+contain fragments and repairs, but no requests.
 """
 
 import collections
@@ -63,11 +63,11 @@ class Medium:
             self.air.append(air)
 
     def inside(self, node: int) -> list[str]:
-        """The prefix that executes a command in the namespace of a node."""
+        """Returns the command prefix that executes a command in the namespace of a node."""
         return ["nsenter", "--net", "--target", str(self.holders[node].pid), "--"]
 
     def carry(self, loss: float, chance: random.Random, seconds: float) -> collections.Counter:
-        """Delivers frames for some seconds; counts them by kind."""
+        """Delivers frames for the given time. Returns the number of frames by kind."""
         sent: collections.Counter = collections.Counter()
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
@@ -75,9 +75,9 @@ class Medium:
                 frame, (_, _, direction, *_) = air.recvfrom(65535)
                 if direction == socket.PACKET_OUTGOING or frame[23] != UDP:
                     continue
-                # The kernel leaves the UDP checksum to hardware that does not exist here; 0 means none.
+                # The kernel expects hardware to compute the UDP checksum, but there is none. 0 means no checksum.
                 frame = frame[:40] + b"\0\0" + frame[42:]
-                # A short CBOR array (0x82 to 0x86), then 0x18 and the kind.
+                # A frame starts with the head of a CBOR array (0x82 to 0x86), then 0x18 and the kind.
                 sent[KINDS.get(frame[44], "other")] += 1
                 for receiver in self.air:
                     if receiver is not air and chance.random() >= loss:
@@ -90,7 +90,7 @@ class Medium:
 
 
 def point(medium: Medium, moteseal: str, folder: pathlib.Path, keys: pathlib.Path, loss: float, block: int) -> collections.Counter:
-    """Sends one chain through the medium; counts its frames by kind. Raises if a receiver lacks a message."""
+    """Sends one chain through the medium. Returns its number of frames by kind. Exits if a receiver lacks a message."""
     chance = random.Random(f"{loss} {block}")
     lines = [f"open valve {number:03} by 6%" for number in range(MESSAGES)]
     (folder / "lines").write_text("".join(f"{line}\n" for line in lines))
@@ -124,7 +124,7 @@ def point(medium: Medium, moteseal: str, folder: pathlib.Path, keys: pathlib.Pat
 
 
 def messages(output) -> list[str]:
-    """The messages that a watcher has printed, in order."""
+    """Returns the messages that a watcher has printed, in order."""
     output.seek(0)
     objects = [json.loads(line) for line in output.read().splitlines() if line.startswith("{") and line.endswith("}")]
     return [each["text"] for each in objects if each["event"] == "message"]

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Checks the dependencies of every workspace against deny.toml: always bans, licences and sources; known
-# vulnerabilities (the RustSec database) and yanked versions only if the database can be fetched. If it
-# cannot, a line of the output reports that this check was skipped.
+# Checks the dependencies of every workspace against deny.toml: bans, licences and sources. If the RustSec
+# database can be fetched, also checks for known vulnerabilities and yanked versions. If it cannot be
+# fetched, a line of the output reports that this check was skipped.
 #
 # usage: tools/deny.sh    (after tools/setup.sh test)
-# With MOTESEAL_ADVISORIES=required it fails if the database cannot be fetched.
+# With MOTESEAL_ADVISORIES=required the script fails if the database cannot be fetched.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

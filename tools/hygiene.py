@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Finds what must not be in the repository's files: paths of one machine, hosts of package registries,
+"""Finds content that must not be in the repository's files: paths of one machine, hosts of package registries,
 secrets, unfinished code, source files that are too long, and dead links between pages.
 
 usage: tools/hygiene.py [DIR]    (a git work tree; reads the files that are tracked or not ignored)
@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-# The brackets keep a pattern from matching its own text.
+# Brackets around a letter prevent a pattern from matching its own text in this file.
 ANYWHERE = [
     ("a path of one machine", r"(?<![\w.])/(?:ro[o]t|hom[e]/\w+|Use[r]s/\w+|wor[k]|op[t]/wheels)/\w|/tm[p]/(?:wt|land|brief)\b"),
     ("a package registry's host", r"(?:index|static)\.crate[s]\.io|pyp[i]\.org|files\.pythonhoste[d]\.org|registry\.npmj[s]\.org"
@@ -28,14 +28,14 @@ LONGEST_RUST_FILE = 700
 
 
 def files(root: pathlib.Path) -> list[pathlib.Path]:
-    """The tracked files and those that could be added."""
+    """Returns the tracked files, and the untracked files that git does not ignore."""
     command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, check=True, capture_output=True).stdout.split(b"\0")
     return sorted({root / name.decode() for name in names if name and (root / name.decode()).is_file()})
 
 
 def findings(root: pathlib.Path) -> list[str]:
-    """One line for each finding."""
+    """Returns one line for each finding."""
     found = []
     for path in files(root):
         try:

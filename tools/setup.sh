@@ -3,9 +3,9 @@
 #
 # usage: tools/setup.sh rust | build | test
 #   rust    the toolchain that rust-toolchain.toml names, with its components and targets
-#   build   the above, and the C compiler and linker that the dependencies need
-#   test    the above, and the tools that only tests and lints need: openssl, Mosquitto, QEMU and a C
-#           compiler for Cortex-M3, CMake, .venv with the Python packages, cargo-deny
+#   build   the same as rust, and the C compiler and linker that the dependencies need
+#   test    the same as build, and the tools that only tests and lints need: openssl, Mosquitto, QEMU and a
+#           C compiler for Cortex-M3, CMake, .venv with the Python packages, cargo-deny
 #
 # Missing Debian packages are installed if the user is root; otherwise a message names them.
 set -euo pipefail
@@ -29,7 +29,7 @@ install() {
 # need COMMAND PACKAGE...: installs the packages if COMMAND is missing.
 need() { command -v "$1" >/dev/null || install "$@"; }
 
-# A value of rust-toolchain.toml.
+# pinned KEY: prints the value of KEY in rust-toolchain.toml.
 pinned() { sed -n "s/^$1 = //p" rust-toolchain.toml | tr -d '[]",'; }
 
 rust() {
@@ -44,7 +44,7 @@ rust() {
         done
         return
     fi
-    # Name the pinned toolchain, so that rustup does not start an installation by itself.
+    # Name the pinned toolchain explicitly. Otherwise rustup would start an installation by itself.
     if ! rustc "+$channel" --version >/dev/null 2>&1; then
         for target in $(pinned components); do args+=(--component "$target"); done
         for target in $(pinned targets); do args+=(--target "$target"); done
@@ -69,7 +69,7 @@ build() {
     need c++ g++
 }
 
-# Mosquitto and its clients. Tests start their own brokers, so Debian's service must not start.
+# Installs Mosquitto and its clients. Tests start their own brokers, so Debian's service must not be started.
 broker() {
     local policy=/usr/sbin/policy-rc.d
     { type -P mosquitto || [ -x /usr/sbin/mosquitto ]; } >/dev/null && type -P mosquitto_pub mosquitto_passwd >/dev/null && return
@@ -92,7 +92,7 @@ python() {
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or newer is needed; this is $(python3 --version)"
     report "creating .venv"
     rm -rf .venv
-    # Debian packages venv separately from Python.
+    # On Debian, venv is in a separate package from Python.
     python3 -m venv .venv 2>/dev/null || { install "Python's venv" python3-venv && python3 -m venv .venv; }
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes "${wanted[@]/#/-r}"
     cat "${wanted[@]}" >$stamp

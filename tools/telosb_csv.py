@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes data/examples/dev1.csv and dev2.csv, the tables that the tour in README.md seals, from data/telosb.
+"""Creates data/examples/dev1.csv and dev2.csv from data/telosb. The tour in README.md seals these tables.
 
 usage: tools/telosb_csv.py            writes both files
-       tools/telosb_csv.py --check    exits with 1 if a committed table differs from the one that this
-                                      script makes, or an original does not match its digest
+       tools/telosb_csv.py --check    exits with 1 if a committed table differs from the table that this
+                                      script creates, or an original file does not match its digest
 
-The originals number their readings. The tables have times instead: one reading every 5 seconds from 09:00
-UTC on. The authors of the data set state the interval and the day but no hour; 09:00 is our choice.
+The original files number their readings. The tables have times instead: one reading every 5 seconds from
+09:00 UTC on. The authors of the data set state the interval and the day, but not the hour; we chose 09:00.
 """
 
 import datetime
@@ -22,7 +22,7 @@ TABLES = {"dev1.csv": "singlehop_indoor_moteid1_data.txt", "dev2.csv": "singleho
 
 
 def table(original: pathlib.Path) -> str:
-    """The readings of one mote as CSV with times."""
+    """Returns the readings of one mote as CSV with times."""
     lines = ["ts,temperature,humidity,label"]
     for line in original.read_text().splitlines()[1:]:
         reading, _mote, humidity, temperature, label = line.split()
@@ -32,20 +32,20 @@ def table(original: pathlib.Path) -> str:
 
 
 def problems() -> list[str]:
-    """One line for each file that is not as expected."""
+    """Returns one line for each file that is not as expected."""
     found = []
     for digest, name in re.findall(r"^([0-9a-f]{64})\s+\d+\s+(\S+)$", (DATA / "telosb/PROVENANCE.txt").read_text(), re.M):
         if hashlib.sha256((DATA / "telosb" / name).read_bytes()).hexdigest() != digest:
             found.append(f"data/telosb/{name} does not match its digest in PROVENANCE.txt")
     for name, original in TABLES.items():
         if (DATA / "examples" / name).read_text() != table(DATA / "telosb" / original):
-            found.append(f"data/examples/{name} differs from the table that tools/telosb_csv.py makes from data/telosb/{original}")
+            found.append(f"data/examples/{name} differs from the table that tools/telosb_csv.py creates from data/telosb/{original}")
     return found
 
 
 def main() -> int:
     if sys.argv[1:] == ["--check"]:
-        print("\n".join(problems()) or "data: originals and tables are as described")
+        print("\n".join(problems()) or "data: all original files and tables are as expected")
         return 1 if problems() else 0
     for name, original in TABLES.items():
         (DATA / "examples" / name).write_text(table(DATA / "telosb" / original))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of tools/hygiene.py: it reports each kind of finding, and nothing in a clean file."""
+"""Tests of tools/hygiene.py: it reports each kind of finding, and reports no finding in a clean file."""
 
 import pathlib
 import subprocess

@@ -1,6 +1,6 @@
-//! The stored and transmitted data of authenticated broadcast: frames, certificates, heads, leaves,
-//! snapshots, evidence. What decodes has exactly one encoding, only what was signed opens, and a
-//! receiver accepts only what the sender sent, in any order.
+//! Fuzzes the stored and transmitted data of authenticated broadcast: frames, certificates, heads,
+//! leaves, snapshots and evidence. Data that decodes must have exactly one encoding. Only signed
+//! objects may open. A receiver must accept only the sender's messages, in any order.
 
 use std::sync::OnceLock;
 
@@ -34,7 +34,7 @@ fn id() -> ChainId {
     ChainId { network: network(), sender: sender_named("ops"), number: ChainNumber(3) }
 }
 
-/// Reads the bytes as each kind of object.
+/// Decodes the bytes as each kind of object.
 pub fn run(bytes: &[u8]) {
     let (base, ops) = (fixture::operator().public(), ops().public());
     let is_seed = || seeds().iter().any(|seed| seed == bytes);
@@ -80,7 +80,8 @@ pub fn run(bytes: &[u8]) {
     evidence(bytes);
 }
 
-/// The bytes as leaves of the chain, cut at each zero: every verified message is one that was sent.
+/// Uses the bytes, cut at each zero, as leaves of the chain. Every message that a receiver verifies
+/// must be one that the sender sent.
 fn fragments(bytes: &[u8]) {
     let (_, head, leaves) = chain();
     let head = Head::reopen(head).expect("it was signed");
@@ -125,7 +126,7 @@ fn evidence(bytes: &[u8]) {
     }
 }
 
-/// Certificate, head and leaves of a chain.
+/// The certificate, the head and the leaves of a chain.
 type Built = (Vec<u8>, Vec<u8>, Vec<Vec<u8>>);
 
 fn chain() -> &'static Built {
@@ -170,7 +171,7 @@ fn signed() -> Built {
     (certificate, head, (0..5).map(leaf).collect())
 }
 
-/// One seed of each kind.
+/// Returns one seed for each kind of object.
 pub fn seeds() -> Vec<Vec<u8>> {
     let (base, ops) = (fixture::operator(), ops());
     let (certificate, head, leaves) = chain();

@@ -1,4 +1,5 @@
-//! Signed objects: what decodes has exactly one encoding, and only what was signed verifies.
+//! Fuzzes signed objects. An object that decodes must have exactly one encoding, and only an object
+//! that was signed may verify.
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::cose::{Sign1, Typ};
@@ -7,7 +8,7 @@ use moteseal_seal::{MAX_MESSAGE, Seal, UrgentEvent};
 
 use crate::fixture;
 
-/// Decodes as each kind of object.
+/// Decodes the bytes as each kind of object.
 pub fn run(bytes: &[u8]) {
     if let Ok((seal, signature)) = Seal::decode(bytes) {
         let mut out = vec![0; MAX_MESSAGE + signature.len() + 64];
@@ -36,7 +37,7 @@ pub fn run(bytes: &[u8]) {
     assert!(event.is_err(), "an urgent event that was never signed");
 }
 
-/// Returns each seal's whole object, and a certificate.
+/// Returns the complete signed object of each seal, and a certificate.
 pub fn seeds() -> Vec<Vec<u8>> {
     let object = |sealed: &fixture::Sealed| {
         let mut out = [0; MAX_MESSAGE + 128];

@@ -1,5 +1,5 @@
-//! A small group with a star device and a tree device, and all of their seals, with which the
-//! targets compare.
+//! A small group with a star device and a tree device, and all of their seals. The targets compare
+//! their results with it.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -21,7 +21,7 @@ use moteseal_seal::stream::{self, Open, PART_OVERHEAD, Selection};
 use moteseal_seal::tree::{self, Tree};
 use moteseal_seal::{Position, Seal, Star, Statement, Unverified, star};
 
-/// The group's levels.
+/// The number of levels of the group.
 pub const LEVELS: u8 = 4;
 const GROUP: &str = "home";
 const NAMES: [(&str, Scheme); 2] = [("star", Scheme::Star), ("tree", Scheme::Tree)];
@@ -51,7 +51,7 @@ pub fn certificate(name: &str) -> Vec<u8> {
     draft.issue(&operator(), &mut out).unwrap().to_vec()
 }
 
-/// Returns the roster's file.
+/// Returns the bytes of the roster file.
 pub fn roster() -> &'static [u8] {
     static ROSTER: OnceLock<Vec<u8>> = OnceLock::new();
     ROSTER.get_or_init(|| {
@@ -78,7 +78,7 @@ pub fn roster() -> &'static [u8] {
     })
 }
 
-/// Returns the roster, opened.
+/// Returns the opened roster.
 pub fn directory() -> &'static Roster<'static> {
     static OPEN: OnceLock<Roster<'static>> = OnceLock::new();
     OPEN.get_or_init(|| {
@@ -99,13 +99,13 @@ pub fn schema() -> Vec<u8> {
 pub struct Sealed {
     /// The seal.
     pub seal: Seal<Unverified>,
-    /// Its signature.
+    /// The signature of the seal.
     pub signature: Vec<u8>,
     events: Vec<[u8; 4]>,
     blocks: Vec<Digest>,
 }
 
-/// Three seals of each device.
+/// Returns three seals of each device.
 pub fn sealed() -> &'static [Vec<Sealed>] {
     static SEALED: OnceLock<Vec<Vec<Sealed>>> = OnceLock::new();
     SEALED.get_or_init(|| NAMES.iter().map(|(name, scheme)| history(name, *scheme)).collect())
@@ -169,8 +169,8 @@ pub fn rows() -> &'static BTreeSet<Row> {
     })
 }
 
-/// Returns the stream of a schema and one device's seals from `first` on, at the levels of `mask`,
-/// signed at the end only.
+/// Returns a stream of the schema and one device's seals from number `first` on, with the levels of
+/// `mask`. Only the last seal is signed.
 pub fn stream(history: &[Sealed], first: usize, mask: u32) -> Vec<u8> {
     let mut out = vec![0; 4096 + history.len() * (PART_OVERHEAD + 1024)];
     let mut writer = Writer::new(&mut out);
@@ -190,7 +190,7 @@ pub fn stream(history: &[Sealed], first: usize, mask: u32) -> Vec<u8> {
     out
 }
 
-/// Returns the stream of one whole tree seal and three single events of it.
+/// Returns a stream of a complete tree seal and three single events of this seal.
 pub fn single_events(sealed: &Sealed) -> Vec<u8> {
     let mut out = vec![0; 8192];
     let mut writer = Writer::new(&mut out);

@@ -1,4 +1,5 @@
-//! Key files: a key that was read is written to a file that is read as the same key.
+//! Fuzzes key files. If a key can be read, writing it must give a file that is read as the same
+//! key.
 
 use moteseal_core::identity::{
     MAX_DER, MAX_PEM, decode_public_der, decode_public_pem, decode_secret_der, decode_secret_pem,
@@ -27,7 +28,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Returns each suite's files.
+/// Returns the key files of each suite.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for algorithm in Algorithm::ALL {

@@ -1,8 +1,8 @@
-//! Promises that hostile bytes must not break, one parser in each module: `run` processes any bytes
-//! and panics if a promise is broken; `seeds` are valid inputs to start from.
+//! Fuzz targets: each module has one parser. `run` processes any bytes and panics if the parser
+//! breaks one of its guarantees. `seeds` returns valid inputs to start from.
 //!
-//! Two drivers share these: libFuzzer (`make fuzz-smoke`), and on every `make test` the
-//! deterministic mutations of `crates/cli/tests/mutation.rs`.
+//! Two drivers use these targets: libFuzzer (`make fuzz-smoke`), and the deterministic mutations of
+//! `crates/cli/tests/mutation.rs`, which are part of `make test`.
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
@@ -35,8 +35,8 @@ pub const TARGETS: [Target; 10] = [
     ("sums", sums::run, sums::seeds),
 ];
 
-/// Writes a target's seeds to `TARGET/` below the folder that `MOTESEAL_FUZZ_CORPUS` names, if it
-/// is set.
+/// Writes the seeds of a target to the folder `TARGET/` in the folder that `MOTESEAL_FUZZ_CORPUS`
+/// names. Does nothing if that variable is not set.
 pub fn write_seeds(target: &str) {
     let Some(corpus) = std::env::var_os("MOTESEAL_FUZZ_CORPUS") else { return };
     let folder = std::path::Path::new(&corpus).join(target);

@@ -1,5 +1,6 @@
-//! Frames between a device and its coordinator, and the coordinator's announcements: what opens has
-//! exactly one encoding and respects its bounds, and only what was signed is an announcement.
+//! Fuzzes the frames between a device and its coordinator, and the coordinator's announcements.
+//! Data that opens must have exactly one encoding and be within its limits. Only signed bytes may
+//! open as an announcement.
 
 use moteseal_core::Digest;
 use moteseal_core::link::{LinkKey, MAX_FRAME, claimed_device};
@@ -12,7 +13,7 @@ use crate::fixture;
 
 pub(crate) const SECRET: [u8; 32] = [0x4c; 32];
 
-/// Returns the tag of an item, from the text of spec/formats.md, section 8.2.
+/// Computes the tag of an item, following the text of spec/formats.md, section 8.2.
 fn tag(direction: &[u8], item: &[u8]) -> [u8; 16] {
     let hmac = |key: &[u8; 32], message: &[u8]| {
         let pad = |byte: u8| {
@@ -30,7 +31,7 @@ pub(crate) fn framed(direction: &[u8], item: &[u8]) -> Vec<u8> {
     [item, &tag(direction, item)].concat()
 }
 
-/// Opens the bytes unchanged, as items with a valid tag, and as announcements.
+/// Opens the bytes as frames, as items with a valid tag, and as announcements.
 pub fn run(bytes: &[u8]) {
     let key = LinkKey::new(&SECRET);
     let _ = Uplink::open(bytes, &key);
@@ -120,7 +121,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .into_iter()
         .flat_map(|scheme| framings.map(|framing| (scheme, framing)))
     {
-        // The tree's device receives a round, so that digests replace some of its events.
+        // Announce a round to the tree's device, so that digests replace some of its events.
         let round = if scheme == Scheme::Tree { Round(1) } else { Round(0) };
         let mut forwarder = Forwarder::<1024>::new(
             SealIndex(3),
@@ -149,7 +150,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let acknowledgement = Acknowledgement { index, next, sealed, wants_schema: true };
         add(acknowledgement.close(device, &key, &mut out).unwrap());
     }
-    // The tags here are computed from the specification. If they were wrong, no frame would open.
+    // The tags are computed from the specification. If they were wrong, no frame would open.
     let opens = |item: &Vec<u8>| {
         Uplink::open(&framed(b"up", item), &key).is_ok()
             || Acknowledgement::open(&framed(b"down", item), device, &key).is_ok()

@@ -1,10 +1,10 @@
-//! Queries: each text has one plan, each plan has one text and one encoding, and no plan makes a
-//! mote or a querier panic.
+//! Fuzzes queries. Each text must have one plan, each plan one text and one encoding, and no plan
+//! may cause a panic at a mote or a querier.
 
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan};
 
-/// Reads the bytes as a query's text and as an encoded plan.
+/// Uses the bytes as a query's text and as an encoded plan.
 pub fn run(bytes: &[u8]) {
     let schema = schema();
     let schema = Schema::decode(&schema).unwrap();
@@ -31,7 +31,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Encodes a plan and reads it back, evaluates it at a mote, and computes the answer from the
+/// Encodes a plan and decodes it again, evaluates it at a mote, and computes the answer from the
 /// mote's contributions and from arbitrary sums.
 fn check(plan: &Plan<'_>, schema: &Schema<'_>, bytes: &[u8]) {
     let mut buffer = [0; MAX_PLAN];
@@ -76,7 +76,7 @@ fn schema() -> Vec<u8> {
     Schema::encode(&fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
 }
 
-/// Typical queries, and their plans.
+/// Returns typical queries, and their plans.
 pub fn seeds() -> Vec<Vec<u8>> {
     let texts = [
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 30s",

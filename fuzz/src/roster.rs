@@ -1,5 +1,5 @@
-//! Rosters: no inconsistent roster opens, neither from arbitrary bytes nor from an arbitrary
-//! payload that the operator has signed.
+//! Fuzzes rosters. No inconsistent roster may open, neither from arbitrary bytes nor from an
+//! arbitrary payload that the operator has signed.
 
 use moteseal_core::cose::{Sign1, Typ};
 use moteseal_core::record::{DeviceId, GroupId, MAX_LEVELS, SealIndex};
@@ -8,7 +8,7 @@ use moteseal_core::signature::{Algorithm, Signer};
 
 use crate::fixture;
 
-/// Opens the bytes as a roster, and as the payload of one that the operator has signed.
+/// Opens the bytes as a roster, and as the payload of a roster that the operator has signed.
 pub fn run(bytes: &[u8]) {
     if open(bytes).is_some() {
         assert_eq!(bytes, fixture::roster(), "a roster that was never signed");
@@ -31,7 +31,7 @@ fn open(bytes: &[u8]) -> Option<()> {
         .map(|_| ())
 }
 
-/// The properties of every opened roster.
+/// Checks the properties that every opened roster must have.
 fn check(roster: &Roster<'_>) {
     assert_eq!(roster.group(), GroupId::of(roster.group_name()));
     assert!((1..=MAX_LEVELS).contains(&usize::from(roster.levels())));

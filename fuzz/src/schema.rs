@@ -1,11 +1,12 @@
-//! Schemas: a schema that decodes has exactly one encoding, and any record of its size can be read.
+//! Fuzzes schemas. A schema that decodes must have exactly one encoding, and every record of its
+//! size must be readable.
 
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 
 use crate::fixture;
 
-/// Decodes a schema, writes it again, and reads a record by it. The same bytes as text are a
-/// column's description.
+/// Decodes the bytes as a schema, encodes it again, and reads a record with it. Also uses the bytes
+/// as the text that describes a column.
 pub fn run(bytes: &[u8]) {
     if let Ok(schema) = Schema::decode(bytes) {
         let fields: Vec<Field<'_>> = schema.fields().collect();
@@ -37,7 +38,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Encoded schemas, and columns as the command line has them.
+/// Returns encoded schemas, and descriptions of columns as on the command line.
 pub fn seeds() -> Vec<Vec<u8>> {
     let columns =
         ["temperature:Cel:i16/100", "humidity:%RH:u16/100", "t::time", "x:m/s:f64", "y:V:u8/10+5"];

@@ -1,6 +1,6 @@
-//! The serial line. Arbitrary bytes are used as the input of an end, as packets, and as a script of
-//! events on a line between two ends. An end delivers what was sent, once and in order, and answers
-//! `n` bytes with at most `2 (n + 40)`.
+//! Fuzzes the serial line. Arbitrary bytes are used as the input of an end, as packets, and as a
+//! script of events on a line between two ends. An end must deliver the sent bodies once and in
+//! order, and must answer `n` bytes with at most `2 (n + 40)` bytes.
 
 use moteseal_core::DeviceId;
 use moteseal_serial::{
@@ -38,7 +38,7 @@ fn receive(end: &mut End, bytes: &[u8], received: &mut Vec<u8>) {
     }
 }
 
-/// Uses the bytes as the input of an end, and as packets.
+/// Uses the bytes as the input of an end and as packets.
 fn as_bytes(bytes: &[u8]) {
     let mut gateway = end(true, 2);
     let mut sent = sent_bytes(&mut gateway, 0).len();
@@ -48,8 +48,8 @@ fn as_bytes(bytes: &[u8]) {
         }
         sent += sent_bytes(&mut gateway, 0).len();
     }
-    // The answer to a HELLO is a HELLO of the same 34 bytes, and the acknowledgement of the
-    // shortest body has the length of that body's packet.
+    // The answer to a HELLO is a HELLO of the same length, 34 bytes. The acknowledgement of the
+    // shortest body is as long as the packet of that body.
     assert!(sent <= 2 * (bytes.len() + 40), "{sent} bytes answer {}", bytes.len());
     let mut unstuffer = Unstuffer::<256>::default();
     for byte in bytes.iter().chain(&[0]) {
@@ -78,12 +78,12 @@ fn as_bytes(bytes: &[u8]) {
     }
 }
 
-/// The bytes in transit from an end, those that reached the other end, the bodies received there,
-/// and the next number to send.
+/// One direction of the line: the bytes in transit from an end, the bytes that have reached the
+/// other end, the bodies received there, and the next number to send.
 type Direction = (Vec<u8>, Vec<u8>, Vec<u8>, u8);
 
-/// Uses the bytes as a script for a line: two ends send numbers, and each must receive the numbers
-/// of the other once and in order.
+/// Uses the bytes as a script for a line. Both ends send numbers, and each must receive the numbers
+/// of the other end once and in order.
 fn as_script(bytes: &[u8]) {
     let mut ends = [end(false, 1), end(true, 1)];
     let mut directions: [Direction; 2] = Default::default();
@@ -128,14 +128,14 @@ fn as_script(bytes: &[u8]) {
     }
 }
 
-/// All checks.
+/// Runs all checks.
 pub fn run(bytes: &[u8]) {
     as_bytes(bytes);
     as_script(bytes);
 }
 
-/// Returns a mote's bytes to a gateway of the session in `as_bytes`, packets, and a script in which
-/// bodies arrive.
+/// Returns a mote's bytes to the gateway of the session in `as_bytes`, packets, and a script in
+/// which bodies are delivered.
 pub fn seeds() -> Vec<Vec<u8>> {
     let hello = |is_open, received| {
         let hello = Hello {

@@ -1,4 +1,5 @@
-//! Streams: for any bytes, no row is returned that was not sealed, and a reader terminates.
+//! Fuzzes streams. For any bytes, a reader must terminate and must not return a row that was not
+//! sealed.
 
 use moteseal_core::record::Framing;
 use moteseal_core::schema::Schema;
@@ -9,15 +10,15 @@ use moteseal_seal::{Authentic, Follower, Seal};
 
 use crate::fixture::{self, Row};
 
-/// Reads the stream as a client does, and checks every row that verifies against those that were
-/// sealed.
+/// Reads the stream as a client does, and checks that every verified row was sealed.
 pub fn run(bytes: &[u8]) {
     for row in rows(bytes) {
         assert!(fixture::rows().contains(&row), "a row that was never sealed: {row:?}");
     }
 }
 
-/// Answers of both devices at several levels, single events, and the explaining form.
+/// Returns responses with several selections of levels of both devices, single events, and the
+/// explaining form.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for history in fixture::sealed() {
@@ -30,7 +31,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Returns the rows of every run that verifies, up to the first error.
+/// Returns the rows of every run that verifies, until the first error.
 pub fn rows(bytes: &[u8]) -> Vec<Row> {
     let limits = Limits { max_events: 1 << 12 };
     let mut follower = Follower::new(fixture::directory(), Scalar, limits);
@@ -84,7 +85,7 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
     rows
 }
 
-/// Returns the rows of a run, proven backwards from its last seal's signature.
+/// Proves a run, starting from the signature of its last seal and going back. Returns the rows.
 fn prove(run: Vec<Rebuilt<'_>>, signature: &[u8]) -> Option<Vec<Row>> {
     let mut rows = Vec::new();
     let mut successor: Option<Seal<Authentic>> = None;

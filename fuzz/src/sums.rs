@@ -1,5 +1,6 @@
-//! The stored and transmitted data of private sums: participants, frames, query schedules, key
-//! files. What decodes has exactly one encoding, and only what was signed is a query schedule.
+//! Fuzzes the stored and transmitted data of private sums: participants, frames, query schedules
+//! and key files. Data that decodes must have exactly one encoding, and only signed bytes may open
+//! as a query schedule.
 
 use moteseal_core::Digest;
 use moteseal_core::link::{LinkKey, MAX_FRAME};
@@ -16,7 +17,7 @@ use crate::link::{SECRET, framed};
 const SOURCES: u32 = 5000;
 const ROSTER: Digest = Digest([9; 32]);
 
-/// Reads the bytes as each kind of object.
+/// Decodes the bytes as each kind of object.
 pub fn run(bytes: &[u8]) {
     participants(bytes);
     let key = LinkKey::new(&SECRET);
@@ -101,7 +102,7 @@ fn schedule() -> Vec<u8> {
     draft.issue(&fixture::operator(), &mut scratch, &mut out).unwrap().to_vec()
 }
 
-/// One seed of each kind.
+/// Returns one seed for each kind of object.
 pub fn seeds() -> Vec<Vec<u8>> {
     let key = LinkKey::new(&SECRET);
     let mut out = vec![0; MAX_FRAME];

@@ -1,5 +1,6 @@
-//! The cloud's work in this process, without HTTP: bundles are verified as in an upload, stored,
-//! and durable on return. It is the fair comparison with a library that is called in process.
+//! Does the cloud's work within this process, without HTTP: verifies bundles as in an upload,
+//! stores them, and returns when they are durable. This allows a fair comparison with a library
+//! that is called within a process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -15,25 +16,25 @@ use moteseal_verify::{Event, Roster, StreamReader};
 use crate::load::Failed;
 
 /// The maximum number of batches that an uploader has submitted and that are not durable yet. A
-/// caller of a library does not have to wait for each batch.
+/// caller of a library need not wait for each batch.
 const IN_FLIGHT: usize = 64;
 
 type Stored = mpsc::Receiver<Result<Receipt, PutError>>;
 
-/// A store, and the roster for the verification of uploads.
+/// A store, and the roster with which uploads are verified.
 pub(crate) struct Direct<'r> {
     roster: &'r Roster,
     store: RedbStore,
 }
 
 impl<'r> Direct<'r> {
-    /// Opens a new store with the same syncs as the service.
+    /// Opens a new store that syncs in the same cases as the service.
     pub(crate) fn open(roster: &'r Roster, path: &Path) -> Result<Self, Failed> {
         Ok(Self { roster, store: RedbStore::open(path, Options::default())? })
     }
 
-    /// Verifies and stores the bodies of each uploader (concatenated bundles), all uploaders at
-    /// once. Returns the time until the last body is durable.
+    /// Verifies and stores the bodies of each uploader, all uploaders at once. A body consists of
+    /// concatenated bundles. Returns the time until the last body is durable.
     pub(crate) fn upload(&self, uploaders: Vec<Vec<Vec<u8>>>) -> Result<Duration, Failed> {
         at_once(uploaders, |bodies| {
             let known = Mutex::default();
@@ -41,7 +42,7 @@ impl<'r> Direct<'r> {
         })
     }
 
-    /// Stores bundles that were verified before: the time of storing alone.
+    /// Measures storing alone: verifies all bundles first, and returns the time of storing them.
     pub(crate) fn store(&self, uploaders: Vec<Vec<Vec<u8>>>) -> Result<Duration, Failed> {
         let verified = uploaders.iter().map(|bodies| {
             let known = Mutex::default();
@@ -76,7 +77,7 @@ impl<'r> Direct<'r> {
         waiting.into_iter().try_for_each(|stored| Ok(stored.recv()?.map(drop)?))
     }
 
-    /// Verifies every signature and digest of a body. `known` are the seals of the bodies before it.
+    /// Verifies every signature and digest of a body. `known` contains the seals of earlier bodies.
     fn verified(&self, body: &[u8], known: &Mutex<Known>) -> Result<Vec<Bundle>, Failed> {
         let of_place = |device, index| {
             let earlier =
@@ -107,10 +108,10 @@ impl<'r> Direct<'r> {
     }
 }
 
-/// The digests of seals.
+/// The digests of seals by device and index.
 type Known = BTreeMap<(DeviceId, SealIndex), Digest>;
 
-/// Runs the work of each uploader on its own thread, all at once, and returns the elapsed time.
+/// Runs `work` for each uploader on a separate thread, all at once. Returns the elapsed time.
 fn at_once<T: Send>(
     uploaders: Vec<T>,
     work: impl Fn(T) -> Result<(), Failed> + Sync,

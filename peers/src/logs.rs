@@ -1,11 +1,11 @@
-//! Durable appends and verified reads, compared with Tessera, a transparency log, with its POSIX
-//! storage on the same disk. Both use the same readings, once in process and once over HTTP. The
-//! runs alternate and are measured in wall-clock time.
+//! Compares durable appends and verified reads with those of Tessera, a transparency log, with its
+//! POSIX storage on the same disk. Both systems use the same readings, once within the process and
+//! once over HTTP. The runs alternate and are measured in wall-clock time.
 //!
-//! Moteseal stores bundles of 1,000 readings that devices have sealed, and verifies every signature
-//! and digest before. Tessera stores entries without verification and signs the tree over all of
-//! them. It is measured twice: with one entry for each reading, and with one entry for each bundle.
-//! Both have synced all data to the disk when they acknowledge (see docs/performance.md).
+//! Moteseal stores bundles of 1,000 readings that devices have sealed, after it has verified every
+//! signature and digest. Tessera stores entries without verification and signs the tree over all of
+//! them. Tessera is measured twice: with one entry per reading, and with one entry per bundle. Both
+//! systems acknowledge only when all data is synced to the disk (see docs/performance.md).
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -29,27 +29,27 @@ const EVENTS: u32 = 1000;
 const RUNS: usize = 5;
 /// The number of bundles that a device uploads in each measurement.
 const BUNDLES: u64 = 400;
-/// The number of these bundles whose readings are single Tessera entries. More take longer without
-/// changing the rate. Over HTTP, the number is lower still.
+/// The number of these bundles whose readings are used as single Tessera entries. More bundles take
+/// longer without changing the rate. Over HTTP, [`ENTRIES_POSTED`] is a lower limit still.
 const BUNDLES_OF_ENTRIES: u64 = 25;
 const ENTRIES_POSTED: usize = 20_000;
 /// The number of bundles of a device that are read: a million readings in total.
 const BUNDLES_READ: u64 = 125;
 
 /// The maximum number of entries that Tessera sequences together, and the maximum time that an
-/// entry waits. In process, a batch is everything that arrived while the previous batch was
-/// written. Over HTTP the wait is short, because waiting clients send nothing. These values were
-/// the fastest of those tried.
+/// entry waits. Within the process, a batch consists of the entries that arrived while the previous
+/// batch was written. Over HTTP the time is short, because clients that wait send no more entries.
+/// These values were the fastest of those tried.
 const BATCH: (u32, Duration) = (1 << 18, Duration::from_millis(20));
 const BATCH_HTTP: (u32, Duration) = (4096, Duration::from_millis(10));
 const POSTERS: u32 = 2048;
 /// The number of files that a reader of a log fetches at a time.
 const READERS: u32 = 4;
-/// Inclusion proofs cover a part of the log, because each takes the same time.
+/// Inclusion proofs are measured for a part of the log only, because each takes the same time.
 const PROOFS: How = How::Proofs { every: 8, limit: 20_480 };
 
 pub(crate) fn run() -> Result<Outcome, Failed> {
-    // Use the disk of the target directory: a sync on a temporary file system costs nothing.
+    // Use the disk of the target directory: syncs on a temporary file system take no time.
     let folder =
         tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
     let program = match build(folder.path())? {
@@ -116,7 +116,7 @@ fn ingest(program: &Path, folder: &Path) -> Result<Report, Failed> {
             appended(driver.post(&server, &whole, POSTERS)?),
             uploaded(direct.store(bodies_of(&plain, 1))?),
         ];
-        // The first run warms caches and grows files.
+        // The first run only warms caches and grows files.
         if run > 0 {
             rates.iter_mut().zip(measured).for_each(|(rates, rate)| rates.push(rate));
         }
@@ -197,7 +197,7 @@ fn ingest(program: &Path, folder: &Path) -> Result<Report, Failed> {
     Ok(report)
 }
 
-/// Returns the bodies of uploads, each with `size` concatenated bundles.
+/// Returns the bodies of upload requests, each with `size` concatenated bundles.
 fn bodies(bundles: &[Bundle], size: usize) -> Vec<Vec<u8>> {
     bundles
         .chunks(size)
@@ -205,7 +205,8 @@ fn bodies(bundles: &[Bundle], size: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Writes entries, each after its length, as the Go program reads them.
+/// Writes entries to a file in the format that the Go program reads: each entry is preceded by its
+/// length.
 fn write_entries(path: &Path, entries: &[impl AsRef<[u8]>]) -> Result<(), Failed> {
     let mut file = BufWriter::new(File::create(path)?);
     for entry in entries {
@@ -216,7 +217,7 @@ fn write_entries(path: &Path, entries: &[impl AsRef<[u8]>]) -> Result<(), Failed
     Ok(file.flush()?)
 }
 
-/// Returns the number of bundles a second when each bundle is synced alone.
+/// Returns the number of bundles per second when each bundle is synced separately.
 fn synced_a_second(file: &mut File, bundles: &[Vec<u8>]) -> Result<f64, Failed> {
     let start = Instant::now();
     for bundle in bundles {
@@ -258,14 +259,14 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
         Source::Http { url: format!("http://{}/read/", server.address), connections: READERS },
     );
     let eighth: Rate = "1/8".parse()?;
-    // Nanoseconds per reading: ours, all and an eighth; Tessera's files, all, in clumps and with
-    // proofs; the same over HTTP without proofs.
+    // Nanoseconds per reading, in this order: ours, all readings and an eighth; Tessera from files,
+    // all entries, in clumps and with proofs; Tessera over HTTP, all entries and in clumps.
     let mut times: [Vec<f64>; 7] = Default::default();
     let mut bytes = [0.0; 4];
     for run in 0..=RUNS {
         let (all, part) = (application.get(range, Rate::ALL)?, application.get(range, eighth)?);
         if (all.rows, all.sum) != (total, sealed) {
-            return Err(format!("{} rows of {total}, or not what was sealed", all.rows).into());
+            return Err(format!("the cloud returned {} of {total} rows, or other rows", all.rows).into());
         }
         let theirs = [
             driver.read(&files, &key, How::All)?,
@@ -277,7 +278,7 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
         for whole in [&theirs[0], &theirs[3]] {
             if (whole.entries, whole.sum) != (total, sealed) {
                 return Err(
-                    format!("Tessera has {} entries of {total}, or others", whole.entries).into()
+                    format!("Tessera read {} of {total} entries, or others", whole.entries).into()
                 );
             }
         }
@@ -299,8 +300,8 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
     let factor = |theirs: usize, ours: usize| {
         Spread::of(times[theirs].iter().zip(&times[ours]).map(|(a, b)| a / b).collect())
     };
-    // A scattered eighth costs Tessera at least as much as the whole log, because it needs entries
-    // of every bundle of 256.
+    // A scattered eighth costs Tessera at least as much as the complete log, because it needs
+    // entries of every bundle of 256.
     let eighth_of_all = |theirs: usize, ours: usize| {
         Spread::of(times[theirs].iter().zip(&times[ours]).map(|(a, b)| a * 8.0 / b).collect())
     };

@@ -1,11 +1,11 @@
-//! Compares Moteseal with other systems for the same work (`make bench-peers`): warm, in
-//! alternation, with the median and the quartiles of the repetitions. It is a separate workspace,
-//! so that no other package depends on the dependencies of the peers.
+//! Compares Moteseal with other systems for the same work (`make bench-peers`). After a warm-up,
+//! the systems alternate, and the results are the median and the quartiles of the repetitions. This
+//! is a separate workspace, so that no other package depends on the peers' dependencies.
 //!
 //!     moteseal-peers [--json] [trees|signing|sums|tessera]...    all of them unless some are named
 //!
-//! Exits with 1 if a bar is missed. A peer that is not installed (Tessera is written in Go) is
-//! reported and skipped.
+//! Exits with 1 if a bar (a limit on a result) is missed. A peer that is not installed is reported
+//! and skipped; Tessera, for example, is written in Go.
 
 #[path = "../../crates/bench/src/application.rs"]
 #[allow(dead_code)]
@@ -41,13 +41,13 @@ const SUITES: [(&str, Suite); 4] = [
 /// The outcome of a suite.
 enum Outcome {
     Measured(Vec<Report>),
-    /// Why the peer is missing, and what to do.
+    /// The message that states why the peer is missing, and what to do.
     Skipped(String),
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // The arguments that start the cloud in a separate process.
+    // The program starts itself with these arguments to run the cloud in a separate process.
     if let [mode, folder, name, sync] = arguments.as_slice()
         && mode == "serve"
     {

@@ -1,7 +1,7 @@
-//! Compares one Ed25519 signature for each event (aws-lc-rs) with epochs sealed as stars and trees
-//! with one signature each, on one thread. The Moteseal side measures the whole path of the
-//! product: readings into the device's sealer, a signed bundle out of it, and its bytes into the
-//! verifier's stream reader.
+//! Compares one Ed25519 signature per event (aws-lc-rs) with epochs that are sealed as stars and
+//! trees with one signature per epoch, on one thread. For Moteseal, the product's complete path is
+//! measured: readings are passed to the device's sealer, the sealer returns a signed bundle, and
+//! the verifier's stream reader receives the bytes of the bundle.
 
 use std::hint::black_box;
 
@@ -14,9 +14,10 @@ use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 use crate::load::{Failed, Fleet, record};
 use crate::measure::{Bar, Contender, Report, interleaved};
 
-/// The numbers of readings in an epoch: few, as in the paper, and many.
+/// The numbers of readings in an epoch: a small number, as in the paper, and large numbers.
 const SIZES: [u32; 3] = [298, 10_000, 1_000_000];
-/// The maximum number of signatures. More take longer without changing the rate.
+/// The maximum number of signatures in a measurement. More signatures take longer without changing
+/// the rate.
 const SIGNATURES: usize = 298;
 
 pub(crate) fn run() -> Result<Vec<Report>, Failed> {
@@ -74,7 +75,8 @@ pub(crate) fn run() -> Result<Vec<Report>, Failed> {
     Ok(vec![report])
 }
 
-/// Returns the message that a device signs for each event: its id, the event's number, the event.
+/// Returns the message that a device signs for an event: the device's id, the event's number, and
+/// the event.
 fn message(reading: u32) -> [u8; 20] {
     let mut message = [0; 20];
     message[..8].copy_from_slice(b"device 1");
@@ -88,13 +90,13 @@ fn roster(fleet: &Fleet) -> Result<Roster, Failed> {
     Ok(Roster::open(fleet.roster.bytes(), &fleet.operator_key())?)
 }
 
-/// Returns the next epochs of the fleet's only device, each as a separate bundle.
+/// Seals the next epochs of the fleet's only device. Returns each as a separate bundle.
 fn sealed(fleet: &mut Fleet, epochs: u64, size: u32) -> Result<Vec<Vec<u8>>, Failed> {
     Ok(fleet.seal(epochs, size)?.into_iter().flatten().map(|bundle| bundle.bytes).collect())
 }
 
-/// Verifies each bundle separately, like a verifier with one bundle only. Returns the number of
-/// events.
+/// Verifies each bundle separately, as a verifier does that receives only one bundle. Returns the
+/// number of events.
 fn verified(roster: &Roster, bundles: &[Vec<u8>]) -> Result<usize, Failed> {
     let mut events = 0;
     for bundle in bundles {

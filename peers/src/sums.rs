@@ -2,10 +2,10 @@
 //! two aggregators (the crate `prio`), and Paillier with a 2,048-bit modulus (`libpaillier`, pure
 //! Rust).
 //!
-//! All compute the same sums, which are checked. Their guarantees differ. Prio3 proves that each
-//! client's value is in range; it needs two servers that do not collude, and a malicious server can
-//! change the result. Paillier hides the values and proves nothing. Moteseal hides the values and
-//! proves the sum, and needs a querier that shares keys with the sources.
+//! All schemes compute the same sums, and the results are checked. Their guarantees differ. Prio3
+//! proves that each client's value is in range. It needs two servers that do not collude, and a
+//! malicious server can change the result. Paillier hides the values and proves nothing. Moteseal
+//! hides the values and proves the sum. It needs a querier that shares keys with the sources.
 
 use std::hint::black_box;
 
@@ -25,14 +25,15 @@ use crate::load::Failed;
 use crate::measure::{Contender, Report, interleaved};
 
 const SOURCES: usize = 256;
-/// The number of sources for Paillier, whose encryptions take milliseconds.
+/// The number of sources for Paillier. It is small because an encryption takes milliseconds.
 const FEW: usize = 4;
 const REPETITIONS: usize = 7;
 const QUERY: QueryId = QueryId([5; 16]);
 const GROUP: GroupId = GroupId([1; 8]);
 const CONTEXT: &[u8] = b"moteseal peers";
 
-/// Readings of a sensor of 32 bits. None is 0, which this Paillier rejects.
+/// Returns 32-bit readings of sensors. No reading is 0, because this implementation of Paillier
+/// rejects it.
 fn readings() -> Vec<u32> {
     (1..=SOURCES as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect()
 }
@@ -111,7 +112,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
         bytes += input.get_encoded()?.len();
     }
 
-    // Paillier. Safe primes would take minutes to generate and would change no time below.
+    // Paillier. Safe primes would take minutes to generate, and would not change the times.
     let secret =
         DecryptionKey::with_primes_unchecked(&BigNumber::prime(1024), &BigNumber::prime(1024))
             .ok_or("no Paillier key")?;

@@ -1,5 +1,5 @@
-//! Builds, starts and controls the program `tessera/` (Go), which runs a Tessera log on the same
-//! disk. Its source documents what it does and how it verifies.
+//! Builds, starts and controls the Go program in `tessera/`, which runs a Tessera log on the same
+//! disk. The source of that program documents what it does and how it verifies.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::load::Failed;
 /// The folder of the Go program.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tessera");
 
-/// The built Go program, or a sentence that states why it is missing.
+/// The built Go program, or a message that states why it is missing.
 pub(crate) enum Built {
     Program(PathBuf),
     Absent(String),
@@ -71,7 +71,7 @@ fn go(arguments: &[&str]) -> Command {
     go
 }
 
-/// `1.24.0` as numbers. A text that is not a number counts as 0.
+/// Splits a version such as `1.24.0` into numbers. A component that is not a number counts as 0.
 fn version(text: &str) -> Vec<u32> {
     text.split('.')
         .map(|number| {
@@ -84,17 +84,17 @@ fn version(text: &str) -> Vec<u32> {
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) time: Duration,
-    /// Entries appended or verified.
+    /// Number of entries that were appended or verified.
     pub(crate) entries: u64,
     /// The sum of all bytes of the entries that were verified.
     pub(crate) sum: u64,
-    /// Bytes that were fetched.
+    /// Number of bytes that were fetched.
     pub(crate) bytes: u64,
-    /// The key of the log that was appended to.
+    /// The public key of the log to which the entries were appended.
     pub(crate) key: String,
 }
 
-/// The program that appends in its process and reads.
+/// The running Go program, which appends and reads on command.
 pub(crate) struct Driver {
     child: Child,
     commands: Option<ChildStdin>,
@@ -113,8 +113,8 @@ impl Driver {
         Ok(Self { child, commands, answers })
     }
 
-    /// Appends the entries of a file durably. At most `batch` of them are sequenced together, and
-    /// none waits longer than the given time.
+    /// Appends the entries of a file durably. At most `batch` entries are sequenced together, and
+    /// no entry waits longer than `wait`.
     pub(crate) fn append(
         &mut self,
         log: &Path,
@@ -125,8 +125,8 @@ impl Driver {
         self.ask(&json!({ "do": "append", "log": log, "entries": entries, "batch": batch, "batch_ms": wait }))
     }
 
-    /// Posts the entries of a file to a server, each in a separate request, over the given number
-    /// of connections.
+    /// Sends the entries of a file to a server, each in a separate POST request, over `connections`
+    /// connections.
     pub(crate) fn post(
         &mut self,
         server: &Server,
@@ -137,7 +137,7 @@ impl Driver {
         self.ask(&json!({ "do": "post", "url": url, "entries": entries, "workers": connections }))
     }
 
-    /// Reads and verifies, from files, or from `url` over the given number of connections.
+    /// Reads and verifies a log from files, or from a URL over a number of connections.
     pub(crate) fn read(
         &mut self,
         from: &Source<'_>,
@@ -187,13 +187,13 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // The program stops at the end of its stdin.
+        // The program stops when its stdin is closed.
         drop(self.commands.take());
         let _ = self.child.wait();
     }
 }
 
-/// The source of the files of a log.
+/// The place from which the files of a log are read.
 pub(crate) enum Source<'a> {
     Files { folder: &'a Path, workers: u32 },
     Http { url: String, connections: u32 },
@@ -202,12 +202,13 @@ pub(crate) enum Source<'a> {
 /// How a log is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum How {
-    /// Every entry, and the root over all of them.
+    /// Reads every entry, and verifies the root over all entries.
     All,
-    /// Every `n`th bundle of 256 neighbouring entries, and the root over them and the tiles of the
-    /// rest.
+    /// Reads every `n`th bundle of 256 neighbouring entries. Verifies the root over these entries
+    /// and over the tiles for the other entries.
     Clumps(u64),
-    /// Every `every`th of the first `limit` entries, each with a separate inclusion proof.
+    /// Reads every `every`th of the first `limit` entries, and verifies a separate inclusion proof
+    /// for each.
     Proofs { every: u64, limit: u64 },
 }
 
@@ -218,7 +219,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves all logs under `root`, and appends posted entries to `root/http`.
+    /// Starts a server for all logs under `root`. It appends posted entries to `root/http`.
     pub(crate) fn start(
         program: &Path,
         root: &Path,

@@ -1,7 +1,7 @@
 //! Compares the trees of RFC 9162 with the crates `rs_merkle` and `ct-merkle`, on one thread:
-//! building a tree, and proving an eighth of the leaves, distributed like a sample. Moteseal and
-//! `rs_merkle` prove them together in a multiproof. `ct-merkle` has only paths of single leaves, so
-//! the single paths of all three are compared too.
+//! building a tree, and proving an eighth of the leaves, which are distributed like a sample.
+//! Moteseal and `rs_merkle` prove these leaves together in a multiproof. `ct-merkle` only has paths
+//! of single leaves, so single paths of all three are compared, too.
 
 use std::hint::black_box;
 
@@ -20,7 +20,8 @@ use crate::measure::{Bar, Contender, Report, Times, interleaved};
 type TheirTree = MerkleTree<algorithms::Sha256>;
 type CtTree = MemoryBackedTree<Sha256, [u8; 4]>;
 
-/// The maximum number of single paths. More take longer without changing the rate.
+/// The maximum number of single paths in a measurement. More paths take longer without changing the
+/// rate.
 const PATHS: usize = 200;
 
 pub(crate) fn run() -> Result<Vec<Report>, Failed> {
@@ -77,7 +78,7 @@ fn built(report: &mut Report, host: Host, records: &[[u8; 4]]) {
     against(report, &times, "ct-merkle", 3, 0, Bar::AtLeast(6.0));
 }
 
-/// A peer's row, and its time divided by Moteseal's time.
+/// Adds a row for a peer, and a row with the peer's time divided by Moteseal's.
 fn against(
     report: &mut Report,
     times: &Times,
@@ -102,14 +103,16 @@ fn ct_tree(records: &[[u8; 4]]) -> CtTree {
 
 fn proven(report: &mut Report, host: Host, records: &[[u8; 4]]) -> Result<(), Failed> {
     let size = records.len();
-    // An eighth as levels select it, without a pattern that a memory layout could exploit.
+    // An eighth of the leaves, as levels would select them, without a regular pattern that would
+    // make memory access faster.
     let chosen: Vec<usize> =
         (0..size).filter(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61 == 0).collect();
     let paths: Vec<usize> = chosen.iter().copied().step_by((chosen.len() / PATHS).max(1)).collect();
     let sequences = || chosen.iter().map(|at| Sequence(*at as u64));
     let framing = Framing::fixed(4).ok_or("four bytes are a record's size")?;
 
-    // The input of each prover: the hashes of all leaves (Moteseal), or the whole tree.
+    // The input of each prover: the hashes of all leaves for Moteseal, and the complete tree for
+    // the others.
     let leaves = merkle::leaves(&host, 4, records.as_flattened());
     let root = merkle::root(&host, &leaves);
     let hashes = their_leaves(records);
@@ -121,7 +124,7 @@ fn proven(report: &mut Report, host: Host, records: &[[u8; 4]]) -> Result<(), Fa
         return Err("ct-merkle computes a different root of the same tree".into());
     }
 
-    // All leaves in one proof.
+    // Prove all selected leaves in one proof.
     let prove = || -> Vec<u8> {
         merkle::multiproof(&host, &leaves, sequences()).iter().flat_map(|digest| digest.0).collect()
     };
@@ -130,8 +133,8 @@ fn proven(report: &mut Report, host: Host, records: &[[u8; 4]]) -> Result<(), Fa
     let verify = || {
         host.multiproof_root(size as u64, framing, &selected, &mut sequences(), &proof) == Ok(root)
     };
-    // The time in which rs_merkle selects hashes grows with the square of their number: a million
-    // would take an hour.
+    // The time that rs_merkle takes to select hashes grows with the square of their number. A
+    // million leaves would take an hour.
     let together = size <= 100_000;
     let some: &[usize] = if together { &chosen } else { &[] };
     let their_proof = theirs.proof(some).to_bytes();
@@ -145,7 +148,7 @@ fn proven(report: &mut Report, host: Host, records: &[[u8; 4]]) -> Result<(), Fa
         return Err("a multiproof does not verify".into());
     }
 
-    // One proof for each leaf.
+    // Prove the leaves one by one.
     let path = |at: usize| -> Vec<u8> {
         merkle::path(&host, &leaves, Sequence(at as u64))
             .iter()

@@ -19,11 +19,11 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The interval of checkpoints: the minimum that the storage permits. Appends do not wait for
+// The interval of checkpoints: the minimum that the storage permits. Appending does not wait for
 // checkpoints.
 const checkpointInterval = 100 * time.Millisecond
 
-// An appendLog is a log of which this process is the only writer.
+// An appendLog is a log that only this process writes to.
 type appendLog struct {
 	appender *tessera.Appender
 	reader   tessera.LogReader
@@ -31,9 +31,9 @@ type appendLog struct {
 	key      string
 }
 
-// openLog creates a log in a new folder. Entries wait until batch of them have arrived or wait has
-// passed, and are then sequenced and integrated together. The log has no antispam (which would cost
-// lookups), no witness and no mirror.
+// openLog creates a log in a new folder. Entries wait until batch of them have arrived or until
+// wait has passed. They are then sequenced and integrated together. The log has no antispam, which
+// would cost lookups, and no witness and no mirror.
 func openLog(ctx context.Context, folder string, batch uint, wait time.Duration) (*appendLog, error) {
 	secret, public, err := note.GenerateKey(rand.Reader, randomName())
 	if err != nil {
@@ -58,10 +58,10 @@ func openLog(ctx context.Context, folder string, batch uint, wait time.Duration)
 	return &appendLog{appender, reader, shutdown, public}, nil
 }
 
-// append adds all entries and waits until each has its index, which is when Tessera states that it
-// is durable (AddFn: "durably sequenced and will be preserved even in the event that the process
-// terminates"). On POSIX it is then integrated too. The measured time ends there. Afterwards append
-// waits for a checkpoint that commits to all entries.
+// append adds all entries and waits until each has its index. At that point Tessera guarantees that
+// the entry is durable (AddFn: "durably sequenced and will be preserved even in the event that the
+// process terminates"). On POSIX it is then integrated, too. The measured time ends at that point.
+// Afterwards append waits for a checkpoint that commits to all entries.
 func (l *appendLog) append(ctx context.Context, entries [][]byte) (answer, error) {
 	futures := make([]tessera.IndexFuture, 0, len(entries))
 	start := time.Now()
@@ -87,8 +87,8 @@ func (l *appendLog) close(ctx context.Context) error {
 	return l.shutdown(ctx)
 }
 
-// serve runs a log over HTTP until stdin ends, like Tessera's example for POSIX
-// (cmd/conformance/posix): it answers a POST with the index of the entry once the entry is durable.
+// serve runs a log over HTTP until stdin is closed, like Tessera's example for POSIX
+// (cmd/conformance/posix). It answers a POST with the index of the entry when the entry is durable.
 // It prints its address on stdout.
 func serve(ctx context.Context, root, batch, milliseconds string) error {
 	size, err := strconv.ParseUint(batch, 10, 32)
@@ -138,7 +138,7 @@ func serve(ctx context.Context, root, batch, milliseconds string) error {
 	return log.close(ctx)
 }
 
-// post sends each entry in a separate request, from the given number of workers, each with its own
+// post sends each entry in a separate request. Each of the given number of workers has its own
 // connection.
 func post(ctx context.Context, url string, entries [][]byte, workers int) (answer, error) {
 	client := newClient(workers)

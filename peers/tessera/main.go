@@ -1,13 +1,13 @@
-// The program runs a transparency log, Tessera (github.com/transparency-dev/tessera), on a POSIX
+// The program runs the transparency log Tessera (github.com/transparency-dev/tessera) on a POSIX
 // file system, for comparison with Moteseal (make bench-peers). It appends the entries of a file
-// durably, reads them back verified against the log's signed checkpoint, and reports the wall-clock
-// time of each. peers/src/tessera.rs decides what is compared and controls this program over its
-// standard input and output.
+// durably, reads them back, verifies them against the log's signed checkpoint, and reports the
+// wall-clock time of each step. The Rust program peers/src/tessera.rs controls it over its standard
+// input and output, and determines what is compared.
 //
-//	moteseal-peer-tessera drive       commands on stdin, a line of JSON each; an answer on stdout for each
+//	moteseal-peer-tessera drive       reads commands from stdin, one line of JSON each; writes an answer to stdout for each
 //
 //	moteseal-peer-tessera serve ROOT BATCH MILLISECONDS
-//	                                  a log ROOT/http behind HTTP (POST /add), and the files of all logs under ROOT (GET)
+//	                                  serves over HTTP: appends to the log ROOT/http (POST /add), and the files of all logs under ROOT (GET)
 package main
 
 import (
@@ -25,50 +25,53 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A command of one line. Do determines which fields count.
+// A command, which is one line of JSON. Do determines which other fields are used.
 type command struct {
 	// "append", "post" or "read".
 	Do string `json:"do"`
-	// The folder of the log: for "append" and, without a URL, for "read".
+	// The folder of the log, for "append" and, without a URL, for "read".
 	Log string `json:"log"`
-	// The URL of the log, with a slash at its end: for "post" and "read".
+	// The URL of the log with a slash at its end, for "post" and "read".
 	URL string `json:"url"`
-	// The public key of the log, as "append" returned it: for "read".
+	// The public key of the log as "append" returned it, for "read".
 	Key string `json:"key"`
-	// The file with the entries to append, each after its length (four bytes, big-endian).
+	// The file with the entries to append. Each entry is preceded by its length (four bytes,
+	// big-endian).
 	Entries string `json:"entries"`
-	// The maximum number of entries that are sequenced together, and how long an entry waits for
+	// The maximum number of entries that are sequenced together, and the time that an entry waits for
 	// others.
 	Batch   uint `json:"batch"`
 	BatchMS uint `json:"batch_ms"`
-	// Concurrent requests for "post"; files that are fetched and hashed concurrently for "read".
+	// For "post", the number of concurrent requests. For "read", the number of files that are fetched
+	// and hashed concurrently.
 	Workers int `json:"workers"`
 	// How to read: "all", "proofs" or "clumps".
 	How string `json:"how"`
-	// Which entries "proofs" proves, and which bundles of 256 entries "clumps" reads: those whose
-	// index is a multiple of this number.
+	// For "proofs", the entries whose index is a multiple of this number are proven. For "clumps", the
+	// bundles of 256 entries whose index is a multiple of this number are read.
 	Every uint64 `json:"every"`
-	// The number of entries from which "proofs" selects, starting with the first: a multiple of 256.
+	// For "proofs", the number of entries, from the first one on, among which entries are selected: a
+	// multiple of 256.
 	Limit uint64 `json:"limit"`
 }
 
 // The result of a command.
 type answer struct {
 	Nanoseconds int64 `json:"nanoseconds"`
-	// Entries that were appended or verified.
+	// The number of entries that were appended or verified.
 	Entries uint64 `json:"entries"`
-	// The sum of the bytes of all verified entries. It forces every byte to be read, and the caller
-	// compares it with the expected sum.
+	// The sum of the bytes of all verified entries. Computing it requires every byte to be read. The
+	// caller compares it with the expected sum.
 	Sum uint64 `json:"sum"`
-	// Bytes that were fetched.
+	// The number of bytes that were fetched.
 	Bytes uint64 `json:"bytes"`
-	// The public key of the log that was appended to.
+	// The public key of the log to which entries were appended.
 	Key   string `json:"key,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
 func main() {
-	// Tessera's log lines would be part of the measurement.
+	// Discard Tessera's log messages, because writing them would be part of the measurement.
 	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(klogFlags)
 	if err := klogFlags.Parse([]string{"-logtostderr=false", "-stderrthreshold=ERROR"}); err != nil {
@@ -96,7 +99,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// drive executes commands until stdin ends.
+// drive executes commands until stdin is closed.
 func drive(ctx context.Context, in io.Reader, out io.Writer) error {
 	logs := map[string]*appendLog{}
 	lines, encoder := bufio.NewScanner(in), json.NewEncoder(out)
@@ -149,7 +152,7 @@ func obey(ctx context.Context, logs map[string]*appendLog, c command) (answer, e
 	return answer{}, fmt.Errorf("unknown command %q", c.Do)
 }
 
-// readEntries reads the entries of a file, each after its length in four bytes.
+// readEntries reads the entries of a file. Each entry is preceded by its length in four bytes.
 func readEntries(path string) ([][]byte, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -28,8 +28,8 @@ type source struct {
 	bytes   atomic.Uint64
 }
 
-// openSource opens a source over HTTP if there is a URL, and over files otherwise, with Tessera's
-// own fetchers.
+// openSource opens a source with Tessera's own fetchers: over HTTP if the command has a URL, and
+// otherwise from files.
 func openSource(c command) (*source, error) {
 	s := &source{workers: c.Workers}
 	if c.URL == "" {
@@ -60,7 +60,7 @@ func openSource(c command) (*source, error) {
 	return s, nil
 }
 
-// A tally counts what was verified.
+// A tally counts the verified entries and adds up their bytes.
 type tally struct {
 	entries, sum uint64
 }
@@ -81,7 +81,8 @@ func sum(tallies []tally) tally {
 	return all
 }
 
-// read reads the entries that the log's newest checkpoint commits to, and verifies them against it.
+// read reads the entries to which the log's newest checkpoint commits, and verifies them against
+// this checkpoint.
 func read(ctx context.Context, c command) (answer, error) {
 	verifier, err := note.NewVerifier(c.Key)
 	if err != nil {
@@ -111,10 +112,10 @@ func read(ctx context.Context, c command) (answer, error) {
 	return answer{Nanoseconds: took.Nanoseconds(), Entries: seen.entries, Sum: seen.sum, Bytes: s.bytes.Load()}, err
 }
 
-// rebuild reads the bundles of 256 entries whose index is a multiple of the command's number (1:
-// all), and the last bundle if it is not full. It hashes their entries and compares the root of the
-// tree with the checkpoint's root. It reads the hashes of the other bundles from the tiles above
-// them. Bundles are fetched and hashed concurrently.
+// rebuild reads the bundles of 256 entries whose index is a multiple of every (1 for all bundles),
+// and the last bundle if it is not full. It hashes their entries and compares the root of the tree
+// with the checkpoint's root. It reads the hashes of the other bundles from the tiles above them.
+// Bundles are fetched and hashed concurrently.
 func (s *source) rebuild(ctx context.Context, size uint64, root []byte, every uint64) (tally, error) {
 	full := size / layout.EntryBundleWidth
 	bundles := (size + layout.EntryBundleWidth - 1) / layout.EntryBundleWidth
@@ -173,8 +174,9 @@ func (s *source) rebuild(ctx context.Context, size uint64, root []byte, every ui
 	return seen, nil
 }
 
-// hashBundle reads a bundle and stores its root in nodes or, if the bundle is not full, its compact
-// range in right. A root that is already in nodes must be equal.
+// hashBundle reads a bundle and stores its root in nodes. If the bundle is not full, it stores the
+// bundle's compact range in right instead. If nodes already has a root for the bundle, the two must
+// be equal.
 func (s *source) hashBundle(
 	ctx context.Context, at, size uint64, nodes [][]byte, right *[][]byte, seen *tally, compare bool,
 ) error {
@@ -225,8 +227,8 @@ func (s *source) above(ctx context.Context, size uint64, nodes [][]byte) error {
 }
 
 // prove verifies every entry whose index is a multiple of the command's number, up to the command's
-// limit, each with a separate inclusion proof that Tessera's client builds from tiles. A worker
-// proves neighbouring entries, because the client caches the tiles that it has fetched.
+// limit. Each entry has a separate inclusion proof that Tessera's client builds from tiles. A
+// worker proves neighbouring entries, because the client caches the tiles that it has fetched.
 func (s *source) prove(ctx context.Context, size uint64, root []byte, c command) (tally, error) {
 	var group errgroup.Group
 	tallies := make([]tally, s.workers)

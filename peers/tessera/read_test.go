@@ -14,7 +14,7 @@ import (
 // Two full bundles of 256 entries, and a partial third one.
 const entries = 600
 
-// aLog appends entries to a new log and returns its folder and key, and the sum of all bytes.
+// aLog appends entries to a new log. It returns the log's folder and key, and the sum of all bytes.
 func aLog(t *testing.T) (string, string, uint64) {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "log")
@@ -53,7 +53,7 @@ func TestEveryReadModeVerifiesTheAppendedEntries(t *testing.T) {
 	folder, key, sum := aLog(t)
 	server := httptest.NewServer(http.FileServer(http.Dir(folder)))
 	defer server.Close()
-	// The clumps are the first bundle and the third one, which is not full.
+	// The clumps are the first bundle and the third bundle, which is not full.
 	expected := map[string]uint64{"all": entries, "clumps": 256 + 88, "proofs": entries / 8}
 	for _, url := range []string{"", server.URL + "/"} {
 		for how, way := range ways(folder, url, key) {
@@ -70,7 +70,7 @@ func TestEveryReadModeVerifiesTheAppendedEntries(t *testing.T) {
 
 func TestEveryReadModeRejectsAChangedEntry(t *testing.T) {
 	folder, key, _ := aLog(t)
-	// The first entry of the first bundle, after its length.
+	// Change the first byte of the first entry, which follows the entry's length in the first bundle.
 	path := filepath.Join(folder, "tile", "entries", "000")
 	content, err := os.ReadFile(path)
 	if err != nil {

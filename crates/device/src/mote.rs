@@ -281,8 +281,8 @@ impl<K: Signer> Mote<K> {
     }
 
     /// Returns the chain that must be persisted before [`sense`](Self::sense) adds this reading of
-    /// `epoch`. Returns `None` if adding the reading opens no seal. If the buffer has no room for
-    /// the reading, this function raises the device's own round, as `sense` would.
+    /// `epoch`. Returns `None` if adding the reading opens no seal. If a tree's buffer has no room
+    /// for the reading, this function raises the device's own round, as `sense` would.
     #[must_use]
     pub fn would_open(&mut self, epoch: EpochNumber, record: &[u8]) -> Option<Chain> {
         let limit = self.limit();

@@ -78,7 +78,7 @@ pub struct Sealed {
 }
 
 impl Batch {
-    /// Seals a recording. Calls `taken` with the number of readings sealed so far, every few
+    /// Seals a recording. Calls `taken` with the number of readings processed so far, every few
     /// thousand readings and at the end.
     ///
     /// # Errors

@@ -47,9 +47,9 @@ pub struct Replayed {
 impl Replay {
     /// Records the readings of a recording at their pace, and closes the last epoch. If an earlier
     /// replay stopped within an epoch, skips as many readings of that epoch as it has recorded
-    /// ([`Recorder::taken`]). Calls `taken` with the number of readings so far, and `stored` with
-    /// each new bundle. The future may be dropped at any moment, because recorded readings are in
-    /// the journal.
+    /// ([`Recorder::taken`]). Calls `taken` with the number of readings processed so far, and
+    /// `stored` with each new bundle. The future may be dropped at any moment, because recorded
+    /// readings are in the journal.
     ///
     /// # Errors
     /// [`RecordError`], with the time of the reading in milliseconds since 1970.

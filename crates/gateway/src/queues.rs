@@ -118,9 +118,10 @@ impl Queues {
     /// Returns whether every level has room for another 64 KiB of events, in records of any length.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        // With headers, 64 KiB of events take at most 352 KiB (in records of two bytes), which is
-        // eleven chunks. The rest of the margin is for long records that leave the end of a chunk
-        // unused.
+        // The worst case is records of one byte, which take two bytes in a frame, since each has
+        // its level with it. In the queues, with headers, 64 KiB of them take 352 KiB, which is
+        // eleven chunks. Longer records may leave the end of a chunk unused, but there are few of
+        // them in 64 KiB.
         self.arenas.iter().all(|arena| arena.chunks.len() + 16 < CHUNKS)
     }
 

@@ -23,7 +23,7 @@ use super::error::Refused;
 pub const OPEN_EPOCHS: u64 = 6;
 /// The minimum number of ended epochs whose shares are kept, regardless of their size.
 pub const KEPT_EPOCHS: usize = 8;
-/// How long shares are kept that are older than the newest [`KEPT_EPOCHS`] epochs, in milliseconds.
+/// How long the shares of epochs older than the newest [`KEPT_EPOCHS`] are kept, in milliseconds.
 /// The querier needs this time because it asks one node after another.
 const KEPT_MS: u64 = 60_000;
 /// The maximum size of all kept shares in bytes, if the shares of more than [`KEPT_EPOCHS`] epochs

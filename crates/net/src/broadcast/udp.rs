@@ -2,9 +2,9 @@
 //! number of processes on a machine may share a port and receive each other's frames.
 //!
 //! A process uses two sockets. One receives; it is bound to the group's address, so that it does
-//! not receive the frames of other groups. The other one sends from its own port; the process
-//! recognises its own frames by this port and drops them. Received frames are moved at once into a
-//! queue in which sender addresses take turns.
+//! not receive the frames of other groups. The other one sends from its own port. By the address
+//! and port of this socket, the process recognises its own frames and drops them. Received frames
+//! are moved at once into a queue in which sender addresses take turns.
 //!
 //! Addresses can be forged. The turns are therefore fair between honest senders and senders with
 //! faults, but they do not protect against an attacker on the same network. The broadcast protocol

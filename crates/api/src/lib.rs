@@ -30,7 +30,7 @@ pub use listing::{
 pub use problem::{Place, Problem, ProblemType};
 pub use query::{Query, QueryError};
 
-/// The media type of item streams (RFC 8742): uploads, responses, bundles, explanations.
+/// The media type of item streams (RFC 8742): uploads, responses, bundles and explaining forms.
 pub const CBOR_SEQ: &str = "application/cbor-seq";
 /// The media type of manifests (RFC 9052): a tagged `COSE_Sign1`.
 pub const COSE: &str = "application/cose";

@@ -32,9 +32,9 @@ pub struct ManifestReceipt {
 /// An index under which a device signed two different seals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
-    /// The device.
+    /// The device's id.
     pub device: String,
-    /// The index.
+    /// The index of the two seals.
     pub index: u32,
 }
 
@@ -51,7 +51,7 @@ pub struct DeviceList {
     pub devices: Vec<DeviceEntry>,
 }
 
-/// One device.
+/// One device of the roster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceEntry {
     /// The device's id.
@@ -76,7 +76,7 @@ pub struct Newest {
 /// A page of a device's seals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealList {
-    /// The device.
+    /// The device's id.
     pub device: String,
     /// The seals by ascending index. If the device signed different seals under one index, all of
     /// them are listed.
@@ -85,7 +85,7 @@ pub struct SealList {
     pub next: Option<u32>,
 }
 
-/// One seal.
+/// One stored seal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealEntry {
     /// The seal's index.

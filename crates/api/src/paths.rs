@@ -21,7 +21,7 @@ pub const BUNDLE: &str = "/v1/devices/{device}/bundles/{index}";
 /// `GET`: the explaining form of one seal (spec/formats.md, section 6), as a stream of
 /// explain and end items.
 pub const EXPLAIN: &str = "/v1/devices/{device}/seals/{index}/explain";
-/// `POST`: a [`Query`](crate::Query). Returns a stream of items.
+/// `POST`: answers a [`Query`](crate::Query). Returns a stream of items.
 pub const QUERY: &str = "/v1/query";
 /// `PUT`: stores the manifest of an epoch, a tagged `COSE_Sign1`. Returns a
 /// [`ManifestReceipt`](crate::ManifestReceipt).
@@ -29,7 +29,7 @@ pub const QUERY: &str = "/v1/query";
 /// `GET`: the manifests of the epochs from `since` up to, but not including, `until`, as a stream
 /// of manifest items and an end item.
 pub const MANIFESTS: &str = "/v1/manifests";
-/// `GET`: this contract as an OpenAPI 3.1 document.
+/// `GET`: the OpenAPI 3.1 document of this contract.
 pub const OPENAPI: &str = "/openapi.json";
 /// `GET`: Prometheus metrics.
 pub const METRICS: &str = "/metrics";

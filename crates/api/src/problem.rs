@@ -29,13 +29,13 @@ macro_rules! problem_types {
 }
 
 problem_types! {
-    /// The route needs a bearer token, and the request has none or an unknown one.
+    /// The route needs a bearer token, but the request has no token or an unknown token.
     UNAUTHORIZED = "Unauthorized", 401;
     /// The token does not have the scope that the route needs.
     FORBIDDEN = "Forbidden", 403;
     /// The cloud has no such path, device or seal.
     NOT_FOUND = "NotFound", 404;
-    /// The path does not have this method.
+    /// The path does not support the method of the request.
     METHOD_NOT_ALLOWED = "MethodNotAllowed", 405;
     /// The request did not arrive in time.
     REQUEST_TIMEOUT = "RequestTimeout", 408;
@@ -57,7 +57,7 @@ problem_types! {
     UNAVAILABLE = "Unavailable", 503;
     /// The disk of the store is full.
     STORE_FULL = "StoreFull", 507;
-    /// The store failed.
+    /// The store failed for another reason.
     STORE_FAILED = "StoreFailed", 500;
     /// A part of an upload lacks its signature, or a level that must be kept.
     NOT_WHOLE = "NotWhole", 422;
@@ -203,8 +203,7 @@ mod tests {
     fn the_specification_lists_every_type_with_its_status() {
         let specified = include_str!("../../../spec/errors.md");
         for problem in ProblemType::ALL {
-            // A second table of spec/errors.md may list the same name as an error of verifying a
-            // response.
+            // The name may also be in other tables of spec/errors.md, without a status.
             let start = format!("| `{}` | {} |", problem.name, problem.status);
             assert!(
                 specified.lines().any(|line| line.starts_with(&start)),

@@ -161,14 +161,15 @@ impl<'a> Get<'a> {
         self
     }
 
-    /// Rejects a response that contradicts or omits a pinned seal, and pins the newest seals of the
-    /// response. [`Verified::keep`] saves them.
+    /// Sets the pinned seals. A response that contradicts or omits one of them is rejected. After a
+    /// verified response, its newest seals are pinned, and [`Verified::keep`] saves them.
     pub const fn pinned_seals(mut self, pinned: &'a mut PinnedSeals) -> Self {
         self.pinned = Some(pinned);
         self
     }
 
-    /// Writes the response to this file as a proof. [`Verified::keep`] gives the file its name.
+    /// Requests that the response is written to this file as a proof. [`Verified::keep`] gives the
+    /// file its name.
     pub fn proof(mut self, path: impl Into<PathBuf>) -> Self {
         self.proof = Some(path.into());
         self

@@ -146,10 +146,10 @@ impl<W: Write + Send> Writer<W> {
         })
     }
 
-    /// Writes buffered rows and the end of the format.
+    /// Writes the buffered rows and the end of the format.
     ///
     /// # Errors
-    /// [`OutputError`] if they cannot be written.
+    /// [`OutputError`] if the output cannot be written.
     pub fn finish(self) -> Result<(), OutputError> {
         match self.state {
             // No rows arrived, so the schema is unknown. Write an empty output with the columns

@@ -59,7 +59,7 @@ pub enum Rejection {
         index: SealIndex,
         /// The missing seal's epoch, if it is known.
         epoch: Option<EpochNumber>,
-        /// Whether only the pinned seals refer to it.
+        /// Whether the pinned seals are the only ones that refer to the missing seal.
         pinned: bool,
     },
     /// A seal is missing, although the manifest of its epoch lists it.

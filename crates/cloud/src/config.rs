@@ -25,7 +25,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The default configuration: plain HTTP on a free port of the loopback interface, no tokens.
+    /// Returns the default configuration: plain HTTP on a free port of the loopback interface,
+    /// without tokens.
     #[must_use]
     pub fn new(roster: Roster) -> Self {
         Self {

@@ -42,7 +42,7 @@ pub(crate) fn response_permit(shared: &Shared, peer: Peer) -> Result<Place, Refu
 /// A piece of a response, or the problem that is sent instead of a response.
 pub(crate) type Piece = Result<Bytes, Problem>;
 
-/// The client closed the connection.
+/// The error of sending a piece after the client has closed the connection.
 pub(crate) struct Gone;
 
 /// The producer's end of a streamed response.

@@ -28,7 +28,7 @@ const SHORTEST: usize = 16;
 pub enum Scope {
     /// Queries, listings, bundles and metrics.
     Read,
-    /// Uploads.
+    /// Uploads of bundles and manifests.
     Write,
 }
 
@@ -46,7 +46,7 @@ impl Scope {
 pub enum Access {
     /// The token has the scope.
     Allowed,
-    /// The request has no token, or an unknown one.
+    /// The request has no token, or an unknown token.
     Unknown,
     /// The token is known but does not have the scope.
     OtherScope,
@@ -64,7 +64,7 @@ pub enum TokensError {
         /// The cause.
         error: std::io::Error,
     },
-    /// A line does not have the form of a token.
+    /// A line does not consist of scopes and a token.
     #[error("line {0} must have a scope (read, write or read,write) and a token")]
     Line(usize),
     /// A token is too short, or has a character that is not allowed.
@@ -75,7 +75,7 @@ pub enum TokensError {
     /// The file has no token.
     #[error("the file has no token, so no client could be served; add a token or omit the file")]
     Empty,
-    /// An error in a file.
+    /// An error in the contents of a file, with the path of the file.
     #[error("{}: {error}", path.display())]
     InFile {
         /// The file.

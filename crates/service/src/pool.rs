@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// The remote end of a connection: an IPv4 address, or the /64 network of an IPv6 address, because
-/// a host can choose any address of its network.
+/// The remote end of a connection: an IPv4 address, or the /64 network of an IPv6 address. An IPv6
+/// host can usually choose any address in its network, so its addresses count as one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer(IpAddr);
 

@@ -18,7 +18,7 @@ pub struct Stdout {
 }
 
 impl Stdout {
-    /// Locks stdout for this command.
+    /// Locks stdout for the lifetime of the returned value.
     #[must_use]
     pub fn lock() -> Self {
         Self { out: io::stdout().lock(), is_open: true }

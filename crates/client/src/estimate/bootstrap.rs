@@ -14,7 +14,7 @@ use rand_core::{Rng, SeedableRng};
 use super::values::{Values, Weighted, weighted_quantile};
 use super::{Condition, Interval};
 
-/// The permitted numbers of replicates.
+/// The permitted range of the number of replicates.
 pub const REPLICATES: std::ops::RangeInclusive<u32> = 100..=100_000;
 /// The maximum number of draws in total. This number of draws takes minutes.
 const MAX_DRAWS: u64 = 1 << 35;

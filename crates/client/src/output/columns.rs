@@ -191,7 +191,8 @@ impl Names {
     fn push_n(&mut self, name: &str, count: usize) -> Result<(), OutputError> {
         let start = self.bytes.len();
         let length = count * name.len();
-        // The casts below are lossless, because none of the numbers is greater than this number.
+        // This checks that the end of the last name fits into an `i32`. The casts below are then
+        // lossless, because the ends of the other names are smaller.
         i32::try_from(start + length).map_err(OutputError::of)?;
         self.ends.extend((1..=count).map(|names| (start + names * name.len()) as i32));
         // Append the name once, and then double the appended bytes until there are enough. A few

@@ -90,7 +90,7 @@ pub struct Localisation<'t> {
     findings: Vec<Finding>,
 }
 
-/// An aggregator whose share is wrong.
+/// An aggregator whose share is wrong, with its edge and its share.
 #[derive(Debug)]
 struct Failed {
     node: DeviceId,

@@ -45,7 +45,7 @@ pub enum PoseError {
     /// A sum could overflow. The text names the sum and states what to do.
     #[error("{0}")]
     Overflow(String),
-    /// The plan is invalid.
+    /// The encoded plan is invalid.
     #[error(transparent)]
     Plan(DecodeError),
 }
@@ -108,7 +108,7 @@ pub enum Rejection {
         /// The floor.
         floor: u32,
     },
-    /// A sum is not correct.
+    /// A sum could not be opened, because it is not correct.
     #[error("{error} ({slot}, key group {key_group})")]
     Sum {
         /// The error of opening the sum.

@@ -55,7 +55,7 @@ pub enum ShareError {
         /// The number of records found. Counting stops at one more than `expected`.
         found: usize,
     },
-    /// A record is invalid.
+    /// A record has an invalid encoding.
     #[error(transparent)]
     Psr(PsrError),
     /// A participant is not below the child in the tree.

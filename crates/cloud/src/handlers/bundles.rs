@@ -46,7 +46,7 @@ pub(crate) struct Options {
     late: bool,
 }
 
-/// `PUT /v1/bundles`.
+/// Handles `PUT /v1/bundles`.
 pub(crate) async fn put(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,

@@ -20,7 +20,7 @@ use crate::streaming::unreadable;
 /// The number of devices that are read from the store at a time.
 const PAGE: usize = 1024;
 
-/// `GET /v1/devices`.
+/// Handles `GET /v1/devices`.
 pub(crate) async fn devices(
     State(shared): State<Arc<Shared>>,
 ) -> Result<Json<DeviceList>, Refusal> {
@@ -68,7 +68,7 @@ pub(crate) struct Page {
     limit: Option<usize>,
 }
 
-/// `GET /v1/devices/{device}/seals`.
+/// Handles `GET /v1/devices/{device}/seals`.
 pub(crate) async fn seals(
     State(shared): State<Arc<Shared>>,
     path: Result<Path<String>, PathRejection>,

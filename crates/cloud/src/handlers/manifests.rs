@@ -28,7 +28,7 @@ use crate::response::Manifests;
 use crate::state::Shared;
 use crate::streaming::{AHEAD, Outgoing, Piece, respond, response_permit, unreadable};
 
-/// `PUT /v1/manifests`.
+/// Handles `PUT /v1/manifests`.
 pub(crate) async fn put(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
@@ -91,7 +91,7 @@ pub(crate) struct Span {
     until: Option<u64>,
 }
 
-/// `GET /v1/manifests`.
+/// Handles `GET /v1/manifests`.
 pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,

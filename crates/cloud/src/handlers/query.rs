@@ -28,7 +28,7 @@ use crate::streaming::{AHEAD, Outgoing, PIECE, Piece, respond, response_permit, 
 /// The maximum length of a query, in bytes. A query for 4096 devices has about 80 KiB.
 const QUERY_BYTES: usize = 1 << 20;
 
-/// `POST /v1/query`.
+/// Handles `POST /v1/query`.
 pub(crate) async fn query(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
@@ -136,7 +136,7 @@ pub(crate) struct Which {
     digest: Option<String>,
 }
 
-/// `GET /v1/devices/{device}/bundles/{index}`.
+/// Handles `GET /v1/devices/{device}/bundles/{index}`.
 pub(crate) async fn bundle(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
@@ -215,7 +215,7 @@ fn one(
     Ok(out)
 }
 
-/// `GET /v1/devices/{device}/seals/{index}/explain`.
+/// Handles `GET /v1/devices/{device}/seals/{index}/explain`.
 pub(crate) async fn explain(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,

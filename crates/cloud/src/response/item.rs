@@ -160,8 +160,8 @@ fn members(seal: &StoredSeal, mask: u32) -> Vec<Sequence> {
     members
 }
 
-/// Returns the open item that precedes a stored seal, or `None` if neither `roster` nor its history
-/// is the roster of the seal.
+/// Returns the open item that precedes a stored seal. Returns `None` if the seal was made under a
+/// roster that is not a version of `roster`.
 pub(crate) fn open_before(roster: &Roster, seal: &StoredSeal) -> Option<Open> {
     let statement = seal.seal().statement();
     let roster_version = roster.version_of(&statement.roster)?;

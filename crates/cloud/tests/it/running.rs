@@ -1,4 +1,4 @@
-//! Starting, stopping, tokens and TLS.
+//! Starting and stopping a cloud, bearer tokens and TLS.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -59,8 +59,8 @@ pub enum OutboxError {
     Locked(PathBuf),
     /// The chain's state cannot be stored at this path.
     #[error(
-        "the chain's state cannot be stored at {}: {error}; give a file with --state, in a \
-         folder that is never deleted, and give the same file every time",
+        "the chain's state cannot be stored at {}: {error}; give a file with --state: \
+         always the same one, in a folder that is never deleted",
         .path.display()
     )]
     NoState {

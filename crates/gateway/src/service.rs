@@ -436,7 +436,7 @@ impl Keeper {
             if next.is_some() || start.elapsed() >= self.committed_in.min(TICK) {
                 return Ok(next);
             }
-            // On a fast disk, the whole wait is shorter than the shortest sleep.
+            // On a fast disk, the whole wait is shorter than the shortest sleep, so poll first.
             if start.elapsed() < BUSY_POLL {
                 std::thread::yield_now();
             } else {

@@ -140,7 +140,7 @@ fn of_broker(
     if group.is_empty() {
         return Err(bad_address(
             url,
-            "the group's part of the topic must follow the broker, as in /GROUP",
+            "the group must follow the broker's address, as in mqtt://broker.example/GROUP",
         ));
     }
     parsed.set_path("");

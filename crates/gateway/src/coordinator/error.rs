@@ -31,7 +31,7 @@ pub enum Refused {
     /// The seal states a round that the coordinator has not announced.
     #[error("the seal states a round that this gateway has not announced")]
     RoundNotAnnounced,
-    /// Too many epochs are open to which this device sent the first frame.
+    /// This device sent the first frame of too many epochs that are still open.
     #[error("the device is too many epochs ahead of the others, or behind them")]
     TooManyEpochs,
     /// One level of the epoch already holds the maximum number of bytes, 4 GiB.

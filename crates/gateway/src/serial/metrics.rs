@@ -61,7 +61,7 @@ impl SerialMetrics {
         counter(LOST, "Frames that a link or the mote did not accept, by port.");
         counter(
             OPENED,
-            "How often the mote opened the line, by port; it does so after each restart.",
+            "How often a mote opened the line, by port; a mote does so after each restart.",
         );
         counter(CONNECTIONS, "How often the port was opened, by port.");
         counter(DROPPED, "Invalid packets, by port; most are noise.");

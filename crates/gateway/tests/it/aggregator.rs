@@ -22,7 +22,7 @@ fn shape(parents: &[Index], devices: &[Index]) -> (Vec<(String, String)>, Vec<St
     let gateways: Vec<_> = std::iter::once((name(0), QUERIER.to_owned()))
         .chain((1..).zip(parents).map(|(at, up)| (name(at), parent((at, up)))))
         .collect();
-    // If there are enough devices, each gateway has at least one.
+    // If there are enough devices, each gateway has at least one device.
     let count = gateways.len();
     let devices = devices
         .iter()

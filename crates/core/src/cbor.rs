@@ -26,7 +26,7 @@ named_errors! {
         /// An element has another type, number of elements or byte length than expected.
         UnexpectedType => "an element has an unexpected type or length",
         /// The version is unknown.
-        UnsupportedVersion => "the data was made by a newer version of the formats",
+        UnsupportedVersion => "the data uses a version of the formats that is not supported",
         /// The stream item is of an unknown kind.
         UnknownItem => "the stream item is of an unknown kind",
         /// A value is outside its range.
@@ -34,7 +34,7 @@ named_errors! {
         /// The `typ` header belongs to another kind of object.
         WrongType => "the typ header belongs to another kind of object",
         /// A critical header is unknown.
-        UnknownCritical => "a critical header is not understood",
+        UnknownCritical => "a critical header is unknown",
         /// A header is not allowed in this object.
         UnexpectedHeader => "a header is not allowed in this object",
         /// The algorithm number is unknown, or the algorithm is not built in.

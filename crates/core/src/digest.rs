@@ -14,7 +14,7 @@ impl Digest {
     /// The digest of a block that does not exist: 32 zero bytes.
     pub const NULL: Self = Self([0; 32]);
 
-    /// SHA-256 of the concatenation of `parts`.
+    /// Returns SHA-256 of the concatenation of `parts`.
     #[must_use]
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut hasher = sha2::Sha256::new();

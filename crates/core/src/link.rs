@@ -76,9 +76,9 @@ fn derive(secret: &[u8; 32], parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
 /// The direction of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// To the parent.
+    /// From a node to its parent.
     Up,
-    /// From the parent.
+    /// From a parent to its node.
     Down,
 }
 
@@ -87,7 +87,7 @@ named_errors! {
     /// can write to a link.
     FrameError {
         /// The bytes are not a frame.
-        Malformed => "not a frame of this version",
+        Malformed => "the bytes are not a frame of this version",
         /// The tag does not match: the frame is damaged, forged or of another group.
         NotAuthentic => "the tag does not match: the frame is damaged, forged or of another group",
     }

@@ -85,7 +85,7 @@ impl fmt::Debug for Membership {
 /// The network and the base station whose broadcasts a mote acts on.
 #[derive(Clone, Debug)]
 pub struct Audience {
-    /// The network.
+    /// The id of the network.
     pub network: NetworkId,
     /// The public key of the base station whose certificates the mote accepts.
     pub base: PublicKey,
@@ -96,7 +96,7 @@ pub struct Audience {
 pub struct Provisioning<'a> {
     /// The device.
     pub device: DeviceId,
-    /// Its group.
+    /// The group of the device.
     pub group: GroupId,
     /// The digest and the version of the roster that the mote uses.
     pub roster: (Digest, u32),
@@ -116,7 +116,7 @@ pub struct Provisioning<'a> {
     pub signer: SecretKey,
     /// The key from which the salts of the seals are derived.
     pub salt_key: Zeroizing<[u8; 32]>,
-    /// The secret of its link to the coordinator.
+    /// The secret of the device's link to the coordinator.
     pub link_secret: Zeroizing<[u8; 32]>,
     /// The coordinator's public key.
     pub coordinator: PublicKey,

@@ -110,13 +110,13 @@ named_errors! {
         /// The number of past digests differs from the number of earlier versions.
         HistoryLength => "the number of past digests differs from the number of earlier versions",
         /// The number of levels is not 1 to [`MAX_LEVELS`].
-        LevelsOutOfRange => "a group has 1 to 32 levels",
+        LevelsOutOfRange => "the number of levels must be 1 to 32",
         /// The epoch length is 0 or above [`MAX_EPOCH_MS`].
-        EpochLengthOutOfRange => "an epoch lasts 1 to 2^53 milliseconds",
+        EpochLengthOutOfRange => "the length of an epoch must be 1 to 2^53 milliseconds",
         /// The last epoch is before the first.
         EpochRangeEmpty => "the last epoch is before the first",
         /// The budget is 0.
-        BudgetOutOfRange => "a budget is at least 1 event",
+        BudgetOutOfRange => "the budget must be at least 1 event",
         /// The scratch or output buffer is too small.
         BufferTooSmall => "the roster does not fit the buffer",
         /// The operator's signer failed.
@@ -568,7 +568,7 @@ fn read_history<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     for _ in 0..entries {
         reader.fixed::<32>()?;
     }
-    // The head is the bytes before the entries.
+    // The head of the array consists of the bytes before the entries.
     let length = usize::try_from(entries).unwrap_or(0) * HISTORY_ENTRY;
     Ok(&item[item.len() - length..])
 }

@@ -174,10 +174,10 @@ named_errors! {
         UnknownFieldType => "the type is not one of \
             u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, time",
         /// A divisor is 0 or above 2^32-1, or a float or time field has a scale.
-        ScaleOutOfRange => "a divisor is 1 to 4294967295, an offset fits 64 bits, \
-            and only integer types have them",
+        ScaleOutOfRange => "a divisor must be 1 to 4294967295, an offset must fit 64 bits, \
+            and only integer types may have them",
         /// The text is not `name:unit:type`, with or without `/divisor` and `+offset`.
-        MalformedField => "a field is NAME:UNIT:TYPE[/DIVISOR][+OFFSET], \
+        MalformedField => "a field must have the form NAME:UNIT:TYPE[/DIVISOR][+OFFSET], \
             such as temperature:Cel:i16/100",
         /// The output buffer is too small.
         BufferTooSmall => "the schema does not fit the buffer",

@@ -126,11 +126,12 @@ named_errors! {
         MalformedDer =>
             "the key is not in PKCS#8 (private) or SubjectPublicKeyInfo (public) form",
         /// The text is not exactly one PEM block (RFC 7468).
-        MalformedPem => "the file is not one PEM block",
+        MalformedPem => "the file does not consist of exactly one PEM block",
         /// The PEM block does not have the expected label: it contains a public key instead of a
         /// private one, or a private key in an older format.
-        WrongPemLabel => "the PEM block has the wrong label; private keys are PRIVATE KEY \
-            (unencrypted PKCS#8, as `openssl pkey` writes), public keys PUBLIC KEY",
+        WrongPemLabel => "the PEM block has the wrong label; it must be PRIVATE KEY for a \
+            private key (unencrypted PKCS#8, as `openssl pkey` writes), PUBLIC KEY for a \
+            public key",
         /// The ML-DSA private key has only the expanded form, without the seed.
         SeedMissing => "the ML-DSA private key has no seed; export it again in seed form",
         /// The public part of the key file does not belong to its private part.

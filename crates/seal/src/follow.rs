@@ -41,12 +41,15 @@ named_errors! {
         /// The roster does not have the device.
         UnknownDevice => "the roster has no such device",
         /// The roster's history does not have the version.
-        UnknownRoster => "the roster's history has no such version; get the operator's newest roster",
+        UnknownRoster =>
+            "the roster's history has no such version; get the operator's newest roster",
         /// The digest of the previous seal is neither in the item nor known to the receiver.
-        PrevUnknown => "the digest of the device's previous seal is unknown; send it in the open item",
+        PrevUnknown =>
+            "the digest of the device's previous seal is unknown; send it in the open item",
         /// The item is for the device's first seal, but its `prev` is not the digest of the
         /// device's first certificate.
-        PrevMismatch => "the first seal of a device must name the device's first certificate as its predecessor",
+        PrevMismatch =>
+            "a device's first seal must name the device's first certificate as its predecessor",
     }
 }
 
@@ -62,7 +65,8 @@ named_errors! {
         /// The epoch is above the maximum, or outside the roster's range.
         EpochOutOfRange => "the epoch is outside the roster's range",
         /// Indices were skipped, although the part does not state a restart.
-        GapWithoutRestart => "indices are skipped, but the part does not state that the device restarted",
+        GapWithoutRestart =>
+            "indices are skipped, but the part does not state that the device restarted",
         /// The previous seal was the last of this epoch.
         EpochClosed => "the previous seal was the last of its epoch",
         /// The device's round is below the announced round, or not below the number of levels.

@@ -39,13 +39,13 @@ impl Complete {
         self.device
     }
 
-    /// Returns the first epoch.
+    /// Returns the first epoch of the range.
     #[must_use]
     pub const fn since(&self) -> EpochNumber {
         self.since
     }
 
-    /// Returns the epoch after the last.
+    /// Returns the first epoch after the range.
     #[must_use]
     pub const fn until(&self) -> EpochNumber {
         self.until
@@ -97,7 +97,7 @@ named_errors! {
         NotAsAsked {
             /// The seal's device.
             device: DeviceId,
-            /// Its index.
+            /// The seal's index.
             index: SealIndex,
         } => "the seal {index} of device {device} was not requested",
     }

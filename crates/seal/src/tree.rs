@@ -66,9 +66,7 @@ pub struct TreeFull;
 
 impl fmt::Display for TreeFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "the tree has no room for another record; close this seal and open the next index",
-        )
+        f.write_str("the tree is full; close this seal and continue under the next index")
     }
 }
 

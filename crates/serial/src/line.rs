@@ -24,7 +24,7 @@ named_errors! {
     }
 }
 
-/// The kind of an end of a line.
+/// The side of the line on which an end is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// A mote, with its id.

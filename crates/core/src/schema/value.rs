@@ -14,8 +14,8 @@ named_errors! {
             "the number has more digits than the field's scale; choose a larger divisor",
         /// The number is outside the range of the field's type.
         OutOfRange => "the number is outside the range of the field's type; choose a wider type",
-        /// The record ends before the field does.
-        RecordTooShort => "the record ends before the field",
+        /// The record ends before the end of the field.
+        RecordTooShort => "the record ends before the end of the field",
     }
 }
 

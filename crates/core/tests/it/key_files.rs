@@ -273,11 +273,15 @@ fn reads_a_private_key_with_its_public_key_and_checks_the_pair() {
     assert_eq!(
         decode(file(&[2, 1, 0], &[&public(&own)])),
         Err(KeyError::MalformedDer),
-        "version 0 has no public key"
+        "a public key is not allowed in version 0"
     );
-    assert_eq!(decode(file(&[2, 1, 1], &[])), Err(KeyError::MalformedDer), "version 1 has one");
+    assert_eq!(
+        decode(file(&[2, 1, 1], &[])),
+        Err(KeyError::MalformedDer),
+        "version 1 requires a public key"
+    );
     assert_eq!(decode(file(&[2, 1, 2], &[])), Err(KeyError::MalformedDer));
-    assert_eq!(decode(file(&[2, 1, 0], &[&[5, 0]])), Err(KeyError::MalformedDer), "something more");
+    assert_eq!(decode(file(&[2, 1, 0], &[&[5, 0]])), Err(KeyError::MalformedDer), "extra element");
 }
 
 #[test]
@@ -337,11 +341,11 @@ fn rejects_other_files_with_the_specified_error() {
     let key = key(Algorithm::Ed25519, 1);
     let (secret, public) = (secret_pem(&key), public_pem(&key.public()));
     let error = |pem: &str| decode_secret_pem(pem.as_bytes()).err();
-    assert_eq!(error(&public), Some(KeyError::WrongPemLabel), "the public key instead");
+    assert_eq!(error(&public), Some(KeyError::WrongPemLabel), "a public key file");
     assert_eq!(
         decode_public_pem(secret.as_bytes()).err(),
         Some(KeyError::WrongPemLabel),
-        "the private key instead"
+        "a private key file"
     );
     assert_eq!(
         error(&secret.replace("PRIVATE", "ENCRYPTED PRIVATE")),

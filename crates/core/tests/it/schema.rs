@@ -54,7 +54,7 @@ fn a_schema_lists_its_fields_with_their_offsets() {
 #[test]
 fn the_encoding_matches_the_specification() {
     let bytes = encode(&[Field::new("t", "Cel", FieldType::I16).scaled(100, -1)]).unwrap();
-    // [1, [["t", "Cel", 3, 100, -1]]]
+    // This is the encoding of [1, [["t", "Cel", 3, 100, -1]]].
     assert_eq!(hex::encode(bytes), "8201818561746343656c03186420");
     assert_eq!(encode(&[]).unwrap(), Schema::OPAQUE.as_bytes());
     assert_eq!(hex::encode(Schema::OPAQUE.as_bytes()), "820180");
@@ -126,7 +126,7 @@ fn stores_a_text_exactly_or_rejects_it() {
     assert_eq!(
         write(spec, "1".repeat(2000).as_str()),
         Err(ValueError::NotANumber),
-        "no measurement has so many digits"
+        "the text is too long for a number"
     );
 }
 

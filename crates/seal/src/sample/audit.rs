@@ -56,7 +56,7 @@ named_errors! {
             /// The number of events at the levels from the required round on, which would have
             /// fitted the budget.
             fitting: u64,
-        } => "the round is {round}, although the {fitting} events of round {due} fit the budget",
+        } => "the final round is {round}, but the {fitting} events of round {due} fit the budget",
         /// A round above the final round was announced to a device. The device dropped its events
         /// of the levels in between, so they are missing.
         RoundOverstated {

@@ -35,7 +35,7 @@ pub(super) struct Buffer<const N: usize> {
     settled: usize,
 }
 
-/// One entry.
+/// One entry of the buffer.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub(super) start: u32,

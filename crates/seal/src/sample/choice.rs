@@ -148,11 +148,15 @@ named_errors! {
         NotAsAsked => "the response has other levels or events than requested",
         /// With the group's number of levels, the rate rounds to 0, or it needs a level that the
         /// device did not keep.
-        RateUnavailable => "the rate is below 2^-(levels-1), or needs a level that was not kept; choose another rate",
+        RateUnavailable =>
+            "the rate is below 2^-(levels-1), or needs a level that was not kept; \
+             choose another rate",
         /// A sample by count and seed exists only for trees.
-        SchemeMismatch => "a sample by count and seed needs epochs sealed as trees; use a rate instead",
+        SchemeMismatch =>
+            "a sample by count and seed needs epochs sealed as trees; use a rate instead",
         /// The caller's memory is too small for the sample.
-        ScratchTooSmall => "the scratch memory is too small; provide an entry and two swaps for each chosen event",
+        ScratchTooSmall =>
+            "the scratch memory is too small; provide an entry and two swaps for each chosen event",
     }
 }
 

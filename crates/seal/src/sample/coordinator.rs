@@ -27,7 +27,7 @@ pub struct Coordinator {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Offer {
-    /// The event is below the round: discard it.
+    /// The event's level is below the round. Discard the event.
     Declined,
     /// Store the event.
     Kept,

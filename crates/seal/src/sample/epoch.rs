@@ -25,7 +25,7 @@ named_errors! {
         EpochClosed => "a part of the epoch follows the part that the device marked as its last",
         /// The last part does not close the epoch, and no seal of a later epoch shows that it was
         /// the last part.
-        TailUnknown => "nothing shows that the epoch has no further part",
+        TailUnknown => "it is not known whether the epoch has further parts",
     }
 }
 
@@ -208,7 +208,7 @@ impl<'e> Forced<'e> {
 #[derive(Clone, Copy, Debug)]
 pub struct ForcedPart<'e> {
     seal: &'e Seal<Authentic>,
-    /// The position of its first event in the epoch.
+    /// The position of the part's first event in the epoch.
     start: u64,
     select: Selected<'e>,
 }

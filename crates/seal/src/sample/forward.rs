@@ -40,7 +40,7 @@ pub struct Forwarder<const N: usize> {
     /// which has no gaps.
     acknowledged: u32,
     sent: u32,
-    /// Whether the seal has ended.
+    /// Whether the seal has ended, so that no more events follow.
     is_over: bool,
     buffer: Buffer<N>,
 }
@@ -49,7 +49,7 @@ pub struct Forwarder<const N: usize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Noted {
-    /// The event is below the device's round.
+    /// The event's level is below the device's round. The event will not be forwarded.
     Below,
     /// The event will be forwarded.
     Buffered,

@@ -106,7 +106,7 @@ impl World {
             Noted::Lost => assert_eq!((self.scheme, level), (Scheme::Star, Level(LEVELS - 1))),
             Noted::Buffered => {}
             Noted::Full => {
-                assert_eq!(self.scheme, Scheme::Tree, "a few hundred events");
+                assert_eq!(self.scheme, Scheme::Tree, "so few events fill only a tree");
                 assert_eq!(
                     self.device.rounds(),
                     before,
@@ -130,7 +130,7 @@ impl World {
 
     fn arrive(&mut self, frame: &[u8]) {
         let Ok(Uplink::Forward(forward)) = Uplink::open(frame, &key()) else {
-            panic!("a frame of the device")
+            panic!("the frame is not a forward frame of the device")
         };
         if let FrameOutcome::New(first) = self.followed.receive(&forward) {
             for (seq, level, record) in forward.events().filter(|(seq, ..)| *seq >= first) {
@@ -310,7 +310,7 @@ fn stops_following_a_seal_abandoned_by_a_reboot() {
     assert_eq!(followed.receive(&forward(4, 0, &[])), FrameOutcome::New(Sequence(0)));
     assert_eq!(followed.receive(&forward(4, 0, &[])), FrameOutcome::Old);
     let FrameOutcome::Next(next) = followed.receive(&forward(6, 0, &[])) else {
-        panic!("the device went on")
+        panic!("expected the device to continue with the next seal")
     };
     assert_eq!((next.index, next.next), (SealIndex(6), Sequence(0)));
     let mut followed = next;

@@ -1,5 +1,6 @@
-//! Audits a coordinator: checks that for every device it kept what the budget requires. Anyone can
-//! do this from the signed data (`spec/formats.md`, section 8.3).
+//! Audits a coordinator: checks whether it listed the seals of every device and kept the levels
+//! that the budget requires. Anyone can do this from the signed data (`spec/formats.md`,
+//! section 8.3).
 //!
 //! An [`Audit`] verifies the manifests of a range of epochs and then the seals of each device,
 //! without their events, and compares them. It does no I/O; [`Client::audit`](crate::Client::audit)

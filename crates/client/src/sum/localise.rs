@@ -63,8 +63,8 @@ impl Finding {
 }
 
 impl fmt::Display for Finding {
-    /// Writes the edge, such as `gw-a -> root`, with a remark if the aggregator does not answer or
-    /// no longer has the epoch.
+    /// Writes the edge, such as `gw-a -> root`, and adds `(unanswered)` if the aggregator does not
+    /// answer. If the aggregator no longer has the epoch, writes only this.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Edge { child, parent } => write!(f, "{child} -> {parent}"),

@@ -1,5 +1,6 @@
-//! The epochs of a running query: collects the shares of the querier's children, decides when to
-//! stop waiting for them, and produces the results. This module does no I/O and reads no clock.
+//! Manages the epochs of a running query: collects the shares of the querier's children, decides
+//! when to stop waiting for them, and produces the results. This module does no I/O and reads no
+//! clock.
 //!
 //! Epochs are closed in order. An epoch is due when all children of the querier have sent a share,
 //! or at its deadline, which is the end of the epoch plus a grace period for every edge of the

@@ -1,5 +1,5 @@
-//! Uploads of bundles: reads an upload within the limits, verifies all of it, stores it durably,
-//! and then acknowledges it.
+//! Handles uploads of bundles: reads an upload within the limits, verifies all of it, stores it
+//! durably, and then acknowledges it.
 //!
 //! The work that an unknown sender can cause is bounded. The length is checked while the body
 //! arrives ([`crate::request_body`]). The number of parts, the number of claimed events and the

@@ -1,6 +1,7 @@
-//! Writes the table of recorded readings: those of four TelosB motes of data/telosb, one after the
-//! other. A reading has 4 bytes: humidity in hundredths of a percent, then temperature in
-//! hundredths of a degree Celsius, both 16 bits, big-endian. The 18,914 readings are unaltered.
+//! Writes the table of recorded readings: the readings of four TelosB motes from data/telosb, one
+//! mote after another. A reading has 4 bytes: humidity in hundredths of a percent, then temperature
+//! in hundredths of a degree Celsius, both 16 bits, big-endian. The table has all 18,914 readings,
+//! unaltered.
 
 use std::path::PathBuf;
 use std::{env, fs, io};
@@ -35,7 +36,7 @@ fn main() -> io::Result<()> {
     fs::write(PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("readings.bin"), table)
 }
 
-/// A decimal number with at most two digits after its point, times 100.
+/// Parses a decimal number with at most two digits after the point, and returns it times 100.
 fn hundredths(text: &str) -> Option<i32> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = format!("{whole}{fraction:0<2}");

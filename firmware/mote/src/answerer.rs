@@ -1,11 +1,12 @@
-//! A mote as a source of private sums: it encrypts the newest reading of each epoch of a query
-//! right after the end of the epoch (spec/sums.md).
+//! The mote as a source of private sums: directly after the end of each epoch of a query, it
+//! encrypts its newest reading of that epoch (spec/sums.md).
 //!
-//! The counterpart on Linux is `moteseal_device::answerer`; this module has no heap and no clock.
-//! Query epochs are in wall time, which the mote learns from hints: from the gateway, and from the
-//! number of a query schedule, which is the time at which the querier signed it. A wrong hint can
-//! cost answers but never reveals a key: the mote encrypts only for epochs that the journal has
-//! permitted and that the query schedule asks for.
+//! The counterpart on Linux is `moteseal_device::answerer`; this module needs no heap and no clock.
+//! The epochs of queries are intervals of wall time. The mote estimates the wall time from hints:
+//! from times that the gateway sends, and from the number of a query schedule, which is the time at
+//! which the querier signed it. Because of a wrong hint, the mote may miss answers, but it never
+//! reveals a key: it encrypts only for epochs that the journal has permitted and that the query
+//! schedule asks for.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
@@ -22,22 +23,23 @@ use crate::flash::Flash;
 use crate::journal::JournalError;
 use crate::notice::{Notice, OnNotice};
 
-/// The maximum number of queries that are answered at a time. If a query schedule has more, the
-/// mote answers the first ones that it can answer.
+/// The maximum number of queries that the mote answers at the same time. If a query schedule has
+/// more queries, the mote answers the first ones that it is able to answer.
 const QUERIES: usize = 2;
-/// The longest plan that a mote keeps, in bytes.
+/// The maximum length of a query's plan that the mote can store, in bytes.
 const PLAN: usize = 320;
-/// The longest record that is kept, in bytes.
+/// The maximum length of a reading's record that the mote can store, in bytes.
 const RECORD: usize = 32;
-/// Bytes of scratch for the longest announcement that is read, including what its check needs.
+/// Bytes of working memory to read and check the longest announcement that the mote accepts.
 const ANNOUNCEMENT: usize = 1400 + 64;
-/// An answer is sent within this fraction (one tenth) of the next epoch, or not at all.
+/// The mote sends an answer within this fraction of the next epoch (10 means one tenth), or not at
+/// all.
 const WITHIN: u64 = 10;
-/// The minimum and the maximum time for an answer, in milliseconds, whatever the length of the
-/// epoch.
+/// The minimum and the maximum of the time within which an answer is sent, in milliseconds. They
+/// apply to epochs of any length.
 const WITHIN_MS: (u64, u64) = (250, 1000);
 
-/// The newest reading of an epoch of a query.
+/// The newest reading in one epoch of a query.
 #[derive(Clone, Copy)]
 struct Newest {
     epoch: u64,
@@ -56,18 +58,20 @@ struct Running {
     key: SourceKey,
     /// The next epoch to answer.
     next: u64,
-    /// The first epoch from whose beginning on the mote has sensed for this query.
+    /// The first epoch in which the mote has sensed for this query from the epoch's beginning on.
     whole_from: u64,
-    /// The newest reading of each of the two newest epochs with a reading, the older epoch first.
+    /// The two newest epochs that have a reading, the older epoch first, each with its newest
+    /// reading.
     newest: [Option<Newest>; 2],
 }
 
-/// Answers the queries of a query schedule.
+/// A source that answers the queries of the newest query schedule.
 pub struct Answerer<'p> {
     membership: &'p Membership,
     provisioning: &'p Provisioning<'p>,
     link: LinkKey,
-    /// Wall time minus the mote's time, in milliseconds; `None` before the first hint.
+    /// The wall time minus the mote's time since its start, in milliseconds; `None` before the
+    /// first hint.
     ahead_ms: Option<u64>,
     running: [Option<Running>; QUERIES],
 }
@@ -79,7 +83,7 @@ enum Answer {
 }
 
 impl<'p> Answerer<'p> {
-    /// A source that answers nothing yet.
+    /// Creates a source that has no queries yet.
     #[must_use]
     pub fn new(provisioning: &'p Provisioning<'p>, membership: &'p Membership) -> Self {
         Self {
@@ -91,9 +95,9 @@ impl<'p> Answerer<'p> {
         }
     }
 
-    /// Sets the wall time from a hint, which may be wrong. If this changes the current epoch of a
-    /// query, the mote forgets what it sensed for that query, and the next epoch is the first that
-    /// it knows from its beginning.
+    /// Sets the wall time from a hint, which may be wrong. If the hint changes the current epoch of
+    /// a query, the mote discards what it sensed for that query. The query's next epoch is then the
+    /// first one that the mote observes from its beginning.
     pub fn hint(&mut self, now_ms: u64, unix_ms: u64) {
         let before = self.unix_ms(now_ms);
         self.ahead_ms = Some(unix_ms.saturating_sub(now_ms));
@@ -111,11 +115,10 @@ impl<'p> Answerer<'p> {
         Some(self.ahead_ms?.saturating_add(now_ms))
     }
 
-    /// Processes an announcement. One that is not the querier's, or is older than the newest
-    /// accepted one, changes nothing.
+    /// Processes an announcement of a query schedule. Ignores it if the querier did not sign it, or
+    /// if it is older than the newest one that was accepted.
     ///
-    /// # Errors
-    /// [`JournalError`]: the query schedule must not be acted on.
+    /// # Errors [`JournalError`]: the mote must not act on the query schedule.
     #[inline(never)]
     pub fn receive<F: Flash>(
         &mut self,
@@ -125,7 +128,7 @@ impl<'p> Answerer<'p> {
         notify: &mut OnNotice<'_>,
     ) -> Result<(), JournalError> {
         let newest = durable.memory().schedule();
-        // Skip the signature check of an announcement that claims to be old.
+        // If the announcement itself states that it is old, skip the signature check.
         if let Some((newest, _)) = newest
             && schedule::claimed_number(announcement).is_ok_and(|number| number < newest)
         {
@@ -164,12 +167,13 @@ impl<'p> Answerer<'p> {
             Some((newest, _)) if found.0 == newest => {}
             _ => durable.accept_schedule(found.0, found.1)?,
         }
-        // The schedule was signed before it arrived.
+        // The schedule was signed before it arrived: the wall time is at least its number.
         if self.unix_ms(now_ms).is_none_or(|unix_ms| unix_ms < found.0) {
             self.hint(now_ms, found.0);
         }
         notify(Notice::QuerySchedule(found.0));
-        // Keep what was sensed for queries that continue.
+        // Remove only the queries that are not in the new schedule. Queries that continue keep
+        // their readings.
         for place in &mut self.running {
             place.take_if(|running| schedule.queries().all(|(id, _)| id != running.id));
         }
@@ -178,7 +182,8 @@ impl<'p> Answerer<'p> {
             if self.running.iter().flatten().any(|running| running.id == id) {
                 continue;
             }
-            // Replace a query that is over only if its place is needed: the time may be wrong.
+            // Replace a query that is over only if no other place is free, because the time may be
+            // wrong and the query may still run.
             let is_over = |running: &Running| unix_ms / running.epoch_ms > running.until;
             let free = self.running.iter().position(Option::is_none);
             let free = free.or_else(|| {
@@ -195,7 +200,7 @@ impl<'p> Answerer<'p> {
         Ok(())
     }
 
-    /// Notes a record that was just sensed.
+    /// Stores a record that was just sensed as the newest reading of each query's current epoch.
     pub fn sensed(&mut self, now_ms: u64, record: &[u8]) {
         let Some(unix_ms) = self.unix_ms(now_ms) else { return };
         for running in self.running.iter_mut().flatten() {
@@ -210,10 +215,10 @@ impl<'p> Answerer<'p> {
         }
     }
 
-    /// Writes the frame of an answer that is due to `out` and returns its length. Send it at once.
+    /// If an answer is due, writes its frame to `out` and returns its length. The caller must send
+    /// it at once.
     ///
-    /// # Errors
-    /// [`JournalError`]: nothing may be sent.
+    /// # Errors [`JournalError`]: the caller must send nothing.
     pub fn next_body<F: Flash>(
         &mut self,
         now_ms: u64,
@@ -223,7 +228,8 @@ impl<'p> Answerer<'p> {
     ) -> Result<Option<usize>, JournalError> {
         let Some(now) = self.unix_ms(now_ms) else { return Ok(None) };
         for running in self.running.iter_mut().flatten() {
-            // The clock may have been set back; the journal prevents a second answer.
+            // If the clock was set back, look at earlier epochs again; the journal prevents a
+            // second answer.
             running.next = running.next.min(now / running.epoch_ms).max(running.first);
             let Some(epoch) =
                 (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next)
@@ -256,7 +262,7 @@ impl<'p> Answerer<'p> {
     }
 }
 
-/// Begins to answer a query, if this mote's records have the columns for it.
+/// Begins to answer a query if this mote's records have the columns that the query uses.
 #[inline(never)]
 fn start(
     place: &mut Option<Running>,
@@ -289,7 +295,7 @@ fn start(
     Ok(())
 }
 
-/// Writes the frame of an answer, or reports why there is none.
+/// Writes the frame of an answer, or sends a notice that states why there is none.
 #[allow(clippy::too_many_arguments)]
 #[inline(never)]
 fn respond<F: Flash>(
@@ -304,8 +310,8 @@ fn respond<F: Flash>(
 ) -> Result<Answer, JournalError> {
     let newest = running.newest.iter().flatten().find(|newest| newest.epoch == epoch);
     let reading = newest.and_then(|newest| newest.record.get(..newest.length));
-    // In an epoch that the mote does not know from its beginning, it may have forgotten a reading:
-    // it must not answer that it sensed nothing.
+    // If the mote did not observe the epoch from its beginning, it may have discarded a reading: it
+    // must not answer that it sensed nothing.
     if reading.is_none() && epoch < running.whole_from {
         return Ok(Answer::Nothing);
     }

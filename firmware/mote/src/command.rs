@@ -1,5 +1,5 @@
-//! The commands that broadcasts give to motes: one in each message, as text (spec/mote.md, section
-//! 4).
+//! The commands that motes receive in broadcasts. Each message is one command, as text
+//! (spec/mote.md, section 4).
 
 use core::fmt;
 
@@ -12,14 +12,14 @@ use crate::durable::Settings;
 pub enum Command {
     /// `interval=MS`: the interval between two readings, in milliseconds.
     Interval(u32),
-    /// `led on`, `led off`: the LED.
+    /// `led on`, `led off`: switches the LED.
     Led(bool),
-    /// `scheme=star`, `scheme=tree`: the scheme of the seals that are opened from now on.
+    /// `scheme=star`, `scheme=tree`: the scheme of the seals that the mote opens from now on.
     Scheme(Scheme),
 }
 
 impl Command {
-    /// Parses a message; `None` if it is not a command.
+    /// Parses a message. Returns `None` if it is not a command.
     #[must_use]
     pub fn parse(message: &[u8]) -> Option<Self> {
         let text = core::str::from_utf8(message).ok()?.trim_ascii();
@@ -38,7 +38,7 @@ impl Command {
         })
     }
 
-    /// The settings after this command.
+    /// Returns the settings as this command changes them.
     #[must_use]
     pub const fn applied(self, settings: Settings) -> Settings {
         match self {
@@ -50,7 +50,7 @@ impl Command {
 }
 
 impl fmt::Display for Command {
-    /// Writes the command as in a message.
+    /// Writes the command in the form that a message has.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Interval(ms) => write!(f, "interval={ms}"),

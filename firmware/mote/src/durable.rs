@@ -1,9 +1,10 @@
-//! The state of a mote that survives a reboot, and the records that change it (spec/mote.md,
-//! section 3).
+//! The part of a mote's state that survives a reboot, and the journal records that change it
+//! (spec/mote.md, section 3).
 //!
-//! The state is also in RAM. [`Durable`] writes each change to the journal before it returns. The
-//! comment of each method states what must not happen earlier. After an error, nothing more may be
-//! sealed, encrypted or acted on until the next start.
+//! RAM holds a copy of the state. Each method of [`Durable`] that changes the state returns only
+//! after the change is in the journal. The comment of each method states what the caller must not
+//! do before the method returns. After an error, the mote must not seal, encrypt or act on anything
+//! until the next start.
 
 use moteseal_broadcast::{ChainNumber, KeyId};
 use moteseal_core::digest::Digest;
@@ -16,14 +17,15 @@ use moteseal_sum::query::QueryId;
 use crate::flash::Flash;
 use crate::journal::{Journal, JournalError, Page};
 
-/// The maximum number of bytes of the open item and the part item of a closed seal: a part without
-/// events in a group of 32 levels.
+/// The maximum length of a closed seal's open item and part item together, in bytes. The part item
+/// has no events, and the group up to 32 levels.
 pub const MAX_ITEMS: usize = 720;
-/// The maximum number of runs of answers that no seal states yet. Half of them are reserved for the
-/// answers of a seal that is given up.
+/// The maximum number of runs of answers that no seal states yet. A run covers consecutive epochs
+/// of one query. Half of the runs are reserved for the answers of a seal that is given up.
 const MAX_UNSTATED: usize = 16;
-/// The maximum number of senders' keys whose newest chain is recorded. A key is never removed,
-/// because its old chains could then be replayed; chains of further keys are refused.
+/// The maximum number of senders' keys for which the newest chain is recorded. A key is never
+/// removed, because an attacker could then replay its old chains; the mote refuses chains of
+/// further keys.
 const MAX_FLOORS: usize = 4;
 
 const IDENTITY: u8 = 0;
@@ -49,14 +51,14 @@ pub struct Settings {
     pub interval_ms: u32,
     /// Whether the LED is on.
     pub led: bool,
-    /// The scheme of the seals that are opened from now on.
+    /// The scheme of the seals that the mote opens from now on.
     pub scheme: Scheme,
 }
 
 /// A signed seal that the coordinator does not have yet.
 #[derive(Clone)]
 pub struct Sealed {
-    /// Its index.
+    /// The seal's index.
     pub index: SealIndex,
     answers: Answers,
     open: u16,
@@ -65,20 +67,20 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// The open item of its closing frame.
+    /// Returns the open item of the seal's closing frame.
     #[must_use]
     pub fn open(&self) -> &[u8] {
         self.items.get(..usize::from(self.open)).unwrap_or_default()
     }
 
-    /// The part item, without events.
+    /// Returns the part item of the seal's closing frame, without events.
     #[must_use]
     pub fn part(&self) -> &[u8] {
         self.items.get(usize::from(self.open)..usize::from(self.length)).unwrap_or_default()
     }
 }
 
-/// The whole state.
+/// The state that survives a reboot.
 #[derive(Clone)]
 pub struct Memory {
     device: DeviceId,
@@ -98,10 +100,12 @@ pub struct Memory {
     settings: Settings,
 }
 
-/// Answers that no seal states, in runs of consecutive epochs of a query, in order of their start.
+/// The answers that no seal states yet, in runs of consecutive epochs of one query, in the order in
+/// which the runs began.
 type Runs = [Option<Answered>; MAX_UNSTATED];
 
-/// Adds an answer, if there is room in the half that is not reserved.
+/// Adds an answer, unless this needs a new run and the half that is not reserved is full. Returns
+/// whether the answer was added.
 fn add_answer(runs: &mut Runs, query: QueryId, epoch: u64) -> bool {
     let touches = |run: &&mut Answered| {
         run.query == query.0 && run.first.checked_add(u64::from(run.count)) == Some(epoch)
@@ -168,7 +172,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Collects the content of a record. The longest is that of a signed seal.
+/// A buffer for the content of a record. The longest content is that of a signed seal.
 struct Content {
     bytes: [u8; 1280],
     length: usize,
@@ -191,7 +195,7 @@ impl Content {
         self.put(&[0])?;
         for run in runs {
             self.put(&run.query)?.put(&run.first.to_be_bytes())?.put(&run.count.to_be_bytes())?;
-            // There are at most `MAX_UNSTATED` runs.
+            // This cannot overflow: there are at most `MAX_UNSTATED` runs.
             self.bytes[at] += 1;
         }
         Ok(self)
@@ -231,78 +235,78 @@ impl Memory {
         }
     }
 
-    /// The number of starts.
+    /// Returns the number of starts.
     #[must_use]
     pub const fn boots(&self) -> u32 {
         self.boots
     }
 
-    /// The position in the chain of seals: the predecessor of the next seal.
+    /// Returns the device's position in its chain of seals, after the newest signed seal.
     #[must_use]
     pub const fn position(&self) -> Position {
         self.position
     }
 
-    /// The next index that has never been opened.
+    /// Returns the next index, which has never been opened.
     #[must_use]
     pub const fn next_index(&self) -> SealIndex {
         self.next_index
     }
 
-    /// The newest epoch that was opened.
+    /// Returns the latest epoch that was opened.
     #[must_use]
     pub const fn epoch(&self) -> Option<EpochNumber> {
         self.epoch
     }
 
-    /// The first reading that no signed seal covers, by its place in the recording.
+    /// Returns the place in the recording of the first reading that no signed seal covers.
     #[must_use]
     pub const fn resume(&self) -> u32 {
         self.resume
     }
 
-    /// The signed seal that the coordinator does not have yet.
+    /// Returns the signed seal that the coordinator does not have yet.
     #[must_use]
     pub const fn sealed(&self) -> Option<&Sealed> {
         self.sealed.as_ref()
     }
 
-    /// The number and the digest of the newest query schedule that was accepted.
+    /// Returns the number and the digest of the newest query schedule that was accepted.
     #[must_use]
     pub const fn schedule(&self) -> Option<(u64, Digest)> {
         self.schedule
     }
 
-    /// The last answered epoch of a query, if the query is remembered.
+    /// Returns the last answered epoch of a query, if the guard still lists the query.
     #[must_use]
     pub fn last_answer(&self, query: QueryId) -> Option<u64> {
         self.guard.as_ref()?.last(query)
     }
 
-    /// The newest chain of a sender's key that was accepted.
+    /// Returns the number of the newest chain that was accepted under a sender's key.
     #[must_use]
     pub fn floor(&self, key: KeyId) -> Option<ChainNumber> {
         self.floors.iter().flatten().find(|(of, _)| *of == key).map(|(_, number)| *number)
     }
 
-    /// The place for the newest chain of a key, or a free one.
+    /// Returns the place that holds the newest chain of this key, or a free place.
     fn floor_place(&mut self, key: KeyId) -> Option<&mut Option<(KeyId, ChainNumber)>> {
         self.floors.iter_mut().find(|place| place.is_none_or(|(of, _)| of == key))
     }
 
-    /// The lowest serial of a certificate that the base station has not revoked.
+    /// Returns the lowest serial that the base station has not revoked.
     #[must_use]
     pub const fn minimum(&self) -> u64 {
         self.minimum
     }
 
-    /// The settings, which broadcasts change.
+    /// Returns the settings, which broadcasts can change.
     #[must_use]
     pub const fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// The answers that no seal states, as many as fit one seal.
+    /// Returns the answers that no seal states yet, as many of them as one seal can state.
     #[must_use]
     pub fn unstated(&self) -> Answers {
         let mut answers = Answers::NONE;
@@ -312,7 +316,7 @@ impl Memory {
         answers
     }
 
-    /// Removes the answers that a seal states from those that no seal states.
+    /// Removes the answers that a seal states from the unstated answers.
     fn state(&mut self, answers: &Answers) {
         let is_left = |run: &Answered| !answers.runs().any(|stated| stated == *run);
         let mut left = [None; MAX_UNSTATED];
@@ -324,7 +328,7 @@ impl Memory {
         self.unstated = left;
     }
 
-    /// Applies a record to the state.
+    /// Applies a journal record to the state.
     fn apply(&mut self, kind: u8, content: &[u8]) -> Result<(), JournalError> {
         let mut fields = Fields(content);
         match kind {
@@ -416,7 +420,7 @@ impl Memory {
         if fields.0.is_empty() { Ok(()) } else { Err(JournalError::Damaged) }
     }
 
-    /// Writes the whole state.
+    /// Writes the whole state as records.
     fn snapshot<F: Flash>(&self, page: &mut Page<'_, F>) -> Result<(), JournalError> {
         page.record(IDENTITY, &[&self.device.0, &self.certificate.0])?;
         page.record(BOOT, &[&self.boots.to_be_bytes()])?;
@@ -455,8 +459,8 @@ impl Memory {
         Ok(content)
     }
 
-    /// The content of the record of a signed seal, with the position and the place to resume at of
-    /// this state.
+    /// Returns the content of the record of a signed seal. Its position and its first uncovered
+    /// reading are those of this state.
     fn sealed_content(&self, sealed: &Sealed) -> Result<Content, JournalError> {
         let mut content = Content::new();
         let open = u8::try_from(sealed.open).map_err(|_| JournalError::Full)?;
@@ -480,28 +484,27 @@ fn settings_content(settings: Settings) -> Result<Content, JournalError> {
 /// Why an epoch of a query is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerRefused {
-    /// It was answered, or may have been answered.
+    /// The epoch was answered, or may have been answered.
     Guard(GuardError),
-    /// Too many answers wait for a seal that states them.
+    /// There are too many answers that no seal states yet.
     Full,
 }
 
-/// There is no room to remember the newest chain of another sender's key.
+/// The error of a sender's key for which there is no room to record the newest chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// The state, and the journal that stores it.
+/// The mote's state in RAM, and the journal that stores it.
 pub struct Durable<F> {
     memory: Memory,
     journal: Journal<F>,
 }
 
 impl<F: Flash> Durable<F> {
-    /// Reads the journal and records a start in it. `settings` apply until a broadcast changes
-    /// them.
+    /// Reads the journal and records a start in it. `settings` are the settings until a broadcast
+    /// changes them.
     ///
-    /// # Errors
-    /// [`JournalError`], including when the journal is another device's.
+    /// # Errors [`JournalError`], also if the journal belongs to another device.
     #[inline(never)]
     pub fn open(
         flash: F,
@@ -520,7 +523,7 @@ impl<F: Flash> Durable<F> {
         Ok(durable)
     }
 
-    /// The state.
+    /// Returns the state.
     #[must_use]
     pub const fn memory(&self) -> &Memory {
         &self.memory
@@ -537,9 +540,9 @@ impl<F: Flash> Durable<F> {
         self.journal.write(kind, &[content.written()], &self.memory, Memory::snapshot)
     }
 
-    /// Selects the recording that provides the readings: the position of its first reading in the
-    /// table, and the time of that reading. A recording other than the previous one starts with its
-    /// first reading.
+    /// Selects the recording that provides the readings. `first` is the position of its first
+    /// reading in the table, and `start_ms` the time of that reading. If the mote's previous
+    /// recording was another one, the mote starts with the first reading.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -553,7 +556,7 @@ impl<F: Flash> Durable<F> {
         )
     }
 
-    /// Opens the next index for an epoch. Call this before the seal takes its first event.
+    /// Opens the next index for an epoch. Call this before you add the first event to the seal.
     ///
     /// # Errors
     /// [`JournalError`]; `Full` if no index is left.
@@ -566,7 +569,7 @@ impl<F: Flash> Durable<F> {
         Ok(index)
     }
 
-    /// Skips an index, so that the next seal states that something is missing before it.
+    /// Skips an index, so that the next seal states that readings are missing before it.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -581,9 +584,9 @@ impl<F: Flash> Durable<F> {
         self.record(OPEN, &content)
     }
 
-    /// Keeps a signed seal with its items. Call this before any of them is sent. `position` is the
-    /// position after the seal, `resume` the first reading that it does not cover, and `answers`
-    /// are the answers that it states.
+    /// Stores a signed seal with its items. Call this before you send any of the items. `position`
+    /// is the position in the chain after the seal, `resume` is the place of the first reading that
+    /// the seal does not cover, and `answers` are the answers that the seal states.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -606,7 +609,7 @@ impl<F: Flash> Durable<F> {
         self.record(SEALED, &content)
     }
 
-    /// Notes that the coordinator has every seal up to this one.
+    /// Records that the coordinator has every seal up to this one.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -614,7 +617,8 @@ impl<F: Flash> Durable<F> {
         self.record(DONE, Content::new().put(&index.0.to_be_bytes())?)
     }
 
-    /// Gives up a signed seal that the coordinator will not accept. Later seals state its answers.
+    /// Gives up a signed seal that the coordinator does not accept. A later seal then states its
+    /// answers.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -622,12 +626,12 @@ impl<F: Flash> Durable<F> {
         self.record(GIVEN_UP, Content::new().put(&index.0.to_be_bytes())?)
     }
 
-    /// Permits one answer to an epoch of a query. The permit is durable before this returns, so
-    /// that nothing is encrypted twice. A new journal permits epochs from this one on.
+    /// Permits one answer to an epoch of a query. The method returns only after the permit is
+    /// durable, so that the mote never encrypts twice for one epoch. If the journal has no guard
+    /// yet, the guard permits only epochs from this one on.
     ///
-    /// # Errors
-    /// [`AnswerRefused`] in the inner result, [`JournalError`] in the outer one. In both cases
-    /// nothing may be encrypted.
+    /// # Errors [`AnswerRefused`] in the inner result, [`JournalError`] in the outer one. In both
+    /// cases the mote must not encrypt anything.
     pub fn answer(
         &mut self,
         query: QueryId,
@@ -655,7 +659,8 @@ impl<F: Flash> Durable<F> {
         Ok(Ok(permit))
     }
 
-    /// Accepts a query schedule whose signature was checked. No older one is accepted afterwards.
+    /// Records that a query schedule was accepted. Its signature must have been checked. Older
+    /// schedules are not accepted afterwards.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -663,12 +668,11 @@ impl<F: Flash> Durable<F> {
         self.record(QUERY_SCHEDULE, Content::new().put(&number.to_be_bytes())?.put(&digest.0)?)
     }
 
-    /// Raises the floor of a key: no chain of this key up to this number is accepted afterwards.
-    /// Call this before acting on any message of the chain.
+    /// Raises the floor of a sender's key: chains of this key with this number or a lower one are
+    /// not accepted afterwards. Call this before you act on any message of the chain.
     ///
-    /// # Errors
-    /// [`NoRoom`] in the inner result if there are too many keys, [`JournalError`] in the outer
-    /// one. In both cases the chain must not be accepted.
+    /// # Errors [`NoRoom`] in the inner result if there are too many keys, [`JournalError`] in the
+    /// outer one. In both cases the mote must not accept the chain.
     pub fn raise(
         &mut self,
         key: KeyId,
@@ -680,7 +684,7 @@ impl<F: Flash> Durable<F> {
         self.record(FLOOR, Content::new().put(&key.0)?.put(&number.0.to_be_bytes())?).map(Ok)
     }
 
-    /// Raises the lowest serial of the base station's certificates that is still valid.
+    /// Raises the lowest valid serial of the base station's certificates.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -688,7 +692,7 @@ impl<F: Flash> Durable<F> {
         self.record(MINIMUM, Content::new().put(&minimum.to_be_bytes())?)
     }
 
-    /// Changes the settings, as a broadcast demands.
+    /// Changes the settings, because of a broadcast command.
     ///
     /// # Errors
     /// [`JournalError`].

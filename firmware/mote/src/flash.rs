@@ -1,29 +1,29 @@
-//! The flash memory that the mote needs: two pages. Erasing sets all bits of a page, and
-//! programming a word clears bits.
+//! The interface to the mote's flash memory, which has two pages. Erasing sets all bits of a page;
+//! programming clears bits of one word.
 //!
-//! A loss of power may interrupt both. After an interrupted programming, any of the bits to clear
-//! may be cleared; after an interrupted erasure, the page may contain anything. The journal is safe
-//! in both cases.
+//! A loss of power may interrupt either operation. After interrupted programming, any subset of the
+//! bits to be cleared may be cleared. After an interrupted erasure, the page may contain anything.
+//! The journal detects both and remains correct.
 
 /// Two pages of flash.
 pub trait Flash {
     /// Bytes of a page, a multiple of 4.
     const PAGE: usize;
 
-    /// The content of both pages, one after the other.
+    /// Returns the content of both pages, the second directly after the first.
     fn bytes(&self) -> &[u8];
 
     /// Sets all bits of a page (0 or 1).
     ///
     /// # Errors
-    /// [`FlashFailed`].
+    /// [`FlashFailed`] if the flash failed.
     fn erase(&mut self, page: usize) -> Result<(), FlashFailed>;
 
-    /// Clears those bits of a word that are clear in `word`. `offset` counts bytes from the start
-    /// of the first page, and is a multiple of 4.
+    /// Clears the bits of the word at `offset` that are 0 in `word`. `offset` is in bytes from the
+    /// start of the first page, and must be a multiple of 4.
     ///
     /// # Errors
-    /// [`FlashFailed`].
+    /// [`FlashFailed`] if the flash failed.
     fn program(&mut self, offset: usize, word: [u8; 4]) -> Result<(), FlashFailed>;
 }
 

@@ -1,20 +1,20 @@
-//! Records that survive a loss of power at any word, in two pages of flash, of which one is in
-//! force (spec/mote.md, section 3).
+//! A journal of records that survives a loss of power at any word. It uses two pages of flash, of
+//! which one is in force: it holds the current records (spec/mote.md, section 3).
 //!
-//! A page begins with its generation, stored twice. The generation is written last and puts the
-//! page in force. Records follow, each with a head that has its own check, then content and a
-//! CRC-32. Only the last record can be cut short by a loss of power. Such a record does not count,
-//! and the journal moves to the other page before it writes anything else. Anything else that is
-//! unreadable is damage, and the journal is refused: to continue without it could use an index
-//! twice.
+//! A page begins with a head that contains the page's generation twice. The head is written last,
+//! and puts the page in force. After the head come the records: each has its own head with a check
+//! value, its content, and a CRC-32. A loss of power can only cut the last record short. The
+//! journal ignores such a record, and moves to the other page before it writes anything else. If
+//! anything else is unreadable, the journal is damaged and cannot be opened: without the unreadable
+//! records, the mote might use an index twice.
 
 use crate::flash::{Flash, FlashFailed};
 
 /// Bytes of a page's head.
 const PAGE_HEAD: usize = 8;
-/// Bytes of a record's head and checksum together.
+/// Bytes of a record in addition to its content: the head and the checksum.
 const AROUND: usize = 8;
-/// The exclusive or of the two words of a page's head.
+/// The exclusive or of the two words of a valid page's head.
 const MARK: u32 = 0x4d6f_7465;
 
 /// Why a journal cannot be used.
@@ -23,9 +23,9 @@ const MARK: u32 = 0x4d6f_7465;
 pub enum JournalError {
     /// The flash failed.
     Flash,
-    /// The content of the flash is not a journal, not even one that was cut short.
+    /// The flash contains neither a journal nor a journal that a loss of power has cut short.
     Damaged,
-    /// The records to keep do not fit a page.
+    /// The records do not fit in one page.
     Full,
 }
 
@@ -53,11 +53,11 @@ pub struct Journal<F> {
     flash: F,
     page: usize,
     generation: u32,
-    /// The offset in the page of the next record.
+    /// The offset in the page at which the next record begins.
     end: usize,
 }
 
-/// A page that [`Journal::write`] and snapshots write records to.
+/// A page of flash to which records are appended, by [`Journal::write`] and by snapshots.
 pub struct Page<'f, F> {
     flash: &'f mut F,
     page: usize,
@@ -65,11 +65,11 @@ pub struct Page<'f, F> {
 }
 
 impl<F: Flash> Page<'_, F> {
-    /// Writes a record: its kind, below 128, and less than 4 KiB of content. The record counts once
-    /// it is written completely.
+    /// Writes a record: its kind, which is below 128, and less than 4 KiB of content. The record
+    /// takes effect only once it is written completely.
     ///
-    /// # Errors
-    /// `Full` if the page has no room for it; then nothing was written. `Flash`.
+    /// # Errors `Full` if the page has no room for the record; then nothing was written. `Flash` if
+    /// the flash failed.
     pub fn record(&mut self, kind: u8, content: &[&[u8]]) -> Result<(), JournalError> {
         let length: usize = content.iter().map(|part| part.len()).sum();
         let padded = length.next_multiple_of(4);
@@ -103,7 +103,7 @@ impl<F: Flash> Page<'_, F> {
     }
 }
 
-/// Programs a word and reads it back.
+/// Programs a word, and checks it by reading it back.
 fn program<F: Flash>(flash: &mut F, offset: usize, word: [u8; 4]) -> Result<(), JournalError> {
     flash.program(offset, word)?;
     if flash.bytes().get(offset..offset + 4) == Some(&word[..]) {
@@ -113,34 +113,34 @@ fn program<F: Flash>(flash: &mut F, offset: usize, word: [u8; 4]) -> Result<(), 
     }
 }
 
-/// A record's head: kind (8 bits), length (12 bits), and a check of both (12 bits). It is never all
-/// ones, which means unwritten flash.
+/// Returns a record's head: kind (8 bits), length (12 bits), and a check value of both (12 bits). A
+/// head is never all ones, which is the value of erased flash.
 fn head(kind: u8, length: usize) -> u32 {
     let front = u32::from(kind) << 12 | (length as u32 & 0xfff);
     front << 12 | check(front)
 }
 
-/// The check of a record's head: it distinguishes a head that was cut short from a whole one.
+/// Returns the check value of a record's head, which shows whether the head was written completely.
 fn check(front: u32) -> u32 {
     let mut crc = Crc::new();
     crc.add(&front.to_be_bytes());
     crc.finish() & 0xfff
 }
 
-/// Kind and length of a valid head.
+/// Returns the kind and the length that a record's head contains, if the head is valid.
 fn parsed(word: u32) -> Option<(u8, usize)> {
     let front = word >> 12;
     let kind = (front >> 12) as u8;
     (kind < 0x80 && check(front) == word & 0xfff).then_some((kind, (front & 0xfff) as usize))
 }
 
-/// The state of a page.
+/// The state in which a page is found.
 enum Found {
-    /// All ones.
+    /// All bits are 1.
     Erased,
-    /// In force, or was in force before the other page. The field is its generation.
+    /// The page is in force, or was in force before the other page. The field is its generation.
     Valid(u32),
-    /// Anything else: it was being erased or written.
+    /// Anything else: power was lost while the page was being erased or written.
     Unfinished,
 }
 
@@ -163,9 +163,9 @@ fn look(page: &[u8]) -> Found {
 }
 
 impl<F: Flash> Journal<F> {
-    /// Opens the journal in flash and calls `replay` with every record in order. If the last record
-    /// was cut short, calls `snapshot` to write the state to the other page. Erased flash is a
-    /// journal without records.
+    /// Opens the journal in flash and calls `replay` with every record, in order. If a loss of
+    /// power cut the last record short, calls `snapshot` to write the whole state to the other
+    /// page. Erased flash is a valid journal without records.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -183,8 +183,9 @@ impl<F: Flash> Journal<F> {
         };
         let old = match (look(first), look(second)) {
             (Found::Valid(a), Found::Valid(b)) => {
-                // The later page is in force, and the other is its predecessor, which was not yet
-                // erased. Any other pair of generations is damage.
+                // The page with the later generation is in force. The other page is its
+                // predecessor, which was not erased yet. If the generations are not consecutive,
+                // the journal is damaged.
                 (journal.page, journal.generation) = match (a.wrapping_sub(b), b.wrapping_sub(a)) {
                     (1, _) => (0, a),
                     (_, 1) => (1, b),
@@ -200,8 +201,8 @@ impl<F: Flash> Journal<F> {
                 (journal.page, journal.generation) = (1, generation);
                 !matches!(rest, Found::Erased)
             }
-            // The first page of a new journal, whose head may be incomplete. Nothing has depended
-            // on it yet.
+            // This is a new journal whose first page may have an incomplete head. It is safe to
+            // begin again, because the mote has not used this journal yet.
             (Found::Erased | Found::Unfinished, Found::Erased)
                 if first[PAGE_HEAD..].iter().all(|byte| *byte == 0xff) =>
             {
@@ -211,7 +212,8 @@ impl<F: Flash> Journal<F> {
             }
             _ => return Err(JournalError::Damaged),
         };
-        // Erase the old page only after the records were read without an error.
+        // Erase the old page only after all records of the page in force were read without an
+        // error.
         let is_cut = journal.replay(state, &mut replay)?;
         if old {
             journal.retire(1 - journal.page)?;
@@ -222,7 +224,7 @@ impl<F: Flash> Journal<F> {
         Ok(journal)
     }
 
-    /// Passes every record to `replay`. Returns whether the last one was cut short.
+    /// Passes every record to `replay`. Returns whether the last record was cut short.
     fn replay<S>(
         &mut self,
         state: &mut S,
@@ -238,7 +240,7 @@ impl<F: Flash> Journal<F> {
             }
             let word = word_at(page, self.end);
             let Some((kind, length)) = parsed(word) else {
-                // A head that was cut short is the last word of the page.
+                // A record's head that was cut short must be the last word that was written.
                 return if is_free_from(self.end + 4) {
                     Ok(true)
                 } else {
@@ -266,12 +268,11 @@ impl<F: Flash> Journal<F> {
         }
     }
 
-    /// Makes a record durable. If this page has no room for it, writes a snapshot of `state` to the
-    /// other page; `state` must already include the record.
+    /// Makes a record durable. If the page in force has no room for the record, writes a snapshot
+    /// of `state` to the other page instead; `state` must already include the record's change.
     ///
-    /// # Errors
-    /// [`JournalError`]: it is unknown whether the next start will find the record, and nothing
-    /// more can be written.
+    /// # Errors [`JournalError`]: it is unknown whether the next start will find the record. Do not
+    /// write anything more.
     pub fn write<S>(
         &mut self,
         kind: u8,
@@ -289,8 +290,8 @@ impl<F: Flash> Journal<F> {
         }
     }
 
-    /// Moves to the other page, which is in force once its head is written. Then erases the old
-    /// page, so that it is never taken for the newer one.
+    /// Writes a snapshot to the other page and puts that page in force by writing its head. Then
+    /// erases the old page.
     fn swap<S>(
         &mut self,
         state: &S,
@@ -306,8 +307,9 @@ impl<F: Flash> Journal<F> {
         self.retire(old)
     }
 
-    /// Erases a page that was in force. An erasure that is cut short may set bits in both words of
-    /// the head and make it look like a later generation; therefore the head is destroyed first.
+    /// Erases a page that was in force. First it destroys the page's head, because an interrupted
+    /// erasure may set bits in both words of the head, and the page could then appear to have a
+    /// later generation than the page in force.
     fn retire(&mut self, page: usize) -> Result<(), JournalError> {
         program(&mut self.flash, page * F::PAGE + 4, [0; 4])?;
         Ok(self.flash.erase(page)?)
@@ -325,7 +327,7 @@ impl<F: Flash> Journal<F> {
     }
 }
 
-/// CRC-32 (IEEE), a bit at a time: records are short and rare.
+/// CRC-32 (IEEE), computed bit by bit without a table, because records are short and rare.
 struct Crc(u32);
 
 impl Crc {

@@ -1,10 +1,11 @@
-//! A complete mote without a heap: it seals star and tree epochs within its group's budget, answers
-//! private sums, acts on authenticated broadcasts, and keeps everything that must survive a reboot
-//! in two pages of flash (spec/mote.md).
+//! A complete mote that needs no heap. It seals its readings as stars or trees within its group's
+//! budget, answers private sums, and acts on authenticated broadcasts. It stores everything that
+//! must survive a reboot in two pages of flash (spec/mote.md).
 //!
-//! The mote is generic over flash and readings, so that hosts can test it; `main.rs` runs it on a
-//! board. The protocols are in the crates `moteseal_seal`, `moteseal_sum` and `moteseal_broadcast`;
-//! this crate drives them with fixed memory, as `moteseal_device` does on Linux.
+//! The mote is generic over its flash and its source of readings, so that tests can run it on a
+//! host; `main.rs` runs it on a board. The crates `moteseal_seal`, `moteseal_sum` and
+//! `moteseal_broadcast` implement the protocols. This crate runs these protocols in memory of fixed
+//! size; `moteseal_device` does the same on Linux, with a heap.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,11 +1,13 @@
-//! Receives broadcasts: a node of `moteseal_broadcast::recovery` with one base station, whose
-//! messages are commands (spec/broadcast.md; spec/mote.md, section 4).
+//! Receives broadcasts and acts on the commands in them. The listener is a node of
+//! `moteseal_broadcast::recovery` that accepts one base station (spec/broadcast.md; spec/mote.md,
+//! section 4).
 //!
-//! Certificates, heads and leaves are in RAM. A reboot loses them, and the node requests them
-//! again. The journal keeps what must survive: the newest chain of each key and the lowest valid
-//! serial. It records them before the node reports that it accepted a chain, so that a command is
-//! acted on at most once. If the mote reboots between the two, it does not act on the command and
-//! does not report it. The dates of certificates are not checked: a mote has no trustworthy clock.
+//! Certificates, heads and leaves are in RAM. After a reboot, the node requests them again. The
+//! journal stores what must survive a reboot: for each sender's key the newest chain, and the
+//! lowest valid serial. The journal records a chain before the listener acts on it, so that the
+//! mote acts on a command at most once. If the mote reboots between the record and the action, it
+//! never acts on the command and sends no notice of it. The listener does not check the dates of
+//! certificates, because a mote has no trustworthy clock.
 
 use moteseal_broadcast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, Relay, Settings, Store, Timing,
@@ -22,27 +24,28 @@ use crate::flash::Flash;
 use crate::journal::JournalError;
 use crate::notice::{Notice, OnNotice};
 
-/// The maximum number of senders that are known at a time. There is memory for the certificate of
-/// one.
+/// The maximum number of senders that the node knows at the same time. The shelf has memory for one
+/// certificate.
 const SENDERS: usize = 1;
-/// Messages in a block: live commands and lines are sent in blocks of one message.
+/// The number of messages per block: senders send commands in blocks of one message.
 const PER_BLOCK: usize = 1;
-/// The longest leaf that is kept, in bytes: a command and the announcement of the next block.
+/// The maximum length of a leaf that is stored, in bytes: a command, and the announcement of the
+/// next block.
 const LEAF: usize = 256;
-/// The number of leaves that are kept: the last ones of a chain, which neighbours may request.
+/// The number of leaves that are stored: the last leaves of a chain, which neighbours may request.
 const LEAVES: usize = 4;
 /// Bytes of the announcement of the next block, which precedes the message in every block of one
 /// message except the last.
 const TRAILER: usize = 32;
-/// The number of the only link.
+/// The number of the node's only link, the serial line.
 const LINE: u8 = 0;
 
-/// Why something was not kept.
+/// Why an item was not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeepError {
-    /// It is longer than a mote keeps, or there are too many senders.
+    /// The item is longer than the memory for it, or there are too many senders.
     NoRoom,
-    /// It could not be made durable.
+    /// The item could not be made durable.
     Journal(JournalError),
 }
 
@@ -52,7 +55,7 @@ impl From<JournalError> for KeepError {
     }
 }
 
-/// Bytes that are kept under a key.
+/// Memory for one item: its key and up to `N` bytes.
 struct Slot<K, const N: usize> {
     key: Option<K>,
     length: usize,
@@ -75,7 +78,7 @@ impl<K: PartialEq, const N: usize> Slot<K, N> {
     }
 }
 
-/// The items of chains that are kept in RAM.
+/// The memory for items of chains in RAM.
 pub struct Shelf {
     certificate: Slot<KeyId, MAX_SENDER_CERTIFICATE>,
     chain_certificate: Slot<ChainRef, MAX_SENDER_CERTIFICATE>,
@@ -92,7 +95,7 @@ impl Default for Shelf {
 }
 
 impl Shelf {
-    /// An empty shelf.
+    /// Creates an empty shelf.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -123,8 +126,8 @@ impl Shelf {
             Item::Revocation(base) => self.revocation.put(base, bytes),
             Item::ChainCertificate(chain) => self.chain_certificate.put(chain, bytes),
             Item::Head(chain) => self.head.put(chain, bytes),
-            // No command is this long. The leaf is not kept for neighbours, and the listener
-            // reports that it is not a command.
+            // No command is this long. Do not store the leaf for neighbours; the listener sends a
+            // notice that it is not a command.
             Item::Leaf { .. } if bytes.len() > LEAF => Ok(()),
             Item::Leaf { chain, block, .. } => {
                 self.next_leaf = (self.next_leaf + 1) % LEAVES;
@@ -136,7 +139,7 @@ impl Shelf {
     }
 }
 
-/// The node's store: the shelf, and the journal for what must survive a reboot.
+/// The node's store: the shelf in RAM, and the journal for data that must survive a reboot.
 struct Kept<'k, F> {
     shelf: &'k mut Shelf,
     durable: &'k mut Durable<F>,
@@ -200,7 +203,7 @@ impl<F: Flash> Store for Kept<'_, F> {
 /// A node of `moteseal_broadcast::recovery` with the dimensions of a mote.
 pub type BroadcastNode<'p> = Node<'p, SENDERS, 1, PER_BLOCK>;
 
-/// Receives broadcasts. The caller lends the memory.
+/// The receiver of broadcasts. It borrows its memory from the caller.
 pub struct Listener<'p, 'm> {
     node: &'m mut BroadcastNode<'p>,
     shelf: &'m mut Shelf,
@@ -210,7 +213,8 @@ const fn now(ms: u64) -> Now {
     Now { ms, unix: None }
 }
 
-/// `None` for an item that there was no room for. An error of the journal is fatal.
+/// Returns `None` if there was no room for an item, which is harmless, and an error if the journal
+/// failed, which is fatal.
 fn only_journal<T>(result: Result<T, KeepError>) -> Result<Option<T>, JournalError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -219,8 +223,8 @@ fn only_journal<T>(result: Result<T, KeepError>) -> Result<Option<T>, JournalErr
     }
 }
 
-/// Makes the node that a [`Listener`] borrows. `seed` determines the random delays of its frames;
-/// keep it secret.
+/// Creates the node that a [`Listener`] borrows. `seed` determines the random delays of the node's
+/// frames; keep it secret.
 ///
 /// # Errors
 /// [`JournalError`].
@@ -255,13 +259,14 @@ pub fn broadcast_node<'p, F: Flash>(
 }
 
 impl<'p, 'm> Listener<'p, 'm> {
-    /// A listener with this node and its shelf. The node first asks which chains there are.
+    /// Creates a listener with this node and its shelf. The node's first frame asks its neighbours
+    /// which chains there are.
     pub fn new(node: &'m mut BroadcastNode<'p>, shelf: &'m mut Shelf, now_ms: u64) -> Self {
         node.solicit(now(now_ms));
         Self { node, shelf }
     }
 
-    /// Processes a frame, and acts on the messages that it completes the verification of.
+    /// Processes a frame. If it completes the verification of messages, acts on these messages.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -277,7 +282,8 @@ impl<'p, 'm> Listener<'p, 'm> {
             self.node.receive(now(now_ms), LINE, frame, &mut Kept { shelf: self.shelf, durable });
         match only_journal(event)? {
             Some(Event::Verified { chain, number, first, last, is_last, .. }) => {
-                // The node has verified the head. Files and query schedules are not for a mote.
+                // The node has verified the head. Ignore chains of files and query schedules: a
+                // mote does not use them.
                 let head = self.shelf.get(Item::Head(chain)).and_then(|head| Head::peek(head).ok());
                 if head.is_none_or(|head| head.kind() != Kind::Messages) {
                     return Ok(());
@@ -301,7 +307,7 @@ impl<'p, 'm> Listener<'p, 'm> {
         Ok(())
     }
 
-    /// Writes the next frame that is due to `out`, and returns its length.
+    /// If a frame is due, writes it to `out` and returns its length.
     ///
     /// # Errors
     /// [`JournalError`].

@@ -1,9 +1,10 @@
-//! The firmware: a mote on one of QEMU's boards, connected to its gateway by the first serial line.
-//! This file connects the library to the board.
+//! The firmware: a mote on a board that QEMU emulates. The board's first serial line connects it to
+//! its gateway. This file connects the library to the board's drivers.
 //!
-//! With the feature `report` it prints what it does and the deepest use of its stack through
-//! semihosting, and ends QEMU with status 2 if its provisioning is invalid and with status 3 after
-//! any other fault, such as an unreadable journal. Without the feature it resets the board instead.
+//! With the feature `report`, the firmware prints what it does and its maximum stack depth through
+//! semihosting. It ends QEMU with status 2 if its provisioning is invalid, and with status 3 after
+//! any other fault, such as an unreadable journal. Without the feature, it resets the board after a
+//! fault.
 
 #![no_std]
 #![no_main]
@@ -25,23 +26,23 @@ use moteseal_mote::readings::Recording;
 use moteseal_mote::{Fault, Mote};
 use moteseal_serial::{Line, MAX_BODY, Received, Side, Timing, room};
 
-/// The maximum number of levels of a group that this firmware can belong to.
+/// The maximum number of levels that the mote's group may have.
 const LEVELS: usize = 16;
-/// Bytes of the buffer for events that the coordinator has not acknowledged: an event of 4 bytes
-/// takes 11.
+/// Bytes of the buffer for events that the coordinator has not acknowledged. An event of 4 bytes
+/// takes 11 bytes of it.
 const BUFFER: usize = 4 << 10;
 /// Bytes of a reading.
 const RECORD: usize = 4;
-/// Bytes of a packet with the longest body.
+/// Bytes of the longest packet of the serial line.
 const PACKET: usize = room(MAX_BODY);
 /// After this many turns of the main loop without a byte to read or write, the processor sleeps
 /// until the next millisecond.
 const MAX_IDLE_TURNS: u32 = 500;
 
-/// The readings of four motes of data/telosb, one after the other (build.rs).
+/// The recorded readings of four motes from data/telosb, one mote after another (see build.rs).
 static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/readings.bin"));
 
-/// The board's flash as two pages for the journal, each half of the sectors.
+/// The board's flash, divided into the journal's two pages. Each page is half of the sectors.
 struct Pages(BoardFlash);
 
 impl Flash for Pages {
@@ -64,9 +65,9 @@ impl Flash for Pages {
 }
 
 impl Pages {
-    /// Erases the flash if it is new. The simulated flash is RAM, which contains zeros when QEMU
-    /// starts, and a new chip contains ones. No journal consists only of words of all zeros and of
-    /// all ones.
+    /// Takes the board's flash as the journal's pages, and erases it if it is new. New simulated
+    /// flash is RAM, in which all bits are 0 when QEMU starts; in a new chip all bits are 1. In
+    /// every journal, at least one word is neither all zeros nor all ones.
     fn new(flash: BoardFlash) -> Result<Self, FlashFailed> {
         let mut pages = Self(flash);
         let (words, _) = pages.0.bytes().as_chunks::<4>();
@@ -80,7 +81,7 @@ impl Pages {
     }
 }
 
-/// Prints what the mote does.
+/// Prints a notice of the mote, with the feature `report`.
 fn notify(report: Notice) {
     #[cfg(feature = "report")]
     {
@@ -93,7 +94,7 @@ fn notify(report: Notice) {
     let _ = report;
 }
 
-/// Ends the program: after a fault, the mote must do nothing more.
+/// Stops the mote after a fault: with the feature `report`, ends QEMU; otherwise, resets the board.
 fn stop(name: &str, status: u8) -> ! {
     #[cfg(feature = "report")]
     {
@@ -134,13 +135,13 @@ fn run(
         led: false,
         scheme: provisioning.scheme,
     };
-    // Borrow from the results in place: moving their values out would need the memory twice.
+    // Borrow the values inside the results: moving them out would need twice the memory.
     let mut opened = Durable::open(flash, provisioning.device, provisioning.certificate, settings);
     let durable = opened.as_mut().map_err(|error| *error)?;
     let Some(audience) = &provisioning.audience else {
         return work(provisioning, durable, None, uart, clock);
     };
-    // The seed is secret and differs at each start.
+    // The node's seed is secret, and different at each start.
     let boots = durable.memory().boots().to_be_bytes();
     let seed = Digest::of(&[b"moteseal/1/mote/seed\0", &*provisioning.link_secret, &boots]);
     let seed = seed.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
@@ -187,8 +188,8 @@ fn work<'p>(
             && line.peer().is_some()
             && let Some((channel, length)) = mote.next_body(now_ms, &mut out, &mut notify)?
         {
-            // The line is idle and the body fits. If `send` failed all the same, the body would be
-            // sent again later, like one that the line loses.
+            // `send` cannot fail here, because the line is idle and the body fits. If it failed,
+            // the body would be sent again later, like a body that is lost on the line.
             let _ = line.send(channel, out.get(..length).unwrap_or_default());
         }
         while let Some(byte) = waiting.take().or_else(|| line.next_byte(now_ms)) {

@@ -1,11 +1,13 @@
-//! The complete mote without a board: the caller passes in the time and the bodies that arrive on
-//! the channels of the serial line, and fetches the bodies to send (spec/mote.md).
+//! The complete mote, independent of a board: the caller passes the time and the bodies of packets
+//! that arrive on the serial line's channels, and sends the bodies that the mote returns
+//! (spec/mote.md).
 //!
-//! The mote senses, seals, forwards within the group's budget, answers queries and acts on
-//! broadcasts. It has one open seal. When an epoch ends, the mote waits until the coordinator has
-//! acknowledged all its events, then signs the seal and begins the next epoch. [`DeviceSession`] is
-//! the session with the coordinator. Everything that must survive a reboot is in the journal before
-//! anything that depends on it is sent or done. After an error the board must restart.
+//! The mote senses, seals its readings, forwards events within the group's budget, answers queries
+//! and acts on broadcasts. It has at most one open seal. When an epoch ends, the mote waits until
+//! the coordinator has acknowledged all events of the seal; then it signs the seal and begins the
+//! next epoch. [`DeviceSession`] is the session with the coordinator. The mote writes everything
+//! that must survive a reboot to the journal before it sends or does anything that depends on it.
+//! After an error the board must restart.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
@@ -29,12 +31,12 @@ use crate::open_seal::{Open, events_of, sign};
 use crate::readings::{Next, Readings};
 use crate::retry::Retry;
 
-/// The maximum number of readings that one call of [`Mote::work`] takes.
+/// The maximum number of readings that one call of [`Mote::work`] reads.
 const BATCH: usize = 8;
-/// Bytes of events and digests in one frame: with the other fields of the frame, they fit a body of
-/// the serial line.
+/// The maximum number of bytes of events and digests in one frame. With the frame's other fields,
+/// they fit in one body of the serial line.
 const FRAME_EVENTS: usize = 1024;
-/// The pause after an open seal was given up, before its readings are sealed again.
+/// After the mote gave up an open seal, it waits for this time before it seals the readings again.
 const PAUSE_MS: u64 = 10_000;
 
 /// Why the mote cannot continue.
@@ -46,9 +48,9 @@ pub enum Fault {
     /// The schema is invalid, its records are longer than 65,535 bytes, or a reading does not have
     /// its record size.
     Schema,
-    /// The provisioned readings are not in flash.
+    /// The flash does not contain the readings that the provisioning selects.
     Readings,
-    /// The group has more levels than the firmware is built for.
+    /// The group has more levels than this firmware supports.
     Levels,
     /// The seal could not be signed.
     Sign,
@@ -83,11 +85,11 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
     framing: Framing,
     durable: &'d mut Durable<F>,
     readings: R,
-    /// The place of the next reading, and the time at which it is due.
+    /// The place of the next reading, and the time at which the mote takes it.
     place: u32,
     due_ms: u64,
     open: Option<Open<L, N>>,
-    /// Whether readings were lost: the next seal then skips an index.
+    /// Whether readings were lost. If so, an index is skipped before the next seal.
     has_missed: bool,
     /// Whether all readings are sealed and the coordinator has every seal.
     is_done: bool,
@@ -97,7 +99,7 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
 }
 
 impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd, F, R, L, N> {
-    /// A mote with the state of the journal. Call [`Self::start`] next.
+    /// Creates a mote with the state that the journal holds. Call [`Self::start`] next.
     // Large parts are built in place, when they are needed: a board's stack has no room to move
     // them.
     pub fn new(
@@ -158,32 +160,31 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(())
     }
 
-    /// The number of starts. It differs at each start; the serial line uses it to number its
-    /// sessions.
+    /// Returns the number of starts so far, with which the serial line numbers its sessions.
     #[must_use]
     pub const fn boots(&self) -> u32 {
         self.durable.memory().boots()
     }
 
-    /// The settings, which broadcasts change.
+    /// Returns the settings, which broadcasts can change.
     #[must_use]
     pub const fn settings(&self) -> Settings {
         self.durable.memory().settings()
     }
 
-    /// Whether all readings are sealed and the coordinator has every seal.
+    /// Returns whether all readings are sealed and the coordinator has every seal.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// The serial line was reopened: sends again what the coordinator has not acknowledged, because
-    /// it may be lost.
+    /// Call this after the serial line was opened again: the mote then sends again everything that
+    /// the coordinator has not acknowledged, because it may be lost.
     pub fn opened(&mut self) {
         self.session.resend(outstanding(&mut self.open, self.durable));
     }
 
-    /// Processes a body that arrived on a channel.
+    /// Processes the body of a packet that arrived on a channel.
     ///
     /// # Errors
     /// [`Fault`].
@@ -217,12 +218,12 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 }
                 Ok(())
             }
-            // No frames for the answerer arrive on this channel.
+            // On this channel the mote only sends.
             Channel::Sums => Ok(()),
         }
     }
 
-    /// Does what is due: senses, ends epochs, signs seals.
+    /// Does the work that is due: takes readings, ends epochs, and signs seals.
     ///
     /// # Errors
     /// [`Fault`].
@@ -239,8 +240,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(())
     }
 
-    /// Writes the next body to send to `out`, and returns its channel and length. `out` needs room
-    /// for the line's longest body.
+    /// If there is something to send, writes the next body to `out` and returns its channel and
+    /// length. `out` must have room for the serial line's longest body.
     ///
     /// # Errors
     /// [`Fault`].
@@ -267,8 +268,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(None)
     }
 
-    /// Writes the next frame to the coordinator. Seals are sent one after the other, because a
-    /// frame of the next seal means that this one was abandoned.
+    /// Writes the next frame to the coordinator. The mote sends seals strictly one after another,
+    /// because the coordinator treats a seal as abandoned when a frame of the next seal arrives.
     #[inline(never)]
     fn frame(&mut self, out: &mut [u8]) -> Option<usize> {
         let mut scratch = [0; FRAME_EVENTS];
@@ -278,13 +279,13 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         frame.ok()?.map(<[u8]>::len)
     }
 
-    /// Whether something that was sent is not acknowledged yet.
+    /// Returns whether the coordinator has not acknowledged everything yet.
     fn awaits_acknowledgement(&self) -> bool {
         self.durable.memory().sealed().is_some()
             || self.open.as_ref().is_some_and(|open| !open.forwarder.is_drained())
     }
 
-    /// Takes the next reading, if possible. Returns whether another one may follow at once.
+    /// Takes the next reading, if possible. Returns whether the caller may call it again at once.
     #[inline(never)]
     fn sense(&mut self, now_ms: u64, notify: &mut OnNotice<'_>) -> Result<bool, Fault> {
         if self.is_done || self.open.as_ref().is_some_and(|open| open.ended.is_some()) {
@@ -324,8 +325,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         let own = EpochNumber(unix_ms / self.provisioning.epoch_ms);
         let (first, last) = self.provisioning.epochs;
         if own < first {
-            // Readings from before the roster's first epoch cannot be sealed; the next seal states
-            // that something is missing.
+            // Readings from before the roster's first epoch cannot be sealed. The next seal states
+            // that readings are missing.
             if let Some(open) = &mut self.open {
                 open.end(false);
                 return Ok(false);
@@ -336,7 +337,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             self.place = self.place.saturating_add(1);
             return Ok(true);
         }
-        // Epochs never go back, even if the times of the readings do.
+        // The epochs of seals never decrease, even if the times of the readings do.
         let closed = memory
             .position()
             .last
@@ -380,7 +381,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             match open.take(record) {
                 Ok(()) => {}
                 Err(PushError::WrongLength) => return Err(Fault::Schema),
-                // The seal is full: the epoch continues under the next index.
+                // The seal is full: the epoch continues in a seal with the next index.
                 Err(_) => {
                     open.end(false);
                     return Ok(false);
@@ -392,13 +393,13 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         }
         self.place = self.place.saturating_add(1);
         let interval_ms = u64::from(self.durable.memory().settings().interval_ms);
-        // After a late reading, catch up by one interval at most.
+        // If readings were late, catch up by at most one interval.
         self.due_ms =
             self.due_ms.saturating_add(interval_ms).max(now_ms.saturating_sub(interval_ms));
         Ok(true)
     }
 
-    /// Signs the seal that has ended, once the coordinator has all its events and the previous
+    /// Signs the ended seal once the coordinator has all events of this seal and has the previous
     /// seal.
     #[inline(never)]
     fn sign(&mut self, now_ms: u64, notify: &mut OnNotice<'_>) -> Result<(), Fault> {
@@ -474,8 +475,9 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(())
     }
 
-    /// Gives up the oldest seal. A signed seal stays missing from the chain; the readings of an
-    /// open seal are sealed again if they can be read again.
+    /// Gives up the oldest seal that the coordinator does not have. If it is signed, its place in
+    /// the chain stays empty. If it is open, the mote seals its readings again, provided that it
+    /// can read them again.
     fn give_up(&mut self, now_ms: u64, notify: &mut OnNotice<'_>) -> Result<(), Fault> {
         self.session.reset_patience();
         if let Some(index) = self.durable.memory().sealed().map(|sealed| sealed.index) {
@@ -490,8 +492,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(())
     }
 
-    /// Processes an announcement of a round. One that is old or not the coordinator's changes
-    /// nothing.
+    /// Processes an announcement of a sampling round. Ignores it if it is old or if the coordinator
+    /// did not sign it.
     fn on_announcement(&mut self, body: &[u8]) {
         let (group, coordinator) = (self.provisioning.group, &self.provisioning.coordinator);
         if let Ok(announcement) = Announcement::open(body, group, coordinator) {
@@ -500,14 +502,14 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         }
     }
 
-    /// The scheme of the next seal.
+    /// Returns the scheme of the next seal.
     #[must_use]
     pub const fn scheme(&self) -> Scheme {
         self.durable.memory().settings().scheme
     }
 }
 
-/// Whether a record has the size that the schema requires.
+/// Returns whether a record has the size that the schema requires.
 fn fits(framing: Framing, record: &[u8]) -> bool {
     match framing {
         Framing::Fixed(size) => record.len() == usize::from(size.get()),
@@ -515,8 +517,8 @@ fn fits(framing: Framing, record: &[u8]) -> bool {
     }
 }
 
-/// Opens a seal. A separate function, so that its temporaries are on the stack only during the
-/// call.
+/// Opens a seal. This function is never inlined, so that its temporary values occupy the stack only
+/// during the call.
 #[inline(never)]
 fn begin<const L: usize, const N: usize>(
     open: &mut Option<Open<L, N>>,
@@ -529,8 +531,8 @@ fn begin<const L: usize, const N: usize>(
     *open = Open::new(provisioning, framing, which, scheme, announced);
 }
 
-/// The oldest seal that the coordinator does not have: the signed seal if there is one, otherwise
-/// the open one.
+/// Returns the oldest seal that the coordinator does not have: the signed seal if there is one,
+/// otherwise the open seal.
 fn outstanding<'a, F: Flash, const L: usize, const N: usize>(
     open: &'a mut Option<Open<L, N>>,
     durable: &'a Durable<F>,

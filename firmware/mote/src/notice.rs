@@ -1,5 +1,5 @@
-//! What a mote does, reported to the program that runs it. The mote works the same if nobody
-//! reads these notices.
+//! Notices with which a mote reports what it does to the program that runs it. The program may
+//! ignore them: they do not affect the mote.
 
 use core::fmt;
 
@@ -10,36 +10,41 @@ use moteseal_core::record::{EpochNumber, SealIndex};
 
 use crate::command::Command;
 
-/// Something that a mote did.
+/// An action of a mote. In the comments of the variants, "the mote" is the mote that sends the
+/// notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It started; the number of starts so far.
+    /// The mote started. The field is the number of starts so far.
     Started(u32),
-    /// It opened a seal.
+    /// The mote opened a seal.
     Opened(SealIndex, EpochNumber, Scheme),
-    /// It signed a seal; the last field is the number of events.
+    /// The mote signed a seal. The last field is the number of events.
     Sealed(SealIndex, EpochNumber, u64),
-    /// The coordinator has a seal.
+    /// The coordinator has acknowledged a seal.
     Taken(SealIndex),
-    /// It gave up a seal: the coordinator refuses the seal, or has lost acknowledged events of it.
+    /// The mote gave up a seal: the coordinator refuses it, or has lost events of it that it had
+    /// acknowledged.
     GivenUp(SealIndex),
     /// All readings are sealed, and the coordinator has every seal.
     Done,
-    /// It skips the readings from this place on that are earlier than the roster's first epoch.
+    /// The mote skips readings that are earlier than the roster's first epoch. The field is the
+    /// place of the first such reading.
     TooEarly(u32),
-    /// It stops sealing: the reading at this place is later than the roster's last epoch.
+    /// The mote stops sealing, because the reading at this place is later than the roster's last
+    /// epoch.
     OutOfRange(u32),
-    /// It acts on the query schedule with this number.
+    /// The mote accepted the query schedule with this number.
     QuerySchedule(u64),
-    /// It does not act on a query schedule, or does not answer a query; the reason.
+    /// The mote does not act on a query schedule or does not answer a query. The field is the name
+    /// of the reason.
     NotAnswering(&'static str),
-    /// It answered an epoch of a query.
+    /// The mote answered this epoch of a query.
     Answered(u64),
-    /// It acted on a command; the chain that brought it.
+    /// The mote acted on a command, which it received in this chain.
     Acted(ChainNumber, Command),
     /// A message of this chain is not a command, or is too long to keep.
     NoCommand(ChainNumber),
-    /// It refused a broadcast.
+    /// The mote refused a broadcast.
     Refused(RefusedBroadcast),
 }
 
@@ -68,5 +73,5 @@ impl fmt::Display for Notice {
     }
 }
 
-/// The callback that receives notices.
+/// A callback that receives notices.
 pub type OnNotice<'t> = dyn FnMut(Notice) + 't;

@@ -1,8 +1,8 @@
 //! An open seal: hashes its events and forwards them to the coordinator.
 //!
 //! The seal is signed only after the coordinator has acknowledged all events, so that a signed seal
-//! never depends on events that a reboot would lose. A reboot loses nothing that was signed. It only
-//! skips the index of the unsigned seal, and the next seal states this gap (`restart`).
+//! never depends on events that a reboot would lose. After a reboot, the index of the unsigned seal
+//! is not used again, and the next seal states this gap (`restart`). No signed event is lost.
 
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::digest::Digest;
@@ -27,8 +27,8 @@ use crate::durable::MAX_ITEMS;
 /// The height of a tree, for about a million events.
 const HEIGHT: usize = 20;
 
-/// The state that a seal's root is computed from.
-// Only one of them is in use at a time, and there is no heap for the larger one.
+/// The hashing state of an open seal, from which the seal's root is computed.
+// The variants differ in size, but there is no heap to which the larger one could be moved.
 #[allow(clippy::large_enum_variant)]
 enum Fold<const L: usize> {
     Star(Star<L>),
@@ -41,12 +41,13 @@ pub(crate) struct Open<const L: usize, const N: usize> {
     pub(crate) index: SealIndex,
     pub(crate) epoch: EpochNumber,
     pub(crate) forwarder: Forwarder<N>,
-    /// `Some` if no event follows; then whether the epoch is over, too.
+    /// `Some` once the seal has ended: no event follows. The value is true if the epoch has ended,
+    /// too.
     pub(crate) ended: Option<bool>,
     fold: Fold<L>,
 }
 
-/// The open and the part item of a signed seal.
+/// The open item and the part item of a signed seal.
 pub(crate) struct Items {
     bytes: [u8; MAX_ITEMS],
     open: usize,
@@ -64,7 +65,7 @@ impl Items {
 }
 
 impl<const L: usize, const N: usize> Open<L, N> {
-    /// `None` if the group has more than `L` levels.
+    /// Opens a seal. Returns `None` if the group has more than `L` levels.
     pub(crate) fn new(
         provisioning: &Provisioning<'_>,
         framing: Framing,
@@ -98,7 +99,7 @@ impl<const L: usize, const N: usize> Open<L, N> {
             return Err(PushError::Full);
         }
         let level = match &mut self.fold {
-            // A star always has room: its forwarder gives up levels.
+            // A star always has room, because its forwarder gives up levels if necessary.
             Fold::Star(star) => star.push(record)?,
             Fold::Tree { tree, counters, key } => {
                 let level = key.level(counters.total(), counters.levels());
@@ -118,14 +119,14 @@ impl<const L: usize, const N: usize> Open<L, N> {
         Ok(())
     }
 
-    /// Ends the seal: no event follows.
+    /// Ends the seal, so that no event follows.
     pub(crate) fn end(&mut self, is_epoch_over: bool) {
         self.ended.get_or_insert(is_epoch_over);
         self.forwarder.end();
     }
 
-    /// The seal that follows `position` in the chain and states these answers, for signing. Call
-    /// this once: it uses up a star.
+    /// Returns the seal to sign, which follows `position` in the chain and states these answers.
+    /// Call this method only once, because it consumes a star.
     pub(crate) fn seal(
         &mut self,
         provisioning: &Provisioning<'_>,
@@ -205,7 +206,7 @@ fn items(
     Ok(items)
 }
 
-/// The number of events that a part item states.
+/// Returns the number of events that a part item states.
 pub(crate) fn events_of(part: &[u8]) -> u64 {
     match stream::Item::decode_whole(part) {
         Ok(stream::Item::Part(part)) => u64::from(part.n),

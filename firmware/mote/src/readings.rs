@@ -1,34 +1,37 @@
-//! The readings of a mote: a recording in its flash, or a sensor.
+//! The sources of a mote's readings: a recording in its flash, or a sensor.
 
 use moteseal_core::provision::Window;
 
-/// The next reading, or why there is none.
+/// The next reading, or the reason why there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next<'r> {
     /// The time at which the record was taken, in Unix milliseconds, and the record.
     Reading(u64, &'r [u8]),
-    /// Readings were lost before the next one. Returned once.
+    /// Readings were lost before the next one. A source returns this once for each gap.
     Missed,
-    /// No reading yet.
+    /// There is no reading yet.
     Later,
     /// There are no more readings.
     Over,
 }
 
-/// Readings in the order in which they are sealed. Places count from 0 and continue after a reboot.
+/// A source of readings, in the order in which the mote seals them. Each reading has a place: a
+/// number from 0 that continues to count after a reboot.
 pub trait Readings {
-    /// The reading at a place. The place is one after the last reading that was taken.
+    /// Returns the reading at a place. The mote asks for the same place until it has taken the
+    /// reading, and then for the next place.
     fn next(&mut self, place: u32) -> Next<'_>;
 
-    /// Continues at this place. After a reboot, the mote reads again what no signed seal covers. A
-    /// sensor cannot repeat readings, and returns [`Next::Missed`] next.
+    /// Continues at this place. After a reboot, the mote reads all readings again that no signed
+    /// seal covers. A sensor cannot repeat readings: it returns [`Next::Missed`] next.
     fn resume(&mut self, place: u32);
 
-    /// Whether readings wait until they are taken, without a time limit. If so, the mote waits for
-    /// the link instead of giving up levels.
+    /// Returns whether readings can wait without a time limit until the mote takes them. If so, and
+    /// the link is slow, the mote waits for the link and does not drop levels.
     fn can_wait(&self) -> bool;
 
-    /// The length of every record in bytes; `None` if it varies or is not known beforehand.
+    /// Returns the length of every record in bytes, or `None` if it varies or is not known
+    /// beforehand.
     fn record_size(&self) -> Option<usize>;
 }
 
@@ -41,8 +44,8 @@ pub struct Recording<'r> {
 }
 
 impl<'r> Recording<'r> {
-    /// The readings of a window of a table, whose records have `size` bytes each. `None` if the
-    /// window is not within the table.
+    /// Creates a recording from a window of a table whose records have `size` bytes each. Returns
+    /// `None` if the window is not within the table.
     #[must_use]
     pub fn new(table: &'r [u8], size: usize, window: Window) -> Option<Self> {
         let start = usize::try_from(window.first).ok()?.checked_mul(size)?;

@@ -1,7 +1,7 @@
-//! When frames that the coordinator has not acknowledged are sent again: after a second, then after
-//! twice as long each time, up to half a minute.
+//! The timer for sending frames again that the coordinator has not acknowledged. The first wait is
+//! one second; each further wait is twice as long, up to half a minute.
 
-/// The first wait and the longest one, in milliseconds.
+/// The first and the longest wait, in milliseconds.
 const WAITS_MS: (u64, u64) = (1_000, 30_000);
 
 #[derive(Debug)]
@@ -15,18 +15,18 @@ impl Retry {
         Self { wait_ms: WAITS_MS.0, at_ms: 0 }
     }
 
-    /// A frame was sent: starts the wait for its acknowledgement.
+    /// Starts the wait for an acknowledgement, because a frame was sent.
     pub(crate) fn sent(&mut self, now_ms: u64) {
         self.at_ms = now_ms.saturating_add(self.wait_ms);
     }
 
-    /// The coordinator made progress: waits are short again.
+    /// Makes the waits short again, because the coordinator has acknowledged something new.
     pub(crate) fn progress(&mut self, now_ms: u64) {
         self.wait_ms = WAITS_MS.0;
         self.sent(now_ms);
     }
 
-    /// Whether the wait is over. If so, starts the next one, which is twice as long.
+    /// Returns whether the wait is over. If so, starts the next wait, which is twice as long.
     pub(crate) fn is_due(&mut self, now_ms: u64) -> bool {
         let is_due = now_ms >= self.at_ms;
         if is_due {

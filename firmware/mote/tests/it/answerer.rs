@@ -1,5 +1,5 @@
-//! A mote as a source of private sums: whatever time it is given, it never answers that it sensed
-//! nothing in an epoch that it did not observe from beginning to end.
+//! Tests a mote as a source of private sums. Whatever wall time it receives, it never answers that
+//! it sensed nothing in an epoch that it did not observe from beginning to end.
 
 use crate::support::Simulated;
 use moteseal_core::digest::Digest;
@@ -57,7 +57,7 @@ fn provisioning(schema: &[u8]) -> Provisioning<'_> {
     }
 }
 
-/// A query schedule with one query, signed at the beginning of an epoch.
+/// Returns a query schedule with one query. It is signed at the beginning of epoch `signed`.
 fn schedule(schema: &Schema<'_>, signed: u64) -> Vec<u8> {
     let mut plan = [0; MAX_PLAN];
     let plan = Plan::parse("SELECT SUM(reading) FROM sensors EPOCH DURATION 1s", schema)
@@ -79,18 +79,18 @@ fn schedule(schema: &Schema<'_>, signed: u64) -> Vec<u8> {
         .to_vec()
 }
 
-/// Something that happens at a source.
+/// An event of the test at a source.
 #[derive(Clone, Copy, Debug)]
 enum Happens {
-    /// A hint that this epoch began this many milliseconds ago.
+    /// The source receives a hint of the wall time: this epoch began this many milliseconds ago.
     Hint(u64, u64),
-    /// A record is sensed.
+    /// The source senses a record.
     Sensed,
 }
 use Happens::{Hint, Sensed};
 
-/// The epochs that a source answers before `end_ms`. Times are in milliseconds after the query
-/// schedule arrived.
+/// Returns the epochs that a source answers before `end_ms`. Times are in milliseconds after the
+/// query schedule arrived.
 fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
     let mut buffer = [0; 64];
     let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
@@ -126,23 +126,24 @@ fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
 #[test]
 fn answers_whole_epochs_and_not_the_one_in_which_the_schedule_arrived() {
     assert_eq!(answered(&[(1500, Sensed)], 3500), [SIGNED + 1, SIGNED + 2]);
-    // A reading in the first epoch is an answer for it.
+    // If the source has a reading in the first epoch, it answers that epoch.
     assert_eq!(answered(&[(500, Sensed)], 1500), [SIGNED]);
 }
 
 #[test]
 fn answers_no_epoch_that_a_clock_change_cut_short() {
-    // The clock is set forward: the query schedule was signed long ago.
+    // The clock is set forward by many epochs, because the query schedule was signed long ago. The
+    // source does not answer the epoch in progress.
     assert_eq!(answered(&[(1500, Hint(SIGNED + 100, 20))], 1900), [] as [u64; 0]);
-    // Readings from before the change were sensed at another time.
+    // Readings from before the change do not count, because their time was wrong.
     assert_eq!(answered(&[(1200, Sensed), (1500, Hint(SIGNED + 100, 20))], 1900), [] as [u64; 0]);
     assert_eq!(answered(&[(1500, Hint(SIGNED + 2, 20))], 1900), [] as [u64; 0]);
-    // The clock is set back, and goes on.
+    // The clock is set back and then continues.
     let back = [(1200, Sensed), (3500, Hint(SIGNED + 1, 900))];
     assert_eq!(answered(&back, 3800), [SIGNED + 1, SIGNED + 2]);
-    // The source continues with the first epoch that begins after the change.
+    // After the change, the source answers from the first epoch on that begins after it.
     assert_eq!(answered(&[(1500, Hint(SIGNED + 100, 20))], 4500), [SIGNED + 101, SIGNED + 102]);
-    // A change within an epoch has no effect.
+    // A change that does not change the current epoch has no effect.
     assert_eq!(answered(&[(1500, Hint(SIGNED + 1, 520))], 2100), [SIGNED + 1]);
 }
 

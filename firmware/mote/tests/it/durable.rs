@@ -1,5 +1,5 @@
-//! The keys of senders that a mote remembers: as many as it has room for. No key is forgotten to
-//! make room for another.
+//! Tests that a mote records the newest chain of as many senders' keys as it has room for, and
+//! never removes a key to make room for another.
 
 use crate::support::Simulated;
 use moteseal_broadcast::{ChainNumber, KeyId};
@@ -28,7 +28,7 @@ fn rejects_a_fifth_key_and_keeps_the_floors_of_the_others() {
     assert_eq!(durable.raise(keys[1], ChainNumber(50)), Ok(Ok(())));
     let floors = [10, 50, 12, 13].map(|number| Some(ChainNumber(number)));
     assert_eq!(keys.map(|key| durable.memory().floor(key)), floors);
-    // The floors survive a move to the other page and a restart.
+    // The floors survive a move of the journal to its other page, and a restart.
     for number in 51..400 {
         assert_eq!(durable.raise(keys[1], ChainNumber(number)), Ok(Ok(())));
     }

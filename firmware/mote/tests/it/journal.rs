@@ -1,5 +1,6 @@
-//! Power failures at every word of a long history: a change that was reported as durable survives,
-//! an interrupted change is either complete or absent, and no other state ever appears.
+//! Tests the journal with power failures at every word of a long history. A change that was
+//! reported as durable survives. An interrupted change is either complete or absent. No other state
+//! ever appears.
 
 use crate::support::{Chance, Simulated};
 use moteseal_broadcast::{ChainNumber, KeyId};
@@ -144,7 +145,8 @@ fn a_power_failure_at_any_word_leaves_the_state_before_or_after_the_change() {
     let (mut chance, mut flash, mut cuts, mut swaps) = (Chance(42), Simulated::new(), 0, 0);
     for time in 0..600 {
         let step = step(&mut chance, time);
-        // The step without a power failure, and its number of writes, including those of the start.
+        // Execute the step without a power failure, and count its writes, including those of the
+        // start.
         let whole = flash.repowered();
         let (writes, mut durable) = (whole.writes.clone(), open(whole).unwrap());
         let before = view(durable.memory());
@@ -166,12 +168,12 @@ fn a_power_failure_at_any_word_leaves_the_state_before_or_after_the_change() {
                 "{step:?} cut at {at} of {taken}: {found:#?}\n{before:#?}\n{after:#?}"
             );
             assert!((boots - 1..=boots + 1).contains(&again.memory().boots()));
-            // A second start finds the same state.
+            // A second start must find the same state.
             let again = open(again.into_flash().repowered()).unwrap();
             assert_eq!(view(again.memory()), found, "{step:?} cut at {at}");
             cuts += 1;
         }
-        // The completed step survives.
+        // A completed step must survive a restart.
         let again = open(next.repowered()).unwrap();
         assert_eq!(view(again.memory()), after, "{step:?}");
         flash = next;
@@ -180,8 +182,8 @@ fn a_power_failure_at_any_word_leaves_the_state_before_or_after_the_change() {
     assert!(cuts > 10_000 && swaps > 20, "{cuts} cuts, {swaps} swaps");
 }
 
-/// Flash whose journal has just moved to its other page, with the number and the previous content
-/// of the old page.
+/// Returns flash whose journal has just moved to its other page, and the number and the previous
+/// content of the old page.
 fn after_page_change() -> (Simulated, usize, Vec<u8>) {
     let mut flash = Simulated::new();
     let is_erased = |flash: &Simulated, page: usize| {
@@ -204,8 +206,10 @@ fn never_uses_an_old_page_whatever_an_interrupted_erasure_leaves_of_it() {
     let expected = open(flash.repowered()).unwrap().memory().next_index();
     let generation = |page: &[u8]| u32::from_be_bytes(*page.first_chunk().unwrap());
     let in_force = generation(&flash.bytes[(1 - left) * 4096..]);
-    // Set bits that are zero in both words of the head: it looks like a later generation. The next
-    // generation would be accepted, which is why the head is destroyed before the erasure begins.
+    // An interrupted erasure may set bits that are zero in both words of the old page's head. The
+    // head then has a later generation and is still valid. The loop skips the bit that makes it
+    // exactly the generation after the one in force: that page would be accepted, which is why the
+    // journal destroys the head before it begins the erasure.
     let bits = (0..32).filter(|bit| 0x4d6f_7465_u32 >> bit & 1 == 0);
     for bit in bits.filter(|bit| generation(&old) | 1 << bit != in_force + 1) {
         let mut torn = flash.repowered();
@@ -219,13 +223,13 @@ fn never_uses_an_old_page_whatever_an_interrupted_erasure_leaves_of_it() {
             Err(error) => assert_eq!(error, JournalError::Damaged, "bit {bit}"),
         }
     }
-    // Before the head of the old page is destroyed, both pages are complete.
+    // If the power fails before the head of the old page is destroyed, both pages are complete.
     let mut both = flash.repowered();
     both.bytes[left * 4096..][..4096].copy_from_slice(&old);
     assert_eq!(open(both).unwrap().memory().next_index(), expected);
 }
 
-/// Flash that refuses to erase a page whose head is still valid.
+/// Flash that fails if a page is erased while its head is still valid.
 struct Strict(Simulated);
 
 impl Flash for Strict {

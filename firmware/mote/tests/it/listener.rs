@@ -1,4 +1,5 @@
-//! Broadcasts at a mote: it acts on a command once, and reports messages that are not commands.
+//! Tests how a mote receives broadcasts: it acts on each command once, and sends a notice of
+//! messages that are not commands.
 
 use crate::support::Simulated;
 use moteseal_broadcast::wire::BroadcastFrame;
@@ -25,7 +26,7 @@ fn key(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-/// The frame with the certificate for a sender's key.
+/// Returns the frame with the certificate for a sender's key.
 fn certificate(signer: &SecretKey) -> Vec<u8> {
     let (base, public) = (key(14), signer.public());
     let draft = SenderCertificateDraft {
@@ -45,14 +46,14 @@ fn certificate(signer: &SecretKey) -> Vec<u8> {
     writer.finish().to_vec()
 }
 
-/// The frame with a chain of one message.
+/// Returns the frame with a chain of one message.
 fn command_frame(signer: &SecretKey, number: u64, message: &[u8]) -> Vec<u8> {
     let id = ChainId { network: NETWORK, sender: SENDER, number: ChainNumber(number) };
     let draft = SingleDraft { id, kind: Kind::Messages, label: "", message };
     draft.seal(signer, &mut [0; MAX_SINGLE], &mut [0; MAX_SINGLE]).unwrap().to_vec()
 }
 
-/// The notices about these frames, and the mote's settings after them.
+/// Passes these frames to a mote. Returns the notices that it sends, and its settings afterwards.
 fn receive(frames: &[Vec<u8>]) -> (Vec<Notice>, Settings) {
     let audience = Audience { network: NETWORK, base: key(14).public() };
     let mut flash = Simulated::new();
@@ -100,7 +101,7 @@ fn rejects_replayed_commands_of_five_keys() {
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
     let mut obeyed = |number: u64| {
         keys.each_ref().map(|key| {
-            // There is room for one sender at a time, so restart before each.
+            // The listener has room for one sender at a time: restart it before each sender.
             let mut durable =
                 Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
             let mut shelf = Shelf::new();

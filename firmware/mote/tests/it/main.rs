@@ -1,5 +1,5 @@
-//! A mote on a host: with simulated flash that loses power, links that lose frames, and time that
-//! the tests set.
+//! Tests of a mote on a host, with simulated flash that loses power, links that lose frames, and a
+//! time that the tests set.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod answerer;

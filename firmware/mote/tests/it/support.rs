@@ -1,4 +1,5 @@
-//! Simulated flash that loses power after any number of words, in the middle of the next one.
+//! Simulated flash whose power fails after a chosen number of words, while the next word is
+//! written.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -25,7 +26,7 @@ impl Chance {
 /// The number of words or erasures that succeed before the power fails; `None` if it does not fail.
 pub(crate) type Fuse = Rc<Cell<Option<u64>>>;
 
-/// Two pages of 4 KiB.
+/// Simulated flash: two pages of 4 KiB.
 #[derive(Clone, Debug)]
 pub(crate) struct Simulated {
     pub(crate) bytes: Vec<u8>,
@@ -45,7 +46,7 @@ impl Simulated {
         }
     }
 
-    /// The same flash after the power has returned.
+    /// Returns the same flash after the power has returned.
     pub(crate) fn repowered(&self) -> Self {
         Self {
             bytes: self.bytes.clone(),
@@ -55,13 +56,13 @@ impl Simulated {
         }
     }
 
-    /// Counts a write, or fails if the power is off. `torn` changes the bytes as the write does
-    /// that is interrupted by the power failure.
+    /// Counts a write, or fails if the power is off. If the power fails during this write, `torn`
+    /// changes the bytes as an interrupted write does.
     fn write(&mut self, torn: impl FnOnce(&mut Vec<u8>, &mut Chance)) -> Result<(), FlashFailed> {
         match self.fuse.get() {
             None => {}
             Some(0) => {
-                // The power fails once; nothing is written after that.
+                // The power fails only once. Nothing is written after that.
                 if self.writes.get() != u64::MAX {
                     torn(&mut self.bytes, &mut self.chance);
                     self.writes.set(u64::MAX);
@@ -86,7 +87,8 @@ impl Flash for Simulated {
         let range = page * Self::PAGE..(page + 1) * Self::PAGE;
         let of = range.clone();
         self.write(|bytes, chance| {
-            // Some words are erased, some are not, some have some bits set.
+            // An interrupted erasure leaves some bytes erased, some unchanged, and some with only
+            // some of their bits set.
             for byte in &mut bytes[of] {
                 *byte |= match chance.below(3) {
                     0 => 0,

@@ -1,6 +1,7 @@
-//! A complete mote with flash that loses power at any word, a link that loses frames, and a
-//! coordinator that checks everything. The events under a seal are exactly the readings that were
-//! sensed, no index is signed twice, and the next seal states what is missing.
+//! Tests a complete mote with flash that loses power at any word, a link that loses frames, and a
+//! coordinator that checks everything: the events under a seal are exactly the readings that were
+//! sensed, no index is signed twice, and after a loss the next seal states that readings are
+//! missing.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -66,16 +67,16 @@ fn provisioning(schema: &[u8], scheme: Scheme) -> Provisioning<'_> {
     }
 }
 
-/// The readings of a sensor that were not taken yet: the time, the record, and whether readings
-/// before it were lost.
+/// The readings of a sensor that the mote has not taken yet. For each reading: its time, its
+/// record, and whether readings before it were lost.
 #[derive(Default)]
 struct Feed {
     waiting: VecDeque<(u64, [u8; 4], bool)>,
     has_lost: bool,
 }
 
-/// A sensor that cannot repeat a reading and cannot wait long: if too many readings queue up, it
-/// loses some and reports that.
+/// A sensor that cannot repeat a reading and can store only a few: if the mote is too slow, it
+/// loses readings and reports the gap.
 struct Sensor {
     feed: Rc<RefCell<Feed>>,
     front: Option<(u64, [u8; 4], bool)>,
@@ -84,7 +85,7 @@ struct Sensor {
 
 impl Readings for Sensor {
     fn next(&mut self, place: u32) -> Next<'_> {
-        // A new place means that the previous reading was taken.
+        // If the mote asks for a new place, it has taken the previous reading.
         if self.front.is_none() || self.place != Some(place) {
             (self.front, self.place) = (self.feed.borrow_mut().waiting.pop_front(), Some(place));
         }
@@ -98,7 +99,7 @@ impl Readings for Sensor {
 
     fn resume(&mut self, _: u32) {
         let mut feed = self.feed.borrow_mut();
-        // Readings during a power failure are lost.
+        // Readings that are sensed during a power failure are lost.
         feed.waiting.clear();
         feed.has_lost = true;
         (self.front, self.place) = (None, None);
@@ -113,7 +114,7 @@ impl Readings for Sensor {
     }
 }
 
-/// What a coordinator has received under one seal.
+/// The frames' content that the coordinator has received under one seal.
 #[derive(Debug)]
 struct Taken {
     epoch: u64,
@@ -125,8 +126,8 @@ struct Taken {
     records: BTreeMap<u64, [u8; 4]>,
 }
 
-/// Follows one mote, and rebuilds each seal from the forwarded events. The signature shows whether
-/// the events are complete.
+/// A coordinator of one mote. It rebuilds each seal from the forwarded events; the signature then
+/// proves whether the events are complete.
 struct Coordinator {
     key: LinkKey,
     public: PublicKey,
@@ -244,7 +245,7 @@ impl Coordinator {
     }
 }
 
-/// A coordinator that has received nothing.
+/// Creates a coordinator that has not received anything.
 fn coordinator(schema: &Schema<'_>) -> Coordinator {
     let (key, public) = (LinkKey::new(&SECRET), secret().public());
     let position = Position::start(CERTIFICATE);
@@ -259,7 +260,8 @@ fn coordinator(schema: &Schema<'_>) -> Coordinator {
     }
 }
 
-/// Processes a frame with a mote that was just followed from it.
+/// Processes a frame as a coordinator that has lost its state: it begins to follow the mote with
+/// this frame.
 fn followed_again<'f>(
     followed: &mut Followed,
     forward: &moteseal_seal::wire::Forward<'f>,
@@ -267,11 +269,11 @@ fn followed_again<'f>(
     followed.receive(forward)
 }
 
-/// The faults in a simulation.
+/// The faults of a simulation.
 #[derive(Clone, Copy, Debug)]
 struct Faults {
     scheme: Scheme,
-    /// Starts in a thousand that end with an early power failure.
+    /// How many of 1000 starts end with an early power failure.
     cuts: u64,
     /// The percentage of frames that are lost.
     loss: u64,
@@ -282,7 +284,7 @@ fn simulate(seed: u64, faults: Faults) -> (Coordinator, u32) {
     simulate_from(EpochNumber(0), seed, faults)
 }
 
-/// As [`simulate`], in a group whose roster begins with this epoch.
+/// Same as [`simulate`], but in a group whose roster begins with this epoch.
 fn simulate_from(first: EpochNumber, seed: u64, faults: Faults) -> (Coordinator, u32) {
     let mut chance = Chance(seed);
     let mut buffer = [0; 64];
@@ -322,7 +324,8 @@ fn simulate_from(first: EpochNumber, seed: u64, faults: Faults) -> (Coordinator,
     }
 }
 
-/// Lets time pass until the power fails, or until `step` returns true; then returns true.
+/// Lets time pass until the power fails, and then returns false, or until `step` returns true, and
+/// then returns true.
 fn run<'f, R: Readings>(
     mote: &mut Mote<'_, '_, &'f mut Simulated, R, 8, BUFFER>,
     coordinator: &mut Coordinator,
@@ -395,7 +398,7 @@ fn a_recording_arrives_completely_and_in_order_despite_lost_power_and_frames() {
 #[test]
 fn skips_readings_before_the_rosters_first_epoch_and_states_a_restart() {
     for (seed, cuts) in [(1, 0), (2, 1000), (3, 1000)] {
-        // The recording begins in epoch 5 and has 60 readings in each epoch.
+        // The recording begins in epoch 5 and has 60 readings per epoch.
         let (coordinator, _) =
             simulate_from(EpochNumber(7), seed, Faults { scheme: Scheme::Star, cuts, loss: 0 });
         let records: Vec<[u8; 4]> =
@@ -423,7 +426,7 @@ fn senses_another_recording_from_its_first_reading() {
         Window { first: COUNT, ..provisioning.window },
         Window { first: COUNT, start_ms: later, ..provisioning.window },
     ];
-    // The last recording twice: its readings are not sensed again.
+    // Use the last recording twice: the mote must not sense its readings again.
     for window in windows.into_iter().chain([windows[2]]) {
         let provisioning = Provisioning { window, ..provisioning.clone() };
         let mut durable = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings).unwrap();
@@ -445,7 +448,7 @@ fn senses_another_recording_from_its_first_reading() {
     assert_eq!(records, sensed.map(|reading| (reading * 3 + 1).to_be_bytes()).collect::<Vec<_>>());
 }
 
-/// Records of varying lengths, which are unknown before they are sensed.
+/// A source of records whose lengths vary and are not known beforehand.
 struct Uneven(&'static [&'static [u8]]);
 
 impl Readings for Uneven {
@@ -487,7 +490,7 @@ fn records_of_another_size_than_the_schemas_are_a_fault() {
                 Mote::<_, _, 8, BUFFER>::new(&provisioning, &mut durable, None, recording);
             assert_eq!(mote.start(0, &mut |_| ()), expected, "{columns:?}");
         }
-        // The records of a sensor are checked one by one.
+        // The record size of a sensor is not known beforehand: the mote checks each record.
         let mut buffer = [0; 64];
         let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
         let (provisioning, mut flash) = (provisioning(schema.as_bytes(), scheme), Simulated::new());
@@ -539,7 +542,8 @@ fn seals_state_every_loss_of_a_sensor_that_cannot_wait() {
             let sensor = Sensor { feed: feed.clone(), front: None, place: None };
             let mut mote = Mote::<_, _, 8, BUFFER>::new(&provisioning, &mut durable, None, sensor);
             mote.start(now_ms, &mut |_| ()).unwrap();
-            // The link is down half of the time, for some epochs at a time, and the readings go on.
+            // The link is down half of the time, for several epochs in a row. The sensor continues
+            // meanwhile.
             let step = &mut |_: &mut Mote<'_, '_, &mut Simulated, Sensor, 8, BUFFER>,
                              now_ms: u64| {
                 let n = given.len() as u32;
@@ -571,8 +575,8 @@ fn seals_state_every_loss_of_a_sensor_that_cannot_wait() {
                 break;
             }
         }
-        // From any event of a seal, compute where its readings begin among all readings of the
-        // sensor. If there is a gap between two seals, the later seal must state it.
+        // The sensor numbers its readings. Compute the number of each seal's first reading from any
+        // of its events. If there is a gap between two seals, the later seal must state it.
         let mut expected_start: Option<u64> = Some(0);
         for (index, taken) in &coordinator.sealed {
             let place = |record: &[u8; 4]| u64::from((u32::from_be_bytes(*record) - 1) / 3);

@@ -18,7 +18,7 @@ use moteseal_seal::sample::Rate;
 
 use crate::Outcome;
 use crate::application::Application;
-use crate::direct::Direct;
+use crate::in_process::Direct;
 use crate::load::{Failed, Fleet, Service, byte_sum, record, requests, upload};
 use crate::measure::{Bar, Report, Spread};
 use crate::tessera::{Answer, Built, Driver, How, Server, Source, build};

@@ -10,7 +10,7 @@
 #[path = "../../crates/bench/src/application.rs"]
 #[allow(dead_code)]
 mod application;
-mod direct;
+mod in_process;
 #[path = "../../crates/bench/src/load.rs"]
 #[allow(dead_code, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 mod load;

@@ -8,9 +8,9 @@ use moteseal_client::bundles::{BundleVerifier, StreamFile};
 use moteseal_verify::Roster;
 use pyo3::prelude::*;
 
-use crate::answer::Stopping;
+use crate::arrow_rows::Stopping;
 use crate::failure::Problem;
-use crate::source::roster;
+use crate::roster::roster;
 use crate::work::{self, Stop};
 
 /// A summary of one device's bundles, which contain consecutive seals with all their readings.

@@ -16,11 +16,11 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::answer::Answer;
+use crate::arrow_rows::Answer;
 use crate::estimate::{Collected, Estimates, subject};
 use crate::failure::Problem;
-use crate::question::{self, pin_file};
-use crate::source::{Roster, roster};
+use crate::query::{self as query_arguments, pin_file};
+use crate::roster::{Roster, roster};
 use crate::work::{self, Stop, Stoppable};
 
 /// Default time to wait for a cloud that is starting, in seconds. `moteseal get` has the same
@@ -155,8 +155,9 @@ impl Client {
         proof: Option<PathBuf>,
         allow_incomplete: bool,
     ) -> PyResult<Py<Answer>> {
-        let choice = question::choice(rate, at_most, sample, seed)?;
-        let query = question::query(self.inner.roster.get(), devices, since, until, choice, py)?;
+        let choice = query_arguments::choice(rate, at_most, sample, seed)?;
+        let query =
+            query_arguments::query(self.inner.roster.get(), devices, since, until, choice, py)?;
         let inner = self.inner()?;
         let answer = work::run(py, move |stop| {
             let roster = inner.roster.get().roster.clone();
@@ -192,10 +193,10 @@ impl Client {
         let choice = if is_free {
             Choice::Rate(Rate::ALL)
         } else {
-            question::choice(rate, at_most, None, None)?
+            query_arguments::choice(rate, at_most, None, None)?
         };
         let mut query =
-            question::query(self.inner.roster.get(), devices, since, until, choice, py)?;
+            query_arguments::query(self.inner.roster.get(), devices, since, until, choice, py)?;
         let subject = subject(what)?;
         let inner = self.inner()?;
         let collected = work::run(py, move |stop| {

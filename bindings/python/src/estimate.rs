@@ -14,8 +14,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::failure::Problem;
-use crate::question::{number, seed};
-use crate::report::{Report, incomplete, loads};
+use crate::query::{number, seed};
+use crate::verification_report::{Report, incomplete, loads};
 use crate::work;
 
 /// The maximum number of bins of a histogram.

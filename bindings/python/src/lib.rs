@@ -7,15 +7,15 @@
 //! Module [`work`] runs the work on a background thread, without Python's lock, and stops it on an
 //! interrupt.
 
-mod answer;
+mod arrow_rows;
 mod bundles;
 mod client;
 mod estimate;
 mod failure;
-mod question;
-mod report;
-mod source;
+mod query;
+mod roster;
 mod sums;
+mod verification_report;
 mod work;
 
 use pyo3::prelude::*;
@@ -25,7 +25,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _moteseal {
     #[pymodule_export]
-    use crate::answer::{Answer, verify_proof};
+    use crate::arrow_rows::{Answer, verify_proof};
     #[pymodule_export]
     use crate::bundles::{BundleReport, is_proof, verify_bundles};
     #[pymodule_export]
@@ -33,9 +33,9 @@ mod _moteseal {
     #[pymodule_export]
     use crate::estimate::{Bin, Estimates, Interval};
     #[pymodule_export]
-    use crate::report::{DeviceReport, Outage, Report};
-    #[pymodule_export]
-    use crate::source::Roster;
+    use crate::roster::Roster;
     #[pymodule_export]
     use crate::sums::{Following, QuerierConfig, follow_sums, setup_sums};
+    #[pymodule_export]
+    use crate::verification_report::{DeviceReport, Outage, Report};
 }

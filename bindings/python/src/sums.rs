@@ -21,8 +21,8 @@ use pyo3::prelude::*;
 pub(crate) use setup::setup_sums;
 
 use crate::failure::Problem;
-use crate::report::loads;
-use crate::source::Roster;
+use crate::roster::Roster;
+use crate::verification_report::loads;
 use crate::work::{self, Stop};
 
 /// The waiting thread checks for signals at this interval.

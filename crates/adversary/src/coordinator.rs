@@ -22,7 +22,7 @@ use moteseal_seal::star;
 use moteseal_seal::tree::{self, geometry};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 
-use crate::answer::{Answer, Item, Part, Select};
+use crate::response::{Answer, Item, Part, Select};
 
 /// A closed epoch, as its coordinator uploads it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use moteseal_seal::star::star_digests;
 use moteseal_seal::tree::{self, Tree, geometry};
 use moteseal_seal::{Seal, star};
 
-use crate::answer::{Answer, Item, Part, Place, Select};
 use crate::holdings::{Held, Holdings, frame};
 use crate::lie::Context;
+use crate::response::{Answer, Item, Part, Place, Select};
 
 /// The number of parts in a run, as an honest cloud serves them.
 const RUN_PARTS: usize = 64;

@@ -14,7 +14,7 @@ use moteseal_seal::tree::{self, Tree, geometry};
 use moteseal_seal::{Seal, Unverified};
 use moteseal_verify::{SchemaEntry, write};
 
-use crate::answer::{Item, Part, Select};
+use crate::response::{Item, Part, Select};
 
 /// A seal with its signature, schema and records.
 #[derive(Clone, Debug)]

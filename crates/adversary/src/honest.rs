@@ -7,10 +7,10 @@ use moteseal_seal::sample::Choice;
 use moteseal_seal::sample::choice::EpochCounts;
 use moteseal_seal::sample::permutation::{Swap, choose, scratch_for};
 
-use crate::answer::{Answer, Select};
 use crate::forge::{Served, compose};
 use crate::holdings::{Held, Holdings};
-use crate::question::Question;
+use crate::query::Question;
+use crate::response::{Answer, Select};
 
 impl Holdings {
     /// Returns the answer of an honest cloud for these devices, in this order. If the cloud lacks

@@ -59,7 +59,6 @@
 #![forbid(unsafe_code)]
 
 pub mod aggregator;
-pub mod answer;
 pub mod broadcaster;
 pub mod coordinator;
 mod forge;
@@ -67,11 +66,12 @@ pub mod holdings;
 mod honest;
 pub mod lie;
 pub mod lies;
-pub mod question;
+pub mod query;
+pub mod response;
 
 pub use aggregator::{LyingAggregator, Malice};
-pub use answer::{Answer, Item, Part, Select};
 pub use holdings::{Held, Holdings};
 pub use lie::{Accomplice, COORDINATOR, Context, ExplainLie, Explains, Explanation, Lie, Schemes};
 pub use lies::{BUDGET_LIES, EXPLAIN_LIES, LIES, find};
-pub use question::Question;
+pub use query::Question;
+pub use response::{Answer, Item, Part, Select};

@@ -3,9 +3,9 @@
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, SealIndex};
 
-use crate::answer::Answer;
 use crate::holdings::Holdings;
-use crate::question::Question;
+use crate::query::Question;
+use crate::response::Answer;
 
 /// The id under which an [`Accomplice`] signs as the coordinator of a group with a budget.
 pub const COORDINATOR: DeviceId = DeviceId([0xff; 8]);

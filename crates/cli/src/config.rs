@@ -14,7 +14,7 @@ use moteseal_verify::Roster;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 
-use crate::source::SchemeName;
+use crate::input_table::SchemeName;
 
 use crate::client_error;
 use crate::failure::Failure;

@@ -10,9 +10,9 @@ use moteseal_device::replay::{Replay, Uplinked, uplink};
 
 use crate::cloud::runtime;
 use crate::failure::Failure;
+use crate::input_table::{Source, TABLES};
 use crate::progress::{bar, count, thousands};
 use crate::push::{Access, equivocation};
-use crate::source::{Source, TABLES};
 use crate::terminal::diagnostic;
 
 /// Replay recorded readings at a chosen speed, as if the device sensed them now.

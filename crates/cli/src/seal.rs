@@ -13,9 +13,9 @@ use moteseal_verify::Roster;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::input_table::{Source, TABLES};
 use crate::interrupt;
 use crate::progress::{bar, count, range};
-use crate::source::{Source, TABLES};
 use crate::terminal::{Stdout, diagnostic};
 use crate::time::span;
 

@@ -19,7 +19,7 @@
 
 mod bootstrap;
 mod condition;
-mod exact;
+mod exact_bounds;
 mod sample;
 mod values;
 
@@ -28,7 +28,7 @@ pub use condition::{Condition, ConditionError};
 pub use sample::{GroupSample, Method, Sample, Subject};
 pub use values::{Bin, MAX_VALUES, Values};
 
-use exact::{Draw, share_bounds};
+use exact_bounds::{Draw, share_bounds};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::schema::Schema;
 use moteseal_seal::sample::Choice;
@@ -482,7 +482,7 @@ mod tests {
         let mut estimator = Estimator::of_share("x<0".parse().unwrap());
         estimator.stratum =
             Stratum { hits: 3, ..stratum(40, &[1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]) };
-        // The tests of the module `exact` compare these bounds with a search through every number
+        // The tests of the module `exact_bounds` compare these bounds with a search through every number
         // of hits.
         let hits = estimator.hits().unwrap();
         assert_eq!(hits.value, 12.0);

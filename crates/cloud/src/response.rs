@@ -9,7 +9,7 @@ mod cursor;
 mod item;
 mod manifests;
 mod plan;
-mod run;
+mod run_limits;
 mod stop;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,7 +27,7 @@ pub(crate) use item::open_before;
 pub use item::{PartOutput, ResponseItem, Selected};
 pub(crate) use manifests::Manifests;
 use plan::{Planned, at_most, by_rate, follows, permuted};
-use run::Run;
+use run_limits::Run;
 use stop::Stop;
 
 /// A function that is called before a part is read, with an upper bound on the size of the part's

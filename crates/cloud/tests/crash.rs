@@ -6,8 +6,8 @@
 //! and exec, and therefore also the file locks of those stores.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[path = "it/support.rs"]
-mod support;
+#[path = "it/testbed.rs"]
+mod testbed;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -23,7 +23,7 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::record::Scheme;
 use moteseal_seal::sample::{Choice, Rate};
 use moteseal_store::EpochStore;
-use support::{Mote, group, open_store, query, verified};
+use testbed::{Mote, group, open_store, query, verified};
 
 const KILLS: u32 = 30;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];

@@ -19,7 +19,7 @@ use moteseal_seal::stream::{self, Item, Open, PART_OVERHEAD, Select, Selection};
 use moteseal_seal::tree::{self, Tree};
 use moteseal_seal::{Follower, MAX_MESSAGE, Seal, Star, Statement, Unverified, star};
 
-use crate::content::LEVELS;
+use crate::content_levels::LEVELS;
 use crate::scheme::{Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
 use crate::wire::put_event;
 

@@ -70,12 +70,11 @@
 
 #![forbid(unsafe_code)]
 
-pub mod chain;
 pub mod cmt;
 mod concatenate;
-pub mod content;
-mod each;
+pub mod content_levels;
 mod epoch_seal;
+pub mod hash_chaining;
 pub mod hmac_broadcast;
 pub mod paper_broadcast;
 pub mod paper_seal;
@@ -86,13 +85,14 @@ mod scheme;
 pub mod secoa;
 pub mod secp160r1;
 pub mod sies_paper;
+mod sign_each;
 pub mod sigs;
 mod wire;
 
-pub use chain::{OfflineChain, OnlineChain};
 pub use concatenate::Concatenate;
-pub use each::SignEach;
 pub use epoch_seal::EpochSeal;
+pub use hash_chaining::{OfflineChain, OnlineChain};
 pub use paper_star::{PaperStar, RunningStar};
 pub use paper_tree::PaperTree;
 pub use scheme::{Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
+pub use sign_each::SignEach;

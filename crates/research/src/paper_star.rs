@@ -7,7 +7,7 @@
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{PublicKey, SignError, Signer};
 
-use crate::content::{LEVELS, level};
+use crate::content_levels::{LEVELS, level};
 use crate::scheme::{Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
 use crate::wire::{Input, put_event, put_u32};
 

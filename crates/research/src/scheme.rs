@@ -152,8 +152,8 @@ pub(crate) fn pick(events: Vec<&[u8]>, ask: &Ask<'_>) -> Result<Vec<Row>, OpenEr
     let wanted: Box<dyn Fn(u64) -> bool> = match ask {
         Ask::All => Box::new(|_| true),
         Ask::Rate(rate) => {
-            let mask = rate.levels(crate::content::LEVELS).ok_or(OpenError::Unsupported)?;
-            Box::new(move |seq| mask >> crate::content::level(&seq.to_be_bytes()) & 1 == 1)
+            let mask = rate.levels(crate::content_levels::LEVELS).ok_or(OpenError::Unsupported)?;
+            Box::new(move |seq| mask >> crate::content_levels::level(&seq.to_be_bytes()) & 1 == 1)
         }
         Ask::Events(chosen) => {
             if chosen.last().is_none_or(|&last| last >= events.len() as u64) {

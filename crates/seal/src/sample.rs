@@ -13,8 +13,8 @@ pub mod coordinator;
 pub mod epoch;
 pub mod existing;
 pub mod forward;
-mod kept;
 mod manifest;
+mod owned;
 pub mod permutation;
 
 use core::fmt;
@@ -26,8 +26,8 @@ pub use choice::{Choice, ChoiceError, Rate, UniformSample};
 pub use coordinator::{Coordinator, Offer};
 pub use epoch::{EpochError, WholeEpoch};
 pub use forward::{Followed, Forwarder, FrameOutcome, Noted};
-pub use kept::Kept;
 pub use manifest::{Manifest, ManifestDraft};
+pub use owned::Kept;
 
 use crate::engine::Engine;
 use crate::level::{Counters, Salt};

@@ -6,9 +6,9 @@
 //! `H(H(e) || D_i)` needs three compressions per event. Sequence numbers are not transmitted: the
 //! salt determines which events belong to each level (spec/formats.md, section 3).
 
-mod evidence;
+mod replacing_digests;
 
-pub use evidence::{Served, pruned_evidence, star_digests, star_evidence};
+pub use replacing_digests::{Served, pruned_evidence, star_digests, star_evidence};
 
 use core::fmt;
 use moteseal_core::named_errors;

@@ -22,12 +22,12 @@
 //! once a full disk has space again.
 
 mod apply;
+mod batch_encoding;
 mod commit;
+mod journal_replay;
 mod open;
 #[cfg(test)]
 mod power;
-mod record;
-mod replay;
 mod writer;
 
 use std::fmt;
@@ -53,7 +53,7 @@ use crate::journal::Journal;
 use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::{self, StoredSeal};
 use apply::Pending;
-use replay::Withheld;
+use journal_replay::Withheld;
 use writer::{Job, Writer};
 
 /// Maps a [`SealKey`] to the head, followed by the body if it is short.

@@ -39,7 +39,6 @@ use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::schema::{MAX_NAME, Schema};
 
-mod answer;
 mod encoding;
 mod lexer;
 mod list;
@@ -48,11 +47,12 @@ mod mistake;
 mod mote;
 mod parse;
 mod predicate;
+mod results;
 mod slot;
 
-pub use answer::{AnswerError, FixedPoint};
 pub use mistake::{Mistake, QueryError};
 pub use mote::{BindError, Bound, ContributionError};
+pub use results::{AnswerError, FixedPoint};
 pub use slot::{Overflow, Slot, SlotKind};
 
 use list::List;

@@ -4,7 +4,7 @@
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::PublicKey;
 
-use moteseal_fixtures::value::{Value, bytes, int, text};
+use moteseal_fixtures::cbor_tree::{Value, bytes, int, text};
 
 /// The root for which the receipt proves the inclusion of `record`.
 pub fn verify(receipt: &[u8], record: &[u8], key: &PublicKey) -> Option<[u8; 32]> {

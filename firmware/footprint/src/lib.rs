@@ -12,9 +12,7 @@ pub mod big;
 #[cfg(feature = "mps2-an385")]
 pub mod broadcast;
 #[cfg(feature = "mps2-an385")]
-pub mod each;
-#[cfg(feature = "mps2-an385")]
-mod meter;
+mod measure;
 #[cfg(feature = "mps2-an385")]
 pub mod paper;
 #[cfg(feature = "mps2-an385")]
@@ -22,7 +20,9 @@ pub mod seal;
 #[cfg(feature = "mps2-an385")]
 pub mod star;
 #[cfg(feature = "mps2-an385")]
+pub mod suite;
+#[cfg(feature = "mps2-an385")]
 pub mod tree;
 
 #[cfg(feature = "mps2-an385")]
-pub use meter::{Input, Meter, Of, failed, opaque};
+pub use measure::{Input, Meter, Of, failed, opaque};

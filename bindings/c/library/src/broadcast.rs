@@ -15,7 +15,7 @@ use moteseal_core::cbor::Writer;
 use crate::error::moteseal_error;
 use crate::error::{by_name, moteseal_error as Error};
 use crate::frame::{MOTESEAL_FRAME_LEAF, moteseal_frame};
-use crate::memory::{
+use crate::boundary::{
     Storage, array, array_ref, begin_array, begun, buffer, bytes, call, capacity, checked,
     clear_array, given, optional, put,
 };

@@ -9,7 +9,7 @@ use moteseal_core::signature::{Algorithm, PublicKey};
 
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::memory::{buffer, bytes, call, checked, given, given_mut, put};
+use crate::boundary::{buffer, bytes, call, checked, given, given_mut, put};
 
 /// Ed25519 (RFC 8032): keys and secrets of 32 bytes, signatures of 64.
 pub const MOTESEAL_ED25519: u8 = 1;

@@ -3,7 +3,7 @@
 use ::moteseal_broadcast::wire::BroadcastFrame;
 
 use crate::error::moteseal_error;
-use crate::memory::{bytes, call, checked, put};
+use crate::boundary::{bytes, call, checked, put};
 
 /// A frame with a sender's certificate.
 pub const MOTESEAL_FRAME_CERTIFICATE: u8 = 32;

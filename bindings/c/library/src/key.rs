@@ -6,7 +6,7 @@ use moteseal_core::signature::{KeyPair as _, SecretKey, Signer as _};
 use crate::device::{MOTESEAL_SIGNATURE, algorithm, number_of};
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::memory::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, wipe};
+use crate::boundary::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, wipe};
 
 /// A secret signing key. Declare it as `moteseal_signing_key key = {0};` and end it with
 /// `moteseal_signing_key_wipe`.

@@ -3,7 +3,7 @@
 //! compare them in C. Sizes and alignments are in bytes, first for 64-bit pointers, then for 32-bit
 //! pointers.
 
-use crate::memory::Storage;
+use crate::boundary::Storage;
 
 macro_rules! layout {
     ($($name:ident: $wide:literal or $narrow:literal, align $align:literal or $narrow_align:literal;)+) => {

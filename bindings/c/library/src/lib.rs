@@ -1,7 +1,7 @@
 //! The C library for firmware: it makes seals, encrypts values for private sums, and receives
 //! broadcasts (see bindings/c/README.md).
 //!
-//! Every function converts its pointers to references (module [`memory`]), calls a protocol crate,
+//! Every function converts its pointers to references (module [`boundary`]), calls a protocol crate,
 //! and returns an error code. There is no heap, no operating system, no clock, no randomness and no
 //! global state: the caller owns all memory, in the opaque types of `include/moteseal.h`, which
 //! `moteseal-header` generates from these sources. No function panics: every argument that could
@@ -10,13 +10,13 @@
 #![no_std]
 
 mod broadcast;
-mod chain;
+mod chain_position;
 mod device;
 mod error;
 mod frame;
 mod key;
 mod layout;
-mod memory;
+mod boundary;
 mod seal;
 mod sender;
 mod star;
@@ -25,7 +25,7 @@ mod tree;
 mod urgent;
 
 pub use broadcast::{moteseal_broadcast, moteseal_head_info, moteseal_taken};
-pub use chain::moteseal_chain;
+pub use chain_position::moteseal_chain;
 pub use device::moteseal_device;
 pub use frame::moteseal_frame;
 pub use key::moteseal_signing_key;

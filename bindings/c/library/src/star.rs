@@ -5,11 +5,11 @@ use ::moteseal_seal::level::SaltKey;
 use ::moteseal_seal::star::{LevelDigest, PushError, StarState};
 use moteseal_core::record::{MAX_LEVELS, Scheme};
 
-use crate::chain::moteseal_chain;
+use crate::chain_position::moteseal_chain;
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::memory::{
+use crate::boundary::{
     Storage, array, array_ref, begin_array, bytes, call, capacity, checked, clear_array, fixed,
     given, optional, put, state, wipe_bytes,
 };

@@ -14,7 +14,7 @@ use moteseal_core::Digest;
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::memory::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state, wipe};
+use crate::boundary::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state, wipe};
 
 /// Bytes of a guard's record, which the mote stores in flash. A multiple of 8.
 pub const MOTESEAL_GUARD_RECORD: usize = 280;

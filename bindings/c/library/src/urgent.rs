@@ -6,11 +6,11 @@ use moteseal_core::Digest;
 use moteseal_core::cbor::Writer;
 use moteseal_core::record::{DeviceId, GroupId, Sequence};
 
-use crate::chain::{Chain, moteseal_chain};
+use crate::chain_position::{Chain, moteseal_chain};
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::memory::{buffer, bytes, call, checked, given, put, state};
+use crate::boundary::{buffer, bytes, call, checked, given, put, state};
 
 /// Bytes that suffice for the message or the signed object of an urgent event, without the event.
 pub const MOTESEAL_URGENT_OVERHEAD: usize = 448;

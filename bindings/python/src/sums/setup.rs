@@ -6,8 +6,8 @@ use moteseal_client::input;
 use moteseal_client::sum::setup;
 use pyo3::prelude::*;
 
-use crate::question::number;
-use crate::source::roster;
+use crate::query::number;
+use crate::roster::roster;
 use crate::work;
 
 /// Creates the key files of private sums, as `moteseal sum setup` does, and returns their paths.

@@ -8,9 +8,9 @@ use moteseal_core::record::{DeviceId, EpochNumber, Round};
 use moteseal_core::signature::{Algorithm, SecretKey, SignError, Signer};
 use moteseal_seal::sample::{Choice, ManifestDraft};
 
-use crate::answer::{Answer, Item, Select};
 use crate::forge::{Served, serve_otherwise};
 use crate::lie::{Accomplice, COORDINATOR, Context};
+use crate::response::{Answer, Item, Select};
 
 /// Returns the item indices of the manifests. An honest answer starts with one manifest per epoch
 /// of the queried range, in order.

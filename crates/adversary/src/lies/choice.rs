@@ -5,9 +5,9 @@ use moteseal_core::record::SealIndex;
 use moteseal_seal::sample::Choice;
 use moteseal_seal::sample::permutation::{Swap, choose, scratch_for};
 
-use crate::answer::{Answer, Select};
 use crate::forge::{Served, serve_otherwise};
 use crate::lie::Context;
+use crate::response::{Answer, Select};
 
 fn without_lowest(mask: u32) -> u32 {
     mask & mask.wrapping_sub(1)

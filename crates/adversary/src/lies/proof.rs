@@ -1,8 +1,8 @@
 //! Lies about proofs: about signatures, and about the digests that prove a selection.
 
-use crate::answer::{Answer, Part};
 use crate::forge::change_part;
 use crate::lie::Context;
+use crate::response::{Answer, Part};
 
 fn change_signed(
     answer: &mut Answer,

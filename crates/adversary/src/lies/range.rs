@@ -4,10 +4,10 @@
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_seal::sample::Choice;
 
-use crate::answer::{Answer, Item, Place, Select};
 use crate::forge::{Served, change_part, inner_places, reseal, serve_otherwise, served};
 use crate::holdings::Held;
 use crate::lie::Context;
+use crate::response::{Answer, Item, Place, Select};
 
 /// Returns the indices in `served` of the parts in the queried range, for each device.
 fn by_device(served: &[Served], context: &Context<'_>) -> Vec<(DeviceId, Vec<usize>)> {
@@ -221,8 +221,12 @@ pub(crate) fn replayed_epoch(answer: &mut Answer, context: &Context<'_>) -> bool
         };
         let replayed = old.part(select, false);
         let (skipped, advance) = (part.skipped, part.advance);
-        *part =
-            crate::answer::Part { skipped, advance, signature: part.signature.clone(), ..replayed };
+        *part = crate::response::Part {
+            skipped,
+            advance,
+            signature: part.signature.clone(),
+            ..replayed
+        };
         true
     })
 }

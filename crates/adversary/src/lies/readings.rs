@@ -3,10 +3,10 @@
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::{SecretKey, Signer};
 
-use crate::answer::{Answer, Part, Select};
 use crate::forge::{change_part, fits, layout, put_record, refit_digests, reseal, selected_count};
 use crate::holdings::Held;
 use crate::lie::Context;
+use crate::response::{Answer, Part, Select};
 
 fn levels(held: &Held) -> u8 {
     held.seal.statement().counters.levels()

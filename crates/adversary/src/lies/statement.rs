@@ -6,10 +6,10 @@ use moteseal_core::record::{DeviceId, Level, Round};
 use moteseal_core::schema::{Field, FieldType, Schema};
 use moteseal_seal::Answered;
 
-use crate::answer::{Answer, Item, Select};
 use crate::forge::{change_part, fits, refit_digests};
 use crate::holdings::Held;
 use crate::lie::Context;
+use crate::response::{Answer, Item, Select};
 
 fn levels(held: &Held) -> u8 {
     held.seal.statement().counters.levels()

@@ -1,8 +1,8 @@
 //! Lies about the form of the stream: it is truncated, padded, endless, or not canonically encoded.
 
-use crate::answer::{Answer, Item, Part, Select};
 use crate::forge::inner_places;
 use crate::lie::Context;
+use crate::response::{Answer, Item, Part, Select};
 
 /// The length in bytes of an item that is longer than the longest item that a reader must accept.
 const TOO_LONG: usize = (69 << 20) + 1;

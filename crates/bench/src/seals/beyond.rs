@@ -10,7 +10,7 @@ use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::seal::{Chain, Profile, Sealer};
 use moteseal_lab::seals::paper::EPOCH;
 use moteseal_lab::seals::{ByEpoch, Origin, Uplink};
-use moteseal_research::chain::SIGNATURE_BYTES;
+use moteseal_research::hash_chaining::SIGNATURE_BYTES;
 use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;

@@ -18,7 +18,7 @@ use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_lab::chance::Seed;
 use moteseal_lab::seals::{Measured, WithBudget};
 use moteseal_lanes::{Host, merkle};
-use moteseal_research::content;
+use moteseal_research::content_levels;
 use moteseal_research::paper_seal::{Hash, Md5, Nodes, Receiver, Sha1, Sha256, Star, TreeSigner};
 use moteseal_seal::engine::Engine;
 use moteseal_seal::level::LevelKey;
@@ -169,7 +169,7 @@ impl<H: Named> Held<H> {
         key.verify::<H>(self.nodes.root().as_ref(), &self.tree_signature)
             && self.siblings.iter().all(|(place, siblings)| {
                 let event = &seal.sent[*place].1;
-                black_box(content::level(event));
+                black_box(content_levels::level(event));
                 receiver.verify(*place, event, siblings)
             })
     }

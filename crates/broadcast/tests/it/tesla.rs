@@ -20,9 +20,9 @@ use moteseal_core::signature::{Algorithm, SecretKey};
 
 mod hostile;
 mod properties;
-mod table;
+mod whole_chain;
 
-use table::{
+use whole_chain::{
     OFFSET, SECRET, START, Table, amid, receive_frame, receiver, schedule, settings, taken,
 };
 

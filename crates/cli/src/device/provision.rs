@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 use crate::config;
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::source::SchemeName;
+use crate::input_table::SchemeName;
 use crate::terminal::diagnostic;
 use crate::time;
 

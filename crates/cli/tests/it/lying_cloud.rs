@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use crate::field::{Checked, Field, Honest, Key, client};
+use crate::testbed::{Checked, Field, Honest, Key, client};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;

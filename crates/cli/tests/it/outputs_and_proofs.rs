@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use crate::field::{Checked, EPOCH_MS, Field, Honest, Key, client};
+use crate::testbed::{Checked, EPOCH_MS, Field, Honest, Key, client};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, TimestampMillisecondType, UInt64Type};
 use arrow_array::{Array as _, RecordBatch};

@@ -8,7 +8,7 @@
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 
-use super::exact::{Draw, share_bounds};
+use super::exact_bounds::{Draw, share_bounds};
 use super::{Field, Interval, stratum_of};
 use crate::error::OutputError;
 use crate::rows::{Rows, Sink};

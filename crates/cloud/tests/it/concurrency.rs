@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{Running, group, query, verified};
+use crate::testbed::{Running, group, query, verified};
 use moteseal_api::{Receipt, paths};
 use moteseal_cloud::Config;
 use moteseal_core::record::Scheme::{Star, Tree};

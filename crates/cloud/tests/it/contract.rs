@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::{Running, group};
+use crate::testbed::{Running, group};
 use moteseal_api::paths;
 use moteseal_cloud::{Config, OPENAPI};
 use serde_json::Value;
@@ -40,7 +40,7 @@ async fn every_route_is_documented_and_every_documented_route_exists() {
             "{method} {path}: {status} is not documented"
         );
         if status == 404 {
-            let problem = crate::support::problem(response).await;
+            let problem = crate::testbed::problem(response).await;
             assert!(problem.detail.contains("has no seal"), "{method} {path}: {}", problem.detail);
         }
         let other = cloud.http.delete(cloud.at(&filled)).send().await.unwrap();
@@ -49,11 +49,11 @@ async fn every_route_is_documented_and_every_documented_route_exists() {
             .filter(|(other, _)| *other == path)
             .map(|(_, method)| method.to_uppercase());
         assert_eq!(other.headers()["allow"], allowed.collect::<Vec<_>>().join(", ").as_str());
-        assert_eq!(crate::support::problem(other).await.name(), "MethodNotAllowed");
+        assert_eq!(crate::testbed::problem(other).await.name(), "MethodNotAllowed");
     }
     let served: Value = cloud.get(paths::OPENAPI).await.json().await.unwrap();
     assert_eq!(served, document);
-    assert_eq!(crate::support::problem(cloud.get("/v2/devices").await).await.name(), "NotFound");
+    assert_eq!(crate::testbed::problem(cloud.get("/v2/devices").await).await.name(), "NotFound");
     cloud.stop().await;
 }
 

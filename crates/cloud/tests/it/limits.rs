@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Running, group, problem, query};
+use crate::testbed::{Running, group, problem, query};
 use moteseal_api::{Problem, paths};
 use moteseal_cloud::{Config, Limits};
 use moteseal_core::record::DeviceId;
@@ -12,7 +12,7 @@ use moteseal_seal::sample::{Choice, Rate};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-async fn limited(limits: Limits) -> (Running, Vec<crate::support::Mote>, tempfile::TempDir) {
+async fn limited(limits: Limits) -> (Running, Vec<crate::testbed::Mote>, tempfile::TempDir) {
     let (roster, motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config { limits, ..Config::new(roster) }).await;
@@ -56,7 +56,7 @@ async fn drip(mut stream: TcpStream, bytes: Vec<u8>) -> String {
 }
 
 /// Sends an upload and a query. Each of them must get a response within five seconds.
-async fn served(cloud: &Running, mote: &mut crate::support::Mote, epoch: u64, events: usize) {
+async fn served(cloud: &Running, mote: &mut crate::testbed::Mote, epoch: u64, events: usize) {
     let limit = Duration::from_secs(5);
     let body = mote.seal(Star, epoch, true, &vec![1; events]);
     let response = tokio::time::timeout(limit, cloud.put(body)).await.expect("stored in time");

@@ -9,5 +9,5 @@ mod manifests;
 mod pruned;
 mod responses;
 mod running;
-mod support;
+mod testbed;
 mod uploads;

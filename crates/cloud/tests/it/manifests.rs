@@ -1,7 +1,7 @@
 //! Manifests: the cloud verifies them before it stores them, keeps all of them, and lists them by
 //! epoch.
 
-use crate::support::{LEVELS, Running, budgeted, coordinator, group, manifest, problem};
+use crate::testbed::{LEVELS, Running, budgeted, coordinator, group, manifest, problem};
 use moteseal_api::{CBOR_SEQ, ManifestReceipt, paths};
 use moteseal_cloud::{Config, Limits};
 use moteseal_core::Digest;

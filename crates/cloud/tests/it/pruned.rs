@@ -1,7 +1,7 @@
 //! A group with a budget. The cloud accepts a pruned bundle once the manifest of its epoch is
 //! stored, keeps it, and serves it at every rate for which it has the levels.
 
-use crate::support::{
+use crate::testbed::{
     LEVELS, Running, budgeted, coordinator, group, manifest, problem, query, verified,
 };
 use moteseal_api::{Receipt, paths};

@@ -1,7 +1,7 @@
 //! Uploaded events are returned for every kind of selection, over real HTTP. The answers verify,
 //! and their events are those that a slow reference implementation selects.
 
-use crate::support::{LEVELS, Mote, Read, Running, group, problem, query, verified};
+use crate::testbed::{LEVELS, Mote, Read, Running, group, problem, query, verified};
 use moteseal_api::{DeviceList, Receipt, SealList, paths};
 use moteseal_cloud::Config;
 use moteseal_core::record::Scheme::{self, Star, Tree};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Running, group, problem, query};
+use crate::testbed::{Running, group, problem, query};
 use moteseal_api::paths;
 use moteseal_cloud::{Cloud, Config};
 use moteseal_core::record::Scheme::Star;
@@ -123,7 +123,7 @@ async fn a_token_allows_only_its_scope() {
     }
     cloud.stop().await;
     let missing = Config { tokens: Some(directory.path().join("none")), ..Config::new(roster) };
-    let store = crate::support::open_store(&directory.path().join("."));
+    let store = crate::testbed::open_store(&directory.path().join("."));
     let error = Cloud::bind(missing, store as Arc<dyn EpochStore>).await.unwrap_err().to_string();
     assert!(error.contains("none") && !error.contains('\n'), "{error}");
 }

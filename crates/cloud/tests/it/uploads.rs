@@ -1,7 +1,7 @@
 //! Which uploads the cloud stores and which it rejects, over real HTTP. The cloud verifies a whole
 //! upload before it stores any of it, stores all of it or nothing, and ignores a repeated upload.
 
-use crate::support::{Mote, Running, group, problem, query, verified};
+use crate::testbed::{Mote, Running, group, problem, query, verified};
 use moteseal_api::{Receipt, SealList, paths};
 use moteseal_cloud::Config;
 use moteseal_core::record::Scheme::{Star, Tree};

@@ -6,7 +6,7 @@
 //! (figure 13). The models use counted instructions and the paper's table I.
 
 mod beyond;
-mod model;
+mod modelled_machine;
 mod tables;
 mod throughput;
 
@@ -39,7 +39,7 @@ pub fn write(measured: &Measured, out: &Path) -> Result<Sealing, ReportError> {
         .map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
     let mut paper = tables::write(measured, &out)?;
     paper.extend(throughput::write(measured, &out)?);
-    paper.extend(model::write(measured, &out)?);
+    paper.extend(modelled_machine::write(measured, &out)?);
     paper.sort_by_key(|entry| order(&entry.id));
     Ok(Sealing { paper, beyond: beyond::write(measured, &out)? })
 }

@@ -5,6 +5,6 @@
 mod broadcast;
 mod broker;
 mod client;
-mod memory;
+mod in_process;
 mod mqtt;
 mod serial;

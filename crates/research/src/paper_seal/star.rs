@@ -108,8 +108,10 @@ mod tests {
 
     #[test]
     fn the_step_is_that_of_the_paper_and_of_the_star_over_sha_256() {
-        let (mut wide, mut narrow) =
-            (crate::RunningStar::new(), Star::<Sha256>::new(usize::from(crate::content::LEVELS)));
+        let (mut wide, mut narrow) = (
+            crate::RunningStar::new(),
+            Star::<Sha256>::new(usize::from(crate::content_levels::LEVELS)),
+        );
         for event in events() {
             assert_eq!(usize::from(wide.push(&event)), narrow.push(&event));
         }

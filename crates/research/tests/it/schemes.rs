@@ -257,7 +257,7 @@ fn content_levels_put_equal_readings_into_one_block() {
 fn the_content_of_a_reading_determines_its_paper_level() {
     // Among readings that differ only in their last digits, an adversary can find one that is in
     // every sample and one that is in no sample.
-    let level = |reading: u32| moteseal_research::content::level(&reading.to_be_bytes());
+    let level = |reading: u32| moteseal_research::content_levels::level(&reading.to_be_bytes());
     assert!((21_500..21_600).any(|reading| level(reading) == 0), "only in the complete epoch");
     assert!((21_500..22_500).any(|reading| level(reading) >= 8), "in every sample down to 1/256");
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::commit::{Damaged, Known, sync, write};
-use super::replay::{BYTES, Failure, replay};
+use super::journal_replay::{BYTES, Failure, replay};
 use super::{Shared, State, open};
 use crate::batch::Batch;
 use crate::epochs::{PutError, Receipt, Reply};
@@ -91,7 +91,7 @@ impl State {
 
 /// Applies batches to the tables, notifies waiting callers, and sends the remaining replies.
 /// Returns `false` if the file cannot be written. Batches that need a damaged page become
-/// [`Withheld`](super::replay::Withheld).
+/// [`Withheld`](super::journal_replay::Withheld).
 fn apply(
     shared: &Shared,
     known: &mut Known,

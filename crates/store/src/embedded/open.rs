@@ -13,7 +13,7 @@ use moteseal_api::ErrorKind;
 use redb::{Database, DatabaseError, ReadableDatabase, StorageError};
 
 use super::commit::{Known, sync};
-use super::replay::{Failure, Withheld, replay};
+use super::journal_replay::{Failure, Withheld, replay};
 use super::{EQUIVOCATIONS, MANIFESTS, PIECES, SCHEMAS, SEALS, UNORDERED};
 use crate::epochs::PutError;
 use crate::journal::{Journal, JournalError, is_full, sync_directory};

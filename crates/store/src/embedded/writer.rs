@@ -201,7 +201,7 @@ fn journal(shared: &Shared, heads: &mut Heads, jobs: Vec<Job>) {
 
 fn append(journal: &mut Option<Journal>, batch: &Batch) -> Result<(), JournalError> {
     let Some(journal) = journal else { return Ok(()) };
-    match record::encode(batch) {
+    match batch_encoding::encode(batch) {
         Some(record) => journal.append(&record),
         None => Err(JournalError::TooMuch(journal.path().to_owned())),
     }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod archive;
+mod crash_recovery;
 mod damage;
 mod embedded;
 mod journal;
 mod model;
-mod recovery;

@@ -569,10 +569,10 @@ fn lists() -> File {
         case(&changed, 10, None)
     };
     let forged = super::cose::parts_of(&manifest(14, 0, &[]));
-    let forged = moteseal_fixtures::value::Value::Array(
-        [&forged[..3], &[moteseal_fixtures::value::bytes(&[0; 64])]].concat(),
+    let forged = moteseal_fixtures::cbor_tree::Value::Array(
+        [&forged[..3], &[moteseal_fixtures::cbor_tree::bytes(&[0; 64])]].concat(),
     );
-    let forged = item(&moteseal_fixtures::value::Value::Tag(18, Box::new(forged)).encode());
+    let forged = item(&moteseal_fixtures::cbor_tree::Value::Tag(18, Box::new(forged)).encode());
     let mut problem = Vec::new();
     write::problem(&mut problem, "StoreFailed", "the disk");
     let mut query = Vec::new();

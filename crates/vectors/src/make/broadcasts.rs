@@ -14,7 +14,7 @@ use moteseal_core::signature::{Algorithm, SecretKey, Signer as _};
 use serde_json::{Value as Json, json};
 
 use super::{File, Files, public};
-use moteseal_fixtures::value::{NULL, Value, array, bytes, int, text};
+use moteseal_fixtures::cbor_tree::{NULL, Value, array, bytes, int, text};
 use moteseal_fixtures::world::{header, secret, sign1};
 
 const CHAIN: &str = "moteseal-chain+cose";

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::cose::{parts_of, tagged};
 use super::{File, Files, of};
-use moteseal_fixtures::value::{FALSE, NULL, Value, array, bytes, int, text};
+use moteseal_fixtures::cbor_tree::{FALSE, NULL, Value, array, bytes, int, text};
 use moteseal_fixtures::world::{
     BUDGETED, FIRST_EPOCH, GROUP, LAST_EPOCH, LEVELS, budgeted_roster, coordinator, device_secret,
     header, operator, sign1, sign1_raw,

@@ -9,7 +9,7 @@ use moteseal_verify::{Roster, write};
 use serde_json::{Value as Json, json};
 
 use super::{File, Files, public};
-use moteseal_fixtures::value::{NULL, Value, array, bytes, int, text};
+use moteseal_fixtures::cbor_tree::{NULL, Value, array, bytes, int, text};
 use moteseal_fixtures::world::{
     self, Device, Epoch, FIXED, GROUP, certificate, header, operator, roster, schema, secret, sign1,
 };

@@ -7,7 +7,7 @@ use moteseal_verify::{receipt, write};
 use serde_json::{Value as Json, json};
 
 use super::{File, Files, public};
-use moteseal_fixtures::value::{NULL, Value, array, bytes, encode_sequence, int, sequence};
+use moteseal_fixtures::cbor_tree::{NULL, Value, array, bytes, encode_sequence, int, sequence};
 use moteseal_fixtures::world::{
     self, Device, Epoch, FIXED, Pick, Sealed, operator, root_of, schema, stream,
 };

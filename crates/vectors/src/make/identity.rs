@@ -7,7 +7,7 @@ use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use serde_json::json;
 
 use super::{File, Files, of};
-use moteseal_fixtures::value::{NULL, TRUE, Value, array, bytes, int, text};
+use moteseal_fixtures::cbor_tree::{NULL, TRUE, Value, array, bytes, int, text};
 use moteseal_fixtures::world::{
     self, FIXED, GROUP, certificate, device_secret, header, operator, roster, schema, secret, sign1,
 };

@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 use super::coordinator::id;
 use super::pruned::device;
 use super::{File, Files};
-use moteseal_fixtures::value::{FALSE, NULL, Value, array, bytes, head, int, text};
+use moteseal_fixtures::cbor_tree::{FALSE, NULL, Value, array, bytes, head, int, text};
 use moteseal_fixtures::world::{Epoch, FIXED, GROUP, Pick, schema};
 
 const GROUP_SECRET: [u8; 32] = [0x51; 32];

@@ -3,7 +3,7 @@
 use moteseal_core::record::Scheme;
 
 use super::{File, Files, of};
-use moteseal_fixtures::value::{
+use moteseal_fixtures::cbor_tree::{
     FALSE, NULL, Value, array, bytes, encode_sequence, int, sequence, text,
 };
 use moteseal_fixtures::world::{Device, FIXED, schema, stream};

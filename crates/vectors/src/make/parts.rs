@@ -8,7 +8,7 @@ use moteseal_verify::{Roster, write};
 use serde_json::{Value as Json, json};
 
 use super::{File, Files, of};
-use moteseal_fixtures::value::{Value, bytes, encode_sequence, head, int, sequence};
+use moteseal_fixtures::cbor_tree::{Value, bytes, encode_sequence, head, int, sequence};
 use moteseal_fixtures::world::{
     DEVICES, Device, Epoch, FIXED, LATTICE, Pick, Sealed, operator, roster, schema, stream,
 };

@@ -5,7 +5,7 @@ use moteseal_sum::query::{MAX_PLAN, Plan};
 use serde_json::{Value as Json, json};
 
 use super::{File, Files};
-use moteseal_fixtures::value::{NULL, Value, array, bytes, int, text};
+use moteseal_fixtures::cbor_tree::{NULL, Value, array, bytes, int, text};
 use moteseal_fixtures::world::schema;
 
 /// The columns that the query texts may use.

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 
 use super::links::{secret_of, tagged};
 use super::{File, Files};
-use moteseal_fixtures::value::{NULL, Value, array, bytes, int, text};
+use moteseal_fixtures::cbor_tree::{NULL, Value, array, bytes, int, text};
 use moteseal_fixtures::world::GROUP;
 
 const MASTER: [u8; 32] = [0x6d; 32];

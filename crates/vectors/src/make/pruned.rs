@@ -8,7 +8,9 @@ use serde_json::json;
 use super::coordinator::{file_within, group_within, id, manifest};
 use super::parts::{ALL, EVENTS, SELECT, SIGNATURE, file_of_streams};
 use super::{File, Files, of};
-use moteseal_fixtures::value::{NULL, Value, array, bytes, encode_sequence, int, sequence, text};
+use moteseal_fixtures::cbor_tree::{
+    NULL, Value, array, bytes, encode_sequence, int, sequence, text,
+};
 use moteseal_fixtures::world::{
     BUDGETED, Device, Epoch, FIXED, LEVELS, Pick, Sealed, coordinator, operator, roster_within,
     schema, stream,

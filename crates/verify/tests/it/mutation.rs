@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::signature::Algorithm;
-use moteseal_fixtures::value::{Value, encode_sequence, sequence};
+use moteseal_fixtures::cbor_tree::{Value, encode_sequence, sequence};
 use moteseal_fixtures::world::{
     Device, Epoch, FIXED, Pick, Sealed, operator, roster, schema, stream,
 };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
-use moteseal_fixtures::value::{NULL, Value, encode_sequence, head, sequence};
+use moteseal_fixtures::cbor_tree::{NULL, Value, encode_sequence, head, sequence};
 use moteseal_fixtures::world::{Device, Epoch, FIXED, Pick, operator, roster, schema, stream};
 use moteseal_seal::follow::Limits;
 use moteseal_seal::stream::{MAX_ITEM, MAX_RUN_ITEMS};

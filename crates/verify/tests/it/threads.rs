@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
-use moteseal_fixtures::value::{Value, encode_sequence, sequence};
+use moteseal_fixtures::cbor_tree::{Value, encode_sequence, sequence};
 use moteseal_fixtures::world::{Device, Epoch, FIXED, Pick, operator, roster, schema, stream};
 use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;

@@ -4,9 +4,9 @@
 #![no_main]
 
 use moteseal_core::signature::Algorithm;
-use moteseal_footprint::each;
+use moteseal_footprint::suite;
 
 #[moteseal_board::entry]
 fn main() -> ! {
-    each::verify(Algorithm::Esp256)
+    suite::verify(Algorithm::Esp256)
 }

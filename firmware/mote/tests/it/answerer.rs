@@ -1,7 +1,7 @@
 //! Tests a mote as a source of private sums. Whatever wall time it receives, it never answers that
 //! it sensed nothing in an epoch that it did not observe from beginning to end.
 
-use crate::support::Simulated;
+use crate::faulty_flash::Simulated;
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::{Membership, Provisioning, Window};
 use moteseal_core::record::Scheme;

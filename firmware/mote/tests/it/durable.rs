@@ -1,7 +1,7 @@
 //! Tests that a mote records the newest chain of as many senders' keys as it has room for, and
 //! never removes a key to make room for another.
 
-use crate::support::Simulated;
+use crate::faulty_flash::Simulated;
 use moteseal_broadcast::{ChainNumber, KeyId};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::DeviceId;

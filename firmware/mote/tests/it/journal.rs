@@ -2,7 +2,7 @@
 //! reported as durable survives. An interrupted change is either complete or absent. No other state
 //! ever appears.
 
-use crate::support::{Chance, Simulated};
+use crate::faulty_flash::{Chance, Simulated};
 use moteseal_broadcast::{ChainNumber, KeyId};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;

@@ -1,7 +1,7 @@
 //! Tests how a mote receives broadcasts: it acts on each command once, and sends a notice of
 //! messages that are not commands.
 
-use crate::support::Simulated;
+use crate::faulty_flash::Simulated;
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainId, ChainNumber, KeyId, Kind, MAX_SENDER_CERTIFICATE, MAX_SINGLE, SenderCertificateDraft,

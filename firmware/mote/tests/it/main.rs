@@ -4,7 +4,7 @@
 
 mod answerer;
 mod durable;
+mod faulty_flash;
 mod journal;
 mod listener;
-mod support;
 mod whole_mote;

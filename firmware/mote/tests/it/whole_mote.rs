@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use crate::support::{Chance, Simulated};
+use crate::faulty_flash::{Chance, Simulated};
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
 use moteseal_core::provision::{Provisioning, Window};

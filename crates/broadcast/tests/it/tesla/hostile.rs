@@ -8,7 +8,7 @@ use moteseal_broadcast::tesla::sender::{MAX_LEAP, Sender, SenderError};
 use moteseal_broadcast::tesla::wire::TeslaFrame;
 use moteseal_broadcast::tesla::{KEY, TAG};
 
-use crate::tesla::table::{
+use crate::tesla::whole_chain::{
     OFFSET, SECRET, START, Table, amid, receiver, schedule, settings, taken,
 };
 

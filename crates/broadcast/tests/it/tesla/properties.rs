@@ -10,7 +10,7 @@ use moteseal_broadcast::tesla::{KEY, MAX_INTERVALS, Parameters, Schedule, TAG};
 use moteseal_core::cbor::Writer;
 use proptest::prelude::*;
 
-use crate::tesla::table::{
+use crate::tesla::whole_chain::{
     OFFSET, SECRET, START, Table, amid, receive_frame, receiver, schedule, settings, taken,
 };
 

@@ -3,7 +3,7 @@
 
 use moteseal_broadcast::sender_named;
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_fixtures::value::{NULL, Value, array, bytes, int};
+use moteseal_fixtures::cbor_tree::{NULL, Value, array, bytes, int};
 use moteseal_fixtures::world::secret;
 use serde_json::{Value as Json, json};
 

@@ -2,7 +2,7 @@
 
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
-use moteseal_fixtures::value::{FALSE, NULL, Value, array, bytes, int, text};
+use moteseal_fixtures::cbor_tree::{FALSE, NULL, Value, array, bytes, int, text};
 use moteseal_fixtures::world::{self, Device, Epoch, FIXED, header, schema, sign1};
 use moteseal_verify::write;
 

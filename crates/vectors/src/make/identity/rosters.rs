@@ -1,7 +1,7 @@
 //! Rosters: the signed list of a group's devices.
 
 use moteseal_core::signature::{Algorithm, SecretKey, Signer as _};
-use moteseal_fixtures::value::{FALSE, NULL, Value, array, bytes, int, text};
+use moteseal_fixtures::cbor_tree::{FALSE, NULL, Value, array, bytes, int, text};
 use moteseal_fixtures::world::{
     self, GROUP, LATTICE, certificate, device_secret, header, operator, roster, secret, sign1,
     sign1_raw,

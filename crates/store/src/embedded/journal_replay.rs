@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use moteseal_core::record::DeviceId;
 use redb::Database;
 
+use super::batch_encoding;
 use super::commit::{Known, write};
-use super::record;
 use crate::batch::Batch;
 use crate::epochs::PutError;
 use crate::journal::{Journal, JournalError};
@@ -33,7 +33,7 @@ impl Withheld {
     pub(super) fn add(&mut self, batch: &Batch) {
         self.devices.extend(batch.bundles.iter().map(|bundle| bundle.key.device));
         self.manifests |= !batch.manifests.is_empty();
-        self.records.extend(record::encode(batch));
+        self.records.extend(batch_encoding::encode(batch));
     }
 
     /// Removes all other records from the journal.
@@ -81,7 +81,7 @@ pub(super) fn replay(
     for (number, record) in (0..).zip(journal.iter().take(count)) {
         let record = record.map_err(Failure::Journal)?;
         bytes += record.len();
-        batches.push(record::decode(&record).ok_or(Failure::NotABatch(number))?);
+        batches.push(batch_encoding::decode(&record).ok_or(Failure::NotABatch(number))?);
         if bytes >= BYTES {
             write_all(&mut batches)?;
             bytes = 0;

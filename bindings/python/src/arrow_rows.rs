@@ -18,9 +18,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use crate::failure::Problem;
-use crate::question::pin_file;
-use crate::report::{Report, incomplete, loads};
-use crate::source::roster;
+use crate::query::pin_file;
+use crate::roster::roster;
+use crate::verification_report::{Report, incomplete, loads};
 use crate::work::{self, Stop, Stoppable};
 
 /// Verified rows, and the report about their verification. Data frame libraries import the rows

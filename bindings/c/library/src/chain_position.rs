@@ -8,7 +8,7 @@ use moteseal_core::record::{EpochNumber, SealIndex};
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::memory::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state};
+use crate::boundary::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state};
 
 /// Bytes of a chain's record, which the mote stores in flash. A multiple of 8.
 pub const MOTESEAL_CHAIN_RECORD: usize = 72;

@@ -4,7 +4,7 @@ use moteseal_core::signature::{PublicKey, SignError, Signer};
 
 use crate::scheme::{Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
 use crate::wire::{Input, put_event, put_u32};
-use crate::{content, scheme};
+use crate::{content_levels, scheme};
 
 /// Signs each event by itself. A cloud can omit any event, because nothing links the events.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,7 +81,7 @@ impl Scheme for SignEach {
         // No other check is possible: the number of events is not signed.
         let as_asked = match ask {
             Ask::All => rows.iter().zip(0..).all(|(row, seq)| row.seq == Some(seq)),
-            Ask::Rate(rate) => rate.levels(content::LEVELS).is_some(),
+            Ask::Rate(rate) => rate.levels(content_levels::LEVELS).is_some(),
             Ask::Events(chosen) => {
                 rows.iter().map(|row| row.seq).eq(chosen.iter().map(|&seq| Some(seq)))
             }

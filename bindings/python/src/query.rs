@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDate, PyDateTime, PyFloat, PyInt, PyString, PyTzInfo};
 
 use crate::failure::Problem;
-use crate::source::Roster;
+use crate::roster::Roster;
 
 /// Returns the query for a selection of these devices' readings, after the same checks that the
 /// cloud makes.

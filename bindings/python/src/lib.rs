@@ -1,11 +1,11 @@
 //! Moteseal for Python: provides `moteseal-client` to Python as the extension module
 //! `moteseal._moteseal`.
 //!
-//! This crate only converts types; the client library fetches and verifies. Module [`question`]
-//! converts arguments to queries. Module [`answer`] converts responses to Arrow tables, which data
-//! frame libraries import without copying them. Module [`failure`] converts errors to exceptions.
-//! Module [`work`] runs the work on a background thread, without Python's lock, and stops it on an
-//! interrupt.
+//! This crate only converts types; the client library fetches and verifies. Module [`query`]
+//! converts arguments to queries. Module [`arrow_rows`] converts responses to Arrow tables, which
+//! data frame libraries import without copying them. Module [`failure`] converts errors to
+//! exceptions. Module [`work`] runs the work on a background thread, without Python's lock, and
+//! stops it on an interrupt.
 
 mod arrow_rows;
 mod bundles;

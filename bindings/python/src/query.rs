@@ -53,7 +53,7 @@ pub(crate) fn query(
     }
     let query = Query { devices, since: EpochNumber(since), until: until.map(EpochNumber), choice };
     // The messages of this check contain devices' ids: replace them with the names.
-    Query::from_json(query.to_json().as_bytes()).map_err(|error| {
+    query.clone().check().map_err(|error| {
         let problem = Problem::new(ErrorKind::Usage, "BadQuery", error);
         query
             .devices

@@ -68,20 +68,26 @@ impl Query {
         serde_json::to_string(self).expect("strings and numbers always encode")
     }
 
-    fn check(self) -> Result<Self, String> {
+    /// Checks a query that was built from its fields.
+    ///
+    /// # Errors
+    /// [`QueryError`] if there are no devices or one of them is named twice, the range of epochs is
+    /// empty, or a sample has no events.
+    pub fn check(self) -> Result<Self, QueryError> {
+        let refuse = |text: String| Err(QueryError(text));
         if self.devices.is_empty() {
-            return Err("the query has no devices; name at least one".into());
+            return refuse("the query has no devices; name at least one".into());
         }
         let mut sorted = self.devices.clone();
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(format!("device {} is named twice", pair[0]));
+            return refuse(format!("device {} is named twice", pair[0]));
         }
         if self.until.is_some_and(|until| until <= self.since) {
-            return Err("the range of epochs is empty; until must be above since".into());
+            return refuse("the range of epochs is empty; until must be above since".into());
         }
         if let Choice::Sample { count: 0, .. } = self.choice {
-            return Err("the sample has 0 events; request at least 1".into());
+            return refuse("the sample has 0 events; request at least 1".into());
         }
         Ok(self)
     }
@@ -134,7 +140,11 @@ impl Serialize for Query {
 
 impl<'de> Deserialize<'de> for Query {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Text::deserialize(deserializer)?.read().and_then(Self::check).map_err(de::Error::custom)
+        Text::deserialize(deserializer)?
+            .read()
+            .map_err(QueryError)
+            .and_then(Self::check)
+            .map_err(de::Error::custom)
     }
 }
 
@@ -151,7 +161,7 @@ impl Text {
                     .map_err(|_| "the seed must have 64 hexadecimal digits")?;
                 Choice::Sample { count: sample.count, seed }
             }
-            _ => return Err("give exactly one of rate, at_most and sample".into()),
+            _ => return refuse("give exactly one of rate, at_most and sample".into()),
         };
         let device = |text: &String| {
             crate::parse_device(text).ok_or_else(|| {

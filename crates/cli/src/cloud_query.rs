@@ -82,7 +82,7 @@ impl CloudQuery {
     ) -> Result<Query, Failure> {
         let (devices, (since, until)) = (self.devices(roster, names)?, self.epochs(roster));
         let query = Query { devices, since, until, choice };
-        Ok(Query::from_json(query.to_json().as_bytes())?)
+        Ok(query.check()?)
     }
 }
 

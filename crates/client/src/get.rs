@@ -191,7 +191,7 @@ impl<'a> Get<'a> {
         let Self { since, until, choice, .. } = *self;
         // Parse the JSON again, because this applies the same checks that the cloud applies.
         let query = Query { devices, since, until, choice };
-        Ok(Query::from_json(query.to_json().as_bytes())?)
+        Ok(query.check()?)
     }
 
     /// Sends the query to the cloud, verifies the response, and passes its rows to `sink`. The

@@ -123,7 +123,7 @@ fn tree_of<H: Hash>(seal: &Sampled) -> H::Digest {
     let mut signer = TreeSigner::<H>::new(64);
     for (_, event) in &seal.sent {
         // A tree does not need the level, but the sampling protocol does.
-        black_box(content::level(event));
+        black_box(content_levels::level(event));
         signer.push(event);
     }
     signer.close().unwrap_or_default()

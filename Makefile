@@ -100,16 +100,23 @@ tests: setup-test ## Run only the tests: Rust, C, Python and the mote's firmware
 	$(call step,clippy and the compilation of the tests)
 	$(TEST) --no-run $(CARGO_TALK)
 	$(call step,tests: two streams whose output is shown when they end)
-	@$(MAKE) STREAMS=2 --jobs=2 --output-sync=recurse tests-rust tests-other
+	@$(MAKE) STREAMS=2 --jobs=2 --output-sync=recurse tests-it tests-other
 	$(call step,the test that runs alone)
 	$(TEST) --test broadcast_image $(ALONE)
 
-.PHONY: tests-rust tests-other
-tests-rust:
-	$(BY_ITSELF) $(TEST) --no-fail-fast --lib --bins --tests -- --skip $(ALONE)
+# The integration tests of all crates take about as long as everything else.
+.PHONY: tests-it tests-other tests-programs
+tests-it:
+	$(BY_ITSELF) $(TEST) --no-fail-fast --test it
 
 tests-other:
-	@$(MAKE) STREAMS= firmware-test c python examples
+	@$(MAKE) STREAMS= firmware-test c python examples tests-programs
+
+# The unit tests, and the integration tests that have a program of their own (CONTRIBUTING.md).
+PROGRAMS := $(notdir $(basename $(wildcard crates/*/tests/*.rs bindings/*/tests/*.rs)))
+PROGRAMS += $(filter-out it,$(notdir $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs))))
+tests-programs:
+	$(BY_ITSELF) $(TEST) --no-fail-fast --lib --bins $(PROGRAMS:%=--test %) -- --skip $(ALONE)
 
 .PHONY: examples
 examples: setup-test
@@ -172,8 +179,8 @@ fuzz-smoke: setup-build ## Fuzz every parser with coverage guidance, FUZZ_SECOND
 
 .PHONY: setup-build
 setup-build:
-	@tools/setup.sh build
+	@$(BY_ITSELF) tools/setup.sh build
 
 .PHONY: setup-test
 setup-test:
-	@tools/setup.sh test
+	@$(BY_ITSELF) tools/setup.sh test

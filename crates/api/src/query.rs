@@ -161,7 +161,7 @@ impl Text {
                     .map_err(|_| "the seed must have 64 hexadecimal digits")?;
                 Choice::Sample { count: sample.count, seed }
             }
-            _ => return refuse("give exactly one of rate, at_most and sample".into()),
+            _ => return Err("give exactly one of rate, at_most and sample".into()),
         };
         let device = |text: &String| {
             crate::parse_device(text).ok_or_else(|| {

@@ -1,11 +1,12 @@
 //! The C library for firmware: it makes seals, encrypts values for private sums, and receives
 //! broadcasts (see bindings/c/README.md).
 //!
-//! Every function converts its pointers to references (module [`boundary`]), calls a protocol crate,
-//! and returns an error code. There is no heap, no operating system, no clock, no randomness and no
-//! global state: the caller owns all memory, in the opaque types of `include/moteseal.h`, which
-//! `moteseal-header` generates from these sources. No function panics: every argument that could
-//! cause a panic is rejected first. Gateways and verifiers have no C binding.
+//! Every function converts its pointers to references (module [`boundary`]), calls a protocol
+//! crate, and returns an error code. There is no heap, no operating system, no clock, no randomness
+//! and no global state: the caller owns all memory, in the opaque types of
+//! `include/moteseal.h`, which `moteseal-header` generates from these sources. No function panics:
+//! every argument that could cause a panic is rejected first. Gateways and verifiers have no C
+//! binding.
 
 #![no_std]
 

@@ -32,7 +32,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use redb::ReadableDatabase;
 
 use super::{
-    ROW, ReadError, SEALS, Shared, State, apply, damaged, epoch_of, guarded, keys, record,
+    ROW, ReadError, SEALS, Shared, State, apply, batch_encoding, damaged, epoch_of, guarded, keys,
 };
 use crate::batch::Batch;
 use crate::bundle::{Bundle, SealKey};

@@ -103,7 +103,7 @@ fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
     let mut answered = Vec::new();
     source
         .receive(0, &schedule(&schema, SIGNED), &mut durable, &mut |report| {
-            assert_eq!(report, Notice::QuerySchedule(SIGNED * EPOCH_MS))
+            assert_eq!(report, Notice::QuerySchedule(SIGNED * EPOCH_MS));
         })
         .unwrap();
     for now_ms in 0..end_ms {

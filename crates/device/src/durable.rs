@@ -73,8 +73,8 @@ pub enum DurableError {
     /// The journal contains readings for seals of the other scheme (star or tree) that the gateway
     /// does not have yet.
     #[error(
-        "{} holds readings sealed with the scheme {} that the gateway does not have yet; run once \
-         more with that scheme, or move the file away to discard the readings",
+        "{} holds readings, sealed by {}, that the gateway does not have yet; run once more \
+         with that scheme, or move the file away to discard the readings",
         .0.display(), .1.as_str()
     )]
     OtherScheme(PathBuf, Scheme),

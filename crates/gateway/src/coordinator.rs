@@ -46,8 +46,9 @@ mod intake;
 mod refusal;
 mod schemas;
 
-/// The maximum number of open epochs whose first frame came from the same device. Without the limit,
-/// a single device could open any number of epochs. Each of them uses memory and takes time to end.
+/// The maximum number of open epochs whose first frame came from the same device. Without the
+/// limit, a single device could open any number of epochs. Each of them uses memory and takes time
+/// to end.
 const OPENED: usize = 512;
 /// The number of ended epochs whose final rounds are kept, for seals that arrive late.
 const ROUNDS: usize = 1 << 12;

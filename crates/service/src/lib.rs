@@ -1,9 +1,9 @@
 //! The parts that every long-running process of Moteseal needs: a listener with limits and TLS,
 //! health and metrics pages, a table of metrics, and the handling of the signals that stop it.
 //!
-//! This crate is for authors of services. The cloud serves its HTTP interface with [`Listener`]; the
-//! gateways serve `/metrics`, `/healthz` and `/readyz` with [`Monitor`]. This crate does not depend
-//! on seals or sums.
+//! This crate is for authors of services. The cloud serves its HTTP interface with [`Listener`].
+//! The gateways serve `/metrics`, `/healthz` and `/readyz` with [`Monitor`]. This crate does not
+//! depend on seals or sums.
 //!
 //! ```
 //! use std::sync::Arc;

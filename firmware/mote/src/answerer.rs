@@ -118,7 +118,8 @@ impl<'p> Answerer<'p> {
     /// Processes an announcement of a query schedule. Ignores it if the querier did not sign it, or
     /// if it is older than the newest one that was accepted.
     ///
-    /// # Errors [`JournalError`]: the mote must not act on the query schedule.
+    /// # Errors
+    /// [`JournalError`]: the mote must not act on the query schedule.
     #[inline(never)]
     pub fn receive<F: Flash>(
         &mut self,
@@ -218,7 +219,8 @@ impl<'p> Answerer<'p> {
     /// If an answer is due, writes its frame to `out` and returns its length. The caller must send
     /// it at once.
     ///
-    /// # Errors [`JournalError`]: the caller must send nothing.
+    /// # Errors
+    /// [`JournalError`]: the caller must send nothing.
     pub fn next_body<F: Flash>(
         &mut self,
         now_ms: u64,

@@ -504,7 +504,8 @@ impl<F: Flash> Durable<F> {
     /// Reads the journal and records a start in it. `settings` are the settings until a broadcast
     /// changes them.
     ///
-    /// # Errors [`JournalError`], also if the journal belongs to another device.
+    /// # Errors
+    /// [`JournalError`], also if the journal belongs to another device.
     #[inline(never)]
     pub fn open(
         flash: F,
@@ -630,8 +631,9 @@ impl<F: Flash> Durable<F> {
     /// durable, so that the mote never encrypts twice for one epoch. If the journal has no guard
     /// yet, the guard permits only epochs from this one on.
     ///
-    /// # Errors [`AnswerRefused`] in the inner result, [`JournalError`] in the outer one. In both
-    /// cases the mote must not encrypt anything.
+    /// # Errors
+    /// [`AnswerRefused`] in the inner result, [`JournalError`] in the outer one. In both cases the
+    /// mote must not encrypt anything.
     pub fn answer(
         &mut self,
         query: QueryId,
@@ -671,8 +673,9 @@ impl<F: Flash> Durable<F> {
     /// Raises the floor of a sender's key: chains of this key with this number or a lower one are
     /// not accepted afterwards. Call this before you act on any message of the chain.
     ///
-    /// # Errors [`NoRoom`] in the inner result if there are too many keys, [`JournalError`] in the
-    /// outer one. In both cases the mote must not accept the chain.
+    /// # Errors
+    /// [`NoRoom`] in the inner result if there are too many keys, [`JournalError`] in the outer
+    /// one. In both cases the mote must not accept the chain.
     pub fn raise(
         &mut self,
         key: KeyId,

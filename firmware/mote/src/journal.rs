@@ -68,8 +68,9 @@ impl<F: Flash> Page<'_, F> {
     /// Writes a record: its kind, which is below 128, and less than 4 KiB of content. The record
     /// takes effect only once it is written completely.
     ///
-    /// # Errors `Full` if the page has no room for the record; then nothing was written. `Flash` if
-    /// the flash failed.
+    /// # Errors
+    /// `Full` if the page has no room for the record; then nothing was written. `Flash` if the
+    /// flash failed.
     pub fn record(&mut self, kind: u8, content: &[&[u8]]) -> Result<(), JournalError> {
         let length: usize = content.iter().map(|part| part.len()).sum();
         let padded = length.next_multiple_of(4);
@@ -271,8 +272,9 @@ impl<F: Flash> Journal<F> {
     /// Makes a record durable. If the page in force has no room for the record, writes a snapshot
     /// of `state` to the other page instead; `state` must already include the record's change.
     ///
-    /// # Errors [`JournalError`]: it is unknown whether the next start will find the record. Do not
-    /// write anything more.
+    /// # Errors
+    /// [`JournalError`]: it is unknown whether the next start will find the record. Do not write
+    /// anything more.
     pub fn write<S>(
         &mut self,
         kind: u8,

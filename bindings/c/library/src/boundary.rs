@@ -103,8 +103,9 @@ pub(crate) unsafe fn begin<O: Opaque>(state: *mut O, value: O::Value) -> Result<
 
 /// Returns the value of a state that was begun.
 ///
-/// # Safety `state` is null or points to memory for an `O` that nothing else uses. The memory holds
-/// zeros or what [`begin`] wrote.
+/// # Safety
+/// `state` is null or points to memory for an `O` that nothing else uses. The memory holds zeros or
+/// what [`begin`] wrote.
 pub(crate) unsafe fn state<'a, O: Opaque>(state: *mut O) -> Result<&'a mut O::Value, Error> {
     let slot = slot(state)?;
     // SAFETY: as in `begin`; the mark shows that `begin` wrote the value after it.
@@ -155,7 +156,8 @@ pub(crate) unsafe fn clear_array<'a, O: Storage>(
 
 /// Begins a state whose elements [`clear_array`] has filled.
 ///
-/// # Safety As [`clear_array`]; that function must have been called with the same count.
+/// # Safety
+/// As [`clear_array`]; that function must have been called with the same count.
 pub(crate) unsafe fn begin_array<O: Storage>(state: *mut O, count: usize, value: O::Value) {
     #[allow(clippy::cast_possible_truncation)] // At most `MOST`.
     let slot = Slot { mark: O::MARK, count: count as u32, value: MaybeUninit::new(value) };
@@ -165,8 +167,9 @@ pub(crate) unsafe fn begin_array<O: Storage>(state: *mut O, count: usize, value:
 
 /// Returns the value and the elements of a state that was begun and whose size the caller chose.
 ///
-/// # Safety `state` is null or points to memory that nothing else uses. The memory holds zeros or
-/// what [`begin_array`] wrote.
+/// # Safety
+/// `state` is null or points to memory that nothing else uses. The memory holds zeros or what
+/// [`begin_array`] wrote.
 pub(crate) unsafe fn array<'a, O: Storage>(
     state: *mut O,
 ) -> Result<(&'a mut O::Value, &'a mut [O::Element]), Error> {
@@ -185,7 +188,8 @@ pub(crate) unsafe fn array<'a, O: Storage>(
 
 /// Same as [`array`], but read-only.
 ///
-/// # Safety As [`array`], but other threads may read the state at the same time.
+/// # Safety
+/// As [`array`], but other threads may read the state at the same time.
 pub(crate) unsafe fn array_ref<'a, O: Storage>(
     state: *const O,
 ) -> Result<(&'a O::Value, &'a [O::Element]), Error> {
@@ -237,7 +241,8 @@ pub(crate) unsafe fn given<'a, T>(pointer: *const T) -> Result<&'a T, Error> {
 
 /// Converts a pointer to plain data that a function changes.
 ///
-/// # Safety As [`given`], and nothing else uses the `T`.
+/// # Safety
+/// As [`given`], and nothing else uses the `T`.
 pub(crate) unsafe fn given_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
     checked(pointer)?;
     // SAFETY: not null, aligned, and a T by the caller's contract.

@@ -78,9 +78,9 @@ impl Values {
         self.strata.iter().map(|part| part.population).sum()
     }
 
-    /// Estimates the smallest value such that a share `q` (0 to 1) of all events is less than or
-    /// equal to it. Returns `None` if no event was sampled, or if a stratum has events but no
-    /// sampled event.
+    /// Estimates the smallest value such that a share `q` (0 to 1) of all events has a value less
+    /// than or equal to it. Returns `None` if no event was sampled, or if a stratum has events but
+    /// no sampled event.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<Interval> {
         self.quantiles(&[q]).into_iter().next().flatten()

@@ -10,7 +10,8 @@ use super::{AtomicFile, Format, Writer};
 use crate::error::OutputError;
 use crate::rows::{Rows, Sink};
 
-/// Writes verified rows. Nobody can read them until they are [released](RowSpool::release).
+/// Writes verified rows. The rows do not appear at their destination until they are
+/// [released](RowSpool::release).
 #[derive(Debug)]
 pub struct RowOutput {
     writer: Writer<Box<dyn Write + Send>>,
@@ -43,7 +44,7 @@ impl RowOutput {
         Ok(Self { writer: Writer::new(format, Box::new(out)), target: Target::Spool(again) })
     }
 
-    /// Ends the rows. All rows are then on disk, but still cannot be read by others.
+    /// Ends the rows. All rows are then on disk, but they are not released yet.
     ///
     /// # Errors
     /// [`OutputError`] if the rows cannot be written.

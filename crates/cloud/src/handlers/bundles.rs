@@ -41,7 +41,7 @@ const INLINE_EVENTS: u64 = 1 << 16;
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Options {
-    /// Whether the sender states that no manifest lists these seals now or will list them later.
+    /// Whether the sender states that no manifest lists these seals or will list them.
     #[serde(default)]
     late: bool,
 }
@@ -175,7 +175,7 @@ impl From<ReadError> for Refusal {
 /// The round of the manifest of each epoch in an upload, read from the store once per epoch; `None`
 /// for an epoch without a manifest.
 struct Ended {
-    /// Whether the sender stated that no manifest lists these seals now or will list them later.
+    /// Whether the sender stated that no manifest lists these seals or will list them.
     late: bool,
     rounds: BTreeMap<EpochNumber, Option<Round>>,
 }

@@ -7,7 +7,7 @@
 //! | you want to | protocol | crate | chapter |
 //! |---|---|---|---|
 //! | read stored readings and know that the devices made them | sealing | `moteseal-seal` | [`sealing`], [`sampling`] |
-//! | know the sum or average of many readings without any single one | private sums | `moteseal-sum` | [`sums`] |
+//! | learn the sum or average of many readings, but no single reading | private sums | `moteseal-sum` | [`sums`] |
 //! | send commands or firmware to many motes at once | broadcast | `moteseal-broadcast` | [`broadcast`] |
 //!
 //! Start with [`trust`]: it explains who signs what, and what each party can and cannot do.

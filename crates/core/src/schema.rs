@@ -197,7 +197,7 @@ pub struct Field<'a> {
     pub name: &'a str,
     /// A SenML unit (RFC 8428, RFC 8798), or empty.
     pub unit: &'a str,
-    /// The encoding.
+    /// The type of the field, which determines its encoding.
     pub kind: FieldType,
     /// The divisor, by which the sum of raw value and offset is divided.
     pub divisor: u32,

@@ -385,7 +385,8 @@ named_errors! {
     }
 }
 
-/// Makes signatures with one key: a [`SecretKey`], or for example a secure element or an agent.
+/// Makes signatures with one key. A [`SecretKey`] is a signer; a secure element or an agent can be
+/// one, too.
 pub trait Signer {
     /// Returns the suite of the signatures.
     fn algorithm(&self) -> Algorithm;

@@ -38,8 +38,8 @@ impl Default for Limits {
 named_errors! {
     /// Why a device's stream cannot be opened.
     OpenError {
-        /// The roster does not have the device.
-        UnknownDevice => "the roster has no such device",
+        /// The roster does not list the device.
+        UnknownDevice => "the roster does not list this device",
         /// The roster's history does not have the version.
         UnknownRoster =>
             "the roster's history has no such version; get the operator's newest roster",

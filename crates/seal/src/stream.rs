@@ -105,7 +105,7 @@ pub struct Part<'a> {
     pub answered: Answers,
     /// The selection of the events that are in the part.
     pub select: Select<'a>,
-    /// The digests that replace the other events: 32 bytes each, concatenated.
+    /// The digests that replace the events that are not in the part: 32 bytes each, concatenated.
     pub digests: &'a [u8],
     /// The records of the selected events.
     pub events: &'a [u8],

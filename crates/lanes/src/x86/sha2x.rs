@@ -133,7 +133,8 @@ impl<'a> Message<'a> {
         self.body.len()
     }
 
-    /// Returns the blocks from block `at` on that are contiguous in memory.
+    /// Returns the blocks from block `at` on, up to the end of the slice that contains block `at`:
+    /// the header, the whole blocks of the body, or the tail.
     fn run(&self, at: usize) -> &[[u8; 64]] {
         let (tail, tails) = &self.tail;
         match at.checked_sub(1) {

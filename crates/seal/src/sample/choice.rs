@@ -52,8 +52,7 @@ impl Rate {
         Self::binary(u64::try_from(scaled).map_err(|_| RateError)?, 31).ok_or(RateError)
     }
 
-    /// Creates the rate `numerator / 2^digits` in lowest terms. Returns `None` if the numerator is
-    /// 0.
+    /// Creates the rate `numerator / 2^digits` in lowest terms. Returns `None` if it is 0.
     fn binary(numerator: u64, digits: u8) -> Option<Self> {
         #[allow(clippy::cast_possible_truncation)]
         let shift = numerator.trailing_zeros() as u8;

@@ -1,5 +1,5 @@
-//! The operation of the audit (spec/formats.md, section 8.3), by the product's own code: its
-//! findings, epoch by epoch, as objects in a fixed order.
+//! Runs the audit of vectors (spec/formats.md, section 8.3) with the product's code. Returns the
+//! findings of each epoch as JSON objects in a fixed order.
 
 use moteseal_client::audit::{Audit, Doubt, EpochReport, Finding};
 use moteseal_core::record::EpochNumber;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, number};
 
-/// An audit of a range of epochs: the manifests, then the seals of each device.
+/// Audits a range of epochs, given as the manifests followed by the seals of each device.
 pub fn range(roster: &Roster, input: &Value) -> Verdict {
     let until = (!input["until"].is_null()).then(|| EpochNumber(number(input, "until")));
     let mut audit = Audit::new(roster, EpochNumber(number(input, "since")), until)
@@ -37,7 +37,7 @@ fn epoch(report: &EpochReport) -> Value {
     })
 }
 
-/// Sorts by name, device, index and digest.
+/// Sorts findings by name, device, index and digest.
 fn sorted(mut values: Vec<Value>) -> Vec<Value> {
     let text = |one: &Value, field: &str| one[field].as_str().unwrap_or_default().to_owned();
     values.sort_by_key(|one| {

@@ -1,4 +1,4 @@
-//! The operations of authenticated broadcast (spec/broadcast.md), by the product's own code.
+//! Runs the operations of broadcast vectors (spec/broadcast.md) with the product's code.
 
 use std::convert::Infallible;
 
@@ -30,7 +30,8 @@ fn network(input: &Value) -> NetworkId {
     NetworkId(fixed(input, "network"))
 }
 
-/// The ids of a sender and a key, each given by name or bytes.
+/// Returns the id of the sender with a given name, and the key id and the network id of a given
+/// key.
 pub fn ids(input: &Value) -> Value {
     let key = key(input);
     json!({
@@ -47,7 +48,7 @@ pub fn request(input: &Value) -> Verdict {
     }))
 }
 
-/// A certificate, and whether it is in force.
+/// Opens a certificate and checks whether it is currently valid.
 pub fn certificate(input: &Value) -> Verdict {
     let bytes = bytes(input, "bytes");
     let (certificate, base) =
@@ -67,7 +68,7 @@ pub fn revocation(input: &Value) -> Verdict {
     Ok(json!({ "base": base, "minimum": revocation.minimum() }))
 }
 
-/// The chain that a sender makes of messages.
+/// Builds a chain from messages, as a sender does.
 pub fn chain(input: &Value) -> Verdict {
     let messages = hex_list(input, "messages");
     let id = ChainId {
@@ -133,7 +134,7 @@ pub fn head(input: &Value) -> Verdict {
     }))
 }
 
-/// The outcome of each leaf, in the order of arrival.
+/// Passes leaves to a verifier in the order of arrival and returns the outcome of each.
 pub fn take(input: &Value) -> Verdict {
     let bytes = bytes(input, "bytes");
     let mut chain = Incoming::<64>::new(&open(&bytes, input)?).map_err(name)?;
@@ -193,7 +194,7 @@ pub fn single(input: &Value) -> Verdict {
     }))
 }
 
-/// The messages that evidence proves.
+/// Checks evidence and returns the messages that it proves.
 pub fn evidence(input: &Value) -> Verdict {
     let (bytes, bases) = (bytes(input, "bytes"), bases(input));
     let mut check = EvidenceCheck::new(network(input), &bases);

@@ -1,8 +1,8 @@
-//! Generates the test vectors of `spec/vectors`, and replays them with the product's own code.
-//! `spec/verify.py` replays them independently in Python.
+//! Generates the test vectors of `spec/vectors`, and replays them with the product's code.
+//! `spec/verify.py` is an independent replay in Python.
 //!
-//! `make vectors` regenerates them. The test of this crate replays them, and compares them with the
-//! output of [`make::files`].
+//! `make vectors` regenerates the vectors. The tests of this crate replay the committed vectors and
+//! compare them with the output of [`make::files`].
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -36,7 +36,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors/v1")
 }
 
-/// Returns every committed file, by its path below `spec/vectors/v1`.
+/// Reads all committed vector files, keyed by the path below `spec/vectors/v1`.
 pub fn committed() -> BTreeMap<String, Value> {
     let mut files = BTreeMap::new();
     for kind in fs::read_dir(folder()).into_iter().flatten() {
@@ -54,7 +54,8 @@ pub fn committed() -> BTreeMap<String, Value> {
     files
 }
 
-/// Returns the changes of a mutation, in the order of spec/README.md.
+/// Returns the changed bytes of every change of a mutation, in the order that spec/README.md
+/// defines.
 fn changes(mutation: &Value) -> Vec<Vec<u8>> {
     let base =
         hex::decode(mutation["input"][mutation["field"].as_str().unwrap()].as_str().unwrap())

@@ -1,5 +1,5 @@
-//! The operations of the link between devices and coordinator (spec/formats.md, section 8.2), by
-//! the product's own code.
+//! Runs the operations of vectors of the link between devices and coordinator (spec/formats.md,
+//! section 8.2) with the product's code.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ fn name(error: FrameError) -> String {
     error.name().to_owned()
 }
 
-/// The keys that a device and its coordinator share.
+/// Returns the keys that a device and its coordinator share.
 pub fn secret(input: &Value) -> Value {
     let device = DeviceId(fixed(input, "device"));
     let secret =
@@ -34,7 +34,7 @@ pub fn secret(input: &Value) -> Value {
     json!({ "secret": hex::encode(*secret) })
 }
 
-/// A frame of a device, opened by a coordinator that knows every device of the group.
+/// Opens a frame of a device, as a coordinator does that knows every device of the group.
 pub fn up(input: &Value) -> Verdict {
     let frame = bytes(input, "frame");
     let device = claimed_device(&frame)
@@ -83,7 +83,7 @@ pub fn up(input: &Value) -> Verdict {
     })
 }
 
-/// A frame of the coordinator, opened by a device.
+/// Opens a frame of the coordinator, as a device does.
 pub fn down(input: &Value) -> Verdict {
     let (frame, device) = (bytes(input, "frame"), DeviceId(fixed(input, "device")));
     let opened = Acknowledgement::open(&frame, device, &key_of(input, device)).map_err(name)?;
@@ -95,7 +95,7 @@ pub fn down(input: &Value) -> Verdict {
     }))
 }
 
-/// A refusal of the coordinator, opened by the device.
+/// Opens a refusal of the coordinator, as a device does.
 pub fn refusal(input: &Value) -> Verdict {
     let (frame, device) = (bytes(input, "frame"), DeviceId(fixed(input, "device")));
     let key = key_of(input, device);
@@ -103,7 +103,8 @@ pub fn refusal(input: &Value) -> Verdict {
     Ok(json!({ "index": opened.index.0, "final": u8::from(opened.is_final), "name": opened.name }))
 }
 
-/// The result of forwarded frames for a verifier that follows a device from the first of them.
+/// Passes forward frames to a verifier that follows the device from the first frame on, and returns
+/// the results.
 pub fn follow(input: &Value) -> Value {
     let mut at: Option<Followed> = None;
     let mut results = Vec::new();

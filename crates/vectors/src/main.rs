@@ -1,4 +1,5 @@
-//! `moteseal-vectors write`: regenerates the test vectors of `spec/vectors`.
+//! The program of `make vectors`. `moteseal-vectors write` regenerates the test vectors of
+//! `spec/vectors`.
 
 #![forbid(unsafe_code)]
 

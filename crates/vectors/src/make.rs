@@ -1,6 +1,7 @@
-//! Makes the vectors: the inputs and, for invalid inputs, the expected errors.
+//! Generates the vectors: the inputs and, for invalid inputs, the expected errors.
 //!
-//! The modules, and the folders and files below `spec/vectors/v1` that each of them makes:
+//! The following list names each module and the folders or files below `spec/vectors/v1` that it
+//! generates:
 //!
 //! - `audits`: `audit`
 //! - `broadcasts`: `broadcast`
@@ -50,7 +51,7 @@ use serde_json::{Map, Value, json};
 use crate::ops::Shared;
 use crate::{changed_input, changes};
 
-/// Returns every file, by its path below v1.
+/// Returns all generated files, keyed by the path below `spec/vectors/v1`.
 pub fn files() -> BTreeMap<String, Value> {
     let mut files = Files::default();
     encodings::make(&mut files);
@@ -78,12 +79,12 @@ pub fn files() -> BTreeMap<String, Value> {
 #[derive(Default)]
 pub struct Files {
     made: BTreeMap<String, Value>,
-    /// Cases whose result differs from the expected one.
+    /// Descriptions of the cases whose result differs from the expected one.
     wrong: Vec<String>,
 }
 
 impl Files {
-    /// Runs the cases of a file and adds the file.
+    /// Runs the cases of a file to get their outputs, and adds the file.
     pub fn add(&mut self, file: File) {
         let mut object = file.shared;
         let shared = Shared::new(&Value::Object(object.clone()));
@@ -116,8 +117,8 @@ impl Files {
                 let verdict = match shared.run(op, &changed_input(&mutation, &changed)) {
                     Err(error) => error,
                     Ok(output) => {
-                        // Only a stream that is cut between its items is accepted, always with the
-                        // same output.
+                        // A changed stream is accepted only if it was cut between two items, and
+                        // its output is always the same.
                         if kept.get_or_insert_with(|| output.clone()) != &output {
                             self.wrong.push(format!(
                                 "{}: {name}: a change is accepted: {output}",
@@ -148,7 +149,7 @@ impl Files {
     }
 }
 
-/// A file under construction.
+/// A vector file to which cases are added.
 pub struct File {
     path: &'static str,
     about: &'static str,
@@ -170,7 +171,7 @@ impl File {
         }
     }
 
-    /// Adds an input that all cases share.
+    /// Adds an input that all cases of the file share.
     pub fn shared(mut self, field: &str, value: Value) -> Self {
         self.shared.insert(field.to_owned(), value);
         self
@@ -180,7 +181,7 @@ impl File {
         self.shared("operator", public(operator))
     }
 
-    /// Returns the inputs that all cases share.
+    /// Returns the inputs that all cases of the file share.
     pub fn shared_values(&self) -> Value {
         Value::Object(self.shared.clone())
     }
@@ -199,7 +200,7 @@ impl File {
         self.invalid.push((name.into(), op, input, error));
     }
 
-    /// Adds a case for every change of `field` (spec/README.md).
+    /// Adds a mutation of `field`, which stands for one case per change (spec/README.md).
     pub fn mutate(
         &mut self,
         name: impl Into<String>,
@@ -212,13 +213,13 @@ impl File {
     }
 }
 
-/// Returns a public key: its suite and raw bytes.
+/// Returns the suite and the raw bytes of a public key as JSON.
 pub fn public(secret: &SecretKey) -> Value {
     let key = secret.public();
     json!({ "alg": key.algorithm().name(), "key": hex::encode(key.to_bytes()) })
 }
 
-/// Returns an input with only bytes.
+/// Returns an input that has only the field `bytes`.
 pub fn of(bytes: &[u8]) -> Value {
     json!({ "bytes": hex::encode(bytes) })
 }

@@ -1,4 +1,4 @@
-//! The operations of the vectors (spec/README.md), by the product's own code.
+//! Runs the operations of the vectors (spec/README.md) with the product's code.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use crate::{audit, broadcast, link, query, receipt, sampling, sum, tesla};
 use moteseal_fixtures::world::{multiproof, path, root_of};
 
-/// The result of an operation: its output, or its error's name.
+/// The result of an operation: its output, or the stable name of its error.
 pub type Verdict = Result<Value, String>;
 
 /// An error with a stable name of spec/errors.md.
@@ -79,7 +79,7 @@ named!(
     moteseal_sum::sies::PsrError,
 );
 
-/// The stable name of an error.
+/// Returns the stable name of an error.
 pub fn name(error: impl NamedError) -> String {
     error.stable_name().to_owned()
 }
@@ -147,7 +147,7 @@ impl Shared {
         self.roster.as_ref().unwrap()
     }
 
-    /// Runs an operation.
+    /// Runs the operation with the name `op`.
     pub fn run(&self, op: &str, input: &Value) -> Verdict {
         match op {
             "cbor.item" => {
@@ -309,7 +309,7 @@ impl Shared {
         entries.into_iter().flatten().map(entry).collect()
     }
 
-    /// Reads a stream whole, and again in pieces. Both must have the same result.
+    /// Reads a stream in one piece and again in several pieces. Panics if the results differ.
     fn read(&self, input: &Value, visit: &mut dyn FnMut(Event<'_>)) -> Result<(), String> {
         let bytes = bytes(input, "bytes");
         let known = Self::known(input);
@@ -377,10 +377,11 @@ impl Shared {
             .map_err(|finding| finding.finding.name().to_owned())
     }
 
-    /// One device's response, as a client checks it: complete, and every epoch as queried.
+    /// Checks one device's response as a client does: it must be complete, and every epoch must
+    /// have the queried selection.
     fn choice_answer(&self, input: &Value) -> Verdict {
         let until = (!input["until"].is_null()).then(|| number::<u64>(input, "until"));
-        // The check needs every part of an epoch, so a first pass collects the seals.
+        // The check of an epoch needs all its parts, so a first pass collects the seals.
         let mut seals: Vec<Seal<Authentic>> = Vec::new();
         self.read(input, &mut |event| {
             if let Event::Proven(proven) = event {
@@ -422,7 +423,7 @@ impl Shared {
 
 struct Answer<'c> {
     seals: &'c [Seal<Authentic>],
-    /// The number of seals in the range.
+    /// The number of seals in the queried range.
     inside: usize,
     choice: &'c Value,
     checked: usize,
@@ -448,7 +449,8 @@ impl Answer<'_> {
         let parts = &self.seals[start..end];
         let checked = if let Some(rate) = self.choice.get("rate") {
             let rate: Rate = rate.as_str().unwrap().parse().unwrap();
-            // The first part of an epoch that cannot have the rate rejects the whole epoch.
+            // If any part of an epoch cannot be sampled at the rate, the whole epoch is rejected
+            // with the error of the first such part.
             parts
                 .iter()
                 .try_for_each(|part| rate_levels(rate, part.statement()).map(|_| ()))

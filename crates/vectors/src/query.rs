@@ -1,4 +1,4 @@
-//! The operations of queries (spec/queries.md), by the product's own code.
+//! Runs the operations of query vectors (spec/queries.md) with the product's code.
 
 use moteseal_core::schema::Schema;
 use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan, SlotKind};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::ops::{Verdict, bytes, hex_of, list, name, number, text};
 use crate::sum::wide;
 
-/// The plan of a query text, and the canonical text of the plan.
+/// Parses the text of a query. Returns the encoded plan and its canonical text.
 pub fn parse(input: &Value) -> Verdict {
     let schema = bytes(input, "schema");
     let schema = Schema::decode(&schema).unwrap();
@@ -17,7 +17,7 @@ pub fn parse(input: &Value) -> Verdict {
     Ok(json!({ "plan": hex_of(plan.encode(&mut buffer).unwrap()), "text": plan.to_string() }))
 }
 
-/// The contents of a plan, and what the given number of sources needs.
+/// Decodes a plan. Returns its contents, and checks its capacity for the given number of sources.
 pub fn plan(input: &Value) -> Verdict {
     let bytes = bytes(input, "bytes");
     let plan = Plan::decode(&bytes).map_err(name)?;
@@ -37,7 +37,7 @@ pub fn plan(input: &Value) -> Verdict {
     )
 }
 
-/// The contribution of a source for a reading, or without a reading.
+/// Returns the contribution of a source with or without a reading.
 pub fn contribution(input: &Value) -> Verdict {
     let (plan, schema) = (bytes(input, "plan"), bytes(input, "schema"));
     let (plan, schema) = (Plan::decode(&plan).unwrap(), Schema::decode(&schema).unwrap());
@@ -50,7 +50,7 @@ pub fn contribution(input: &Value) -> Verdict {
     Ok(json!({ "values": slots[..count].iter().map(u128::to_string).collect::<Vec<_>>() }))
 }
 
-/// The results of the totals of a query's slots.
+/// Returns the results of a query for given totals of its slots.
 pub fn answer(input: &Value) -> Verdict {
     let plan = bytes(input, "plan");
     let plan = Plan::decode(&plan).unwrap();

@@ -1,12 +1,12 @@
-//! Verifies a COSE Receipt of inclusion by RFC 9942 and RFC 9162 alone, independently of the
-//! product except for the signature suites.
+//! A verifier of COSE Receipts of inclusion, written from RFC 9942 and RFC 9162. Except for the
+//! signature suites and the check of CBOR items, it uses no code of the product.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::PublicKey;
 
 use moteseal_fixtures::cbor_tree::{Value, bytes, int, text};
 
-/// The root for which the receipt proves the inclusion of `record`.
+/// Verifies a receipt and returns the root for which it proves the inclusion of `record`.
 pub fn verify(receipt: &[u8], record: &[u8], key: &PublicKey) -> Option<[u8; 32]> {
     // A receipt is a tagged COSE_Sign1 (RFC 9942, section 4.2).
     let Value::Tag(18, object) = whole(receipt)? else { return None };
@@ -28,7 +28,7 @@ pub fn verify(receipt: &[u8], record: &[u8], key: &PublicKey) -> Option<[u8; 32]
     if entry(&header, 395)? != int(1) || entry(&header, 1)? != int(key.algorithm().cose()) {
         return None;
     }
-    // vdp in the unprotected header: inclusion proofs under -1.
+    // The unprotected header contains vdp (396), which has the inclusion proofs under the label -1.
     let Value::Map(proofs) = entry(unprotected, 396)? else { return None };
     let Value::Array(proofs) = entry(&proofs, -1)? else { return None };
     let [Value::Bytes(proof)] = proofs.as_slice() else { return None };
@@ -45,13 +45,13 @@ pub fn verify(receipt: &[u8], record: &[u8], key: &PublicKey) -> Option<[u8; 32]
         .collect();
     let path = path.filter(|path| !path.is_empty())?;
     let root = root(record, *leaf, *size, &path)?;
-    // The signature is over the root, as detached payload.
+    // The signature is over the root, which is the detached payload.
     let message =
         Value::Array(vec![text("Signature1"), bytes(protected), bytes(&[]), bytes(&root)]).encode();
     key.verify(&message, signature).ok().map(|()| root)
 }
 
-/// RFC 9162, section 2.1.3.2, steps 1 to 5, literally.
+/// Computes the root from an inclusion proof with the steps 1 to 5 of RFC 9162, section 2.1.3.2.
 fn root(record: &[u8], leaf_index: u64, tree_size: u64, path: &[[u8; 32]]) -> Option<[u8; 32]> {
     if leaf_index >= tree_size {
         return None;
@@ -79,8 +79,8 @@ fn root(record: &[u8], leaf_index: u64, tree_size: u64, path: &[[u8; 32]]) -> Op
     (sn == 0).then_some(r)
 }
 
-/// The one well-formed item in `bytes`, if the product's scanner accepts it. The tests' own reader
-/// parses it.
+/// Returns the CBOR item that `bytes` consists of. The product's scanner must accept it; the tests'
+/// own reader parses it.
 fn whole(bytes: &[u8]) -> Option<Value> {
     moteseal_core::cbor::check_item(bytes).ok()?;
     Some(Value::decode(bytes))

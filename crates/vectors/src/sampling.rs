@@ -1,5 +1,5 @@
-//! The operations of sampling within a budget (spec/formats.md, section 8), by the product's own
-//! code.
+//! Runs the operations of vectors of sampling within a budget (spec/formats.md, section 8) with the
+//! product's code.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, list, number};
 
-/// A round that a coordinator announced.
+/// Opens a coordinator's announcement and returns its round.
 pub fn announcement(roster: &Roster, input: &Value) -> Verdict {
     let announcement =
         Announcement::open(&bytes(input, "bytes"), roster.group(), roster.coordinator().unwrap())
@@ -24,7 +24,7 @@ pub fn announcement(roster: &Roster, input: &Value) -> Verdict {
     Ok(json!({ "epoch": announcement.epoch().0, "round": announcement.round().0 }))
 }
 
-/// A manifest.
+/// Opens a manifest and returns its contents.
 pub fn manifest(roster: &Roster, input: &Value) -> Verdict {
     let bytes = bytes(input, "bytes");
     let manifest = manifests::open(&bytes, roster).map_err(|error| error.name().to_owned())?;
@@ -45,7 +45,7 @@ pub fn manifest(roster: &Roster, input: &Value) -> Verdict {
     }))
 }
 
-/// The reason for which a bundle that is verified as a file is rejected.
+/// Why a bundle that is verified as a file is rejected.
 enum Refused {
     Read(ReadError),
     NotWhole,
@@ -57,8 +57,8 @@ impl From<ReadError> for Refused {
     }
 }
 
-/// A bundle as a file: every surviving level or, after the manifest of its epoch, every level from
-/// its round on.
+/// Verifies a bundle file. It must contain every surviving level. If the manifest of its epoch
+/// precedes it, it must contain every level from the final round on.
 pub fn bundle(roster: &Roster, limits: Limits, input: &Value) -> Verdict {
     let mut rounds: BTreeMap<EpochNumber, Round> = BTreeMap::new();
     let mut parts = Vec::new();
@@ -96,7 +96,7 @@ pub fn bundle(roster: &Roster, limits: Limits, input: &Value) -> Verdict {
     }
 }
 
-/// A response to a query, as a client checks it.
+/// Checks a response to a query as a client does.
 pub fn answer(roster: &Roster, input: &Value) -> Verdict {
     let query = Query::from_json(input["query"].to_string().as_bytes()).unwrap();
     let mut rows: BTreeMap<DeviceId, Vec<Value>> = BTreeMap::new();
@@ -135,7 +135,8 @@ pub fn answer(roster: &Roster, input: &Value) -> Verdict {
     )
 }
 
-/// The frames that a coordinator keeps of those it receives.
+/// Runs the steps of a coordinator: offered events, withdrawn events and settled rounds. Returns
+/// its state after each step, and the number of kept events of each level.
 pub fn offers(input: &Value) -> Value {
     let levels: u8 = number(input, "levels");
     let mut coordinator = Coordinator::new(levels, number(input, "budget"));

@@ -1,5 +1,5 @@
-//! The operations of private sums (spec/sums.md), by the product's own code. Plans and answers are
-//! those of query.rs.
+//! Runs the operations of vectors of private sums (spec/sums.md) with the product's code. query.rs
+//! runs those for plans and answers.
 
 use moteseal_core::Digest;
 use moteseal_core::link::LinkKey;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, hex_list, hex_of, list, name, number, text};
 
-/// An integer of up to 128 bits, which is a string in JSON.
+/// Reads an integer of up to 128 bits, which is a string in JSON.
 pub fn wide(value: &Value) -> u128 {
     value.as_str().unwrap().parse().unwrap()
 }
@@ -28,11 +28,11 @@ fn source(input: &Value, device: [u8; 8]) -> SourceSecret {
     )
 }
 
-/// A source's two secrets and the record that it sends for a value.
+/// Returns a source's two secrets, and the record that it sends for a value.
 pub fn encrypt(input: &Value) -> Verdict {
     let (source, query) = (source(input, fixed(input, "device")), QueryId(fixed(input, "query")));
-    // The guard depends on time and is not tested here: with epochs of a millisecond, any number is
-    // valid.
+    // These vectors do not test the epoch guard. With epochs of one millisecond, a new guard
+    // permits any epoch number.
     let mut permit =
         EpochGuard::default().advance(query, 1, number(input, "epoch")).map_err(name)?;
     let psr = source
@@ -45,7 +45,7 @@ pub fn encrypt(input: &Value) -> Verdict {
     )
 }
 
-/// The sum in the records of one key group's participants, for one slot.
+/// Adds the records of one key group's participants for one slot, and opens the sum.
 pub fn open(input: &Value) -> Verdict {
     let mut sum = Psr::ZERO;
     for psr in hex_list(input, "psrs") {
@@ -70,7 +70,7 @@ fn runs(input: &Value) -> Vec<(u32, u32)> {
     list(input, "runs").iter().map(|run| (end(run, 0), end(run, 1))).collect()
 }
 
-/// The encoding of a set of positions, given by its runs.
+/// Encodes a set of positions, which is given by its runs.
 pub fn participants(input: &Value) -> Value {
     let runs = runs(input);
     let mut out = vec![0; participation::max_size(runs.last().map_or(0, |run| run.1))];
@@ -87,7 +87,7 @@ pub fn participants(input: &Value) -> Value {
     json!({ "bytes": hex_of(&out[..length]) })
 }
 
-/// The runs of an encoded set of positions.
+/// Decodes a set of positions and returns its runs.
 pub fn participation(input: &Value) -> Verdict {
     let bytes = bytes(input, "bytes");
     let read = Participation::decode(&bytes, number(input, "sources")).map_err(name)?;
@@ -108,7 +108,7 @@ fn reference(query: u32) -> String {
     hex_of(query.to_be_bytes())
 }
 
-/// A frame of a child, as its parent opens it, and every record in it.
+/// Opens a frame of a child, as its parent does, and reads every record in it.
 pub fn up(input: &Value) -> Verdict {
     let frame = bytes(input, "frame");
     Ok(match SumUplink::open(&frame, &key_of(input)).map_err(|error| error.name().to_owned())? {
@@ -139,7 +139,7 @@ pub fn up(input: &Value) -> Verdict {
     })
 }
 
-/// A query message of a parent, as its child opens it.
+/// Opens a question of a parent, as its child does.
 pub fn explain(input: &Value) -> Verdict {
     let asked = Explain::open(&bytes(input, "frame"), &key_of(input))
         .map_err(|error| error.name().to_owned())?;
@@ -151,7 +151,7 @@ pub fn explain(input: &Value) -> Verdict {
     }))
 }
 
-/// A query schedule, as any holder of the querier's key opens it.
+/// Opens a query schedule with the querier's public key, as a device or gateway does.
 pub fn schedule(input: &Value) -> Verdict {
     let key = PublicKey::from_bytes(
         Algorithm::from_name(text(input, "alg")).unwrap(),

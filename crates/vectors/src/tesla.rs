@@ -1,4 +1,4 @@
-//! The operations of uTESLA (spec/tesla.md), by the product's own code.
+//! Runs the operations of uTESLA vectors (spec/tesla.md) with the product's code.
 
 use moteseal_broadcast::tesla::receiver::{Receiver, Settings};
 use moteseal_broadcast::tesla::sender::Sender;
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, hex_of, list, name, number};
 
-/// The capacity of the receivers of the vectors: more than any case needs, except for the length of
-/// a message.
+/// The receiver that runs the vectors. Its capacity is more than any case needs. Only the length of
+/// a message may exceed it.
 type Roomy = Receiver<16, 16, 32>;
 
 fn id(input: &Value) -> ChainId {
@@ -24,7 +24,7 @@ fn at(entry: &Value) -> (u64, Option<Vec<u8>>) {
     (entry[0].as_u64().unwrap(), entry[1].as_str().map(|text| hex::decode(text).unwrap()))
 }
 
-/// The contents of the parameters of a chain.
+/// Decodes the parameters of a chain and returns their contents.
 pub fn parameters(input: &Value) -> Verdict {
     let Parameters { schedule, committed, key } =
         Parameters::decode(&bytes(input, "bytes"), id(input)).map_err(name)?;
@@ -35,8 +35,8 @@ pub fn parameters(input: &Value) -> Verdict {
     }))
 }
 
-/// The output of a sender at given times: a message's packet or, for null, the key that may be
-/// disclosed.
+/// Returns the output of a sender at given times: the packet of a message or, for null, the frame
+/// of the key that may be disclosed.
 pub fn send(input: &Value) -> Verdict {
     let schedule = Schedule {
         id: id(input),
@@ -61,8 +61,8 @@ pub fn send(input: &Value) -> Verdict {
     Ok(json!({ "parameters": parameters, "said": outputs }))
 }
 
-/// The result of a receiver for frames at given times: for each frame, its verdict and the messages
-/// that it proves.
+/// Passes frames to a receiver at given times. Returns the verdict for each frame and the messages
+/// that the frame proves.
 pub fn receive_all(input: &Value) -> Verdict {
     let parameters = Parameters::decode(&bytes(input, "parameters"), id(input)).map_err(name)?;
     let settings = Settings {

@@ -1,4 +1,5 @@
-//! Audits of manifests and the devices' seals, epoch by epoch (section 8.3).
+//! Vectors of audits, which compare manifests with the devices' seals epoch by epoch
+//! (spec/formats.md, section 8.3).
 
 use std::collections::BTreeMap;
 
@@ -41,7 +42,7 @@ struct DraftManifest {
     roster: Digest,
 }
 
-/// Manifests, and the seals of each device.
+/// The input of an audit: manifests, and the seals of each device.
 #[derive(Clone)]
 struct Scene {
     drafts: Vec<DraftManifest>,
@@ -49,8 +50,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// Returns the seals of these devices, and the manifests of an honest coordinator that received
-    /// them all.
+    /// Creates a scene with these devices' seals, and with the manifests of an honest coordinator
+    /// that received all of them.
     fn of(devices: &[(&'static str, Vec<Epoch>)]) -> Self {
         let seal = |(name, epochs): &(&'static str, Vec<Epoch>)| {
             let mut device = device(name);
@@ -72,7 +73,7 @@ impl Scene {
         scene
     }
 
-    /// Four devices that seal four epochs, without a fault.
+    /// Creates a scene without faults, in which four devices seal four epochs.
     fn honest() -> Self {
         let device = |(at, name)| {
             let epochs =
@@ -82,7 +83,8 @@ impl Scene {
         Self::of(&NAMES.into_iter().enumerate().map(device).collect::<Vec<(&str, Vec<Epoch>)>>())
     }
 
-    /// Three devices as in [`honest`](Self::honest), and `east` with these epochs.
+    /// Creates a scene with three devices as in [`honest`](Self::honest), and with the device
+    /// `east`, which has these epochs.
     fn with_east(epochs: Vec<Epoch>) -> Self {
         let device = |(at, name)| {
             let epochs =
@@ -95,8 +97,8 @@ impl Scene {
         Self::of(&devices)
     }
 
-    /// Returns the lowest round whose events, by the counters of all seals of the epoch, fit the
-    /// budget.
+    /// Returns the lowest round at which the epoch's events fit the budget, according to the
+    /// counters of all its seals.
     fn due(&self, epoch: u64) -> u8 {
         let of_epoch = || {
             self.seals
@@ -127,7 +129,7 @@ impl Scene {
         changed
     }
 
-    /// Removes the seals of a device with these indices from what is shown.
+    /// Removes the seals of a device with these indices from the scene.
     fn hide(&mut self, name: &str, indices: &[u32]) {
         self.sealed(name).retain(|one| !indices.contains(&one.seal.statement().index.0));
     }
@@ -161,8 +163,9 @@ impl Scene {
         self.between(10, None)
     }
 
-    /// What a store shows for a range: the manifests from its start on, its seals, and the seal
-    /// that shows where they end.
+    /// Returns the data that a store serves for a range of epochs: the manifests from the start on,
+    /// the seals in the range, and for each device the next seal, which proves where the range
+    /// ends.
     fn between(&self, since: u64, until: Option<u64>) -> Json {
         let end = until.unwrap_or(u64::MAX);
         let shown = self.changed(|scene| {
@@ -240,7 +243,7 @@ fn rounds() -> File {
         OP,
         all(&over).changed(|scene| scene.draft(10).round = 0).case(),
     );
-    // So many events that not even the highest level fits.
+    // The epoch has so many events that not even the highest level fits the budget.
     let flood = Scene::with_east(
         [vec![part(10, 3000), part(10, 3000)], vec![sealing(10, 3000)], vec![sealing(11, 3)]]
             .concat(),
@@ -250,7 +253,8 @@ fn rounds() -> File {
     let one_less = flood.changed(|scene| scene.draft(10).round -= 1);
     file.valid("nothing fits, and the coarsest level is kept", OP, one_less.between(10, Some(11)));
 
-    // The rounds that devices were given, and the rounds that they raised themselves to.
+    // `round` is the announced round, and `own_round` is the round to which a device has raised
+    // itself.
     let with_round = |round: u8, own_round: u8| {
         let mut epochs: Vec<Epoch> = (10..14).map(|epoch| sealing(epoch, 40)).collect();
         (epochs[1].round, epochs[1].own_round) = (round, own_round);
@@ -290,7 +294,7 @@ fn rounds() -> File {
     file
 }
 
-/// No device seals anything in epoch 10.
+/// Returns no seals, because no device seals anything in epoch 10.
 fn silent() -> Vec<Sealed> {
     Vec::new()
 }
@@ -318,7 +322,7 @@ fn chains() -> File {
     );
     let low = last(0).changed(|scene| scene.draft(13).round = 0);
     file.valid("a device is absent from the newest epoch, which kept too much", OP, low.case());
-    // Epochs in which east is silent, and the ways in which its chain continues.
+    // In these epochs `east` is silent, and its chain continues afterwards in different ways.
     for (name, epochs) in [
         ("silence, and the chain goes on", vec![sealing(10, 9), sealing(13, 9)]),
         ("silence from the start on", vec![sealing(13, 9)]),
@@ -363,8 +367,8 @@ fn chains() -> File {
         file.valid(format!("{name}; a round more than due each time"), OP, more.case());
         file.valid(format!("{name}; epoch 11 alone"), OP, scene.between(11, Some(12)));
     }
-    // An unlisted seal shows that its device was silent before it, if a later seal that is listed
-    // refers to it.
+    // A seal that no manifest lists can prove that its device was silent before it, if a later
+    // listed seal refers to it.
     let back = Scene::with_east(vec![sealing(10, 9), sealing(12, 9), sealing(13, 9)]);
     for (name, unlisted) in
         [("the next seal was late", &[12][..]), ("the next two seals were late", &[12, 13])]
@@ -377,10 +381,11 @@ fn chains() -> File {
         let more = late.changed(|scene| scene.draft(11).round += 1);
         file.valid(format!("silence, and {name}; a round more than due"), OP, more.case());
     }
-    // A device that never sealed anything.
+    // The fourth device never sealed anything.
     let three = Scene::with_east(Vec::new());
     file.valid("a device that never spoke", OP, three.case());
-    // Some of three parts are shown: no device is accused of what a store may withhold.
+    // Only some of three parts are served. The audit accuses no device, because the store may have
+    // withheld the others.
     let parts = Scene::with_east(vec![
         part(10, 9),
         part(10, 9),
@@ -446,7 +451,7 @@ fn chains() -> File {
     file.valid("a device's epoch is dropped", OP, dropped.case());
     let late = honest.changed(|scene| drop(scene.draft(11).listed.remove(&id("south"))));
     file.valid("a device's epoch is late", OP, late.case());
-    // Two histories of one device.
+    // A device has two different histories.
     let fork = Scene::with_east(vec![sealing(10, 9), sealing(11, 30), sealing(13, 3)]);
     let forked = honest.changed(|scene| {
         let other = fork.clone().sealed("east")[1].clone();
@@ -597,8 +602,8 @@ fn lists() -> File {
     file
 }
 
-/// Returns the epochs as their coordinator uploads them: each manifest, and every bundle from its
-/// round on.
+/// Returns the epochs as their coordinator uploads them: each with its manifest, and with the
+/// bundles' levels from the final round on.
 fn uploads(honest: &Scene) -> Vec<Upload> {
     let roster = group_within(ED);
     let upload = |draft: &DraftManifest| {

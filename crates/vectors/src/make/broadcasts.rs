@@ -1,5 +1,5 @@
-//! Authenticated broadcast (spec/broadcast.md): certificates, chains, frames, evidence. Signed
-//! objects are encoded field by field, so that a case can change any field.
+//! Vectors of authenticated broadcast (spec/broadcast.md): certificates, chains, frames and
+//! evidence. Signed objects are encoded field by field, so that a case can change any field.
 
 mod certificates;
 
@@ -61,8 +61,8 @@ fn key_fields(key: &SecretKey) -> [Value; 2] {
     [int(key.algorithm().cose()), bytes(&key.public().to_bytes())]
 }
 
-/// Returns the payload of the certificate of the sender `ops`, with serial 7, valid from 100 to 200
-/// s.
+/// Returns the payload of the certificate of the sender `ops`. It has the serial 7 and is valid
+/// from 100 s to 200 s.
 fn certificate() -> Value {
     let [suite, raw] = key_fields(&ops());
     let sender = bytes(&sender_named("ops").0);
@@ -79,8 +79,8 @@ fn certificate() -> Value {
     ])
 }
 
-/// Returns the input for opening a certificate or revocation, with two base stations. The second
-/// one signed.
+/// Returns the input for opening a certificate or revocation. It has two accepted base stations;
+/// the object is signed by the second one.
 fn listening(bytes: &[u8]) -> Json {
     let bases = [public(&secret(Algorithm::Esp256, 0x84)), public(&base())];
     json!({ "bytes": hex::encode(bytes), "network": network().to_string(), "bases": bases })
@@ -119,7 +119,7 @@ fn chains() -> File {
     file.valid("empty messages", op, of_chain(&vec![Vec::new(); 5], 2));
     file.valid("the longest message", op, of_chain(&[vec![7; 8192], Vec::new()], 2));
     for at in [54, 55, 56, 63, 64, 65] {
-        // Lengths around the padding limit of a compression.
+        // Cover the message lengths at which SHA-256's padding needs one more compression.
         file.valid(
             format!("a message of {at} bytes"),
             op,
@@ -142,7 +142,7 @@ fn chains() -> File {
     file
 }
 
-/// A chain: its head, and its leaves with their blocks and places.
+/// A chain: its head, and its leaves with their blocks and indices.
 struct BuiltChain {
     head: Value,
     leaves: Vec<(u32, u8, Vec<u8>)>,
@@ -351,7 +351,7 @@ fn leaves() -> File {
     ] {
         file.valid(what, op, taking(&head, &order));
     }
-    // A sender whose tags do not match the digest.
+    // The tags of this dishonest sender match the leaves, but its digest does not.
     let mut other = build_chain(&some_messages(3), 3);
     other.head = other.head.with(11, bytes(&[1; 32]));
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {

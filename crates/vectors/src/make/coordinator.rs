@@ -1,4 +1,5 @@
-//! The signed objects of a coordinator, announcements of rounds and manifests: section 8.1.
+//! Vectors of the objects that a coordinator signs: announcements of rounds, and manifests
+//! (spec/formats.md, section 8.1).
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Round};
@@ -25,7 +26,7 @@ pub fn make(files: &mut Files) {
     files.add(of_p256());
 }
 
-/// Returns a file of the group with a budget.
+/// Creates a file of vectors for the group with a budget.
 pub fn file_within(path: &'static str, about: &'static str, coordinator: Algorithm) -> File {
     File::new(path, about)
         .operator(&operator())
@@ -40,7 +41,7 @@ pub fn id(name: &str) -> DeviceId {
     DeviceId::of(GROUP, name)
 }
 
-/// Returns a manifest of the group, signed by its coordinator.
+/// Returns a manifest of the group with a budget, signed by its coordinator.
 pub fn manifest(epoch: u64, round: u8, listed: &[(DeviceId, Vec<Digest>)]) -> Vec<u8> {
     manifest_under(group_within(ED).digest(), epoch, round, listed)
 }
@@ -68,7 +69,8 @@ fn announced(epoch: u64, round: u8, coordinator: &SecretKey) -> Vec<u8> {
         .to_vec()
 }
 
-/// The faults of any signed object of a coordinator with a valid payload.
+/// Adds cases with the faults that every signed object of a coordinator can have, here with a valid
+/// payload.
 fn objects(file: &mut File, op: &'static str, typ: &str, payload: &[u8]) {
     let key = coordinator(ED);
     let good = sign1(&key, &header(ED, typ, &[]), payload);
@@ -170,7 +172,7 @@ fn unknown_suite(typ: &str) -> Vec<u8> {
     Value::Map(vec![(int(1), int(-7)), (int(16), text(typ))]).encode()
 }
 
-/// Returns the payload with another group's id.
+/// Returns the payload with the id of another group.
 fn foreign(payload: &[u8]) -> Vec<u8> {
     Value::decode(payload).with(1, bytes(&GroupId::of("others").0)).encode()
 }
@@ -232,8 +234,8 @@ fn announcements() -> File {
     let mut wide = payload.clone();
     wide.splice(payload.len() - 1.., [0x18, 3]);
     file.invalid("a round in too many bytes", "word.announcement", signed(&wide), "NonCanonical");
-    // A mote reads announcements into memory of fixed size: longer ones are rejected before their
-    // signature is checked.
+    // A mote reads announcements into memory of fixed size, so longer ones are rejected before
+    // their signature is checked.
     let long = |length: usize| array([bytes(&vec![0; length])]).encode();
     file.invalid("a payload of 32 bytes", "word.announcement", signed(&long(29)), "UnexpectedType");
     file.invalid(
@@ -369,7 +371,7 @@ fn manifests() -> File {
         signed(&Value::Array([&fields[..], &[int(0)]].concat())),
         "UnexpectedType",
     );
-    // Two faults each: which error is reported.
+    // Each of these cases has two faults, to determine which error is reported.
     let other = bytes(&GroupId::of("others").0);
     let swapped = Value::Array(vec![listed[1].clone(), listed[0].clone()]);
     for (name, changes, error) in [

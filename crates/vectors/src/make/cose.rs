@@ -1,4 +1,4 @@
-//! COSE headers, signature suites, seals.
+//! Vectors of COSE headers, signature suites and seals.
 
 mod seals;
 
@@ -29,7 +29,7 @@ pub fn opened(devices: &[(&str, &[(Algorithm, u32)])]) -> Roster {
     Roster::open(&roster(devices), &operator().public()).unwrap()
 }
 
-/// Returns a signed seal of a star, and one of a tree.
+/// Returns two signed seals, one of a star and one of a tree.
 pub fn two_seals() -> [Vec<u8>; 2] {
     let roster = opened(world::DEVICES);
     let mut device = Device::new(&roster, "ed", &schema(FIXED));
@@ -281,7 +281,8 @@ fn bytes_of_header(algorithm: Algorithm, typ: &str) -> Value {
     bytes(&header(algorithm, typ, &[]).encode())
 }
 
-/// `value + other` if `add`, otherwise `value - other`, modulo 2^256: 32 bytes, big-endian.
+/// Returns `value + other` if `add`, otherwise `value - other`, modulo 2^256, as 32 big-endian
+/// bytes.
 pub fn sum(value: &[u8], other: &[u8], add: bool) -> Vec<u8> {
     let mut carry = 0i32;
     let mut out = vec![0; 32];
@@ -417,7 +418,8 @@ fn suites() -> File {
         "NotAuthentic",
     );
 
-    // Cases 2 to 4 of "Taming the many EdDSAs" (Chalkias, Garillot, Nikolaenko; SSR 2020), table 6.
+    // The following are the cases 2 to 4 of table 6 in "Taming the many EdDSAs" (Chalkias,
+    // Garillot, Nikolaenko; SSR 2020).
     let taming = |message: &str, key: &str, signature: &str| json!({ "alg": "ed25519", "message": message, "key": key, "signature": signature });
     let mixed = "cdb267ce40c5cd45306fa5d2f29731459387dbf9eb933b7bd5aed9a765b88d4d";
     file.valid(

@@ -1,4 +1,5 @@
-//! Encodings, hashes and numbers: cbor, level, star, tree, permutation, choice by formula.
+//! Vectors of encodings, hashes and formulas: CBOR, levels, stars, trees, permutations, and
+//! formulas of selections.
 
 use moteseal_core::Digest;
 use moteseal_core::record::DeviceId;

@@ -1,4 +1,4 @@
-//! The explaining form, and receipts.
+//! Vectors of the explaining form, and of receipts.
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::record::Scheme;
@@ -110,7 +110,7 @@ fn explained() -> File {
         };
         file.invalid(format!("a star: {name}"), "stream.explain", case(&run, &index), error);
     }
-    // A store whose explaining forms are wrong, too.
+    // This store also returns wrong explaining forms.
     let explain =
         |seal: &[u8], digests: &[u8]| array([int(6), bytes(seal), bytes(digests)]).encode();
     let signed: Vec<Vec<u8>> =
@@ -206,8 +206,8 @@ fn explained() -> File {
     file
 }
 
-/// Returns the run with nothing selected and its first part changed. It contains nothing that
-/// depends on the salt or scheme.
+/// Returns a run without selected events, in which `change` has changed the first part. Without
+/// events and digests, the run has the same form for every salt and scheme.
 fn sequence_of_nothing(sealed: &[Sealed], change: impl Fn(&Value) -> Value) -> Vec<Value> {
     let mut run = sequence(&stream(&schema(FIXED), sealed, &Pick::Levels(0)));
     run[2] = change(&run[2]);

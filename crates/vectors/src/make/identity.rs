@@ -1,4 +1,4 @@
-//! Certificates, rosters, urgent events, schemas.
+//! Vectors of certificates, rosters, urgent events and schemas.
 
 mod rosters;
 

@@ -1,4 +1,5 @@
-//! The events that a coordinator keeps of those that it is offered, and its rounds: section 8.1.
+//! Vectors of sampling at a coordinator: which of the offered events it keeps, and its rounds
+//! (spec/formats.md, section 8.1).
 
 use serde_json::{Value, json};
 
@@ -20,8 +21,8 @@ fn withdraw(level: u8, events: u64) -> Value {
     json!(["withdraw", level, events])
 }
 
-/// Levels distributed like those of events, `i` with probability `2^-(i+1)`, from the high bits of
-/// a linear congruential generator.
+/// Generates levels with the distribution of events' levels: `i` has the probability `2^-(i+1)`.
+/// They are taken from the high bits of a linear congruential generator.
 fn levels(seed: u32, count: usize, of: u8) -> Vec<Value> {
     let mut state = seed;
     let mut next = || {

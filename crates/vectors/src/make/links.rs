@@ -1,4 +1,5 @@
-//! Frames between devices and their coordinator, valid and with every kind of fault: section 8.2.
+//! Vectors of frames between devices and their coordinator, both valid and with every kind of fault
+//! (spec/formats.md, section 8.2).
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -25,7 +26,7 @@ pub fn make(files: &mut Files) {
     files.add(followed());
 }
 
-/// HMAC-SHA256 (RFC 2104).
+/// Returns the HMAC-SHA256 (RFC 2104) of a message.
 fn hmac(key: &[u8; 32], message: &[u8]) -> [u8; 32] {
     let pad = |with: u8| {
         let mut block = [with; 64];
@@ -54,7 +55,7 @@ fn frame(uplink: &Uplink<'_>) -> Vec<u8> {
     uplink.close(id("north"), &key(), &mut out).unwrap().to_vec()
 }
 
-/// Returns an item with the tag of north's frames.
+/// Returns an item with the tag of an uplink frame of the device `north`.
 fn ours(item: &[u8]) -> Vec<u8> {
     tagged(&secret_of(&GROUP_SECRET, GROUP, id("north")), "up", item)
 }
@@ -360,7 +361,8 @@ fn up() -> File {
             "Malformed",
         );
     }
-    // Non-deterministic encodings: of the head of the array, the kind, an index, a string's length.
+    // In each of these frames one item has a non-deterministic encoding: the array's head, the
+    // kind, an index, or a string's length.
     let encoded = array([int(3), north, bytes(&fixed)]).encode();
     let splice = |at: usize, remove: usize, with: &[u8]| {
         let mut changed = encoded.clone();
@@ -391,7 +393,7 @@ fn ack(index: u32, next: u64, sealed: Option<u32>, wants_schema: bool) -> Acknow
     }
 }
 
-/// Returns an acknowledgement with the tag of one direction.
+/// Returns an acknowledgement whose tag is computed for the given direction.
 fn ack_frame(direction: &str) -> Vec<u8> {
     let item = array([int(16), bytes(&id("north").0), int(7), int(40), int(6), int(1)]);
     tagged(&secret_of(&GROUP_SECRET, GROUP, id("north")), direction, &item.encode())
@@ -538,7 +540,8 @@ fn refusals() -> File {
     file
 }
 
-/// Index, epoch, own round, `from` and `until` of forward frames, in the order of arrival.
+/// Returns vectors of the forward frames of one device. A frame is given by its index, epoch, own
+/// round, `from` and `until`, in the order of arrival.
 fn followed() -> File {
     let about = "What forward frames are to one who follows a device: section 8.2. A frame is its index, epoch, own round, from and until.";
     let mut file = File::new("link/followed.json", about);

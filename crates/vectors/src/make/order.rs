@@ -1,4 +1,5 @@
-//! Invalid items, parts that cannot belong to any seal, and which of several errors is reported.
+//! Vectors of invalid items, of parts that cannot belong to any seal, and of streams with several
+//! errors, which determine which error is reported.
 
 use moteseal_core::record::Scheme;
 
@@ -429,7 +430,7 @@ fn places() -> File {
             "MalformedSignature",
         );
     }
-    // Index 0 of a device whose first certificate starts at 3.
+    // The first certificate of this device starts at index 3, so its index 0 is invalid.
     let late = Device::new(&group(), "late", &fixed);
     let open_late = open.with(2, bytes(&late.id.0)).with(4, NULL);
     file.invalid(
@@ -446,7 +447,7 @@ fn places() -> File {
         "EpochOutOfRange",
     );
 
-    // Runs in which each part is possible, but not all together.
+    // In these runs each part by itself is possible, but not in combination with the others.
     let run = |parts: &[Value]| read(&[&good[..2], parts].concat());
     let twice = |part: &Value| part.with(FLAGS, int(0));
     for (name, parts, error) in [

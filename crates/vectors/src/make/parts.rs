@@ -1,4 +1,4 @@
-//! Streams: runs of stars and trees, and parts with other events than the sealed ones.
+//! Vectors of streams: runs of stars and trees, and parts whose events differ from the sealed ones.
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::SealIndex;
@@ -13,7 +13,7 @@ use moteseal_fixtures::world::{
     DEVICES, Device, Epoch, FIXED, LATTICE, Pick, Sealed, operator, roster, schema, stream,
 };
 
-// The positions of a part's fields.
+// The indices of the fields in a part's array.
 pub const FLAGS: usize = 1;
 pub const SKIPPED: usize = 2;
 pub const ADVANCE: usize = 3;
@@ -39,7 +39,7 @@ pub fn make(files: &mut Files) {
     files.add(mutations());
 }
 
-/// Returns a file of streams of the group.
+/// Creates a file of vectors with streams of the group.
 pub fn file_of_streams(path: &'static str, about: &'static str) -> File {
     File::new(path, about)
         .operator(&operator())
@@ -51,7 +51,7 @@ pub fn group() -> Roster {
     Roster::open(&roster(DEVICES), &operator().public()).unwrap()
 }
 
-/// Three seals in a row of a device with 4-byte records.
+/// Returns three consecutive seals of a device with 4-byte records.
 pub fn three(name: &'static str, scheme: Scheme) -> Vec<Sealed> {
     let mut device = Device::new(&group(), name, &schema(FIXED));
     [(7, 24), (8, 0), (11, 17)]
@@ -142,7 +142,8 @@ fn runs() -> File {
         "NotAuthentic",
     );
 
-    // Restart, rounds, losses, answers, parts of one epoch, and the next key.
+    // These seals have a restart, rounds, lost events, answered queries, several parts in one
+    // epoch, and a change to the next key.
     let mut device = Device::new(&group(), "ed", &fixed);
     let mut open_part = Epoch::new(Scheme::Star, 20, 30);
     open_part.last_in_epoch = false;
@@ -212,7 +213,7 @@ fn lattice() -> File {
     file
 }
 
-/// Returns a valid run of one star as its items: schema, open, part.
+/// Returns the items of a valid run of one star: schema, open item and part.
 pub fn one_star() -> Vec<Value> {
     sequence(&stream(&schema(FIXED), &three("ed", Scheme::Star)[..1], &ALL))
 }
@@ -240,8 +241,8 @@ fn levels() -> File {
         changed(&good, 2, SALT, bytes(&[7; 16])),
         "SelectOutOfRange",
     );
-    // With another salt, the counters change and the selection fails first. With nothing selected,
-    // the signature check fails.
+    // Another salt changes the counters, so the check of the selection fails first. If no events
+    // are selected, the signature check fails instead.
     let nothing =
         sequence(&stream(&schema(FIXED), &three("ed", Scheme::Star)[..1], &Pick::Levels(0)));
     file.invalid(
@@ -422,7 +423,7 @@ fn stars() -> File {
     file
 }
 
-/// Returns the order of P-256's group minus `s`.
+/// Returns the order of the P-256 group minus `s`.
 pub fn negated(s: &[u8]) -> Vec<u8> {
     let order =
         hex::decode("ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551").unwrap();
@@ -556,8 +557,8 @@ fn trees() -> File {
         changed(&nothing, 2, DIGESTS, bytes(b"")),
         "DigestCount",
     );
-    // The hash of an inner node is not that of a leaf: a leaf's hash input starts with another
-    // byte.
+    // The hash of an inner node must not be accepted as that of a leaf. The hash input of a leaf
+    // starts with another byte than that of an inner node.
     let pair = [sealed[0].leaves()[0].0, sealed[0].leaves()[1].0].concat();
     let items = sequence(&stream(&schema(&[]), &[opaque(Scheme::Tree)], &Pick::Events(vec![0])));
     let forged = [&head(0, 0)[..0], &64u16.to_be_bytes(), &pair].concat();
@@ -571,7 +572,7 @@ fn trees() -> File {
     file
 }
 
-/// A tree whose device did not forward the events below level 2.
+/// Adds cases with a tree whose device did not forward the events below level 2.
 fn raised(file: &mut File) {
     let fixed = schema(FIXED);
     let mut epoch = Epoch::new(Scheme::Tree, 7, 24);

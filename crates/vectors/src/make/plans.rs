@@ -1,4 +1,5 @@
-//! Queries and their plans (spec/queries.md): texts, encodings, contributions and results.
+//! Vectors of queries and their plans (spec/queries.md): texts, encodings, contributions and
+//! results.
 
 use moteseal_core::schema::Schema;
 use moteseal_sum::query::{MAX_PLAN, Plan};
@@ -387,7 +388,8 @@ fn contributions() -> File {
     let op = "query.contribution";
     let columns = ["temperature:Cel:i16/100", "humidity:%RH:u16/100"];
     let input = |plan: &Value, schema_of: &[&str], record: Option<&str>| json!({ "plan": hex::encode(plan.encode()), "schema": hex::encode(schema(schema_of)), "record": record });
-    // A temperature of -12.34 and a humidity of 55.55 %: the numerators -1234 and 5555.
+    // The reading has a temperature of -12.34 and a humidity of 55.55 %, which are the numerators
+    // -1234 and 5555.
     let reading = Some("fb2e15b3");
     let range = ranged("temperature", 100, -4000, 8500);
     let squares = plan(&[item(2, 0), item(3, 0)], std::slice::from_ref(&range), &[]);
@@ -536,7 +538,7 @@ fn answers() -> File {
     ] {
         file.valid(what, op, input(plan, totals, participants));
     }
-    // Means and roots that need rounding.
+    // The means and roots of these numerators need rounding.
     for count in [3_u128, 7, 11, 16, 128, 625] {
         let numerators = (0..count).map(|i| (i * i * 37) % 8500);
         let (sum, squares) =

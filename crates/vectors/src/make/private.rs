@@ -1,6 +1,6 @@
-//! Private sums (spec/sums.md): keys and encryption, opening, participants, frames. The attacks of
-//! a party that knows keys are made here by arithmetic on records, because the API offers no other
-//! way.
+//! Vectors of private sums (spec/sums.md): keys and encryption, opening, participants and frames.
+//! The attacks of a party that knows keys are constructed by arithmetic on records, because the API
+//! offers no other way.
 
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_sum::guard::EpochGuard;
@@ -16,7 +16,7 @@ use moteseal_fixtures::world::GROUP;
 const MASTER: [u8; 32] = [0x6d; 32];
 const QUERY: [u8; 16] = *b"a query's number";
 const EPOCH: u64 = 58_000_000;
-/// The largest value of a source in these files, unless a case has another one.
+/// The largest value of a source in these files, unless a case states another one.
 const VMAX: u128 = 1000;
 /// `p - 1`, big-endian.
 const MINUS_ONE: &str = "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff42";
@@ -43,12 +43,12 @@ fn psr(name: &str, key_group: u32, query: [u8; 16], slot: u8, epoch: u64, value:
     source.encrypt(&mut permit, Slot(slot), value).unwrap()
 }
 
-/// Returns the record of a source of key group 0 for slot 0 of the epoch.
+/// Returns the record of a source in key group 0, for slot 0 of the epoch.
 fn record_of(name: &str, value: u128) -> Psr {
     psr(name, 0, QUERY, 0, EPOCH, value)
 }
 
-/// Returns a record multiplied by a factor, which is in hexadecimal digits, big-endian.
+/// Returns a record multiplied by a factor, which is given as big-endian hexadecimal digits.
 fn times(psr: Psr, factor: &str) -> Psr {
     let factor = hex::decode(factor).unwrap();
     let bits = factor.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1));
@@ -160,7 +160,8 @@ fn opened() -> File {
         file.valid(what, op, input);
     }
 
-    // K * 2^160 and K, which only a source knows, by arithmetic on its records.
+    // `unit` is K * 2^160 and `share` is K. Only a source knows K; here both are computed from two
+    // records of a source.
     let unit = minus(record_of("south", 21), record_of("south", 20));
     let share = times(unit, OVER_2_160);
     let south = honest[1];
@@ -273,8 +274,9 @@ fn opened() -> File {
     file.invalid("opened for another slot", op, slot, "SharesMismatch");
     let master = with(&of_records(&["south"], &[south]), "master", json!(hex::encode([0x6c; 32])));
     file.invalid("opened with another master secret", op, master, "SharesMismatch");
-    // Subtract 0 + 1 + ... + 39 and one more. The remainder is -2^160, the amount by which the
-    // shares of forty sources together exceed 2^160.
+    // Subtract the sum of the values, 0 + 1 + ... + 39 = 780, and 1 more, so that the value of the
+    // sum is -1. The shares of forty sources together exceed 2^160, so they hide the negative
+    // value: the decrypted number is positive.
     let below = many.iter().fold(times(unit, MINUS_ONE), |sum, psr| sum.merge(psr));
     let below = minus(below, times(unit, &format!("{:04x}", 780)));
     file.invalid(
@@ -283,7 +285,7 @@ fn opened() -> File {
         of_records(&names, &[below]),
         "SharesMismatch",
     );
-    // A change of any bit is detected; bits that make the record p or more are not tested.
+    // A change of any bit is detected. Changes that make the record p or more are not tested here.
     file.invalid(
         "p - 1",
         op,
@@ -393,7 +395,8 @@ fn of_frame(frame: &[u8], child: &str) -> Json {
     })
 }
 
-/// Returns the frame of an item, with the tag of the secret that `north` shares with its hub.
+/// Returns the frame of an item, with a tag under the secret that the device `north` shares with
+/// its parent.
 fn from_child(item: &Value) -> Vec<u8> {
     tagged(&secret_of(&CHILDREN_SECRET, GROUP, device("north")), "up", &item.encode())
 }

@@ -1,4 +1,5 @@
-//! Manifests in streams, and bundles without the levels below a round: sections 4 and 4.1.
+//! Vectors of manifests in streams, and of bundles without the levels below a round
+//! (spec/formats.md, sections 4 and 4.1).
 
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
@@ -29,7 +30,7 @@ pub fn device(name: &'static str) -> Device {
     Device::new(&group_within(ED), name, &schema(FIXED))
 }
 
-/// Returns a manifest as an item.
+/// Returns a manifest encoded as a stream item.
 pub fn item(manifest: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     write::manifest(&mut out, manifest);
@@ -156,8 +157,8 @@ fn strangers() -> File {
     file
 }
 
-/// Returns a star of 40 events of epoch 7, a star of a device that raised its own round, and a star
-/// that lost events.
+/// Returns three stars of epoch 7: one with 40 events, one of a device that raised its own round,
+/// and one that lost events.
 fn kinds() -> [Sealed; 3] {
     let plain = device("north").seal(&Epoch::new(Scheme::Star, 7, 40));
     let mut raised = Epoch::new(Scheme::Star, 7, 60);
@@ -167,7 +168,7 @@ fn kinds() -> [Sealed; 3] {
     [plain, device("south").seal(&raised), device("west").seal(&lossy)]
 }
 
-/// Like [`kinds`], for trees, which never lose events.
+/// Like [`kinds`], but for trees, which never lose events.
 fn trees() -> [Sealed; 2] {
     let plain = device("north").seal(&Epoch::new(Scheme::Tree, 7, 40));
     let mut raised = Epoch::new(Scheme::Tree, 7, 60);
@@ -255,7 +256,7 @@ fn pruned() -> File {
         "NotWhole",
     );
 
-    // A run of several epochs, each from its own round on.
+    // This run covers several epochs, each with the levels from its own round on.
     let mut north = device("north");
     let sealed = [(7, 60), (8, 10), (9, 90)]
         .map(|(epoch, count)| north.seal(&Epoch::new(Scheme::Star, epoch, count)));
@@ -290,7 +291,7 @@ fn pruned() -> File {
         "NotAuthentic",
     );
 
-    // The events of a pruned part are checked against its seal like those of any other part.
+    // The events of a pruned part are verified like those of any other part.
     let good = sequence(&[ended(7, 3), bundle(&plain, &from(3))].concat());
     let Value::Array(fields) = &good[3] else { panic!() };
     let Value::Bytes(kept) = fields[EVENTS].clone() else { panic!() };

@@ -1,5 +1,6 @@
-//! Query schedules (spec/sums.md, section 3), each as a chain of one message. The chains are built
-//! from the formulas of spec/broadcast.md field by field, so that a case can change any field.
+//! Vectors of query schedules (spec/sums.md, section 3), each of which is sent as a chain of one
+//! message. The chains are built field by field from the formulas of spec/broadcast.md, so that a
+//! case can change any field.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, GroupId};
@@ -13,11 +14,12 @@ use moteseal_fixtures::world::{GROUP, header, secret, sign1};
 const CHAIN: &str = "moteseal-chain+cose";
 const ROSTER: [u8; 32] = [0x2d; 32];
 const NUMBER: u64 = 1_780_000_000_000;
-/// `SELECT COUNT(*) FROM sensors EPOCH DURATION 1s`.
+/// The encoded plan of `SELECT COUNT(*) FROM sensors EPOCH DURATION 1s`.
 const PLAN: &str = "8501818201f680801903e8";
-/// With this roster and plan, these two nonces give ids with the same beginning.
+/// Two nonces for which, with this roster and plan, the ids of the queries begin with the same four
+/// bytes.
 const ALIKE: [u128; 2] = [1966, 90456];
-/// Kinds of chains.
+/// The numbers of two kinds of chains.
 const MESSAGES: i64 = 0;
 const QUERY_SCHEDULE: i64 = 2;
 
@@ -58,7 +60,7 @@ impl ScheduleChain {
         Self { network: GroupId::of(GROUP), sender, key, number: NUMBER, kind: QUERY_SCHEDULE }
     }
 
-    /// Returns the first digest of the chain: that of its only block, which has one leaf.
+    /// Returns the digest of the chain's only block, which has one leaf.
     fn digest(&self, leaf: &[u8]) -> Digest {
         let mut prefix = [0; 64];
         prefix[..15].copy_from_slice(b"moteseal/cast/1");
@@ -204,7 +206,8 @@ fn schedules() -> File {
     file
 }
 
-/// Chains that are not the querier's in this group, whatever their message.
+/// Adds cases with chains that are rejected whatever their message is, because the querier did not
+/// send them to this group.
 fn refused_chains(file: &mut File, op: &'static str, querier: &SecretKey, good: &Value) {
     let (usual, leaf) = (ScheduleChain::usual(), good.encode());
     let by = |key: &SecretKey, chain: ScheduleChain| of_schedule(querier, &chain.issue(key, &leaf));
@@ -267,7 +270,7 @@ fn refused_chains(file: &mut File, op: &'static str, querier: &SecretKey, good: 
         combined(&head, &other),
         "ForgedLeaf",
     );
-    // The digest depends on the chain number: the leaf of one chain is not valid in another.
+    // The digest depends on the chain number, so the leaf of one chain is not valid in another.
     let renumbered = ScheduleChain { number: NUMBER + 1, ..usual }
         .head(&leaf)
         .with(11, bytes(&usual.digest(&leaf).0));

@@ -1,4 +1,5 @@
-//! Answers: complete, and exactly what the query asks for (section 5).
+//! Vectors of answers, which must be complete and contain exactly the queried events
+//! (spec/formats.md, section 5).
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Round};
@@ -19,7 +20,7 @@ pub fn make(files: &mut Files) {
     files.add(samples());
 }
 
-/// Epochs 10, 11 (in two parts), 13 and 15.
+/// Returns a device's seals of the epochs 10, 11 (in two parts), 13 and 15.
 fn sealed(scheme: Scheme) -> Vec<Sealed> {
     let mut device = Device::new(&group(), "ed", &schema(FIXED));
     let epochs = [(10, 30, true), (11, 25, false), (11, 12, true), (13, 40, true), (15, 8, true)];
@@ -29,7 +30,7 @@ fn sealed(scheme: Scheme) -> Vec<Sealed> {
     epochs.map(seal).to_vec()
 }
 
-/// Returns the answer with these seals, each with its own selection.
+/// Returns an answer with these seals, each with its own selection.
 fn answer(sealed: &[(&Sealed, Pick)]) -> Vec<u8> {
     let mut out = Vec::new();
     write::schema(&mut out, &schema(FIXED));
@@ -46,7 +47,8 @@ fn case(bytes: &[u8], since: u64, until: u64, choice: Json) -> Json {
     json!({ "bytes": hex::encode(bytes), "device": device.to_string(), "since": since, "until": until, "choice": choice })
 }
 
-/// Returns these seals with one mask, then the next seal without events.
+/// Returns an answer in which all seals have the same mask of levels, followed by the next seal
+/// without events.
 fn masked(sealed: &[Sealed], mask: u32, next: Option<&Sealed>) -> Vec<u8> {
     let mut picks: Vec<(&Sealed, Pick)> =
         sealed.iter().map(|one| (one, Pick::Levels(mask))).collect();
@@ -135,7 +137,7 @@ fn choices() -> File {
             }
         }
     }
-    // A device that dropped its levels 0 and 1.
+    // This device has dropped the levels 0 and 1.
     let mut device = Device::new(&group(), "ed", &schema(FIXED));
     let mut epoch = Epoch::new(Scheme::Star, 10, 60);
     (epoch.own_round, epoch.round) = (2, 1);
@@ -163,7 +165,7 @@ fn choices() -> File {
     file
 }
 
-/// Returns the mask of each seal for a query with *at most*.
+/// Returns the mask of levels of each seal for a query for *at most* `m` events per epoch.
 fn at_most(sealed: &[Sealed], m: u64) -> Vec<u32> {
     let mut masks = Vec::new();
     for one in sealed {
@@ -208,8 +210,7 @@ fn ranges() -> File {
     ] {
         file.invalid(name, "choice.answer", input, error);
     }
-    // Answers in which each seal has its own proof, so that the chain of a run does not reveal
-    // gaps.
+    // In these answers each seal has its own proof. Otherwise the chain of a run would reveal gaps.
     let each = |which: &[usize]| {
         let mut out = Vec::new();
         write::schema(&mut out, &schema(FIXED));
@@ -234,7 +235,7 @@ fn ranges() -> File {
     ] {
         file.invalid(name, "choice.answer", case(&each(&which), 10, 15, rate()), error);
     }
-    // Another history of the same device: a second seal with the same index.
+    // This is another history of the same device, so a second seal has the same index.
     let mut fork = Device::new(&group(), "ed", &schema(FIXED));
     fork.seal(&Epoch::new(Scheme::Star, 10, 31));
     let other = fork.seal(&Epoch::new(Scheme::Star, 11, 3));
@@ -270,7 +271,7 @@ fn ranges() -> File {
         case(&masked(&[foreign], 0xff, None), 10, 11, rate()),
         "NotAsAsked",
     );
-    // Without an end: up to the newest seal in the answer.
+    // A query without an end covers all epochs up to the newest seal in the answer.
     let open = |to: usize, choice: Json| {
         let mut case = case(&masked(&all[..to], 0xff, None), 10, 0, choice);
         case["until"] = Json::Null;
@@ -284,7 +285,8 @@ fn ranges() -> File {
         open(2, at_most()),
     );
     file.valid("no end: a rate is forced part by part", "choice.answer", open(2, rate()));
-    // A device that continues an epoch that it has closed. Within a run, the reader rejects this.
+    // This device continues an epoch that it has closed. Within a run, the reader would already
+    // reject this.
     let mut device = Device::new(&group(), "ed", &schema(FIXED));
     let broken = [
         device.seal(&Epoch::new(Scheme::Star, 10, 30)),
@@ -302,7 +304,8 @@ fn ranges() -> File {
     file
 }
 
-/// Returns the events that exist at a round, of an epoch of trees, in the order of their parts.
+/// Returns the events of an epoch of trees that still exist at a round, in the order of their
+/// parts.
 fn existing(sealed: &[Sealed], round: u8) -> Vec<(usize, u64)> {
     let dropped = |level: u8| {
         let by = |one: &&Sealed| level < one.seal.statement().own_round.0;
@@ -317,8 +320,8 @@ fn existing(sealed: &[Sealed], round: u8) -> Vec<(usize, u64)> {
     sealed.iter().enumerate().flat_map(of).collect()
 }
 
-/// Samples of an epoch of trees that ended at a round. It has two parts, and the device kept only
-/// the levels from 1 on of the second.
+/// Adds cases with samples of an epoch of trees that ended at a round. The epoch has two parts. Of
+/// the second part, the device kept only the levels from 1 on.
 fn pruned_samples(file: &mut File) {
     let mut device = Device::new(&group(), "ed", &schema(FIXED));
     let first = device.seal(&Epoch { last_in_epoch: false, ..Epoch::new(Scheme::Tree, 10, 60) });
@@ -362,8 +365,8 @@ fn pruned_samples(file: &mut File) {
         .1;
     chosen[0] = free;
     chosen.sort_unstable();
-    // More events of the part that was kept from a lower round on, as if each part had its own
-    // round.
+    // This sample has too many events of the part that the device kept from a lower level on, as if
+    // each part had its own round.
     let each = [existing(&parts[..1], 0), existing(&parts[1..], 0)];
     let [first, second] =
         each.map(|there| there.into_iter().map(|(_, seq)| seq).collect::<Vec<u64>>());

@@ -1,5 +1,5 @@
-//! uTESLA (spec/tesla.md): parameters, the output of a sender, and the results of a receiver for
-//! frames at the limits of their times.
+//! Vectors of uTESLA (spec/tesla.md): parameters, the output of a sender, and the results of a
+//! receiver for frames that arrive just before and after their time limits.
 
 use moteseal_broadcast::tesla::sender::Sender;
 use moteseal_broadcast::tesla::{MAX_PARAMETERS, Parameters, Schedule};
@@ -202,7 +202,7 @@ fn sender_file() -> File {
     file
 }
 
-/// Every frame that a sender of the schedule can send.
+/// Produces every frame that a sender with this schedule can send.
 struct Frames(Schedule);
 
 impl Frames {
@@ -226,7 +226,7 @@ impl Frames {
     }
 }
 
-/// Returns a frame with its last byte changed: that of the tag in a packet, or of the key in a
+/// Returns a frame with its last byte changed. This changes the tag of a packet, or the key of a
 /// disclosure.
 fn forged(frame: &str) -> String {
     let mut bytes = hex::decode(frame).unwrap();
@@ -234,10 +234,11 @@ fn forged(frame: &str) -> String {
     hex::encode(bytes)
 }
 
-/// Returns a frame with another interval, below 24.
+/// Returns a frame with another interval, which must be below 24 so that its encoding has one byte.
 fn of_interval(interval: u8, frame: &str) -> String {
     let mut bytes = hex::decode(frame).unwrap();
-    // After the array's head, the kind's two bytes and the reference's nine bytes.
+    // The interval follows the array's head (one byte), the kind (two bytes) and the reference
+    // (nine bytes).
     bytes[12] = interval;
     hex::encode(bytes)
 }

@@ -1,5 +1,5 @@
-//! Answers of a group with a budget: what a round leaves of *at most*, late seals, missing and
-//! superfluous manifests (section 5).
+//! Vectors of answers of a group with a budget (spec/formats.md, section 5): queries with *at most*
+//! after a round, late seals, and missing and superfluous manifests.
 
 use std::collections::BTreeMap;
 
@@ -30,11 +30,11 @@ pub fn make(files: &mut Files) {
     files.add(unlimited());
 }
 
-/// The rounds at which the epochs 10, 11 and 12 ended.
+/// The final rounds of the epochs 10, 11 and 12.
 const ROUNDS: [(u64, u8); 3] = [(10, 2), (11, 0), (12, 1)];
 
-/// The seals of two devices: epoch 10 in one or two parts, 11, 12, and 13, which shows that there
-/// is nothing more of 12.
+/// The seals of two devices for the epochs 10 (in one or two parts), 11, 12 and 13. The seal of
+/// epoch 13 proves that no further seal of epoch 12 exists.
 struct World {
     north: Vec<Sealed>,
     south: Vec<Sealed>,
@@ -76,8 +76,8 @@ impl World {
     }
 }
 
-/// Returns the mask of each seal of a device for a query with *at most*. It is empty for epochs
-/// without a round, which includes those after the range.
+/// Returns the mask of levels of each seal of a device for a query for *at most* `m` events per
+/// epoch. The mask is empty for epochs without a round, among them the epochs after the range.
 fn at_most(sealed: &[Sealed], m: u64, rounds: &[(u64, u8)]) -> Vec<u32> {
     let rounds: BTreeMap<u64, u8> = rounds.iter().copied().collect();
     let mask = |one: &Sealed| {
@@ -93,12 +93,12 @@ fn at_most(sealed: &[Sealed], m: u64, rounds: &[(u64, u8)]) -> Vec<u32> {
     sealed.iter().map(mask).collect()
 }
 
-/// Returns a device's part of an answer: each seal with the levels of its mask.
+/// Returns one device's section of an answer: each seal with the levels of its mask.
 fn course(sealed: &[Sealed], masks: &[u32]) -> Vec<u8> {
     course_of(sealed, &masks.iter().map(|mask| Pick::Levels(*mask)).collect::<Vec<_>>())
 }
 
-/// Returns a device's part of an answer: each seal with its selection.
+/// Returns one device's section of an answer: each seal with its selection.
 fn course_of(sealed: &[Sealed], picks: &[Pick]) -> Vec<u8> {
     let mut out = Vec::new();
     write::schema(&mut out, &schema(FIXED));
@@ -176,7 +176,7 @@ fn answers() -> File {
         OP,
         case(&ended(&[all.clone(), of_north.clone()]), &["north", "east"], Some(13), &most(1000)),
     );
-    // A rate determines the selection of each part, whatever the round was.
+    // A rate determines the selection of each part independently of the round.
     for (rate, mask) in [("1/4", 0xfcu32), ("1/2", 0xfe), ("1", 0xff)] {
         let masks = |sealed: &[Sealed]| [vec![mask; sealed.len() - 1], vec![0]].concat();
         let pieces = [course(north, &masks(north)), course(south, &masks(south))];
@@ -198,7 +198,7 @@ fn answers() -> File {
             case(&ended(&pieces), &both, Some(13), &rate),
         );
     }
-    // Missing manifests.
+    // Each of these answers lacks a manifest.
     for (missing, (epoch, _)) in ROUNDS.iter().enumerate() {
         let rounds: Vec<(u64, u8)> = ROUNDS
             .iter()
@@ -235,7 +235,8 @@ fn answers() -> File {
         OP,
         case(&tail, &both[..1], Some(13), &most(1000)),
     );
-    // Nothing shows the last part of the epoch: the unknown end is reported first.
+    // The answer does not prove that it contains the last part of the epoch. This error is reported
+    // first.
     let open = ended(&[course(&north[..1], &[0])]);
     file.valid(
         "no manifest of an epoch that is not whole",
@@ -243,7 +244,8 @@ fn answers() -> File {
         case(&open, &both[..1], Some(13), &most(1000)),
     );
 
-    // Epochs in two parts, whose last part closes the epoch or does not, with nothing after them.
+    // In these answers the last epoch has two parts and no seal follows. The second part either
+    // closes the epoch or does not.
     let closed = ended(&[manifests[0].clone(), course(&north[..2], &to_north)]);
     file.valid(
         "an epoch that its last part closes",
@@ -266,7 +268,7 @@ fn answers() -> File {
     let name = "no manifest, and events of one of an epoch's parts";
     file.invalid(name, OP, case(&one_part, &both[..1], Some(13), &most(1000)), "NotAsAsked");
 
-    // Seals that arrived after their manifest.
+    // These seals arrived after the manifest of their epoch.
     let without = |epoch: u64, round: u8, name: &str| {
         let listed = world
             .listed(epoch)
@@ -333,7 +335,7 @@ fn answers() -> File {
         "Missing",
     );
 
-    // Data that the query does not ask for.
+    // These answers contain data that the query does not select.
     let asked = case(&good, &both, Some(13), &most(1000));
     let masks_below = |change: fn(u32) -> u32, at: usize| {
         let mut masks = to_north.clone();
@@ -447,8 +449,8 @@ fn answers() -> File {
     file
 }
 
-/// Returns the sample of a device's trees that a number and a seed determine: for each epoch with a
-/// round, among the events of the levels from that round on.
+/// Returns the sample of a device's trees for a query with a number of events and a seed. In each
+/// epoch with a round, the sample is drawn from the events of the levels from that round on.
 fn drawn(sealed: &[Sealed], count: usize, rounds: &[(u64, u8)]) -> Vec<Pick> {
     let mut picks = vec![Pick::Levels(0); sealed.len()];
     for &(epoch, round) in rounds {

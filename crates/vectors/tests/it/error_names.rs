@@ -1,18 +1,18 @@
-//! Compares spec/errors.md with the names of errors in the sources.
+//! Tests that spec/errors.md lists exactly the names of errors in the sources.
 //!
-//! It reads the blocks of `named_errors!`, and `=> "Name"` in functions called `name`. It omits
-//! crates whose errors reach no user of the product.
+//! The names are taken from blocks of `named_errors!`, and from `=> "Name"` in functions called
+//! `name`. The test omits crates whose errors never reach a user of the product.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 const ERRORS: &str = include_str!("../../../../spec/errors.md");
-/// Folders of sources that are not part of the product, or no sources.
+/// Folders that contain no sources of the product.
 const OMITTED: [&str; 8] =
     ["adversary", "bench", "demo", "examples", "lab", "research", "target", "tests"];
 
-/// Adds the names in all sources below `folder`, each with its file.
+/// Adds the names of errors in all sources below `folder`, each with its file.
 fn collect(folder: &Path, found: &mut BTreeSet<(String, String)>) {
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
@@ -39,12 +39,12 @@ fn names(text: &str) -> BTreeSet<String> {
         if !is_block && !is_function {
             continue;
         }
-        // The block or function ends with a brace that is as far indented as its first line.
+        // The block or function ends with a brace that has the same indentation as its first line.
         let is_end = |line: &str| line.trim_end().len() == indent + 1 && line.ends_with('}');
         for line in lines.by_ref().take_while(|line| !is_end(line)) {
             let code = line.trim_start();
             if is_function {
-                // An arm of a match, or a function that consists of one name.
+                // This is an arm of a match, or a function that consists of one name.
                 let text = code.split_once("=>").map_or(code, |(_, text)| text);
                 names.extend(quoted(text.trim_start_matches([' ', '{'])));
             } else if line.len() - code.len() == indent + 8
@@ -52,7 +52,7 @@ fn names(text: &str) -> BTreeSet<String> {
                 && !code.ends_with("=> from,")
                 && !code.ends_with("=> forward,")
             {
-                // A variant with a sentence of its own.
+                // This is a variant with its own message.
                 let end = code.find(|c: char| !c.is_alphanumeric()).unwrap_or(code.len());
                 names.insert(code[..end].to_owned());
             }
@@ -61,8 +61,9 @@ fn names(text: &str) -> BTreeSet<String> {
     names
 }
 
-/// Returns the name in the quotation marks with which `text` starts. Names have upper and lower
-/// case letters and no spaces, which the other values of functions called `name` do not have.
+/// Returns the name of an error in the quotation marks at the start of `text`. A name has upper and
+/// lower case letters and no spaces. Other values that functions called `name` return do not look
+/// like this.
 fn quoted(text: &str) -> impl Iterator<Item = String> {
     let name = text.strip_prefix('"').and_then(|text| text.split_once('"')).map(|(name, _)| name);
     name.into_iter()

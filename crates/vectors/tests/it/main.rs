@@ -1,4 +1,4 @@
-//! Replays the committed test vectors, and compares them with the generated ones.
+//! Tests that the committed test vectors replay correctly and are equal to the generated ones.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod error_names;

@@ -1,5 +1,5 @@
-//! Sender identities in authenticated broadcast (spec/broadcast.md, section 1): names, certificate
-//! requests, certificates and revocations.
+//! Vectors of sender identities in authenticated broadcast (spec/broadcast.md, section 1): names,
+//! certificate requests, certificates and revocations.
 
 use moteseal_broadcast::sender_named;
 use moteseal_core::signature::{Algorithm, SecretKey};

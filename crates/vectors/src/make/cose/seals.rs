@@ -1,4 +1,4 @@
-//! Seals as signed objects, and their statements.
+//! Vectors of seals as signed objects, and of their statements.
 
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
@@ -66,7 +66,7 @@ pub(super) fn seals() -> File {
         )
     };
     let second = {
-        // The tree is the device's second seal: it has a predecessor.
+        // The tree is the device's second seal, so it has a predecessor.
         let Value::Array(fields) = &tree else { panic!() };
         assert_eq!(
             (&fields[5], &fields[7], &fields[8], &fields[9]),

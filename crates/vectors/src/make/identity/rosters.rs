@@ -1,4 +1,4 @@
-//! Rosters: the signed list of a group's devices.
+//! Vectors of rosters, the signed lists of a group's devices.
 
 use moteseal_core::signature::{Algorithm, SecretKey, Signer as _};
 use moteseal_fixtures::cbor_tree::{FALSE, NULL, Value, array, bytes, int, text};
@@ -48,7 +48,7 @@ pub(super) fn rosters() -> File {
         changed[at] = changed[at].with(field, value);
         listed(&changed)
     };
-    // The position of the device with two certificates.
+    // `two` is the index of the device with two certificates.
     let two = devices
         .iter()
         .position(|entry| matches!(entry, Value::Array(f) if f[1] == text("ed")))

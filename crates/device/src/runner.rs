@@ -34,8 +34,7 @@ const BATCH: usize = 256;
 const FRAMES: usize = 32;
 /// If a link that is up does not accept a frame within this time, the frame is lost.
 const SEND_TIME: Duration = Duration::from_secs(2);
-/// How long to wait for the link for sums to come up if an answer must be sent and the link is
-/// down.
+/// How long to wait for the link for sums if an answer is due and the link is down.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The interval at which the clock is read.
 const TICK: Duration = Duration::from_millis(200);
@@ -68,8 +67,7 @@ pub enum Source<'a> {
     Recording {
         /// The complete recording. Readings that were sealed before are skipped.
         recording: &'a Recording,
-        /// How many recorded seconds are replayed per second. If `None`, the recording is replayed
-        /// as fast as the gateway accepts it.
+        /// Recorded seconds per second; `None` to replay as fast as the gateway accepts readings.
         speed: Option<f64>,
     },
     /// Records as they are sensed.
@@ -102,11 +100,9 @@ pub fn system_clock() -> u64 {
 pub struct Ran {
     /// The number of readings that were sealed.
     pub readings: u64,
-    /// The number of a recording's readings that were skipped, because an earlier process sealed
-    /// them or because their epochs are closed.
+    /// Readings of a recording that an earlier process sealed, or whose epochs are closed.
     pub left_out: u64,
-    /// The number of live readings that could not be sealed, because their size does not match the
-    /// schema or they are too long.
+    /// Live readings that could not be sealed, because their size is wrong or they are too long.
     pub refused: u64,
     /// Whether the gateway has received everything.
     pub is_done: bool,
@@ -518,8 +514,7 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(answerer.due_in_ms().map(|due| Duration::from_millis(due).max(PAUSE)))
     }
 
-    /// Receives a message from the parent in the aggregation tree. Only query schedules concern a
-    /// source.
+    /// Receives a query schedule from the parent in the aggregation tree. Ignores other messages.
     fn receive_from_parent(&mut self, down: &Down) -> Result<(), RunError> {
         match (&mut self.answerer, down) {
             (Some(answerer), Down::Announcement(schedule)) => {
@@ -603,16 +598,14 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    /// Returns whether a recording without a pace must wait for the gateway. The wait is necessary
-    /// because a full queue or buffer would lose readings that a device in real time would not
-    /// lose.
+    /// Returns whether a recording without a pace must wait for the gateway, because a full queue
+    /// or buffer would lose readings that a device in real time would keep.
     fn holds_back(&self) -> bool {
         let mote = self.mote.mote();
         mote.waiting() >= MOST_WAITING || mote.buffered() > BUFFER / 2
     }
 
-    /// Makes everything durable, then sends the frames that are due. Returns whether there may be
-    /// more frames.
+    /// Makes everything durable and sends what is due. Returns whether there may be more frames.
     async fn send<L: ChildLink>(&mut self, link: &L) -> Result<bool, RunError> {
         let frames = self.mote.frames(FRAMES)?;
         let has_more = frames.len() == FRAMES;
@@ -640,9 +633,8 @@ impl<K: Signer + Send> Run<'_, K> {
                     if let Readings::Live { now, .. } = readings {
                         now.announced(announcement.epoch());
                     }
-                    // The longest wait is at least as long as the gateway's grace period. Send the
-                    // frames that the gateway has missed again at once, because they could
-                    // otherwise be late.
+                    // The gateway's grace period may be shorter than the current wait. Send the
+                    // frames that the gateway has missed at once, so that they are not late.
                     if self.retry.received() && !self.mote.mote().is_done() {
                         debug!("the gateway is back; sending again");
                         self.mote.timeout();

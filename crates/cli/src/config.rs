@@ -20,7 +20,7 @@ use crate::client_error;
 use crate::failure::Failure;
 use crate::time;
 
-/// `gateway.toml`.
+/// The contents of `gateway.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Gateway {
@@ -44,7 +44,7 @@ pub(crate) struct Gateway {
     pub(crate) cloud: Option<Cloud>,
 }
 
-/// `aggregator.toml`.
+/// The contents of `aggregator.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Aggregator {
@@ -71,7 +71,7 @@ pub(crate) struct Aggregator {
     pub(crate) up_link: Option<BrokerConfig>,
 }
 
-/// `serial.toml`.
+/// The contents of `serial.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Serial {
@@ -123,7 +123,7 @@ pub(crate) enum Time {
     Recorded,
 }
 
-/// `device.toml`.
+/// The contents of `device.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Device {
@@ -166,7 +166,7 @@ pub(crate) struct Member {
     pub(crate) link: Option<BrokerConfig>,
 }
 
-/// Where readings come from: a table or lines of stdin.
+/// The source of the readings: a table or lines of stdin.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Source {

@@ -99,7 +99,7 @@ pub(crate) struct Run {
     log: Log,
 }
 
-/// A factor, with or without an x after it, or `max`.
+/// Parses a factor, with or without an x after it, or `max`.
 fn factor(text: &str) -> Result<Speed, String> {
     // `max` also ends with an x.
     let factor = text
@@ -289,7 +289,7 @@ fn source_keys(
     Ok(keys)
 }
 
-/// How the device takes part in private sums.
+/// The state with which the device takes part in private sums.
 struct Sums {
     membership: Membership,
     link: mqtt::Options,
@@ -331,7 +331,7 @@ impl Sums {
     }
 }
 
-/// Where readings come from, and their form.
+/// The source of the readings and their format.
 enum Source {
     Recording(Recording),
     Lines { schema: Vec<u8>, columns: Vec<String>, opaque: bool },
@@ -383,7 +383,7 @@ impl Source {
             recording.iter().find(|(_, record)| record.len() > MAX_RECORD)
         {
             return Err(Failure::usage(format_args!(
-                "{}: the reading of {} has {} bytes; within a budget one has at most {}. Leave it out, or seal the table \
+                "{}: the reading of {} has {} bytes; in a group with a budget a reading has at most {}. Leave it out, or seal the table \
                  without a budget",
                 table.display(),
                 display_ms(unix_ms),
@@ -468,12 +468,12 @@ fn each_line(
     Ok(())
 }
 
-/// The record of a line.
+/// Returns the record of a line.
 fn record(schema: &[u8], columns: &[String], opaque: bool, line: &str) -> Result<Vec<u8>, String> {
     if opaque && line.len() > MAX_RECORD {
         let (length, most) = (thousands(line.len() as u64), thousands(MAX_RECORD as u64));
         return Err(format!(
-            "the reading has {length} bytes; within a budget one has at most {most}"
+            "the reading has {length} bytes; in a group with a budget it may have at most {most}"
         ));
     }
     if opaque {
@@ -504,7 +504,7 @@ mod tests {
 
     use super::{MAX_LINE, MAX_RECORD, each_line, factor, record, speed};
 
-    /// The lines and errors that `each_line` passes to its callback, and its result.
+    /// Returns the lines and errors that `each_line` passes to its callback, and its result.
     fn read(input: impl Read) -> (Vec<Result<String, String>>, io::Result<()>) {
         let mut lines = Vec::new();
         // A small buffer, so that lines cross its boundaries.
@@ -567,7 +567,10 @@ mod tests {
     fn accepts_an_opaque_line_as_long_as_a_frame_can_carry() {
         assert_eq!(record(&[], &[], true, &"x".repeat(MAX_RECORD)).unwrap().len(), MAX_RECORD);
         let why = record(&[], &[], true, &"x".repeat(MAX_RECORD + 1)).unwrap_err();
-        assert_eq!(why, "the reading has 65,464 bytes; within a budget one has at most 65,463");
+        assert_eq!(
+            why,
+            "the reading has 65,464 bytes; in a group with a budget it may have at most 65,463"
+        );
     }
 
     #[test]

@@ -21,8 +21,7 @@ use crate::progress::count;
 use crate::terminal::diagnostic;
 use crate::time;
 
-/// Readings whose time is further than this ahead of the machine's clock are rejected, in
-/// milliseconds.
+/// The maximum time, in milliseconds, by which a reading may be ahead of this machine's clock.
 const FUTURE_MS: u64 = 86_400_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]

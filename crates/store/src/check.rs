@@ -595,7 +595,7 @@ impl Check<'_> {
         });
         let Ok((doubled, unordered)) = read else {
             return self.found(Finding::file(
-                "the lists of equivocations and unordered devices cannot be read",
+                "the lists of equivocations and of devices with seals out of order cannot be read",
             ));
         };
         for key in doubled.symmetric_difference(&self.doubled).copied().collect::<Vec<_>>() {
@@ -613,9 +613,9 @@ impl Check<'_> {
         }
         for device in unordered.symmetric_difference(&self.unordered).copied().collect::<Vec<_>>() {
             let what = if unordered.contains(&device) {
-                "is listed as unordered, but is not"
+                "is listed as a device with seals out of order, but they are in order"
             } else {
-                "is unordered but not listed"
+                "has seals out of order, but is not listed for that"
             };
             self.found(Finding {
                 name: "IndexMismatch",
@@ -627,8 +627,8 @@ impl Check<'_> {
     }
 }
 
-/// Whether a piece belongs to an earlier version of a pruned tree that has since received more
-/// levels. Such pieces are kept because a client may still be reading them.
+/// Returns whether a piece belongs to an earlier version of a pruned tree that has since received
+/// more levels. Such a piece is kept because a client may still be reading it.
 fn superseded(
     seals: &impl ReadableTable<[u8; SealKey::LENGTH], &'static [u8]>,
     key: &SealKey,

@@ -31,7 +31,7 @@ pub type Open<'o> = &'o dyn Fn(&str) -> Arc<dyn EpochStore>;
 /// Runs the whole suite.
 ///
 /// # Panics
-/// If the store breaks a promise. The message states which one.
+/// If the store breaks a promise. The message states which promise.
 pub fn run(open: Open<'_>) {
     an_empty_store_has_nothing(open);
     bundles_read_back(open);

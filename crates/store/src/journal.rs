@@ -6,12 +6,14 @@
 //!
 //! - a marker of four bytes, the same for every frame
 //! - the length of the frame's records (u32)
-//! - a checksum of the marker and the length (the lower half of their xxHash64)
-//! - a checksum of the whole frame (xxHash64)
+//! - a checksum of the marker and the length: the lower half of their xxHash64, seeded with the
+//!   position of the frame in the file
+//! - a checksum of the records: their xxHash64, seeded with the xxHash64 of the marker and the
+//!   length
 //! - each record, preceded by its length (u32)
 //!
-//! Both checksums are seeded with the position of the frame in the file. Zeros may follow the last
-//! frame: they are space that was written in advance ([`Journal::fill_ahead`]).
+//! Zeros may follow the last frame: they are space that was written in advance
+//! ([`Journal::fill_ahead`]).
 //!
 //! A frame is synced before the next one is written, so a crash can leave only the last frame
 //! incomplete. Opening the journal drops that frame, and every frame synced before it is present.
@@ -119,7 +121,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// A journal over a file of `length` bytes whose content has not been read yet.
+    /// Returns a journal over a file of `length` bytes whose content has not been read yet.
     fn at(path: &Path, file: File, length: u64) -> Self {
         let end = HEADER.len() as u64;
         Self {
@@ -136,10 +138,10 @@ impl Journal {
         }
     }
 
-    /// From now on, writes `bytes` zeros in advance whenever the space for frames runs out. A sync
-    /// then takes about half the time, because the space on the disk is already allocated and the
-    /// file system need not record that the file has grown. In exchange, the journal writes about
-    /// twice the bytes.
+    /// Makes the journal write `bytes` zeros in advance whenever the space for frames runs out. A
+    /// sync then takes about half the time, because the space on the disk is already allocated and
+    /// the file system need not record that the file has grown. In exchange, the journal writes
+    /// about twice the bytes.
     #[must_use]
     pub const fn fill_ahead(mut self, bytes: u64) -> Self {
         self.ahead = bytes;

@@ -53,7 +53,7 @@ struct Overlay {
 }
 
 impl<B: StorageBackend> Pages<B> {
-    /// A backend over any storage.
+    /// Returns a backend over any storage.
     pub(crate) const fn on(file: B, damaged: Damaged) -> Self {
         Self { file, damaged, overlay: None }
     }
@@ -73,12 +73,13 @@ impl<B: StorageBackend> Pages<B> {
 }
 
 impl Pages {
-    /// A backend that reads and writes `file`. `damaged` collects the numbers of damaged pages.
+    /// Returns a backend that reads and writes `file`. `damaged` collects the numbers of damaged
+    /// pages.
     pub(crate) fn new(file: File, damaged: Damaged) -> io::Result<Self> {
         Ok(Self::on(backend(file)?, damaged))
     }
 
-    /// A backend that reads `file` and never writes to it.
+    /// Returns a backend that reads `file` and never writes to it.
     pub(crate) fn frozen(file: File, damaged: Damaged) -> io::Result<Self> {
         let mut pages = Self::new(file, damaged)?;
         let length = pages.len()?;
@@ -108,8 +109,8 @@ fn backend(file: File) -> io::Result<FileBackend> {
     FileBackend::new(file).map_err(io::Error::other)
 }
 
-/// The position of a page in the file, in bytes. If `page` is the number of pages, this is the end
-/// of the file.
+/// Returns the position of a page in the file, in bytes. If `page` is the number of pages, this is
+/// the end of the file.
 const fn physical(page: u64) -> u64 {
     if page == 0 { 0 } else { PAGE + (page - 1) * STRIDE }
 }

@@ -202,8 +202,8 @@ impl StoredSeal {
     }
 
     /// For a pruned star, returns the lowest kept level `b` (the number of levels if none is kept)
-    /// and `A_{b-1}`, the digest of all lower levels. Otherwise returns 0 and the start of the
-    /// chain.
+    /// and `A_{b-1}`, the digest of all lower levels. Otherwise returns 0 and `A_{-1}`, the start
+    /// value of the chain of digests.
     #[must_use]
     pub fn above(&self) -> (u8, Digest) {
         let levels = self.seal.statement().counters.levels();

@@ -14,14 +14,14 @@
 //! tiles.
 //!
 //! A **pruned** tree has only the records of some levels and their compact multiproof. One of its
-//! chunks covers as many places of the tree as have 256 stored records on average. The records are
-//! followed by two u64 per chunk: the end of the chunk's records, and the number of digests of the
-//! multiproof up to the end of the chunk. Then follow the multiproof, and the hashes as above.
-//! Every subtree that has a stored record, or whose root is in the multiproof, can be rebuilt from
-//! these. Any smaller selection therefore has a compact multiproof, too. If a subtree whose root is
-//! in the multiproof spans several chunks, the stored hash of its first chunk is that root, and the
-//! stored hashes of its other chunks are null. A node whose right child is null equals its left
-//! child.
+//! chunks covers as many places of the tree (sequence numbers of its records) as have 256 stored
+//! records on average. The records are followed by two u64 per chunk: the end of the chunk's
+//! records, and the number of digests of the multiproof up to the end of the chunk. Then follow the
+//! multiproof, and the hashes as above. Every subtree that has a stored record, or whose root is in
+//! the multiproof, can be rebuilt from these. Any smaller selection therefore has a compact
+//! multiproof, too. If a subtree whose root is in the multiproof spans several chunks, the stored
+//! hash of its first chunk is that root, and the stored hashes of its other chunks are null. A node
+//! whose right child is null equals its left child.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -100,7 +100,7 @@ impl Pruned {
 }
 
 impl Geometry {
-    /// The base-2 logarithm of the number of places that a chunk covers.
+    /// Returns the base-2 logarithm of the number of places that a chunk covers.
     fn chunk_bits(&self) -> u32 {
         self.pruned.map_or(WIDTH_BITS, |pruned| pruned.chunk_bits)
     }
@@ -109,12 +109,12 @@ impl Geometry {
         self.n.div_ceil(1 << self.chunk_bits())
     }
 
-    /// The number of stored hashes of a level. The lowest level is 1.
+    /// Returns the number of stored hashes of a level. The lowest level is 1.
     fn hashes(&self, level: u32) -> u64 {
         self.n.checked_shr(self.chunk_bits() + WIDTH_BITS * (level - 1)).unwrap_or(0)
     }
 
-    /// The position in the body of the ends of the chunks.
+    /// Returns the range of the body that contains the ends of the chunks.
     fn ends(&self) -> Range<u64> {
         let each = match (self.pruned, self.framing) {
             (Some(_), _) => 16,
@@ -124,19 +124,19 @@ impl Geometry {
         self.events..self.events + each * self.chunks()
     }
 
-    /// The position in the body of a pruned tree's multiproof.
+    /// Returns the range of the body that contains a pruned tree's multiproof.
     pub(crate) fn siblings(&self) -> Range<u64> {
         let start = self.ends().end;
         start..start + 32 * self.pruned.map_or(0, |pruned| pruned.siblings)
     }
 
-    /// The position in the body of one hash of a level.
+    /// Returns the position in the body of one hash of a level.
     fn hash_at(&self, level: u32, number: u64) -> u64 {
         self.siblings().end
             + 32 * ((1..level).map(|level| self.hashes(level)).sum::<u64>() + number)
     }
 
-    /// The length of the whole body, in bytes.
+    /// Returns the length of the whole body, in bytes.
     pub(crate) fn body_length(&self) -> u64 {
         self.siblings().end + 32 * (1..=8).map(|level| self.hashes(level)).sum::<u64>()
     }

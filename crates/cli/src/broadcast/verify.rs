@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let own = bases
         .first()
         .map(NetworkId::of)
-        .ok_or_else(|| Failure::usage("--ca names a base station's key"))?;
+        .ok_or_else(|| Failure::usage("give the public key of a base station with --ca"))?;
     let network = arguments.network.unwrap_or(own);
     let minimums = minimums(&arguments.revocation, network, &bases)?;
     let now = arguments.at.map_or_else(unix_seconds, |ms| ms / 1000);

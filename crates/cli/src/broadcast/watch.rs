@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     /// several links
     #[arg(long, value_name = "ADDRESS", required = true)]
     on: Vec<String>,
-    /// The folder for the state
+    /// The folder for the received chains and for the numbers of the newest chains
     #[arg(long, value_name = "DIR")]
     state: PathBuf,
     /// The folder for received files, which are never replaced
@@ -90,10 +90,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let own = bases
         .first()
         .map(NetworkId::of)
-        .ok_or_else(|| Failure::usage("--ca names a base station's key"))?;
+        .ok_or_else(|| Failure::usage("give the public key of a base station with --ca"))?;
     let network = arguments.network.unwrap_or(own);
     if arguments.on.len() > MAX_LINKS || bases.len() > usize::from(u8::MAX) {
-        return Err(Failure::usage(format_args!("at most {MAX_LINKS} links")));
+        return Err(Failure::usage(format_args!("--on may be given at most {MAX_LINKS} times")));
     }
     let revocations = arguments
         .revocations

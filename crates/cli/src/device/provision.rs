@@ -36,7 +36,7 @@ pub(crate) struct Provision {
     out: PathBuf,
 }
 
-/// `mote.toml`.
+/// The contents of `mote.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mote {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Longer than any successful operation takes.
+/// The timeout of an operation: longer than any successful operation takes.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 pub(crate) const GROUP: Ipv4Addr = Ipv4Addr::new(239, 83, 7, 2);
 

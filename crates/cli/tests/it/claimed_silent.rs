@@ -23,8 +23,8 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
     let first = FIRST * 60_000 / DURATION_MS;
     let mut uploads = Vec::new();
     for epoch in 0..3 {
-        // North and south answer all epochs of the query, west those of the group's first two
-        // epochs, and east none.
+        // North and south answer all epochs of the query. West answers those of the group's first
+        // two epochs. East answers no epoch.
         for (at, of_device) in
             [0..12, 0..12, 0..if epoch == 2 { 0 } else { 12 }].into_iter().enumerate()
         {
@@ -125,7 +125,7 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
         "{out}"
     );
 
-    // The error for a file that is not the output of a querier names the line.
+    // If the file is not the output of a querier, the error names the line.
     let (code, _, stderr) =
         run(&[line(QUERY, first, &["north"]), line(QUERY, first, &["nroth"])].concat(), &[]);
     assert!(

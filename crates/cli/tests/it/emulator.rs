@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The address of the provisioning blob on both boards (firmware/board/memory).
 const PROVISION: u32 = 0x3_c000;
-/// Longer than any successful operation takes.
+/// The timeout of an operation: longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(300);
 
 /// A QEMU machine for which the firmware is built.

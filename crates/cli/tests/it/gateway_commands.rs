@@ -24,17 +24,17 @@ const BUDGET: u64 = 150;
 const FIRST: u64 = 353_721;
 const EPOCHS: u64 = 7;
 const UNTIL: [&str; 2] = ["--until", "2010-05-09T16:00:00Z"];
-/// Longer than any successful operation takes.
+/// The timeout of an operation: longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The temperatures of a device's table as text, in order: 720 per hour from the start of the first
-/// epoch on.
+/// Returns the temperatures of a device's table as text, in order: 720 per hour from the start of
+/// the first epoch on.
 fn temperatures(device: &str) -> Vec<String> {
     let table = fs::read_to_string(repository(&format!("data/examples/{device}.csv"))).unwrap();
     table.lines().skip(1).map(|line| line.split(',').nth(1).unwrap().to_owned()).collect()
 }
 
-/// The number of readings that a device reports as taken, in this run or an earlier one.
+/// Returns the number of readings that a device reports as taken, in this run or an earlier one.
 fn taken(log: &str, name: &str) -> u64 {
     let line = log.lines().find(|line| line.contains(" readings taken, ")).unwrap();
     let numbers =
@@ -124,8 +124,8 @@ struct Site {
 }
 
 impl Site {
-    /// `url` is the broker's address. `link` contains the other lines of the table `[link]` of
-    /// every configuration.
+    /// Makes the files of the group. `url` is the broker's address. `link` contains the other lines
+    /// of the table `[link]` of every configuration.
     fn new(url: &str, link: &str) -> Self {
         let scene = Scene::new();
         scene.run(&["key", "new", "--out", "keys/gateway"]).done();

@@ -1,6 +1,6 @@
 //! Kills gateways and devices with their state on disk at moments chosen by a seed, while frames
 //! are lost, repeated and delayed. Each restarts from its journal. Every durable reading is sealed
-//! once, and every epoch is justified or names the devices that did not close it.
+//! once. The audit justifies every epoch or names the devices that did not close it.
 
 use crate::group;
 use std::collections::{BTreeMap, BTreeSet};

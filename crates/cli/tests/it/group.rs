@@ -75,7 +75,8 @@ pub(crate) fn forward_frame(
 ) -> Vec<u8> {
     let mut events = Vec::new();
     for seq in range.clone() {
-        // The event has no gap before it.
+        // An event is encoded as the distance from the previous event (here 0) and its level in one
+        // byte, followed by the record.
         events.push(level);
         events.extend_from_slice(&u32::try_from(seq).unwrap().to_be_bytes());
     }

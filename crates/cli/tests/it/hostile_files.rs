@@ -15,7 +15,7 @@ const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 const INCOMPLETE: i32 = 4;
 
-/// A server that answers every request with one stream.
+/// Starts a server that answers every request with one stream.
 fn server(body: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -155,8 +155,8 @@ fn a_bundle_with_removed_readings_does_not_verify() {
 fn refuses_an_endless_file_within_bounded_memory() {
     let scene = Scene::new();
     let roster_options = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
-    // One input is zeros only. The other claims to be a string of an exabyte, and is followed by
-    // zeros.
+    // One input consists of zeros only. The other one starts with the head of a CBOR string of an
+    // exabyte, followed by zeros.
     let endless = "{ printf '\\133\\020\\0\\0\\0\\0\\0\\0\\0'; cat /dev/zero; }";
     for (source, name) in [("cat /dev/zero", "UnexpectedType"), (endless, "RunTooLong")] {
         for command in [

@@ -1,6 +1,6 @@
 //! Devices of the group that lie to an honest gateway, in frames and in signed statements. The
-//! audit never accuses the coordinator of a wrong round. If it cannot decide, it names the device
-//! that lies.
+//! audit never accuses the coordinator of a wrong round. If the audit cannot decide, it names the
+//! lying device.
 
 use crate::group;
 use std::collections::BTreeMap;

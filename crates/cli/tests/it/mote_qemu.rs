@@ -1,6 +1,6 @@
-//! Tests complete motes: the firmware runs on two boards in QEMU, each with a serial line. The
-//! gateways, cloud, querier, broadcast sender and client are the real ones and run as processes.
-//! The motes reboot and lose power at random.
+//! Tests complete motes: the firmware runs on two boards in QEMU, each with a serial line. The real
+//! gateways, cloud, querier, broadcast sender and client run as processes. The motes reboot and
+//! lose power at random.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::emulator::{Board, Emulator, firmware};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longer than any successful operation takes.
+/// The timeout of an operation: longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(400);
 const MOTES: [(&str, Board, u32); 2] =
     [("mote1", Board::Lm3s6965evb, 0), ("mote2", Board::Mps2An385, READINGS)];

@@ -27,7 +27,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Longer than any successful operation takes.
+/// The timeout of an operation: longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(120);
 const EPOCH_MS: u64 = 60_000;
 

@@ -32,7 +32,8 @@ fn an_undamaged_store_has_no_findings() {
 fn flipped_bits_are_found_and_the_device_is_named() {
     let scene = filled();
     let whole = fs::read(scene.path("epochs.redb")).unwrap();
-    // Take bytes of dev1's readings: the store's file contains the events of a bundle unchanged.
+    // The store's file contains the events of a bundle unchanged. Search it for bytes of dev1's
+    // readings.
     let bundle = fs::read(scene.path("bundles/dev1-0000000100.mseal")).unwrap();
     let needle = &bundle[bundle.len() - 200..bundle.len() - 170];
     let at = whole.windows(needle.len()).position(|window| window == needle).unwrap();

@@ -26,7 +26,7 @@ use moteseal_sum::wire::{SumUplink, close_share};
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::gateway_id;
 
-/// Longer than any successful operation takes.
+/// The timeout of an operation: longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(60);
 const MASTER: [u8; 32] = [4; 32];
 const TREE: &str = "[gateways]\nroot = \"querier\"\nleaf = \"root\"\n[devices]\ndev1 = \"leaf\"\ndev2 = \"root\"\n";

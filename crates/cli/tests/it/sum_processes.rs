@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const MOTES: usize = 8;
 const EPOCHS: usize = 60;
-/// Longer than any successful operation takes.
+/// The timeout of an operation: longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(150);
 const QUERY: &str =
     "SELECT SUM(reading), COUNT(*), AVG(reading) FROM sensors WHERE reading > 0 EPOCH DURATION 1s";

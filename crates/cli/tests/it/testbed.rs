@@ -83,20 +83,20 @@ fn values(device: usize, epoch: u64, seq: u64, shift: u64) -> Vec<String> {
 }
 
 impl Field {
-    /// The first device closes its epochs, the second leaves them open, the third seals each in two
-    /// parts.
+    /// Makes three devices: the first closes its epochs, the second leaves them open, and the third
+    /// seals each epoch in two parts.
     pub fn new(scheme: Scheme) -> Self {
         Self::with_shift(scheme, 0)
     }
 
-    /// The same devices with the same keys, but with readings that differ by `shift`. Each shift
-    /// gives a different history.
+    /// Makes the same devices with the same keys, but with readings that differ by `shift`. Each
+    /// shift gives a different history.
     pub fn with_shift(scheme: Scheme, shift: u64) -> Self {
         Self::made(scheme, shift, None)
     }
 
-    /// The same devices in a group with a budget. `round` returns the final round of each epoch.
-    /// The bundles are stars that have the levels from that round on, and each epoch has a
+    /// Makes the same devices in a group with a budget. `round` returns the final round of each
+    /// epoch. The bundles are stars that have the levels from that round on, and each epoch has a
     /// manifest.
     pub fn within_budget(round: fn(u64) -> u8) -> Self {
         let coordinator = secret(20);
@@ -187,12 +187,12 @@ impl Field {
         field
     }
 
-    /// A roster with the same devices, of another operator or of another group.
+    /// Returns a roster with the same devices, of another operator or of another group.
     pub fn stranger(operator: u8, group: &str) -> Roster {
         roster(&secret(operator), group, &[secret(10), secret(11), secret(12)], None)
     }
 
-    /// A query for all devices and for the epochs in the middle of the sealed range.
+    /// Returns a query for all devices and for the epochs in the middle of the sealed range.
     pub fn query(&self, choice: Choice) -> Query {
         Query {
             devices: self.devices.clone(),

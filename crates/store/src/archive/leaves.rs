@@ -187,7 +187,8 @@ impl Head {
     }
 }
 
-/// The seed of a record's checksum: the record's head and its position in the file.
+/// Returns the seed of a record's checksum, which depends on the record's head and its position in
+/// the file.
 fn seed(at: u64, head: &Head) -> u64 {
     xxh64(&head.encode(), at)
 }

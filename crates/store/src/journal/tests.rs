@@ -38,7 +38,7 @@ fn room_ahead_is_zeros_and_not_a_torn_frame() {
     let journal = Journal::open_strict(&path).unwrap();
     assert_eq!((journal.synced_records(), journal.torn_bytes(), journal.end), (6, 0, end as u64));
     drop(journal);
-    // The file grows by whole steps of `AHEAD`, not by one frame at a time.
+    // The file grows by steps of `AHEAD`, not by one frame at a time.
     let mut journal = Journal::open_strict(&path).unwrap().fill_ahead(AHEAD);
     let mut lengths = std::collections::BTreeSet::new();
     for number in 0..200u8 {

@@ -22,7 +22,7 @@ struct Grown {
 }
 
 impl Grown {
-    /// A tree of `n` records of which the levels from `from` on are kept, with chunks of
+    /// Makes a tree of `n` records of which the levels from `from` on are kept, with chunks of
     /// `2^chunk_bits` places.
     fn new(n: u64, salt: [u8; 16], from: u8, framing: Framing, chunk_bits: u32) -> Self {
         let record = |seq: u64| match framing {
@@ -51,7 +51,7 @@ impl Grown {
             .collect()
     }
 
-    /// The expected result: the records and their proof, computed from the complete tree.
+    /// Returns the expected result: the records and their proof, computed from the complete tree.
     fn part(&self, selected: &[Sequence]) -> TreePart {
         let proof = merkle::multiproof(&Host::detect(), &self.leaves, selected.iter().copied());
         TreePart {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use moteseal_api::NamedError as _;
 use moteseal_store::Journal;
 
-/// All records of a journal.
+/// Returns all records of a journal.
 fn all(journal: &Journal) -> Vec<Vec<u8>> {
     journal.iter().map(Result::unwrap).collect()
 }

@@ -90,7 +90,7 @@ LINTING = RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_H
 TEST = $(LINTING) cargo test $(CARGO_FLAGS) --workspace
 # Runs a cargo command independently of make's job server.
 BY_ITSELF = env -u MAKEFLAGS -u MFLAGS
-# This test measures the rate at which bytes are sent, so it runs alone.
+# This test counts transmitted bytes. Tests that compete for the processor would increase the count, so it runs alone.
 ALONE = a_mebibyte_reaches
 # Most tests wait for processes and timers, so more tests than processors run at once.
 export RUST_TEST_THREADS ?= 4

@@ -68,11 +68,11 @@ impl Query {
         serde_json::to_string(self).expect("strings and numbers always encode")
     }
 
-    /// Checks a query that was built from its fields.
+    /// Checks a query that was built from its fields, and returns it.
     ///
     /// # Errors
-    /// [`QueryError`] if there are no devices or one of them is named twice, the range of epochs is
-    /// empty, or a sample has no events.
+    /// [`QueryError`] if the query names no device or one device twice, if its range of epochs is
+    /// empty, or if it requests a sample of 0 events.
     pub fn check(self) -> Result<Self, QueryError> {
         let refuse = |text: String| Err(QueryError(text));
         if self.devices.is_empty() {

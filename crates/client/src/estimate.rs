@@ -482,8 +482,8 @@ mod tests {
         let mut estimator = Estimator::of_share("x<0".parse().unwrap());
         estimator.stratum =
             Stratum { hits: 3, ..stratum(40, &[1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]) };
-        // The tests of the module `exact_bounds` compare these bounds with a search through every number
-        // of hits.
+        // The tests of the module `exact_bounds` compare these bounds with a search through every
+        // number of hits.
         let hits = estimator.hits().unwrap();
         assert_eq!(hits.value, 12.0);
         let draw = Draw { population: 40, sampled: 10 };

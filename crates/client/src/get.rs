@@ -189,7 +189,7 @@ impl<'a> Get<'a> {
             devices => devices.to_vec(),
         };
         let Self { since, until, choice, .. } = *self;
-        // Parse the JSON again, because this applies the same checks that the cloud applies.
+        // The cloud applies the same checks.
         let query = Query { devices, since, until, choice };
         Ok(query.check()?)
     }

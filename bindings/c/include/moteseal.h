@@ -209,7 +209,7 @@ enum moteseal_error
   MOTESEAL_ERROR_MALFORMED_SIGNATURE = 49,
   // An ECDSA signature with s in the upper half: see moteseal_esp256_normalize.
   MOTESEAL_ERROR_HIGH_S = 50,
-  // The signature is not one that this key made over these bytes.
+  // The signature is not valid for this key and these bytes.
   MOTESEAL_ERROR_NOT_AUTHENTIC = 51,
   // The signer declined to sign.
   MOTESEAL_ERROR_REFUSED = 52,
@@ -797,7 +797,7 @@ moteseal_error moteseal_star_close(moteseal_star *star,
 
 // Overwrites a star with zeros. Null is allowed.
 //
-// @param size  The size of its memory in bytes.
+// @param size  The size of the star's memory in bytes.
 void moteseal_star_wipe(moteseal_star *star, size_t size);
 
 // Begins the tree of the chain's open seal.
@@ -851,7 +851,7 @@ moteseal_error moteseal_tree_close(moteseal_tree *tree,
 
 // Overwrites a tree with zeros. Null is allowed.
 //
-// @param size  The size of its memory in bytes.
+// @param size  The size of the tree's memory in bytes.
 void moteseal_tree_wipe(moteseal_tree *tree, size_t size);
 
 // Adds a query epoch that the device answered. `moteseal_permit_info` returns its query and epoch.

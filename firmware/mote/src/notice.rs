@@ -22,8 +22,8 @@ pub enum Notice {
     Sealed(SealIndex, EpochNumber, u64),
     /// The coordinator has acknowledged a seal.
     Taken(SealIndex),
-    /// The mote gave up a seal: the coordinator refuses it, or has lost events of it that it had
-    /// acknowledged.
+    /// The mote gave up a seal, because the coordinator refuses the seal, or has lost some of its
+    /// events after acknowledging them.
     GivenUp(SealIndex),
     /// All readings are sealed, and the coordinator has every seal.
     Done,

@@ -93,7 +93,7 @@ impl<const L: usize, const N: usize> Open<L, N> {
         Some(Self { index, epoch, forwarder, ended: None, fold })
     }
 
-    /// Adds the next event, unless it does not fit this seal.
+    /// Adds the next event. Returns an error if the seal has no room for it.
     pub(crate) fn take(&mut self, record: &[u8]) -> Result<(), PushError> {
         if self.forwarder.noted() >= Limits::default().max_events {
             return Err(PushError::Full);

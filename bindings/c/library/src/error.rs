@@ -94,7 +94,7 @@ pub enum moteseal_error {
     MalformedSignature = 49,
     /// An ECDSA signature with s in the upper half: see moteseal_esp256_normalize.
     HighS = 50,
-    /// The signature is not one that this key made over these bytes.
+    /// The signature is not valid for this key and these bytes.
     NotAuthentic = 51,
     /// The signer declined to sign.
     Refused = 52,

@@ -158,7 +158,7 @@ pub unsafe extern "C" fn moteseal_star_close(
 
 /// Overwrites a star with zeros. Null is allowed.
 ///
-/// @param size  The size of its memory in bytes.
+/// @param size  The size of the star's memory in bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_star_wipe(star: *mut moteseal_star, size: usize) {
     // SAFETY: the caller keeps the header's contract.

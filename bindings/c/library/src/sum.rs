@@ -1,9 +1,9 @@
 //! The source of exact private sums (docs/design.md, section *sums*): it encrypts one value for
 //! each slot and epoch, and never encrypts two values with the same key.
 //!
-//! As in `moteseal-sum`, a source needs a permit to encrypt. In this library it must also confirm
-//! first that the guard's record is durable. Query parsing, links and the querier are not part of
-//! this library.
+//! As in `moteseal-sum`, a source needs a permit to encrypt. In addition, the application must
+//! first confirm to this library that the guard's record is durable. Query parsing, links and the
+//! querier are not part of this library.
 
 use ::moteseal_sum::guard::{EpochGuard, GUARD_LENGTH, GuardDecodeError, GuardError, Permit};
 use ::moteseal_sum::key_file::{KeyFileError, SourceKeys};

@@ -178,7 +178,7 @@ pub unsafe extern "C" fn moteseal_tree_close(
 
 /// Overwrites a tree with zeros. Null is allowed.
 ///
-/// @param size  The size of its memory in bytes.
+/// @param size  The size of the tree's memory in bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_tree_wipe(tree: *mut moteseal_tree, size: usize) {
     // SAFETY: the caller keeps the header's contract.

@@ -116,7 +116,7 @@ class UnknownDevice(UsageError):
 
 
 class NotAuthentic(Refused):
-    """A signature is not one that this key made over these bytes."""
+    """A signature is not valid for its key and the signed bytes."""
 
 
 class Equivocation(Refused):

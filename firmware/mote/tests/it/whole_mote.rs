@@ -260,8 +260,8 @@ fn coordinator(schema: &Schema<'_>) -> Coordinator {
     }
 }
 
-/// Processes a frame as a coordinator that has lost its state: it begins to follow the mote with
-/// this frame.
+/// Processes a frame again, with the state that its first processing returned in
+/// [`FrameOutcome::Next`].
 fn followed_again<'f>(
     followed: &mut Followed,
     forward: &moteseal_seal::wire::Forward<'f>,

@@ -258,8 +258,8 @@ impl Inbox for ChildInbox {
 mod tests {
     use super::*;
 
-    /// Sends one short frame from each of more unknown senders than the queue has room for. The
-    /// longer frames of members must not be dropped because of them.
+    /// Unknown senders send more frames than the queue has room for. All of them must be dropped on
+    /// arrival, so that the longer frames of members stay in the queue.
     #[tokio::test]
     async fn unknown_senders_take_no_room_from_members() {
         let members = [[0xff; 8], [1; 8], [7; 8]];

@@ -252,7 +252,7 @@ fn sense(mote: &mut DurableMote<SecretKey>, epoch: EpochNumber, readings: u32) {
 }
 
 #[test]
-fn closes_a_seal_without_room_for_an_answer_and_continues_its_epoch() {
+fn closes_a_seal_that_has_no_room_for_an_answer_and_continues_its_epoch() {
     let mut scene = Scene::new(8);
     sense(scene.mote(), EPOCH, 10);
     // A seal has room for eight runs of answers. A run of consecutive epochs needs no further room
@@ -286,7 +286,7 @@ fn closes_a_seal_without_room_for_an_answer_and_continues_its_epoch() {
 }
 
 #[test]
-fn the_next_seal_states_answers_given_without_an_open_seal() {
+fn the_next_seal_states_answers_that_were_sent_while_no_seal_was_open() {
     let mut scene = Scene::new(3);
     for epoch in 0..30 {
         scene.answer(1, 20, epoch).unwrap();

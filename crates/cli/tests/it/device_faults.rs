@@ -224,7 +224,7 @@ fn a_gateway_that_has_an_older_copy_of_its_state_gets_the_next_seal() {
 }
 
 #[test]
-fn late_acknowledgements_cost_no_seal() {
+fn late_acknowledgements_lose_no_seal() {
     let (_folder, _, mut station, mut mote) = scene();
     sense(&mut mote, EPOCH, 0..100);
     let frames = mote.frames(64).unwrap();

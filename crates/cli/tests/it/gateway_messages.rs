@@ -56,7 +56,7 @@ fn after_message(roster: &Roster, message: &[u8]) -> (usize, Option<u32>) {
 }
 
 #[test]
-fn an_acknowledgement_costs_at_most_the_seals_that_it_acknowledges() {
+fn an_acknowledgement_removes_at_most_the_seals_that_it_acknowledges() {
     let roster = group::roster(1, 1000, 1000);
     let id = group::device_id(&roster, 0);
     let key = group::link_key(&roster, id);
@@ -80,7 +80,7 @@ fn an_acknowledgement_costs_at_most_the_seals_that_it_acknowledges() {
 }
 
 #[test]
-fn a_refusal_costs_at_most_the_oldest_seal_that_it_names() {
+fn a_refusal_removes_at_most_the_oldest_seal_that_it_names() {
     let roster = group::roster(1, 1000, 1000);
     let id = group::device_id(&roster, 0);
     let key = group::link_key(&roster, id);

@@ -354,7 +354,7 @@ fn a_seal_cannot_deny_that_its_events_were_forwarded() {
 }
 
 #[test]
-fn checks_claimed_levels_also_without_blocks_that_prove_them() {
+fn checks_claimed_levels_without_blocks_that_prove_them() {
     let mut world = World::new();
     // The liar forwards events of level 7 with their true level and all others with level 5. Then
     // it claims round 7, so that it needs no blocks for level 5.

@@ -159,7 +159,7 @@ fn keeps_temporarily_refused_seals_while_there_is_room() {
 }
 
 #[test]
-fn a_temporary_refusal_does_not_cost_a_seal() {
+fn a_temporary_refusal_does_not_lose_a_seal() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(1, 1000, EPOCH_MS);
     let id = group::device_id(&roster, 0);

@@ -189,7 +189,7 @@ fn answers_the_last_reading_of_an_epoch_once_and_soon() {
 }
 
 #[test]
-fn does_not_answer_what_cannot_be_sent_in_time() {
+fn does_not_send_an_answer_that_would_be_too_late() {
     let mut scene = Scene::new();
     scene.receive(1, &[AVERAGE]);
     scene.sense(100, 50);

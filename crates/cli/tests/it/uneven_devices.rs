@@ -76,7 +76,7 @@ fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
 }
 
 #[test]
-fn a_device_that_is_ahead_does_not_delay_the_rounds_of_others() {
+fn a_device_that_is_ahead_does_not_delay_the_rounds_of_other_devices() {
     let roster = group::roster(4, BUDGET, 1000);
     let bytes = [false, true].map(|is_ahead| {
         let folder = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn serve(roster: &Roster, folder: &Path) -> Station {
 }
 
 #[test]
-fn in_recorded_time_a_device_that_jumps_ends_no_epochs_of_others() {
+fn in_recorded_time_a_device_that_jumps_ahead_ends_no_epochs_of_other_devices() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(3, BUDGET, 1000);
     let runtime =

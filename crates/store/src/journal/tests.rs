@@ -30,7 +30,7 @@ fn open(path: &Path, bytes: &[u8]) -> Result<u64, JournalError> {
 }
 
 #[test]
-fn room_ahead_is_zeros_and_not_a_torn_frame() {
+fn zeros_written_in_advance_are_not_an_incomplete_frame() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     let (bytes, _, end) = written(&path);

@@ -51,14 +51,14 @@ struct Population {
 
 const POPULATIONS: [Population; 5] = [
     Population {
-        title: "1,000 devices, a seal of 1,000 readings each, a signature a seal",
+        title: "1,000 devices, a seal of 1,000 readings each, one signature per seal",
         devices: 1000,
         epochs: 1,
         readings: 1000,
         is_bar: false,
     },
     Population {
-        title: "1,000 devices, 4 seals of 250 readings each, a signature for the four",
+        title: "1,000 devices, 4 seals of 250 readings each, one signature for the four",
         devices: 1000,
         epochs: 4,
         readings: 250,

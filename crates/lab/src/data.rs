@@ -105,7 +105,7 @@ impl Source {
             Self::HouseD => "MIT's house D, switches, 2003; in place of a source of home A or B",
             Self::HouseE => "MIT's house E, switches, 2003; in place of a source of home A or B",
             Self::TelosB => {
-                "eight TelosB motes, every 5 s for some 6 hours, 2010, a mote a day; in place of a source of home A or B"
+                "eight TelosB motes, every 5 s for some 6 hours, 2010, each mote as one day; in place of a source of home A or B"
             }
         }
     }

@@ -37,13 +37,13 @@ pub fn kept_each_day(title: &str, subtitle: &str, runs: &[(u64, Vec<Epoch>)]) ->
         x,
         panels: vec![
             Panel {
-                y: Axis::linear("events monitored a day", 0.0, most * 1.05),
+                y: Axis::linear("events monitored per day", 0.0, most * 1.05),
                 height: 2,
                 series: vec![Series::new("monitored", Colour::Black, Stroke::Solid, monitored)],
             },
             Panel {
                 y: Axis::linear(
-                    "events saved a day (dotted: the budget)",
+                    "events saved per day (dotted: the budget)",
                     0.0,
                     as_f64(largest) * 1.05,
                 ),

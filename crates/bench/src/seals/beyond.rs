@@ -117,7 +117,7 @@ pub(super) fn uplink() -> Result<Vec<Uplink>, String> {
         row("sign-each, the bare Ed25519 signature".to_owned(), 64.0, Origin::Arithmetic);
         #[allow(clippy::cast_precision_loss)]
         row(
-            "hash chaining on-line, a one-time signature an event".to_owned(),
+            "hash chaining on-line, a one-time signature per event".to_owned(),
             SIGNATURE_BYTES as f64,
             Origin::Arithmetic,
         );
@@ -142,7 +142,7 @@ pub(super) fn uplink() -> Result<Vec<Uplink>, String> {
         );
     }
     rows.push(Uplink {
-        format: "a comparable product: an Ed25519 signature an event in its own envelope (as stated for it)".to_owned(),
+        format: "a comparable product: an Ed25519 signature per event in its own envelope (as stated for it)".to_owned(),
         payload: 3,
         bytes: 90.0,
         from: Origin::Others,

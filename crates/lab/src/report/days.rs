@@ -87,7 +87,7 @@ impl OnPage {
 
 /// Returns a table of the sources, which states what replaces the paper's sources.
 fn replacements(devices: &[Recording]) -> String {
-    let mut table = Table::new(["source", "what it is", "days recorded", "events a day"]);
+    let mut table = Table::new(["source", "what it is", "days recorded", "events per day"]);
     for (source, recording) in Source::ALL.iter().zip(devices) {
         #[allow(clippy::cast_precision_loss)]
         let events: Average = (0..DAYS).map(|day| recording.day(day).len() as f64).collect();
@@ -424,7 +424,7 @@ fn figure7b(
                 "The error of home C's mean temperature, averaged over {DAYS} days and {} seeds",
                 effort.seeds
             ),
-            x: Axis::logarithmic("budget, events a day", 220.0, 9100.0)
+            x: Axis::logarithmic("budget, events per day", 220.0, 9100.0)
                 .with_ticks(BUDGETS_7B.map(|budget| (as_f64(budget), thousands(budget)))),
             panels: vec![Panel {
                 y: Axis::linear(

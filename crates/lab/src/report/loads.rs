@@ -228,7 +228,7 @@ fn growth(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Resul
         &Figure {
             title: "Messages, as the load grows".to_owned(),
             subtitle: format!(
-                "Budget {BUDGET} events, {DEVICES} devices, one event a message; both ways together"
+                "Budget {BUDGET} events, {DEVICES} devices, one event per message; both directions together"
             ),
             x: Axis::logarithmic("events monitored in the epoch", 500.0, 1e8),
             panels: vec![Panel {

@@ -128,7 +128,7 @@ fn by_epoch(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             thousands(rounded(lattice.ceil()))
         ))
         .why("All events of an epoch share one signature of 2,420 bytes: at one reading per minute, an \
-             epoch of a day costs less than two bytes a reading.")
+             epoch of a day costs less than two bytes per reading.")
         .show(Shown::Figure("epoch.png".to_owned()))
         .show(Shown::Table(table))
         .data("epoch.csv"))
@@ -231,8 +231,8 @@ fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> 
         ))
         .why(
             "A level of our star keeps its incomplete block of 64 bytes in addition to its hash \
-             state, so an event costs part of a compression; the paper's star keeps a digest and \
-             computes three compressions an event.",
+             state, so an event takes part of one compression; the paper's star keeps a digest and \
+             computes three compressions per event.",
         )
         .show(Shown::Figure("resolution.png".to_owned()))
         .show(Shown::Table(table))

@@ -150,8 +150,8 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             ));
         }
         ours = format!(
-            "the product's star with Ed25519 {} to {} events a second on a Cortex-M3 of 72 MHz, by \
-             a model from {} counted instructions an event",
+            "the product's star with Ed25519 {} to {} events per second on a Cortex-M3 at 72 MHz, \
+             by a model from {} counted instructions per event",
             rate(slow),
             rate(quick),
             digits(instructions)
@@ -196,7 +196,7 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     Ok(Entry::new("sealing-figure-12", "Figure 12: signing throughput on a small machine", COMMAND)
         .paper("a picture: on a Raspberry Pi 3 both schemes sign about 10 times slower than on the \
              desktop, and the memory of the signer limits DTC")
-        .ours(format!("a model of the paper's Cortex-M3, events a second: GSC {}; DTC {} at 1 digest, {} at 12; {ours}", at("GSC", 8), at("DTC", 1), at("DTC", 12)))
+        .ours(format!("a model of the paper's Cortex-M3, events per second: GSC {}; DTC {} at 1 digest, {} at 12; {ours}", at("GSC", 8), at("DTC", 1), at("DTC", 12)))
         .why(
             "No small machine was measured. The model shows the same limit by memory as figure 8, \
              and how much slower a microcontroller is than both of the paper's machines.",
@@ -253,15 +253,15 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             ));
         }
         ours = format!(
-            "the product's star with Ed25519 {} to {} µJ an event, by a model from counted instructions",
+            "the product's star with Ed25519 {} to {} µJ per event, by a model from counted instructions",
             digits(least),
             digits(least * cycles)
         );
         constants += &format!(
-            "  For the product: {} instructions an event with its share of an epoch's signature, \
-             counted in QEMU (`docs/footprint.csv`), at one cycle each, which is the minimum, and \
-             at the {:.2} that the paper's 0.098 ms for SHA-256 imply; {:.3} W, energy over time of \
-             table I.",
+            "  For the product: {} instructions per event, including the event's share of an epoch's \
+             signature, counted in QEMU (`docs/footprint.csv`). They take at least one cycle each, \
+             and {:.2} cycles each if the paper's 0.098 ms for SHA-256 apply. The power is {:.3} W, \
+             the energy divided by the time in table I.",
             digits(instructions),
             cycles,
             watt()
@@ -298,10 +298,10 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
              a Raspberry Pi 3 draws {:.2} W more while it signs",
             paper::PI_WATT
         ))
-        .ours(format!("**a model**: DTC by the paper's table I {} µJ an event at 1 digest, {} at 4, {} at 12; {ours}", at(1), at(4), at(12)))
-        .why("A model of a microcontroller is compared with a power meter at a Raspberry Pi: only \
-             the shape is comparable, and it is the paper's, because energy is power times time in \
-             both.")
+        .ours(format!("**a model**: DTC by the paper's table I {} µJ per event at 1 digest, {} at 4, {} at 12; {ours}", at(1), at(4), at(12)))
+        .why("A model of a microcontroller is compared with a power meter at a Raspberry Pi. Only \
+             the shape of the curve can be compared. It is that of the paper, because in both \
+             energy is power times time.")
         .replacement("A model instead of a Raspberry Pi and a power meter; its constants are below.")
         .show(Shown::Figure("fig13.png".to_owned()))
         .show(Shown::Table(table))

@@ -237,8 +237,8 @@ fn table2(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .paper("20 verdicts: sign-each no/yes/yes/no, concatenate yes/no/no/no, hash chaining yes/no/yes/no, DTC yes/yes/no/yes, GSC yes/yes/yes/yes (computation, partial retrieval, constant space, uniformity)")
         .ours(format!("in our execution, {agree} of the paper's verdicts hold; different: {differ}"))
         .why(
-            "The paper argues its table; ours is the observed behaviour of the schemes. Off-line \
-             chaining must keep every event, because the chain is built from its end; on-line \
+            "The paper derives its table by argument. Ours shows the observed behaviour of the \
+             schemes. Off-line chaining must keep every event, because the chain is built from its end; on-line \
              chaining needs constant space but a one-time signature per event; the product's tree \
              has a state of fixed size for up to 2^20 events.",
         )
@@ -309,9 +309,9 @@ fn table4(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         of("GSC, the product's")
     ))
     .why(
-        "The paper gives orders of growth, we give bytes, and the orders hold. The product's \
-             star is larger than the paper's by the blocks that it fills before it hashes them; \
-             therefore an event costs it a third of a compression instead of three.",
+        "The paper states orders of growth, and we state bytes, which agree with these orders. \
+             The product's star is larger than the paper's by the blocks that it fills before it \
+             hashes them. In return, an event takes a third of a compression instead of three.",
     )
     .replacement(
         "B = 500 and K = 7 as in the paper; signatures of 64 bytes and digests of 32 bytes, \
@@ -408,19 +408,19 @@ fn table5(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             of("GSC, the product's", "Ed25519")
         ))
         .why(
-            "The length of the epoch was chosen so that the bytes sent agree; the received column \
-             is the one to compare. It does not agree and cannot: half of 298 records share one \
-             signature of 128 bytes, which is 0.86 bytes each without any digest, but the paper's \
-             DTC and GSC have 0.52 and 0.43, as if all records shared it, and no siblings or block \
-             digests. Nor can 0.41 to 0.59 ms be signing time: 2.82 ms over 298 records are 0.009 \
-             ms.",
+            "The length of the epoch was chosen so that the bytes sent agree, so only the received \
+             bytes can be compared. They do not agree and cannot: half of 298 records share one \
+             signature of 128 bytes, which is 0.86 bytes each without any digest. The paper's DTC \
+             and GSC have 0.52 and 0.43, as if all records shared the signature, and as if there \
+             were no siblings or block digests. 0.41 to 0.59 ms cannot be the signing time \
+             either: 2.82 ms divided by 298 records are 0.009 ms.",
         )
         .replacement("Epochs of 298 recorded events, because 4.43 bytes per record are 4 + 128 / 298; the \
              paper's own records cannot be obtained.")
         .show(Shown::Table(table))
         .show(Shown::Text(format!(
             "The tree's digests are sent once for all wanted records (a multiproof). If each record \
-             travels with its own siblings, as in the paper's text, a wanted record takes {:.1} \
+             is sent with its own siblings, as in the paper's text, a wanted record takes {:.1} \
              bytes. With our suite, the bytes are those of real encodings, including the statement.",
             measured.tree_packets
         )))
@@ -476,7 +476,7 @@ fn table6(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     .ours(all.collect::<Vec<_>>().join(", "))
     .why(
         "A packet of three levels has 3 (k - 1) digests of MD5 to copy, 24 KB to 48 KB: linear \
-             in the degree in both. The rest is how fast the machine copies from its caches.",
+             in the degree in both. The remaining difference is the speed at which the machine copies from its caches.",
     )
     .replacement(
         "A full tree of degree 1,000 has 10^9 leaves, whose digests do not fit in 32 GB; we use \
@@ -523,9 +523,9 @@ fn table7(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .paper(printed)
         .ours(format!("to sign and to verify: {}", texts.join(", ")))
         .why(
-            "The loads are of other homes: the number of saved events is a share of budget and days \
-             that depends on the load alone, and differs by some per cent; the number of sent \
-             events grows with the logarithm of the load, which is larger here.",
+            "The loads are those of other homes. The number of saved events is a share of the budget \
+             of all days. This share depends only on the load, and differs by some per cent. The \
+             number of sent events grows with the logarithm of the load, which is larger here.",
         )
         .replacement(format!("92 days; the paper has 90; {}", fed(measured)))
         .show(Shown::Table(table))

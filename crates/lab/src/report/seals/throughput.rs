@@ -149,8 +149,13 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             x,
         },
     )?;
-    let mut table =
-        Table::new(["scheme", "suite", "memory, digests", "signed a second", "verified a second"]);
+    let mut table = Table::new([
+        "scheme",
+        "suite",
+        "memory, digests",
+        "signed per second",
+        "verified per second",
+    ]);
     for row in rows {
         table.row([
             row.levels.map_or_else(
@@ -195,15 +200,15 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
              full speed with any memory",
         )
         .ours(format!(
-            "signed a second, DSA-512 + MD5: {}; {}; the product's star of 16 levels {}",
+            "signed per second, DSA-512 + MD5: {}; {}; the product's star of 16 levels {}",
             ends("GSC"),
             ends("DTC"),
             rate(star.0)
         ))
         .why(format!(
-            "A tree in u digests of memory has 2^u - 1 events per signature; a star signs once per \
-             epoch, which has {} events here on average. DTC signs {first} and {last} of the rate \
-             of GSC.",
+            "A tree with memory for u digests has 2^u - 1 events per signature; a star signs once per \
+             epoch, which has {} events here on average. With the least and with the most \
+             memory, DTC signs at {first} and {last} of the rate of GSC.",
             digits(super::events_an_epoch(measured))
         ))
         .replacement(format!("{MACHINE} {}", fed(measured)))
@@ -298,7 +303,7 @@ fn figure9(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             }],
         },
     )?;
-    let mut table = Table::new(["digests at the signer", "cache", "verified a second"]);
+    let mut table = Table::new(["digests at the signer", "cache", "verified per second"]);
     for row in rows {
         table.row([row.signer.to_string(), thousands(row.cache as u64), rates(row.verified)]);
     }
@@ -322,12 +327,12 @@ fn figure9(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .paper("a picture with three lines: more cached nodes give a higher rate, up to full speed; \
              below it, the events of a signer with less memory are verified faster, because its \
              cache is refreshed sooner")
-        .ours(format!("events a second, without a cache to the largest: {}", texts.collect::<Vec<_>>().join("; ")))
+        .ours(format!("events per second, from no cache to the largest cache: {}", texts.collect::<Vec<_>>().join("; ")))
         .why(format!(
             "With the largest cache, the events of {quicker} of {} signers are verified faster than \
-             without one. Whether the trees of a small signer are faster to verify depends on the \
-             cost of a signature in digests: here one verification of DSA-512 takes as long as {} \
-             digests of MD5, which small trees need often.",
+             without a cache. Whether the trees of a signer with little memory are faster to verify \
+             depends on the cost of a signature in digests: here one verification of DSA-512, which \
+             small trees need often, takes as long as {} digests of MD5.",
             signers.len(),
             digits(median("DSA-512, verify") / median("MD5"))
         ))
@@ -381,12 +386,14 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     };
     #[allow(clippy::cast_precision_loss)]
     let x = units_axis(most(rows.iter().map(|row| row.units as f64)));
-    let y = || decades("wanted events per second", rows.iter().map(|row| row.verified.median));
+    let y = || decades("requested events per second", rows.iter().map(|row| row.verified.median));
     out.figure(
         "fig10.png",
         &Figure {
             title: TITLE_10.to_owned(),
-            subtitle: "DSA-512 + MD5; wanted events per second; above GSC, below DTC".to_owned(),
+            subtitle:
+                "DSA-512 + MD5; requested events per second; GSC at the top, DTC at the bottom"
+                    .to_owned(),
             x,
             panels: vec![
                 Panel { y: y(), height: 1, series: series("GSC", Stroke::Marked).collect() },
@@ -399,7 +406,7 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         "rate",
         "digests at the signer",
         "verified without use",
-        "wanted events per second",
+        "requested events per second",
     ]);
     for row in rows {
         table.row([
@@ -424,9 +431,9 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
              % verifies a block of 50 %, with 3 one of 25 %")
         .ours(format!("digests from which on GSC is within a tenth of its best: {}", texts.collect::<Vec<_>>().join(", ")))
         .why(
-            "As in the paper, within the noise of a small share of events. At 1 % the one signature \
-             of an epoch is most of the work, so memory saves less than the number of unused events \
-             suggests.",
+            "As in the paper, within the noise of a small share of events. At 1 % the single \
+             signature of an epoch is most of the work, so more memory saves less time than the \
+             number of unused events suggests.",
         )
         .replacement(format!("{MACHINE} {}", fed(measured)))
         .show(Shown::Figure("fig10.png".to_owned()))

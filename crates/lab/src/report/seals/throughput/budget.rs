@@ -143,7 +143,7 @@ pub(super) fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, Repo
     );
     let each = match (measured.each, find("DSA-512 + MD5", "DTC")) {
         (Some((signed, verified)), Some(tree)) => format!(
-            "sign-each by DSA-512 signs {} and verifies {} a second, {:.0} and {:.0} times fewer \
+            "sign-each by DSA-512 signs {} and verifies {} per second, {:.0} and {:.0} times fewer \
              than DTC",
             rate(signed),
             rate(verified),
@@ -155,7 +155,7 @@ pub(super) fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, Repo
     Ok(Entry::new("sealing-figure-14", TITLE_14, COMMAND)
         .paper(format!(
             "a picture: GSC is faster than DTC everywhere; at budget 500 with DSA the difference is \
-             {} M events a second with SHA-256 and {} M with MD5; a smaller budget gives less \
+             {} M events per second with SHA-256 and {} M with MD5; a smaller budget gives less \
              throughput; sign-each is more than 50 times slower",
             paper::GAPS.0 / 1e6,
             paper::GAPS.1 / 1e6
@@ -164,8 +164,9 @@ pub(super) fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, Repo
         .why(format!(
             "The signature of a device and day is shared by fewer events if the budget is small. \
              Both schemes compute the sampling protocol's hash for every event, signed and \
-             verified. DTC has memory for a whole day's tree here and then needs as many digests per \
-             event as GSC to sign, as at the end of figure 8; a verifier also hashes siblings. {}",
+             verified. Here DTC has memory for the tree of a complete day. To sign, it then needs as \
+             many digests per event as GSC, as at the end of figure 8; a verifier also hashes \
+             siblings. {}",
             digests(measured)
         ))
         .replacement(format!(

@@ -124,15 +124,15 @@ pub(super) fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>,
                      because four digests of MD5 fill one of its blocks")
                 .why(
                     "A tree of degree k has n / (k - 1) nodes. The paper counts one block for four \
-                     digests, but MD5 pads: 64 bytes need a second block. By compressions, \
-                     including the leaf's, k = 2, 3, 4 need 2, 1.5 and 1.67 an event, and k = 3 is \
-                     the minimum; the remaining differences are calls and copies.",
+                     digests, but MD5 adds padding, so 64 bytes need a second block. Including the \
+                     leaf's, k = 2, 3, 4 need 2, 1.5 and 1.67 compressions per event, so k = 3 is \
+                     the minimum. The remaining differences are calls and copies.",
                 )
         } else {
             entry
                 .paper("a picture: grows with the logarithm of the events; k = 4 is fastest, because \
                      digests of one level are appended together")
-                .why("A packet has (k - 1) log_k n digests. A level costs a look-up and a copy here, \
+                .why("A packet has (k - 1) log_k n digests. Here, each level takes a look-up and a copy, \
                      so fewer and longer copies are faster, as in the paper.")
         });
     }

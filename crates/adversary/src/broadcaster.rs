@@ -82,8 +82,8 @@ impl Assault {
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
-            Self::ForgeHeads => "forged first blocks",
-            Self::AlterHeads => "altered first blocks",
+            Self::ForgeHeads => "forged heads",
+            Self::AlterHeads => "altered heads",
             Self::ForgeLeaves => "invented fragments",
             Self::AlterLeaves => "altered fragments",
             Self::MoveLeaves => "fragments at another position",

@@ -1,5 +1,4 @@
-//! The query that an answer must answer: a range of epochs, and the selection of events in each
-//! epoch.
+//! The query for which a cloud returns an answer.
 
 use moteseal_core::record::EpochNumber;
 use moteseal_seal::sample::Choice;

@@ -36,7 +36,7 @@ named_errors! {
         /// The bytes are not an object of the expected kind.
         Decode(error: DecodeError) => from,
         /// The object belongs to another network.
-        WrongNetwork => "it was made for another network",
+        WrongNetwork => "the certificate or revocation belongs to another network",
         /// The base station is not among the accepted ones.
         UnknownBaseStation => "the base station is not among the accepted ones",
         /// The signature's suite differs from that of the signer's key.

@@ -133,16 +133,16 @@ pub enum Event {
     Certified {
         /// The sender.
         sender: DeviceId,
-        /// Its key.
+        /// The id of the sender's key.
         key: KeyId,
     },
     /// A chain's head was accepted, and the node now receives the chain.
     Accepted {
         /// The chain.
         chain: ChainRef,
-        /// Its sender.
+        /// The chain's sender.
         sender: DeviceId,
-        /// Its number.
+        /// The chain's number.
         number: ChainNumber,
         /// The incomplete chain of this sender that was deleted to make room, if any.
         abandoned: Option<ChainRef>,
@@ -161,9 +161,9 @@ pub enum Event {
     Verified {
         /// The chain.
         chain: ChainRef,
-        /// Its sender.
+        /// The chain's sender.
         sender: DeviceId,
-        /// Its number.
+        /// The chain's number.
         number: ChainNumber,
         /// The first block that is now authentic.
         first: u32,

@@ -34,7 +34,7 @@ named_errors! {
         EpochAnswered => "this epoch of the query, or a later one, was answered before",
         /// The guard does not know the query, or has forgotten it, and the epoch starts before the
         /// time from which the guard remembers all answers.
-        TooOld => "the epoch starts before the time from which answered queries are remembered",
+        TooOld => "the epoch starts before the time from which the guard remembers all answered epochs",
         /// The query previously had epochs of another length. This cannot happen with an honest
         /// querier, because a query's id identifies its plan, and the plan determines the length.
         DurationMismatch => "the query's epochs had a different length before",

@@ -155,7 +155,7 @@ named_errors! {
         /// A bound is not a decimal number, or has more than 38 digits.
         NotANumber => "a bound of a range is a decimal number such as -40 or 85.5",
         /// No value of the column is between the bounds.
-        RangeEmpty => "the column can hold no value in this range; give the lower bound first",
+        RangeEmpty => "no value of the column is in this range; give the lower bound first",
     }
 }
 
@@ -254,9 +254,9 @@ impl fmt::Display for Selected<'_> {
 }
 
 impl fmt::Display for Plan<'_> {
-    /// Writes the canonical text of the query: keywords in capitals, numbers rounded to the
-    /// columns' scales, and only necessary parentheses. The text parses to this plan, but without
-    /// narrowed ranges.
+    /// Writes the canonical text of the query: keywords in capitals, bounds as inclusive numbers on
+    /// the columns' scales (`> 40` becomes `>= 40.01`), and only necessary parentheses. The text
+    /// parses to this plan, but without narrowed ranges.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, item) in self.items().enumerate() {
             write!(f, "{}{item}", if at == 0 { "SELECT " } else { ", " })?;

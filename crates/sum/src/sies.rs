@@ -57,7 +57,7 @@ named_errors! {
         /// The permit and the key are for different queries.
         WrongQuery => "the permit and the key are for different queries",
         /// A value of this slot, or of a later one, was already encrypted under the permit.
-        SlotUsed => "a permit encrypts one value for each slot, in order: two under one key reveal the key that all sources share",
+        SlotUsed => "the permit was already used for this slot or a later one; a second value under the same key would reveal the key that all sources share",
         /// The value is above 2^96 - 2.
         ValueTooLarge => "a value must be below 2^96 - 1",
     }

@@ -245,7 +245,7 @@ impl Shared {
             "tesla.parameters" => tesla::parameters(input),
             "tesla.say" => tesla::send(input),
             "tesla.hear" => tesla::receive_all(input),
-            other => panic!("no operation {other}"),
+            other => panic!("unknown operation {other}"),
         }
     }
 

@@ -61,7 +61,7 @@ named_errors! {
         /// A genuine key arrived before it was due, so the sender's clock is further ahead than the
         /// settings state. The packets that waited for the key were dropped, because an attacker
         /// may have known the key and forged them.
-        ClockTooFarOff => "a genuine key arrived before its time: the clocks are further apart than stated; set the clock",
+        ClockTooFarOff => "a genuine key arrived too early: the clocks differ by more than the allowed offset; set the clock",
     }
 }
 
@@ -71,7 +71,7 @@ named_errors! {
         /// There are too few rows. Packets of several intervals can wait at the same time, from the
         /// interval whose key is due next to the newest interval that can have begun, and each
         /// interval needs a row.
-        TooFewRows => "the receiver needs rows for the disclosure delay, for one more interval, and for the clock offset",
+        TooFewRows => "the receiver has too few rows: it needs rows for the disclosure delay, for one more interval, and for the clock offset",
     }
 }
 

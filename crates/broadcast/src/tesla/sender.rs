@@ -38,7 +38,7 @@ named_errors! {
         ClockWentBack => "the clock was set back to an interval before one that was used",
         /// The clock shows more than [`MAX_LEAP`] intervals after the last one used, and
         /// [`Sender::leap_to`] was not called.
-        LeapTooLong => "the clock is more than 1,024 intervals ahead of the last one used: check it, and skip ahead if it is right",
+        LeapTooLong => "the clock is more than 1,024 intervals after the last one used; check the clock, and skip ahead if it is right",
         /// The message is longer than [`MAX_MESSAGE`].
         MessageTooLong => "a message has at most 4,096 bytes",
         /// The caller's buffer is too small for the frame.

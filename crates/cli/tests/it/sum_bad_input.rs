@@ -92,7 +92,7 @@ fn refuses_a_sum_that_could_overflow_before_sending_the_query() {
     let line = run.failed(USAGE);
     assert!(
         line.contains(
-            "Overflow: the sum of squares of total over 2 sources can outgrow its 96 bits"
+            "Overflow: the sum of squares of total over 2 sources can exceed its 96 bits"
         ),
         "{line}"
     );

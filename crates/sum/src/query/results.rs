@@ -186,7 +186,7 @@ fn result(aggregate: Aggregate, sums: Sums, count: u128, divisor: u32) -> Option
     if count == 0 {
         return None;
     }
-    // Count and divisor are below 2^32.
+    // Count and divisor are below 2^32, so their product does not overflow.
     let scale = count * divisor;
     Some(match aggregate {
         Aggregate::Variance => {

@@ -77,7 +77,7 @@ impl fmt::Display for Overflow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} over {} sources can outgrow its 96 bits; declare the range of the column's values",
+            "{} over {} sources can exceed its 96 bits; declare the range of the column's values",
             self.slot, self.sources
         )
     }

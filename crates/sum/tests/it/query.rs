@@ -351,7 +351,7 @@ fn set_up_rejects_a_sum_that_could_exceed_96_bits() {
     assert_eq!(check("SUM(b)", None, u32::MAX), Ok(()));
     assert_eq!(
         check("COUNT(*), STDDEV(b)", None, 1).unwrap_err(),
-        "Overflow: the sum of squares of b over 1 sources can outgrow its 96 bits; declare the range of the column's values"
+        "Overflow: the sum of squares of b over 1 sources can exceed its 96 bits; declare the range of the column's values"
     );
     // 2^16 * ((2^40 - 1)^2 + 1) = 2^96 - 2^57 + 2^17 is just below the limit of 2^96.
     assert_eq!(check("STDDEV(b)", Some("1099511627775"), 1 << 16), Ok(()));

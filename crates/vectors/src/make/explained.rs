@@ -110,7 +110,7 @@ fn explained() -> File {
         };
         file.invalid(format!("a star: {name}"), "stream.explain", case(&run, &index), error);
     }
-    // This store also returns wrong explaining forms.
+    // This store serves an altered answer, and also returns wrong explaining forms.
     let explain =
         |seal: &[u8], digests: &[u8]| array([int(6), bytes(seal), bytes(digests)]).encode();
     let signed: Vec<Vec<u8>> =

@@ -81,7 +81,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
 }
 
 fn new(arguments: &New) -> Result<(), Failure> {
-    // With too few levels even the lowest sampling rate would exceed the budget (docs/design.md,
+    // With too few levels even the lowest sampling rate could exceed the budget (docs/design.md,
     // sampling).
     if let (Some(budget), Some(expected)) = (arguments.budget, arguments.expected) {
         let enough =

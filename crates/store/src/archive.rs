@@ -67,7 +67,7 @@ pub enum ArchiveError {
         quota: u64,
     },
     /// The archive already has another chain with the same reference.
-    #[error("another chain with the number of {0} is stored; the sender must use a new number")]
+    #[error("another chain with the reference {0} is stored; the sender must use a new number")]
     ReferenceTaken(ChainRef),
     /// The disk is full.
     #[error("no space left for {}; free some space and restart", .0.display())]

@@ -41,50 +41,53 @@
 // Bytes of memory for a receiver of chains with at most `block` messages per block (1 to 64).
 #define MOTESEAL_BROADCAST_SIZE(block) (320 + 48 * (size_t)(block))
 
-// Ed25519 (RFC 8032): keys and secrets of 32 bytes, signatures of 64.
+// Ed25519 (RFC 8032): public keys and secrets have 32 bytes, signatures 64 bytes.
 #define MOTESEAL_ED25519 1
 
-// ECDSA on P-256 with SHA-256, `s` in the lower half: public keys of 65 bytes (uncompressed, first
-// byte 4), secret scalars of 32 bytes, signatures of 64 bytes (`r`, then `s`); all big-endian.
+// ECDSA on P-256 with SHA-256, with `s` in the lower half. Public keys have 65 bytes
+// (uncompressed, first byte 4), secret scalars 32 bytes, signatures 64 bytes (`r`, then `s`). All
+// numbers are big-endian.
 #define MOTESEAL_ESP256 2
 
-// Bytes of a signature of either algorithm.
+// The length of a signature of either algorithm, in bytes.
 #define MOTESEAL_SIGNATURE 64
 
-// Bytes that suffice for a raw public key of either algorithm.
+// The maximum length of a raw public key of either algorithm, in bytes.
 #define MOTESEAL_MAX_PUBLIC_KEY 65
 
 // Working memory for opening a roster, in bytes, in addition to the roster's own length.
 #define MOTESEAL_ROSTER_SCRATCH 64
 
-// Bytes that suffice for any encoded schema.
+// The maximum length of an encoded schema, in bytes.
 #define MOTESEAL_MAX_SCHEMA 6152
 
-// Bytes of a chain's record, which the mote stores in flash. A multiple of 8.
+// The length of a chain's record in bytes, a multiple of 8. The mote stores the record in flash.
 #define MOTESEAL_CHAIN_RECORD 72
 
-// Bytes that suffice for the message that the signature of any seal covers.
+// The maximum length of the message that a seal's signature covers, in bytes.
 #define MOTESEAL_MAX_MESSAGE 1024
 
-// Bytes that suffice for an open item.
+// The maximum length of an open item, in bytes.
 #define MOTESEAL_MAX_OPEN 96
 
-// Bytes that suffice for a part's head and tail together, without the events.
+// The maximum length of a part's head and tail together, without the events, in bytes.
 #define MOTESEAL_PART_OVERHEAD 576
 
-// Bytes that suffice for a bundle, without its schema and its events.
+// The maximum length of a bundle without its schema and its events, in bytes.
 #define MOTESEAL_BUNDLE_OVERHEAD 704
 
-// Bytes that suffice for a seal as a separate signed object.
+// The maximum length of a seal as a separate signed object, in bytes.
 #define MOTESEAL_MAX_OBJECT 1152
 
-// Bytes that suffice for the message or the signed object of an urgent event, without the event.
+// The maximum length of the message or the signed object of an urgent event, without the event
+// itself, in bytes.
 #define MOTESEAL_URGENT_OVERHEAD 448
 
-// Bytes of a guard's record, which the mote stores in flash. A multiple of 8.
+// The length of a guard's record in bytes, a multiple of 8. The mote stores the record in flash.
 #define MOTESEAL_GUARD_RECORD 280
 
-// Bytes of a partial state record: an encrypted value, or the sum of several. Big-endian.
+// The length of a partial state record in bytes. The record is an encrypted value, or the sum of
+// several encrypted values, as a big-endian number.
 #define MOTESEAL_PSR 32
 
 // A frame with a sender's certificate.
@@ -121,10 +124,10 @@
 // A leaf that completes its block: every message of the block is authentic; you may act on them.
 #define MOTESEAL_TAKEN_VERIFIED 2
 
-// Bytes that suffice for a snapshot of a receiver.
+// The maximum length of a receiver's snapshot, in bytes.
 #define MOTESEAL_MAX_SNAPSHOT 624
 
-// Bytes that suffice for a request.
+// The maximum length of a request, in bytes.
 #define MOTESEAL_MAX_WANTED 32
 
 // The result of a call. `MOTESEAL_ERROR_OK` is 0; every other value is an error. A call that
@@ -163,7 +166,7 @@ enum moteseal_error
   MOTESEAL_ERROR_BUFFER_TOO_SMALL = 9,
   // A stored record is damaged: erased, only partly written, or altered.
   MOTESEAL_ERROR_DAMAGED = 10,
-  // An error that this library has no number for; please report it.
+  // An error for which this library has no number; please report it.
   MOTESEAL_ERROR_UNEXPECTED = 11,
   // The input ends before its last item is complete.
   MOTESEAL_ERROR_TRUNCATED = 20,
@@ -261,7 +264,8 @@ enum moteseal_error
   MOTESEAL_ERROR_EPOCH_GOES_BACK = 90,
   // An earlier seal already closed this epoch.
   MOTESEAL_ERROR_EPOCH_CLOSED = 91,
-  // The roster does not allow the epoch, or its time does not fit 64 bits of milliseconds.
+  // The roster does not allow the epoch, or the epoch's start in milliseconds does not fit in 64
+  // bits.
   MOTESEAL_ERROR_EPOCH_OUT_OF_RANGE = 92,
   // All 2^32 - 1 indices are used.
   MOTESEAL_ERROR_INDEX_EXHAUSTED = 93,
@@ -293,7 +297,7 @@ enum moteseal_error
   MOTESEAL_ERROR_WRONG_NETWORK = 130,
   // The object belongs to another sender.
   MOTESEAL_ERROR_WRONG_SENDER = 131,
-  // The object is signed under another key of the sender.
+  // The object is signed with another key of the sender.
   MOTESEAL_ERROR_WRONG_KEY = 132,
   // Another base station issued the object.
   MOTESEAL_ERROR_UNKNOWN_BASE_STATION = 133,
@@ -364,7 +368,8 @@ typedef struct {
   uint8_t device[8];
   // The digest of the device's roster.
   uint8_t roster[32];
-  // The digest of the device's first certificate: the predecessor of its first seal.
+  // The digest of the device's first certificate, to which its first seal refers as its
+  // predecessor.
   uint8_t certificate[32];
   // The digest of the schema.
   uint8_t schema[32];
@@ -373,11 +378,11 @@ typedef struct {
   uint64_t epoch_ms;
   // The first epoch that may be sealed.
   uint64_t first_epoch;
-  // The last epoch that may be sealed; `UINT64_MAX` for no end.
+  // The last epoch that may be sealed; `UINT64_MAX` if there is no last one.
   uint64_t last_epoch;
   // The roster's version.
   uint32_t roster_version;
-  // Bytes of an event; 0 if events are of any length up to 65,535.
+  // The length of an event in bytes; 0 if events may have any length up to 65,535 bytes.
   uint16_t record_size;
   // The group's number of levels, 1 to 32.
   uint8_t levels;
@@ -524,7 +529,7 @@ typedef struct {
   size_t second_length;
 } moteseal_frame;
 
-// The properties of a chain, from its head. `label` points into the head's bytes.
+// The properties of a chain, which its head states. `label` points into the head's bytes.
 typedef struct {
   // The chain's number. Make it durable as the sender's new floor before you act on any message
   // of the chain.
@@ -546,7 +551,7 @@ typedef struct {
   uint8_t reserved[7];
 } moteseal_head_info;
 
-// The result of a leaf that was accepted. `message` points into the frame's bytes.
+// The result of accepting a leaf. `message` points into the frame's bytes.
 typedef struct {
   // The leaf's message; null for a repeated leaf.
   const uint8_t *message;
@@ -671,7 +676,7 @@ moteseal_error moteseal_chain_persisted(moteseal_chain *chain,
                                         const uint8_t *record,
                                         size_t length);
 
-// Abandons the open seal: its events are not sealed, its index is not used again, and the next
+// Abandons the open seal: its events are never sealed, its index is not used again, and the next
 // seal states that the device restarted.
 //
 // @return `NotOpen`.
@@ -944,7 +949,7 @@ moteseal_error moteseal_open_item(const moteseal_seal *seal,
 // bytes, big-endian). Send the events of a tree in the order in which they were pushed, and those
 // of a star level by level, the highest level first (`moteseal_seal_level`).
 //
-// @param events_length  Bytes of all events, including their length fields.
+// @param events_length  The total length of all events in bytes, including their length fields.
 // @param out, capacity  `MOTESEAL_PART_OVERHEAD` bytes suffice.
 // @return `NotBegun`, `EventsLength` if the sealed events cannot have this many bytes,
 //         `BufferTooSmall`.
@@ -954,7 +959,8 @@ moteseal_error moteseal_part_head(const moteseal_seal *seal,
                                   size_t capacity,
                                   size_t *length);
 
-// Writes the end of the seal's part item: the signature over `moteseal_seal_message`.
+// Writes the end of the seal's part item, which contains the signature over the message of
+// `moteseal_seal_message`.
 //
 // @param signature, signature_length  `MOTESEAL_SIGNATURE` bytes.
 // @param out, capacity  `MOTESEAL_SIGNATURE + 8` bytes suffice.
@@ -972,7 +978,7 @@ moteseal_error moteseal_part_tail(const moteseal_seal *seal,
 // @param schema, schema_length  The schema of the device.
 // @param records, records_length  All events in the order in which they were pushed, without gaps.
 //        If `record_size` is 0, each event has its length before it (two bytes, big-endian).
-// @param signature, signature_length  The signature over `moteseal_seal_message`.
+// @param signature, signature_length  The signature over the message of `moteseal_seal_message`.
 // @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice.
 //        It must not overlap the records.
 // @return `NotBegun`, `MalformedSignature`, `EventsLength` if the number of events is not what was

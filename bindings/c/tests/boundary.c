@@ -200,7 +200,7 @@ static void rejects_zeros_and_states_of_another_type(void) {
     IS(NOT_BEGUN, moteseal_star_push((moteseal_star *)large, bytes, 1, NULL));
     IS(NOT_BEGUN, moteseal_guard_advance((moteseal_guard *)large, bytes, 1, 1, &permit, bytes));
 
-    /* A wiped state is unusable, and its memory is zero. */
+    /* A wiped state cannot be used, and all bytes of its memory are zero. */
     IS(OK, moteseal_signing_key_from_bytes(&key, MOTESEAL_ED25519, secret, 32));
     moteseal_signing_key_wipe(&key);
     IS(NOT_BEGUN, moteseal_sign(&key, bytes, 1, bytes));

@@ -55,7 +55,7 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Runs `each` once for each line on stdin, and prints the time in seconds and the number of rows.
+/// Calls `each` once for each line on stdin, and prints the time in seconds and the number of rows.
 fn timed(each: impl Fn(&mut Batches) -> Result<(), Failure>) -> Result<(), Failure> {
     for line in stdin().lock().lines() {
         line?;

@@ -73,7 +73,7 @@ impl Answer {
 
 #[pymethods]
 impl Answer {
-    /// The report about the verification, device by device.
+    /// The report about the verification, with an entry for each device.
     #[getter]
     fn report(&self) -> Report {
         Report { report: self.report.clone() }
@@ -130,17 +130,17 @@ impl Answer {
         )
     }
 
-    /// The rows as a pyarrow.Table that shares their memory. Needs pyarrow.
+    /// Returns the rows as a pyarrow.Table that shares their memory. Requires pyarrow.
     fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("pyarrow")?.call_method1("table", (slf,))
     }
 
-    /// The rows as a polars.DataFrame that shares their memory. Needs polars.
+    /// Returns the rows as a polars.DataFrame that shares their memory. Requires polars.
     fn to_polars<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("polars")?.call_method1("DataFrame", (slf,))
     }
 
-    /// The rows as a pandas.DataFrame. Needs pandas and pyarrow.
+    /// Returns the rows as a pandas.DataFrame. Requires pandas and pyarrow.
     fn to_pandas<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         Self::to_pyarrow(slf)?.call_method0("to_pandas")
     }

@@ -227,7 +227,7 @@ impl Client {
 impl Client {
     /// Returns the data that a background thread needs, or an exception if the process was forked.
     fn inner(&self) -> PyResult<Arc<Inner>> {
-        // After a fork, the threads of the runtime are missing and a request would hang.
+        // A forked process does not have the runtime's threads: a request would never end.
         if self.inner.process == std::process::id() {
             Ok(self.inner.clone())
         } else {

@@ -51,7 +51,7 @@ impl From<moteseal_client::estimate::Interval> for Interval {
 
 #[pymethods]
 impl Interval {
-    /// The distance from the estimate to the farther bound; None if a bound is None.
+    /// The distance from the estimate to the bound that is farther away; None if a bound is None.
     #[getter]
     fn half_width(&self) -> Option<f64> {
         let (low, high) = self.low.zip(self.high)?;
@@ -78,7 +78,8 @@ impl Interval {
     }
 }
 
-/// One bin of a histogram: from low inclusive to high exclusive. The last bin includes high.
+/// One bin of a histogram: the values from low (inclusive) to high (exclusive). The last bin also
+/// includes high.
 #[pyclass(frozen, get_all, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Bin {
@@ -295,7 +296,7 @@ impl Estimates {
         loads(py, &self.asked.query.to_json())
     }
 
-    /// The report about the verification, device by device.
+    /// The report about the verification, with an entry for each device.
     #[getter]
     fn report(&self) -> Report {
         Report { report: self.asked.report.clone() }

@@ -53,7 +53,7 @@ impl Report {
         self.report.is_complete()
     }
 
-    /// The devices, in the order of the query.
+    /// A report for each device, in the order of the query.
     #[getter]
     fn devices(&self) -> Vec<DeviceReport> {
         (0..self.report.devices.len())
@@ -104,7 +104,7 @@ impl Report {
         self.report.rounds.iter().map(|(epoch, round)| (epoch.0, round.0)).collect()
     }
 
-    /// The report as a dict: the same object as `moteseal get --json`.
+    /// Returns the report as a dict, the same object that `moteseal get --json` prints.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         loads(py, &self.report.to_json().to_string())
     }

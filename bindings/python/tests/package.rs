@@ -1,6 +1,6 @@
-//! Checks that facts about the package that are stated in two places agree. A test in Rust also makes
-//! `cargo test` build the extension module, so that `test.sh` need not compile anything. The tests of
-//! its behaviour are in Python.
+//! Checks facts about the package that are stated in two places: they must agree. Because this test
+//! is in Rust, `cargo test` also builds the extension module, and `test.sh` does not have to
+//! compile it. The tests of the package's behaviour are in Python.
 
 #![allow(clippy::unwrap_used)]
 

@@ -36,7 +36,8 @@ impl Clock {
     pub fn now_ms(&self) -> u64 {
         loop {
             let (high, low) = (HIGH.load(Ordering::Acquire), LOW.load(Ordering::Acquire));
-            // The interrupt changes both words, and may run between the two reads.
+            // The interrupt handler may change both words between the two reads: repeat until HIGH
+            // has not changed.
             if HIGH.load(Ordering::Acquire) == high {
                 return u64::from(high) << 32 | u64::from(low);
             }

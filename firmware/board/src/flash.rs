@@ -5,17 +5,17 @@
 
 use core::ptr;
 
-/// Bytes of a sector, the unit of erasing.
+/// The length of a sector in bytes. A sector is the unit of erasing.
 pub const SECTOR: usize = 1024;
 /// The number of sectors of the page.
 pub const SECTORS: usize = 8;
-/// Bytes of the page.
+/// The length of the page in bytes.
 pub const LENGTH: usize = SECTOR * SECTORS;
 
 /// The flash page.
 pub struct Flash(());
 
-/// Words of the page.
+/// The number of words of the page.
 const WORDS: usize = LENGTH / 4;
 
 /// The error of an access whose address is outside the page or is not the start of a word. Nothing

@@ -30,7 +30,7 @@ impl Command {
             "scheme=tree" => Self::Scheme(Scheme::Tree),
             _ => {
                 let digits = text.strip_prefix("interval=")?;
-                // `parse` would also accept a plus sign.
+                // Check the digits first, because `parse` would also accept a plus sign.
                 let are_digits =
                     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
                 Self::Interval(digits.parse().ok().filter(|_| are_digits)?)

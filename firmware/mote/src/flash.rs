@@ -7,7 +7,7 @@
 
 /// Two pages of flash.
 pub trait Flash {
-    /// Bytes of a page, a multiple of 4.
+    /// The length of a page in bytes, a multiple of 4.
     const PAGE: usize;
 
     /// Returns the content of both pages, the second directly after the first.
@@ -27,7 +27,7 @@ pub trait Flash {
     fn program(&mut self, offset: usize, word: [u8; 4]) -> Result<(), FlashFailed>;
 }
 
-/// The flash failed: it is worn out, or the address is invalid.
+/// The error of a failed access to flash: the flash is worn out, or the address is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashFailed;
 

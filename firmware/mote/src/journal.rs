@@ -10,9 +10,9 @@
 
 use crate::flash::{Flash, FlashFailed};
 
-/// Bytes of a page's head.
+/// The length of a page's head, in bytes.
 const PAGE_HEAD: usize = 8;
-/// Bytes of a record in addition to its content: the head and the checksum.
+/// The length of a record's head and checksum together, in bytes.
 const AROUND: usize = 8;
 /// The exclusive or of the two words of a valid page's head.
 const MARK: u32 = 0x4d6f_7465;

@@ -34,8 +34,8 @@ const PER_BLOCK: usize = 1;
 const LEAF: usize = 256;
 /// The number of leaves that are stored: the last leaves of a chain, which neighbours may request.
 const LEAVES: usize = 4;
-/// Bytes of the announcement of the next block, which precedes the message in every block of one
-/// message except the last.
+/// The length of the announcement of the next block, in bytes. In blocks of one message, the
+/// announcement precedes the message; the last block has none.
 const TRAILER: usize = 32;
 /// The number of the node's only link, the serial line.
 const LINE: u8 = 0;

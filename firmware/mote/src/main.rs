@@ -28,12 +28,12 @@ use moteseal_serial::{Line, MAX_BODY, Received, Side, Timing, room};
 
 /// The maximum number of levels that the mote's group may have.
 const LEVELS: usize = 16;
-/// Bytes of the buffer for events that the coordinator has not acknowledged. An event of 4 bytes
-/// takes 11 bytes of it.
+/// The size in bytes of the buffer for events that the coordinator has not acknowledged. An event
+/// of 4 bytes takes 11 bytes of it.
 const BUFFER: usize = 4 << 10;
-/// Bytes of a reading.
+/// The length of a reading in bytes.
 const RECORD: usize = 4;
-/// Bytes of the longest packet of the serial line.
+/// The maximum length of a packet of the serial line, in bytes.
 const PACKET: usize = room(MAX_BODY);
 /// After this many turns of the main loop without a byte to read or write, the processor sleeps
 /// until the next millisecond.

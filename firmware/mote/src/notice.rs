@@ -42,7 +42,7 @@ pub enum Notice {
     Answered(u64),
     /// The mote acted on a command, which it received in this chain.
     Acted(ChainNumber, Command),
-    /// A message of this chain is not a command, or is too long to keep.
+    /// A message of this chain is not a command, or is too long to be stored.
     NoCommand(ChainNumber),
     /// The mote refused a broadcast.
     Refused(RefusedBroadcast),

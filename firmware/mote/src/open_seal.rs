@@ -24,7 +24,7 @@ use moteseal_seal::{Answers, MAX_MESSAGE, Position, Seal, Star, Statement, Unver
 
 use crate::durable::MAX_ITEMS;
 
-/// The height of a tree, for about a million events.
+/// The height of a tree. It allows about a million events.
 const HEIGHT: usize = 20;
 
 /// The hashing state of an open seal, from which the seal's root is computed.

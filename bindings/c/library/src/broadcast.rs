@@ -28,9 +28,9 @@ pub const MOTESEAL_TAKEN_PENDING: u8 = 1;
 /// A leaf that completes its block: every message of the block is authentic; you may act on them.
 pub const MOTESEAL_TAKEN_VERIFIED: u8 = 2;
 
-/// Bytes that suffice for a snapshot of a receiver.
+/// The maximum length of a receiver's snapshot, in bytes.
 pub const MOTESEAL_MAX_SNAPSHOT: usize = 624;
-/// Bytes that suffice for a request.
+/// The maximum length of a request, in bytes.
 pub const MOTESEAL_MAX_WANTED: usize = 32;
 
 const _: () = assert!(MOTESEAL_MAX_SNAPSHOT == MAX_SNAPSHOT);
@@ -61,7 +61,7 @@ pub struct Receiver {
     is_durable: bool,
 }
 
-/// The properties of a chain, from its head. `label` points into the head's bytes.
+/// The properties of a chain, which its head states. `label` points into the head's bytes.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -86,7 +86,7 @@ pub struct moteseal_head_info {
     pub reserved: [u8; 7],
 }
 
-/// The result of a leaf that was accepted. `message` points into the frame's bytes.
+/// The result of accepting a leaf. `message` points into the frame's bytes.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]

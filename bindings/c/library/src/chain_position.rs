@@ -10,14 +10,14 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::boundary::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state};
 
-/// Bytes of a chain's record, which the mote stores in flash. A multiple of 8.
+/// The length of a chain's record in bytes, a multiple of 8. The mote stores the record in flash.
 pub const MOTESEAL_CHAIN_RECORD: usize = 72;
 
 const VERSION: u8 = 1;
 const FLAG_LAST: u8 = 1;
 const FLAG_EPOCH: u8 = 2;
 const FLAG_CLOSED: u8 = 4;
-/// Bytes of a record before its checksum.
+/// The length of the part of a record before its checksum, in bytes.
 const CHECKED: usize = MOTESEAL_CHAIN_RECORD - 8;
 
 /// A device's chain of seals: the next index, the last epoch that was opened, and the predecessor
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn moteseal_chain_persisted(
     })
 }
 
-/// Abandons the open seal: its events are not sealed, its index is not used again, and the next
+/// Abandons the open seal: its events are never sealed, its index is not used again, and the next
 /// seal states that the device restarted.
 ///
 /// @return `NotOpen`.

@@ -11,18 +11,19 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::boundary::{buffer, bytes, call, checked, given, given_mut, put};
 
-/// Ed25519 (RFC 8032): keys and secrets of 32 bytes, signatures of 64.
+/// Ed25519 (RFC 8032): public keys and secrets have 32 bytes, signatures 64 bytes.
 pub const MOTESEAL_ED25519: u8 = 1;
-/// ECDSA on P-256 with SHA-256, `s` in the lower half: public keys of 65 bytes (uncompressed, first
-/// byte 4), secret scalars of 32 bytes, signatures of 64 bytes (`r`, then `s`); all big-endian.
+/// ECDSA on P-256 with SHA-256, with `s` in the lower half. Public keys have 65 bytes
+/// (uncompressed, first byte 4), secret scalars 32 bytes, signatures 64 bytes (`r`, then `s`). All
+/// numbers are big-endian.
 pub const MOTESEAL_ESP256: u8 = 2;
-/// Bytes of a signature of either algorithm.
+/// The length of a signature of either algorithm, in bytes.
 pub const MOTESEAL_SIGNATURE: usize = 64;
-/// Bytes that suffice for a raw public key of either algorithm.
+/// The maximum length of a raw public key of either algorithm, in bytes.
 pub const MOTESEAL_MAX_PUBLIC_KEY: usize = 65;
 /// Working memory for opening a roster, in bytes, in addition to the roster's own length.
 pub const MOTESEAL_ROSTER_SCRATCH: usize = 64;
-/// Bytes that suffice for any encoded schema.
+/// The maximum length of an encoded schema, in bytes.
 pub const MOTESEAL_MAX_SCHEMA: usize = 6152;
 
 const _: () = assert!(MOTESEAL_ROSTER_SCRATCH == moteseal_core::roster::SCRATCH_OVERHEAD);
@@ -42,7 +43,8 @@ pub struct moteseal_device {
     pub device: [u8; 8],
     /// The digest of the device's roster.
     pub roster: [u8; 32],
-    /// The digest of the device's first certificate: the predecessor of its first seal.
+    /// The digest of the device's first certificate, to which its first seal refers as its
+    /// predecessor.
     pub certificate: [u8; 32],
     /// The digest of the schema.
     pub schema: [u8; 32],
@@ -51,11 +53,11 @@ pub struct moteseal_device {
     pub epoch_ms: u64,
     /// The first epoch that may be sealed.
     pub first_epoch: u64,
-    /// The last epoch that may be sealed; `UINT64_MAX` for no end.
+    /// The last epoch that may be sealed; `UINT64_MAX` if there is no last one.
     pub last_epoch: u64,
     /// The roster's version.
     pub roster_version: u32,
-    /// Bytes of an event; 0 if events are of any length up to 65,535.
+    /// The length of an event in bytes; 0 if events may have any length up to 65,535 bytes.
     pub record_size: u16,
     /// The group's number of levels, 1 to 32.
     pub levels: u8,

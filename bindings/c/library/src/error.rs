@@ -44,7 +44,7 @@ pub enum moteseal_error {
     BufferTooSmall = 9,
     /// A stored record is damaged: erased, only partly written, or altered.
     Damaged = 10,
-    /// An error that this library has no number for; please report it.
+    /// An error for which this library has no number; please report it.
     Unexpected = 11,
 
     // Decoding.
@@ -150,7 +150,8 @@ pub enum moteseal_error {
     EpochGoesBack = 90,
     /// An earlier seal already closed this epoch.
     EpochClosed = 91,
-    /// The roster does not allow the epoch, or its time does not fit 64 bits of milliseconds.
+    /// The roster does not allow the epoch, or the epoch's start in milliseconds does not fit in 64
+    /// bits.
     EpochOutOfRange = 92,
     /// All 2^32 - 1 indices are used.
     IndexExhausted = 93,
@@ -186,7 +187,7 @@ pub enum moteseal_error {
     WrongNetwork = 130,
     /// The object belongs to another sender.
     WrongSender = 131,
-    /// The object is signed under another key of the sender.
+    /// The object is signed with another key of the sender.
     WrongKey = 132,
     /// Another base station issued the object.
     UnknownBaseStation = 133,
@@ -324,7 +325,7 @@ impl Error {
     }
 }
 
-/// Converts errors of the protocol crates by their names.
+/// Implements the conversion of the protocol crates' errors to error codes, by the errors' names.
 macro_rules! by_name {
     ($($error:ty),+ $(,)?) => {
         $(impl From<$error> for $crate::error::moteseal_error {

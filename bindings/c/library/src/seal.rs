@@ -18,15 +18,15 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::boundary::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, state, wipe};
 
-/// Bytes that suffice for the message that the signature of any seal covers.
+/// The maximum length of the message that a seal's signature covers, in bytes.
 pub const MOTESEAL_MAX_MESSAGE: usize = 1024;
-/// Bytes that suffice for an open item.
+/// The maximum length of an open item, in bytes.
 pub const MOTESEAL_MAX_OPEN: usize = 96;
-/// Bytes that suffice for a part's head and tail together, without the events.
+/// The maximum length of a part's head and tail together, without the events, in bytes.
 pub const MOTESEAL_PART_OVERHEAD: usize = 576;
-/// Bytes that suffice for a bundle, without its schema and its events.
+/// The maximum length of a bundle without its schema and its events, in bytes.
 pub const MOTESEAL_BUNDLE_OVERHEAD: usize = 704;
-/// Bytes that suffice for a seal as a separate signed object.
+/// The maximum length of a seal as a separate signed object, in bytes.
 pub const MOTESEAL_MAX_OBJECT: usize = 1152;
 
 const _: () =
@@ -94,7 +94,7 @@ pub struct moteseal_seal_info {
     pub reserved: [u8; 3],
 }
 
-/// The open seal that a star or tree was begun for.
+/// The open seal for which a star or tree was begun.
 pub(crate) struct OpenSeal {
     pub(crate) index: SealIndex,
     pub(crate) salt: Salt,
@@ -166,7 +166,7 @@ impl<'c> Closing<'c> {
         })
     }
 
-    /// Makes the seal.
+    /// Makes the seal and begins the state `seal` with it.
     ///
     /// # Safety
     /// `seal` points to memory for a seal.
@@ -509,7 +509,7 @@ pub unsafe extern "C" fn moteseal_open_item(
 /// bytes, big-endian). Send the events of a tree in the order in which they were pushed, and those
 /// of a star level by level, the highest level first (`moteseal_seal_level`).
 ///
-/// @param events_length  Bytes of all events, including their length fields.
+/// @param events_length  The total length of all events in bytes, including their length fields.
 /// @param out, capacity  `MOTESEAL_PART_OVERHEAD` bytes suffice.
 /// @return `NotBegun`, `EventsLength` if the sealed events cannot have this many bytes,
 ///         `BufferTooSmall`.
@@ -532,7 +532,8 @@ pub unsafe extern "C" fn moteseal_part_head(
     })
 }
 
-/// Writes the end of the seal's part item: the signature over `moteseal_seal_message`.
+/// Writes the end of the seal's part item, which contains the signature over the message of
+/// `moteseal_seal_message`.
 ///
 /// @param signature, signature_length  `MOTESEAL_SIGNATURE` bytes.
 /// @param out, capacity  `MOTESEAL_SIGNATURE + 8` bytes suffice.
@@ -564,7 +565,7 @@ pub unsafe extern "C" fn moteseal_part_tail(
 /// @param schema, schema_length  The schema of the device.
 /// @param records, records_length  All events in the order in which they were pushed, without gaps.
 ///        If `record_size` is 0, each event has its length before it (two bytes, big-endian).
-/// @param signature, signature_length  The signature over `moteseal_seal_message`.
+/// @param signature, signature_length  The signature over the message of `moteseal_seal_message`.
 /// @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice.
 ///        It must not overlap the records.
 /// @return `NotBegun`, `MalformedSignature`, `EventsLength` if the number of events is not what was

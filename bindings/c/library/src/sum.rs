@@ -16,14 +16,15 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::boundary::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state, wipe};
 
-/// Bytes of a guard's record, which the mote stores in flash. A multiple of 8.
+/// The length of a guard's record in bytes, a multiple of 8. The mote stores the record in flash.
 pub const MOTESEAL_GUARD_RECORD: usize = 280;
-/// Bytes of a partial state record: an encrypted value, or the sum of several. Big-endian.
+/// The length of a partial state record in bytes. The record is an encrypted value, or the sum of
+/// several encrypted values, as a big-endian number.
 pub const MOTESEAL_PSR: usize = 32;
 
 const _: () = assert!(MOTESEAL_PSR == PSR && MOTESEAL_GUARD_RECORD >= GUARD_LENGTH + 8);
 
-/// Bytes of a record before its checksum.
+/// The length of the part of a record before its checksum, in bytes.
 const CHECKED: usize = MOTESEAL_GUARD_RECORD - 8;
 
 /// The long-term secrets of a source. Declare it as `moteseal_sum_source source = {0};` and end it

@@ -12,7 +12,8 @@ use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::boundary::{buffer, bytes, call, checked, given, put, state};
 
-/// Bytes that suffice for the message or the signed object of an urgent event, without the event.
+/// The maximum length of the message or the signed object of an urgent event, without the event
+/// itself, in bytes.
 pub const MOTESEAL_URGENT_OVERHEAD: usize = 448;
 
 // Room for the headers (at most 256 bytes), a signature (64 bytes), and the CBOR around them.

@@ -106,7 +106,7 @@ class Answer:
 
     @property
     def report(self) -> Report:
-        """The report about the verification, device by device."""
+        """The report about the verification, with an entry for each device."""
     @property
     def complete(self) -> bool:
         """True if the data of every device is complete over the requested range."""
@@ -120,11 +120,11 @@ class Answer:
     def require_complete(self) -> None:
         """Raises TailUnknown or ManifestMissing if the answer is not complete."""
     def to_pyarrow(self) -> pyarrow.Table:
-        """The rows as a pyarrow.Table that shares their memory. Needs pyarrow."""
+        """Returns the rows as a pyarrow.Table that shares their memory. Requires pyarrow."""
     def to_polars(self) -> polars.DataFrame:
-        """The rows as a polars.DataFrame that shares their memory. Needs polars."""
+        """Returns the rows as a polars.DataFrame that shares their memory. Requires polars."""
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a pandas.DataFrame. Needs pandas and pyarrow."""
+        """Returns the rows as a pandas.DataFrame. Requires pandas and pyarrow."""
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __len__(self) -> int: ...
@@ -138,7 +138,7 @@ class Report:
         """True if the data of every device is complete over the requested range."""
     @property
     def devices(self) -> list[DeviceReport]:
-        """The devices, in the order of the query."""
+        """A report for each device, in the order of the query."""
     @property
     def rows(self) -> int:
         """The number of verified rows."""
@@ -163,7 +163,7 @@ class Report:
         """For a group with a budget: the epochs whose manifest is in the response, each with its
         final sampling round."""
     def to_dict(self) -> dict[str, Any]:
-        """The report as a dict: the same object as `moteseal get --json`."""
+        """Returns the report as a dict, the same object that `moteseal get --json` prints."""
 
 @final
 class DeviceReport:
@@ -254,13 +254,15 @@ class Interval:
         """The number of all readings in the range, as the devices' signed seals state it."""
     @property
     def half_width(self) -> float | None:
-        """The distance from the estimate to the farther bound; None if a bound is None."""
+        """The distance from the estimate to the bound that is farther away; None if a bound is
+        None."""
     def __contains__(self, value: float) -> bool: ...
     def __float__(self) -> float: ...
 
 @final
 class Bin:
-    """One bin of a histogram: from low inclusive to high exclusive. The last bin includes high."""
+    """One bin of a histogram: the values from low (inclusive) to high (exclusive). The last bin
+    also includes high."""
 
     @property
     def low(self) -> float:
@@ -291,7 +293,7 @@ class Estimates:
         """The query that was sent to the cloud. It has ids of devices and numbers of epochs."""
     @property
     def report(self) -> Report:
-        """The report about the verification, device by device."""
+        """The report about the verification, with an entry for each device."""
     @property
     def complete(self) -> bool:
         """True if the data of every device is complete over the requested range."""

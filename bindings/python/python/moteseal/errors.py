@@ -69,7 +69,8 @@ class MotesealError(Exception):
 
 
 class UsageError(MotesealError, ValueError):
-    """The arguments or a file are wrong: an unknown device, an invalid address, the wrong file."""
+    """An argument or a file is wrong: for example an unknown device, an invalid address or the
+    wrong file."""
 
     kind = "usage"
 
@@ -98,7 +99,7 @@ class Unreachable(MotesealError, ConnectionError):
 
 
 class Failed(MotesealError):
-    """This machine failed: a disk, a file, a thread."""
+    """Something on this machine failed: a disk, a file or a thread."""
 
     kind = "internal"
 

@@ -2,10 +2,10 @@
 //!
 //! In a group `G`, a child `D` (16 hexadecimal digits) publishes its frames to `moteseal/1/G/up/D`
 //! and subscribes to `moteseal/1/G/down/D` and `moteseal/1/G/round`. The parent subscribes to
-//! `moteseal/1/G/up/+` and publishes its announcements as retained messages. All messages have QoS
-//! 1. The parent's session is persistent: while the parent is not connected, frames for it wait at
-//! the broker, within the broker's limits. A broker's acknowledgement does not mean that the parent
-//! has received a frame. The parent acknowledges frames with frames of its own.
+//! `moteseal/1/G/up/+` and publishes its announcements as retained messages. All messages have
+//! QoS 1. The parent's session is persistent: while the parent is not connected, frames for it wait
+//! at the broker, within the broker's limits. A broker's acknowledgement does not mean that the
+//! parent has received a frame. The parent acknowledges frames with frames of its own.
 //!
 //! The broker is trusted only for availability. Its access list should allow a device to publish
 //! and subscribe only under the device's own name. The broker's settings `max_queued_messages` and

@@ -506,7 +506,8 @@ typedef struct {
 typedef struct {
   // The kind of frame: one of the constants `MOTESEAL_FRAME_...`.
   uint8_t kind;
-  // In a leaf frame or a report: the leaf's position in its block, from 0.
+  // In a frame of the kind `MOTESEAL_FRAME_LEAF` or `MOTESEAL_FRAME_HOLDS`: the leaf's position
+  // in its block, from 0.
   uint8_t index;
   // Zeros.
   uint8_t reserved[2];
@@ -515,15 +516,16 @@ typedef struct {
   uint32_t block;
   // The chain's reference, if the frame refers to a chain.
   uint8_t chain[8];
-  // In a request or a repair frame: the leaves of the block, bit `j` for leaf `j`. In a request
-  // for block 0, bit 0 is the head and bit 1 the certificate.
+  // In a frame of the kind `MOTESEAL_FRAME_WANTED` or `MOTESEAL_FRAME_REPAIR`: the leaves of the
+  // block, bit `j` for leaf `j`. In a request for block 0, bit 0 is the head and bit 1 the
+  // certificate.
   uint64_t mask;
-  // The certificate, revocation, head or leaf; in a single frame, the head; in a repair frame,
-  // the XOR of the leaves.
+  // The certificate, revocation, head or leaf that the frame contains; the head if the kind is
+  // `MOTESEAL_FRAME_SINGLE`; the XOR of the leaves if it is `MOTESEAL_FRAME_REPAIR`.
   const uint8_t *body;
   // The body's length in bytes.
   size_t body_length;
-  // In a single frame: the leaf. Otherwise empty.
+  // In a frame of the kind `MOTESEAL_FRAME_SINGLE`: the leaf. Otherwise empty.
   const uint8_t *second;
   // The length of `second` in bytes.
   size_t second_length;
@@ -757,7 +759,7 @@ moteseal_error moteseal_esp256_normalize(uint8_t *signature);
 // @param chain  A chain with an open seal. `moteseal_chain_persisted` must have confirmed its
 //        record.
 // @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its
-//        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). An
+//        signing key. `moteseal key new` writes them to `NAME.salt.key`, as hexadecimal digits. An
 //        attacker who knows them can choose which events are sampled. The star keeps no copy of
 //        them.
 // @return `BufferTooSmall` (`size` is less than `MOTESEAL_STAR_SIZE(1)`), `NotOpen`,
@@ -812,7 +814,7 @@ void moteseal_star_wipe(moteseal_star *star, size_t size);
 // @param chain  A chain with an open seal. `moteseal_chain_persisted` must have confirmed its
 //        record.
 // @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its
-//        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). An
+//        signing key. `moteseal key new` writes them to `NAME.salt.key`, as hexadecimal digits. An
 //        attacker who knows them can choose which events are sampled. The tree keeps no copy of
 //        them.
 // @return `BufferTooSmall` (`size` is less than `MOTESEAL_TREE_SIZE(1)`), `NotOpen`,

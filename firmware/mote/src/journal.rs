@@ -1,5 +1,5 @@
-//! A journal of records that survives a loss of power at any word. It uses two pages of flash, of
-//! which one is in force: it holds the current records (spec/mote.md, section 3).
+//! A journal of records that survives a loss of power at any word. It uses two pages of flash. One
+//! of them is in force, which means that it holds the current records (spec/mote.md, section 3).
 //!
 //! A page begins with a head that contains the page's generation twice. The head is written last,
 //! and puts the page in force. After the head come the records: each has its own head with a check

@@ -59,7 +59,7 @@ static void write_file(const char *path, const uint8_t *bytes, size_t length) {
     char temporary[4096];
     int written = snprintf(temporary, sizeof temporary, "%s.tmp", path);
     if (written < 0 || (size_t)written >= sizeof temporary) {
-        fprintf(stderr, "seal: %s: too long a path\n", path);
+        fprintf(stderr, "seal: %s: the path is too long\n", path);
         exit(1);
     }
     FILE *file = fopen(temporary, "wb");
@@ -75,7 +75,7 @@ static void read_hex32(const char *path, uint8_t out[32]) {
     uint8_t text[80];
     size_t length = read_file(path, text, sizeof text, 1);
     if (length < 64) {
-        fprintf(stderr, "seal: %s: no salt key\n", path);
+        fprintf(stderr, "seal: %s: not a salt key: expected 64 hexadecimal digits\n", path);
         exit(1);
     }
     for (int i = 0; i < 32; i++) {
@@ -83,7 +83,7 @@ static void read_hex32(const char *path, uint8_t out[32]) {
         char *end = NULL;
         out[i] = (uint8_t)strtoul(digits, &end, 16);
         if (end != digits + 2) {
-            fprintf(stderr, "seal: %s: no salt key\n", path);
+            fprintf(stderr, "seal: %s: not a salt key: expected 64 hexadecimal digits\n", path);
             exit(1);
         }
     }

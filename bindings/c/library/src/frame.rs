@@ -31,7 +31,8 @@ pub const MOTESEAL_FRAME_REPAIR: u8 = 39;
 pub struct moteseal_frame {
     /// The kind of frame: one of the constants `MOTESEAL_FRAME_...`.
     pub kind: u8,
-    /// In a leaf frame or a report: the leaf's position in its block, from 0.
+    /// In a frame of the kind `MOTESEAL_FRAME_LEAF` or `MOTESEAL_FRAME_HOLDS`: the leaf's position
+    /// in its block, from 0.
     pub index: u8,
     /// Zeros.
     pub reserved: [u8; 2],
@@ -40,15 +41,16 @@ pub struct moteseal_frame {
     pub block: u32,
     /// The chain's reference, if the frame refers to a chain.
     pub chain: [u8; 8],
-    /// In a request or a repair frame: the leaves of the block, bit `j` for leaf `j`. In a request
-    /// for block 0, bit 0 is the head and bit 1 the certificate.
+    /// In a frame of the kind `MOTESEAL_FRAME_WANTED` or `MOTESEAL_FRAME_REPAIR`: the leaves of the
+    /// block, bit `j` for leaf `j`. In a request for block 0, bit 0 is the head and bit 1 the
+    /// certificate.
     pub mask: u64,
-    /// The certificate, revocation, head or leaf; in a single frame, the head; in a repair frame,
-    /// the XOR of the leaves.
+    /// The certificate, revocation, head or leaf that the frame contains; the head if the kind is
+    /// `MOTESEAL_FRAME_SINGLE`; the XOR of the leaves if it is `MOTESEAL_FRAME_REPAIR`.
     pub body: *const u8,
     /// The body's length in bytes.
     pub body_length: usize,
-    /// In a single frame: the leaf. Otherwise empty.
+    /// In a frame of the kind `MOTESEAL_FRAME_SINGLE`: the leaf. Otherwise empty.
     pub second: *const u8,
     /// The length of `second` in bytes.
     pub second_length: usize,

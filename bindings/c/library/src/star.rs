@@ -54,7 +54,7 @@ impl From<PushError> for Error {
 /// @param chain  A chain with an open seal. `moteseal_chain_persisted` must have confirmed its
 ///        record.
 /// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its
-///        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). An
+///        signing key. `moteseal key new` writes them to `NAME.salt.key`, as hexadecimal digits. An
 ///        attacker who knows them can choose which events are sampled. The star keeps no copy of
 ///        them.
 /// @return `BufferTooSmall` (`size` is less than `MOTESEAL_STAR_SIZE(1)`), `NotOpen`,

@@ -32,8 +32,8 @@ impl Storage for moteseal_tree {
     const MOST: usize = 32;
 }
 
-/// The fixed part of a tree's memory. An array with the root of one perfect subtree for each height
-/// follows it.
+/// The fixed part of a tree's memory. An array follows it that has a place for the root of a
+/// perfect subtree of each height.
 pub struct Open {
     open_seal: OpenSeal,
     key: LevelKey,
@@ -74,7 +74,7 @@ impl Open {
 /// @param chain  A chain with an open seal. `moteseal_chain_persisted` must have confirmed its
 ///        record.
 /// @param salt_key  32 secret bytes, uniformly random, for this device only and independent of its
-///        signing key (`NAME.salt.key` of `moteseal key new`, there as hexadecimal digits). An
+///        signing key. `moteseal key new` writes them to `NAME.salt.key`, as hexadecimal digits. An
 ///        attacker who knows them can choose which events are sampled. The tree keeps no copy of
 ///        them.
 /// @return `BufferTooSmall` (`size` is less than `MOTESEAL_TREE_SIZE(1)`), `NotOpen`,

@@ -149,9 +149,9 @@ fn the_size_tables_are_up_to_date_and_within_their_bars() {
     let mut table = Table { text: String::new() };
     table.text.push_str(
         "# Sizes\n\n\
-         `cargo test -p moteseal-bench --test it sizes` regenerates this page. It fails if a number has\n\
-         changed or exceeds its bar, the upper limit that the test enforces. With `MOTESEAL_BLESS=1` it\n\
-         writes the page.\n\n\
+         `cargo test -p moteseal-bench --test it sizes` measures these sizes again. The test\n\
+         fails if a number has changed, or exceeds the upper limit in the column *bar*. With\n\
+         `MOTESEAL_BLESS=1`, it writes this page.\n\n\
          An epoch has 298 readings of 4 bytes, as in the paper's section VIII, and 16 levels.\n\n\
          ## On the wire\n\n| what | bytes | bar |\n|---|---|---|\n",
     );
@@ -168,7 +168,10 @@ fn the_size_tables_are_up_to_date_and_within_their_bars() {
             let bar_text = bar.map_or(String::new(), |bar| format!("{bar}"));
             let per_event = overhead as f64 / f64::from(EVENTS);
             table.row(
-                &format!("uplink, in addition to the readings, {} and {name}", scheme.as_str()),
+                &format!(
+                    "upload of one epoch without its readings, {} and {name}",
+                    scheme.as_str()
+                ),
                 &format!("{overhead} per seal, {per_event:.2} per reading"),
                 &bar_text,
             );
@@ -182,8 +185,8 @@ fn the_size_tables_are_up_to_date_and_within_their_bars() {
         let overhead = (bytes - events * 4) as f64 / events as f64;
         table.row(
             &format!(
-                "answer over 30 epochs at rate {rate}, star and Ed25519, in addition to its \
-                 {events} readings"
+                "answer for 30 epochs at rate {rate} without its {events} readings, star and \
+                 Ed25519"
             ),
             &format!("{overhead:.2} per reading"),
             &bar.map_or(String::new(), |bar| format!("{bar}")),
@@ -195,10 +198,11 @@ fn the_size_tables_are_up_to_date_and_within_their_bars() {
     }
     table.text.push_str("\n## An edge of a private sum\n\n");
     table.text.push_str(
-        "A record has 32 bytes for any number of sources. The table has the size of the frame, with its\n\
-         link tag, that a gateway above 1,024 sources sends for a query with one slot; silent sources\n\
-         are spread evenly. The last line is the frame of a single source. The bar is 1,024 / 8 + 32\n\
-         bytes, and 34 for each record.\n\n",
+        "A frame has one record of 32 bytes for each slot of the query and each key group,\n\
+         regardless of the number of sources. The table has the sizes of the frames that a\n\
+         gateway above 1,024 sources sends, including the link tag. The silent sources are\n\
+         distributed evenly. The last line is the frame of a single source. The bar is\n\
+         1,024 / 8 + 32 bytes, plus 34 bytes per record.\n\n",
     );
     table.text.push_str("| what | bytes | bar |\n|---|---|---|\n");
     for (percent, silent) in [("none", 0_u32), ("1 %", 10), ("10 %", 102), ("50 %", 512)] {
@@ -223,7 +227,7 @@ fn the_size_tables_are_up_to_date_and_within_their_bars() {
     }
     let mut one = [0; 8];
     let length = Participation::encode_one(1023, &mut one).unwrap();
-    table.row("a source alone, records: 1", &share(&one[..length], 1).to_string(), "");
+    table.row("a single source, records: 1", &share(&one[..length], 1).to_string(), "");
     table.text.push_str("\n## In a device's memory\n\n| what | bytes | bar |\n|---|---|---|\n");
     for (levels, size) in
         [(8, size_of::<Star<8>>()), (16, size_of::<Star<16>>()), (32, size_of::<Star<32>>())]

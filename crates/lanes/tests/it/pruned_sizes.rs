@@ -99,11 +99,14 @@ const KEPT: &str = "# Trees within a budget
 `cargo test -p moteseal-lanes --test it pruned_sizes` checks this page. With `MOTESEAL_BLESS=1` it
 writes the page.
 
-The table shows how many bytes of digests each kept event costs, if a tree of this many events is
-kept at this rate. The digests are those of the compact multiproof: one for each maximal subtree
-without a kept event, which is the minimum that leads to the signed root. The last column is the
-size of an inclusion path of `log2 n` digests for each event, as the paper counts. All numbers are
-means over 16 salts.
+A pruned tree has only some of the events of a seal. Each maximal subtree without a kept event is
+replaced by the digest of its root. With these digests, a verifier can compute the signed root.
+
+The first table shows the bytes of digests per kept event, for a tree with the stated number of
+events that is sampled at the stated rate. The digests are those of the compact multiproof, the
+minimum from which the signed root can be computed. For comparison, the last column has the size of
+an inclusion path of `log2 n` digests, which the paper counts for each event. All numbers are means
+over 16 salts.
 
 ";
 
@@ -111,14 +114,14 @@ means over 16 salts.
 const FORWARDED: &str = "
 ## Sent by devices
 
-A coordinator keeps and uploads exactly these digests of a tree, in whatever order the events
-arrived (`cargo test -p moteseal-gateway pruned`).
+A coordinator keeps and uploads exactly these digests of a tree, regardless of the order in which
+the events arrive (`cargo test -p moteseal-gateway pruned`).
 
-The table shows how much a device that knows the round sends to its coordinator: all bytes of
-its forward frames of about 1 KiB, as a multiple of the records plus the minimum of digests. The
-value is below 1 if short records are sent in place of their digests. Events that a device forwards
-before it knows the round are not included. The epoch has 2^14 events; all numbers are means over 16
-salts.
+The second table shows how much a device sends to its coordinator, if it knows the round from the
+start of the epoch. Each value is the number of bytes in all frames of about 1 KiB, divided by the
+minimum: the bytes of the kept records plus the digests of the first table. A value can be below 1,
+because the device sends a record in place of its digest if the record is shorter. The epoch has
+2^14 events. All numbers are means over 16 salts.
 
 ";
 

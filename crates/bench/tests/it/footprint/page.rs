@@ -7,29 +7,33 @@ use super::figures::Figures;
 
 const START: &str = "# Footprint on a Cortex-M3
 
-`cargo test -p moteseal-bench --test it footprint` regenerates this page and the tables next to it
-(`footprint.csv`, `footprint_levels.csv`). It fails if a number has changed or exceeds its bar, the
-upper limit that the test enforces. With `MOTESEAL_BLESS=1` it writes the files. The test builds the
-programs of `firmware/footprint`, one for each part, and runs them in QEMU (`mps2-an385`) with
-`-icount`, so that every number is the same on every machine with the pinned compiler.
+`cargo test -p moteseal-bench --test it footprint` measures all numbers of this page and of the
+tables next to it (`footprint.csv`, `footprint_levels.csv`) again. The test fails if a number has
+changed, or exceeds the upper limit in the column *bar*. With `MOTESEAL_BLESS=1`, it writes the
+files. The test builds the programs of `firmware/footprint`, one for each part of the product, and
+runs them in QEMU (`mps2-an385`) with `-icount`. With the pinned compiler, every number is therefore
+the same on every machine.
 
 **QEMU counts instructions**, not cycles, time or energy. A Cortex-M3 needs one to a dozen cycles
 for an instruction, and more if its flash is slow.
 
-- *RAM* is the state that is kept between two calls. *Stack* is what the deepest call of the part
-  needs below its caller; the test fills the stack with a pattern to measure it.
-- *Flash* is the size of a program with the part, less the size of the same program without it
-  (start-up and test harness): code, constants and initial values. It includes the harness's few
-  calls of the part, and library functions such as `memcpy`.
+- *RAM* is the size of the state that is kept between two calls.
+- *Stack* is the stack that the deepest call of the part uses, without the frames of its caller. To
+  measure it, the test fills the stack with a pattern.
+- *Flash* is the size of a program with the part, minus the size of the same program without it
+  (start-up and test harness). It consists of code, constants and initial values. It includes the
+  few instructions of the harness that call the part, and library functions such as `memcpy`.
 - Everything is optimised for size (`opt-level = \"s\"`, link-time optimisation) with the compact
   form of SHA-2 (`firmware/.cargo/config.toml`). The rows *SHA-2 unrolled* show the cost and the
   gain of the unrolled form.
-- A star has 1,024 events of 4 bytes. A tree has 1,023, so that closing an epoch hashes a node at
-  every height. The cost of an event is the mean over all of them, rounded up; it includes all work
-  before the end of the epoch. The results of each program are compared with those of the host.
-- The bar of 1 KiB applies to the RAM of the receiver of a chain. In addition, the receiver needs a
-  buffer for the messages of one block, which the caller provides, and the memory of its own section
-  below if it verifies heads itself.
+- A star has 1,024 events of 4 bytes. A tree has 1,023 events, so that closing an epoch hashes a
+  node at every height. The instructions per event are the mean over all events, rounded up, and
+  include all work before the end of the epoch. The test compares the results of each program with
+  results computed on the host.
+- The receiver of a broadcast chain must need at most 1 KiB of RAM. In addition to this, it needs a
+  buffer for the messages of one block, which the caller provides. If it verifies the heads of
+  chains itself, it also needs the memory in the section *Receiver of a chain: memory in addition to
+  its RAM*.
 
 ";
 
@@ -69,9 +73,9 @@ pub(crate) fn markdown(figures: &Figures) -> String {
 
 const END: &str = "\
 RSA-1024 (with the Chinese remainder theorem) and DSA-512 are computed in constant time with the
-arithmetic of `crypto-bigint`. They are only in `firmware/footprint`, because the paper uses them;
-both are insecure. `footprint_levels.csv` has the RAM of a star for each number of levels: memory
-against sampling resolution, whose finest rate is `2^-(L-1)`.
+arithmetic of `crypto-bigint`. Both are insecure. They are measured because the paper uses them, and
+no product links them. `footprint_levels.csv` has the RAM of a star for each number of levels `L`:
+more levels need more memory and allow lower sampling rates, down to `2^-(L-1)`.
 ";
 
 /// Returns the content of `docs/footprint.csv`.

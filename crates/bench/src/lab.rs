@@ -182,7 +182,7 @@ impl Recorded {
     }
 }
 
-/// Measures everything and writes the page.
+/// Runs all measurements and writes the page.
 fn run(
     recorded: &Recorded,
     out: &Path,

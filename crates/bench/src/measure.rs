@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// An operation that is measured against others.
+/// An operation whose time is compared with that of other operations.
 pub(crate) struct Contender<'a> {
     /// The number of units in one repetition, such as events, leaves or signatures.
     units: f64,

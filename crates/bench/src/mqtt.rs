@@ -48,8 +48,7 @@ const LEVELS: u8 = 20;
 const BUFFER: usize = 1 << 20;
 
 pub(crate) fn run() -> Result<Report, Failed> {
-    // The directory is on the disk of the target directory, because a temporary file system syncs
-    // at no cost.
+    // Use the disk of the target directory: syncs on a temporary file system take no time.
     let folder =
         tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
     let broker = Broker::start(folder.path())?;

@@ -23,8 +23,7 @@ const PAIRS: usize = 7;
 const BUNDLES: u64 = 400;
 
 pub(crate) fn run() -> Result<Report, Failed> {
-    // The directory is on the disk of the target directory, because a temporary file system syncs
-    // at no cost.
+    // Use the disk of the target directory: syncs on a temporary file system take no time.
     let folder =
         tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
     let mut report = Report::new(format!(

@@ -198,7 +198,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Creates a value for the folder at `root`.
+    /// Returns the folder at `root`. The folder need not exist.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), motes: None }

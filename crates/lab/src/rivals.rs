@@ -72,8 +72,8 @@ pub fn broadcast_changes(
     }
 }
 
-/// Returns the expected number of sent events: `B (1 + H(events) - H(B))`, about `B (1 + ln(events
-/// / B))`.
+/// Returns the expected number of sent events: `B (1 + H(events) - H(B))`, about
+/// `B (1 + ln(events / B))`.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn expected_changes(events: u64, budget: u64) -> f64 {

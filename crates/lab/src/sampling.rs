@@ -15,8 +15,8 @@ use moteseal_seal::sample::{Coordinator, Offer};
 use crate::chance::Seed;
 use crate::data::Recording;
 
-/// Returns the smallest number of levels `L` that a roster needs for a load: `2^(L-1) >= 8 events /
-/// budget`. `None` if the maximum number of levels is too small.
+/// Returns the smallest number of levels `L` that a roster needs for a load:
+/// `2^(L-1) >= 8 events / budget`. `None` if the maximum number of levels is too small.
 #[must_use]
 pub fn enough_levels(events: u64, budget: u64) -> Option<u8> {
     let enough = |levels: &u8| (u128::from(budget) << (levels - 1)) >= 8 * u128::from(events);

@@ -1,7 +1,7 @@
 //! Signature amortization as published: Liu, Li and Guizani, "PKC Based Broadcast Authentication
-//! using Signature Amortization for WSNs" (IEEE TWC 2012), sections III and V. The digests are `d_i
-//! = H(m || ... || m || d_{i+1})`, and a chain starts with `EB_0 = d_1 || E(PR_s, d_1)`. `H` is the
-//! first 64 bits of SHA-1, and the signature is ECDSA over secp160r1.
+//! using Signature Amortization for WSNs" (IEEE TWC 2012), sections III and V. The digests are
+//! `d_i = H(m || ... || m || d_{i+1})`, and a chain starts with `EB_0 = d_1 || E(PR_s, d_1)`. `H`
+//! is the first 64 bits of SHA-1, and the signature is ECDSA over secp160r1.
 //!
 //! This implementation keeps the gaps of the paper, so that the same attack can be tried on it and
 //! on the product. A chain has no number, no network and no length. Messages are joined without

@@ -1,6 +1,6 @@
-//! Dynamic Tree Chaining as published in Li et al., section IV.B: `D = H(e)` and `D_12 = H(D_1 ||
-//! D_2)`. The root and the epoch are signed. For a query by rate, levels come from an event's
-//! content.
+//! Dynamic Tree Chaining as published in Li et al., section IV.B: `D = H(e)` and
+//! `D_12 = H(D_1 || D_2)`. The root and the epoch are signed. For a query by rate, levels come from
+//! an event's content.
 //!
 //! The product hashes trees as RFC 9162 does, which distinguishes leaves from inner nodes. It also
 //! signs the number of leaves, and takes levels from salted sequence numbers.

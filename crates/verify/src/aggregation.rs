@@ -207,13 +207,13 @@ pub struct Aggregator {
 /// A child of an aggregator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Child {
-    /// Its id on the link.
+    /// The child's id on the link.
     pub id: DeviceId,
-    /// Its name.
+    /// The child's name.
     pub name: String,
-    /// Whether it is a gateway. Otherwise it is a source.
+    /// Whether the child is a gateway. Otherwise it is a source.
     pub is_gateway: bool,
-    /// The number of sources below it; 1 for a source.
+    /// The number of sources below the child; 1 if the child is a source.
     pub sources: u32,
 }
 

@@ -18,7 +18,7 @@ pub struct SchemaEntry {
     pub bytes: Vec<u8>,
     /// The digest of the encoded schema.
     pub digest: Digest,
-    /// How its records are delimited.
+    /// How the schema's records are delimited.
     pub framing: Framing,
 }
 
@@ -26,7 +26,7 @@ impl SchemaEntry {
     /// Decodes a schema.
     ///
     /// # Errors
-    /// As [`Schema::decode`].
+    /// The errors of [`Schema::decode`].
     pub fn decode(bytes: &[u8]) -> Result<Self, SchemaError> {
         let schema = Schema::decode(bytes)?;
         let framing = schema.record_size().and_then(Framing::fixed).unwrap_or(Framing::Prefixed);

@@ -49,7 +49,7 @@ impl Roster {
     /// Verifies a roster file.
     ///
     /// # Errors
-    /// As [`roster::Roster::open`].
+    /// The errors of [`roster::Roster::open`].
     pub fn open(bytes: &[u8], operator: &PublicKey) -> Result<Self, RosterError> {
         let mut scratch = vec![0; bytes.len() + 64];
         let read = roster::Roster::open(bytes, operator, &mut scratch)?;

@@ -141,8 +141,8 @@ pub struct Machine {
     pub absent: Vec<String>,
 }
 
-/// Returns the title of a figure with the paper's number in front: `Figure 4: a source, by the
-/// domain`.
+/// Returns the title of a figure with the paper's number in front:
+/// `Figure 4: a source, by the domain`.
 pub(super) fn numbered(number: &str, title: &str) -> String {
     let title = title.split(" (figure").next().unwrap_or(title);
     let mut letters = title.chars();

@@ -20,7 +20,7 @@ impl Texts {
     /// Returns a section that has no placeholders.
     ///
     /// # Panics
-    /// As [`fill`](Self::fill).
+    /// In the same cases as [`fill`](Self::fill).
     pub(super) fn get(&self, section: &str) -> String {
         self.fill(section, &[])
     }

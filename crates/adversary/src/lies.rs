@@ -330,8 +330,8 @@ pub const BUDGET_LIES: &[Lie] = &[
     ),
 ];
 
-/// Every lie about an explaining form. Before each of them, the lie [`altered-reading`](LIES) is
-/// applied to the answer, so that a client requests the explaining form.
+/// The lies about an explaining form. Each is applied after the lie [`altered-reading`](LIES),
+/// which makes a client request the explaining form.
 pub const EXPLAIN_LIES: &[ExplainLie] = &[
     ExplainLie {
         name: "withheld-explanation",

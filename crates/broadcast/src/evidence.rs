@@ -37,7 +37,7 @@ named_errors! {
 /// The content of a frame of evidence.
 #[derive(Clone, Copy, Debug)]
 pub enum Shown<'f> {
-    /// The sender of the chain.
+    /// The certificate of the chain's sender.
     Certificate {
         /// The authentic certificate.
         certificate: SenderCertificate<'f>,

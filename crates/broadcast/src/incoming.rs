@@ -138,7 +138,7 @@ impl<const B: usize> Incoming<B> {
         self.state.outline()
     }
 
-    /// Returns the chain's reference in frames.
+    /// Returns the reference that names the chain in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.state.reference()
@@ -274,7 +274,7 @@ impl IncomingState {
         &self.outline
     }
 
-    /// Returns the chain's reference in frames.
+    /// Returns the reference that names the chain in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
         self.outline.reference()

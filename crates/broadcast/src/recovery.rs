@@ -17,9 +17,9 @@
 //! - All work that frames of unknown origin can cause (signature checks, requests, answers) is
 //!   limited. Frames that arrive first or most often have no advantage over others.
 //!
-//! A host passes each received frame to [`Node::receive`], sends what [`Node::poll`] writes, and
-//! polls again at [`Node::next_due`]. It reads messages from the store when an [`Event::Verified`]
-//! reports them.
+//! A host passes each received frame to [`Node::receive`], sends the frames that [`Node::poll`]
+//! writes, and polls again at [`Node::next_due`]. It reads messages from the store when an
+//! [`Event::Verified`] reports them.
 
 use crate::wire::BroadcastFrame;
 use crate::{ChainId, ChainNumber, ChainRef, Incoming, KeyId};
@@ -151,9 +151,9 @@ pub enum Event {
     Pending {
         /// The chain.
         chain: ChainRef,
-        /// The block.
+        /// The leaf's block, counted from 1.
         block: u32,
-        /// The leaf.
+        /// The leaf's index in the block, counted from 0.
         index: u8,
     },
     /// One or more blocks are now authentic. The host may act on their messages, which are in the
@@ -260,7 +260,8 @@ struct Spared {
 }
 
 /// A node with room for `SENDERS` senders and `CHAINS` chains of up to `B` messages per block. It
-/// uses only its own fixed size and the stack of a call, on which a head and a certificate fit.
+/// uses no memory besides its own fixed size and the stack, which needs room for a head and a
+/// certificate during a call.
 #[derive(Clone)]
 pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     settings: Settings<'a>,

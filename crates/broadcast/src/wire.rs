@@ -53,9 +53,9 @@ pub enum BroadcastFrame<'a> {
     Holds {
         /// The chain.
         chain: ChainRef,
-        /// The block; 0 if the node has only the head.
+        /// The block of that leaf, counted from 1; 0 if the node has only the head.
         block: u32,
-        /// The leaf.
+        /// The leaf's index in the block, counted from 0.
         index: u8,
     },
     /// A complete chain of one message.

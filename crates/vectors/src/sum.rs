@@ -1,5 +1,5 @@
-//! Runs the operations of vectors of private sums (spec/sums.md) with the product's code. query.rs
-//! runs those for plans and answers.
+//! Runs the operations of vectors of private sums (spec/sums.md) with the product's code. The
+//! operations on plans and answers are in query.rs.
 
 use moteseal_core::Digest;
 use moteseal_core::link::LinkKey;

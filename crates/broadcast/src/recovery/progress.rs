@@ -98,8 +98,8 @@ impl<const B: usize> Tracked<B> {
         self.missing().is_some_and(|(block, _)| self.out >= block)
     }
 
-    /// Returns whether other nodes are reported to have the whole current block, and requests in
-    /// vain have not made these reports doubtful.
+    /// Returns whether other nodes are reported to have the whole current block. Returns false if
+    /// recent requests had no effect, because the reports are then doubtful.
     pub(super) fn is_behind(&self) -> bool {
         self.is_reported_behind() && !self.is_doubted
     }
@@ -167,7 +167,8 @@ impl<const B: usize> Tracked<B> {
     }
 }
 
-/// The timing of a node, and `settle_ms`, the time in which a relay delays an item.
+/// The timing of a node. `settle_ms` is the longest time for which other nodes delay relaying an
+/// item.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
     pub(super) timing: Timing,

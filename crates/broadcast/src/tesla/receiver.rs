@@ -28,7 +28,7 @@ named_errors! {
         FutureInterval => "the interval has not begun, even with the allowed clock offset",
         /// The key may already be public, according to the clock or because it was received.
         NotSafe => "the key of the interval may already be public",
-        /// The message is longer than this receiver's places for packets.
+        /// The message is longer than the place that this receiver has for a packet.
         MessageTooLong => "the message is longer than this receiver can keep",
         /// The same packet was received before.
         Repeated => "the packet was received before",

@@ -82,7 +82,7 @@ impl FixedPoint {
 impl fmt::Display for FixedPoint {
     /// Writes the number with exactly [`places`](Self::places) digits after the point.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // 2^256 has 78 digits, and the point needs one more character.
+        // The digits are below 2^256, which has 78 digits.
         let mut text = [b'0'; 80];
         let (mut rest, mut first) = (self.digits, text.len());
         let ten = NonZero::<Limb>::new_unwrap(Limb(10));

@@ -178,8 +178,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         self.is_done
     }
 
-    /// Call this after the serial line was opened again: the mote then sends again everything that
-    /// the coordinator has not acknowledged, because it may be lost.
+    /// Sends again everything that the coordinator has not acknowledged. Call this after the serial
+    /// line was opened again, because frames may have been lost.
     pub fn opened(&mut self) {
         self.session.resend(outstanding(&mut self.open, self.durable));
     }

@@ -59,8 +59,7 @@ static void print(const uint8_t *message, size_t length) {
 static uint8_t block[64][8192];
 static size_t lengths[64];
 
-/* For tests: returns 1 if the leaf shall be dropped. Until the first request, this is every third
- * leaf. */
+/* For tests: returns 1 to drop a leaf. Until the first request, every third leaf is dropped. */
 static int is_lost(int silences) {
 #ifdef LISTEN_LOSES
     static int leaves = 0;

@@ -57,7 +57,8 @@ def verify(
     """Verifies a proof (.mproof) or bundles (.mseal). Needs no network.
 
     The first bytes of the first file determine whether the files are verified as a proof or as
-    bundles. """
+    bundles.
+    """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     if not paths:
         raise ValueError("path: no files; pass at least one")

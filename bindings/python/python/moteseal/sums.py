@@ -147,7 +147,8 @@ class Querier:
     narrower a range, the more devices a sum may have. grace is the time to wait for each level of
     the tree, in seconds. link describes how to reach the broker: {"url":
     "mqtts://broker.example:8883"}, and optionally ca, user, password_file, certificate,
-    certificate_key and version. """
+    certificate_key and version.
+    """
 
     def __init__(
         self,
@@ -205,7 +206,8 @@ class Querier:
         """Starts a query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH DURATION 30s.
 
         The query ends after this many epochs, or when it is closed. floor is the minimum number of
-        participants for which a result is opened; default: more than half of the sources. """
+        participants for which a result is opened; default: more than half of the sources.
+        """
         return Asked(follow_sums(query, self._config, epochs, floor))
 
 
@@ -234,7 +236,8 @@ def setup(
     The first path is querier.sum.key, which stays with the querier. Copy each NAME.sum.key only to
     the device NAME. querier is the path of the key that signs queries, its public or its private
     file. key_groups is the number of groups into which the devices are divided: whoever steals a
-    device's key can falsify the sums of its key group only. Existing files are not replaced. """
+    device's key can falsify the sums of its key group only. Existing files are not replaced.
+    """
     return setup_sums(roster, operator, querier=querier, out=out, key_groups=key_groups)
 
 

@@ -98,8 +98,8 @@ def test_invalid_estimates_raise(client: moteseal.Client) -> None:
     field = client.estimate("temperature", rate="1/8")
     condition = client.estimate("temperature<20", rate="1/8")
     for call, kind, text in (
-        (lambda: field.proportion(), TypeError, "is for a condition"),
-        (lambda: condition.mean(), TypeError, "is for a field"),
+        (lambda: field.proportion(), TypeError, "needs a condition"),
+        (lambda: condition.mean(), TypeError, "needs a field"),
         (lambda: field.quantile(1.5), ValueError, "between 0 and 1"),
         (lambda: field.quantile(float("nan")), ValueError, "between 0 and 1"),
         (lambda: field.mean(bootstrap=5), ValueError, "bootstrap"),

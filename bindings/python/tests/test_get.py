@@ -171,7 +171,7 @@ def test_a_range_without_readings_is_an_empty_table(client: moteseal.Client) -> 
         ({"rate": True}, TypeError, "rate: expected"),
         ({"rate": None, "at_most": 0}, ValueError, "at_most"),
         ({"at_most": "x"}, TypeError, "at_most"),
-        ({"sample": 5, "seed": "abc"}, ValueError, "seed: 32 bytes"),
+        ({"sample": 5, "seed": "abc"}, ValueError, "seed: expected 32 bytes"),
         ({"sample": 5, "seed": 7}, TypeError, "seed: expected"),
         ({"rate": 1, "seed": SEED}, ValueError, "seed"),
         ({"rate": 1, "devices": 5}, TypeError, "devices: expected a device's name or several of them, got int"),
@@ -185,7 +185,7 @@ def test_a_range_without_readings_is_an_empty_table(client: moteseal.Client) -> 
         ({"rate": 1, "since": True}, TypeError, "since: expected"),
         ({"rate": 1, "since": "2010-05-10", "until": "2010-05-09"}, moteseal.BadQuery, "until must be after since"),
         ({"rate": 1, "devices": ["dev1", "dev1"]}, moteseal.BadQuery, "device dev1 is named twice"),
-        ({"rate": 1, "devices": []}, moteseal.BadQuery, "no devices"),
+        ({"rate": 1, "devices": []}, moteseal.BadQuery, "no device is given"),
         ({"rate": 1, "devices": "dev9"}, moteseal.UnknownDevice, "\"dev9\"; it has dev1, dev2"),
     ],
 )

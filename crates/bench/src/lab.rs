@@ -84,7 +84,7 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
 }
 
 fn seed(text: &str) -> Result<Seed, &'static str> {
-    seed_of(text).ok_or("a seed has up to 64 hexadecimal digits, an even number of them")
+    seed_of(text).ok_or("a seed has an even number of hexadecimal digits, at most 64")
 }
 
 fn seed_of(text: &str) -> Option<Seed> {

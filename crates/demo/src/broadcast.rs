@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
 fn loss(text: &str) -> Result<f64, String> {
     let loss: Option<f64> = text.parse().ok();
     loss.filter(|loss| (0.0..=0.3).contains(loss))
-        .ok_or_else(|| "a probability from 0 to 0.3".to_owned())
+        .ok_or_else(|| "enter a probability from 0 to 0.3".to_owned())
 }
 
 /// The assumed links. The paper does not list the links of its figure 2.
@@ -173,7 +173,7 @@ fn columns(of: impl Fn(usize) -> String) -> String {
 }
 
 fn table(results: &Results, out: &mut Stdout) -> Result<(), Failure> {
-    lines(out, "\nThe attacker sent (nodes in range receive what is not lost):")?;
+    lines(out, "\nThe attacker sent (nodes in range receive the frames that are not lost):")?;
     for (assault, sent) in &results.attacks {
         out.line(format_args!("  {:>8}  {}", thousands(*sent), assault.about()))?;
     }
@@ -199,7 +199,7 @@ fn table(results: &Results, out: &mut Stdout) -> Result<(), Failure> {
     let transmissions = format!(
         "\n{}: {} fragments sent or relayed, {} responses, {} requests, {} certificates and heads, {} advertisements; {} bytes\n\
          {} without the attacker; the paper has 741 at blocks of 10 and loss 0.2\n\
-         a node's memory is {} bytes, regardless of what it receives",
+         a node's memory is {} bytes, whatever frames it receives",
         count(sent.all(), "transmission"),
         thousands(sent.fragments),
         thousands(sent.answers),
@@ -224,7 +224,7 @@ fn table(results: &Results, out: &mut Stdout) -> Result<(), Failure> {
     if breaches == 0 && results.slowdown().is_some() {
         out.line("")?;
         out.line(format_args!(
-            "EVERYTHING HELD: every node has all {}; no forgery was relayed, stored or delivered; no old message was accepted again.",
+            "NO ATTACK SUCCEEDED: every node has all {}; no forgery was relayed, stored or delivered; no old message was accepted again.",
             count(results.messages as u64, "message")
         ))?;
     }

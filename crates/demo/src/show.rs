@@ -134,7 +134,7 @@ fn sealed(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> 
 fn verified(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     let (sampled, all) = (&results.sampled, &results.all);
     let query = format!(
-        "{} of everything: {} readings in {} instead of {} in {}",
+        "{} of all readings: {} in {} instead of {} in {}",
         results.rate,
         thousands(sampled.rows()),
         bytes(sampled.bytes),
@@ -143,7 +143,7 @@ fn verified(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()
     );
     row(out, ink, "query", &query)?;
     let verified = format!(
-        "{} devices, {} seals by {} signatures, complete, the sample predetermined, in {:.0} ms",
+        "{} devices, {} seals by {} signatures in {:.0} ms; no event of the sample is missing",
         sampled.devices.len(),
         thousands(sampled.seals()),
         sampled.signatures,
@@ -151,7 +151,7 @@ fn verified(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()
     );
     row(out, ink, "verified", &verified)?;
     let drawn = format!(
-        "{DRAWN} readings per epoch drawn from the trees by a seed: {} in {}, {} signatures",
+        "{DRAWN} readings per epoch, selected from the trees by a seed: {} in {}, {} signatures",
         thousands(results.drawn.rows()),
         bytes(results.drawn.bytes),
         results.drawn.signatures
@@ -250,7 +250,7 @@ fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> 
             .find(|estimated| estimated.field == "temperature")
             .map_or(f64::NAN, |of| of.truth);
         let text = format!(
-            "{} of everything: {} readings; temperature {:.2} ± {:.2} Cel (95 %)   truth {truth:.2}",
+            "{} of all readings: {} readings; temperature {:.2} ± {:.2} Cel (95 %)   truth {truth:.2}",
             edge.rate,
             thousands(edge.sampled.rows()),
             estimate.value,
@@ -268,7 +268,7 @@ fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> 
     let caught = edge.cheats.len() - edge.uncaught();
     writeln!(
         out,
-        "\n  {} kinds of cheating, {caught} found with the expected name; no honest epoch was accused",
+        "\n  {} kinds of cheating, {caught} detected as expected; no honest epoch was accused",
         edge.cheats.len()
     )
 }
@@ -283,7 +283,7 @@ fn choice(choice: Choice) -> String {
     match choice {
         Choice::Rate(rate) => format!("{rate} of the readings"),
         Choice::AtMost(most) => format!("at most {most} readings per epoch"),
-        Choice::Sample { count, .. } => format!("{count} readings per epoch, drawn by a seed"),
+        Choice::Sample { count, .. } => format!("{count} readings per epoch, selected by a seed"),
     }
 }
 

@@ -26,7 +26,7 @@ pub const MESSAGES: u32 = 100;
 pub const PAYLOAD: usize = 20;
 /// Average number of messages per second. The messages arrive as a Poisson process.
 pub const RATE: f64 = 0.2;
-/// The interval in milliseconds within which a node rebroadcasts, requests or answers.
+/// The maximum random delay before a node rebroadcasts, requests or answers, in milliseconds.
 pub const BACK_OFF_MS: u32 = 2000;
 /// Numbers of messages per block. The paper calls the schemes SA1, SA2, SA5 and SA10.
 pub const BLOCKS: [u8; 4] = [1, 2, 5, 10];

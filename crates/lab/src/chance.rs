@@ -25,7 +25,7 @@ impl FromStr for Seed {
 
     /// Reads up to 64 hexadecimal digits; missing digits are zeros.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WRONG: &str = "up to 64 hexadecimal digits, an even number of them";
+        const WRONG: &str = "enter an even number of hexadecimal digits, at most 64";
         let bytes = hex::decode(text).map_err(|_| WRONG)?;
         let mut seed = Self::default();
         seed.0.get_mut(..bytes.len()).ok_or(WRONG)?.copy_from_slice(&bytes);

@@ -17,9 +17,9 @@ use serde::Serialize;
 pub struct Spread {
     /// The median.
     pub median: f64,
-    /// The least.
+    /// The smallest value.
     pub least: f64,
-    /// The most.
+    /// The largest value.
     pub most: f64,
 }
 

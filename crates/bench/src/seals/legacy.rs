@@ -84,9 +84,9 @@ impl Rsa {
     pub(crate) fn sign(&self, name: DigestName, digest: &[u8]) -> Result<Vec<u8>, Refused> {
         let mut signature = vec![0; Self::SIGNATURE];
         let mut length = 0;
-        // SAFETY: the digest is readable for its length; the signature has room for the 128 bytes
-        // of the modulus, the most that is written; the key is live, and signing changes only its
-        // caches, under the library's own lock.
+        // SAFETY: the digest is readable for its length. The signature has room for 128 bytes, the
+        // length of the modulus, which is the most that the function writes. The key is live.
+        // Signing only changes the key's caches, which the library protects with its own lock.
         let code = unsafe {
             lc::RSA_sign(
                 name.nid(),
@@ -169,9 +169,9 @@ impl Dsa {
             .map_err(|_| Refused("compute the size of a DSA signature"))?;
         let mut signature = vec![0; most];
         let mut length = 0;
-        // SAFETY: the digest is readable for its length; the signature has DSA_size bytes, the most
-        // that is written; the key is live, and signing changes only its caches, under the
-        // library's own lock.
+        // SAFETY: the digest is readable for its length. The signature has room for DSA_size bytes,
+        // which is the most that the function writes. The key is live. Signing only changes the
+        // key's caches, which the library protects with its own lock.
         let code = unsafe {
             lc::DSA_sign(
                 name.nid(),

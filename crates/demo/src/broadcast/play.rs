@@ -91,8 +91,8 @@ fn delivered(radio: &Testbed<'_>) -> Vec<usize> {
     radio.stations.iter().map(|station| station.delivered.len()).collect()
 }
 
-/// Simulates until every receiver has this many messages, or until `until_ms`. Returns the time of
-/// completion.
+/// Simulates until every receiver has this many messages. Returns the time of completion; `None` if
+/// that is later than `until_ms`.
 fn complete(
     radio: &mut Testbed<'_>,
     messages: usize,

@@ -64,7 +64,7 @@ fn the_text_shows_topology_progress_and_verdict() {
         "S-1 S-2 1-2 1-3",
         " 100 100 100 100 100 100 ",
         "NotAuthentic",
-        "EVERYTHING HELD",
+        "NO ATTACK SUCCEEDED",
     ] {
         assert!(printed.contains(part), "no {part:?} in\n{printed}");
     }

@@ -88,7 +88,7 @@ struct Report {
 #[command(after_help = "Example: moteseal-lab broadcast --out lab/broadcast\n\n\
                         Times (figures 3 and 4) are measured by moteseal-bench broadcast --out DIRECTORY, which also writes the rest.")]
 struct Broadcast {
-    /// The seed of all randomness, up to 64 hexadecimal digits; zeros at the end may be left out
+    /// The seed of all randomness, up to 64 hexadecimal digits; trailing zeros may be omitted
     #[arg(long, value_name = "HEX", default_value = "00")]
     seed: Seed,
     /// Simulations per data point
@@ -105,7 +105,7 @@ struct Common {
     /// set
     #[arg(long, value_name = "DIRECTORY")]
     data: Option<PathBuf>,
-    /// The seed of all randomness, up to 64 hexadecimal digits; zeros at the end may be left out
+    /// The seed of all randomness, up to 64 hexadecimal digits; trailing zeros may be omitted
     #[arg(long, value_name = "HEX", default_value = "00")]
     seed: Seed,
 }

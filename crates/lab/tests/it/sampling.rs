@@ -194,8 +194,8 @@ fn truncation_is_biased_towards_the_morning_and_sampling_is_not() {
         sampled += day.sampled_off().unwrap();
         days += 1.0;
     }
-    // One sample of 50 to 100 readings deviates by some 50, the mean of 200 samples by less than
-    // 15.
+    // The mean of one sample of 50 to 100 readings deviates from the true mean by about 50. The
+    // mean of 200 such samples deviates by less than 15.
     assert!((sampled / days).abs() < 15.0, "{}", sampled / days);
 }
 

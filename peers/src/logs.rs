@@ -50,8 +50,9 @@ const PROOFS: How = How::Proofs { every: 8, limit: 20_480 };
 
 pub(crate) fn run() -> Result<Outcome, Failed> {
     // Use the disk of the target directory: syncs on a temporary file system take no time.
-    let folder =
-        tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let folder = tempfile::tempdir_in(
+        std::env::current_exe()?.parent().ok_or("this program is in no folder")?,
+    )?;
     let program = match build(folder.path())? {
         Built::Program(program) => program,
         Built::Absent(why) => return Ok(Outcome::Skipped(why)),
@@ -266,7 +267,9 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
     for run in 0..=RUNS {
         let (all, part) = (application.get(range, Rate::ALL)?, application.get(range, eighth)?);
         if (all.rows, all.sum) != (total, sealed) {
-            return Err(format!("the cloud returned {} of {total} rows, or other rows", all.rows).into());
+            return Err(
+                format!("the cloud returned {} of {total} rows, or other rows", all.rows).into()
+            );
         }
         let theirs = [
             driver.read(&files, &key, How::All)?,
@@ -277,9 +280,11 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
         ];
         for whole in [&theirs[0], &theirs[3]] {
             if (whole.entries, whole.sum) != (total, sealed) {
-                return Err(
-                    format!("Tessera read {} of {total} entries, or others", whole.entries).into()
-                );
+                return Err(format!(
+                    "Tessera read {} of {total} entries, or others",
+                    whole.entries
+                )
+                .into());
             }
         }
         bytes =

@@ -108,7 +108,8 @@ impl Driver {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let answers = BufReader::new(child.stdout.take().ok_or("the log has no stdout")?).lines();
+        let answers =
+            BufReader::new(child.stdout.take().ok_or("the Go program has no stdout")?).lines();
         let commands = child.stdin.take();
         Ok(Self { child, commands, answers })
     }
@@ -165,10 +166,10 @@ impl Driver {
     }
 
     fn ask(&mut self, command: &Value) -> Result<Answer, Failed> {
-        let commands = self.commands.as_mut().ok_or("the log has no stdin")?;
+        let commands = self.commands.as_mut().ok_or("the Go program has no stdin")?;
         writeln!(commands, "{command}")?;
         let answer: Value =
-            serde_json::from_str(&self.answers.next().ok_or("the program of the log has ended")??)?;
+            serde_json::from_str(&self.answers.next().ok_or("the Go program has stopped")??)?;
         if let Some(error) = answer["error"].as_str() {
             return Err(format!("the log: {error}").into());
         }

@@ -70,7 +70,7 @@ impl Broker {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Err("mosquitto does not start".into())
+        Err("mosquitto did not start".into())
     }
 
     pub(crate) fn url(&self) -> String {
@@ -102,7 +102,7 @@ impl Broker {
         common("mosquitto_pub").args(["-m", "subscribed", "-r"]).status()?;
         let mut subscriber = common("mosquitto_sub").stdout(Stdio::piped()).spawn()?;
         let mut received =
-            BufReader::new(subscriber.stdout.take().ok_or("no output to read")?).lines();
+            BufReader::new(subscriber.stdout.take().ok_or("mosquitto_sub has no stdout")?).lines();
         received.next().ok_or("mosquitto_sub received nothing")??;
         let start = Instant::now();
         let mut publisher = common("mosquitto_pub");
@@ -116,7 +116,7 @@ impl Broker {
         if last == format!("{:032}", messages - 1) {
             Ok(time)
         } else {
-            Err("mosquitto's clients mix up messages".into())
+            Err("mosquitto's clients delivered messages out of order".into())
         }
     }
 }

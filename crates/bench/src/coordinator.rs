@@ -163,7 +163,7 @@ impl Group {
     /// Returns ten frames of each device, in turn, before a round is announced.
     fn frames(&self) -> Result<Vec<Vec<u8>>, Failed> {
         let roster = self.roster(1)?;
-        let framing = Framing::fixed(RECORD.len()).ok_or("records of no size")?;
+        let framing = Framing::fixed(RECORD.len()).ok_or("the record size is invalid")?;
         let mut devices: Vec<Vec<Vec<u8>>> = Vec::new();
         for (device, number) in roster.devices().zip(0u64..) {
             let key = LevelKey::new(&Salt((u128::from(number) + 1).to_be_bytes()));

@@ -51,7 +51,7 @@ impl Fleet {
         let mut sealers = Vec::new();
         for (device, (name, secret)) in (0..devices).zip(names.iter().zip(secrets)) {
             let profile = Profile::new(&roster, name, scheme, &schema)
-                .ok_or("a device of the roster is not in it")?;
+                .ok_or("a device is not in the roster")?;
             let chain = Chain::start(profile.certificate);
             sealers.push(Sealer::new(profile, secret, SaltKey::new(seed(2, device)), chain));
         }
@@ -261,7 +261,7 @@ fn acknowledged(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<(), Failed>
                 .lines()
                 .find_map(|line| line.strip_prefix("content-length:"))
                 .and_then(|value| value.trim().parse().ok())
-                .ok_or("an answer without a length")?;
+                .ok_or("the response has no Content-Length")?;
             if length >= end + 4 + body {
                 return if head.starts_with("http/1.1 200") {
                     Ok(())
@@ -271,9 +271,11 @@ fn acknowledged(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<(), Failed>
             }
         }
         if read == 0 || length == buffer.len() {
-            return Err(
-                format!("a broken answer: {}", String::from_utf8_lossy(&buffer[..length])).into()
-            );
+            return Err(format!(
+                "the response is incomplete or too long: {}",
+                String::from_utf8_lossy(&buffer[..length])
+            )
+            .into());
         }
     }
 }

@@ -49,8 +49,9 @@ const BUFFER: usize = 1 << 20;
 
 pub(crate) fn run() -> Result<Report, Failed> {
     // Use the disk of the target directory: syncs on a temporary file system take no time.
-    let folder =
-        tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let folder = tempfile::tempdir_in(
+        std::env::current_exe()?.parent().ok_or("this program is in no folder")?,
+    )?;
     let broker = Broker::start(folder.path())?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -140,7 +141,7 @@ async fn deliver(
         ..Settings::default()
     };
     let gateway = Gateway::bind(station, settings, None).await?;
-    let address = gateway.address().ok_or("a gateway that listens nowhere")?;
+    let address = gateway.address().ok_or("the gateway has no address")?;
     let (stop, stopped) = oneshot::channel::<()>();
     let gateway = tokio::spawn(gateway.run(parent, async move { drop(stopped.await) }));
     let start = Instant::now();
@@ -156,7 +157,7 @@ async fn deliver(
         let value = text
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
-            .ok_or("a metric is missing")?;
+            .ok_or("a metric of the gateway is missing")?;
         Ok(value.parse()?)
     };
     let frames_a_sync =
@@ -181,7 +182,7 @@ fn group() -> Result<(Roster, DeviceId, SecretKey), Failed> {
         devices: &devices,
     };
     let roster = Roster::open(&first.issue(&operator)?, &operator.public())?;
-    let device = roster.devices().next().ok_or("an empty roster")?.id;
+    let device = roster.devices().next().ok_or("the roster has no device")?.id;
     Ok((roster, device, coordinator))
 }
 

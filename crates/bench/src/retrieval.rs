@@ -16,8 +16,9 @@ const EVENTS: u32 = 1000;
 const PAIRS: usize = 7;
 
 pub(crate) fn run() -> Result<Report, Failed> {
-    let folder =
-        tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let folder = tempfile::tempdir_in(
+        std::env::current_exe()?.parent().ok_or("this program is in no folder")?,
+    )?;
     let mut report = Report::new(format!(
         "verified retrieval over HTTP, seals of {EVENTS} readings of 4 bytes, medians of {PAIRS} interleaved runs"
     ));
@@ -47,10 +48,10 @@ fn share(folder: &Path, report: &mut Report) -> Result<(), Failed> {
         }
         let (all, part) = (application.get(range, Rate::ALL)?, application.get(range, eighth)?);
         if all.rows != 1_000_000 {
-            return Err(format!("{} rows of 1,000,000", all.rows).into());
+            return Err(format!("the cloud returned {} of 1,000,000 rows", all.rows).into());
         }
         if all.sum != sealed {
-            return Err("the rows are not what was sealed".into());
+            return Err("the returned rows differ from the sealed rows".into());
         }
         bytes = part.bytes as f64 / all.bytes as f64;
         seen.add(pair, &all, &part);
@@ -113,8 +114,9 @@ impl Pairs {
 /// Measures fetching the newest ten epochs of one device at a rate of 1/8, in milliseconds, from
 /// stores of 10^5 to 10^7 readings.
 pub(crate) fn growth(report: &mut Report) -> Result<Vec<(f64, f64)>, Failed> {
-    let folder =
-        tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let folder = tempfile::tempdir_in(
+        std::env::current_exe()?.parent().ok_or("this program is in no folder")?,
+    )?;
     let folder = folder.path();
     let mut points = Vec::new();
     for (epochs, name) in [(10, "100,000"), (100, "1,000,000"), (1000, "10,000,000")] {

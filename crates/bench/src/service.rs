@@ -24,8 +24,9 @@ const BUNDLES: u64 = 400;
 
 pub(crate) fn run() -> Result<Report, Failed> {
     // Use the disk of the target directory: syncs on a temporary file system take no time.
-    let folder =
-        tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let folder = tempfile::tempdir_in(
+        std::env::current_exe()?.parent().ok_or("this program is in no folder")?,
+    )?;
     let mut report = Report::new(format!(
         "durable ingest: {UPLOADERS} uploaders, bundles of {EVENTS} readings of 4 bytes, every signature and digest verified, medians of {PAIRS} interleaved runs"
     ));

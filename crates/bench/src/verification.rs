@@ -130,8 +130,9 @@ impl<'r> Answer<'r> {
 }
 
 pub(crate) fn run() -> Result<Report, Failed> {
-    let folder =
-        tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let folder = tempfile::tempdir_in(
+        std::env::current_exe()?.parent().ok_or("this program is in no folder")?,
+    )?;
     let mut report = Report::new(format!(
         "verification of many devices, from an answer in memory; host loops: {}; D = one dependent SHA-256 compression; medians of \
          {RUNS} interleaved runs",

@@ -24,8 +24,8 @@ for an instruction, and more if its flash is slow.
   (start-up and test harness). It consists of code, constants and initial values. It includes the
   few instructions of the harness that call the part, and library functions such as `memcpy`.
 - Everything is optimised for size (`opt-level = \"s\"`, link-time optimisation) with the compact
-  form of SHA-2 (`firmware/.cargo/config.toml`). The rows *SHA-2 unrolled* show the cost and the
-  gain of the unrolled form.
+  form of SHA-2 (`firmware/.cargo/config.toml`). The sections whose titles end in *SHA-2
+  unrolled* show the cost and the gain of the unrolled form.
 - A star has 1,024 events of 4 bytes. A tree has 1,023 events, so that closing an epoch hashes a
   node at every height. The instructions per event are the mean over all events, rounded up, and
   include all work before the end of the epoch. The test compares the results of each program with

@@ -364,7 +364,7 @@ fn authentication_delay(
     )?;
     let mut table = Table::new([
         "scheme",
-        "without loss, by the rate alone",
+        "expected without loss",
         "0",
         "0.05",
         "0.1",

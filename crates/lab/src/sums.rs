@@ -129,8 +129,8 @@ pub fn source(cost: &Primitives, setting: &Setting) -> Model {
     }
 }
 
-/// Evaluates equations 4 to 6: the time that an aggregator takes per epoch, in microseconds. A SEAL
-/// is rolled at most one time less than the largest sketch (table II).
+/// Evaluates equations 4 to 6: the time that an aggregator takes per epoch, in microseconds. The
+/// number of times that a SEAL is rolled is below the largest value of a sketch (table II).
 #[must_use]
 pub fn aggregator(cost: &Primitives, setting: &Setting) -> Model {
     let (sketches, merges) =

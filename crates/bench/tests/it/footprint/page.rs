@@ -1,5 +1,5 @@
 //! Writes the page `docs/footprint.md` and the tables `docs/footprint.csv` and
-//! Returns the content of `docs/footprint_levels.csv`.
+//! `docs/footprint_levels.csv`.
 
 use std::fmt::Write as _;
 

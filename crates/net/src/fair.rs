@@ -24,7 +24,7 @@ pub(crate) struct Fair {
     /// frame was dropped has no turn.
     turns: BTreeMap<u64, [u8; 8]>,
     /// The turn that will be assigned next.
-    last_turn: u64,
+    next_turn: u64,
     /// The devices with waiting frames, ordered by the size of these frames in bytes.
     by_size: BTreeSet<(usize, [u8; 8])>,
     dropped: u64,
@@ -41,7 +41,7 @@ impl Fair {
     /// Creates an empty queue for at most `bound` bytes.
     pub(crate) fn new(bound: usize) -> Self {
         let (queues, turns, by_size) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { bound, total: 0, queues, turns, last_turn: 0, by_size, dropped: 0 }
+        Self { bound, total: 0, queues, turns, next_turn: 0, by_size, dropped: 0 }
     }
 
     pub(crate) fn push(&mut self, device: [u8; 8], frame: Bytes) {
@@ -72,9 +72,9 @@ impl Fair {
 
     /// Gives a device the last turn.
     fn queue_up(&mut self, device: [u8; 8]) {
-        self.turns.insert(self.last_turn, device);
-        self.queues.entry(device).or_default().turn = self.last_turn;
-        self.last_turn += 1;
+        self.turns.insert(self.next_turn, device);
+        self.queues.entry(device).or_default().turn = self.next_turn;
+        self.next_turn += 1;
     }
 
     /// Returns the number of waiting frames of a device.

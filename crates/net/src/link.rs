@@ -12,12 +12,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use moteseal_api::ErrorKind;
+pub use moteseal_core::link::MAX_FRAME;
 use tokio::sync::watch;
 
 use crate::error::BadFile;
-
-/// The maximum size of a frame or an announcement, in bytes.
-pub const MAX_FRAME: usize = 65_536;
 
 /// A message that a child receives.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use cbindgen::{
 const SOURCES: &[&str] = &[
     "error",
     "device",
-    "chain",
+    "chain_position",
     "key",
     "star",
     "tree",

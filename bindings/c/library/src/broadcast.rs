@@ -12,13 +12,13 @@ use ::moteseal_broadcast::{
 };
 use moteseal_core::cbor::Writer;
 
-use crate::error::moteseal_error;
-use crate::error::{by_name, moteseal_error as Error};
-use crate::frame::{MOTESEAL_FRAME_LEAF, moteseal_frame};
 use crate::boundary::{
     Storage, array, array_ref, begin_array, begun, buffer, bytes, call, capacity, checked,
     clear_array, given, optional, put,
 };
+use crate::error::moteseal_error;
+use crate::error::{by_name, moteseal_error as Error};
+use crate::frame::{MOTESEAL_FRAME_LEAF, moteseal_frame};
 use crate::sender::{check_floor, moteseal_sender};
 
 /// A leaf that was already received.

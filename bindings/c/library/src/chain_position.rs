@@ -5,10 +5,10 @@ use ::moteseal_seal::Position;
 use moteseal_core::Digest;
 use moteseal_core::record::{EpochNumber, SealIndex};
 
+use crate::boundary::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state};
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::boundary::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state};
 
 /// The length of a chain's record in bytes, a multiple of 8. The mote stores the record in flash.
 pub const MOTESEAL_CHAIN_RECORD: usize = 72;

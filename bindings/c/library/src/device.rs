@@ -7,9 +7,9 @@ use moteseal_core::roster::Roster;
 use moteseal_core::schema::{Field, MAX_FIELDS, Schema};
 use moteseal_core::signature::{Algorithm, PublicKey};
 
+use crate::boundary::{buffer, bytes, call, checked, given, given_mut, put};
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::boundary::{buffer, bytes, call, checked, given, given_mut, put};
 
 /// Ed25519 (RFC 8032): public keys and secrets have 32 bytes, signatures 64 bytes.
 pub const MOTESEAL_ED25519: u8 = 1;

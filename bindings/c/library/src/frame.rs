@@ -2,8 +2,8 @@
 
 use ::moteseal_broadcast::wire::BroadcastFrame;
 
-use crate::error::moteseal_error;
 use crate::boundary::{bytes, call, checked, put};
+use crate::error::moteseal_error;
 
 /// A frame with a sender's certificate.
 pub const MOTESEAL_FRAME_CERTIFICATE: u8 = 32;

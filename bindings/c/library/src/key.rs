@@ -3,10 +3,10 @@
 use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
 use moteseal_core::signature::{KeyPair as _, SecretKey, Signer as _};
 
+use crate::boundary::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, wipe};
 use crate::device::{MOTESEAL_SIGNATURE, algorithm, number_of};
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::boundary::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, wipe};
 
 /// A secret signing key. Declare it as `moteseal_signing_key key = {0};` and end it with
 /// `moteseal_signing_key_wipe`.

@@ -10,6 +10,7 @@
 
 #![no_std]
 
+mod boundary;
 mod broadcast;
 mod chain_position;
 mod device;
@@ -17,7 +18,6 @@ mod error;
 mod frame;
 mod key;
 mod layout;
-mod boundary;
 mod seal;
 mod sender;
 mod star;

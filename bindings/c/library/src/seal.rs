@@ -12,11 +12,13 @@ use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence}
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::{Algorithm, PublicKey};
 
+use crate::boundary::{
+    Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, state, wipe,
+};
 use crate::chain_position::{Chain, MOTESEAL_CHAIN_RECORD, moteseal_chain};
 use crate::device::{MOTESEAL_SIGNATURE, algorithm, moteseal_device, number_of};
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::boundary::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, state, wipe};
 
 /// The maximum length of the message that a seal's signature covers, in bytes.
 pub const MOTESEAL_MAX_MESSAGE: usize = 1024;

@@ -9,10 +9,10 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
 
+use crate::boundary::{Opaque, begin, begun, bytes, call, checked, optional, put};
 use crate::device::algorithm;
 use crate::error::moteseal_error;
 use crate::error::{by_name, moteseal_error as Error};
-use crate::boundary::{Opaque, begin, begun, bytes, call, checked, optional, put};
 
 /// A base station, whose certificates the mote accepts. Declare it as `moteseal_base base = {0};`.
 /// It contains no secrets.

@@ -5,14 +5,14 @@ use ::moteseal_seal::level::SaltKey;
 use ::moteseal_seal::star::{LevelDigest, PushError, StarState};
 use moteseal_core::record::{MAX_LEVELS, Scheme};
 
-use crate::chain_position::moteseal_chain;
-use crate::device::moteseal_device;
-use crate::error::moteseal_error;
-use crate::error::moteseal_error as Error;
 use crate::boundary::{
     Storage, array, array_ref, begin_array, bytes, call, capacity, checked, clear_array, fixed,
     given, optional, put, state, wipe_bytes,
 };
+use crate::chain_position::moteseal_chain;
+use crate::device::moteseal_device;
+use crate::error::moteseal_error;
+use crate::error::moteseal_error as Error;
 use crate::seal::{Closing, Folded, OpenSeal, moteseal_answers, moteseal_seal};
 
 /// A star for a group of at most `levels` levels (1 to 32). It occupies

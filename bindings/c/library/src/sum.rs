@@ -11,10 +11,10 @@ use ::moteseal_sum::query::QueryId;
 use ::moteseal_sum::sies::{EncryptError, PSR, Psr, PsrError, Slot, SourceKey, SourceSecret};
 use moteseal_core::Digest;
 
+use crate::boundary::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state, wipe};
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::boundary::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state, wipe};
 
 /// The length of a guard's record in bytes, a multiple of 8. The mote stores the record in flash.
 pub const MOTESEAL_GUARD_RECORD: usize = 280;

@@ -6,14 +6,14 @@ use ::moteseal_seal::tree::{TreeFull, TreeState};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 
-use crate::chain_position::moteseal_chain;
-use crate::device::moteseal_device;
-use crate::error::moteseal_error;
-use crate::error::moteseal_error as Error;
 use crate::boundary::{
     Storage, array, array_ref, begin_array, bytes, call, capacity, checked, clear_array, fixed,
     given, optional, put, state, wipe_bytes,
 };
+use crate::chain_position::moteseal_chain;
+use crate::device::moteseal_device;
+use crate::error::moteseal_error;
+use crate::error::moteseal_error as Error;
 use crate::seal::{Closing, Folded, OpenSeal, moteseal_answers, moteseal_seal};
 
 /// A tree for a seal of at most `2^height - 1` events (a height of 1 to 32). It occupies

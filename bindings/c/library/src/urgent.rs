@@ -6,11 +6,11 @@ use moteseal_core::Digest;
 use moteseal_core::cbor::Writer;
 use moteseal_core::record::{DeviceId, GroupId, Sequence};
 
+use crate::boundary::{buffer, bytes, call, checked, given, put, state};
 use crate::chain_position::{Chain, moteseal_chain};
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::boundary::{buffer, bytes, call, checked, given, put, state};
 
 /// The maximum length of the message or the signed object of an urgent event, without the event
 /// itself, in bytes.

@@ -188,7 +188,7 @@ struct Group<'k> {
     keys: &'k Keys,
     samplers: Vec<Sampler<SecretKey>>,
     links: Vec<(DeviceId, LinkKey)>,
-    /// The readings that each mote has still to sense.
+    /// The readings that each mote has not sensed yet.
     readings_of: Vec<Readings<'k>>,
     first: EpochNumber,
     last: EpochNumber,

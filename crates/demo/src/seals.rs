@@ -186,7 +186,8 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
     })
 }
 
-/// Demonstrates the same motes in a group with a budget, with another cloud.
+/// Runs the second part of the demonstration: the same motes, now in a group with a budget and with
+/// a cloud of its own.
 async fn at_the_edge(home: &Path, motes: &[Mote]) -> Result<Edge, Failure> {
     let keys = edge::keys(motes)?;
     let (client, running) = Running::start(&home.join("edge.redb"), keys.roster.clone()).await?;

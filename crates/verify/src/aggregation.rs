@@ -83,7 +83,7 @@ pub enum TreeError {
         parent: String,
     },
     /// A gateway is its own ancestor.
-    #[error("{0:?} is above itself; every path up must end at {QUERIER:?}")]
+    #[error("the gateway {0:?} is its own ancestor; every path up must end at {QUERIER:?}")]
     Cycle(String),
     /// A path to the querier has more than [`MAX_HEIGHT`] gateways. The field is the lowest gateway
     /// of this path.

@@ -45,7 +45,7 @@ pub enum ReadErrorKind {
     #[error("bundles that cover at most {0} events are accepted at once; send fewer")]
     TooManyEvents(u64),
     /// A stream of bundles contains a part without its own signature.
-    #[error("a bundle's part must carry its own signature")]
+    #[error("every part of a bundle must have its own signature")]
     NotWhole,
     /// A stream of bundles contains an item other than schema, open, part and end.
     #[error("only schema, open, part and end items may occur among bundles")]

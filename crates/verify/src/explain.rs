@@ -44,7 +44,7 @@ pub enum Finding {
     #[error(transparent)]
     Seal(SealError),
     /// The store does not return the explaining form of the seal.
-    #[error("the store does not show the seal as it was signed")]
+    #[error("the store does not return the explaining form of the seal")]
     Withheld,
     /// The device's statement differs from the part's.
     #[error("the device stated a different {field}")]

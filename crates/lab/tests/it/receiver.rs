@@ -1,4 +1,5 @@
-//! One node that receives frames from a test. The functions return the frames that it sends.
+//! Helpers for tests of one node: they pass frames to the node and collect the frames that it
+//! sends.
 use moteseal_broadcast::recovery::{
     Event, LinkSet, Meter, Node, Now, Purpose, Relay, Settings, Timing,
 };

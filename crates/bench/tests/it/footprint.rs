@@ -294,7 +294,7 @@ fn the_footprint_is_up_to_date_and_within_its_bars() {
     let mut part = Part::new("other stars of 16 levels, for comparison");
     let events = paper.get("events");
     part.row(
-        "the paper's H(H(e) || D), an event",
+        "the paper's H(H(e), D), an event",
         "instructions",
         paper.get("paper").div_ceil(events),
         None,

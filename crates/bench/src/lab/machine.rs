@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_has_its_properties() {
+    fn the_description_has_every_property_of_the_machine() {
         let machine = describe("make lab", Vec::new());
         assert!(machine.lines.iter().all(|(_, value)| !value.is_empty()));
         assert_eq!(line("model name\t: AMD  EPYC\n", "model name"), Some("AMD EPYC".to_owned()));

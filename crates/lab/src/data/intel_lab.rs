@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_a_mote() {
+    fn each_row_has_the_readings_of_one_mote() {
         assert_eq!(
             readings("t", "1.83E+01,1.82E+01\n2.00E+01,-1.0E+00\n").unwrap(),
             [18.3, 18.2, 20.0, -1.0]

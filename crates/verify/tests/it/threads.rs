@@ -128,7 +128,7 @@ fn all_agree(group: &Roster, bytes: &[u8], what: &str) -> bool {
 }
 
 #[test]
-fn a_valid_stream_has_the_same_result_in_every_mode() {
+fn a_valid_stream_has_one_result_for_all_piece_sizes_and_thread_counts() {
     let group = group();
     let bytes = answer(&group);
     assert!(!all_agree(&group, &bytes, "whole"));
@@ -141,7 +141,7 @@ fn a_valid_stream_has_the_same_result_in_every_mode() {
 }
 
 #[test]
-fn a_truncated_stream_has_the_same_result_in_every_mode() {
+fn a_truncated_stream_has_one_result_for_all_piece_sizes_and_thread_counts() {
     let group = group();
     let bytes = answer(&group);
     for at in (0..bytes.len()).step_by(bytes.len() / 40) {
@@ -150,7 +150,7 @@ fn a_truncated_stream_has_the_same_result_in_every_mode() {
 }
 
 #[test]
-fn a_stream_with_a_changed_byte_has_the_same_result_in_every_mode() {
+fn a_stream_with_a_changed_byte_has_one_result_for_all_piece_sizes_and_thread_counts() {
     let group = group();
     let bytes = answer(&group);
     let mut refused = 0;
@@ -163,7 +163,7 @@ fn a_stream_with_a_changed_byte_has_the_same_result_in_every_mode() {
 }
 
 #[test]
-fn a_stream_with_an_extra_or_missing_item_has_the_same_result_in_every_mode() {
+fn a_stream_with_an_extra_or_missing_item_has_one_result_for_all_piece_sizes_and_thread_counts() {
     let group = group();
     let items = sequence(&answer(&group));
     for at in (0..items.len()).step_by(3) {
@@ -183,7 +183,7 @@ fn a_stream_with_an_extra_or_missing_item_has_the_same_result_in_every_mode() {
 }
 
 #[test]
-fn a_stream_longer_than_the_pipeline_has_the_same_result_in_every_mode() {
+fn a_stream_longer_than_the_pipeline_has_one_result_for_all_piece_sizes_and_thread_counts() {
     let group = group();
     let bytes = long_answer(&group);
     assert!(!all_agree(&group, &bytes, "whole"));

@@ -156,8 +156,8 @@ fn table3(
         "cost at",
         "scheme",
         "the paper",
-        "equations, the paper's primitives",
-        "equations, this machine's primitives",
+        "equations with the paper's primitives",
+        "equations with this machine's primitives",
         "measured",
     ]);
     for ((party, equations, printed), point) in parties.into_iter().zip(points) {
@@ -338,7 +338,7 @@ fn figures(
             place: scale,
             points: &measured.querier_by_domain,
             equations: sums::querier,
-            claim: "SIES and CMT independent of the domain, SECOA^S practically",
+            claim: "SIES and CMT are independent of the domain, SECOA^S almost",
             why: "The machine and the loops are those of figure 6a. As in the paper, the domain does not matter.",
         },
     ];

@@ -229,10 +229,10 @@ pub(super) fn bytes(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, R
     let mut table = Table::new([
         "scheme",
         "the paper, equation 7",
-        "ours, the same counted",
+        "ours, counted as in the paper",
         "ours with 8-byte digests",
         "ours, all frames",
-        "ML-DSA-44, the same counted",
+        "ML-DSA-44, counted as in the paper",
         "ML-DSA-44, all frames",
     ]);
     for name in &names {

@@ -253,7 +253,7 @@ fn transmissions(
         "0.2",
         "0.25",
         "0.3",
-        "missing each at 0.2",
+        "messages missing per node at 0.2",
         "the paper at 0.2",
     ]);
     for name in names.iter().copied() {
@@ -278,7 +278,7 @@ fn transmissions(
     }
     let mut kinds = Table::new([
         "at loss 0.2",
-        "as the paper counts",
+        "counted as in the paper",
         "fragments",
         "answers",
         "requests",

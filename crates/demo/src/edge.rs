@@ -1,6 +1,6 @@
 //! Demonstrates a group with a budget. The same motes send to a coordinator, which keeps a sample
-//! within the budget and uploads it. An audit checks the coordinator from what the motes signed.
-//! Then the coordinator cheats.
+//! within the budget and uploads it. An audit checks the coordinator with the data that the motes
+//! signed. Then the coordinator cheats.
 
 use bytes::Bytes;
 use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload, stream};

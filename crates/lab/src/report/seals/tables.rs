@@ -238,9 +238,9 @@ fn table2(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .ours(format!("in our execution, {agree} of the paper's verdicts hold; different: {differ}"))
         .why(
             "The paper derives its table by argument. Ours shows the observed behaviour of the \
-             schemes. Off-line chaining must keep every event, because the chain is built from its end; on-line \
-             chaining needs constant space but a one-time signature per event; the product's tree \
-             has a state of fixed size for up to 2^20 events.",
+             schemes. Off-line chaining must keep every event, because the chain is built from \
+             its end. On-line chaining needs constant space, but a one-time signature per event. \
+             The product's tree has a state of fixed size for up to 2^20 events.",
         )
         .show(Shown::Table(table))
         .show(Shown::Text(format!(
@@ -476,7 +476,8 @@ fn table6(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     .ours(all.collect::<Vec<_>>().join(", "))
     .why(
         "A packet of three levels has 3 (k - 1) digests of MD5 to copy, 24 KB to 48 KB: linear \
-             in the degree in both. The remaining difference is the speed at which the machine copies from its caches.",
+             in the degree in both. The remaining difference is the speed at which the machine \
+             copies from its caches.",
     )
     .replacement(
         "A full tree of degree 1,000 has 10^9 leaves, whose digests do not fit in 32 GB; we use \

@@ -235,8 +235,8 @@ def setup(
 
     The first path is querier.sum.key, which stays with the querier. Copy each NAME.sum.key only to
     the device NAME. querier is the path of the key that signs queries, its public or its private
-    file. key_groups is the number of groups into which the devices are divided: whoever steals a
-    device's key can falsify the sums of its key group only. Existing files are not replaced.
+    file. key_groups is the number of groups into which the devices are divided. An attacker
+    with a stolen device key can falsify only the sums of that device's group. Existing files are not replaced.
     """
     return setup_sums(roster, operator, querier=querier, out=out, key_groups=key_groups)
 

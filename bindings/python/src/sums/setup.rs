@@ -14,8 +14,8 @@ use crate::work;
 ///
 /// The first path is querier.sum.key, which stays with the querier. Copy each NAME.sum.key only to
 /// the device NAME. querier is the path of the key that signs queries, its public or its private
-/// file. key_groups is the number of groups into which the devices are divided: whoever steals a
-/// device's key can falsify the sums of its key group only. Existing files are not replaced.
+/// file. key_groups is the number of groups into which the devices are divided. An attacker
+/// with a stolen device key can falsify only the sums of that device's group. Existing files are not replaced.
 #[pyfunction]
 #[pyo3(signature = (roster, operator = None, *, querier, out, key_groups = None))]
 pub(crate) fn setup_sums(

@@ -116,7 +116,7 @@ fn minimums(
     Ok(minimums)
 }
 
-/// The frames of a file, of which one at a time is in memory.
+/// Reads the frames of a file one at a time.
 struct Frames<'p> {
     path: &'p Path,
     file: fs::File,

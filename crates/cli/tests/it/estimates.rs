@@ -135,7 +135,7 @@ fn a_seed_repeats_the_resampling_and_a_proof_the_response() {
 fn rejects_an_impossible_estimate_before_a_second_query() {
     let (scene, cloud, _) = home();
     for (arguments, expected) in [
-        (&["mean", "pressure", "--rate", "1/8"][..], "there are temperature, humidity"),
+        (&["mean", "pressure", "--rate", "1/8"][..], "their fields are temperature, humidity"),
         (&["mean", "temperature>3"], "only count and proportion accept a condition"),
         (&["proportion", "temperature"], "a condition is a field"),
         (&["histogram", "temperature", "--bootstrap", "100"], "omit --bootstrap"),

@@ -85,7 +85,9 @@ fn all_files_are_written_and_the_same_seed_writes_the_same_bytes() {
     for name in names.iter().filter(|&name| name != INDEX) {
         assert!(index.contains(&format!("({name})")), "the index does not link to {name}");
     }
-    for statement in ["1,057 of 2,572", "about 75 %", "The data of homes A and B cannot be obtained"] {
+    for statement in
+        ["1,057 of 2,572", "about 75 %", "The data of homes A and B cannot be obtained"]
+    {
         assert!(index.contains(statement), "the index does not state: {statement}");
     }
 }

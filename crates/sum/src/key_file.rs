@@ -28,7 +28,7 @@ named_errors! {
         /// The file is not a key file.
         MalformedPem => "not a key file of private sums; `moteseal sum setup` creates one",
         /// The file is the querier's where a device's is expected, or the reverse.
-        WrongPemLabel => "the wrong kind of key file; a device's file is NAME.sum.key, the querier's querier.sum.key",
+        WrongPemLabel => "the wrong kind of key file; the file of a device is called NAME.sum.key, and the file of the querier is called querier.sum.key",
         /// The content is damaged.
         Decode(error: DecodeError) => from,
         /// The querier's public key was rejected.

@@ -455,8 +455,8 @@ fn an_abandoned_seal_is_a_restart() {
 
 #[test]
 fn a_chain_that_bypassed_the_coordinator_does_not_accuse_it() {
-    // The liar raises the round under an index and then uses that index for a seal of a later
-    // epoch, with or without an earlier seal.
+    // The lying device announces a higher round for a seal index. It then uses this index for a
+    // seal of a later epoch. It does so with and without an earlier seal.
     for sealed_before in [false, true] {
         let mut world = World::new();
         let index = u32::from(sealed_before);

@@ -7,10 +7,9 @@ use super::figures::Figures;
 
 const START: &str = "# Footprint on a Cortex-M3
 
-`cargo test -p moteseal-bench --test it footprint` measures all numbers of this page and of the
-tables next to it (`footprint.csv`, `footprint_levels.csv`) again. The test fails if a number has
-changed, or exceeds the upper limit in the column *bar*. With `MOTESEAL_BLESS=1`, it writes the
-files. The test builds the programs of `firmware/footprint`, one for each part of the product, and
+`cargo test -p moteseal-bench --test it footprint` measures the numbers on this page and in the
+tables `footprint.csv` and `footprint_levels.csv`. The test fails if a number has changed, or exceeds
+the upper limit in the column *bar*. With `MOTESEAL_BLESS=1`, it writes the files. The test builds the programs of `firmware/footprint`, one for each part of the product, and
 runs them in QEMU (`mps2-an385`) with `-icount`. With the pinned compiler, every number is therefore
 the same on every machine.
 

@@ -1,5 +1,5 @@
-//! Fuzzes queries. Each text must have one plan, each plan one text and one encoding, and no plan
-//! may cause a panic at a mote or a querier.
+//! Fuzzes queries. Each text must have one plan, each plan must have one text and one encoding, and
+//! no plan may cause a panic at a mote or a querier.
 
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan};

@@ -1,4 +1,4 @@
-//! Fuzzes rosters. No inconsistent roster may open, neither from arbitrary bytes nor from an
+//! Fuzzes rosters. No inconsistent roster may open, either from arbitrary bytes or from an
 //! arbitrary payload that the operator has signed.
 
 use moteseal_core::cose::{Sign1, Typ};

@@ -1,4 +1,4 @@
-//! Compares durable appends and verified reads with those of Tessera, a transparency log, with its
+//! Compares durable appends and verified reads with Tessera, a transparency log. Tessera uses its
 //! POSIX storage on the same disk. Both systems use the same readings, once within the process and
 //! once over HTTP. The runs alternate and are measured in wall-clock time.
 //!
@@ -30,7 +30,8 @@ const RUNS: usize = 5;
 /// The number of bundles that a device uploads in each measurement.
 const BUNDLES: u64 = 400;
 /// The number of these bundles whose readings are used as single Tessera entries. More bundles take
-/// longer without changing the rate. Over HTTP, [`ENTRIES_POSTED`] is a lower limit still.
+/// longer without changing the rate. Over HTTP, [`ENTRIES_POSTED`] limits the number of entries
+/// further.
 const BUNDLES_OF_ENTRIES: u64 = 25;
 const ENTRIES_POSTED: usize = 20_000;
 /// The number of bundles of a device that are read: a million readings in total.

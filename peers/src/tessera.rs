@@ -1,5 +1,5 @@
 //! Builds, starts and controls the Go program in `tessera/`, which runs a Tessera log on the same
-//! disk. The source of that program documents what it does and how it verifies.
+//! disk as Moteseal. The source of that program documents what it does and how it verifies.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};

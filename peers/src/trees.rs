@@ -1,7 +1,7 @@
 //! Compares the trees of RFC 9162 with the crates `rs_merkle` and `ct-merkle`, on one thread:
 //! building a tree, and proving an eighth of the leaves, which are distributed like a sample.
 //! Moteseal and `rs_merkle` prove these leaves together in a multiproof. `ct-merkle` only has paths
-//! of single leaves, so single paths of all three are compared, too.
+//! of single leaves, so single paths of all three are also compared.
 
 use std::hint::black_box;
 

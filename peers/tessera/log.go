@@ -60,7 +60,7 @@ func openLog(ctx context.Context, folder string, batch uint, wait time.Duration)
 
 // append adds all entries and waits until each has its index. At that point Tessera guarantees that
 // the entry is durable (AddFn: "durably sequenced and will be preserved even in the event that the
-// process terminates"). On POSIX it is then integrated, too. The measured time ends at that point.
+// process terminates"). On POSIX it is then also integrated. The measured time ends at that point.
 // Afterwards append waits for a checkpoint that commits to all entries.
 func (l *appendLog) append(ctx context.Context, entries [][]byte) (answer, error) {
 	futures := make([]tessera.IndexFuture, 0, len(entries))

@@ -37,8 +37,8 @@ pub(crate) struct Arguments {
 
 /// The lengths of sequences over which the paper averages.
 const LENGTHS: [u32; 5] = [20, 40, 60, 80, 100];
-/// The suites, with the required minimum of the ratio of one signature per message to a complete
-/// chain.
+/// The suites. The bar, if there is one, is the minimum ratio of the time of one signature per
+/// message to the time of a complete chain.
 const SUITES: [(Algorithm, Option<Bar>); 3] = [
     (Algorithm::Ed25519, Some(Bar::AtLeast(50.0))),
     (Algorithm::Esp256, None),

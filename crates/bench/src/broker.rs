@@ -25,8 +25,8 @@ pub(crate) struct Broker {
 impl Broker {
     pub(crate) fn start(folder: &Path) -> Result<Self, Failed> {
         let mut params = CertificateParams::new(Vec::new())?;
-        // This name must differ from that of the certificate's subject: OpenSSL treats equal names
-        // as self-signed.
+        // The issuer's name must differ from the name of the certificate's subject. If they are
+        // equal, OpenSSL treats the certificate as self-signed.
         params.distinguished_name.push(DnType::CommonName, "authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;

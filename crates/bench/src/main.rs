@@ -77,7 +77,7 @@ enum Suite {
         folder: PathBuf,
         /// The file name of the store
         name: String,
-        /// `sync` to make every commit durable, anything else not to
+        /// `sync` makes every commit durable; with any other word, commits are not synced
         sync: String,
     },
 }

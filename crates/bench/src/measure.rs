@@ -98,8 +98,8 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Computes the median and quartiles of some values. A quartile is the value of the nearest
-    /// rank towards the extremes.
+    /// Computes the median and quartiles of some values. A quartile is always one of the values;
+    /// its rank is rounded away from the median.
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         let quarter = values.len().saturating_sub(1) / 4;

@@ -3,9 +3,9 @@
 //! comparison; they provide neither authentication nor durability.
 //!
 //! The links use QoS 1 and TLS, and all processes run on one machine. The device is the product's
-//! forwarder: it authenticates each frame and resends unacknowledged frames. The gateway is the
-//! product's, too. It checks and decodes each frame and appends it to its journal, syncs
-//! (fdatasync) all frames that have arrived meanwhile, and then acknowledges them with one frame.
+//! forwarder: it authenticates each frame and resends unacknowledged frames. The gateway is also
+//! the product's. It checks and decodes each frame and appends it to its journal, syncs (fdatasync)
+//! all frames that have arrived meanwhile, and then acknowledges them with one frame.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,8 +34,8 @@ use crate::broker::Broker;
 use crate::load::Failed;
 use crate::measure::{Bar, Report, median};
 
-/// The number of messages with one event. `mosquitto_pub -l` over TLS stops after somewhat more
-/// lines.
+/// The number of messages with one event. `mosquitto_pub -l` over TLS stops if it gets many more
+/// lines than this.
 const MESSAGES: usize = 60_000;
 /// The number of messages with 64 events.
 const FULL_MESSAGES: usize = 20_000;

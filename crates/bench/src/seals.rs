@@ -48,7 +48,7 @@ pub(crate) struct Inputs<'a> {
 /// The amount of measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// Number of repetitions of which the median is taken.
+    /// Number of repetitions over which the median is taken.
     repetitions: usize,
     /// Number of days for figures 8 to 10.
     days: usize,

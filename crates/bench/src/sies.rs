@@ -1,6 +1,7 @@
-//! Measures private sums. In units of D and on one thread: the cost per reading at a source, per
-//! child at an aggregator, and per source at the querier. In wall-clock time and on all threads: a
-//! complete query, from frame to result, for 64 sources to a million.
+//! Measures private sums. On one thread and in units of D, it measures the cost per reading at a
+//! source, per child at an aggregator, and per source at the querier. On all threads and in
+//! wall-clock time, it measures a complete query, from frame to result, for 64 sources to a
+//! million.
 
 use std::hint::black_box;
 use std::time::Instant;

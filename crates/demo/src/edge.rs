@@ -281,8 +281,8 @@ impl<'k> Group<'k> {
         self.coordinator.end(epoch, &self.keys.coordinator).map_err(internal)
     }
 
-    /// Passes the motes' frames to the coordinator and its acknowledgements back, and announces a
-    /// raised round.
+    /// Passes the motes' frames to the coordinator and its acknowledgements back, and announces the
+    /// round if it has risen.
     fn exchange(&mut self, epoch: EpochNumber) -> Result<(), Failure> {
         let mut raised = None;
         for (sampler, (device, link)) in self.samplers.iter_mut().zip(&self.links) {

@@ -186,8 +186,8 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
     })
 }
 
-/// Runs the second part of the demonstration: the same motes, now in a group with a budget and with
-/// a cloud of its own.
+/// Runs the second part of the demonstration: the same motes, now in a group with a budget and a
+/// separate cloud.
 async fn at_the_edge(home: &Path, motes: &[Mote]) -> Result<Edge, Failure> {
     let keys = edge::keys(motes)?;
     let (client, running) = Running::start(&home.join("edge.redb"), keys.roster.clone()).await?;

@@ -1,5 +1,5 @@
 //! `moteseal-demo sums`: eight motes, three gateways in a tree, and a querier. Their links are
-//! within this process. After half of the epochs one gateway turns malicious. It then makes a
+//! within this process. After half of the epochs one gateway turns malicious. It then performs a
 //! different attack in each epoch.
 
 use std::collections::BTreeMap;
@@ -67,8 +67,8 @@ const HONEST_EPOCHS: u64 = 5;
 /// epoch's start and end.
 const SENSES_AT_MS: u64 = 900;
 const GRACE: Duration = Duration::from_millis(400);
-/// The maximum number of unacknowledged seals of a mote. The demo is too short for a mote to close
-/// a seal.
+/// The maximum number of unacknowledged seals of a mote. The demo is too short for a mote to
+/// complete a seal.
 const WAITING: u32 = 4;
 
 /// Add up the encrypted readings of eight motes at three gateways, one of which turns malicious

@@ -116,8 +116,8 @@ pub mod paper {
         Memory { scheme: "SA10", sender: (30_184, 5230), receiver: (25_106, 2861) },
     ];
 
-    /// Returns the authenticator bytes per message by the paper's equation 7, with its sizes of
-    /// signature and digest.
+    /// Returns the authenticator bytes per message by the paper's equation 7, with the paper's
+    /// sizes of signature and digest.
     #[must_use]
     pub fn bytes_a_message(messages: u32, per_block: u32) -> f64 {
         let blocks = messages.div_ceil(per_block.max(1));

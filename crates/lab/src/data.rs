@@ -1,11 +1,12 @@
 //! Reads the recorded events of seven sources. Each source is one device, and each day is one
 //! epoch. They replace the data of section VIII.A of Li et al.
 //!
-//! The paper took its seven sources from three homes of the Smart* data set over 92 days. Of these,
-//! only home C's environmental data can be obtained. Five homes of van Kasteren and of MIT and
-//! eight TelosB motes replace homes A and B. Their recordings have fewer days and are from other
-//! years. Their days replace the 92 days in order, and start again from the first day when they are
-//! used up. A day's load is therefore real, hour by hour, but its date is correct only for home C.
+//! The paper took its seven sources from three homes of the Smart* data set over 92 days. Only home
+//! C's environmental data can be obtained. Recordings of five other homes, by van Kasteren and MIT,
+//! and of eight TelosB motes replace homes A and B. These recordings have fewer days and are from
+//! other years. Their days replace the 92 days in order. After the last recorded day, a recording
+//! starts again from its first day. A day's load is therefore real, hour by hour, but its date is
+//! correct only for home C.
 //!
 //! The files have the format in which their authors published them. A malformed line is an error
 //! that states its file and line number; no line is skipped.

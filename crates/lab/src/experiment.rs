@@ -100,12 +100,12 @@ pub struct Totals {
     pub kept: u64,
     /// The average share of the budget that is used at the end of a day.
     pub used: f64,
-    /// Number of days on which the coordinator buffered more events than the budget at any time.
+    /// Number of days on which the coordinator buffered more events than the budget at some time.
     pub days_over_budget: u64,
     /// The error of home C's mean temperature when it is estimated from the sample, in degrees
     /// Fahrenheit; absent without home C.
     pub sampled_off: Option<Deviation>,
-    /// The error when it is estimated from the day's first 40 readings.
+    /// The error of the same mean when it is estimated from the day's first 40 readings.
     pub truncated_off: Option<Deviation>,
 }
 

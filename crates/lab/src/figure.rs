@@ -1,8 +1,9 @@
 //! Draws figures as PNG: lines over time, days or loads, in panels that share the horizontal axis.
 //!
 //! The PNG bytes are the same on every machine: the font is part of the crate (`fonts/`), and
-//! drawing uses no resource of the system. The colours are those of Okabe and Ito, which people
-//! with impaired colour vision can distinguish. Lines that may cross also differ in their strokes.
+//! drawing uses no resource of the system. The colours are from the palette of Okabe and Ito, which
+//! people with impaired colour vision can distinguish. Lines that may cross also differ in their
+//! strokes.
 
 mod axis;
 mod draw;

@@ -157,7 +157,7 @@ pub struct Station<'a, const SENDERS: usize, const CHAINS: usize, const B: usize
     pub node: Option<Node<'a, SENDERS, CHAINS, B>>,
     /// The node's store.
     pub store: MapStore,
-    /// The messages delivered to the node's application, from all reboots.
+    /// The messages delivered to the node's application since its first start, across all reboots.
     pub delivered: Vec<Delivered>,
     /// The time at which this node received the first leaf of each block, genuine or not.
     pub first_heard: BTreeMap<(ChainRef, u32), u64>,

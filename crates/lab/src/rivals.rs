@@ -1,5 +1,5 @@
 //! Computes the number of messages of the two simpler protocols with which section V.A of Li et al.
-//! compares its own.
+//! compares its protocol.
 //!
 //! Both keep exactly the `B` events with the smallest hashes. In *send everything*, devices send
 //! every event, and the coordinator drops the events that it does not keep. In *broadcast every
@@ -31,8 +31,8 @@ impl Broadcast {
     }
 }
 
-/// Simulates *broadcast every change*. Passes the cost after each number of events in `stops`,
-/// which must be ascending, to `seen`.
+/// Simulates *broadcast every change*. Calls `seen` with the cost after each number of events in
+/// `stops`, which must be ascending.
 ///
 /// Hashes are uniform and independent. Event `i > B` is therefore among the `B` smallest of the
 /// first `i` with probability `B / i`, independently of earlier events. The simulation draws the

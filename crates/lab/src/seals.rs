@@ -285,8 +285,8 @@ pub struct Measured {
     pub d: f64,
     /// The events that the throughput experiments used.
     pub fed: Fed,
-    /// Number of runs of which a median is taken. Table I uses three times as many, and at least
-    /// nine. Figure 11 and table VI use `tree_runs`.
+    /// Number of runs over which each median is taken. Table I uses three times as many, and at
+    /// least nine. Figure 11 and table VI use `tree_runs`.
     pub runs: usize,
     /// Number of runs for figure 11 and table VI.
     pub tree_runs: usize,

@@ -3,9 +3,9 @@
 //! 11 derive the costs of CMT, `SECOA^S` and SIES from the costs of primitives. The module also
 //! contains the paper's numbers.
 //!
-//! This module only calculates. `SECOA` is patented in the United States, and the product contains
-//! none of the schemes that it is only compared with. `moteseal-bench sums` runs and times these
-//! schemes, and passes its results as [`Measured`] to [`report::sums`](crate::report::sums).
+//! This module only calculates. `SECOA` is patented in the United States. The product contains
+//! neither CMT nor `SECOA^S`. `moteseal-bench sums` runs and times all schemes, and passes its
+//! results as [`Measured`] to [`report::sums`](crate::report::sums).
 
 use serde::Serialize;
 

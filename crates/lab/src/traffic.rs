@@ -154,8 +154,8 @@ pub fn skipping(load: &Load, draws: &mut Draws) -> Traffic {
     end
 }
 
-/// Simulates an epoch like [`skipping`], but also passes the costs after each of the numbers of
-/// events in `stops`, which must be ascending, to `seen`.
+/// Simulates an epoch like [`skipping`]. Also calls `seen` with the costs after each number of
+/// events in `stops`, which must be ascending.
 pub fn skipping_through(
     load: &Load,
     stops: &[u64],
@@ -200,8 +200,8 @@ pub fn expected_sent(events: u64, budget: u64) -> f64 {
     if events <= budget { events } else { budget * (1.0 + (events / budget).log2() / 2.0) }
 }
 
-/// Returns the expected number of sent events, exact also within a round. Round `j` lasts from
-/// `2^(j-1) B` to `2^j B` events and accepts one event in `2^j`. In a logarithmic plot,
+/// Returns the expected number of sent events. The result is also exact within a round. Round `j`
+/// lasts from `2^(j-1) B` to `2^j B` events and accepts one event in `2^j`. In a logarithmic plot,
 /// [`expected_sent`] is a straight line that is exact at the ends of the rounds, and up to 3.5 %
 /// higher between them.
 #[must_use]
@@ -226,12 +226,12 @@ pub fn expected_late(delay: u64, round: u8) -> f64 {
 }
 
 /// The expected share of the budget that is used at the end of an epoch, averaged over loads whose
-/// logarithm is uniform over whole doublings. The logarithm of the number of kept events is then
-/// uniform between half a budget and a full budget.
+/// logarithm is uniform over whole doublings. The number of kept events is then log-uniform between
+/// half a budget and a full budget.
 pub const EXPECTED_USE: f64 = 0.5 / std::f64::consts::LN_2;
 
-/// Simulates one epoch and returns the used share of the budget. The logarithm of the load is
-/// uniform between 2 and 64 budgets. `None` if no group can have enough levels.
+/// Simulates one epoch and returns the used share of the budget. The load is log-uniform between 2
+/// and 64 budgets. `None` if no group can have enough levels.
 #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
 pub fn budget_used(budget: u64, draws: &mut Draws) -> Option<f64> {
     let budgets = (1.0 + 5.0 * draws.unit()).exp2();

@@ -1,6 +1,6 @@
 //! CMT: Castelluccia, Mykletun and Tsudik, "Efficient aggregation of encrypted data in wireless
-//! sensor networks" (MobiQuitous 2005). The parameters are those with which section II.D of
-//! Papadopoulos et al. (2011) compares it: a 20-byte modulus, and keys that are derived for each
+//! sensor networks" (MobiQuitous 2005). The parameters are the ones in the comparison of
+//! Papadopoulos et al. (2011, section II.D): a 20-byte modulus, and keys that are derived for each
 //! epoch by HMAC over SHA-1.
 //!
 //! CMT keeps readings secret but does not protect their integrity. Anyone on the path can add to

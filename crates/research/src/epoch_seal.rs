@@ -104,7 +104,7 @@ fn seal(
 }
 
 /// The content of a part: its levels (or `None` for single events), the sequence numbers of its
-/// events in their order, and its digests.
+/// events in the order of the part, and its digests.
 struct Chosen {
     mask: Option<u32>,
     events: Vec<Sequence>,

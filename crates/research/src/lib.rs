@@ -3,8 +3,8 @@
 //!
 //! The crate is for researchers who want to compare costs and weaknesses. Every sealing scheme
 //! implements the same interface, [`Scheme`]: a device seals an epoch, a cloud serves a selection
-//! of it, and an application verifies and opens the selection. The product's own seals have this
-//! interface, too ([`EpochSeal`]).
+//! of it, and an application verifies and opens the selection. The product's seals also implement
+//! this interface ([`EpochSeal`]).
 //!
 //! The paper's star seals four events, and the application verifies all of them:
 //!
@@ -52,17 +52,17 @@
 //! | scheme | source | what it cannot do |
 //! |---|---|---|
 //! | [`cmt`] | Castelluccia et al. 2005 | detect that a sum was altered |
-//! | [`sies_paper`] | Papadopoulos et al. 2011, section IV | survive a second answer in one epoch, or one leaked key; detect a source that is falsely reported as silent |
-//! | [`secoa`] | Nath et al. 2009 | give an exact sum, or a secret one; **patented in the United States, for comparison only** |
+//! | [`sies_paper`] | Papadopoulos et al. 2011, section IV | stay secure after a second answer in one epoch or after one leaked key; detect a source that is falsely reported as silent |
+//! | [`secoa`] | Nath et al. 2009 | give an exact sum; keep the sum secret; **patented in the United States, for comparison only** |
 //!
 //! Schemes of authenticated broadcast that Liu et al. (2012) compare:
 //!
 //! | scheme | source | what it cannot do |
 //! |---|---|---|
 //! | [`sigs`] | Liu et al. 2012, section V | distinguish an old message from a new one; be affordable for a mote, which has to check a signature for each message |
-//! | [`hmac_broadcast`] | section V | survive one compromised node |
+//! | [`hmac_broadcast`] | section V | stay secure if one node is compromised |
 //! | [`paper_broadcast`] | section III | distinguish an old chain from a new one; reject forged fragments; mark the end of a message; limit the work that forged frames cause |
-//! | [`secp160r1`] | SEC 2 version 1 | more than 80 bits of security; **variable time, for comparison only** |
+//! | [`secp160r1`] | SEC 2 version 1 | provide more than 80 bits of security; **variable time, for comparison only** |
 //!
 //! These implementations are for comparison only and are not hardened for use. They contain only
 //! what a comparison needs: there are no seals, chains of seals, rosters or schemas. Signed

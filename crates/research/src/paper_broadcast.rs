@@ -3,11 +3,11 @@
 //! `d_i = H(m || ... || m || d_{i+1})`, and a chain starts with `EB_0 = d_1 || E(PR_s, d_1)`. `H`
 //! is the first 64 bits of SHA-1, and the signature is ECDSA over secp160r1.
 //!
-//! This implementation keeps the gaps of the paper, so that the same attack can be tried on it and
-//! on the product. A chain has no number, no network and no length. Messages are joined without
-//! their boundaries. A receiver forwards fragments before it can check them, checks every signature
-//! that it receives, and answers every acknowledgement. Where the paper does not define a
-//! receiver's behaviour, this implementation chooses the safer behaviour and documents it.
+//! This implementation keeps the weaknesses of the published scheme, so that the same attack can be
+//! tried on it and on the product. A chain has no number, no network and no length. Messages are
+//! joined without their boundaries. A receiver forwards fragments before it can check them, checks
+//! every signature that it receives, and answers every acknowledgement. Where the paper does not
+//! define a receiver's behaviour, this implementation chooses the safer behaviour and documents it.
 
 use std::collections::BTreeMap;
 

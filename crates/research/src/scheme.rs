@@ -145,8 +145,8 @@ impl Context {
     }
 }
 
-/// Selects the rows of a query from all events of the epoch, as an application does that has
-/// received all of them.
+/// Selects the rows of a query from all events of the epoch, as an application that has received
+/// all of them does.
 pub(crate) fn pick(events: Vec<&[u8]>, ask: &Ask<'_>) -> Result<Vec<Row>, OpenError> {
     let row = |seq: u64, event: &[u8]| Row { seq: Some(seq), event: event.to_vec() };
     let wanted: Box<dyn Fn(u64) -> bool> = match ask {

@@ -1,5 +1,5 @@
-//! ECDSA over secp160r1 with SHA-1, as the motes of the broadcast paper sign (SEC 2 version 1,
-//! section 2.4.2; SEC 1, section 4.1).
+//! ECDSA over secp160r1 with SHA-1, the signature of the motes in the broadcast paper (SEC 2
+//! version 1, section 2.4.2; SEC 1, section 4.1).
 //!
 //! It is for comparison only: it has 80 bits of security, SEC 2 withdrew the curve in 2010, and the
 //! running time depends on the secret. Products use the suites of `moteseal-core`.
@@ -172,8 +172,8 @@ impl PublicKey {
         out
     }
 
-    /// Returns whether a signature of a message is valid under this key. With `s`, `n - s` is also
-    /// valid, because SEC 1 does not exclude either.
+    /// Returns whether a signature of a message is valid under this key. If `(r, s)` is valid, `(r,
+    /// n - s)` is also valid, because SEC 1 excludes neither.
     #[must_use]
     pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE]) -> bool {
         let (r, s) =

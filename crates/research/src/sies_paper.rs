@@ -4,9 +4,9 @@
 //! A record is `PSR = K_t * m + k_{i,t} mod p`. Keys come from HMAC over SHA-256, and shares from
 //! HMAC over SHA-1. A value has 4 bytes, and all sources share one key `K`.
 //!
-//! This implementation keeps the gaps of the paper, so that [`attack`] can show their consequences:
-//! a source can answer twice in one epoch, there are no key groups, and only the aggregators report
-//! which sources took part. Products use `moteseal-sum`.
+//! This implementation keeps the weaknesses of the published scheme, so that [`attack`] can show
+//! their consequences: a source can answer twice in one epoch, there are no key groups, and only
+//! the aggregators report which sources took part. Products use `moteseal-sum`.
 
 pub mod attack;
 pub mod field;
@@ -76,7 +76,7 @@ named_errors! {
     OpenError {
         /// A participant is unknown to the querier.
         UnknownSource => "the querier has no key of a participant",
-        /// The shares in the record do not add up to those of the sources.
+        /// The shares in the record do not add up to the shares of the participants.
         SharesMismatch => "the record is not the sum of the answers of these sources in this epoch",
     }
 }

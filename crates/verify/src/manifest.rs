@@ -49,8 +49,8 @@ impl ManifestError {
 }
 
 /// Decodes a manifest, a tagged `COSE_Sign1`. Checks that the coordinator of `directory` signed it,
-/// that its group is that of `directory`, that its roster is known, and that its epoch and round
-/// are in the ranges of the group.
+/// that it belongs to the same group as `directory`, that its roster is known, and that its epoch
+/// and round are in the ranges of the group.
 ///
 /// # Errors
 /// [`ManifestError`]: the first check that fails, in the order of spec/formats.md, section 8.1.
@@ -60,8 +60,8 @@ pub fn open<'b, D: Directory + ?Sized>(
 ) -> Result<Manifest<'b>, ManifestError> {
     let mut opened = Err(ManifestError::NoCoordinator);
     directory.with_coordinator(&mut |key: &PublicKey| {
-        // A Sig_structure contains the payload, some of the object's other bytes, and a few CBOR
-        // heads of its own, for which 64 bytes suffice.
+        // A Sig_structure contains the payload, some of the object's other bytes, and a few
+        // additional CBOR heads, for which 64 bytes suffice.
         let mut scratch = vec![0; bytes.len() + 64];
         opened = Manifest::open(bytes, directory.group(), key, &mut scratch)
             .map_err(ManifestError::Announcement);

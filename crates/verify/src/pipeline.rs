@@ -25,8 +25,8 @@ use moteseal_seal::{Authentic, Follower, Seal, Unverified};
 
 use crate::event::{Event, Proven, SchemaEntry};
 
-/// Number of parts that a thread hashes at once: as many as there are lanes, and few enough for a
-/// core's cache.
+/// Number of parts that a thread hashes at once: as many as the hashing engine computes in
+/// parallel, and few enough for a core's cache.
 const SHARE: usize = 16;
 /// Maximum weight of the parts that have been given to a thread and not yet returned. The next
 /// batch to return is exempt from the limit. The weight of a seal is its number of events plus

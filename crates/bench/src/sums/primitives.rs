@@ -13,7 +13,7 @@ use moteseal_research::sies_paper::field;
 
 use crate::measure::{median, thread_time};
 
-/// Number of repetitions of which the median is taken.
+/// Number of repetitions over which the median is taken.
 const REPETITIONS: usize = 15;
 
 /// Measures all primitives; `work` scales the measuring time.

@@ -29,7 +29,7 @@ fn deepest(run: &Program, work: &[&str]) -> u64 {
 }
 
 /// Adds the numbers of a star with `levels` levels. If there is a bar for RAM, the bars for flash
-/// and for an event apply, too; they are the same for all such stars.
+/// and for an event also apply. They are the same for all such stars.
 fn star(
     figures: &mut Figures,
     run: &Program,

@@ -1,5 +1,6 @@
 //! Computes the authenticator bytes per message on the air in three ways: from real encodings
-//! (spec/broadcast.md), counted as the paper counts, and by the paper's equation 7.
+//! (spec/broadcast.md), from the same encodings with digests of eight bytes as in the paper, and by
+//! the paper's equation 7.
 
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!((bytes.signature, bytes.digests, bytes.tags), (64, 3200, 0));
     }
 
-    /// Equation 7 counts one digest too many: that of a block after the last one.
+    /// Equation 7 counts one digest too many: the digest of a block that would follow the last one.
     #[test]
     fn blocks_have_one_digest_and_one_tag_per_message() {
         let bytes = of(100, 10, Algorithm::Ed25519).expect("such a chain");

@@ -202,7 +202,8 @@ mod tests {
         let outcome = run(Scheme::Tesla, 0.0, Seed([2; 32]));
         assert!(outcome.transmissions > 700, "{}", outcome.transmissions);
         // The key of a message that is sent at the end of an interval is disclosed one interval
-        // later; that of a message at the beginning, two intervals later.
+        // later. The key of a message that is sent at the beginning of an interval is disclosed two
+        // intervals later.
         assert!(outcome.delays_ms.iter().all(|&delay| delay < DISCLOSURE * INTERVAL_MS + 12_000));
         let key = Flood { transmissions: 0, received: [Some(DISCLOSURE * INTERVAL_MS + 5); NODES] };
         let keys = [(0, key)];

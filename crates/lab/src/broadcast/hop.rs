@@ -1,4 +1,4 @@
-//! Simulates one hop on which every node is in range of every other, with the settings of the
+//! Simulates one hop, where all nodes are in range of each other, with the settings of the
 //! product's commands. `tools/broadcast_netns.py` measures the same over real UDP between network
 //! namespaces. If the two agree, that supports the other results of the simulator.
 
@@ -21,8 +21,8 @@ pub const MEASURED: [(f64, u8, f64); 6] = [
     (0.1, 10, 1.51),
     (0.2, 10, 1.89),
 ];
-/// The sender's pace: the time between frames, which is that of about 70 bytes at 4,000 bytes per
-/// second, and the pause for requests after each block.
+/// The sender's pace: the time between frames (about 70 bytes at 4,000 bytes per second), and the
+/// pause for requests after each block.
 const GAP_MS: u64 = 18;
 const PAUSE_MS: u64 = 60;
 /// The delay of the sender's answers, as in `moteseal_gateway::broadcast::sender::Manner::LAN`.
@@ -46,8 +46,8 @@ pub fn simulated(loss: f64, per_block: u8, seed: Seed) -> Result<Option<f64>, No
         ..settings(&authority, Repeating::Always)
     };
     // In the product, receivers do not request leaves from each other while the sender sends new
-    // messages. Here it sends new messages until the end, so receivers are set to answer no
-    // requests.
+    // messages. In this simulation the sender sends new messages until the end, so receivers are
+    // set to answer no requests.
     let mut nodes = [Settings {
         meter: Meter { answers: Rate { burst: 0, each_ms: u32::MAX }, ..node.meter },
         ..node

@@ -13,7 +13,7 @@ use super::chains::{CHAINS, SENDERS};
 
 /// Returns the bytes that a sender needs in memory: the chain, a digest per block, a tag per
 /// message if blocks have more than one message, and the messages, which the paper's sender
-/// buffers. (The sender of the product can instead read the messages again when it sends them.)
+/// buffers. The product's sender can instead read the messages again when it sends them.
 #[must_use]
 pub fn sender(messages: u32, per_block: u8) -> Option<u64> {
     let blocks = u64::from(messages.div_ceil(u32::from(per_block).max(1)));

@@ -1,7 +1,7 @@
 //! Reads the eight TelosB motes of Suthaharan et al. (ISSNIP 2010). Each has a reading every 5
 //! seconds for about six hours, with the columns `Reading# Mote-ID Humidity Temperature Label`.
-//! They form one device, of which each mote is a day. The authors do not state the time of day; we
-//! assume that the readings start at 9:00.
+//! Together they form one device, and the readings of each mote are one day of this device. The
+//! authors do not state the time of day; we assume that the readings start at 9:00.
 
 use super::{DAY_SECONDS, DataError, Event, Folder, Line};
 

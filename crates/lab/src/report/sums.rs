@@ -236,7 +236,7 @@ fn table3(
 }
 
 /// A row of a figure's CSV file, in microseconds: measured values, values of the equations with
-/// this machine's costs of primitives, and with the paper's.
+/// this machine's costs of primitives, and values of the equations with the paper's costs.
 #[derive(Serialize)]
 struct Line {
     sources: u32,

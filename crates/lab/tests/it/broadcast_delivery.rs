@@ -1,5 +1,5 @@
-//! Tests that every node receives every message once and in order despite lost frames, and limits
-//! the number of frames that this takes.
+//! Tests that every node receives every message once and in order despite lost frames, and that
+//! this takes at most a given number of frames.
 use moteseal_broadcast::recovery::{LinkSet, Meter, Purpose, Relay, Settings, Timing};
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::chance::Seed;

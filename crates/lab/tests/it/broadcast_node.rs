@@ -127,8 +127,8 @@ fn lost_leaves_are_requested_until_the_chain_is_complete() {
                 }
                 while let Some(transmit) = neighbour.poll(at(now), &mut archive, &mut out).unwrap()
                 {
-                    // Pass only answers to the node. If a leaf was lost, its relayed copy counts as
-                    // lost, too.
+                    // Pass only answers to the node. If a leaf was lost, its relayed copy also
+                    // counts as lost.
                     if transmit.purpose == Purpose::Answer {
                         node.receive(at(now), RADIO, &out[..transmit.length], &mut store).unwrap();
                     }
@@ -301,7 +301,7 @@ fn a_chain_whose_head_was_stored_just_before_a_power_failure_continues_and_canno
 #[derive(Default)]
 struct Failing {
     inner: MapStore,
-    /// The number of calls that succeed before one fails; `None` if no more call fails.
+    /// The number of calls that succeed before one fails; `None` if no further call fails.
     left: Option<usize>,
 }
 

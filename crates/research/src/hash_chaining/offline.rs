@@ -89,7 +89,7 @@ impl Scheme for OfflineChain {
     }
 
     /// Returns the size of all events: the chain is built from its end, so the device stores every
-    /// event until then.
+    /// event until the epoch ends.
     fn device_state(&self, events: u64, size: usize) -> u64 {
         events * size as u64
     }

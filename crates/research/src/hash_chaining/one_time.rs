@@ -81,8 +81,8 @@ pub(super) fn implied_key(digest: &Digest, signature: &[u8]) -> Option<Digest> {
     Some(Digest::of(&[&ends]))
 }
 
-/// Returns the hexadecimal digits of the digest, followed by those of the checksum: the sum of the
-/// differences between [`TOP`] and each digit.
+/// Returns the hexadecimal digits of the digest, followed by the digits of the checksum, which is
+/// the sum of the differences between [`TOP`] and each digit.
 fn digits(digest: &Digest) -> [u8; CHAINS] {
     let mut digits = [0; CHAINS];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(digest.0) {

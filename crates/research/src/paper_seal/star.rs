@@ -41,7 +41,7 @@ impl<H: Hash> Star<H> {
         self.0[level]
     }
 
-    /// Sets the digest of a level of which the verifier has no events.
+    /// Sets the digest of a level for which the verifier has no events.
     pub fn adopt(&mut self, level: usize, digest: H::Digest) {
         self.0[level] = digest;
     }

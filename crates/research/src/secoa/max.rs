@@ -1,8 +1,8 @@
 //! SECOA^M: a maximum with an inflation certificate and a SEAL (section II.D of Papadopoulos et al.
 //! 2011).
 //!
-//! A value has one byte, which is enough for sketches. A chain is as long as its value is large, so
-//! larger values would cost more.
+//! A value has one byte, which is enough for sketches. The number of steps along a chain is the
+//! value, so larger values would cost more.
 
 use super::{CERTIFICATE_BYTES, Folding, Key, Refused, Seal};
 use crate::prf::KEY_BYTES;
@@ -23,8 +23,8 @@ pub struct Claim {
 
 impl Claim {
     /// Merges the children's messages: takes the largest value, and rolls every SEAL up to it.
-    /// SEALs at lower positions are folded with each other first. Of equal values, the one from the
-    /// source with the smaller number is taken. Returns `None` if there are no children.
+    /// SEALs at lower positions are folded with each other first. If values are equal, takes the
+    /// value from the source with the smallest number. Returns `None` if there are no children.
     #[must_use]
     pub fn merge(mut claims: Vec<Self>) -> Option<Self> {
         claims.sort_unstable_by_key(|claim| (claim.value, std::cmp::Reverse(claim.source)));

@@ -1,6 +1,6 @@
-//! Attacks on the gaps of the paper's scheme. The attacks work on bare residues modulo
-//! `p = 2^256 - 189`, so that they can be tried on every scheme of the form `K_t * m + k_{i,t}`.
-//! Each attack succeeds on the paper's scheme and must fail on `moteseal-sum`.
+//! Attacks on the weaknesses of the paper's scheme. The attacks work on bare residues modulo `p =
+//! 2^256 - 189`, so that they can be tried on every scheme of the form `K_t * m + k_{i,t}`. Each
+//! attack succeeds on the paper's scheme and must fail on `moteseal-sum`.
 //!
 //! `value_shift` is the position of the value in `m`. In the paper's scheme it is
 //! [`VALUE_SHIFT`](super::VALUE_SHIFT).
@@ -25,8 +25,8 @@ pub fn epoch_key_of_two(
 }
 
 /// Alters a sum of an epoch with two answers that one source gave in this epoch, without knowing
-/// the readings. Adds the difference of the answers `times` times, which changes the sum by `times`
-/// the difference of the readings. Returns `None` if one of the records is not a residue.
+/// the readings. Adds the difference of the answers `times` times. This adds the difference of the
+/// readings to the sum `times` times. Returns `None` if one of the records is not a residue.
 #[must_use]
 pub fn alter_by_two(
     sum: &[u8; 32],

@@ -1,6 +1,6 @@
 //! Arithmetic modulo `p = 2^256 - 189`, the largest 32-byte prime. The paper allows any 32-byte
-//! prime. The module is public so that its functions can be timed for table II. The product has its
-//! own arithmetic.
+//! prime. The module is public so that its functions can be timed for table II. The product uses a
+//! separate implementation.
 
 use crypto_bigint::{Limb, NonZero, Odd, U256};
 

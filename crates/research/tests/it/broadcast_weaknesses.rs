@@ -1,6 +1,6 @@
 //! Attacks on the paper's signature amortization. Each attack succeeds on the paper's scheme and
 //! must fail on the product's. If a part of an attack also succeeds on the product, the test states
-//! how far.
+//! to what extent.
 
 use std::collections::HashMap;
 use std::convert::Infallible;

@@ -185,8 +185,8 @@ fn half_of_an_epoch_costs_as_much_as_all_without_partial_retrieval() {
             scheme.name(),
             "concatenate" | "hash chaining (off-line)" | "hash chaining (on-line)"
         );
-        // A tree also sends digests for the omitted events, and the paper's tree a number for each
-        // event.
+        // A tree also sends digests for the omitted events, and the paper's tree also sends a
+        // number for each event.
         let most = if scheme.name().starts_with("tree") { 6.0 } else { 0.55 };
         assert!(
             if all_or_nothing { share == 1.0 } else { share < most },
@@ -243,8 +243,8 @@ fn a_chain_without_one_of_its_events_is_not_authentic() {
 
 #[test]
 fn content_levels_put_equal_readings_into_one_block() {
-    // A thermometer has the same reading all day. A sample of one half of the paper's star then has
-    // all events or no event.
+    // A thermometer has the same reading all day. A sample at rate 1/2 from the paper's star then
+    // has all events or no event.
     let constant = vec![b"21.5".to_vec(); 300];
     let ask = Ask::Rate(half());
     let paper = through(&PaperStar, &four(), &constant, &ask, &ask).unwrap().len();

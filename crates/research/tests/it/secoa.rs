@@ -81,8 +81,8 @@ proptest! {
 
     #[test]
     fn a_sketch_counts_the_leading_zeros_of_hashes(value in 1..300_u64) {
-        // Each instance is at most that of the sketch of the same source for a value that is larger
-        // by one.
+        // A value that is larger by one only adds items, so no instance of the source's sketch gets
+        // smaller.
         let sketch = Sketch::of(40, 3, EPOCH, value);
         let mut grown = sketch.clone();
         grown.merge(&Sketch::of(40, 3, EPOCH, value + 1));

@@ -1,5 +1,5 @@
 //! Attacks on the paper's SIES. Each attack succeeds on the paper's scheme and must fail on the
-//! product's. If a part of an attack also succeeds on the product, the test states how far.
+//! product's. If a part of an attack also succeeds on the product, the test states to what extent.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -187,7 +187,7 @@ fn a_source_falsely_reported_silent_is_undetected_in_the_paper_and_revealed_by_o
         Ok(300)
     );
 
-    // The product: the sum is that of the other sources, and the result names the missing source.
+    // The product: the result is the sum of the other sources, and it names the missing source.
     let master = Master::new([9; 32]);
     let sources = ours(&master, 0, 4, QUERY);
     let dropped = sum(&sources[..3]

@@ -175,7 +175,7 @@ impl Program {
     }
 }
 
-/// Returns the number of bytes of flash that a 32-bit little-endian ELF file takes. These are the
+/// Returns the number of bytes of flash that a 32-bit little-endian ELF file takes. Adds up the
 /// sections that are loaded and have contents (TIS, "ELF specification", book I, chapter 1). They
 /// include the initial values of variables, but not the memory for variables.
 fn flash(file: &Path) -> u64 {

@@ -21,8 +21,8 @@ const LENGTHS: [u32; 5] = [20, 40, 60, 80, 100];
 const SUITES: [(&str, Algorithm); 2] =
     [("Ed25519", Algorithm::Ed25519), ("ML-DSA-44", Algorithm::MlDsa44)];
 
-/// A figure of times, at the sender or at a receiver: its value, its title and the statement of the
-/// paper.
+/// A figure of times, at the sender or at a receiver: its name, its title, the time that it shows,
+/// and the paper's statement about it.
 struct Side {
     name: &'static str,
     title: &'static str,

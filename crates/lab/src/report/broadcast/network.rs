@@ -41,8 +41,8 @@ struct Point {
     most: f64,
     /// Number of messages that a receiver misses at the end, on average.
     lacking_each: f64,
-    /// Number of transmissions plus a request and an answer for each missing message, as the paper
-    /// counts.
+    /// Number of transmissions plus a request and an answer for each missing message. The paper
+    /// counts in this way.
     repaired: f64,
     /// Number of frames that the paper counts: broadcasts, acknowledgements and replies.
     as_the_paper_counts: f64,

@@ -37,7 +37,7 @@ fn shared(scheme: &str, units: i32, epoch: f64) -> f64 {
 }
 
 /// Number of digests computed per event. In a tree they are the leaf and on average one node. In
-/// the paper's star they are the digest of the event and that of the step.
+/// the paper's star they are the digest of the event and the digest of the step.
 const DIGESTS: f64 = 2.0;
 
 /// Returns the cost of an event on the paper's Cortex-M3 according to its table I, in milliseconds
@@ -63,8 +63,9 @@ fn cycles_an_instruction(footprint: Option<&Footprint>) -> Option<f64> {
     Some((on_m3("SHA256").0 * 1e-3 * paper::M3_HERTZ / instructions).max(1.0))
 }
 
-/// Returns the counted instructions per event of our star with Ed25519: those of the event itself,
-/// and its share of a signed end of an epoch, including the statement.
+/// Returns the counted instructions per event of our star with Ed25519: the instructions for the
+/// event itself, plus its share of the instructions that end and sign an epoch, including the
+/// statement.
 fn our_instructions(footprint: Option<&Footprint>, epoch: f64) -> Option<f64> {
     let footprint = footprint?;
     let end = footprint.number(

@@ -144,11 +144,11 @@ fn table1(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     Ok(entry)
 }
 
-/// A scheme counts as able to serve half of the events if their bytes are less than this share of
-/// those of all events.
+/// A scheme counts as able to serve half of the events if it serves them with fewer bytes than this
+/// share of the bytes for all events.
 const LESS_FOR_HALF: f64 = 0.9;
-/// A scheme counts as able to serve one event if its bytes are less than this share of those of all
-/// events.
+/// A scheme counts as able to serve one event if it serves the event with fewer bytes than this
+/// share of the bytes for all events.
 const LESS_FOR_ONE: f64 = 0.4;
 
 fn mark(holds: bool) -> String {

@@ -23,7 +23,7 @@ named_errors! {
         /// indefinite, the keys of a map are unsorted or repeated, or the bytes are not CBOR at
         /// all.
         NonCanonical => "the bytes are not deterministic CBOR",
-        /// An element has another type, number of elements or byte length than expected.
+        /// An element does not have the expected type, number of elements or byte length.
         UnexpectedType => "an element has an unexpected type or length",
         /// The version is unknown.
         UnsupportedVersion => "the data uses a version of the formats that is not supported",
@@ -145,7 +145,8 @@ impl Scanner {
     fn close(&mut self, bytes: &[u8]) -> Result<bool, DecodeError> {
         while let Some(last) = self.depth.checked_sub(1) {
             let nest = &mut self.open[last];
-            // In a map, an even number of items left means that a key has just ended.
+            // `left` still counts the item that has just ended. In a map, an even number therefore
+            // means that this item is a key.
             if nest.is_map && nest.left.is_multiple_of(2) {
                 let key = (nest.start, self.at);
                 if nest.key.is_some_and(|(from, to)| bytes[from..to] >= bytes[key.0..key.1]) {

@@ -5,8 +5,8 @@ use core::fmt;
 
 /// An error together with its stable name, displayed as `Name: sentence`.
 ///
-/// The `Display` of an error writes only the sentence. Print this type where the name should appear
-/// too, for example on stderr or in a log.
+/// The `Display` of an error writes only the sentence. Print this type where the name should also
+/// appear, for example on stderr or in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Named<'n, E> {
     /// The stable name of `spec/errors.md`.
@@ -32,8 +32,8 @@ impl<E: fmt::Display> fmt::Display for Named<'_, E> {
 ///   error needs a `const fn name(self)`, as every error that this macro defines has.
 /// - `Variant(error: Inner) => from` does the same, and also implements `From<Inner>` for the enum.
 ///
-/// The enum is `Copy` and `#[non_exhaustive]`; it has `name()`, the stable name, and `named()`,
-/// which displays as `Name: sentence`.
+/// The enum is `Copy` and `#[non_exhaustive]`. Its method `name()` returns the stable name, and
+/// `named()` returns a value that displays as `Name: sentence`.
 ///
 /// ```
 /// moteseal_core::named_errors! {

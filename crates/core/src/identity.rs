@@ -41,7 +41,7 @@ named_errors! {
     CertificateError {
         /// The bytes are not a certificate.
         Decode(error: DecodeError) => from,
-        /// The certificate is signed with another suite than that of the operator's key.
+        /// The certificate is not signed with the signature suite of the operator's key.
         AlgorithmMismatch =>
             "the certificate is not signed with the signature suite of the operator's key",
         /// The signature was rejected.
@@ -143,8 +143,8 @@ impl<'a> Certificate<'a> {
     /// Returns the certified key.
     ///
     /// # Errors
-    /// None for a certificate that [`open`](Self::open) returned, because `open` has checked the
-    /// key.
+    /// [`KeyError`] if the key is invalid. A certificate that [`open`](Self::open) returned has a
+    /// valid key.
     pub fn key(&self) -> Result<PublicKey, KeyError> {
         PublicKey::from_bytes(self.algorithm, self.key_bytes)
     }
@@ -264,8 +264,8 @@ pub fn protected(
 }
 
 impl NetworkId {
-    /// Returns the id of the network that belongs to a base station. A base station that joins the
-    /// network of another one uses the other's id instead.
+    /// Returns the id of the network that belongs to a base station. A base station that joins an
+    /// existing network uses the id of that network instead.
     #[must_use]
     pub fn of(base: &PublicKey) -> Self {
         Self(digest::short(&[b"moteseal/1/network\0", &base.to_bytes()]))

@@ -15,7 +15,7 @@ use crate::record::{DeviceId, GroupId};
 
 /// Length of a frame's tag in bytes.
 pub const TAG: usize = 16;
-/// Maximum length of a frame in bytes: every kind of link can carry such a frame.
+/// Maximum length of a frame in bytes. Every kind of link can carry a frame of this length.
 pub const MAX_FRAME: usize = 1 << 16;
 type Mac256 = Hmac<sha2::Sha256>;
 
@@ -78,7 +78,7 @@ fn derive(secret: &[u8; 32], parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
 pub enum Direction {
     /// From a node to its parent.
     Up,
-    /// From a parent to its node.
+    /// From a parent to a node below it.
     Down,
 }
 

@@ -104,9 +104,10 @@ pub mod sampling {
     //!
     //! Level `i` contains an event with probability `2^-(i+1)`, independent of its content. The
     //! levels from `j` on are therefore a uniform sample at rate `2^-j`, which the cloud can serve
-    //! with a proof that is smaller than the events. Other rates, and "at most 1,000 events per
-    //! epoch", are combinations of levels. A reader checks that exactly the levels of its query
-    //! were served: the cloud has no choice, so it cannot select the convenient events.
+    //! with a proof that is smaller than the events. A reader can also request another rate, or for
+    //! example at most 1,000 events per epoch; the cloud then serves a combination of levels. A
+    //! reader checks that exactly the levels of its query were served: the cloud has no choice, so
+    //! it cannot select the convenient events.
     //!
     //! A star serves whole levels. A tree serves any events; for a sample of an exact size the
     //! reader gives a random seed, from which both sides compute the same positions.
@@ -158,10 +159,10 @@ pub mod broadcast {
     //! image or a query schedule. It arranges the messages into *blocks*, one after the other in a
     //! *chain*, and signs only the *head* of the chain. The head has the digest of the first block
     //! and a tag of 8 bytes for each of its messages; the last packet of each block carries the
-    //! digest and the tags of the next block. A mote compares each packet with its tag when it
-    //! arrives, with one hash, and stores only packets that match. It acts on the messages of a
-    //! block after it has verified the block's digest. Lost packets are requested again by
-    //! *negative acknowledgement*.
+    //! digest and the tags of the next block. When a packet arrives, the mote computes one hash,
+    //! compares it with the packet's tag, and stores the packet only if they match. It acts on the
+    //! messages of a block after it has verified the block's digest. Lost packets are requested
+    //! again by *negative acknowledgement*.
     //!
     //! Short, frequent commands can use TESLA instead: each packet has a message authentication
     //! code under a key that the sender discloses later. TESLA needs loosely synchronised clocks,

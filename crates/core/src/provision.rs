@@ -32,7 +32,7 @@ named_errors! {
             "the mote has no provisioning blob; create one with `moteseal device provision`",
         /// The blob is damaged or cut off.
         Damaged => "the provisioning blob is damaged; write it again",
-        /// The blob is undamaged, but its format is not that of this version.
+        /// The blob is undamaged, but this version does not support its format.
         Decode(error: DecodeError) => from,
         /// A key in the blob was rejected, or its signature suite is not built in.
         Key(error: KeyError) => from,

@@ -88,7 +88,7 @@ number!(
     EpochNumber(u64)
 );
 number!(
-    /// The position of an event under its seal, from 0.
+    /// The position of an event in its seal, from 0.
     Sequence(u64)
 );
 number!(

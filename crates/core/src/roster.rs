@@ -77,7 +77,7 @@ named_errors! {
     RosterError {
         /// The bytes are not a roster.
         Decode(error: DecodeError) => from,
-        /// The roster is signed with another suite than that of the operator's key.
+        /// The roster is not signed with the signature suite of the operator's key.
         AlgorithmMismatch =>
             "the roster is not signed with the signature suite of the operator's key",
         /// The operator did not sign these bytes.
@@ -162,8 +162,8 @@ pub trait Directory {
     /// epoch.
     fn epochs(&self) -> (EpochNumber, Option<EpochNumber>);
 
-    /// Returns the digest of the current version of the roster or of an earlier one. Returns `None`
-    /// for any other version.
+    /// Returns the digest of version `version` of the roster, which may be the current version or
+    /// an earlier one. Returns `None` for any other version.
     fn roster_digest(&self, version: u32) -> Option<Digest>;
 
     /// Calls `use_key` with the key that verifies the seal `index` of a device: the key of the
@@ -321,7 +321,8 @@ impl<'a> Roster<'a> {
         self.own
     }
 
-    /// Returns the digest of this version or an earlier one, or `None` for any other version.
+    /// Returns the digest of version `version`, which may be this version or an earlier one.
+    /// Returns `None` for any other version.
     #[must_use]
     pub fn digest_of(&self, version: u32) -> Option<Digest> {
         if version == self.version {

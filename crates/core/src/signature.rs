@@ -1,11 +1,12 @@
 //! Signature suites: Ed25519, ESP256, and, on hosts, ML-DSA-44. One type represents the public keys
-//! of all suites, another the secret keys.
+//! of all suites, and another type represents the secret keys.
 //!
-//! A mote builds in only the suite that it uses (features `ed25519` and `esp256`), since each takes
-//! tens of kilobytes of flash. Ed25519 (RFC 8032) is verified strictly, ECDSA on P-256 accepts only
-//! low `s`, and ML-DSA-44 (FIPS 204) is pure with an empty context (spec/formats.md, section 2).
-//! Signatures are deterministic in every suite, so that a mote needs no randomness to sign. Key
-//! files are read and written by [`identity`](crate::identity).
+//! A mote builds in only the suite that it uses (features `ed25519` and `esp256`), because each
+//! suite takes tens of kilobytes of flash. Ed25519 (RFC 8032) is verified strictly, ECDSA on P-256
+//! accepts only low `s`, and ML-DSA-44 (FIPS 204) is used in its pure variant, with an empty
+//! context (spec/formats.md, section 2). Signatures are deterministic in every suite, so that a
+//! mote needs no randomness to sign. Key files are read and written by
+//! [`identity`](crate::identity).
 
 use core::fmt;
 
@@ -115,7 +116,7 @@ named_errors! {
         /// `esp256`, and `host` for ML-DSA-44).
         UnknownAlgorithm =>
             "the key's algorithm is not Ed25519, P-256 or ML-DSA-44, or it is not built in",
-        /// The number of bytes differs from that of keys of this suite.
+        /// The number of bytes is not the length of a key of this suite.
         KeyLength => "the key's length is wrong for its algorithm",
         /// The bytes are not the canonical encoding of a point on the suite's curve, or they encode
         /// a point of small order, under which forgeries verify.
@@ -385,8 +386,8 @@ named_errors! {
     }
 }
 
-/// Makes signatures with one key. A [`SecretKey`] is a signer; a secure element or an agent can be
-/// one, too.
+/// Makes signatures with one key. A [`SecretKey`] is a signer; a secure element or an agent can
+/// also be a signer.
 pub trait Signer {
     /// Returns the suite of the signatures.
     fn algorithm(&self) -> Algorithm;

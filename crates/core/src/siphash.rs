@@ -31,8 +31,9 @@ impl SipKey {
     }
 
     /// Returns SipHash-2-4 of the eight little-endian bytes of `message`.
-    // Inline the function on 64-bit processors, where a call would take a tenth of the time of the
-    // hash. Do not inline it on smaller processors, where flash would contain the code four times.
+    // Inline the function on 64-bit processors, where the call would take a tenth as long as the
+    // hash itself. Do not inline it on smaller processors, because four copies of the code would
+    // take up flash.
     #[cfg_attr(target_pointer_width = "64", inline(always))]
     #[must_use]
     pub fn hash(&self, message: u64) -> u64 {

@@ -62,7 +62,7 @@ impl Host {
     }
 
     /// Returns every set of loops that this processor can run, so that each can be tested and
-    /// measured. The fastest set is first, the scalar loops are last.
+    /// measured. The fastest set is first, and the scalar loops are last.
     #[must_use]
     pub fn all() -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]

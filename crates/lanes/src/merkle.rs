@@ -1,7 +1,7 @@
 //! Makes the proofs that a store serves from the leaf hashes of a whole epoch, and computes the
-//! roots with which proofs are checked. The functions hash one height of the tree after the other,
-//! so that the engine's lanes are full even for small subtrees. They take linear time, and memory
-//! for one digest per leaf or sibling.
+//! roots with which proofs are checked. The functions hash the tree one height at a time, so that
+//! the engine's lanes are full even for small subtrees. They need linear time, and memory for one
+//! digest per leaf or sibling.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -88,8 +88,8 @@ fn subtree_roots(
 }
 
 /// Computes the root of a tree of `n` leaves from some of its records and the multiproof of the
-/// others. The result is that of [`tree::multiproof_root`]; this function also needs memory for one
-/// digest per record and sibling.
+/// others. The result is the same as that of [`tree::multiproof_root`], but this function needs
+/// more memory: one digest per record and sibling.
 ///
 /// # Errors
 /// [`MultiproofError`]. If there are several errors, any of them may be returned. A missing record
@@ -146,7 +146,7 @@ pub fn multiproof_root(
             break;
         }
         // The selected leaves and the siblings together cover the tree, so the sibling of every
-        // node is known. Only the last node of an odd number of nodes has no sibling; it becomes a
+        // node is known. If the number of nodes is odd, the last node has no sibling. It becomes a
         // node of the next height unchanged.
         let pairs = children.len() / 2;
         roots.resize(children.len() - pairs, Digest::NULL);

@@ -1,8 +1,8 @@
 //! An engine with a cache of levels. Verifying a seal computes the levels of its events, and
 //! reading the events afterwards needs the same levels. With the cache they are computed only once.
 //!
-//! A cached level is found by all values on which it depends: the salt, the number of levels and
-//! the sequence number. The results are therefore always those of [`Host`].
+//! The cache looks up a level by all values on which the level depends: the salt, the number of
+//! levels and the sequence number. The results are therefore always those of [`Host`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,11 +16,11 @@ use moteseal_seal::tree::MultiproofError;
 
 use crate::Host;
 
-/// The capacity of the cache in bytes, which fits the cache of a processor core. A seal takes one
-/// byte per event and [`SEAL_OVERHEAD`] bytes. Seals that exceed the capacity are not cached.
+/// The capacity in bytes, chosen to fit the cache of a processor core. A seal takes one byte per
+/// event plus [`SEAL_OVERHEAD`] bytes. Seals that exceed the capacity are not cached.
 const MOST: usize = 256 << 10;
 /// The number of bytes that a seal takes in addition to its levels. It also limits the number of
-/// cached seals, all of which may have to be searched.
+/// cached seals, because a search may have to examine all of them.
 const SEAL_OVERHEAD: usize = 64;
 
 /// The loops of a [`Host`], with a cache of the levels of recent seals. Clones share the cache.

@@ -28,14 +28,14 @@ use sha2x::Message;
 /// Each of the sixteen lanes is much slower than each of the two.
 const WORTH_IT: usize = 11;
 
-/// Which CPU features, of those that the loops use, are available.
+/// Which of the CPU features that the loops use are available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Features {
     /// AVX-512 F, BW, CD, DQ and VL.
     avx512: bool,
     /// AVX2 and LZCNT.
     avx2: bool,
-    /// The SHA extensions and SSE 4.1.
+    /// The SHA extensions, SSE 4.1 and SSSE3.
     sha: bool,
 }
 
@@ -97,8 +97,8 @@ impl Features {
         }
     }
 
-    /// Counts how often each level occurs in `levels`. Returns `None` if no loop is available for
-    /// it.
+    /// Counts how often each level occurs in `levels`. Returns `None` if this processor supports
+    /// only the scalar loop for this.
     pub(crate) fn histogram(self, levels: &[u8], of: u8) -> Option<Counters> {
         self.avx512.then(|| {
             let mut counters = Counters::new(of);
@@ -108,7 +108,8 @@ impl Features {
         })
     }
 
-    /// Counts the events `0 .. n` of each level. Returns `None` if no loop is available for it.
+    /// Counts the events `0 .. n` of each level. Returns `None` if this processor supports only the
+    /// scalar loop for this.
     pub(crate) fn counters(self, salt: &Salt, levels: u8, n: u32) -> Option<Counters> {
         let key = LevelKey::new(salt);
         let mut counters = Counters::new(levels);
@@ -124,7 +125,8 @@ impl Features {
         Some(counters)
     }
 
-    /// Hashes the blocks of a star. Returns `false` if no loop is available for it.
+    /// Hashes the blocks of a star. Returns `false` if this processor supports only the scalar loop
+    /// for this.
     pub(crate) fn block_digests(
         self,
         device: DeviceId,
@@ -246,8 +248,8 @@ impl Features {
         done
     }
 
-    /// Adds the key blocks of the sources that are present to `totals`. Returns `false` if no loop
-    /// is available for it.
+    /// Adds the key blocks of the sources that are present to `totals`. Returns `false` if this
+    /// processor supports only the scalar loop for this.
     pub(crate) fn sum_keys(
         self,
         lanes: &[KeyLanes],

@@ -25,15 +25,15 @@ const HELLO_BODY: usize = 28;
 /// The length of a HELLO packet in bytes. Every line must have room for it.
 pub const MIN_ROOM: usize = HELLO_BODY + OVERHEAD;
 
-/// Returns the size of the buffer for packets with bodies of up to `body` bytes. This is the value
-/// for the parameters of [`Line`](crate::Line).
+/// Returns the size of the buffer for packets with bodies of up to `body` bytes. Use it for the
+/// parameters of [`Line`](crate::Line).
 #[must_use]
 pub const fn room(body: usize) -> usize {
     if body + OVERHEAD > MIN_ROOM { body + OVERHEAD } else { MIN_ROOM }
 }
 
 named_errors! {
-    /// Why received bytes were dropped. Usually they are noise on the line. The line counts them.
+    /// Why received bytes were dropped. Usually they are noise on the line. Each end counts them.
     PacketError {
         /// The bytes are not correctly encoded, too short, or of an unknown kind.
         Malformed => "the bytes are not a packet of a serial line",

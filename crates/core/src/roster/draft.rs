@@ -13,7 +13,7 @@ use crate::signature::{Algorithm, Signer};
 /// Signing has separate steps, so that the private key can be in another program or device:
 /// [`payload`](Self::payload) and [`message`](Self::message) return the bytes to sign, and
 /// [`attach`](Self::attach) adds the signature. [`sign`](Self::sign) does all three with a local
-/// key. A buffer of [`size`](Self::size) bytes suffices for each of them.
+/// key. A buffer of [`size`](Self::size) bytes suffices for each step.
 #[derive(Clone, Copy, Debug)]
 pub struct RosterDraft<'a> {
     /// The group's name.
@@ -58,7 +58,8 @@ impl RosterDraft<'_> {
     /// Returns an upper bound on the number of bytes that each step writes.
     #[must_use]
     pub fn size(&self) -> usize {
-        // The heads of strings and arrays have at most 9 bytes each, a signature has at most 2,420.
+        // The heads of strings and arrays have at most 9 bytes each, and a signature has at most
+        // 2,420.
         let certificates = |certificates: &[&[u8]]| {
             certificates.iter().map(|bytes| bytes.len() + 9).sum::<usize>()
         };

@@ -34,8 +34,8 @@ impl Decimal {
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn to_f64(self) -> f64 {
-        // Convert from `i64` if the numerator fits, as almost all do: processors need one
-        // instruction for it, and many for an `i128`. The result is the same.
+        // Convert from `i64` if the numerator fits, as almost every numerator does. This conversion
+        // takes one instruction, and one from `i128` takes many. The result is the same.
         let numerator = i64::try_from(self.numerator)
             .map_or_else(|_| self.numerator as f64, |numerator| numerator as f64);
         numerator / f64::from(self.divisor)
@@ -57,16 +57,16 @@ impl Decimal {
 impl PartialEq for Decimal {
     /// Compares the quotients.
     fn eq(&self, other: &Self) -> bool {
-        // Numerators have at most 65 bits and divisors 32, so the products do not overflow.
+        // Numerators have at most 65 bits and divisors at most 32, so the products do not overflow.
         self.numerator * i128::from(other.divisor) == other.numerator * i128::from(self.divisor)
     }
 }
 
 impl fmt::Display for Decimal {
-    /// Writes all values of a field with the same number of digits after the point: the smallest
-    /// number that represents all of them exactly. If the divisor has prime factors other than 2
-    /// and 5, there is no such number. The text is then the shortest one that reads back as the
-    /// same `f64`.
+    /// Writes the value exactly if possible. The number of digits after the point depends only on
+    /// the divisor, so all values of a field have the same number of digits. If the divisor has
+    /// prime factors other than 2 and 5, no number of digits suffices. The text is then the
+    /// shortest one that reads back as the same `f64`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(places) = self.places() else { return self.to_f64().fmt(f) };
         if self.numerator < 0 {
@@ -219,9 +219,9 @@ impl Field<'_> {
         }
     }
 
-    /// Writes a number to a record. An integer field stores the nearest number on its scale if it
-    /// differs by at most a few units in the last place of an `f64`: `27.97` is accepted with
-    /// divisor 100, `27.971` is not.
+    /// Writes a number to a record. An integer field stores the nearest number on its scale, if
+    /// that number differs from `value` by at most a few units in the last place of an `f64`. For
+    /// example, with divisor 100, `27.97` is accepted and `27.971` is rejected.
     ///
     /// # Errors
     /// `NotANumber`, `NotRepresentable`, `OutOfRange` or `RecordTooShort`.
@@ -235,8 +235,8 @@ impl Field<'_> {
             FieldType::F64 => self.put(&value.to_be_bytes(), record),
             _ => {
                 let scaled = value * f64::from(self.divisor);
-                // Reject 2^66 and above: no raw value plus offset is so large. The cast below would
-                // saturate.
+                // Reject 2^66 and above, because the cast below would saturate. The sum of a raw
+                // value and an offset is always smaller.
                 if scaled.abs() >= 7.378_697_629_483_821e19 {
                     return Err(ValueError::OutOfRange);
                 }

@@ -23,7 +23,7 @@ impl PublicKey {
         &self.0
     }
 
-    /// Checks a signature, whose length must be that of the suite.
+    /// Checks a signature, which must have the length that the suite defines.
     pub(super) fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), SignatureError> {
         let encoded = EncodedSignature::<MlDsa44>::try_from(signature)
             .map_err(|_| SignatureError::MalformedSignature)?;
@@ -61,8 +61,8 @@ impl SecretKey {
         PublicKey(self.public)
     }
 
-    /// Signs with the deterministic variant (FIPS 204, section 3.4). The length of `out` must be
-    /// that of a signature.
+    /// Signs with the deterministic variant (FIPS 204, section 3.4). `out` must have the length of
+    /// a signature.
     pub(super) fn sign(&self, message: &[u8], out: &mut [u8]) -> Result<(), SignError> {
         let key = ExpandedSigningKey::<MlDsa44>::from_seed(&self.seed.into());
         let signature = key.sign_deterministic(message, &[]).map_err(|_| SignError::Refused)?;

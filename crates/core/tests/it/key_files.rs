@@ -59,7 +59,7 @@ fn openssl(arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     Some(output.stdout)
 }
 
-/// Returns the arguments with which any version 3 of openssl generates a key of this suite.
+/// Returns the arguments with which every 3.x version of openssl generates a key of this suite.
 fn generate(algorithm: Algorithm) -> &'static [&'static str] {
     match algorithm {
         Algorithm::Ed25519 => &["genpkey", "-algorithm", "ed25519"],

@@ -1,5 +1,5 @@
-//! Tests of the signature suites with known answers from outside: Wycheproof, the RFCs, and another
-//! implementation.
+//! Tests of the signature suites with known answers from other sources: Wycheproof, the RFCs, and
+//! another implementation.
 
 use std::path::PathBuf;
 
@@ -204,7 +204,7 @@ fn rejects_ed25519_keys_of_small_order_and_non_canonical_encodings() {
             "{about}"
         );
     }
-    // Of the canonical encodings of y = 3 and y = 4, at least one is accepted. This shows that the
+    // At least one of the canonical encodings of y = 3 and y = 4 is accepted. This shows that the
     // encodings above were rejected because they are not canonical.
     let canonical = [3, 4].map(|y| {
         let mut bytes = [0; 32];

@@ -14,8 +14,8 @@ use moteseal_sum::sies::{KeyLanes, WORDS};
 
 use super::CHACHA;
 
-/// Sums the used words of the blocks of all lanes whose bit in `present` is set. `tail` is the last
-/// row of the ChaCha20 state: the counter and the nonce.
+/// Sums the blocks of the lanes whose bit in `present` is set, word by word, for the words that the
+/// protocol uses. `tail` is the last row of the ChaCha20 state: the counter and the nonce.
 #[target_feature(enable = "avx512f")]
 #[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)]
 pub(super) fn sums(lanes: &[KeyLanes], present: &[u16], tail: [u32; 4]) -> [u64; WORDS] {

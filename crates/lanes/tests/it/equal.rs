@@ -205,8 +205,8 @@ fn the_root_of_leaves_is_the_root_of_the_online_tree() {
     }
 }
 
-/// Tests numbers of inputs around the number of lanes, the step and the portion of each loop, and
-/// records whose length is around a block boundary.
+/// Tests numbers of inputs just below, at and above the numbers that the loops process at a time,
+/// and records whose length is close to a block boundary.
 #[test]
 fn every_length_around_the_boundaries() {
     let salt = Salt(*b"0123456789abcdef");

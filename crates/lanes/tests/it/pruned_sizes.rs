@@ -25,7 +25,7 @@ const ROUNDS: std::ops::RangeInclusive<u8> = 1..=10;
 
 /// Returns two numbers for a tree of `n` events: the number of kept events, whose levels are at or
 /// above `round`, and the number of digests of their compact multiproof, one for each maximal
-/// subtree without a kept event. Both are sums over all salts.
+/// subtree without a kept event. Both numbers are sums over all salts.
 fn pruned_tree(n: u32, round: u8) -> (u64, u64) {
     let engine = Host::detect();
     let (mut kept, mut digests) = (0, 0);
@@ -44,10 +44,10 @@ fn pruned_tree(n: u32, round: u8) -> (u64, u64) {
     (kept, digests)
 }
 
-/// Returns two numbers of bytes for a tree of `n` records of `size` bytes, if `round` is announced
-/// at the start: the length of all frames in which a device forwards the tree, and the minimum,
-/// which is the length of the records at the levels from `round` on and of the digests of their
-/// multiproof. Both are sums over all salts.
+/// Returns the number of bytes of all frames in which a device forwards a tree of `n` records of
+/// `size` bytes, if `round` is announced at the start. Also returns the minimum: the number of
+/// bytes of the records whose levels are at or above `round`, and of the digests of their
+/// multiproof. Both numbers are sums over all salts.
 fn forwarded_tree(n: u32, round: u8, size: usize) -> (u64, u64) {
     let (device, epoch) = (DeviceId([0; 8]), EpochNumber(7));
     let (framing, key) = (Framing::fixed(size).unwrap(), LinkKey::new(&[7; 32]));

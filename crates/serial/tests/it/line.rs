@@ -458,8 +458,8 @@ impl World {
     }
 }
 
-/// Checks that bodies are received in order and at most once under these events, and that bodies
-/// are delivered again once the line works.
+/// Checks that bodies are received in order and at most once under these events. Then checks that
+/// new bodies are delivered when the line has no more errors.
 fn holds(happenings: &[Happening]) -> Result<(), TestCaseError> {
     let mut world = World::new();
     happenings.iter().for_each(|happening| world.happen(happening));

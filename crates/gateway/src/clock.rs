@@ -14,7 +14,7 @@ pub(crate) struct Clock {
     /// When the clock was last trusted, and the time that it returned then, in milliseconds since
     /// 1970.
     trusted: Option<(Instant, u64)>,
-    /// Since when the clock has been ahead of the trusted time.
+    /// The moment since which the clock has been ahead of the trusted time.
     ahead: Option<Instant>,
 }
 

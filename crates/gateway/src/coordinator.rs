@@ -10,7 +10,7 @@
 //!
 //! A seal is accepted only if it verifies. To verify it, the coordinator keeps the events of the
 //! levels that it has not dropped. For a star, it also keeps a running digest of each level that it
-//! dropped before the device stopped forwarding that level. For a tree, it keeps the roots of the
+//! dropped while the device still forwarded that level. For a tree, it keeps the roots of the
 //! subtrees between kept events. A rejected frame is counted under the name of its error and
 //! affects no other device.
 
@@ -71,14 +71,14 @@ pub struct FrameEffect {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// The number of forwarded events, each counted once. For a tree, this includes events that a
-    /// device sent instead of a digest.
+    /// device sent although it could have sent a digest instead.
     pub seen: u64,
     /// The number of events that were dropped, or never kept, because their level is below the
     /// round.
     pub discarded: u64,
 }
 
-/// The state that is kept of ended epochs. A coordinator can continue from this state
+/// What a coordinator must remember about ended epochs. A coordinator can continue from this state
 /// ([`GroupCoordinator::resume`]) together with the frames of the epochs that have not ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
@@ -88,8 +88,8 @@ pub struct Standing {
     pub rounds: BTreeMap<EpochNumber, Round>,
     /// For each device, its newest stored seal in an ended epoch.
     pub sealed: BTreeMap<DeviceId, Newest>,
-    /// The newest seal that each device has abandoned after its newest stored seal, with its epoch.
-    /// Only seals of ended epochs are listed.
+    /// The newest seal that each device has abandoned after its newest stored seal, with the
+    /// abandoned seal's epoch. Only seals of ended epochs are listed.
     pub abandoned: BTreeMap<DeviceId, (SealIndex, EpochNumber)>,
     /// The stream schemas, encoded.
     pub schemas: Vec<Vec<u8>>,
@@ -146,7 +146,7 @@ pub struct GroupCoordinator {
     over: Option<EpochNumber>,
     rounds: BTreeMap<EpochNumber, Round>,
     /// For each device, by slot: the newest seal that it abandoned after its newest stored seal,
-    /// with the seal's epoch.
+    /// with the abandoned seal's epoch.
     abandoned: BTreeMap<u32, (SealIndex, EpochNumber)>,
     /// For each open epoch, the slot of the device that sent its first frame.
     openers: BTreeMap<EpochNumber, u32>,
@@ -163,8 +163,8 @@ enum Outcome {
 /// A device of the roster. The type is small because most devices are idle most of the time.
 struct Member {
     id: DeviceId,
-    /// The device's link key. It is stored while a seal is open, and derived when it is needed
-    /// otherwise.
+    /// The device's link key. It is stored while a seal is open. Otherwise it is derived when it is
+    /// needed.
     key: Option<Box<LinkKey>>,
     open: Option<Box<Open>>,
     /// The newest stored seal.
@@ -508,7 +508,7 @@ impl GroupCoordinator {
         self.epochs.keys().copied()
     }
 
-    /// Returns the state that is kept of ended epochs.
+    /// Returns what must be remembered about ended epochs.
     #[must_use]
     pub fn standing(&self) -> Standing {
         let sealed =

@@ -222,7 +222,7 @@ mod tests {
         replay.received(1, 9);
         assert_eq!(replay.time.newest(), Some(EpochNumber(9)));
         // When no device is active any more, the newest epoch that any device reached becomes the
-        // newest.
+        // group's newest epoch.
         let mut replay = Replay::start();
         replay.received(1, 9);
         replay.received(2, 7);

@@ -1,9 +1,10 @@
 //! The records of a gateway's journal, from which the gateway rebuilds its state after a restart.
 //!
-//! The state of a [`GroupCoordinator`](crate::GroupCoordinator) is determined by the frames that it
-//! received and the epochs that it ended, in this order. The journal contains the state that is
-//! kept of earlier epochs, followed by these frames and ends. The first byte of a record is its
-//! kind. Numbers are big-endian; their lengths in bytes are in parentheses:
+//! The state of a [`GroupCoordinator`](crate::GroupCoordinator) depends on the frames that it
+//! received, the epochs that it ended, and the order of these frames and ends. The journal starts
+//! with the state of the epochs that had already ended. Then it has one record for each later frame
+//! and for each later end of an epoch. The first byte of a record is its kind. Numbers are
+//! big-endian; their lengths in bytes are in parentheses:
 //!
 //! - 0: the state of ended epochs, in CBOR: `[1, over / null, rounds, newest, abandoned, schemas,
 //!   users]` with
@@ -26,7 +27,7 @@ use crate::coordinator::{Newest, Standing};
 /// A record of the journal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entry<'a> {
-    /// The state that is kept of ended epochs.
+    /// The state of ended epochs.
     Standing(Standing),
     /// A frame, and the seal that it concerns.
     Frame {

@@ -1,4 +1,4 @@
-//! A Merkle tree of which only some leaves are kept. It stores the roots of the maximal perfect
+//! Represents the dropped leaves of a Merkle tree. It stores the roots of the maximal perfect
 //! subtrees that contain no kept leaf (docs/design.md, sampling). The kept leaves are stored
 //! elsewhere.
 //!
@@ -6,7 +6,7 @@
 //! leaves that were kept are dropped one by one. Two sibling subtrees without a kept leaf are
 //! merged into their parent at once, so that the stored roots are the fewest from which the tree's
 //! root can be computed. The exception is the tree's right edge: [`Pruned::multiproof`] combines
-//! its roots when the number of leaves is known.
+//! the roots there when the number of leaves is known.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

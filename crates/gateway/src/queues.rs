@@ -1,4 +1,4 @@
-//! The events that a coordinator keeps of one epoch, in one queue for each device and level (the
+//! The events that a coordinator keeps for one epoch, in one queue for each device and level (the
 //! paper's `Q_i^k`). A level is always dropped as a whole, for all devices.
 //!
 //! All queues of a level share one arena of chunks, so that dropping the level frees its chunks. An
@@ -118,10 +118,10 @@ impl Queues {
     /// Returns whether every level has room for another 64 KiB of events, in records of any length.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        // The worst case is records of one byte, which take two bytes in a frame, since each has
-        // its level with it. In the queues, with headers, 64 KiB of them take 352 KiB, which is
-        // eleven chunks. Longer records may leave the end of a chunk unused, but there are few of
-        // them in 64 KiB.
+        // The worst case is records of one byte, which take two bytes each in a frame: the level
+        // and the record. In the queues, each takes eleven bytes with its header. A frame's 64 KiB
+        // therefore become 352 KiB, which is eleven chunks. Longer records may leave the end of a
+        // chunk unused, but there are few of them in 64 KiB.
         self.arenas.iter().all(|arena| arena.chunks.len() + 16 < CHUNKS)
     }
 

@@ -1,11 +1,11 @@
-//! A gateway for motes on serial lines. It connects each mote to the links to which other devices
-//! connect directly (spec/serial.md, section 5).
+//! A gateway for motes on serial lines. It connects each mote to the links that other devices use
+//! directly (spec/serial.md, section 5).
 //!
 //! The gateway holds no key and forwards frames without reading them. It accepts the device id in a
 //! mote's HELLO if the group's roster lists the device, and if the port is not reserved for another
 //! device. This check is sufficient, because the receiver of a frame accepts it only if its tag
-//! verifies. Each port has its own task, queues and links, and all of them are bounded. A mote that
-//! floods, forges or restarts all the time therefore harms only its own line.
+//! verifies. Each port has its own task and links, and its own queues of limited length. A mote
+//! that floods, forges frames or restarts all the time therefore harms only its own line.
 
 mod claims;
 mod metrics;
@@ -51,7 +51,7 @@ pub struct Port {
 pub struct Mote {
     /// The mote's name in the roster.
     pub name: String,
-    /// The broker and group of the coordinator for the mote's private sums, if there is one.
+    /// The broker and group of the mote's aggregator of private sums, if there is one.
     pub sums: Option<mqtt::Options>,
 }
 
@@ -126,7 +126,7 @@ impl Monitored for Shown {
         } else if !self.0.ports.iter().any(PortMetrics::is_open) {
             Some("no serial line is open")
         } else if self.0.ports.iter().any(PortMetrics::is_cut_off) {
-            Some("a link between a mote and a coordinator is down")
+            Some("a link between a mote and its coordinator or aggregator is down")
         } else {
             None
         }

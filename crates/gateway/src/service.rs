@@ -58,7 +58,7 @@ const MESSAGES: usize = 64;
 const SEND_TIME: Duration = Duration::from_secs(5);
 /// How often the station reads the clock.
 const TICK: Duration = Duration::from_millis(50);
-/// The name of the problem that the state folder has reached its maximum size.
+/// The name of the problem that is reported when the state folder has reached its maximum size.
 const OUTBOX_FULL: &str = "OutboxFull";
 /// The minimum interval between two log lines that report rejected frames.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);

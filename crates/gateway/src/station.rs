@@ -37,10 +37,10 @@ use crate::outbox::{Item, Name, Outbox, OutboxError};
 use crate::quota::Quota;
 
 /// A commit is due when this many bytes of frames are waiting. With more bytes, a sync would take
-/// longer, and so would the wait of frames that arrive during the sync.
+/// longer, and frames that arrive during the sync would wait longer.
 pub const COMMIT_BYTES: usize = 64 << 10;
-/// The maximum number of bytes that an epoch takes in the outbox, apart from twice the size of its
-/// frames in the journal and the digests of its trees.
+/// An epoch takes at most this many bytes in the outbox, plus twice the size of its frames in the
+/// journal, plus the digests of its trees.
 const RESERVE: u64 = 1 << 20;
 /// The maximum number of epochs whose rounds are announced repeatedly. More epochs are open at once
 /// only if the clocks or recordings of the devices are far apart.
@@ -518,7 +518,7 @@ const fn size_of_record(record: &[u8]) -> u64 {
 /// Checks that `signer` has the key that the roster certifies for its coordinator.
 ///
 /// # Errors
-/// `NoBudget` if the roster has no budget, `NotTheCoordinator` if the key is another one.
+/// `NoBudget` if the roster has no budget, `NotTheCoordinator` if `signer` has a different key.
 pub fn check(roster: &Roster, signer: &dyn Signer) -> Result<(), StationError> {
     let coordinator =
         roster.coordinator().filter(|_| roster.budget().is_some()).ok_or(StationError::NoBudget)?;

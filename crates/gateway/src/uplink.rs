@@ -8,7 +8,7 @@
 //! A request is limited in its size, in its number of bundles, and in the number of events that its
 //! bundles claim to cover. The third limit is necessary because a bundle of a long epoch contains
 //! few events, but the cloud computes the levels of all events that the seal covers. If the cloud
-//! rejects a request as too large, the request is split into halves.
+//! rejects a request as too large, the request is split in half.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -51,7 +51,7 @@ impl SendError {
         }
     }
 
-    /// Returns the error's kind: that of the link's error, [`Usage`](ErrorKind::Usage) for a
+    /// Returns the error's kind: the kind of the link's error, [`Usage`](ErrorKind::Usage) for a
     /// broadcast that no receiver would accept, [`Refused`](ErrorKind::Refused) for content that
     /// has changed, and [`Internal`](ErrorKind::Internal) otherwise.
     #[must_use]
@@ -70,7 +70,7 @@ fn changed(message: Option<u32>) -> String {
         Some(message) => {
             format!("message {message} has changed since it was signed; the chain ends before it")
         }
-        None => "the file changed while it was sent".to_owned(),
+        None => "the file changed while it was being sent".to_owned(),
     }
 }
 

@@ -3,9 +3,9 @@
 //!
 //! A small journal contains the last number. The journal is open only while the next number is
 //! created, so that several processes can use the same key. The first number is the time in
-//! milliseconds since 1970. If the file is lost, the sender starts from the time again. The time is
-//! higher than every number used before, unless the sender created more than a thousand chains per
-//! second.
+//! milliseconds since 1970. If the file is lost, the sender starts again with the current time,
+//! which is higher than every number used before, unless the sender created more than a thousand
+//! chains per second.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -74,7 +74,7 @@ impl ChainNumbers {
         Self { path: path.to_owned(), sender }
     }
 
-    /// Returns the next number. The number has then been durably marked as used.
+    /// Returns the next number. Before this function returns, it durably marks the number as used.
     ///
     /// # Errors
     /// [`NumbersError`]. `JournalLocked` only if another process keeps the file locked for several

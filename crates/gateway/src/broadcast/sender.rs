@@ -1,5 +1,5 @@
-//! Sends chains over a link, block by block. The next block is sent when no receiver requests more
-//! of the current one.
+//! Sends chains over a link, block by block. The sender starts the next block when no receiver
+//! requests parts of the current block any more.
 
 use std::fmt;
 use std::io;
@@ -33,9 +33,10 @@ const CHAINS: usize = 16;
 /// The maximum time to wait, after a block, for receivers that request parts of it. The requests of
 /// slower receivers are answered while later blocks are sent.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The next block is sent after this many consecutive offers of a block have received no request.
-/// Several offers are needed because an offer or a request may be lost, and a receiver that misses
-/// a block loses the whole next block.
+/// An offer is a frame which states that the sender has a block. The next block is sent after this
+/// many consecutive offers of the current block have received no request. Several offers are needed
+/// because an offer or a request may be lost, and a receiver that misses a block loses the whole
+/// next block.
 const UNANSWERED: u32 = 3;
 /// The maximum time that the network may be down, and that a link may take to accept a frame.
 const DOWN: Duration = Duration::from_secs(30);
@@ -124,8 +125,8 @@ pub struct Amount {
 /// The timing and the rate of a sender.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
-    /// The timing of the protocol. Except for the reply time, it must be the same as that of the
-    /// receivers.
+    /// The timing of the protocol. The receivers must use the same timing, except for the reply
+    /// time.
     pub timing: Timing,
     /// The maximum rate, in bytes per second.
     pub rate: u64,
@@ -198,7 +199,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         })
     }
 
-    /// Returns how much was sent so far.
+    /// Returns how much has been sent so far.
     #[must_use]
     pub const fn amount(&self) -> Amount {
         self.amount

@@ -80,8 +80,8 @@ fn a_full_epoch_rejects_frames_and_does_not_affect_other_epochs() {
     // The queues of another epoch still have room.
     assert!(coordinator.receive(&forward(&roster, south, 0, NEXT, 0), NEXT).unwrap().durable);
     assert_eq!(coordinator.kept(NEXT), 1);
-    // The full epoch ends as usual. If a device sends a rejected seal of this epoch again, the seal
-    // arrives late.
+    // The full epoch ends as usual. If a device then repeats a seal of this epoch that was
+    // rejected, the seal counts as late.
     let ended = coordinator.end(FIRST, &secret(9)).unwrap();
     assert_eq!(
         (ended.round, ended.bundles.len(), ended.absent),

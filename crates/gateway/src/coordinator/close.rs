@@ -134,7 +134,7 @@ impl GroupCoordinator {
 
     /// Checks that the seal and its `prev` link agree with the epoch of the newest seal that the
     /// coordinator saw before. The check matters because the `prev` link decides whether an audit
-    /// considers a device silent after it abandoned a seal.
+    /// considers a device silent after the device abandoned a seal.
     fn check_chain(&self, slot: u32, closing: &Closing<'_>) -> Result<(), Refused> {
         let Some((seen, epoch)) = self.seen_before(slot, closing.index) else { return Ok(()) };
         let contradicts = closing.open.last.is_some_and(|(last, of)| last >= seen && of < epoch);
@@ -162,8 +162,9 @@ impl GroupCoordinator {
     /// epoch. If it does not, the seal is stored like a late seal: the manifest does not list it.
     /// There are two such cases:
     ///
-    /// - The `prev` link claims that the device sealed a seal that it had abandoned. Without the
-    ///   mark `restart`, nobody could tell how the events of the abandoned seal affected the round.
+    /// - The `prev` link claims that the device completed a seal that it had in fact abandoned.
+    ///   Without the mark `restart`, nobody could tell how the events of the abandoned seal
+    ///   affected the round.
     /// - The `prev` link names a seal that the coordinator never received, although the device had
     ///   sent frames before. Nobody has compared that seal with the forwarded events.
     fn accounts_for_all(&self, slot: u32, closing: &Closing<'_>) -> bool {

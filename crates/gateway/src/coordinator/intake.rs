@@ -20,8 +20,8 @@ use crate::queues::Slot;
 pub(super) struct Open {
     pub(super) followed: Followed,
     pub(super) framing: Framing,
-    /// How many events the device has forwarded at each level, by the device's own claim. The
-    /// levels that follow from the seal's salt must be the same.
+    /// How many events of each level the device has forwarded, as the device claims. The levels
+    /// that are later computed from the seal's salt must agree.
     pub(super) claimed: [u32; MAX_LEVELS],
     pub(super) unkept: Unkept,
 }

@@ -1,5 +1,5 @@
 //! The stream schemas that a coordinator keeps: a few for each device. Devices with the same schema
-//! share one entry, and no device can displace the schemas of others.
+//! share one entry, and no device can displace the schemas of other devices.
 
 use std::collections::HashMap;
 

@@ -31,8 +31,8 @@ const REPEAT_LOG: Duration = Duration::from_secs(60);
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the gateway sends the time to a mote.
 const TIME: Duration = Duration::from_secs(60);
-/// The maximum number of frames that wait for a mote in the queue of one coordinator. If there are
-/// more, the oldest frame is dropped.
+/// The maximum number of frames that wait for a mote in one queue. If there are more, the oldest
+/// frame is dropped. The coordinator and the aggregator have separate queues.
 const WAITING: usize = 16;
 
 /// The task of one port.
@@ -278,7 +278,7 @@ impl PortTask {
             if let State::Down { cause, .. } = state
                 && self.should_log("cut off")
             {
-                warn!(port = self.address, cause = %cause.named(), "a link between the mote and a coordinator is down");
+                warn!(port = self.address, cause = %cause.named(), "a link between the mote and its coordinator or aggregator is down");
             }
         }
     }
@@ -333,7 +333,7 @@ impl PortTask {
         let Some(link) = link else {
             self.refuse(
                 "NoLink",
-                "the mote sent a frame to a coordinator, but the configuration has no such coordinator for it",
+                "the mote sent a frame to a coordinator or an aggregator, but none is configured for it",
             );
             return Ok(());
         };
@@ -404,7 +404,7 @@ struct Downward {
     time_sent: Option<Instant>,
 }
 
-/// The queue of frames from one coordinator.
+/// The queue of messages from the coordinator, or from the aggregator of private sums.
 #[derive(Debug, Default)]
 struct Lane {
     /// The newest announcement, and whether it must still be sent.
@@ -415,8 +415,8 @@ struct Lane {
 
 impl Lane {
     fn announce(&mut self, announcement: Bytes) {
-        // A coordinator repeats its announcements. Send an announcement only if the mote does not
-        // have it.
+        // Coordinators and aggregators repeat their announcements. Send an announcement only if the
+        // mote does not have it.
         self.is_due |= self.announcement.as_ref() != Some(&announcement);
         self.announcement = Some(announcement);
     }

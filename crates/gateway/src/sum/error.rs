@@ -19,7 +19,7 @@ named_errors! {
         /// A partial state record is invalid.
         Psr(error: PsrError) => from,
         /// This gateway has no such child in the tree.
-        UnknownChild => "the tree has no such child of this gateway; give all gateways the same tree",
+        UnknownChild => "this gateway has no such child in the tree; give all gateways the same tree",
         /// The frame is longer than any valid frame of this child.
         FrameTooLong => "the frame is longer than the longest valid frame of this child",
         /// No active query has this reference.

@@ -18,8 +18,8 @@ use moteseal_verify::aggregation;
 use super::error::Refused;
 
 /// The maximum time to wait for children after an epoch's end, as a number of epochs, for all
-/// levels of the tree together. A longer grace period is shortened to this time. At most this many
-/// epochs, the current epoch and the next epoch are therefore open at any time.
+/// levels of the tree together. A longer grace period is shortened to this time. In addition to the
+/// current and the next epoch, at most this many epochs are therefore open at any time.
 pub const OPEN_EPOCHS: u64 = 6;
 /// The minimum number of ended epochs whose shares are kept, regardless of their size.
 pub const KEPT_EPOCHS: usize = 8;

@@ -4,8 +4,8 @@
 //! [`Aggregator`] makes all decisions. Frames that have arrived are processed before epochs are
 //! ended, so that a machine that was suspended for a moment does not lose frames that arrived in
 //! time. The links reconnect automatically. If the link to the parent does not accept a frame
-//! within a second, the frame is dropped, because its epoch will soon end at the parent too. If the
-//! clock jumps ahead, the new time is trusted only after the clock has stayed ahead for ten
+//! within a second, the frame is dropped, because the parent will soon end the frame's epoch. If
+//! the clock jumps ahead, the new time is trusted only after the clock has stayed ahead for ten
 //! seconds.
 
 use std::fmt;

@@ -85,7 +85,7 @@ fn reports_a_damaged_journal_and_does_not_modify_it() {
         ends.push(std::fs::metadata(&journal).unwrap().len());
     }
     drop(station);
-    // Damage every tenth byte of each frame, and the last byte of all.
+    // Damage every tenth byte of each frame, and the last byte of the file.
     for at in (ends[0]..ends[3]).step_by(10).chain([ends[3] - 1]) {
         damaged(&journal, usize::try_from(at).unwrap(), || {
             let error = self::station(folder.path()).err().unwrap();

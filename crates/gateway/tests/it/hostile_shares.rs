@@ -65,7 +65,8 @@ fn names_the_reason_why_a_childs_frame_is_rejected_and_changes_nothing() {
     let mut world = world();
     let (left, right) = (sources_below(&world, "left"), sources_below(&world, "right"));
     let own: Vec<u32> = sources_below(&world, "root");
-    // The key groups of a set of positions. A frame needs one record for each slot in each of them.
+    // The key groups of a set of positions. A frame needs one record for each slot in each key
+    // group.
     let groups = |positions: &[u32]| {
         positions
             .iter()

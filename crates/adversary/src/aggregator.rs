@@ -79,12 +79,12 @@ impl Malice {
         match self {
             Self::Drop => "omits a child's share and claims that it is included",
             Self::AddTwice => "adds a child's share twice",
-            Self::AddDelta => "adds a value of its own",
+            Self::AddDelta => "adds a value of its choice",
             Self::Scale => "doubles the sum",
             Self::ReplayEpoch => "sends the sums of the previous epoch",
             Self::ReplayQuery => "sends the sums of another query",
-            Self::SwapSlots => "sends the sum of one aggregate for that of another",
-            Self::SwapKeyGroups => "sends the sum of one key group for that of another",
+            Self::SwapSlots => "sends the sum of one slot in place of another's",
+            Self::SwapKeyGroups => "sends the sum of one key group in place of another's",
             Self::SwapChildren => "omits one child and names another as silent",
             Self::HideParticipant => "names a child as silent although its values are included",
             Self::InventParticipant => "names a silent source as a participant",
@@ -193,7 +193,7 @@ impl LyingAggregator {
         Some(Claim { participants, records })
     }
 
-    /// Returns the frame with which the liar replaces a frame of the honest gateway to its parent.
+    /// Returns the frame that the liar sends to its parent in place of the honest gateway's frame.
     /// Returns `None` if the lie cannot be applied, for example because there is no previous epoch
     /// or because the frame is not a share.
     pub fn lie(&mut self, frame: &[u8]) -> Option<Vec<u8>> {

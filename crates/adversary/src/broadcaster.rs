@@ -14,8 +14,8 @@ use std::collections::VecDeque;
 use moteseal_core::Digest;
 use moteseal_core::signature::{Algorithm, SecretKey};
 
-/// The number of recent frames that the attacker keeps. It keeps the same number of frames of
-/// earlier chains.
+/// The maximum number of recent frames that the attacker keeps, and also the maximum number of
+/// frames of earlier chains that it keeps.
 pub const REMEMBERED: usize = 2048;
 /// The number of recent frames in which the attacker searches for the current block.
 const RECENT: usize = 8;
@@ -28,7 +28,7 @@ pub const MAX_FORGED: usize = 12_288;
 #[non_exhaustive]
 pub enum Assault {
     /// Heads that name a known sender but are signed with the attacker's keys. They have the number
-    /// of the current or a later chain, and each has another digest.
+    /// of the current or a later chain, and each has a different digest.
     ForgeHeads,
     /// A genuine head with changed bits under the original signature.
     AlterHeads,
@@ -160,7 +160,7 @@ pub struct Broadcaster {
 
 impl Broadcaster {
     /// Creates an attacker that performs these assaults in turn. From `from_ms` on it sends
-    /// `per_second` frames per second, but at least one.
+    /// `per_second` frames per second, but at least one per second.
     #[must_use]
     pub fn new(assaults: &[Assault], per_second: u32, from_ms: u64, seed: [u8; 32]) -> Self {
         let mut chance = Chance { seed, drawn: 0 };

@@ -1,9 +1,9 @@
-//! A table of the ways in which a dishonest coordinator can cheat with the epochs that it uploads.
-//! It signs the results with its own key.
+//! A table of the ways in which a dishonest coordinator can falsify the epochs that it uploads. The
+//! coordinator signs the falsified epochs with its own key.
 //!
-//! An [`Upload`] is an epoch's manifest with its bundles, all of which can be changed. A [`Cheat`]
-//! alters one of several epochs, and lists the names of the findings or errors with which an audit
-//! or a verifier of the bundles may detect it. Frames that a coordinator sends to its devices are
+//! An [`Upload`] is an epoch's manifest with its bundles; every field can be changed. A [`Cheat`]
+//! alters one of several epochs. It lists the names of the findings and errors that an audit, or a
+//! verifier of the bundles, may report for it. Frames that a coordinator sends to its devices are
 //! not part of this module.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Helpers for constructing lies: answers that combine honest parts in another way, and altered
+//! Helpers for constructing lies: answers that combine honest parts in a different way, and altered
 //! parts whose sizes are still correct.
 
 use moteseal_core::digest::Digest;
@@ -123,8 +123,8 @@ pub(crate) fn change_part(
     false
 }
 
-/// Returns the sequence number, the level and the range of the record's bytes for each event of a
-/// part, in the order of the part.
+/// For each event of a part, in the part's order, returns its sequence number, its level and the
+/// range of its record's bytes.
 pub(crate) fn layout(part: &Part, held: &Held) -> Vec<(u64, u8, std::ops::Range<usize>)> {
     let statement = held.seal.statement();
     let levels = statement.counters.levels();

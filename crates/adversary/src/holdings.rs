@@ -1,4 +1,4 @@
-//! The data of a cloud: every uploaded bundle. From these the cloud can serve any selection,
+//! The data of a cloud: every uploaded bundle. From the bundles the cloud can serve any selection,
 //! honestly or not.
 
 use std::collections::BTreeMap;

@@ -5,8 +5,8 @@
 //! whose fields can all be changed. An unchanged answer encodes to the bytes from which it was
 //! read. [`Holdings`] are the bundles that the cloud has; it can serve any selection of their
 //! events with the devices' signatures. Each [`Lie`] of [`LIES`] contains a description, the error
-//! names with which a verifier may reject it, and the name that the explaining form then reports.
-//! The other tables are:
+//! names with which a verifier may reject it, and the error name that a verifier of the explaining
+//! form then reports. The other tables are:
 //!
 //! - [`EXPLAIN_LIES`]: lies about the explaining form itself;
 //! - [`BUDGET_LIES`]: lies about manifests, and about the events that a group with a budget kept;

@@ -14,7 +14,7 @@ pub const COORDINATOR: DeviceId = DeviceId([0xff; 8]);
 /// coordinator. It returns `None` if the device or coordinator does not collude.
 pub type Accomplice<'a> = dyn Fn(DeviceId, &[u8]) -> Option<Vec<u8>> + 'a;
 
-/// The data with which a cloud lies.
+/// The data that a lying cloud uses.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// All bundles that the cloud has.
@@ -53,7 +53,7 @@ impl Schemes {
     }
 }
 
-/// The name that a verifier of the explaining form reports, for each scheme.
+/// The error name that a verifier of the explaining form reports, for each scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explains {
     /// For a star.
@@ -82,12 +82,12 @@ pub struct Lie {
     pub what: &'static str,
     /// The error names with which a verifier may reject the lie.
     pub expected: &'static [&'static str],
-    /// The name that a verifier of the explaining form reports, if the lie is rejected because a
-    /// run is not proven (`NotAuthentic`).
+    /// The error name that a verifier of the explaining form reports, if the lie is rejected
+    /// because a run is not proven (`NotAuthentic`).
     pub explained: Option<Explains>,
     /// The schemes to which the lie applies.
     pub schemes: Schemes,
-    /// Whether the lie produces tens of megabytes.
+    /// Whether the altered answer has tens of megabytes.
     pub heavy: bool,
     /// Applies the lie to an answer. If the lie cannot be applied, returns false and leaves the
     /// answer unchanged.

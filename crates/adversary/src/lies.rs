@@ -1,6 +1,6 @@
-//! The tables of lies. Each entry has a description, the names with which a verifier may reject the
-//! lie, and the name that the explaining form then reports. The child modules contain the code, one
-//! module per subject.
+//! The tables of lies. Each entry has a description, the error names with which a verifier may
+//! reject the lie, and the error name that a verifier of the explaining form then reports. The
+//! child modules contain the code, one module per subject.
 
 use crate::lie::{ExplainLie, Lie, Schemes, lie};
 
@@ -48,7 +48,7 @@ pub const LIES: &[Lie] = &[
     .explained(BLOCK, PATH),
     lie(
         "reading-of-other-device",
-        "readings of another device in this one's",
+        "readings of another device in this device's epoch",
         UNPROVEN,
         readings::of_other_device,
     )
@@ -220,8 +220,8 @@ pub const LIES: &[Lie] = &[
         statement::answered,
     )
     .explained(STATED, STATED),
-    lie("far-index", "an index past the last possible", &["IndexOutOfRange"], statement::far_index),
-    lie("far-epoch", "an epoch past the last possible", &["EpochOutOfRange"], statement::far_epoch),
+    lie("far-index", "an index above the maximum", &["IndexOutOfRange"], statement::far_index),
+    lie("far-epoch", "an epoch above the maximum", &["EpochOutOfRange"], statement::far_epoch),
     lie(
         "vast-count",
         "a count of four thousand million events",
@@ -285,8 +285,7 @@ pub const LIES: &[Lie] = &[
     },
 ];
 
-/// The lies that are possible only for the cloud of a group with a budget, in addition to those of
-/// [`LIES`].
+/// The lies that are possible only for the cloud of a group with a budget, in addition to [`LIES`].
 pub const BUDGET_LIES: &[Lie] = &[
     lie("withheld-manifest", "the manifest of an epoch withheld", OTHER, budget::withheld_manifest),
     lie(

@@ -7,7 +7,7 @@
 //! the caller provides bytes and times.
 //!
 //! It follows Liu, Li and Guizani, "PKC Based Broadcast Authentication using Signature Amortization
-//! for WSNs" (IEEE TWC 2012), section III. It adds three things to the paper: chain numbers only
+//! for WSNs" (IEEE TWC 2012), section III. It extends the paper in three ways: chain numbers only
 //! increase, tags let a receiver reject forged fragments before a block is complete, and
 //! certificates expire and can be revoked. A sender must know all messages of a chain before it
 //! signs the head; a live command is a chain of one message ([`SingleDraft`]). Motes that cannot

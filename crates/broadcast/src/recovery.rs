@@ -10,10 +10,10 @@
 //! - Neighbours answer a request after a random delay, unless they receive the same answer from
 //!   another node.
 //!
-//! It adds to the paper:
+//! It adds these rules to those of the paper:
 //!
 //! - Nothing is relayed or stored before it is verified.
-//! - A sender's chain numbers only increase, also across reboots ([`Store`]).
+//! - A sender's chain numbers only increase, even across reboots ([`Store`]).
 //! - All work that frames of unknown origin can cause (signature checks, requests, answers) is
 //!   limited. Frames that arrive first or most often have no advantage over others.
 //!
@@ -50,7 +50,7 @@ use meter::{Bucket, Draws, Refusals, Waiting};
 use progress::{Ask, Pace, Progress, Tracked, Trickle};
 use queue::{Piece, Planned, Queue};
 
-/// The maximum number of chains whose head is unknown and which the node requests.
+/// The maximum number of unknown chains whose heads the node requests at the same time.
 const UNKNOWN: usize = 4;
 /// The maximum number of requests for the head of an unknown chain.
 const UNKNOWN_ATTEMPTS: u8 = 8;
@@ -59,12 +59,13 @@ const RELAYS: usize = 24;
 /// The maximum number of blocks with a queued answer.
 const ANSWERS: usize = 16;
 /// The maximum number of blocks whose recent answers are recorded. While the table is full, the
-/// node answers requests for no other block.
+/// node does not answer requests for other blocks.
 const RECENT: usize = 16;
-/// The maximum number of blocks whose withheld answers are recorded. A node withholds an answer
-/// that another node has sent.
+/// The maximum number of blocks whose withheld answers are recorded. A node withholds an answer if
+/// another node has already sent it.
 const SPARED: usize = 8;
-/// The reference in a request for any chain, which a node may send after its start.
+/// In a request, this reference stands for any chain. A node may send such a request after it
+/// starts.
 const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
 /// The longest forward jump of the host's clock that the node accepts, about 34 years. A longer
 /// jump counts as this long.
@@ -94,7 +95,7 @@ named_errors! {
         /// A certificate or revocation of the same base station with a higher serial or minimum is
         /// known.
         Superseded => "a later certificate or revocation of the same base station is known",
-        /// The chain's number is not higher than that of an accepted chain of this sender.
+        /// The node has already accepted a chain of this sender with the same or a higher number.
         ChainGoesBack => "the sender has sent a later chain, or another chain with this number",
         /// The chain's blocks have more messages than the node has room for.
         BlockTooLarge => "the chain's blocks have more messages than there is room for; send it with smaller blocks",
@@ -107,7 +108,7 @@ named_errors! {
         NotAuthentic => "the signature is not that of the stated signer",
         /// All slots for senders or chains are in use by incomplete chains.
         NoRoom => "all slots for senders or chains are in use",
-        /// Another chain that the node holds has the same reference.
+        /// Another chain at this node has the same reference.
         ReferenceTaken => "another chain has the same reference; send it under another number",
         /// The head of the leaf's chain is not known. The node requests the head.
         UnknownChain => "the chain's head is not known yet",
@@ -344,8 +345,8 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
     /// Processes a frame that was received on a link.
     ///
     /// # Errors
-    /// The errors of the storage. The frame was then not accepted; the node processes it when it
-    /// arrives again.
+    /// The errors of the storage. After such an error the frame is not accepted. The node processes
+    /// it when it arrives again.
     pub fn receive<S: Store>(
         &mut self,
         now: Now,
@@ -389,14 +390,14 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         self.note_unknown(ANY_CHAIN, WANTS_HEAD, 0);
     }
 
-    /// Returns the number of signatures that were checked so far.
+    /// Returns the number of signatures that have been checked so far.
     #[must_use]
     pub const fn checks(&self) -> Checks {
         self.checks
     }
 
-    /// Returns the reference, the id, the number of verified blocks, and whether the chain is
-    /// complete, for each chain in the node's slots.
+    /// For each chain in the node's slots, returns its reference, its id, the number of its
+    /// verified blocks, and whether it is complete.
     pub fn chains(&self) -> impl Iterator<Item = (ChainRef, ChainId, u32, bool)> {
         self.chains.iter().flatten().map(|chain| {
             let verified = chain
@@ -406,8 +407,8 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         })
     }
 
-    /// Returns whether all requests for a chain were answered and no node has requested a part of
-    /// it for a while. A sender that is not in a hurry waits for this before it sends the next
+    /// Returns whether no relay or answer for a chain is queued and no node has recently requested
+    /// a part of the chain. A sender that is not in a hurry waits for this before it sends the next
     /// block.
     #[must_use]
     pub fn is_settled(&self, chain: ChainRef) -> bool {

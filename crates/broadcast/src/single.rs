@@ -43,9 +43,9 @@ pub struct SingleDraft<'a> {
 impl SingleDraft<'_> {
     /// Signs the chain and writes its frame to `out`.
     ///
-    /// [`MAX_SINGLE`] bytes suffice for each of `scratch` and `out`. At least, `scratch` needs
-    /// [`MAX_HEAD`] bytes or the length of the message, whichever is more, and `out` needs the
-    /// length of the message plus [`MAX_HEAD`] plus 16 bytes.
+    /// [`MAX_SINGLE`] bytes suffice for each of `scratch` and `out`. For a short message, smaller
+    /// buffers suffice: `scratch` needs [`MAX_HEAD`] bytes or the length of the message, whichever
+    /// is more. `out` needs the length of the message plus [`MAX_HEAD`] plus 16 bytes.
     ///
     /// # Errors
     /// [`SealError`].

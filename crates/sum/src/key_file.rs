@@ -27,7 +27,8 @@ named_errors! {
     KeyFileError {
         /// The file is not a key file.
         MalformedPem => "not a key file of private sums; `moteseal sum setup` creates one",
-        /// The file is the querier's where a device's is expected, or the reverse.
+        /// The file is the querier's key file, but a device's key file is expected, or the other
+        /// way round.
         WrongPemLabel => "the wrong kind of key file; the file of a device is called NAME.sum.key, and the file of the querier is called querier.sum.key",
         /// The content is damaged.
         Decode(error: DecodeError) => from,

@@ -6,9 +6,9 @@
 //! queriers. It needs neither an operating system nor a heap.
 //!
 //! It follows Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network Processing of
-//! Exact SUM Queries" (ICDE 2011), section IV. It adds to the paper: each query, aggregate and
-//! epoch has its own keys; an epoch guard prevents a source from answering an epoch twice; each
-//! record names its participants; and sources are divided into key groups.
+//! Exact SUM Queries" (ICDE 2011), section IV. It extends the paper in four ways: each query,
+//! aggregate and epoch has its own keys; an epoch guard prevents a source from answering an epoch
+//! twice; each record names its participants; and sources are divided into key groups.
 //!
 //! In this example two sources encrypt their readings, an aggregator adds the records, and the
 //! querier opens the sum:

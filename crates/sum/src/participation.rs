@@ -57,8 +57,8 @@ impl<'a> Participation<'a> {
         let is_whole = runs.are_whole() && before.is_some();
         // The encoding is canonical if it has the shorter form, every integer has its shortest
         // encoding, and a bitmap has no zero byte at either end. The length does not prove that a
-        // bitmap has no leading zero byte: with such a byte the base is smaller, so its encoding
-        // can be one byte shorter. Therefore check the start separately.
+        // bitmap has no leading zero byte: with such a byte the base is smaller, so the encoding of
+        // the base can be one byte shorter. Therefore check the start separately.
         let fits = size.is_bitmap() == runs.is_bitmap()
             && size.bytes() == bytes.len()
             && runs.start_is_canonical(&size);

@@ -174,9 +174,9 @@ impl<'a> Plan<'a> {
     }
 
     /// Declares that the values of a column are between two decimal numbers, such as `-40` and
-    /// `85.5`. With a smaller range, the sums of more sources fit. A mote does not answer an epoch
-    /// in which it reads a value outside the range. Returns whether the query sums this column; if
-    /// not, the plan does not change.
+    /// `85.5`. With a smaller range, a query can have more sources, because each sum has at most 96
+    /// bits. A mote does not answer an epoch in which it reads a value outside the range. Returns
+    /// whether the query sums this column; if not, the plan does not change.
     ///
     /// # Errors
     /// [`RangeError`].

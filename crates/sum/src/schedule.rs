@@ -132,7 +132,7 @@ pub struct QueryScheduleDraft<'a> {
     pub group: GroupId,
     /// The digest of the roster that gives the sources their positions.
     pub roster: Digest,
-    /// The number of the query schedule. It must be higher than that of every earlier query
+    /// The number of the query schedule. It must be higher than the number of every earlier query
     /// schedule. Usually it is the current time in Unix milliseconds.
     pub number: u64,
     /// The number of sources in the roster.
@@ -262,7 +262,8 @@ impl<'a> QuerySchedule<'a> {
         self.digest
     }
 
-    /// Returns the number of the query schedule, which is higher than that of every earlier one.
+    /// Returns the number of the query schedule, which is higher than the number of every earlier
+    /// query schedule.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number

@@ -6,9 +6,9 @@
 //! group share; `k_{i,t}` is the source's own key, and the share proves that the source took part.
 //!
 //! Unlike in the paper, each `K_t`, `k_{i,t}` and share is used for only one query, slot and epoch.
-//! A record of one query, slot or epoch therefore cannot be replayed in another. All are taken from
-//! ChaCha20 blocks (RFC 8439, section 2.3) under keys that are derived for the query: one block
-//! yields `K_t`, and another yields both `k_{i,t}` and the share.
+//! A record of one query, slot or epoch therefore cannot be replayed in another. All three come
+//! from ChaCha20 blocks (RFC 8439, section 2.3) under keys that are derived for the query: one
+//! block yields `K_t`, and another yields both `k_{i,t}` and the share.
 //!
 //! The querier needs only the sums of keys and shares. A host computes them for sixteen sources at
 //! a time with [`KeyEngine::sum_keys`](crate::engine::KeyEngine::sum_keys).
@@ -223,8 +223,7 @@ impl SourceSecret {
     }
 }
 
-/// Returns the integer that consists of the given 32-bit words, of which the first is the least
-/// significant.
+/// Returns the integer that consists of the given 32-bit words, the least significant word first.
 fn integer(words: &[u32]) -> U256 {
     let mut bytes = Zeroizing::new([0; 32]);
     for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
@@ -338,8 +337,9 @@ impl KeyTotals {
         self.sources += sources;
     }
 
-    /// Adds those of sixteen sources whose bit in `present` is set, one lane after the other. This
-    /// is the reference for [`KeyEngine::sum_keys`](crate::engine::KeyEngine::sum_keys).
+    /// Adds the keys and shares of the sources in `lanes` whose bit in `present` is set, one lane
+    /// after the other. This is the reference for
+    /// [`KeyEngine::sum_keys`](crate::engine::KeyEngine::sum_keys).
     pub fn add_lanes(&mut self, lanes: &KeyLanes, present: u16, slot: Slot, epoch: u64) {
         for lane in (0..LANES).filter(|lane| present >> lane & 1 != 0) {
             let mut key = Zeroizing::new([0; 32]);

@@ -1,4 +1,4 @@
-//! Runs the operations of broadcast vectors (spec/broadcast.md) with the product's code.
+//! Runs the operations of the broadcast vectors (spec/broadcast.md) with the product's code.
 
 use std::convert::Infallible;
 

@@ -54,8 +54,8 @@ pub fn committed() -> BTreeMap<String, Value> {
     files
 }
 
-/// Returns the changed bytes of every change of a mutation, in the order that spec/README.md
-/// defines.
+/// Applies each change of a mutation to the original bytes, and returns the results in the order
+/// that spec/README.md defines.
 fn changes(mutation: &Value) -> Vec<Vec<u8>> {
     let base =
         hex::decode(mutation["input"][mutation["field"].as_str().unwrap()].as_str().unwrap())

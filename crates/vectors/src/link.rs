@@ -1,5 +1,5 @@
-//! Runs the operations of vectors of the link between devices and coordinator (spec/formats.md,
-//! section 8.2) with the product's code.
+//! Runs the operations of the vectors for the link between devices and coordinator
+//! (spec/formats.md, section 8.2) with the product's code.
 
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ pub fn secret(input: &Value) -> Value {
     json!({ "secret": hex::encode(*secret) })
 }
 
-/// Opens a frame of a device, as a coordinator does that knows every device of the group.
+/// Opens a frame of a device, like a coordinator that knows every device of the group.
 pub fn up(input: &Value) -> Verdict {
     let frame = bytes(input, "frame");
     let device = claimed_device(&frame)

@@ -89,7 +89,7 @@ pub fn hex_of(bytes: impl AsRef<[u8]>) -> String {
 }
 
 pub fn text<'v>(input: &'v Value, field: &str) -> &'v str {
-    input[field].as_str().unwrap_or_else(|| panic!("{field} is no text"))
+    input[field].as_str().unwrap_or_else(|| panic!("{field} is not a string"))
 }
 
 pub fn bytes(input: &Value, field: &str) -> Vec<u8> {
@@ -101,12 +101,12 @@ pub fn fixed<const N: usize>(input: &Value, field: &str) -> [u8; N] {
 }
 
 pub fn number<T: TryFrom<u64>>(input: &Value, field: &str) -> T {
-    let value = input[field].as_u64().unwrap_or_else(|| panic!("{field} is no number"));
+    let value = input[field].as_u64().unwrap_or_else(|| panic!("{field} is not a number"));
     T::try_from(value).unwrap_or_else(|_| panic!("{field} is too large"))
 }
 
 pub fn list<'v>(input: &'v Value, field: &str) -> &'v [Value] {
-    input[field].as_array().unwrap_or_else(|| panic!("{field} is no array"))
+    input[field].as_array().unwrap_or_else(|| panic!("{field} is not an array"))
 }
 
 pub fn hex_list(input: &Value, field: &str) -> Vec<Vec<u8>> {

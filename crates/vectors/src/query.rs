@@ -1,4 +1,4 @@
-//! Runs the operations of query vectors (spec/queries.md) with the product's code.
+//! Runs the operations of the query vectors (spec/queries.md) with the product's code.
 
 use moteseal_core::schema::Schema;
 use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan, SlotKind};

@@ -1,5 +1,5 @@
-//! Runs the operations of vectors of sampling within a budget (spec/formats.md, section 8) with the
-//! product's code.
+//! Runs the operations of the vectors for sampling within a budget (spec/formats.md, section 8)
+//! with the product's code.
 
 use std::collections::BTreeMap;
 
@@ -162,7 +162,7 @@ pub fn offers(input: &Value) -> Value {
                 assert_eq!(coordinator.settle(Round(level())), before..coordinator.round().0);
                 "settled"
             }
-            other => panic!("no step {other}"),
+            other => panic!("unknown step {other}"),
         };
         after.push(json!([became, coordinator.round().0, coordinator.kept()]));
     }

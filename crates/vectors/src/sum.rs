@@ -1,4 +1,4 @@
-//! Runs the operations of vectors of private sums (spec/sums.md) with the product's code. The
+//! Runs the operations of the vectors for private sums (spec/sums.md) with the product's code. The
 //! operations on plans and answers are in query.rs.
 
 use moteseal_core::Digest;

@@ -1,4 +1,4 @@
-//! Runs the operations of uTESLA vectors (spec/tesla.md) with the product's code.
+//! Runs the operations of the uTESLA vectors (spec/tesla.md) with the product's code.
 
 use moteseal_broadcast::tesla::receiver::{Receiver, Settings};
 use moteseal_broadcast::tesla::sender::Sender;
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, hex_of, list, name, number};
 
-/// The receiver that runs the vectors. Its capacity is more than any case needs. Only the length of
-/// a message may exceed it.
+/// The receiver that runs the vectors. It has more rows and places than any case needs, but a
+/// message may be too long for it.
 type Roomy = Receiver<16, 16, 32>;
 
 fn id(input: &Value) -> ChainId {

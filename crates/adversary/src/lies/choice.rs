@@ -24,8 +24,8 @@ pub(crate) fn other_rate(answer: &mut Answer, context: &Context<'_>) -> bool {
     })
 }
 
-/// Changes the selection of one part. Among the parts for which `select` returns another selection,
-/// it is the one nearest to the middle.
+/// Changes the selection of one part: the part nearest to the middle of the answer for which
+/// `select` returns a new selection.
 fn change_one(served: &mut [Served], select: impl Fn(&Served) -> Option<Select>) -> Option<()> {
     let changed: Vec<(usize, Select)> =
         served.iter().enumerate().filter_map(|(at, serve)| Some((at, select(serve)?))).collect();
@@ -81,7 +81,7 @@ pub(crate) fn drawn_again(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Choice::Sample { count, seed } = context.question.choice else { return false };
     let seed = seed.map(|byte| !byte);
     serve_otherwise(answer, context, |served| {
-        // Use only epochs with one part, because in them the permutation covers only the events of
+        // Use only epochs with one part, because there the permutation covers only the events of
         // that part.
         let only_part = |serve: &Served| {
             let seal = context.holdings.get(serve.device, serve.index)?;

@@ -1,5 +1,5 @@
-//! Tests of an attacker on the radio. Each assault must become possible and pass as many checks as
-//! it can, and the checks of the broadcast protocol must reject it.
+//! Tests of an attacker on the radio. Each assault must be possible. Its frames must be well
+//! formed, and the checks of the broadcast protocol must reject them.
 
 use std::convert::Infallible;
 
@@ -115,7 +115,7 @@ impl Scene {
         incoming
     }
 
-    /// Returns whether the frame is not genuine but a receiver in any state would accept it.
+    /// Returns whether the frame is a forgery that a receiver in some state would accept.
     fn accepts_forgery(&self, bytes: &[u8]) -> bool {
         let mut scratch = [0; MAX_HEAD];
         let base = self.base.public();
@@ -237,7 +237,7 @@ fn forged_heads_and_certificates_fail_only_by_their_signature() {
         };
         assert_eq!(name, "NotAuthentic");
     }
-    assert_eq!((heads, digests.len()), (100, 100), "each head has another digest");
+    assert_eq!((heads, digests.len()), (100, 100), "each head has a different digest");
 }
 
 /// If the head is forged, it matches its message, and only the signature is wrong. If the head is

@@ -5,7 +5,7 @@ use crate::recovery::receive::refused;
 use crate::recovery::*;
 use crate::{NotInForce, Revocation, SenderCertificate, SenderCertificateError};
 
-/// The two sources of candidates for a check of a base station's signature.
+/// The indices of the two kinds of candidates that wait for a check of a base station's signature.
 const CERTIFICATES: usize = 0;
 const REVOCATIONS: usize = 1;
 

@@ -1,7 +1,7 @@
 //! A small buffer per chain for leaves of later blocks, which cannot be checked yet. With this
-//! buffer, a node that misses one fragment does not need to request the following ones too. The
-//! node neither relays nor stores these leaves until their block is the current one. A forger can
-//! at most fill the buffer. The node then requests leaves that it could otherwise have kept.
+//! buffer, a node that misses one fragment does not also need to request the fragments after it.
+//! The node neither relays nor stores these leaves until their block is the current one. A forger
+//! can at most fill the buffer. The node then requests leaves that it could otherwise have kept.
 
 /// The capacity in bytes, including a header of six bytes per leaf.
 const ROOM: usize = 512;

@@ -78,10 +78,10 @@ impl Bucket {
     }
 }
 
-/// One slot, of `N` bytes, for the candidates that arrive while no signature can be checked. Each
-/// of the `G` sources is chosen with the same probability, and so is each candidate within a
-/// source. A candidate therefore has no advantage by arriving first or more often. The bytes are
-/// not verified.
+/// A slot of `N` bytes that keeps one of the candidates that arrive while no signature can be
+/// checked. The choice is random: each of the `G` sources has the same probability, and within a
+/// source each candidate has the same probability. A candidate therefore has no advantage by
+/// arriving first or more often. The bytes are not verified.
 #[derive(Clone)]
 pub(super) struct Waiting<const N: usize, const G: usize> {
     bytes: [u8; N],

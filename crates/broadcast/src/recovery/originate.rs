@@ -17,7 +17,7 @@ pub struct Resumed {
 }
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
-    /// Starts to send a chain of the node's own. All its leaves must be in the store. The next
+    /// Starts to send one of the node's own chains. All its leaves must be in the store. The next
     /// polls send the certificate and the head. Each message follows after it is
     /// [released](Self::release). The certificate must be currently valid; its signature is not
     /// checked. After a reboot, call this again with the same head; the chain then continues with
@@ -92,8 +92,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Releases a message of the node's own chain: from now on, the node sends it and answers
-    /// requests for it. Earlier messages count as sent. Release messages in order, and poll until a
-    /// message was sent before releasing the next one.
+    /// requests for it. Earlier messages count as sent. Release messages in order, and poll until
+    /// each message is sent before you release the next one.
     ///
     /// # Errors
     /// `NoSuchLeaf` if the chain is not one of the node's own, if all its messages are already

@@ -32,8 +32,9 @@ pub(super) struct Tracked<const B: usize> {
     pub(super) order: u32,
     /// The links on which it was received.
     pub(super) links: LinkSet,
-    /// The highest block that other nodes have reported to have, together with all earlier blocks.
-    /// The reports are not verified. A false report only makes the node send requests in vain.
+    /// The highest block that other nodes report as sent. A report covers all earlier blocks as
+    /// well. The reports are not verified. A false report only makes the node send requests in
+    /// vain.
     pub(super) out: u32,
     /// Whether the recent requests had no effect. If so, the node ignores `out` until a request has
     /// an effect.
@@ -104,8 +105,8 @@ impl<const B: usize> Tracked<B> {
         self.is_reported_behind() && !self.is_doubted
     }
 
-    /// Records that every block up to `block` was sent, as a frame of another node states or
-    /// implies.
+    /// Records that every block up to `block` was sent. A frame of another node states or implies
+    /// this.
     pub(super) fn hint(&mut self, block: u32, clock: u64, pace: &Pace, draws: &mut Draws) {
         let was_behind = self.is_reported_behind();
         self.out = self.out.max(block.min(self.outline.blocks()));
@@ -150,7 +151,8 @@ impl<const B: usize> Tracked<B> {
     }
 
     /// Updates the state after a request was sent. If three earlier requests had no effect, the
-    /// node assumes that the reports are false, and that the other nodes have no more than itself.
+    /// node assumes that the reports are false, and that the other nodes have no more of the chain
+    /// than this node has.
     pub(super) fn has_asked(&mut self, clock: u64, pace: &Pace, draws: &mut Draws) {
         self.is_doubted |= self.is_reported_behind() && self.ask.attempts >= 3;
         self.has_asked_at = Some(clock);
@@ -159,8 +161,9 @@ impl<const B: usize> Tracked<B> {
         self.ask.again(first, clock, pace, draws);
     }
 
-    /// Returns whether an incomplete chain is given up, so that another chain may use its slot.
-    /// This happens when no new item has arrived for four times the longest advertisement interval.
+    /// Returns whether the node gives up an incomplete chain, so that another chain may use its
+    /// slot. This happens when no new item has arrived for four times the longest advertisement
+    /// interval.
     pub(super) fn is_given_up(&self, clock: u64, timing: &Timing) -> bool {
         let patience = u64::from(timing.advertise_ms.1).saturating_mul(4);
         matches!(self.progress, Progress::Under(_)) && clock.saturating_sub(self.since) > patience

@@ -1,6 +1,5 @@
-//! The queues of the relays and answers that a node has planned to send, each with its due time.
-//! Queues are arrays of fixed size. An entry that does not fit is dropped; another node that lacks
-//! the item requests it again.
+//! The queues of planned relays and answers, each with its due time. Queues are arrays of fixed
+//! size. An entry that does not fit is dropped; another node that lacks the item requests it again.
 
 use crate::recovery::settings::LinkSet;
 use crate::recovery::store::Item;

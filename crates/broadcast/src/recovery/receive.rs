@@ -523,7 +523,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// Relays new, verified items in the order in which they arrived.
+    /// Queues a new, verified item for relaying. The items of a chain are relayed in the order in
+    /// which they arrived.
     pub(super) fn pass_on(&mut self, piece: Piece, link: u8) {
         let (links, others) =
             (self.settings.links, self.settings.links.without(LinkSet::one(link)));

@@ -134,8 +134,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(length.map(|length| Transmit { links: planned.links, length, purpose: planned.purpose }))
     }
 
-    /// Writes the frame of an item. Returns its length, or `None` if the store no longer has the
-    /// item or the item does not fit, and whether the frame is a complete chain of one message.
+    /// Writes the frame of an item. Returns the frame's length and whether the frame is a complete
+    /// chain of one message. The length is `None` if the store no longer has the item or the item
+    /// does not fit.
     fn write_item<S: Store>(
         &self,
         item: Item,
@@ -288,7 +289,7 @@ fn append<S: Store>(
     at: usize,
 ) -> Result<Option<usize>, S::Error> {
     // The CBOR head of a byte string has up to five bytes, depending on the string's length. The
-    // length is known only after the string was read.
+    // length is known only after the string is read.
     const HEAD: usize = 5;
     let Some(room) = out.get_mut(at.saturating_add(HEAD)..) else { return Ok(None) };
     let Some(length) = store.fetch(item, room)?.map(<[u8]>::len) else { return Ok(None) };

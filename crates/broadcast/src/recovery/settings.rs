@@ -86,8 +86,8 @@ pub struct Timing {
     pub request_ms: u32,
     /// The maximum random delay of each fragment that answers a request.
     pub reply_ms: u32,
-    /// For this long after it has sent a fragment as an answer, the node does not send that
-    /// fragment as an answer again. The actual time is between one and two times this value.
+    /// The minimum time between two answers with the same fragment. The effective minimum is
+    /// between one and two times this value.
     pub hold_off_ms: u32,
     /// After this long without a new leaf, a node requests the missing leaves of a block. The
     /// interval doubles with each request, up to the longest interval of `advertise_ms`.

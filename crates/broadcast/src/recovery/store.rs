@@ -51,7 +51,7 @@ pub trait Store {
     /// The error of the storage.
     type Error;
 
-    /// Keeps an item and replaces an earlier value of the same item.
+    /// Stores an item. Replaces an earlier value of the same item.
     ///
     /// # Errors
     /// The errors of the storage.

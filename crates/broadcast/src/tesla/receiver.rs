@@ -1,11 +1,11 @@
 //! The receiver of uTESLA. It keeps packets that arrived in time, verifies keys before it uses
 //! them, and returns the messages whose tags match.
 //!
-//! The checks have the order of RFC 4082, section 3.5: the packet is safe (its key was still secret
-//! when it arrived), the key is new, hashing the key yields the newest known key, and the tag
-//! matches. Until a key is disclosed, a forged packet cannot be distinguished from a genuine one.
-//! The number of places for packets is therefore small and fixed, and if too many packets arrive,
-//! the receiver chooses at random which ones to keep.
+//! The checks follow the order of RFC 4082, section 3.5: the packet is safe (its key was still
+//! secret when it arrived), the key is new, hashing the key yields the newest known key, and the
+//! tag matches. Until a key is disclosed, a forged packet cannot be distinguished from a genuine
+//! one. The number of places for packets is therefore small and fixed, and if too many packets
+//! arrive, the receiver chooses at random which ones to keep.
 
 use core::fmt;
 use moteseal_core::named_errors;
@@ -68,9 +68,9 @@ named_errors! {
 named_errors! {
     /// Why creating a receiver failed.
     ReceiverError {
-        /// There are too few rows. Packets of several intervals can wait at the same time, from the
-        /// interval whose key is due next to the newest interval that can have begun, and each
-        /// interval needs a row.
+        /// There are too few rows. The receiver keeps packets of every interval whose key is not
+        /// yet disclosed, up to the newest interval that can have begun. Each of these intervals
+        /// needs a row.
         TooFewRows => "the receiver has too few rows: it needs rows for the disclosure delay, for one more interval, and for the clock offset",
     }
 }
@@ -174,10 +174,10 @@ impl<const PLACES: usize, const BYTES: usize> Row<PLACES, BYTES> {
 /// A receiver of one chain, with `PLACES` places of `BYTES` bytes for the packets of each of `ROWS`
 /// intervals. Its size is at most `ROWS * (PLACES * (BYTES + 22) + 28) + 400` bytes.
 ///
-/// `ROWS` must be at least `d + 1 + ceil(D_t / T_int)`. When a key arrives in time, packets can be
-/// waiting for every interval from that key's interval to the newest one that can have begun, and
-/// forged packets must not displace the row whose key is due. Each further row tolerates one more
-/// consecutive lost disclosure without losing a message.
+/// `ROWS` must be at least `d + 1 + ceil(D_t / T_int)`. When a key arrives in time, packets of
+/// every interval from that key's interval to the newest one that can have begun may be waiting,
+/// and forged packets must not displace the row whose key is due. Each further row tolerates one
+/// more consecutive lost disclosure without losing a message.
 ///
 /// If the receiver's clock is ahead of the sender's (by `lead`), or a key arrives after the
 /// interval in which it was disclosed (by `lateness`), more rows are needed: `d + 1 + ceil((D_t +
@@ -267,8 +267,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
     }
 
     /// Keeps a packet if it is safe: only the sender can have known the packet's key when the
-    /// packet arrived. This is so if `x < i + d`, where `i` is the packet's interval and `x =
-    /// floor((now + D_t - T_0) / T_int)` is the highest interval in which the sender can be now.
+    /// packet arrived. The packet is safe if `x < i + d`, where `i` is the packet's interval and `x
+    /// = floor((now + D_t - T_0) / T_int)` is the highest interval in which the sender can be now.
     ///
     /// # Errors
     /// [`PacketError`]. A rejected packet changes nothing, except that `NoRoom` is counted as a
@@ -370,8 +370,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
             return Err(KeyError::TooManySteps);
         }
         self.spend(now_ms, interval - committed)?;
-        // Note the keys of the rows while hashing. They are used only if the last hash is the
-        // newest known key.
+        // While hashing, collect the keys that belong to the rows. They are used only if the last
+        // hash is the newest known key.
         let mut noted = [None::<ChainKey>; ROWS];
         let mut walked = *key;
         for at in (committed + 1..=interval).rev() {

@@ -276,7 +276,7 @@ fn a_packet_is_safe_until_its_key_may_be_public() {
             now.cast_signed() - edge.cast_signed()
         );
     }
-    // The clock has its lowest and its highest value.
+    // Try the lowest and the highest value of the clock.
     let mut receiver = receiver::<4, 4>(table.parameters());
     assert_eq!(
         receiver.receive(0, &table.packet(1, b"")),

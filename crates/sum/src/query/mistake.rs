@@ -149,7 +149,7 @@ impl fmt::Display for QueryError<'_> {
             Mistake::TooLong => write!(f, "a query has at most {MAX_TEXT} bytes"),
             Mistake::TooManyItems => write!(f, "at most {MAX_ITEMS} aggregates can be selected at once; use two queries"),
             Mistake::TooManyColumns => write!(f, "a query names at most {MAX_COLUMNS} columns; use two queries"),
-            Mistake::TooManySteps => write!(f, "a predicate has at most {MAX_STEPS} comparisons, NOTs and runs of AND or OR"),
+            Mistake::TooManySteps => write!(f, "a predicate has at most {MAX_STEPS} comparisons, NOTs and sequences of AND or OR"),
             Mistake::TooDeep => write!(f, "parentheses and NOTs nest at most {MAX_DEPTH} deep"),
         }
     }

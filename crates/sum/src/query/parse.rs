@@ -165,7 +165,7 @@ impl<'a> Parser<'a> {
     /// Merges two sequences. The second one is ended first, unless it is also joined by `join`.
     fn joined(&mut self, run: Run, next: Run, join: Join) -> Result<Run, QueryError<'a>> {
         let next = self.open(next, join)?;
-        // The operands number at most MAX_STEPS, so this does not overflow.
+        // There are at most MAX_STEPS operands, so this does not overflow.
         let operands = run.operands.saturating_add(next.operands);
         Ok(Run { join: Some(join), operands, depth: run.depth.max(next.depth) })
     }
@@ -178,7 +178,8 @@ impl<'a> Parser<'a> {
         Ok(Run { join: None, operands: 1, depth })
     }
 
-    /// Parses the comparison of a column with a number, which may be on either side, or a BETWEEN.
+    /// Parses a BETWEEN, or a comparison of a column with a number. The number may be on either
+    /// side.
     fn comparison(&mut self) -> Result<Run, QueryError<'a>> {
         let (index, interval, not) = if self.at_literal() {
             let literal = self.literal()?;

@@ -86,9 +86,10 @@ impl fmt::Display for Overflow<'_> {
 impl core::error::Error for Overflow<'_> {}
 
 impl<'a> Plan<'a> {
-    /// Returns the slots in order. The count is first, if the query selects any aggregate other
-    /// than a sum. Then, for each column in the order of first mention, follow its sum if the
-    /// column is summed, and its sum of squares if its variance or standard deviation is selected.
+    /// Returns the slots in order. If the query selects any aggregate other than a sum, the first
+    /// slot is the count. The slots of each column follow, in the order in which the query first
+    /// mentions the columns: the column's sum if it is summed, and its sum of squares if its
+    /// variance or standard deviation is selected.
     pub fn slots(&self) -> impl Iterator<Item = Slot<'a>> + Clone {
         let counts = self.items.iter().any(|item| item.aggregate != Aggregate::Sum);
         let count = counts.then_some(Slot {

@@ -253,7 +253,7 @@ fn rounds() -> File {
     let one_less = flood.changed(|scene| scene.draft(10).round -= 1);
     file.valid("nothing fits, and the coarsest level is kept", OP, one_less.between(10, Some(11)));
 
-    // `round` is the announced round, and `own_round` is the round to which a device has raised
+    // `round` is the announced round, and `own_round` is the higher round that a device has set for
     // itself.
     let with_round = |round: u8, own_round: u8| {
         let mut epochs: Vec<Epoch> = (10..14).map(|epoch| sealing(epoch, 40)).collect();

@@ -557,8 +557,8 @@ fn trees() -> File {
         changed(&nothing, 2, DIGESTS, bytes(b"")),
         "DigestCount",
     );
-    // The hash of an inner node must not be accepted as that of a leaf. The hash input of a leaf
-    // starts with another byte than that of an inner node.
+    // The hash of an inner node must not be accepted as the hash of a leaf. The two kinds of hash
+    // inputs start with different bytes.
     let pair = [sealed[0].leaves()[0].0, sealed[0].leaves()[1].0].concat();
     let items = sequence(&stream(&schema(&[]), &[opaque(Scheme::Tree)], &Pick::Events(vec![0])));
     let forged = [&head(0, 0)[..0], &64u16.to_be_bytes(), &pair].concat();

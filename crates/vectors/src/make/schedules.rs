@@ -19,7 +19,7 @@ const PLAN: &str = "8501818201f680801903e8";
 /// Two nonces for which, with this roster and plan, the ids of the queries begin with the same four
 /// bytes.
 const ALIKE: [u128; 2] = [1966, 90456];
-/// The numbers of two kinds of chains.
+/// The numbers that encode two kinds of chains.
 const MESSAGES: i64 = 0;
 const QUERY_SCHEDULE: i64 = 2;
 

@@ -320,7 +320,7 @@ fn existing(sealed: &[Sealed], round: u8) -> Vec<(usize, u64)> {
     sealed.iter().enumerate().flat_map(of).collect()
 }
 
-/// Adds cases with samples of an epoch of trees that ended at a round. The epoch has two parts. Of
+/// Adds cases with samples of an epoch of trees that has a final round. The epoch has two parts. Of
 /// the second part, the device kept only the levels from 1 on.
 fn pruned_samples(file: &mut File) {
     let mut device = Device::new(&group(), "ed", &schema(FIXED));
@@ -365,8 +365,8 @@ fn pruned_samples(file: &mut File) {
         .1;
     chosen[0] = free;
     chosen.sort_unstable();
-    // This sample has too many events of the part that the device kept from a lower level on, as if
-    // each part had its own round.
+    // The device kept the first part from a lower level on than the second part. This sample has
+    // too many events of the first part, as if each part had its own round.
     let each = [existing(&parts[..1], 0), existing(&parts[1..], 0)];
     let [first, second] =
         each.map(|there| there.into_iter().map(|(_, seq)| seq).collect::<Vec<u64>>());

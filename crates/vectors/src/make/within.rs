@@ -1,5 +1,5 @@
-//! Vectors of answers of a group with a budget (spec/formats.md, section 5): queries with *at most*
-//! after a round, late seals, and missing and superfluous manifests.
+//! Vectors of answers of a group with a budget (spec/formats.md, section 5): queries for *at most*
+//! `m` events in epochs that have a final round, late seals, and missing and superfluous manifests.
 
 use std::collections::BTreeMap;
 

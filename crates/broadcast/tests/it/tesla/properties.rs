@@ -217,8 +217,8 @@ proptest! {
                 arrivals.push((now + delay, frame));
                 expected.push((interval, interval.to_be_bytes().to_vec()));
                 // The receiver may drop a packet only if the eight rows are full. This takes six
-                // consecutive lost disclosures: that of the packet's own interval and the five
-                // following ones.
+                // consecutive lost disclosures: those of the keys of the packet's interval and of
+                // the five intervals after it.
                 may_give_up += usize::from(keys_lost[interval as usize - 1..][..6].iter().all(|lost| *lost));
             }
             if let Some(frame) = sender.disclosure(now, &mut buffer).unwrap() && !key_lost {

@@ -145,7 +145,7 @@ fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
 }
 
 /// Returns the failure for a store that cannot be opened. If the store is damaged, the exit code is
-/// that of a finding.
+/// [`Exit::Finding`].
 pub(crate) fn store_failure(error: &OpenError) -> Failure {
     let exit = if error.is_damage() { Exit::Finding } else { error.kind().into() };
     Failure::new(exit, error.named())

@@ -72,8 +72,8 @@ impl CloudQuery {
         files::devices(roster, &self.roster, names)
     }
 
-    /// Returns the query for a choice among the readings of these devices. It passes the same
-    /// checks as in the cloud.
+    /// Returns the query for a choice among the readings of these devices. Checks the query by the
+    /// same rules as a cloud.
     pub(crate) fn query(
         &self,
         roster: &Roster,

@@ -142,8 +142,8 @@ pub(crate) struct Device {
     /// The hash structure of the seals: star or tree.
     #[serde(default)]
     pub(crate) scheme: SchemeName,
-    /// The maximum number of closed seals that wait for the gateway. If more epochs end, the device
-    /// drops them.
+    /// The maximum number of closed seals that wait for the gateway. If more are closed, the device
+    /// drops the newer ones.
     #[serde(default = "default_waiting")]
     pub(crate) waiting_seals: u32,
     pub(crate) link: BrokerConfig,

@@ -34,7 +34,7 @@ enum FormatName {
 /// The arguments that select where rows are written, and in which format.
 #[derive(Args, Debug)]
 pub(crate) struct Destination {
-    /// The format of the rows; default: by the extension of --out, without it a table
+    /// The format of the rows; default: the format that the extension of --out names, or a table
     #[arg(long, value_enum)]
     format: Option<FormatName>,
     /// The file for the rows; default: stdout

@@ -38,8 +38,8 @@ mod provision;
 
 /// The maximum number of lines of stdin that wait to be sealed.
 const LINES: usize = 1024;
-/// The maximum bytes of a line of stdin, without its newline; no record is longer. A longer line is
-/// left out.
+/// The maximum number of bytes in a line of stdin, without its newline; no record is longer. A
+/// longer line is skipped.
 const MAX_LINE: usize = 1 << 16;
 
 #[derive(Debug, Subcommand)]
@@ -250,7 +250,8 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     }
 }
 
-/// Waits until a broker refuses one of the links, which is final.
+/// Waits until a broker refuses the login of one of the links. The device does not retry after a
+/// refusal.
 async fn refusal(states: [Option<tokio::sync::watch::Receiver<State>>; 2]) -> LinkError {
     let [main, sums] = states.map(|state| async {
         match state {
@@ -409,8 +410,8 @@ impl Source {
     }
 }
 
-/// Reads stdin on a separate thread. A line that does not fit is reported and left out. If stdin
-/// itself fails, the readings end, and `broken` has the error.
+/// Reads stdin on a separate thread. A line that is not a valid record is reported and skipped. If
+/// stdin itself fails, the readings end, and `broken` contains the error.
 fn lines(
     schema: Vec<u8>,
     columns: Vec<String>,
@@ -436,8 +437,8 @@ fn lines(
     records
 }
 
-/// Passes the lines of an input, numbered from 1, to `take` until it returns false: their text, or
-/// what is wrong with them.
+/// Passes the lines of an input to `take`, one at a time, until `take` returns false. Each line has
+/// a number, from 1, and either its text or a description of what is wrong with it.
 fn each_line(
     input: &mut impl BufRead,
     mut take: impl FnMut(u64, Result<&str, String>) -> bool,

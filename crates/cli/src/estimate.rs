@@ -30,10 +30,11 @@ use crate::terminal::{Stdout, diagnostic};
                   --operator keys/op.pub.pem --since -30d --rate 1/8\n  \
                   moteseal estimate count 'temperature>=25' dev1 dev2 ... --at-most 100\n  \
                   moteseal estimate quantile temperature --at 0.05,0.5,0.95 ... --rate 1/8\n\n\
-                  Without DEVICE it estimates over the whole group. The intervals of means and sums follow Student's t\n\
-                  with finite-population correction; those of shares and counts of a condition are exact; those of\n\
-                  quantiles follow from order statistics. All rely on the numbers of readings that the devices signed,\n\
-                  which are exact. A device without a sampled reading has no estimate (NoSample); it never counts as zero.\n\n\
+                  Without DEVICE, the estimate is for the whole group. The intervals of means and sums use Student's t with\n\
+                  finite-population correction, and the intervals of quantiles use order statistics. The intervals of shares\n\
+                  and of counts with a condition are exact. All intervals use the numbers of readings that the devices signed;\n\
+                  these numbers are exact. A device without a sampled reading has no estimate (NoSample); it does not\n\
+                  count as zero.\n\n\
                   Exit codes: 0 verified, 3 refused, 4 something is withheld, not yet sealed or not sampled,\n\
                   6 the cloud does not respond."
 )]
@@ -49,8 +50,8 @@ pub(crate) struct Arguments {
     devices: Vec<String>,
     #[command(flatten)]
     cloud_query: CloudQuery,
-    /// The share of all readings to sample: 1, 1/8, 3/16, 0.25; default: the highest share that was
-    /// kept of every epoch and device
+    /// The share of all readings to sample: 1, 1/8, 3/16, 0.25; default: the highest share that is
+    /// available for every epoch and device
     #[arg(long, value_parser = rate)]
     rate: Option<Rate>,
     /// Sample at most this many readings per device and epoch
@@ -92,7 +93,7 @@ enum What {
     Count,
     /// The share of readings that meet a condition
     Proportion,
-    /// Quantiles: the values at or below which the shares --at of all readings are
+    /// Quantiles: for each share in --at, the value that this share of all readings does not exceed
     Quantile,
     /// The number of readings in each bin
     Histogram,

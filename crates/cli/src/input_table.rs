@@ -59,7 +59,7 @@ pub(crate) const TABLES: &str = "A column is NAME:UNIT:TYPE[/DIVISOR][+OFFSET]:\
     A value is (recorded integer + OFFSET) / DIVISOR: 27.97 as i16/100 takes two bytes\n  \
     and is read back as 27.97. A value that does not fit is an error; values are never rounded.\n\n\
     Times are Unix seconds or milliseconds, RFC 3339, YYYY-MM-DD HH:MM:SS or YYYY-MM-DD\n\
-    (UTC). All rows must have the format of the first.";
+    (UTC). All rows must use the time format of the first row.";
 
 /// A table of readings and the device that took them.
 #[derive(Args, Debug)]

@@ -49,8 +49,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let existed = arguments.source.out.exists();
     seal(arguments).inspect_err(|_| {
         if !existed {
-            // Remove the new directory if it is empty, which would look as if something had been
-            // sealed.
+            // Remove the new directory if it is empty: an empty directory would look as if
+            // something had been sealed.
             let _ = std::fs::remove_dir(&arguments.source.out);
         }
     })
@@ -60,8 +60,8 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     let mut ready = arguments.source.ready()?;
     clear_temporaries(&arguments.source.out);
     let folder = arguments.source.out.clone();
-    // Clear only once. Repeating it until the folder is clean would give the batch time to finish.
-    // The next run removes files that are written in the meantime.
+    // Clear the folder only once. If this repeated until the folder is clean, the sealing thread
+    // could finish in the meantime. The next run removes files that are written after the clearing.
     interrupt::on_stop(move || clear_temporaries(&folder));
     let journal = ready.journal();
     let left = unsealed_readings(&journal, &ready.sealer)?;
@@ -127,8 +127,8 @@ impl Arguments {
             .first()
             .zip(sealed.bundles.last())
             .map(|(first, last)| (first.index(), last.index()));
-        // A file is longer than its upload: it contains the schema and the start of the chain,
-        // which are uploaded only with the first bundle.
+        // Every file contains the schema and the start of the chain. These are uploaded only with
+        // the first bundle, so the other files are longer than their uploads.
         let more: usize = sealed.bundles.iter().map(|bundle| bundle.bytes.len()).sum();
         let data: usize = sealed.bundles.iter().map(Bundle::events_length).sum();
         let epochs = sealed

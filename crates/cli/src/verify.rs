@@ -117,7 +117,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     progress.finish_and_clear();
     if bundles.is_empty() {
-        // More likely than forgery of every signature: the roster belongs to another operator.
+        // If no signature verifies, it is more likely that the roster belongs to another operator
+        // than that every signature is forged.
         for at in unauthentic {
             let Some(problem) = problems.get_mut(at) else { continue };
             problem.text += &format!(

@@ -89,7 +89,8 @@ static HOP: Mutex<()> = Mutex::new(());
 fn six_receivers_with_a_tenth_lost_get_a_mebibyte_for_at_most_1_8_times_its_bytes() {
     let _alone = HOP.lock().unwrap_or_else(PoisonError::into_inner);
     // A factor below 1.1 could not have replaced the losses. On a busy machine late responses cause
-    // repeated requests, so the median of three images counts. Two that agree determine it.
+    // repeated requests, so the median of three images is judged. If the first two images agree,
+    // the third is not needed.
     let within = |times: &f64| (1.1..=1.8).contains(times);
     let mut times = vec![sent_bytes_per_byte(), sent_bytes_per_byte()];
     if within(&times[0]) != within(&times[1]) {

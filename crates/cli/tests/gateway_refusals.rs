@@ -325,7 +325,8 @@ fn a_device_that_floods_with_new_events_fills_only_its_own_part_of_the_journal()
     // quarter.
     assert!((120..200).contains(&taken), "{taken} frames of a kibibyte");
     assert!(station.has_room() && station.bytes() <= bound);
-    // Each other device has a part of its own, even if it floods, too.
+    // Each other device has a separate part of the quarter, even if that device also floods the
+    // gateway.
     for device in 1..4 {
         let (own, refused) = flood(&mut station, &roster, device);
         assert_eq!(refused, "OverQuota");

@@ -31,7 +31,8 @@ pub const QUOTA: u64 = 256 << 20;
 /// The maximum number of complete chains. It applies in addition to the quota, because the archive
 /// keeps one file open per chain.
 pub const MOST_COMPLETE: usize = 256;
-/// The journal is rewritten when it has more obsolete than current records, and this many more.
+/// The journal is rewritten when its obsolete records outnumber its current records by more than
+/// this.
 const STALE_RECORDS: u64 = 256;
 
 /// Why an archive cannot be opened, read or written.

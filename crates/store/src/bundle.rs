@@ -4,9 +4,9 @@
 //! Every store keeps two byte strings per seal, the head and the body. The **head** contains the
 //! signed object and, for a star, the digests `D_i`. The **body** contains the events in the order
 //! of a part with every surviving level. For a star these are the blocks from the highest level to
-//! the lowest, so that all levels from any level up are a prefix of the body. For a tree they are
-//! the records by `seq`, followed by the hashes that prove any selection of them (see
-//! [`tiles`](crate::tiles)). A store may split the body anywhere.
+//! the lowest, so that the blocks of any level and of all higher levels are a prefix of the body.
+//! For a tree they are the records by `seq`, followed by the hashes that prove any selection of
+//! them (see [`tiles`](crate::tiles)). A store may split the body anywhere.
 //!
 //! A star that was pruned to a budget has only the surviving levels from some level `b` on. Its
 //! head contains the mask of these levels, their `D_i`, and `A_{b-1}`, the digest of all lower
@@ -157,7 +157,7 @@ enum Omitted<'b> {
 }
 
 impl Bundle {
-    /// Makes a bundle of an authentic seal, its signature, and its events in the order of a part
+    /// Makes a bundle from an authentic seal, its signature, and its events in the order of a part
     /// with every surviving level. For a star, `blocks` are the digests `D_0 .. D_{L-1}`; those of
     /// empty levels are ignored. For a tree, `blocks` is empty.
     ///
@@ -339,7 +339,8 @@ impl Bundle {
         Self { key, epoch: EpochNumber(0), kept, tree_from, schema: Arc::new(schema), head, body }
     }
 
-    /// Makes a bundle of a part that a [`StreamReader`](moteseal_verify::StreamReader) has proven.
+    /// Makes a bundle from a part that a [`StreamReader`](moteseal_verify::StreamReader) has
+    /// proven.
     ///
     /// # Errors
     /// [`BundleError`].

@@ -10,7 +10,7 @@
 //! - the batches that a crash left in the store's journal
 //!
 //! If rows cannot be read, the check continues with the next readable row. The finding then states
-//! the device and the indices between the last readable row and the next one.
+//! the device and the indices between the last readable row and the next readable row.
 
 mod rows;
 
@@ -82,7 +82,7 @@ impl Report {
 /// One problem that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The name of the problem. spec/errors.md lists the names that it shares with verifiers.
+    /// The name of the problem. spec/errors.md lists the names that verifiers also use.
     pub name: &'static str,
     /// The device, or `None` if the finding concerns the whole store.
     pub device: Option<DeviceId>,

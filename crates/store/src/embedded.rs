@@ -11,8 +11,8 @@
 //! same row as its head, so that a bundle of a thousand readings needs one insertion. Longer bodies
 //! are split into pieces of two pages each. There is no index by epoch: epochs never decrease along
 //! a device's chain, so the first seal of an epoch is found by bisection over the indices, in about
-//! twenty lookups. If the epochs of a device do decrease (its key was stolen), the store records
-//! that, and searches its seals one by one.
+//! twenty lookups. If the epochs of a device do decrease, for example because its key was stolen,
+//! the store records this and searches the seals of the device one by one.
 //!
 //! Every page is verified when it is read (see [`pages`](crate::pages)): the store never returns
 //! wrong data, and a missing row is always an error. redb asserts properties that it has not
@@ -75,8 +75,8 @@ pub(crate) const EQUIVOCATIONS: TableDefinition<'_, [u8; 12], ()> =
 pub(crate) const UNORDERED: TableDefinition<'_, [u8; 8], ()> = TableDefinition::new("unordered");
 
 pub(crate) const PIECE_KEY: usize = SealKey::LENGTH + 4;
-/// The length of a piece: two pages less what redb needs for one entry of a leaf page, which is 8
-/// bytes and the key.
+/// The length of a piece: two pages minus the space that redb needs for one entry of a leaf page (8
+/// bytes and the key).
 pub(crate) const PIECE: usize = 2 * 4096 - 64;
 /// The maximum length of a row that contains both head and body: also two pages.
 pub(crate) const ROW: usize = PIECE;
@@ -92,8 +92,8 @@ pub(crate) fn piece_key(key: &SealKey, number: u32) -> [u8; PIECE_KEY] {
 pub(crate) const PIECES_OF_A_BODY: u32 = 1 << 26;
 
 /// Returns the number of the first piece of a body. If a pruned tree receives more levels, its body
-/// changes, but a reader may still be reading the old one. The bodies of a tree that is kept from
-/// different rounds (33 rounds are possible) therefore have different piece numbers.
+/// changes, but a reader may still be reading the old one. The piece numbers of a body therefore
+/// depend on the round from which on the tree is kept. There are 33 possible rounds.
 pub(crate) fn first_piece(tree_from: Option<Round>) -> u32 {
     tree_from.map_or(0, |from| u32::from(from.0) * PIECES_OF_A_BODY)
 }
@@ -155,8 +155,8 @@ struct State {
     pending_bytes: usize,
     /// When the oldest pending batch was journaled.
     since: Option<Instant>,
-    /// How many batches have been journaled since the store was opened, how many of these have been
-    /// applied, and the highest number up to which a caller waits for them to be applied.
+    /// Three numbers of batches since the store was opened: how many have been journaled, how many
+    /// of these have been applied, and how many must be applied for the callers that wait.
     journaled: u64,
     applied: u64,
     wanted: u64,
@@ -287,8 +287,8 @@ fn epoch_of(key: [u8; SealKey::LENGTH], row: &[u8]) -> Result<EpochNumber, ReadE
 /// Reads a range of a body.
 ///
 /// The seal may have received more levels since its head was read. If it is a star, its stored body
-/// then continues after the range that this head describes. If it is a tree, the new body has
-/// pieces of its own.
+/// then continues after the range that this head describes. If it is a tree, the pieces of the old
+/// body are still stored, because the new body has other piece numbers.
 pub(crate) fn read_body(
     pieces: &impl ReadableTable<[u8; PIECE_KEY], &'static [u8]>,
     seal: &StoredSeal,
@@ -533,8 +533,8 @@ fn bisect(
     device: DeviceId,
     since: EpochNumber,
 ) -> Result<Option<SealIndex>, ReadError> {
-    // All seals with an index below `low` have an earlier epoch; no seal with an index of at least
-    // `high` does.
+    // All seals with an index below `low` have an epoch before `since`. No seal with an index of at
+    // least `high` has an epoch before `since`.
     let (mut low, mut high, mut found) = (0u64, 1u64 << 32, None);
     while low < high {
         let middle = low + (high - low) / 2;

@@ -25,14 +25,15 @@ pub type Reply = Box<dyn FnOnce(Result<Receipt, PutError>) + Send>;
 ///
 /// - A batch that is acknowledged with a [`Receipt`] MUST survive any end of the process and a
 ///   power loss. It MUST be visible to every read that starts afterwards.
-/// - A batch is atomic: no read and no restart MUST ever show a part of it.
+/// - A batch is atomic: a read MUST NOT show only a part of it, even after a restart.
 /// - A store MUST NOT remove or overwrite data. There is one exception: a bundle that has more
 ///   levels of a seal replaces the stored bundle with the same key, and the receipt counts it as
 ///   `stored`. Any other bundle whose key is already stored changes nothing, and the receipt counts
 ///   it as `known`; if two bundles of one key differ only in their signature, the store keeps the
 ///   first. If a device signed two different seals under one index, a store MUST keep both, and
 ///   [`equivocations`](Self::equivocations) MUST report the index from then on.
-/// - A batch that is not acknowledged MAY or may not be stored. Sending it again is always correct.
+/// - A batch that is not acknowledged MAY be stored nevertheless. Sending it again is always
+///   correct.
 /// - A read MUST return the bytes that were put, or an error. If they are damaged, it MUST return
 ///   [`ReadError::Damaged`].
 /// - A store MUST NOT acknowledge data that is only in memory, and MUST NOT queue without bound: it

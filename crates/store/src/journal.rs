@@ -25,8 +25,8 @@
 //! as the embedded store or a gateway, opens its journal with [`Journal::open_strict`]. A last
 //! frame that has its full length and no missing sector is then reported as damage.
 //!
-//! A journal with space written in advance writes frames past the page cache if the system allows
-//! it ([`direct`]). This reduces the operating system's work per frame by a third.
+//! A journal with space written in advance bypasses the page cache when it writes frames, if the
+//! system allows this ([`direct`]). This reduces the operating system's work per frame by a third.
 
 mod direct;
 mod error;
@@ -141,7 +141,7 @@ impl Journal {
     /// Makes the journal write `bytes` zeros in advance whenever the space for frames runs out. A
     /// sync then takes about half the time, because the space on the disk is already allocated and
     /// the file system need not record that the file has grown. In exchange, the journal writes
-    /// about twice the bytes.
+    /// about twice as many bytes.
     #[must_use]
     pub const fn fill_ahead(mut self, bytes: u64) -> Self {
         self.ahead = bytes;
@@ -337,7 +337,7 @@ impl Journal {
         }
     }
 
-    /// Writes zeros in advance, from the end of the file on, and syncs them if frames are synced.
+    /// Writes zeros in advance, from the end of the file on. Syncs them if `sync` is true.
     fn fill(&mut self, sync: bool) -> io::Result<()> {
         let until = (self.end + self.pending.len() as u64 + self.ahead).next_multiple_of(BLOCK);
         let from = self.filled;
@@ -507,8 +507,9 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Adds a record to a new journal that is used only once it is completely synced. Writes full
-    /// frames without a sync; at least the last record always waits for that sync.
+    /// Adds a record to a new journal. Writes full frames without a sync, because the journal is
+    /// used only after a final sync. At least the last record is always pending, so the final sync
+    /// is never skipped.
     fn put(&mut self, record: &[u8]) -> Result<(), JournalError> {
         if self.waiting().len() + record.len() > COMPACT_FRAME {
             self.write(false)?;

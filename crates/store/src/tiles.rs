@@ -13,15 +13,16 @@
 //! kinds. A multiproof for `m` scattered records therefore reads about `m` chunks and as many
 //! tiles.
 //!
-//! A **pruned** tree has only the records of some levels and their compact multiproof. One of its
-//! chunks covers as many places of the tree (sequence numbers of its records) as have 256 stored
-//! records on average. The records are followed by two u64 per chunk: the end of the chunk's
-//! records, and the number of digests of the multiproof up to the end of the chunk. Then follow the
-//! multiproof, and the hashes as above. Every subtree that has a stored record, or whose root is in
-//! the multiproof, can be rebuilt from these. Any smaller selection therefore has a compact
-//! multiproof, too. If a subtree whose root is in the multiproof spans several chunks, the stored
-//! hash of its first chunk is that root, and the stored hashes of its other chunks are null. A node
-//! whose right child is null equals its left child.
+//! A **pruned** tree has only the records of some levels and their compact multiproof. A place is
+//! the position of a record in the tree: its sequence number. Each chunk of a pruned tree covers so
+//! many places that it has 256 stored records on average. The records are followed by two u64 per
+//! chunk: the end of the chunk's records, and the number of digests of the multiproof up to the end
+//! of the chunk. After these numbers follow the multiproof and the hashes of levels 1, 2 and so on,
+//! as above. Every subtree that has a stored record, or whose root is in the multiproof, can be
+//! rebuilt from this data. The compact multiproof of any smaller selection can therefore be
+//! computed. If a subtree whose root is in the multiproof spans several chunks, the stored hash of
+//! its first chunk is that root, and the stored hashes of its other chunks are null. A node whose
+//! right child is null equals its left child.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -72,8 +73,8 @@ pub(crate) struct Pruned {
 }
 
 impl Pruned {
-    /// Describes a tree of which only the records of the levels `kept` are stored, with a
-    /// multiproof of `siblings` digests.
+    /// Describes a tree with only the records of the levels `kept`, and with a multiproof of
+    /// `siblings` digests.
     pub(crate) fn new(statement: &Statement, kept: u32, siblings: u64) -> Self {
         let levels = statement.counters.levels();
         // On average one record in 2^i is at level i or above, and one in 2^(levels - 1) is at the

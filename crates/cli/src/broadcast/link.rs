@@ -15,7 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// The arguments for the login to a broker.
 #[derive(Args, Debug)]
 pub(crate) struct Access {
-    /// For mqtts: a PEM file of certificate authorities to trust instead of those of the platform
+    /// For mqtts: a PEM file of certificate authorities to trust instead of the certificate
+    /// authorities of the platform
     #[arg(long, value_name = "FILE")]
     broker_ca: Option<PathBuf>,
     /// The user name for the broker

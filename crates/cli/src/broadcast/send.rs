@@ -405,7 +405,8 @@ async fn send_live(
     sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(Failure::from)
 }
 
-/// Reads the lines of an input. If a line is too long, returns only the part of it that shows that.
+/// Reads the lines of an input. Truncates a line that is longer than a message, but leaves enough
+/// bytes to show that it is too long.
 fn read_lines(mut reader: Box<dyn io::BufRead + Send>, put: &mpsc::Sender<io::Result<Vec<u8>>>) {
     loop {
         let mut line = Vec::new();

@@ -30,7 +30,7 @@ use crate::time::instant;
 #[command(
     after_help = "Examples:\n  moteseal broadcast verify orders.evidence --ca base.pub.pem\n  \
                         moteseal broadcast verify image.evidence --ca base.pub.pem --out image.bin\n\n\
-                        Messages are printed on stdout, one per line with its number. The messages of an image only go to --out.\n\
+                        Messages are printed on stdout, one per line with its number. The content of a file goes only to --out.\n\
                         Exit codes: 0 the whole chain is verified, 3 refused, 4 verified, but the chain is not complete."
 )]
 pub(crate) struct Arguments {
@@ -40,7 +40,8 @@ pub(crate) struct Arguments {
     /// The public key of a base station; may be repeated
     #[arg(long, value_name = "PUBLIC_KEY", required = true)]
     ca: Vec<PathBuf>,
-    /// The network, as 16 hexadecimal digits; default: the first base station's own
+    /// The network, as 16 hexadecimal digits; default: the network that the first base station's
+    /// key determines
     #[arg(long, value_name = "HEX", value_parser = network)]
     network: Option<NetworkId>,
     /// A revocation of one of the base stations; may be repeated
@@ -191,7 +192,7 @@ impl<'p> Frames<'p> {
     }
 }
 
-/// Prints the messages of the evidence when their block is verified.
+/// Prints the messages of each block of the evidence once the block is verified.
 struct Report<'a> {
     arguments: &'a Arguments,
     out: Stdout,

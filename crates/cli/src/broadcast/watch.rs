@@ -36,7 +36,7 @@ const MAX_LINKS: usize = 8;
 /// other receivers what they lost.
 ///
 /// With several --on, everything received on one link is relayed to the others. If the command is
-/// killed, it continues where it stopped when it is run again, and never accepts a chain twice.
+/// killed, run it again: it continues where it stopped. It never accepts a chain twice.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --state broadcast.state --save images\n  \
@@ -62,7 +62,8 @@ pub(crate) struct Arguments {
     /// The folder for evidence of each complete chain, for `moteseal broadcast verify`
     #[arg(long, value_name = "DIR")]
     evidence: Option<PathBuf>,
-    /// The network, as 16 hexadecimal digits; default: the first base station's own
+    /// The network, as 16 hexadecimal digits; default: the network that the first base station's
+    /// key determines
     #[arg(long, value_name = "HEX", value_parser = network)]
     network: Option<NetworkId>,
     /// A revocation of one of the base stations; may be repeated

@@ -64,10 +64,10 @@ struct Recorded {
     #[serde(default)]
     first: u32,
     count: u32,
-    /// The time of the first recorded reading, and the interval between them.
+    /// The time of the first recorded reading, and the interval between recorded readings.
     start: String,
     every: String,
-    /// The interval at which the mote replays them.
+    /// The interval at which the mote replays the readings.
     interval: Option<String>,
 }
 
@@ -85,7 +85,7 @@ struct Member {
 struct Broadcasts {
     /// The base station's public key.
     base: PathBuf,
-    /// The network, if it differs from the base station's own.
+    /// The network, if it is not the network that the base station's key determines.
     network: Option<String>,
 }
 

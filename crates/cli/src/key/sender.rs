@@ -26,7 +26,7 @@ const SECONDS_A_DAY: u64 = 86_400;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: moteseal key request --key keys/ops.key.pem --sender ops --out ops.request\n\
-                        Send the request to the owner of a base station's key: moteseal key certify ops.request ...\n\
+                        Send the request to the owner of a base station's key, who runs: moteseal key certify ops.request ...\n\
                         A sender's id has 8 bytes: 16 hexadecimal digits are used directly; the id of any other name is\n\
                         the first 8 bytes of SHA-256(\"moteseal/1/sender\" || 0x00 || name)."
 )]

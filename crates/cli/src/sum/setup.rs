@@ -18,7 +18,7 @@ use crate::terminal::diagnostic;
 #[command(after_help = "Example: moteseal key new --out q\n\
                         \x20        moteseal sum setup --roster roster.cbor --operator op.pub.pem --querier q.key.pem --out sumkeys/\n\
                         makes sumkeys/NAME.sum.key     for each device of the roster: goes to that device only\n\
-                        \x20     sumkeys/querier.sum.key  stays with the querier: all other keys follow from it")]
+                        \x20     sumkeys/querier.sum.key  stays with the querier: all other keys are derived from it")]
 pub(crate) struct Arguments {
     /// The group's roster; its devices are the sources
     #[arg(long)]
@@ -33,9 +33,9 @@ pub(crate) struct Arguments {
     /// The folder for the files
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// Divide the devices into this many key groups. With the key of a stolen device, only the sums
-    /// of its group can be falsified. Each further group adds 32 bytes per message on the links
-    /// above it
+    /// Divide the devices into this many key groups. An attacker with a stolen device can falsify
+    /// only the sums of its key group. Each further key group adds 32 bytes per message on the
+    /// links above its devices
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     key_groups: u32,
 }

@@ -1,6 +1,6 @@
-//! Kills a device that also answers queries, at any moment. It answers no epoch of a query twice,
-//! and a signed seal states every permitted answer. Device and gateway run the code of `device run`
-//! and `gateway run`, without a link between them.
+//! Kills, at random moments, a device that also answers queries. The device answers no epoch of a
+//! query twice, and a signed seal states every permitted answer. Device and gateway run the code of
+//! `device run` and `gateway run`, without a link between them.
 
 use crate::group;
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,8 +185,8 @@ fn simulate(seed: u64) -> BTreeMap<&'static str, u64> {
             0..20 => scene.mote().sense(epoch, &[7; 4]).unwrap(),
             20..70 => {
                 let query = chance.below(kinds);
-                // Each query has its own epoch duration. Only epochs that have ended are asked for,
-                // some of them repeatedly.
+                // Each query has its own epoch duration. The device is asked only for epochs that
+                // have ended, and for some of them repeatedly.
                 let duration_ms = 5 + query * 9;
                 let newest = now_ms / duration_ms - 1;
                 match scene.answer(

@@ -108,8 +108,8 @@ impl Group {
         self.motes[at].answered(query, epoch);
     }
 
-    /// Runs the next epoch, in which the devices sense these numbers of readings, in turn. Returns
-    /// what the coordinator uploads.
+    /// Runs the next epoch. `readings` is the number of readings of each device; the devices sense
+    /// them in turn. Returns what the coordinator uploads.
     pub fn epoch(&mut self, readings: [u32; 4]) -> Upload {
         let epoch = self.next;
         self.next.0 += 1;

@@ -350,7 +350,8 @@ async fn every_cheat_is_found_through_a_cloud() {
 }
 
 /// A coordinator that does not announce the last round to its devices receives all readings of the
-/// round before. It can then keep that round, which is one too low, with all its readings.
+/// previous round. It can then keep the previous round with all its readings, although this round
+/// is one too low.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_that_is_too_low_is_found_even_with_all_its_readings() {
     let mut group = Group::new(Scheme::Star, 10, BUDGET, 11);

@@ -23,8 +23,8 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
     let first = FIRST * 60_000 / DURATION_MS;
     let mut uploads = Vec::new();
     for epoch in 0..3 {
-        // North and south answer all epochs of the query. West answers those of the group's first
-        // two epochs. East answers no epoch.
+        // North and south answer all epochs of the query. West answers only those that are in the
+        // first two epochs of the group. East answers none.
         for (at, of_device) in
             [0..12, 0..12, 0..if epoch == 2 { 0 } else { 12 }].into_iter().enumerate()
         {

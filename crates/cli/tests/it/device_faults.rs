@@ -1,6 +1,7 @@
-//! Tests a device whose gateway has lost acknowledged frames, whose reading is too long, whose seal
-//! is full, or whose own state is old. It continues, and its seals state the losses. Device and
-//! gateway run the code of `device run` and `gateway run`, without a link between them.
+//! Tests a device in four situations: its gateway has lost acknowledged frames, a reading is too
+//! long, a seal is full, or the state of the device is old. The device continues, and its seals
+//! state the losses. Device and gateway run the code of `device run` and `gateway run`, without a
+//! link between them.
 
 use crate::group;
 use std::path::Path;
@@ -391,7 +392,7 @@ fn the_chain_state_has_an_opened_seal_before_the_journal() {
     assert!(mote.mote().is_done());
     end(&mut station, EPOCH);
     end(&mut station, next);
-    // The next seal states the skipped index, like after any restart.
+    // The next seal states the skipped index, as after any restart.
     assert_eq!(
         group::sealed(&roster, &station),
         [(0, FIRST, 30, false, true), (2, FIRST + 1, 5, true, true)]

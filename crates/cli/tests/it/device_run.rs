@@ -258,14 +258,14 @@ fn the_next_seal_states_the_loss_after_a_long_absence_of_the_gateway() {
         (ran.unwrap(), longest)
     });
     assert!(ran.is_done && ran.readings > AWAY * 600);
-    // The journal contains the readings of the waiting seals and of the open seal, and at most as
-    // many bytes again that are no longer needed.
+    // The journal contains the readings of the waiting seals and of the open seal. At most half of
+    // the journal consists of bytes that are no longer needed.
     let seal = 600 * (1 + 8 + 4 + 16);
     assert!(longest < 2 * (u64::from(WAITING) + 2) * seal + 4096, "{longest} bytes of journal");
     end_all(&mut station);
     let sealed = group::sealed(&roster, &station);
-    // First the waiting seals arrive, then a seal that states that other seals were given up, and
-    // then all later seals.
+    // First the waiting seals arrive, then a seal that states that the device has dropped other
+    // seals, and then all later seals.
     let (before, after) = sealed.split_at(WAITING as usize);
     assert!(before.iter().zip(0..).all(|(seal, at)| (seal.0, seal.3) == (at, false)), "{sealed:?}");
     assert!(

@@ -32,8 +32,8 @@ fn estimate(scene: &Scene, cloud: &scene::Cloud, arguments: &[&str]) -> scene::R
     scene.with_roster(&[&["estimate"], arguments, &["--from", &cloud.url]].concat())
 }
 
-/// Asserts that an interval contains the true value after it was extended on both sides by twice
-/// its width. The margin makes failures by chance practically impossible, because salts are random.
+/// Extends an interval on both sides by twice its width, and asserts that it then contains the true
+/// value. The margin makes failures by chance practically impossible, because salts are random.
 /// `uniformity` tests how often the intervals themselves contain the true value.
 #[track_caller]
 fn assert_near(estimate: &Value, truth: f64) {

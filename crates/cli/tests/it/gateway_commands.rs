@@ -345,7 +345,8 @@ impl Site {
                 .stderr
                 .contains("SchemeMismatch")
         );
-        // A rate above that of the final rounds is refused, and the error states the highest one.
+        // A rate above the rate of the final rounds is refused, and the error states the highest
+        // available rate.
         let refused =
             self.ask(&[&["get", "--all", "--rate", "1", "--no-pinned-seals"][..], &UNTIL].concat());
         assert!(
@@ -576,8 +577,8 @@ fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
         );
         assert!(devices.iter_mut().all(Running::is_running), "a device ended instead of waiting");
         if kill {
-            // After a kill, too, the journal has everything that was acknowledged before the disk
-            // was full.
+            // Even after a kill, the journal contains everything that was acknowledged before the
+            // disk was full.
             drop(gateway);
             gateway = site.gateway_within(ROOM);
             watch = gateway.first_line();

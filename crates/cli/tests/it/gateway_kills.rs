@@ -1,6 +1,6 @@
-//! Kills gateways and devices with their state on disk at moments chosen by a seed, while frames
-//! are lost, repeated and delayed. Each restarts from its journal. Every durable reading is sealed
-//! once. The audit justifies every epoch or names the devices that did not close it.
+//! Kills gateways and devices at moments chosen by a seed, while frames are lost, repeated and
+//! delayed. Gateways and devices restart from their journals on disk. Every durable reading is
+//! sealed once. The audit justifies every epoch or names the devices that did not close it.
 
 use crate::group;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,8 +33,8 @@ struct Device {
     mote: Option<DurableMote<SecretKey>>,
     /// The sensed records, by epoch. Records that were not durable at a kill are removed again.
     truth: BTreeMap<u64, Vec<[u8; 4]>>,
-    /// The indices of the seals that the device gave up because too many seals were waiting, if
-    /// that was durable.
+    /// The indices of the seals that the device gave up because too many seals were waiting. After
+    /// a kill, the set keeps only the seals whose removal was durable.
     given_up: BTreeSet<u32>,
     quiet: u64,
 }
@@ -303,8 +303,8 @@ fn simulate(seed: u64) -> Total {
     for device in &world.devices {
         let mote = device.mote.as_ref().unwrap().mote();
         assert!(mote.is_done(), "every device must be done once there are no faults");
-        // Each opened index is either that of a seal at the cloud, or of a seal that was given up
-        // because too many were waiting.
+        // For each opened index, either the cloud has the seal, or the device gave up the seal
+        // because too many seals were waiting.
         let sealed = audited.indices.get(&device.id).cloned().unwrap_or_default();
         assert!(sealed.is_disjoint(&device.given_up), "{sealed:?} and {:?}", device.given_up);
         let known: BTreeSet<u32> = sealed.union(&device.given_up).copied().collect();

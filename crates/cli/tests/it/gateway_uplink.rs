@@ -1,5 +1,5 @@
 //! A gateway uploads its outbox to a real cloud. The outbox contains late seals that were pruned
-//! above their epoch's round, and long epochs of which little was kept. Damaged files do not block
+//! above their epoch's round, and long epochs with few kept events. Damaged files do not block
 //! other files. An audit of the cloud has no findings.
 
 use std::path::{Path, PathBuf};
@@ -141,7 +141,7 @@ impl Real {
             .unwrap()
     }
 
-    /// Returns the round from which on the levels of a device's seal are kept.
+    /// Returns the round of a device's seal in the store: all levels from this round on are kept.
     fn kept_from(&self, roster: &Roster, device: &str, index: u32) -> u8 {
         let seals = self.store.seals_at(roster.id(device).unwrap(), SealIndex(index)).unwrap();
         let [seal] = &seals[..] else { panic!("{} seals {index} of {device}", seals.len()) };
@@ -235,8 +235,8 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_without_findings() {
 async fn uploads_respect_the_limit_of_events_of_a_cloud() {
     let folder = tempfile::tempdir().unwrap();
     let mut site = Site::new(folder.path());
-    // The two seals have 600 events each, of which a budget of 30 keeps few. The bundles are short,
-    // but a cloud has to compute the level of every event.
+    // The two seals have 600 events each, and the budget of 30 keeps few of these events. The
+    // bundles are short, but a cloud has to compute the level of every event.
     for mote in [&mut site.calm, &mut site.busy] {
         sense(mote, FIRST, 600);
         mote.end(EpochNumber(FIRST)).unwrap();

@@ -204,7 +204,7 @@ fn control_characters_of_files_and_servers_do_not_reach_the_terminal() {
         assert_harmless(&run);
         run.failed(REFUSED);
     }
-    // Control characters in the text of a server. It cannot start a new line, either.
+    // Control characters in the text of a server. The text cannot start a new line either.
     let cloud = server(problem("\u{1b}[2J\r\nmoteseal: all verified"));
     let run =
         scene.with_roster(&["get", "dev1", "--from", &cloud, "--rate", "1", "--no-pinned-seals"]);

@@ -201,8 +201,8 @@ impl World {
         self.receive(frame)
     }
 
-    /// Forwards two thousand events of the liar, which raise the round of the epoch so far that
-    /// almost nothing is kept.
+    /// Forwards two thousand events of the liar, which raise the round of the epoch until almost
+    /// nothing is kept.
     fn raise(&mut self, index: u32, epoch: u64) -> Result<(), &'static str> {
         let before = self.coordinator.round(EpochNumber(epoch));
         self.forward((index, epoch), 0, 0..2000, |_, _| Some(5))?;
@@ -235,8 +235,7 @@ impl World {
         outcome
     }
 
-    /// Makes a seal of the liar without events and uploads it to the cloud, bypassing the
-    /// coordinator.
+    /// Makes a seal of the liar without events and uploads it to the cloud without the coordinator.
     fn bypass(&mut self, claim: Claim, position: Position) {
         let (open, part) = self.devices[0].seal(&self.roster, claim, position);
         let mut bundle = Vec::new();
@@ -494,7 +493,7 @@ fn a_chain_that_returns_to_the_coordinator_does_not_accuse_it_falsely() {
 fn later_seals_cannot_hide_forwarded_events_of_an_epoch() {
     let mut world = World::new();
     // The first seal is listed and does not close its epoch. It is followed by events that are
-    // never sealed, and by a seal that bypasses the coordinator.
+    // never sealed, and by a seal that is uploaded without the coordinator.
     world.close(LIAR, Claim { is_last: false, ..Claim::nothing(0, FIRST) }).unwrap();
     world.raise(1, FIRST).unwrap();
     world.end(FIRST);

@@ -31,7 +31,7 @@ fn a_second_table_continues_the_chain_of_the_first() {
     let verified = scene.with_roster(&[&["verify", "--json"][..], &files].concat()).done().json();
     assert_eq!(verified["devices"][0]["events"], 300);
     assert_eq!(verified["devices"][0]["seals"], 5);
-    // A seal is missing; a byte is changed.
+    // First verify bundles with a missing seal, then a bundle with a changed byte.
     let run = scene.with_roster(&["verify", files[0], files[2]]);
     assert!(run.failed(4).contains("Missing: seal 1 of dev1"), "{run:?}");
     let mut bytes = fs::read(scene.path(files[4])).unwrap();
@@ -226,7 +226,7 @@ fn a_killed_replay_continues_without_losing_a_sealed_reading() {
         ]
         .concat()
     };
-    // Replay five hours in about half a second, and kill the process in between.
+    // Replay five hours in about half a second, and kill the process before it ends.
     let mut process = scene.command(&replay("36000")).stderr(Stdio::null()).spawn().unwrap();
     while scene.names("bundles").iter().filter(|name| name.ends_with(".mseal")).count() < 2 {
         std::thread::sleep(Duration::from_millis(5));

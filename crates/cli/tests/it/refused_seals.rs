@@ -45,7 +45,7 @@ fn exchange(
     names
 }
 
-/// Returns a frame with one event of a seal, like the device sent before it lost its state.
+/// Returns a frame with one event of a seal, as the device sent it before it lost its state.
 fn earlier_frame(roster: &Roster, id: DeviceId, index: u32, epoch: u64) -> Vec<u8> {
     group::forward_frame((id, &group::link_key(roster, id)), (index, epoch), 0..1, 5)
 }
@@ -74,10 +74,10 @@ fn gives_up_permanently_refused_seals_and_delivers_the_next() {
     assert!(device.mote().is_done(), "{} wait; {names:?}", device.mote().waiting());
     assert!(names.contains(&"NotAsForwarded") && names.contains(&"EpochGoesBack"), "{names:?}");
     // The refused seals include the first seal of the epoch that the gateway has received. Its
-    // index differs from the index in the earlier frame, which according to the device's chain
+    // index differs from the index in the earlier frame, because in the device's chain that index
     // belongs to an earlier seal.
     assert_eq!(device.refused(), 5);
-    // After a restart, the device does not send the given-up seals again.
+    // After a restart, the device does not send the refused seals again.
     device.sync().unwrap();
     drop(device);
     let device = group::mote(&roster, 0, folder.path(), 16);

@@ -182,7 +182,7 @@ impl Cloud {
 }
 
 impl Cloud {
-    /// Asks the cloud to stop and waits until it has.
+    /// Asks the cloud to stop and waits until it has stopped.
     pub(crate) fn stop(&mut self) {
         let kill = Command::new("kill").arg(self.process.id().to_string()).status().unwrap();
         assert!(kill.success());

@@ -1,6 +1,6 @@
 //! Compares `moteseal verify` with the verifier in spec/verify.py, which was written from the
-//! specification alone, on bundles of `moteseal seal`. Both accept good bundles of every suite and
-//! scheme, and report the same error name for bad bundles.
+//! specification alone. Both read bundles that `moteseal seal` made. Both accept good bundles of
+//! every suite and scheme, and report the same error name for bad bundles.
 
 use std::fs;
 use std::process::Command;

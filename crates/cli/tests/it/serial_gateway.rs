@@ -106,7 +106,7 @@ impl ChildLink for OverSerial {
     }
 }
 
-/// A broker, and a group's files in a folder, made like a user makes them.
+/// A broker, and a group's files in a folder, made as a user makes them.
 struct Site {
     folder: tempfile::TempDir,
     broker: Broker,
@@ -223,7 +223,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Returns the next body that is not on the channel for the time.
+/// Returns the next body from any channel except [`Channel::Time`].
 async fn body(line: &SerialLine, site: &Site) -> (Channel, Bytes) {
     loop {
         match timeout(LONG, line.receive())
@@ -280,7 +280,8 @@ fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed() {
         .await;
         assert!(fetch(address, "/healthz").ends_with("alive\n"));
         until("it is ready", &site, || fetch(address, "/readyz").ends_with("ready\n")).await;
-        // Kill the gateway in between. The motes continue, and open their lines again.
+        // Kill the gateway while the motes still send. The motes continue, and open their lines
+        // again.
         drop(serial);
         (serial, address) = site.serial();
         for device in running {

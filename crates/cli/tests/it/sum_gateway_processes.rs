@@ -1,6 +1,6 @@
 //! Runs two aggregators of private sums as processes over a real broker (Debian's Mosquitto). One
-//! is the child of the other; it is killed with SIGKILL and restarted. Every epoch is exact over
-//! the sources that it names.
+//! is the child of the other; it is killed with SIGKILL and restarted. The sum of every epoch is
+//! exact for the sources that the result names.
 
 use std::fs;
 use std::process::{Child, Stdio};

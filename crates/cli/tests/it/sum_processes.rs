@@ -1,6 +1,7 @@
 //! Runs private sums as users do: eight motes, three gateways in a tree and a querier, each a
 //! process, over Debian's Mosquitto, for a minute of epochs. Two of the gateways are killed and
-//! restarted. Every epoch is exact over the sources that it names, or is reported as missing.
+//! restarted. The sum of every epoch is exact for the sources that the result names, or the epoch
+//! is reported as missing.
 
 use std::fmt::Write as _;
 use std::fs;

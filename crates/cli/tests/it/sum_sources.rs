@@ -133,8 +133,8 @@ impl Scene {
         self.answerer.sensed(&reading.to_be_bytes());
     }
 
-    /// Returns the answers that are sent at a time: each with its epoch and the decrypted values of
-    /// its slots.
+    /// Returns the answers that are sent at the time `after_ms`: each with its epoch and the
+    /// decrypted values of its slots.
     fn answers(&mut self, after_ms: u64, is_up: bool) -> Vec<(u64, Vec<u128>)> {
         self.clock.store(START + after_ms, Ordering::Relaxed);
         let frames = self.answerer.answers(is_up, &mut self.mote).unwrap();
@@ -177,8 +177,8 @@ fn answers_the_last_reading_of_an_epoch_once_and_soon() {
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 60])]);
     assert_eq!(scene.answers(5020, true), []);
     assert_eq!(scene.answers(10_010, true), [(1, vec![1, 99])]);
-    // In one epoch nothing is sensed, and in the next a reading that does not meet the condition.
-    // The answer is zeros in both cases, so that they cannot be distinguished.
+    // In one epoch the device senses nothing, and in the next it senses a reading that does not
+    // meet the condition. The answer is zeros in both cases, so that they cannot be distinguished.
     assert_eq!(scene.answers(15_010, true), [(2, vec![0, 0])]);
     scene.sense(16_000, 10);
     assert_eq!(scene.answers(20_010, true), [(3, vec![0, 0])]);

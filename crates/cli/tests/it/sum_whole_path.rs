@@ -1,6 +1,6 @@
 //! Runs private sums from sources over real gateways to the querier, in one process and in real
-//! time. Every epoch is exact over the named participants. An altered sum is refused, and the edge
-//! of the tree at which it was altered is named.
+//! time. The sum of every epoch is exact for the participants that the result names. An altered sum
+//! is refused, and the edge of the tree at which it was altered is named.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

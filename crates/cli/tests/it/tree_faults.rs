@@ -1,6 +1,6 @@
 //! Tests trees in a group with a budget, with full buffers, exhausted slots and full disks. The
-//! gateway accepts every seal and keeps its disk limit, and a device recovers the same seals after
-//! every restart.
+//! gateway accepts every seal and stays within its disk limit, and a device recovers the same seals
+//! after every restart.
 
 use crate::group;
 use std::path::Path;

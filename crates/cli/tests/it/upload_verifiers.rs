@@ -62,8 +62,8 @@ fn run(mut audit: Audit<'_>, bytes: &[u8]) -> Result<Report, String> {
     Ok(audit.finish())
 }
 
-/// Queries everything that the final round left of a device's epoch, from a cloud that returns this
-/// bundle. Returns the number of rows, or the name of the error.
+/// Queries all readings of a device's epoch that the final round keeps, from a cloud that returns
+/// this bundle. Returns the number of rows, or the name of the error.
 pub fn rows_of(roster: &Roster, upload: &Upload, bundle: &Bundle) -> Result<u64, String> {
     let choice = Choice::Rate(Rate::new(1, 1 << upload.round.0).unwrap());
     let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));

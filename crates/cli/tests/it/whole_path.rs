@@ -152,7 +152,7 @@ fn a_range_that_is_not_sealed_yet_is_incomplete() {
             .contains("TailUnknown: nothing shows what dev1 sealed from 2010-05-09T16:00:00Z on"),
         "{run:?}"
     );
-    // With the end of the range that the error states, the answer is complete.
+    // If the range ends at the time that the error states, the answer is complete.
     let get = [
         "get",
         "dev1",
@@ -222,7 +222,8 @@ fn rows_are_printed_after_all_files_are_written_or_not_at_all() {
 #[test]
 fn a_proof_stays_valid_when_its_device_seals_more() {
     let (scene, cloud) = home();
-    // This cloud has only the first seals. Its answer is complete for their time.
+    // This cloud has only the first seals. Its answer is complete for the time range of these
+    // seals.
     let early = scene.cloud("early.redb");
     for index in 0..4 {
         scene.run(&["push", &format!("bundles/dev1-{index:010}.mseal"), "--to", &early.url]).done();

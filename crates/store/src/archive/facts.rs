@@ -1,5 +1,6 @@
 //! The facts in the journal of an archive, and the state that follows from them. Each record is one
-//! fact: a byte for its kind, then its fields, those of fixed size first. Numbers are big-endian.
+//! fact: a byte for its kind, then its fields. Fields of fixed size come first. Numbers are
+//! big-endian.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

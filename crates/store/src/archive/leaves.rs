@@ -30,8 +30,7 @@ pub(super) fn path_of(folder: &Path, chain: ChainRef) -> PathBuf {
     folder.join(format!("{chain}{SUFFIX}"))
 }
 
-/// Returns the chain whose leaf file has this name, or `None` if the name is not that of a leaf
-/// file.
+/// Returns the chain whose leaf file has this name, or `None` if it is not the name of a leaf file.
 pub(super) fn chain_of(path: &Path) -> Option<ChainRef> {
     let digits = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
     let chain = ChainRef(u64::from_str_radix(digits, 16).ok()?.to_be_bytes());
@@ -95,7 +94,8 @@ impl Leaves {
         record.extend_from_slice(&head.encode());
         record.extend_from_slice(&xxh64(bytes, seed(self.end, &head)).to_be_bytes());
         record.extend_from_slice(bytes);
-        // If this write fails, `end` does not move, so the next record overwrites it.
+        // If this write fails, `end` does not move, so the next record overwrites the incomplete
+        // one.
         self.file.write_all_at(&record, self.end)?;
         self.places.insert(leaf, (self.end, length));
         self.end += record.len() as u64;

@@ -11,8 +11,8 @@ use crate::embedded::{SEALS, guarded};
 
 type Key = [u8; SealKey::LENGTH];
 
-/// Returns device and index as one number, which orders keys like their encodings, without the
-/// digest.
+/// Returns the device and index of a key as one number. The numbers sort in the same order as the
+/// encoded keys without their digests.
 fn place(key: &Key) -> u128 {
     key[..12].iter().fold(0, |place, &byte| place << 8 | u128::from(byte))
 }

@@ -1,4 +1,4 @@
-//! The key pair of the only coordinator.
+//! The key of the coordinator that all tests of stores use.
 
 use moteseal_core::signature::{Algorithm, SecretKey};
 

@@ -1,4 +1,4 @@
-//! Applies journaled batches to the tables, in large transactions on a thread of its own, while the
+//! Applies journaled batches to the tables, in large transactions on a separate thread, while the
 //! journal accepts further batches.
 //!
 //! Batches are applied when enough of them are pending, when they have waited for some time, when a
@@ -25,7 +25,8 @@ use crate::epochs::{PutError, Receipt, Reply};
 use crate::journal::Journal;
 use crate::pages;
 
-/// A transaction starts when this many batches, or [`BYTES`] of them, are pending.
+/// A transaction starts when this many batches are pending, or batches with [`BYTES`] bytes in
+/// total.
 const BATCHES: usize = 1024;
 
 /// A batch that is in the journal but not yet in the tables.
@@ -189,12 +190,12 @@ fn checkpoint(shared: &Shared, known: &mut Known) {
     }
 }
 
-/// Removes the batches that are durable in the tables from the journal.
+/// Removes from the journal the batches that are durable in the tables.
 fn empty(shared: &Shared, journal: &mut Journal) {
     let mut state = shared.state();
     if let Err(error) = state.withheld.empty(journal) {
-        // The file may end with data that a crash removes: no further batch may be written after
-        // it.
+        // The journal may now end with data that a crash would remove, so no further batch may be
+        // written after this data.
         state.held = Some(PutError::Failed { store: shared.name.clone(), what: error.to_string() });
     }
 }

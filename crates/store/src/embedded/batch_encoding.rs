@@ -1,5 +1,6 @@
 //! The encoding of a batch in a store's journal: a version, the schemas that the batch needs, its
-//! bundles, and, in version 2, its manifests, each preceded by its key. All numbers are big-endian.
+//! bundles, and, in version 2, its manifests. Each bundle and each manifest contains its key. All
+//! numbers are big-endian.
 //!
 //! A record is decoded only after the checksum of its frame was verified. Decoding is strict
 //! nevertheless: it rejects bytes that are not exactly one batch, and heads or bodies that do not
@@ -186,9 +187,9 @@ mod tests {
             }
             assert!(decode(&[&record[..], b"\0"].concat()).is_none(), "a byte too many");
         }
-        // The key contains the digest of the head, and the head contains the length of the body.
-        // Only changes of the events can therefore be decoded; the checksum of the frame detects
-        // these.
+        // The key contains the digest of the head, and the head contains the length of the body. A
+        // changed record can therefore be decoded only if the change is in the events. The checksum
+        // of the frame detects such a change.
         let one = batch().bundles.swap_remove(0);
         let key = one.key;
         let other = encode(&vec![one].into()).unwrap();

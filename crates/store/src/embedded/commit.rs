@@ -2,7 +2,8 @@
 //!
 //! All pending batches share one transaction. If it encounters a damaged page, each batch gets its
 //! own transaction, so that only the batches that need the page fail. The effect of a transaction
-//! without a sync is visible at once but lost in a crash; the journal then still has its batches.
+//! without a sync is visible at once, but a crash may undo it. The batches are then still in the
+//! journal.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

@@ -36,7 +36,7 @@ impl Withheld {
         self.records.extend(batch_encoding::encode(batch));
     }
 
-    /// Removes all other records from the journal.
+    /// Removes all records from the journal except these batches.
     pub(super) fn empty(&self, journal: &mut Journal) -> Result<(), JournalError> {
         if self.records.is_empty() {
             journal.reset()

@@ -28,7 +28,7 @@ pub struct Options {
     /// Whether to create a store if the file does not exist.
     pub create: bool,
     /// Whether to sync the journal before a batch is acknowledged. If false, the store does not
-    /// keep its promise of durability; only for measurements.
+    /// keep its promise of durability; use this only for measurements.
     pub sync: bool,
     /// The memory for cached pages, in bytes.
     pub cache_bytes: usize,

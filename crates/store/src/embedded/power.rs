@@ -1,9 +1,10 @@
 //! Simulates power losses. The simulated disk may lose any of the writes since the last sync,
 //! sector by sector.
 //!
-//! Power may be lost at every sync. Of the sectors written since the previous sync, some are then
-//! on the disk and some are not; a sector that was written several times may have any of these
-//! contents. In every case, everything acknowledged before must be present.
+//! Power may be lost at every sync. Some of the sectors that were written since the previous sync
+//! are then on the disk, and the others are not. A sector that was written several times may have
+//! any of the written contents. In every case, all batches that were acknowledged before must be
+//! present.
 
 #![allow(clippy::unwrap_used)]
 

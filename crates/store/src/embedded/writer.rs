@@ -9,10 +9,10 @@
 //! syncs. Journaled batches are passed to the thread that applies them to the tables (see
 //! [`apply`](super::apply)).
 //!
-//! A batch is new if each of its bundles follows everything that is stored of its device. The reply
-//! to a new batch needs no lookup in the tables and is sent after the sync. Any other batch is
-//! answered after it was applied, with the receipt of its transaction. In two more cases the reply
-//! is sent after the batch was applied:
+//! A batch is new if each of its bundles follows all stored seals of its device. The reply to a new
+//! batch needs no lookup in the tables and is sent after the sync. Any other batch is answered
+//! after it was applied, with the receipt of its transaction. In two more cases the reply is sent
+//! after the batch was applied:
 //!
 //! - For the first batch of each device and of each schema since the store was opened, because only
 //!   its transaction shows that the pages that it needs are undamaged.
@@ -319,8 +319,8 @@ impl Heads {
             (state.journaled, state.applied, state.pending_bytes);
     }
 
-    /// Determines whether the reply to a batch needs a lookup. The batch is the `ahead`th to be
-    /// journaled from now.
+    /// Determines whether the reply to a batch needs a lookup. `ahead` is the place of the batch
+    /// among the batches that are journaled next, counted from 1.
     fn place(&mut self, shared: &Shared, batch: &Batch, ahead: u64) -> Result<Placed, PutError> {
         let (number, applied) = (self.base + ahead, self.applied);
         // Do everything that can fail first: a rejected batch must leave no trace in the cache.

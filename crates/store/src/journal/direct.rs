@@ -89,7 +89,7 @@ impl Direct {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Makes every later write fail with an unaligned position, like on a file system with larger
+    /// Makes every later write fail with an unaligned position, as on a file system with larger
     /// blocks.
     #[cfg(test)]
     pub(super) const fn refuse_writes(&mut self) {

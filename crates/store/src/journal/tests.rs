@@ -38,7 +38,7 @@ fn zeros_written_in_advance_are_not_an_incomplete_frame() {
     let journal = Journal::open_strict(&path).unwrap();
     assert_eq!((journal.synced_records(), journal.torn_bytes(), journal.end), (6, 0, end as u64));
     drop(journal);
-    // The file grows by steps of `AHEAD`, not by one frame at a time.
+    // The file grows in steps of `AHEAD`, not by one frame at a time.
     let mut journal = Journal::open_strict(&path).unwrap().fill_ahead(AHEAD);
     let mut lengths = std::collections::BTreeSet::new();
     for number in 0..200u8 {
@@ -103,7 +103,7 @@ enum Step {
     /// Keeps this many of the newest records.
     Compact(usize),
     Reopen,
-    /// Space cannot be written in advance, like on a full disk.
+    /// Space cannot be written in advance, as on a full disk.
     NoRoom,
 }
 

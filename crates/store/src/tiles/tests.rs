@@ -22,7 +22,7 @@ struct Grown {
 }
 
 impl Grown {
-    /// Makes a tree of `n` records of which the levels from `from` on are kept, with chunks of
+    /// Makes a tree of `n` records that keeps only the levels from `from` on, with chunks of
     /// `2^chunk_bits` places.
     fn new(n: u64, salt: [u8; 16], from: u8, framing: Framing, chunk_bits: u32) -> Self {
         let record = |seq: u64| match framing {

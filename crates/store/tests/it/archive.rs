@@ -1,5 +1,5 @@
-//! The archive of a broadcast node returns what it was given, also after kills, incomplete writes
-//! and damage, and stays within its quota.
+//! The archive of a broadcast node returns the data that it stored, even after kills, incomplete
+//! writes and damage, and stays within its quota.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +38,8 @@ fn get(archive: &mut Archive, item: Item) -> Option<Vec<u8>> {
     archive.fetch(item, &mut out).unwrap().map(<[u8]>::to_vec)
 }
 
-/// Copies the folder in the state in which a kill of the process now would leave it.
+/// Copies the folder as it is now. The copy equals the folder that a kill of the process would
+/// leave.
 fn killed(path: &Path, copy: &Path) {
     fs::create_dir_all(copy).unwrap();
     for entry in fs::read_dir(path).unwrap() {

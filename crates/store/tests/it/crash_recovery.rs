@@ -1,5 +1,6 @@
-//! Tests the journal of the embedded store. After a crash its contents are applied to the store
-//! once, damage to it is reported, and readers of a running store cannot observe it.
+//! Tests the journal of the embedded store. After a crash its batches are applied to the store, and
+//! damage to it is reported. Readers of a running store cannot tell whether a batch is still only
+//! in the journal.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,7 +33,7 @@ fn bundles(count: usize) -> Vec<Made> {
     (0..count as u64).map(|epoch| mote.seal_some(Scheme::Star, epoch, 3)).collect()
 }
 
-/// Returns the files of a store (tables and journal) as a kill leaves them once each of `made` was
+/// Returns the files of a store (tables and journal) as a kill leaves them after all of `made` were
 /// acknowledged.
 fn killed(directory: &Path, made: &[Made]) -> (Vec<u8>, Vec<u8>) {
     let path = directory.join("running");

@@ -190,8 +190,8 @@ fn the_model_passes_the_suite() {
     });
 }
 
-/// Makes the seals of three devices. The third device forks its chain and skips indices, and seals
-/// of the other devices are between its own.
+/// Makes the seals of three devices. The third device forks its chain, skips indices, and has
+/// epochs that do not ascend with the indices.
 fn pool() -> Vec<Made> {
     let mut made = Vec::new();
     for name in ["steady", "opaque", "forked"] {
@@ -391,13 +391,13 @@ fn a_sample_reads_only_the_ranges_it_needs() {
     let seals = store.seals(mote.device(), SealIndex(0), 10).unwrap();
     counted();
 
-    // An eighth of a star's events is one range of an eighth of the bytes.
+    // Reading an eighth of a star's events reads one range with an eighth of the bytes.
     let eighth = store.star_blocks(&seals[0], !0b111).unwrap();
     assert_eq!(counted(), (1, eighth.len() as u64));
     assert!(eighth == star.blocks(!0b111) && eighth.len() < 4 * n as usize / 7);
 
-    // A hundred of a tree's events need one chunk each, at most 16 tiles of the first level of
-    // hashes, and one tile of the second.
+    // Reading a hundred events of a tree reads one chunk for each event, at most 16 tiles of the
+    // first level of hashes, and one tile of the second.
     let selected: Vec<Sequence> = (0..m)
         .map(|i| Sequence((i * 7_919_317) % u64::from(n)))
         .collect::<BTreeSet<_>>()

@@ -1,5 +1,5 @@
 //! Kills a writing process at random moments. Every batch that it acknowledged must be complete and
-//! verify.
+//! must verify.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -201,8 +201,8 @@ fn a_full_disk_fails_only_the_batch() {
     let acknowledged: Vec<usize> =
         acknowledged.map(|(_, number)| number.parse().unwrap()).collect();
     assert!(acknowledged.len() > 3, "{output}");
-    // With space again, the rejected batches can be stored, and the stored batches are still
-    // present.
+    // Once there is space again, the rejected batches can be stored, and the stored batches are
+    // still present.
     let store = RedbStore::open(&path, Options::default()).unwrap();
     for (number, batch) in batches("filler").take(acknowledged.last().unwrap() + 3).enumerate() {
         let receipt = store.put(batch.iter().map(|made| made.bundle.clone()).collect()).unwrap();

@@ -158,7 +158,7 @@ impl World {
     }
 
     /// Asserts that an epoch is undetermined for exactly the devices that were silent in it, and
-    /// that it has all readings of the other devices, except of those that state a restart.
+    /// that it has all readings of the other devices, except devices that state a restart.
     fn check_doubts(&self, audited: &EpochReport, arrived: &BTreeMap<DeviceId, Vec<Arrived>>) {
         let epoch = audited.epoch;
         let named = |of: &dyn Fn(&Doubt) -> bool| {
@@ -342,7 +342,7 @@ struct Arrived {
     index: u32,
     epoch: EpochNumber,
     digest: Digest,
-    /// The index and epoch of the previous seal that this seal states.
+    /// The index and epoch of the previous seal, as this seal states them.
     before: Option<(u32, EpochNumber)>,
     is_last: bool,
     restart: bool,
@@ -353,8 +353,8 @@ struct Arrived {
     mask: u32,
 }
 
-/// Returns whether a device's seals, sorted by index, leave open what it sensed in an epoch. This
-/// simple implementation over all seals is the oracle for the audit.
+/// Returns whether a device's seals, sorted by index, do not determine what it sensed in an epoch.
+/// This simple implementation over all seals is the oracle for the audit.
 fn is_silent(seals: &[Arrived], epoch: EpochNumber) -> bool {
     let listed: Vec<&Arrived> =
         seals.iter().filter(|seal| seal.epoch == epoch && seal.is_listed).collect();

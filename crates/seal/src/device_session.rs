@@ -19,8 +19,8 @@ use crate::wire::{Acknowledgement, Refusal, Uplink};
 use crate::{Position, Statement};
 
 /// The number of consecutive timeouts after which the coordinator is assumed to have lost data
-/// permanently: after each timeout it has replied, but its reply did not include data that it had
-/// acknowledged before.
+/// permanently. A timeout counts if the coordinator's next acknowledgement does not cover data that
+/// it had acknowledged before.
 const PATIENCE: u8 = 4;
 
 /// The oldest seal that the coordinator does not have. Its events are in a buffer of `N` bytes.
@@ -55,11 +55,11 @@ pub struct DeviceSession {
     wants_schema: bool,
     /// The seal whose closing frame was sent, if that frame is not due again.
     closing_sent: Option<SealIndex>,
-    /// Whether a timeout has occurred since the last acknowledgement, so that everything was made
-    /// due again.
+    /// Whether a timeout has occurred since the last acknowledgement, so that all data that is not
+    /// acknowledged is sent again.
     has_asked: bool,
-    /// The number of consecutive timeouts after which an acknowledgement did not include data of
-    /// the oldest seal that the coordinator had already acknowledged.
+    /// The number of consecutive timeouts after which an acknowledgement did not cover data of the
+    /// oldest seal that the coordinator had already acknowledged.
     unknown: u8,
 }
 
@@ -104,7 +104,7 @@ impl DeviceSession {
     }
 
     /// Returns whether the coordinator has lost data of the oldest seal that it had acknowledged.
-    /// It then asks for events that the device no longer has. The device must give that seal up;
+    /// It then asks for events that the device no longer has. The device must abandon that seal;
     /// otherwise the exchange never ends.
     #[must_use]
     pub const fn is_abandoned(&self) -> bool {
@@ -144,12 +144,12 @@ impl DeviceSession {
         }
     }
 
-    /// Makes everything that the coordinator has not acknowledged due again. Call this if frames
-    /// may have been lost.
+    /// Schedules all data that the coordinator has not acknowledged to be sent again. Call this if
+    /// frames may have been lost.
     pub fn resend<const N: usize>(&mut self, outstanding: Option<Outstanding<'_, N>>) {
         let Some(Outstanding { forwarder, closing, .. }) = outstanding else { return };
-        // The coordinator may have been replaced, and the new one does not have the schema that the
-        // closed seal needs.
+        // The coordinator may have been replaced. The new coordinator does not have the schema that
+        // the closed seal needs.
         self.wants_schema |= closing.is_some();
         self.closing_sent = None;
         if let Some(forwarder) = forwarder {
@@ -178,14 +178,14 @@ impl DeviceSession {
     }
 
     /// Detects a coordinator that has lost data: counts consecutive acknowledgements that do not
-    /// include data of the oldest seal that had already been acknowledged
+    /// cover data of the oldest seal that had already been acknowledged
     /// ([`is_abandoned`](Self::is_abandoned)). `oldest` is the oldest seal that the coordinator
     /// does not have, and the first event of this seal that is not acknowledged. `is_news` states
-    /// whether the acknowledgement has dropped a seal or advanced a forwarder.
+    /// whether a seal was dropped or a forwarder advanced because of the acknowledgement.
     ///
     /// An acknowledgement may be late or repeated. It is therefore counted only if it is the first
-    /// one after a [`timeout`](Self::timeout), and any acknowledgement that includes the data
-    /// resets the count.
+    /// one after a [`timeout`](Self::timeout), and any acknowledgement that covers the data resets
+    /// the count.
     pub fn acknowledged(
         &mut self,
         acknowledgement: &Acknowledgement,
@@ -213,10 +213,10 @@ impl DeviceSession {
         self.unknown = 0;
     }
 
-    /// Opens the coordinator's refusal of a seal. Returns the refusal if the device must give that
-    /// seal up, otherwise `None`. The device must give a seal up if it is the oldest one, which
-    /// delays all others, and if the refusal is final or the device would lose newer readings by
-    /// waiting longer (`costs_readings`).
+    /// Opens the coordinator's refusal of a seal. Returns the refusal if the device must abandon
+    /// that seal, otherwise `None`. The device must abandon the seal under two conditions: it is
+    /// the oldest seal, so that it delays all other seals; and the refusal is final, or the device
+    /// would lose newer readings by waiting longer (`costs_readings`).
     ///
     /// # Errors
     /// [`FrameError`] if the frame is not a refusal of the coordinator to this device.
@@ -242,8 +242,8 @@ impl DeviceSession {
         let (epoch, round) = (announcement.epoch(), announcement.round());
         let is_newest = (epoch, round) > self.announced;
         self.announced = self.announced.max((epoch, round));
-        // The clock of another device may be ahead of this one's, so the newest announcement may be
-        // for a later epoch than that of the open seal.
+        // The newest announcement may be for a later epoch than the open seal, because the clock of
+        // another device may be ahead of this device's clock.
         let open = open.filter(|(of, _)| *of == epoch);
         open.is_some_and(|(_, forwarder)| forwarder.announced(round)) || is_newest
     }

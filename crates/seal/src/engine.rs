@@ -1,6 +1,6 @@
 //! A trait for the hashing loops that take most of a verifier's time. Hosts compute several hashes
-//! at once (crate `moteseal-lanes`), motes compute one at a time. Every implementation must return
-//! the same bytes as [`Scalar`].
+//! at once (crate `moteseal-lanes`), and motes compute one hash at a time. Every implementation
+//! must return the same bytes as [`Scalar`].
 
 use crate::level::LevelKey;
 use crate::level::{Counters, Salt};

@@ -68,15 +68,15 @@ pub(crate) struct Selected<'e, E> {
     /// 1 for each selected level, 0 for the others. Looking up a table is faster than shifting the
     /// mask.
     selects: [u8; MAX_LEVELS],
-    /// Whether all levels are selected. Every position is then selected, too.
+    /// Whether all levels are selected. If so, every position is selected.
     selects_all: bool,
-    /// The first sequence number of the current chunk, and that of the next chunk.
+    /// The first sequence number of the current chunk, and the first of the next chunk.
     pub(crate) start: u64,
     next: u64,
     /// The levels of the events of the current chunk.
     pub(crate) chunk: [u8; CHUNK],
-    /// The selected positions of the current chunk, the number of them that the iterator has
-    /// returned, and their total number.
+    /// The selected positions of the current chunk. There are `count` positions, of which the
+    /// iterator has returned the first `at`.
     pub(crate) found: [u8; CHUNK],
     at: usize,
     pub(crate) count: usize,

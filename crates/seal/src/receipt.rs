@@ -16,7 +16,7 @@ const LABEL_INCLUSION: i64 = -1;
 named_errors! {
     /// Why a receipt cannot be written.
     ReceiptError {
-        /// The seal is that of a star.
+        /// The seal's scheme is the star, not the tree.
         SchemeMismatch => "receipts exist only for events that were sealed as a tree",
         /// The tree has one event, whose path is empty. RFC 9942 has no encoding for that.
         PathEmpty => "a tree of one event has no path; the seal itself proves the event",

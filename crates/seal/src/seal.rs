@@ -117,7 +117,8 @@ impl<S> Seal<S> {
 }
 
 impl Seal<Unverified> {
-    /// Creates a seal: on a device, to be signed; at a receiver, rebuilt from received data.
+    /// Creates a seal. A device then signs it. A receiver creates it from received data and then
+    /// verifies it.
     #[must_use]
     pub fn new(statement: Statement, root: Digest, algorithm: Algorithm) -> Self {
         let mut buffer = [0; MAX_MESSAGE];
@@ -138,8 +139,8 @@ impl Seal<Unverified> {
         if object.header.tree != (statement.scheme == Scheme::Tree) {
             return Err(DecodeError::UnexpectedHeader);
         }
-        // The encoding is deterministic. The digest of these bytes therefore equals the digest that
-        // encoding the statement again would give.
+        // Encoding the statement again would give the same digest, because the encoding is
+        // deterministic.
         let (algorithm, digest) = (object.header.algorithm, object.digest());
         Ok((Self { statement, root, algorithm, digest, proven: PhantomData }, object.signature))
     }

@@ -12,8 +12,8 @@ use moteseal_core::record::{
 /// 8 runs of answers of 32 bytes each, and the other fields.
 pub(super) const MAX_LENGTH: usize = 800;
 
-/// The number of events of each level that were counted but then abandoned; `None` if there are
-/// none.
+/// The number of lost events of each level: events that the device counted but did not keep. `None`
+/// if no events were lost.
 pub type Lost = Option<Counters>;
 
 /// A device's statement under one index (spec/formats.md, section 3).
@@ -50,7 +50,7 @@ pub struct Statement {
     pub own_round: Round,
     /// The number of events of each level.
     pub counters: Counters,
-    /// The number of events of each level that were abandoned.
+    /// The number of lost events of each level.
     pub lost: Lost,
     /// The query epochs that the device answered.
     pub answered: Answers,

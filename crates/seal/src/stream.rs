@@ -99,7 +99,7 @@ pub struct Part<'a> {
     pub round: Round,
     /// The device's own round.
     pub own_round: Round,
-    /// The number of events of each level that were abandoned.
+    /// The number of lost events of each level.
     pub lost: Lost,
     /// The query epochs that the device answered.
     pub answered: Answers,
@@ -300,8 +300,9 @@ impl<'a> Part<'a> {
 }
 
 impl Part<'_> {
-    /// Writes the part up to the head of its events, like [`encode_part_head`], but with the levels
-    /// `mask` as its selection. The caller supplies the events and digests of this selection.
+    /// Writes the part up to and including the head of its events, like [`encode_part_head`], but
+    /// with the levels `mask` as its selection. The caller supplies the events and digests of this
+    /// selection.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
@@ -356,9 +357,9 @@ pub enum Selection<'a> {
 /// Maximum number of bytes of a part in addition to its selection, digests and events.
 pub const PART_OVERHEAD: usize = 512 + moteseal_core::signature::MAX_SIGNATURE;
 
-/// Writes a part of `seal` up to the head of its events. The caller then writes the records,
-/// `events_length` bytes, and calls [`encode_part_tail`]. A mote therefore never needs all events
-/// in memory at the same time.
+/// Writes a part of `seal` up to and including the head of its events. The caller then writes the
+/// records, `events_length` bytes, and calls [`encode_part_tail`]. A mote therefore never needs all
+/// events in memory at the same time.
 ///
 /// # Errors
 /// [`BufferTooSmall`].

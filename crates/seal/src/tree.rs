@@ -134,8 +134,8 @@ impl TreeState {
         self.position += 1 << height;
     }
 
-    /// Returns the root over all leaves to the left of the position. If there is `right`, it is the
-    /// root of further leaves to the right of them.
+    /// Returns the root over all leaves to the left of the position and, if `right` is given, the
+    /// leaves after them, whose root is `right`.
     fn root_with(&self, slots: &[Digest], right: Option<Digest>) -> Option<Digest> {
         let mut rest = self.position;
         let mut root = right;
@@ -168,8 +168,8 @@ impl<const H: usize> Frontier<H> {
         self.state.append(&mut self.slots, height, root);
     }
 
-    /// Returns the root over all leaves to the left of the position. If there is `right`, it is the
-    /// root of further leaves to the right of them.
+    /// Returns the root over all leaves to the left of the position and, if `right` is given, the
+    /// leaves after them, whose root is `right`.
     pub(crate) fn root(&self, right: Option<Digest>) -> Option<Digest> {
         self.state.root_with(&self.slots, right)
     }

@@ -1,6 +1,6 @@
 //! Urgent events, which are signed individually and sent at once (spec/formats.md, section 3). The
-//! signed object has no salt and no counters. The event is also part of the epoch's seal. It is
-//! never part of a sample in its urgent form.
+//! signed object has no salt and no counters. The event is also part of the epoch's seal. The
+//! urgent form is never part of a sample.
 
 use crate::seal::SealError;
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};

@@ -197,7 +197,7 @@ pub fn encode_event(
 
 impl<'a> Forward<'a> {
     /// Returns the events: the sequence number, level and record of each. The iterator ends early
-    /// at malformed bytes. A frame from [`Uplink::open`] has none.
+    /// at malformed bytes. A frame from [`Uplink::open`] has no malformed bytes.
     pub fn events(&self) -> impl Iterator<Item = (Sequence, Level, &'a [u8])> + use<'a> {
         let (framing, until) = (self.framing, self.until.0);
         let (mut rest, mut next) = (self.events, self.from.0);

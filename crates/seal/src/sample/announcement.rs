@@ -17,7 +17,7 @@ named_errors! {
     AnnouncementError {
         /// The bytes do not decode.
         Decode(error: DecodeError) => from,
-        /// It is signed with another suite than that of the coordinator's key.
+        /// It is not signed with the signature suite of the coordinator's key.
         AlgorithmMismatch => "it is not signed with the signature suite of the coordinator's key",
         /// The signature was rejected.
         Signature(error: SignatureError) => from,

@@ -3,9 +3,9 @@
 //!
 //! The final round is determined by the signed counters: `j* = min { j : the signed counters of
 //! levels >= j sum to at most B }`. A [`Tally`] adds up the counters of the authentic seals that a
-//! manifest lists, and [`Tally::verdict`] compares the manifest's round with the result. It checks
-//! only announced rounds, not the higher rounds that devices may choose for themselves. The caller
-//! determines from the devices' chains which devices are missing and which have restarted
+//! manifest lists, and [`Tally::verdict`] compares the manifest's round with the result. The audit
+//! checks only announced rounds, not the higher rounds that devices may choose for themselves. The
+//! caller determines from the devices' chains which devices are missing and which have restarted
 //! ([`History`](crate::History)).
 
 use crate::seal::{Authentic, Seal};
@@ -137,7 +137,7 @@ pub struct Doubt {
     /// and the part of the device's chain that the coordinator has received does not show that
     /// there are no further seals.
     pub missing: bool,
-    /// A listed device restarted within the epoch, before its last seal. Events of a seal that the
-    /// device abandoned then may have raised the round.
+    /// A listed device restarted within the epoch, before its last seal. It may have abandoned a
+    /// seal at that time, and the events of that seal may have raised the round.
     pub restarted: bool,
 }

@@ -2,12 +2,13 @@
 //! stored them. For a tree, it also contains roots of subtrees in place of the records that are not
 //! wanted.
 //!
-//! A record is wanted if its level is at or above the device's round, so that the record must be
+//! A record is wanted if its level is at or above the device's round. Wanted records must be
 //! forwarded. The entries of a tree cover all sequence numbers from the first one on, without a
-//! gap. A record that is not wanted is replaced by a root as soon as this saves bytes: alone if it
-//! is longer than a digest, otherwise together with its neighbours, up to the largest perfect
-//! subtree without a wanted record. The size of the buffer is fixed.
-//! [`forward`](crate::sample::forward) decides when to send.
+//! gap. Records that are not wanted are replaced by roots as soon as this saves bytes. A record
+//! that is longer than a digest is replaced at once. Shorter records are replaced together with
+//! their neighbours. The subtrees then grow, up to the largest perfect subtrees without a wanted
+//! record. The size of the buffer is fixed. [`forward`](crate::sample::forward) decides when to
+//! send.
 
 use crate::tree::{self, Frontier};
 use moteseal_core::digest::Digest;
@@ -18,7 +19,7 @@ use moteseal_core::record::Level;
 pub(super) const HEAD: usize = 7;
 /// Length of a root entry with its head.
 pub(super) const ROOT: usize = HEAD + 32;
-/// The height that no perfect subtree reaches, because a seal has at most 2^32 - 1 records.
+/// A height that no perfect subtree reaches, because a seal has at most 2^32 - 1 records.
 const MAX_HEIGHT: usize = 32;
 /// The bit that marks an entry as the root of a subtree. The lower bits are its height.
 const SUBTREE: u8 = 0x80;
@@ -272,7 +273,7 @@ impl<const N: usize> Buffer<N> {
                 continue;
             }
             to = growing.add(subtree, to, |subtree, end| {
-                // Of the entries that are merged into one root, either all or none have been sent.
+                // Either all or none of the entries that are merged into one root have been sent.
                 unsent = unsent.map(|unsent: usize| unsent.min(subtree.at));
                 self.replace(subtree, end)
             });

@@ -213,8 +213,8 @@ impl EpochCounts {
         }
     }
 
-    /// Returns the levels that [`Choice::AtMost`]`(m)` selects: from level 0 up, each existing
-    /// level whose events fit in addition to those of the levels selected before.
+    /// Returns the levels that [`Choice::AtMost`]`(m)` selects. Goes through the existing levels
+    /// from level 0 up, and selects each level whose events still fit.
     #[must_use]
     pub fn at_most(&self, m: u64) -> u32 {
         let mut left = m;
@@ -228,7 +228,7 @@ impl EpochCounts {
         })
     }
 
-    /// Returns the levels from the round on that no part has dropped or lost.
+    /// Returns the levels at or above the round that no part has dropped or lost.
     #[must_use]
     pub fn surviving(&self) -> u32 {
         (0..self.levels)
@@ -305,7 +305,8 @@ impl<'a> UniformSample<'a> {
         }
     }
 
-    /// Creates a uniform sample from a sample that was found to be what its part must contain.
+    /// Creates a uniform sample. The caller must have checked that the sample is exactly what its
+    /// part must contain.
     pub(super) const fn forced(sample: Sample<'a, Authentic>) -> Self {
         Self { sample }
     }

@@ -2,10 +2,10 @@
 //! 2 of the paper (section V.A), on counts instead of events.
 //!
 //! A [`Coordinator`] stores numbers, not events. The code that stores the events passes the level
-//! of each event to the `Coordinator`, and discards the levels that the `Coordinator` drops. It
-//! covers one epoch, has no clock and does no I/O. The correct final round follows from the
-//! counters that the devices sign ([`audit`](crate::sample::audit)), so anyone can check whether
-//! the right events were kept.
+//! of each event to the `Coordinator`, and discards the levels that the `Coordinator` drops. A
+//! `Coordinator` covers one epoch, has no clock and does no I/O. The correct final round follows
+//! from the counters that the devices sign ([`audit`](crate::sample::audit)), so anyone can check
+//! whether the right events were kept.
 
 use core::ops::Range;
 
@@ -55,14 +55,14 @@ impl Coordinator {
         Round(self.round)
     }
 
-    /// Returns the number of events that are kept of all levels. Between calls, it is never above
-    /// the budget.
+    /// Returns the number of kept events of all levels. Between calls, it is never above the
+    /// budget.
     #[must_use]
     pub const fn kept(&self) -> u64 {
         self.total
     }
 
-    /// Returns the number of events that are kept of one level.
+    /// Returns the number of kept events of one level.
     #[must_use]
     pub fn kept_at(&self, level: Level) -> u64 {
         self.kept.get(usize::from(level.0)).copied().unwrap_or(0)
@@ -103,8 +103,8 @@ impl Coordinator {
     }
 
     /// Subtracts events of a level that will not be served after all, because their device
-    /// abandoned the seal or raised its own round. If `events` exceeds the number of kept events,
-    /// all kept events are subtracted.
+    /// abandoned the seal or raised its own round. If `events` exceeds the number of kept events of
+    /// the level, all of them are subtracted.
     pub fn withdraw(&mut self, level: Level, events: u64) {
         if let Some(kept) = self.kept.get_mut(usize::from(level.0)) {
             let events = events.min(*kept);
@@ -113,9 +113,9 @@ impl Coordinator {
         }
     }
 
-    /// Raises the round to `round`, which the signed counters require. It may be higher than the
-    /// current round, because the counters include events that never arrived. Returns the levels to
-    /// discard.
+    /// Raises the round to `round`, which the signed counters require. `round` may be higher than
+    /// the current round, because the counters include events that never arrived. Returns the
+    /// levels to discard.
     #[must_use]
     pub fn settle(&mut self, round: Round) -> Range<u8> {
         let before = self.round;

@@ -43,9 +43,9 @@ pub struct WholeEpoch<'e> {
 }
 
 impl<'e> WholeEpoch<'e> {
-    /// Checks that `parts`, ordered by index, are all parts of their epoch: the first names a
-    /// predecessor of an earlier epoch, each other part names the one before it, and the last part
-    /// closes the epoch or is the predecessor of `next`, a seal of a later epoch.
+    /// Checks that `parts`, ordered by index, are all parts of their epoch. The first part must not
+    /// name a predecessor of the same epoch, and each other part must name the part before it. The
+    /// last part must close the epoch or be the predecessor of `next`, a seal of a later epoch.
     ///
     /// # Errors
     /// [`EpochError`]. If there are no parts, `Missing`.
@@ -160,7 +160,7 @@ impl<'e> WholeEpoch<'e> {
 /// What the parts of an epoch must contain. It is computed from all parts, so that the sender has
 /// no choice.
 ///
-/// A caller cannot replace it by a mask or a list of events of its own:
+/// A caller cannot pass a mask or a list of events instead:
 ///
 /// ```compile_fail
 /// use moteseal_seal::sample::epoch::ForcedPart;
@@ -178,7 +178,8 @@ pub struct Forced<'e> {
 #[derive(Clone, Copy, Debug)]
 enum Selected<'e> {
     Levels(u32),
-    /// Ascending positions within the epoch. A [`ForcedPart`] has only those of its own events.
+    /// Ascending positions within the epoch. A [`ForcedPart`] has only the positions of the events
+    /// of that part.
     Events(&'e [u64]),
 }
 

@@ -43,7 +43,7 @@ pub fn draw<'c, 's, E: Engine>(
     let chosen = choose(seed, first.device, first.epoch, total, chosen, scratch)?;
     chosen.sort_unstable();
     // The chosen numbers count only existing events. `before` is the number of existing events
-    // before a part, `start` the number of all events before it.
+    // before a part, and `start` is the number of all events before it.
     let (mut before, mut start) = (0, 0);
     let mut rest = &mut *chosen;
     for part in parts {

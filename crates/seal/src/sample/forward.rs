@@ -5,9 +5,8 @@
 //! A [`Forwarder`] buffers the events of one open seal whose levels are at or above the device's
 //! round, until the coordinator acknowledges that it has stored them durably. For a tree, it also
 //! buffers the roots of the subtrees between these events. It never drops an event silently. If the
-//! buffer is full, the device raises its own round, which the seal states. If the round cannot be
-//! raised further, an event that does not fit is counted as lost in a star, and ends the seal of a
-//! tree.
+//! buffer is full, the device raises its own round, which the seal states. If an event does not fit
+//! and the round cannot be raised further, the event is lost in a star; in a tree, the seal ends.
 //!
 //! Memory is fixed and there is no clock. The caller decides when to send and when to
 //! [`rewind`](Forwarder::rewind).
@@ -23,7 +22,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 
 /// The events of one open seal that a device forwards, in a buffer of `N` bytes. An event takes its
-/// length plus 7 bytes, the root of a subtree 39 bytes.
+/// length plus 7 bytes, and the root of a subtree takes 39 bytes.
 #[derive(Clone)]
 pub struct Forwarder<const N: usize> {
     index: SealIndex,
@@ -54,7 +53,7 @@ pub enum Noted {
     /// The event will be forwarded.
     Buffered,
     /// The device has raised its own round to this round to make room. The event will be forwarded,
-    /// unless it is below the new round.
+    /// unless its level is below the new round.
     Raised(Round),
     /// The event does not fit at any round. All events of its level are lost, and the seal will
     /// state this.
@@ -387,8 +386,8 @@ pub enum FrameOutcome {
     Old,
     /// Earlier frames are missing. Acknowledge again, so that the device sends them again.
     Gap,
-    /// The device has continued with another seal, and this is its state. If the previous seal was
-    /// not closed, the device has abandoned it.
+    /// The device has continued with another seal. The value is the state at the start of that
+    /// seal. If the previous seal was not closed, the device has abandoned it.
     Next(Followed),
 }
 

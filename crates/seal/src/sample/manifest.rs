@@ -130,8 +130,8 @@ impl<'a> Manifest<'a> {
         self.round
     }
 
-    /// Returns the digest of the roster that was valid at the time. That roster determines the
-    /// devices of which seals are expected.
+    /// Returns the digest of the roster that was valid at the time. That roster determines which
+    /// devices are expected to have seals.
     #[must_use]
     pub const fn roster(&self) -> Digest {
         self.roster

@@ -35,7 +35,7 @@ impl<B> fmt::Debug for Kept<B> {
 }
 
 impl Sample<'_, Authentic> {
-    /// Copies the sample into memory of its own.
+    /// Copies the sample, including its events.
     #[must_use]
     pub fn keep<B: for<'b> From<&'b [u8]>>(&self) -> Kept<B> {
         let select = match &self.select {

@@ -51,7 +51,7 @@ impl core::error::Error for ScratchTooSmall {}
 /// The generator is ChaCha12 with the key `H("moteseal/1/perm" || seed || device || epoch (8 bytes,
 /// big-endian))`, nonce 0 and a 64-bit block counter from 0; its key stream is read as 64-bit
 /// little-endian words. Step `i` takes the first word `w` below the largest multiple of `total - i`
-/// and swaps positions `i` and `i + w mod (total - i)`.
+/// up to 2^64, and swaps positions `i` and `i + w mod (total - i)`.
 ///
 /// # Errors
 /// [`ScratchTooSmall`] if `scratch` does not have at least one element more than the number of
@@ -88,7 +88,7 @@ fn words(seed: &[u8; 32], device: DeviceId, epoch: EpochNumber) -> ChaCha12Rng {
 }
 
 /// Returns a uniform number below `span` (at least 1). Skips words at or above the largest multiple
-/// of `span`, which would introduce a bias.
+/// of `span` up to 2^64, because they would introduce a bias.
 fn draw(span: u64, mut word: impl FnMut() -> u64) -> u64 {
     // 2^64 mod span.
     let excess = (u64::MAX % span + 1) % span;
@@ -262,8 +262,8 @@ mod tests {
 
     /// Over 2,000 seeds, every draw hits each of 20 positions equally often: chi-square with 19
     /// degrees of freedom is below its 99.9 % quantile. The same is tested for the sum of all five
-    /// draws. It draws no position twice, which multiplies the variance by `(N - m) / (N - 1)`, so
-    /// this statistic is divided by that factor.
+    /// draws. The five draws never hit a position twice, which multiplies the variance by `(N - m)
+    /// / (N - 1)`, so this statistic is divided by that factor.
     #[test]
     fn positions_are_uniform_over_2000_seeds() {
         const POSITIONS: usize = 20;

@@ -109,8 +109,8 @@ pub fn star_evidence(
 }
 
 /// Does the same as [`star_evidence`] if the digests `D_i` are known only from a level `b` on.
-/// `from` is `b` and `A_{b-1}`, the chain over the lower levels. `mask` must not contain a level
-/// below `b`.
+/// `from` contains `b` and `A_{b-1}`, the chain over the lower levels. `mask` must not contain a
+/// level below `b`.
 pub fn pruned_evidence(
     statement: &Statement,
     from: (u8, Digest),

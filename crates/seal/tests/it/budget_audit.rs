@@ -112,7 +112,7 @@ proptest! {
                 Verdict::Unjustified(Finding::OverBudget { .. }) => prop_assert!(round < due),
                 other => prop_assert!(false, "{:?}", other),
             }
-            // Events that were lost by a restart may have raised the round. They cannot have
+            // Events that were lost in a restart may have raised the round. They cannot have
             // lowered the required round.
             match tally.verdict(round, RESTARTED) {
                 Verdict::Justified => prop_assert_eq!(round, due),

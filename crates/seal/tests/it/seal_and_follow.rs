@@ -492,7 +492,7 @@ fn a_sample_is_uniform_only_with_its_own_seal() {
             .map(|_| ())
     };
     assert_eq!(forced(0), Ok(()));
-    // Both seals have the same levels in their parts (none). Only the seal differs.
+    // Both parts contain the same levels, namely none. Only their seals differ.
     assert_eq!(
         UniformSample::by_rate(kept.sample(), &seals[1], Rate::ALL).unwrap_err(),
         ChoiceError::NotAsAsked

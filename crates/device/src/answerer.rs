@@ -107,7 +107,8 @@ struct Running {
     /// The first epoch that this process has observed from its start. In an earlier epoch, a
     /// previous process may have sensed readings that are no longer known.
     whole_from: u64,
-    /// The newest reading of the two newest epochs that have readings, the older epoch first.
+    /// The newest reading of each of the two newest epochs that have readings, the older epoch
+    /// first.
     readings: [Option<(u64, Vec<u8>)>; 2],
 }
 
@@ -313,7 +314,7 @@ impl Answerer {
                 debug!(
                     epoch,
                     late,
-                    "skipped an epoch of a query because it is too late or outside the query's epochs"
+                    "skipped an epoch of a query because the time for an answer is over or the query does not ask for the epoch"
                 );
                 continue;
             }

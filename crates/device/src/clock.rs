@@ -3,8 +3,8 @@
 //! Epochs never decrease. If a device sealed a reading once while its clock was years ahead, it
 //! could seal nothing more until that date. The machine's clock is therefore trusted only as far as
 //! something else confirms the time: an epoch that the coordinator has announced, or the time at
-//! the device's start, plus the time that has passed since then. This module does not set the clock
-//! and has no time source of its own.
+//! the device's start. The time that has passed since then is added. This module neither sets nor
+//! reads the clock: callers pass the times as arguments.
 
 use std::time::Duration;
 

@@ -137,7 +137,7 @@ struct Before {
     chain: Chain,
     taken: Taken,
     announcement: Option<Vec<u8>>,
-    /// The answers that no seal stated yet when this seal was opened.
+    /// The answers that no seal had stated when this seal was opened.
     unstated: Unstated,
 }
 
@@ -274,8 +274,8 @@ impl<K: Signer> DurableMote<K> {
         if chain.next_index > ours.next_index {
             durable.input(&Input::SkipTo(chain.next_index))?;
         }
-        // The replay depends on the limit of waiting seals, so the journal is rewritten if the
-        // limit changes.
+        // A replay depends on the limit of waiting seals, which may differ from the previous limit,
+        // so rewrite the journal.
         durable.most_waiting =
             most_waiting.max(u32::try_from(durable.mote.waiting()).unwrap_or(u32::MAX)).max(1);
         durable.mote.set_most_waiting(durable.most_waiting as usize);
@@ -372,7 +372,7 @@ impl<K: Signer> DurableMote<K> {
         if let Some(index) = self.mote.abandoned() {
             warn!(
                 seal = index.0,
-                "the gateway has lost data of a seal that it had acknowledged; the seal is given up"
+                "the gateway has lost acknowledged data of a seal; the seal is given up"
             );
             self.give_up(index)?;
         }
@@ -411,7 +411,7 @@ impl<K: Signer> DurableMote<K> {
         }
     }
 
-    /// Marks everything that is not acknowledged to be sent again, like [`Mote::timeout`].
+    /// Marks all unacknowledged frames so that they are sent again, like [`Mote::timeout`].
     pub fn timeout(&mut self) {
         self.mote.timeout();
     }

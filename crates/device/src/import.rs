@@ -56,7 +56,7 @@ pub struct Import {
     /// Whether to sort rows by time, instead of rejecting a table whose times go back.
     pub sort: bool,
     /// The latest accepted time, in milliseconds since 1970. The limit protects against wrong times
-    /// in the future: after the device has sealed one, it can never seal an earlier time.
+    /// in the future: after the device has sealed a time, it can never seal an earlier one.
     pub latest_ms: Option<u64>,
 }
 

@@ -47,10 +47,10 @@ mod unstated;
 
 pub use unstated::Unstated;
 
-/// The number of bytes of forwarded events that a mote buffers for one seal.
+/// The maximum number of bytes of forwarded events that a mote buffers for one seal.
 pub const BUFFER: usize = 1 << 16;
-/// The maximum size of the events in one frame, in bytes. With it, a frame fits in one datagram of
-/// any link and in one packet of most links.
+/// The maximum size of the events in one frame, in bytes. With this limit, a frame fits in one
+/// datagram of any link and in one packet of most links.
 pub const FRAME_EVENTS: usize = 1 << 10;
 
 const _: () = assert!(BUFFER >= MAX_RECORD + 7, "the buffer has room for a record of any length");
@@ -199,8 +199,8 @@ impl<K: Signer> Mote<K> {
         self.open.as_ref().map(|open| open.index)
     }
 
-    /// Returns whether a seal is open or waits for the gateway. Returns `false` after the seal was
-    /// given up or the gateway has it.
+    /// Returns whether the seal with this index is open or waits for the gateway. Returns `false`
+    /// if the seal was given up or the gateway has received it.
     #[must_use]
     pub fn has(&self, index: SealIndex) -> bool {
         self.opened() == Some(index) || self.waiting.iter().any(|waiting| waiting.index == index)
@@ -248,9 +248,9 @@ impl<K: Signer> Mote<K> {
         self.chain.next_index = self.chain.next_index.max(next_index);
     }
 
-    /// Returns the oldest seal if the gateway has lost data of it that it had acknowledged, and
-    /// keeps asking for events that the device no longer has. The caller must give up this seal,
-    /// because the gateway would ask for the events forever.
+    /// Returns the oldest seal if the gateway has lost acknowledged data of this seal and keeps
+    /// asking for events that the device no longer has. The caller must give up this seal, because
+    /// the gateway would ask for the events forever.
     #[must_use]
     pub fn abandoned(&self) -> Option<SealIndex> {
         self.oldest().filter(|_| self.session.is_abandoned())
@@ -343,7 +343,8 @@ impl<K: Signer> Mote<K> {
         self.open.as_ref().map(|open| open.epoch)
     }
 
-    /// Closes the open seal. If the maximum number of seals already wait, gives it up instead.
+    /// Closes the open seal, or gives it up if the maximum number of closed seals is already
+    /// waiting.
     fn close_or_give_up(&mut self, last_in_epoch: bool) -> Result<(), SealRefused> {
         if self.waiting.len() < self.most_waiting {
             return self.close(last_in_epoch);
@@ -544,8 +545,8 @@ impl<K: Signer> Mote<K> {
         self.session.newest_announced()
     }
 
-    /// Marks everything that is not acknowledged to be sent again. Call this if the coordinator has
-    /// not replied for some time.
+    /// Marks all unacknowledged frames so that they are sent again. Call this if the coordinator
+    /// has not replied for some time.
     pub fn timeout(&mut self) {
         self.session.timeout(outstanding(&mut self.waiting, &mut self.open));
     }

@@ -335,8 +335,8 @@ impl Outbox {
         }
     }
 
-    /// Returns the chain that follows from the state and from the bundles that were signed after it
-    /// was written.
+    /// Returns the chain that follows from the state and from the bundles that were signed after
+    /// the state was written.
     fn recover(&self, roster: &Roster) -> Result<Chain, OutboxError> {
         let certificate =
             roster.device(self.device).map_or(Digest::NULL, |device| device.certificate);

@@ -3,9 +3,10 @@
 //!
 //! The upload first asks the cloud which seals it has, so that an interrupted upload continues
 //! where it stopped. A bundle is skipped only if the cloud lists the same seal. The seals are
-//! compared by digest, which the next bundle of the chain contains, or otherwise by signature.
-//! Uploads are idempotent, so it is safe to repeat an upload. A different seal under the same index
-//! is evidence against the device; it is uploaded and reported. Nothing is deleted.
+//! compared by digest if the outbox has the next bundle of the chain, which contains the digest.
+//! Otherwise they are compared by signature. Uploads are idempotent, so it is safe to repeat an
+//! upload. A different seal under the same index is evidence against the device; it is uploaded and
+//! reported. Nothing is deleted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -314,7 +315,7 @@ impl Push {
         digests
     }
 
-    /// Asks the cloud about these indices after the upload. Returns those that have conflicts.
+    /// Asks the cloud about these indices after the upload. Returns the conflicts.
     async fn conflicts(
         &self,
         cloud: &Client,

@@ -36,8 +36,8 @@ impl fmt::Display for BatchRefused {
         match self.refused {
             SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. } => write!(
                 f,
-                "the device has already sealed the time of the reading at {at}; skip readings that \
-                 are not new (--new-only)"
+                "the reading at {at} is in an epoch that the device has already closed; skip readings \
+                 that are not new (--new-only)"
             ),
             SealRefused::EpochOutOfRange { epoch } => {
                 write!(

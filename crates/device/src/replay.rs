@@ -45,11 +45,11 @@ pub struct Replayed {
 }
 
 impl Replay {
-    /// Records the readings of a recording at their pace, and closes the last epoch. If an earlier
-    /// replay stopped within an epoch, skips as many readings of that epoch as it has recorded
-    /// ([`Recorder::taken`]). Calls `taken` with the number of readings processed so far, and
-    /// `stored` with each new bundle. The future may be dropped at any moment, because recorded
-    /// readings are in the journal.
+    /// Records the readings of a recording at the chosen speed, and closes the last epoch. If an
+    /// earlier replay stopped within an epoch, skips as many readings of that epoch as the earlier
+    /// replay has recorded ([`Recorder::taken`]). Calls `taken` with the number of readings
+    /// processed so far, and `stored` with each new bundle. The future may be dropped at any
+    /// moment, because recorded readings are in the journal.
     ///
     /// # Errors
     /// [`RecordError`], with the time of the reading in milliseconds since 1970.
@@ -95,7 +95,7 @@ impl Replay {
                     SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. },
                 )) => {
                     replayed.left_out += 1;
-                    // Start the pace with the first reading that is not skipped.
+                    // Measure the pace from the first reading that is not skipped.
                     first = None;
                 }
                 Err(error) => return Err(fail(error)),

@@ -547,7 +547,7 @@ impl<K: Signer + Send> Run<'_, K> {
                             SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. },
                         )) => {
                             self.ran.left_out += 1;
-                            // Start the pace with the first reading that is not skipped.
+                            // Measure the pace from the first reading that is not skipped.
                             pace.start = None;
                         }
                         Err(error) => return Err(error.into()),
@@ -599,7 +599,7 @@ impl<K: Signer + Send> Run<'_, K> {
     }
 
     /// Returns whether a recording without a pace must wait for the gateway, because a full queue
-    /// or buffer would lose readings that a device in real time would keep.
+    /// or buffer would lose readings that would not be lost in real time.
     fn holds_back(&self) -> bool {
         let mote = self.mote.mote();
         mote.waiting() >= MOST_WAITING || mote.buffered() > BUFFER / 2
@@ -634,7 +634,7 @@ impl<K: Signer + Send> Run<'_, K> {
                         now.announced(announcement.epoch());
                     }
                     // The gateway's grace period may be shorter than the current wait. Send the
-                    // frames that the gateway has missed at once, so that they are not late.
+                    // missed frames at once, so that they are not late.
                     if self.retry.received() && !self.mote.mote().is_done() {
                         debug!("the gateway is back; sending again");
                         self.mote.timeout();

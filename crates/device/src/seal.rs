@@ -102,7 +102,7 @@ impl Profile {
     }
 }
 
-/// The part of a device's chain that it keeps across restarts.
+/// The state of a chain that the device keeps across restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// The position in the chain: the newest signed seal, which the next seal names as its

@@ -37,7 +37,7 @@ pub struct Options {
     pub idle_timeout: Duration,
     /// When to repeat a request for which the cloud was too busy.
     pub retry: Retry,
-    /// How long to repeat refused connections to a cloud that may still be starting.
+    /// How long to retry if the connection is refused, because the cloud may still be starting.
     pub patience: Duration,
 }
 
@@ -312,7 +312,7 @@ impl Response {
     /// Checks that the response has this media type.
     ///
     /// # Errors
-    /// `NotACloud` if the media type is another one.
+    /// `NotACloud` if the response has another media type.
     pub fn expect(self, media_type: &str) -> Result<Self, NetError> {
         if self.media_type().eq_ignore_ascii_case(media_type) {
             return Ok(self);

@@ -128,8 +128,8 @@ impl fmt::Debug for Password {
     }
 }
 
-/// The waits before each attempt to reconnect. A wait is twice as long after each failure. Half of
-/// each wait is random, so that clients do not all return at the same time.
+/// The waits before each attempt to reconnect. The wait doubles after each failure. Half of each
+/// wait is random, so that clients do not all return at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     /// The first wait.

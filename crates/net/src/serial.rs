@@ -47,8 +47,7 @@ pub struct Options {
     pub baud: u32,
     /// Which end of the line this is.
     pub side: Side,
-    /// A number that differs from those of all earlier starts of this end. A gateway uses a random
-    /// number.
+    /// A number that this end has not used at any earlier start. A gateway uses a random number.
     pub start: u32,
     /// When packets are repeated. If it is `None`, the timing is derived from the speed.
     pub timing: Option<Timing>,
@@ -80,9 +79,9 @@ impl Options {
         Address::parse(self).map(drop)
     }
 
-    /// Returns the timing. The default of `repeat_ms` is long enough to send the longest packet and
-    /// to receive the acknowledgement after the longest packet of the other end, plus the time for
-    /// half a longest packet.
+    /// Returns the timing. The default of `repeat_ms` allows for two and a half packets of the
+    /// maximum length: this end's packet, a packet of the other end that delays the
+    /// acknowledgement, and half a packet as a reserve.
     fn timing(&self) -> Timing {
         let longest_ms = MAX_BODY as u64 * 10 * 1000 / u64::from(self.baud.max(1));
         let repeat_ms = u32::try_from((longest_ms * 5 / 2 + 100).max(400)).unwrap_or(u32::MAX);

@@ -57,8 +57,9 @@ fn times_out_of_order_are_reported_with_both_lines() {
     let sealed = scene.names("bundles");
     let run = scene.seal("data.csv", "dev1", &["--sort"]);
     assert!(
-        run.failed(USAGE)
-            .contains("has already sealed the time of the reading at 1970-01-01T01:00:00Z"),
+        run.failed(USAGE).contains(
+            "the reading at 1970-01-01T01:00:00Z is in an epoch that the device has already closed"
+        ),
         "{run:?}"
     );
     assert!(run.failed(USAGE).contains("--new-only"), "{run:?}");

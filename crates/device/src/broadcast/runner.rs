@@ -53,7 +53,7 @@ pub async fn run<L: BroadcastLink>(
                 if !transmit.links.has(number) {
                     continue;
                 }
-                // A link that accepts nothing must not delay the others.
+                // A link that accepts nothing must not delay the other links.
                 let sent = match tokio::time::timeout(PATIENCE, link.send(frame.clone())).await {
                     Ok(sent) => sent.map_err(|error| error.named().to_string()),
                     Err(_) => Err("it has not accepted a frame for a second".to_owned()),

@@ -28,8 +28,8 @@ use moteseal_store::{Archive, ArchiveError};
 
 use super::image;
 
-/// How long the watcher does not answer requests for a chain on a link after a new frame of the
-/// chain arrived on that link, in milliseconds. The node that sent the frame can answer the
+/// After a new frame of a chain has arrived on a link, the watcher answers no requests for the
+/// chain on that link for this time, in milliseconds. The node that sent the frame can answer the
 /// requests. The pause avoids repeated answers by neighbours that did not receive the first answer.
 /// An attacker cannot cause the pause, because only the chain's sender can create a new frame.
 const LEAVE_MS: u64 = 1000;
@@ -186,7 +186,7 @@ impl WatchError {
 
 moteseal_api::named_error!(WatchError);
 
-/// A broadcast node with its archive, without sockets and a clock.
+/// A broadcast node with its archive, without sockets or a clock.
 /// [`broadcast::run`](crate::broadcast::run()) adds them.
 pub struct Watcher<'a> {
     node: Box<Node<'a, SENDERS, CHAINS, { MAX_PER_BLOCK as usize }>>,

@@ -1,9 +1,10 @@
 //! Answers queries. Each epoch of a query is answered at most once, even if the mote is killed, and
 //! each answer is stated in a seal (docs/design.md, sums).
 //!
-//! The record of a permit is in the journal and synced before anything can be encrypted with the
-//! permit. If the mote is killed between the permit and the answer, its seal states an answer that
-//! never arrived. The query then lacks this epoch of this source, but no key is used twice.
+//! The record of a permit is written to the journal and synced before anything can be encrypted
+//! with the permit. If the mote is killed between the permit and the answer, its seal states an
+//! answer that never arrived. The query then lacks this source's value for the epoch, but no key is
+//! used twice.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
@@ -43,7 +44,7 @@ named_errors! {
         OlderAgenda {
             /// The number of the newest accepted schedule.
             newest: u64,
-        } => "the newer query schedule number {newest} was accepted before",
+        } => "a newer query schedule, number {newest}, was accepted before",
         /// A different schedule with the same number was accepted before.
         TwoAgendas => "the querier signed two query schedules with the same number",
     }
@@ -64,8 +65,8 @@ impl<K: Signer> DurableMote<K> {
     }
 
     /// Permits one answer to an epoch of a query, whose epochs are `duration_ms` milliseconds long.
-    /// When this function returns, the journal durably contains that the epoch was answered, and
-    /// the open seal or the next one will state it.
+    /// When this function returns, the journal durably records that the epoch was answered, and the
+    /// open seal or the next one will state the answer.
     ///
     /// # Errors
     /// The inner [`AnswerRefused`] if the answer is not permitted, or [`DurableError`]. In both

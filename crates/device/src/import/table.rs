@@ -27,7 +27,7 @@ impl Delimiter {
         let candidates = [(Self::Comma, ','), (Self::Semicolon, ';'), (Self::Tab, '\t')];
         let counted =
             candidates.map(|(delimiter, character)| (header.matches(character).count(), delimiter));
-        // If several delimiters are equally frequent, the first of them in this order.
+        // If several delimiters are equally frequent, use the first of them in this order.
         let best =
             counted.into_iter().reduce(|best, next| if next.0 > best.0 { next } else { best });
         match best {
@@ -117,10 +117,11 @@ pub(super) enum Row<'t> {
 }
 
 impl Row<'_> {
-    /// Returns the line in which the row starts, from 1.
+    /// Returns the line in which the row starts, from 1. If empty lines precede a quoted row,
+    /// returns the first of them.
     pub(super) fn line(&self) -> u64 {
         match self {
-            // For a quoted row, the position is that of the reader before it skipped empty lines.
+            // The `csv` crate records the position before it skips empty lines.
             Self::Quoted(record, _) => record.position().map_or(0, csv::Position::line),
             Self::Plain { line, .. } => *line,
         }

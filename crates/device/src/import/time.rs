@@ -22,7 +22,8 @@ pub enum TimeFormat {
     Day,
 }
 
-/// Whole numbers from this one on are milliseconds. As seconds, they would be after the year 5000.
+/// Whole numbers from this value on are read as milliseconds. Read as seconds, they would be times
+/// after the year 5000.
 const FIRST_MILLISECOND: u64 = 100_000_000_000;
 
 impl TimeFormat {

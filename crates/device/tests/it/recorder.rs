@@ -209,7 +209,7 @@ fn retries_a_failed_bundle_before_anything_else() {
         fs::create_dir(&obstacle).unwrap();
         for _ in 0..2 {
             // Reading 10 would open the next epoch. Reading 99 belongs to the old epoch, and must
-            // not get the index that was signed either.
+            // not get the signed index either.
             assert!(recorder.record(EpochNumber(1), &10u16.to_be_bytes()).is_err());
             assert!(recorder.record(EpochNumber(0), &99u16.to_be_bytes()).is_err());
             assert!(recorder.close(true).is_err());

@@ -1,10 +1,10 @@
 //! UDP multicast over IPv4 and IPv6 (RFC 1112, RFC 4291) and broadcast over IPv4 (RFC 919). Any
 //! number of processes on a machine may share a port and receive each other's frames.
 //!
-//! A process uses two sockets. One receives; it is bound to the group's address, so that it does
-//! not receive the frames of other groups. The other one sends from its own port. By the address
-//! and port of this socket, the process recognises its own frames and drops them. Received frames
-//! are moved at once into a queue in which sender addresses take turns.
+//! A process uses two sockets. The receiving socket is bound to the group's address, so that it
+//! does not receive the frames of other groups. The sending socket has a port of its own. The
+//! process recognises its own frames by the address and port of the sending socket, and drops them.
+//! Received frames are moved at once into a queue in which sender addresses take turns.
 //!
 //! Addresses can be forged. The turns are therefore fair between honest senders and senders with
 //! faults, but they do not protect against an attacker on the same network. The broadcast protocol
@@ -201,7 +201,7 @@ impl Place {
                 .and_then(|()| socket.set_multicast_hops_v6(*ttl)),
             Self::Broadcast { to, interface } => {
                 // Without `SO_BROADCAST`, connecting to a broadcast address fails. If it succeeds,
-                // the address is that of a single machine.
+                // the address belongs to a single machine.
                 let probe = new_socket(url, self.address())?;
                 if probe.connect(&self.address().into()).is_ok() {
                     return Err(bad_address(
@@ -230,7 +230,9 @@ impl Place {
         socket.set_reuse_address(true).map_err(|error| network_down(url, &error))?;
         #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
         socket.set_reuse_port(true).map_err(|error| network_down(url, &error))?;
-        // Receive only frames for this group, and only those for which this socket has joined it.
+        // Binding to the group's address excludes frames for other groups. Switching
+        // `multicast_all` off below excludes frames from interfaces on which only other sockets
+        // have joined the group.
         socket.bind(&self.address().into()).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => LinkError::PortInUse { url: url.to_owned() },
             _ => no_interface(url, &error),

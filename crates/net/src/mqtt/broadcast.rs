@@ -2,18 +2,18 @@
 //! `moteseal/1/G/cast/NAME` and subscribes to `moteseal/1/G/cast/+`.
 //!
 //! `NAME` consists of 16 hexadecimal digits that are random for each link. It has two uses: a link
-//! recognises its own frames, and participants take turns. It does not authenticate anyone. A
-//! client that may publish in the group may use any name, including the name of another
-//! participant. Its frames then count as frames of that participant, and may cause that
-//! participant's frames to be dropped. The broker's access list determines who may publish in a
-//! group (`moteseal/1/G/cast/+`). Within the group, the broadcast protocol protects against
-//! attackers, as it does on a radio.
+//! recognises its own frames by it, and a link's queue of received frames lets the names take
+//! turns. It does not authenticate anyone. A client that may publish in the group may use any name,
+//! including the name of another participant. Its frames then count as frames of that participant,
+//! and may cause that participant's frames to be dropped. The broker's access list determines who
+//! may publish in a group (`moteseal/1/G/cast/+`). Within the group, the broadcast protocol
+//! protects against attackers, as it does on a radio.
 //!
 //! All messages have QoS 0, because the broadcast protocol itself requests lost frames from any
 //! participant that has them. With QoS 1, the broker's acknowledgements would double the number of
-//! packets without showing that receivers have a frame. Its queue for a slow subscriber would
-//! deliver requests and repairs too late. No message is retained: a participant that joins late
-//! learns about a chain from advertisements.
+//! packets without showing that receivers have a frame. The broker's queue for a slow subscriber
+//! would deliver requests and repairs too late. No message is retained: a participant that joins
+//! late learns about a chain from advertisements.
 
 use std::sync::Arc;
 

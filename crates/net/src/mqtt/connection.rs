@@ -369,7 +369,8 @@ impl Connection {
             None => {
                 let cause = innermost(error);
                 // Once connected, the client keeps only the text of an I/O error. With TLS 1.3, a
-                // broker that requires a client certificate reports its absence only then.
+                // broker that requires a client certificate reports a missing certificate only
+                // after the connection is established.
                 match cause.split_once("received fatal alert: ") {
                     Some((_, alert)) => LinkError::NotTrusted {
                         url,
@@ -382,8 +383,8 @@ impl Connection {
     }
 }
 
-/// Returns the TLS error within another error. It also looks inside I/O errors, which do not return
-/// the error that they wrap as their source.
+/// Returns the TLS error within another error. It also looks inside I/O errors, because their
+/// `source` does not return the error that they wrap.
 #[cfg(feature = "tls")]
 fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     let mut cause = Some(error);

@@ -47,8 +47,8 @@ enum Place {
 /// An open port.
 #[derive(Debug)]
 pub(super) enum Port {
-    /// The same terminal, opened once and used for reading and for writing. The types are those for
-    /// pipes, because these provide the required operations and also work on terminals.
+    /// The same terminal, opened once and used for reading and for writing. The types are tokio's
+    /// types for pipes, which provide the required operations and also work on terminals.
     Terminal(Receiver, Sender),
     Tcp(TcpStream),
 }

@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
-/// A server that sends one of the `answers` on each connection, and then closes. It records the
-/// requests.
+/// A server that sends one of the `answers` on each connection, and then closes the connection. It
+/// records the requests.
 struct Script {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,

@@ -381,8 +381,8 @@ async fn a_flooding_device_does_not_starve_another() {
         while timeout(Duration::from_millis(100), parent.receive()).await.is_ok() {
             rest += 1;
         }
-        // In order of arrival, the tenth frame would come after the rest of the flood, with two
-        // milliseconds for each frame of the flood.
+        // If frames were received in order of arrival, the tenth frame would come after the rest of
+        // the flood, at two milliseconds per frame.
         assert!(rest > 2_000, "no flood: {of_flood} frames taken, {rest} waited");
         assert!(
             of_calm.iter().all(|wait| *wait < Duration::from_secs(2)),

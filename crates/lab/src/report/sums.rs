@@ -338,7 +338,7 @@ fn figures(
             place: scale,
             points: &measured.querier_by_domain,
             equations: sums::querier,
-            claim: "SIES and CMT are independent of the domain, SECOA^S almost",
+            claim: "SIES and CMT are independent of the domain, SECOA^S is almost independent",
             why: "The machine and the loops are those of figure 6a. As in the paper, the domain does not matter.",
         },
     ];

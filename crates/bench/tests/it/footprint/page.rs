@@ -8,10 +8,11 @@ use super::figures::Figures;
 const START: &str = "# Footprint on a Cortex-M3
 
 `cargo test -p moteseal-bench --test it footprint` measures the numbers on this page and in the
-tables `footprint.csv` and `footprint_levels.csv`. The test fails if a number has changed, or exceeds
-the upper limit in the column *bar*. With `MOTESEAL_BLESS=1`, it writes the files. The test builds the programs of `firmware/footprint`, one for each part of the product, and
-runs them in QEMU (`mps2-an385`) with `-icount`. With the pinned compiler, every number is therefore
-the same on every machine.
+tables `footprint.csv` and `footprint_levels.csv`. The test fails if a number has changed, or
+exceeds the upper limit in the column *bar*. With `MOTESEAL_BLESS=1`, it writes the files. The test
+builds the programs of `firmware/footprint`, one for each part of the product, and runs them in QEMU
+(`mps2-an385`) with `-icount`. With the pinned compiler, every number is therefore the same on every
+machine.
 
 **QEMU counts instructions**, not cycles, time or energy. A Cortex-M3 needs one to a dozen cycles
 for an instruction, and more if its flash is slow.

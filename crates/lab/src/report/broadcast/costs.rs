@@ -55,7 +55,7 @@ pub(super) fn times(
             name: "fig4",
             title: "Time per message at a receiver (figure 4)",
             of: |timing| timing.receiver_us,
-            claim: "SIGS more than 3,900 ms; HMAC 20 ms; SA1 to SA10 towards HMAC's",
+            claim: "SIGS more than 3,900 ms; HMAC 20 ms; SA1 to SA10 approach the time of HMAC",
         },
     ];
     let mut schemes: Vec<&str> = Vec::new();

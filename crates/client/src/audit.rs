@@ -34,7 +34,7 @@ pub use silence::{Claims, ClaimsError, Silences};
 pub use crate::error::NoBudget;
 use crate::rejection::Rejection;
 
-/// The maximum number of manifests of one epoch that are kept. Further manifests prove nothing new.
+/// The maximum number of manifests kept for one epoch. Further manifests prove nothing new.
 const MAX_SHEETS: usize = 8;
 /// The maximum number of listed seals. Their digests occupy 2 GiB.
 const MAX_LISTED: usize = 1 << 26;
@@ -58,7 +58,8 @@ pub struct Audit<'r> {
     done: BTreeSet<DeviceId>,
     /// The findings about devices, also for epochs without a manifest.
     findings: BTreeMap<EpochNumber, Vec<Finding>>,
-    /// The lowest level from which on every seal of the range has all its events.
+    /// The lowest level such that every seal of the range has all its events of this level and of
+    /// all higher levels.
     survives_from: Round,
     /// The claims of silence in private sums, if the caller gave any.
     claims: Option<Claims>,
@@ -134,9 +135,9 @@ impl<'r> Audit<'r> {
         }
     }
 
-    /// Returns the lowest round from which on all levels of all seals exist. This is the highest
-    /// round of the manifests, or the lowest level from which on every seal still has its events,
-    /// whichever is higher.
+    /// Returns the lowest round such that every seal has all levels at and above it. This is the
+    /// higher of two numbers: the highest round of the manifests, and the lowest level such that
+    /// every seal still has its events of this level and of all higher levels.
     fn common_round(&self) -> Round {
         let rounds =
             self.epochs.values().flat_map(|epoch| epoch.sheets.iter().map(|sheet| sheet.round));
@@ -238,8 +239,8 @@ impl<'r> Audit<'r> {
             self.findings.entry(epoch).or_default().push(finding);
         }
         self.seals += 1;
-        // Check the claims for a seal after the range, too, because it may state the answers to an
-        // epoch in the range.
+        // Also compare the claims with seals after the range, because such a seal may state the
+        // answers to an epoch in the range.
         if let Some(claims) = &mut self.claims {
             let found = claims.contradicted_by(statement);
             self.silences.extend(found.into_iter().map(|finding| (statement.epoch, finding)));
@@ -293,7 +294,7 @@ impl<'r> Audit<'r> {
     #[must_use]
     pub fn finish(mut self) -> Report {
         self.leave_device();
-        // Compare the manifests also with the devices that have no seal.
+        // Also compare the manifests with the devices that have no seal.
         let silent: Vec<DeviceId> = self
             .roster
             .devices()

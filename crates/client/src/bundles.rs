@@ -298,7 +298,7 @@ impl<'r> BundleVerifier<'r> {
         self.devices.is_empty()
     }
 
-    /// Verifies one bundle. Error messages call it `path`.
+    /// Verifies one bundle. `path` is its name in error messages.
     ///
     /// # Errors
     /// [`BundleError`]. After the error [`TwoSeals`](BundleFault::TwoSeals), the other seals of the
@@ -352,8 +352,8 @@ pub fn device_name(roster: &Roster, device: DeviceId) -> String {
 /// Returns the authentic seals of a stream, each once, with the number of their readings.
 ///
 /// A bundle must have all readings that the device kept. If it contains the manifest of the epoch,
-/// it must have the readings from the manifest's round on. A seal that lacks one of these readings
-/// is authentic, but it is not a bundle.
+/// it must have the readings of all levels from the manifest's round on. A seal without all of
+/// these readings is authentic, but it is not a bundle.
 fn read(
     mut source: impl Read,
     roster: &Roster,

@@ -3,7 +3,7 @@
 //!
 //! A rate is checked part by part. For *at most* and *sample*, the parts of an epoch are held until
 //! the last part has arrived, because the selection depends on all of them. If the cloud does not
-//! serve the last part of an epoch, the epoch gives no rows. In a group with a budget, the
+//! serve the last part of an epoch, no rows of it are returned. In a group with a budget, the
 //! selection also depends on the epoch's round, which comes from the manifest and not from the
 //! levels that the store has.
 
@@ -226,8 +226,8 @@ impl<'r> Checker<'r> {
         Ok(())
     }
 
-    /// Finishes the devices of the query before the position `place`, for which the response
-    /// contains no seal.
+    /// Finishes the checks of the query's devices before position `place` that are not finished
+    /// yet. The response contains no seals of these devices.
     fn pass_over(&mut self, place: usize) -> Result<(), Rejection> {
         while self.done < place {
             if let Some(check) = self.check(self.done) {

@@ -230,12 +230,13 @@ impl Incomplete {
         if self.lacks_manifest {
             format!(
                 "the store lacks the manifest of the epoch that starts at {time}, which states \
-                 what was kept of {name}; ask for a rate, or again once the gateway has sent it"
+                 what was kept of {name}; select readings by a rate, or ask again once the gateway \
+                 has sent it"
             )
         } else {
             format!(
-                "nothing shows what {name} sealed from {time} on; ask for the time before {time}, \
-                 or again once it has sealed more"
+                "nothing shows what {name} sealed from {time} on; end the range at {time}, or ask \
+                 again once {name} has sealed more"
             )
         }
     }

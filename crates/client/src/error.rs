@@ -73,7 +73,7 @@ moteseal_api::named_error!(Error, OutputError);
 fn net_kind(error: &NetError) -> ErrorKind {
     match error {
         error if error.is_no_cloud() => ErrorKind::Unreachable,
-        // The cloud would accept another query, or another token.
+        // The cloud would accept a different query or token.
         NetError::Refused { status: 400 | 401 | 403 | 422, .. } => ErrorKind::Usage,
         NetError::Refused { .. } => ErrorKind::Incomplete,
         _ => ErrorKind::Usage,

@@ -246,7 +246,7 @@ impl Estimator {
 
     /// Estimates the number of events that meet the condition given to
     /// [`of_share`](Self::of_share). The bounds are exact if all events were sampled at one rate;
-    /// otherwise they are those of Korn and Graubard.
+    /// otherwise they are the bounds of Korn and Graubard.
     ///
     /// Returns `None` if the estimator has no condition, if no event was sampled, or in the cases
     /// in which [`mean`](Self::mean) returns `None`. If all events were sampled at one rate, one
@@ -509,8 +509,9 @@ mod tests {
         );
     }
 
-    /// Draws 2,000 times a few values from each of several epochs, as a query with *at most* does.
-    /// The epochs differ in size and in their values.
+    /// Repeats an estimate 2,000 times. Each estimate uses a few values from each of several
+    /// epochs, as a query with *at most* returns them. The epochs differ in size and in their
+    /// values.
     #[test]
     fn intervals_over_strata_contain_the_true_value_in_95_of_100_samples() {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;

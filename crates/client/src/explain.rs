@@ -67,7 +67,7 @@ impl fmt::Display for Finding {
         match &self.what {
             Disagreement::Differs(finding) => write!(f, "{finding}")?,
             Disagreement::Signature => {
-                f.write_str("the signature is not the device's, but the rest is as sealed")?;
+                f.write_str("the signature is not the device's; all other data is as sealed")?;
             }
             Disagreement::Withheld { cause } => {
                 write!(f, "the store does not show what the device signed ({cause})")?;
@@ -136,7 +136,7 @@ fn explanation(response: &[u8]) -> Result<Explained, Disagreement> {
         Ok((Item::Problem { name, .. }, _)) => {
             withheld(name.chars().filter(char::is_ascii_alphanumeric).take(64).collect())
         }
-        Ok(_) => withheld("the store sent another item".into()),
+        Ok(_) => withheld("the store sent an item of another type".into()),
         Err(error) => Err(Disagreement::Differs(error.into())),
     }
 }

@@ -77,9 +77,10 @@ impl<'a> Client<'a> {
     /// devices sealed from `since` on and before `until`. In a group without a budget, this is 1.
     ///
     /// In a group with a budget, the rate follows from the highest round of the range's manifests,
-    /// and from the lowest level from which on every seal has its events; a device may have dropped
-    /// levels itself, or lost readings. The rate does not account for a late seal for which the
-    /// store has fewer levels. A query for such a seal is rejected.
+    /// and from the lowest level such that every seal has its events of this level and of all
+    /// higher levels. A seal may lack lower levels because the device dropped levels or lost
+    /// readings. The rate does not account for a late seal for which the store has fewer levels. A
+    /// query for such a seal is rejected.
     ///
     /// # Errors
     /// [`Error`] if the cloud cannot be reached or its response is rejected.
@@ -149,8 +150,8 @@ impl<'a> Get<'a> {
         self.choice(Choice::AtMost(readings))
     }
 
-    /// Requests this many readings of each epoch of a device, which `seed` determines. Only seals
-    /// of the tree scheme support this choice.
+    /// Requests this many readings of each epoch of a device. `seed` determines which readings are
+    /// selected. Only seals of the tree scheme support this choice.
     pub const fn sample(self, count: u32, seed: [u8; 32]) -> Self {
         self.choice(Choice::Sample { count, seed })
     }
@@ -168,8 +169,8 @@ impl<'a> Get<'a> {
         self
     }
 
-    /// Requests that the response is written to this file as a proof. [`Verified::keep`] gives the
-    /// file its name.
+    /// Requests that the response is written to this file as a proof. The file does not appear
+    /// until [`Verified::keep`] is called.
     pub fn proof(mut self, path: impl Into<PathBuf>) -> Self {
         self.proof = Some(path.into());
         self

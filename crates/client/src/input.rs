@@ -197,8 +197,8 @@ pub fn public_half(path: &Path) -> Result<PublicKey, InputError> {
     }
 }
 
-/// Reads 32 secret bytes from a file with 64 hexadecimal digits. Errors call the file a `what`
-/// file.
+/// Reads 32 secret bytes from a file with 64 hexadecimal digits. Error messages call the file "a
+/// `what` file".
 ///
 /// # Errors
 /// [`InputError`] if the file cannot be read or contains something else.

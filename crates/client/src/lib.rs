@@ -66,7 +66,7 @@
 //! |---|---|
 //! | get verified rows | [`Client::get`]; [`Session`] verifies bytes without I/O |
 //! | write rows | [`output`]: tables, CSV, JSON lines, Arrow, Parquet |
-//! | verify a kept response or bundles offline | [`proof`], [`bundles`] |
+//! | verify a saved response or bundles offline | [`proof`], [`bundles`] |
 //! | estimate means, shares and quantiles from a sample | [`estimate`] |
 //! | audit the coordinator of a group with a budget | [`Client::audit`], [`mod@audit`] |
 //! | query exact sums over encrypted readings | [`sum`] |

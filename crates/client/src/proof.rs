@@ -61,7 +61,8 @@ impl ProofWriter {
     }
 }
 
-/// Verifies a proof and passes its rows to `sink`. Error messages call `source` by the name `path`.
+/// Verifies a proof and passes its rows to `sink`. `path` is the name of `source` in error
+/// messages.
 ///
 /// The proof must not contradict the seals in `pinned`: a different seal under a pinned index is
 /// the error `Equivocation`. A pinned seal that is newer than the proof is not an error, because a

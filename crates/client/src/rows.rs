@@ -83,7 +83,7 @@ impl<'a> Rows<'a> {
         self.sample.sample().for_each(self.engine, each);
     }
 
-    /// Calls `each` with some hundred rows at a time, in ascending order of the sequence numbers.
+    /// Calls `each` with a few hundred rows at a time, in ascending order of the sequence numbers.
     /// This is efficient for columns.
     pub fn for_each_chunk(&self, each: impl FnMut(&Chunk<'_, 'a>)) {
         self.sample.sample().for_each_chunk(self.engine, each);

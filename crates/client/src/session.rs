@@ -79,8 +79,8 @@ impl<'r> Session<'r> {
         reader.feed::<Stop>(bytes, &mut |event| checker.event(event, sink))
     }
 
-    /// Ends the response. Returns the report, and the newest seal of each device that had one. The
-    /// caller should pin these seals.
+    /// Ends the response. Returns the report, and the newest seal of each device with a seal in the
+    /// response. The caller should pin these seals.
     ///
     /// # Errors
     /// [`Stop`], as for [`feed`](Self::feed).

@@ -105,11 +105,11 @@ fn an_invalid_range_is_reported_with_its_column() {
     for (range, expected) in [
         (
             "temperature = \"warm\"",
-            "ranges.temperature: \"warm\": two numbers, for example \"-40..125\"",
+            "ranges.temperature: \"warm\": a range is two numbers, for example \"-40..125\"",
         ),
         ("temperature = \"125..-40\"", "ranges.temperature: \"125..-40\": RangeEmpty"),
         ("temperature = \"1..x\"", "ranges.temperature: \"1..x\": NotANumber"),
-        ("pressure = \"0..1\"", "ranges.pressure: UnknownColumn: columns has no such column"),
+        ("pressure = \"0..1\"", "ranges.pressure: UnknownColumn: `columns` lacks this column"),
     ] {
         configure(&scene, &format!("[ranges]\n{range}\n[link]\nurl = \"mqtt://127.0.0.1:1\"\n"));
         let run = ask(&scene, QUERY);

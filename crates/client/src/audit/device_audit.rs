@@ -2,9 +2,9 @@
 //! manifest lists for the device (spec/formats.md, section 8.3).
 //!
 //! A [`DeviceAudit`] collects the seals in ascending order of their indices and is then queried
-//! epoch by epoch. It finds seals in maps, so that the time of an audit grows with the number of
-//! seals plus the number of epochs, and not with their product. It checks the listed seals, but not
-//! the round.
+//! epoch by epoch. It looks up seals in maps, so that the time of an audit grows with the sum of
+//! the number of seals and the number of epochs, and not with their product. It checks the listed
+//! seals, but not the round.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -41,7 +41,7 @@ struct Brief {
     is_listed: bool,
     /// The latest epoch among this seal and all seals before it.
     reached: EpochNumber,
-    /// The first epoch from which on no seal is missing before this seal.
+    /// The first epoch such that no seal is missing between its start and this seal.
     whole_from: EpochNumber,
 }
 
@@ -135,8 +135,8 @@ impl DeviceAudit {
     /// it as its predecessor.
     ///
     /// A coordinator does not list a seal that contradicts what the device forwarded before, nor a
-    /// seal whose predecessor the coordinator never received. The audit cannot assume that the
-    /// coordinator received any other seal.
+    /// seal whose predecessor the coordinator never received. For any other seal, the audit cannot
+    /// assume that the coordinator received it.
     fn was_taken(&self, seal: &Brief) -> bool {
         let successor = || self.by_prev.get(&seal.digest).and_then(|place| self.seals.get(*place));
         seal.is_listed || successor().is_some_and(|next| next.is_listed)
@@ -226,12 +226,12 @@ impl DeviceAudit {
         let device = self.device;
         let named = self.by_prev.get(&digest).and_then(|place| self.seals.get(*place)?.last);
         match named {
-            // The seal exists in another epoch, because its successor names it.
+            // The seal's successor names it, and shows that the seal is of another epoch.
             Some((index, from)) if from != epoch => {
                 result.findings.push(Finding::Replayed { device, index, from });
             }
-            // The seal exists in this epoch, because its successor names it. The check of the
-            // device's chain already reports that it is missing.
+            // The seal's successor names it, and shows that the seal is of this epoch. The check of
+            // the device's chain already reports that it is missing.
             Some((index, _)) => result.doubts.push(Doubt::Withheld { device, index }),
             None if self.is_whole(epoch) => {
                 result.findings.push(Finding::InventedSeal { device, digest });

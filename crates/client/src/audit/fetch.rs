@@ -15,8 +15,8 @@ use crate::rejection::Rejected;
 
 /// The number of devices in one query, which is far below the limit of a cloud.
 const DEVICES: usize = 1024;
-/// The number of epochs after the range whose manifests are fetched. A manifest of one of them
-/// shows that the coordinator has continued.
+/// The number of epochs after the range whose manifests are also fetched. A manifest of one of
+/// these epochs shows that the coordinator has continued.
 const AFTER: u64 = 8;
 
 /// A request for an audit. Call [`run`](Self::run) to send it.
@@ -48,7 +48,7 @@ impl<'a> AuditRequest<'a> {
         self
     }
 
-    /// Compares these claims of silence in private sums with the devices' seals, too.
+    /// Also compares these claims of silence in private sums with the devices' seals.
     pub fn claims(mut self, claims: Claims) -> Self {
         self.claims = Some(claims);
         self
@@ -85,8 +85,8 @@ pub(crate) async fn common_rate(
     Ok(Rate::new(1, 1 << round).unwrap_or(Rate::ALL))
 }
 
-/// Passes to an audit the manifests of the epochs from `since` on and before `after`, and then the
-/// seals of these devices in the range.
+/// Fetches data for an audit: first the manifests of the epochs from `since` up to, but not
+/// including, `after`, and then the seals of these devices in the range.
 async fn fetch(
     audit: &mut Audit<'_>,
     cloud: &Cloud,

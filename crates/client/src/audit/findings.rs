@@ -297,7 +297,7 @@ pub enum Doubt {
         /// The seal's index.
         index: SealIndex,
     },
-    /// A listed seal exists, because its successor names it, but was not found.
+    /// A listed seal was not found. It must exist, because its successor names it.
     Withheld {
         /// The device.
         device: DeviceId,

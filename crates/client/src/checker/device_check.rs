@@ -137,7 +137,7 @@ impl DeviceCheck {
         }
     }
 
-    /// Ends the seals of the device. Returns the report, and the newest seal of the device.
+    /// Ends the check of the device. Returns the report and the newest seal of the device.
     pub(super) fn finish(
         self,
         name: String,

@@ -54,8 +54,8 @@ impl HeldEpoch {
     /// Checks the held parts together. If they are the whole epoch, passes their rows to the sink.
     /// `next` is the seal after them, if there is one.
     ///
-    /// If nothing shows that the last part has arrived, the store could choose among as many
-    /// samples as there are parts. In that case, no rows are passed to the sink, and the history
+    /// If nothing shows that the last part has arrived, the store may have withheld the last parts
+    /// in order to change the sample. In that case, no rows are passed to the sink, and the history
     /// reports that the device's tail is unknown from this epoch on.
     pub(super) fn release(
         &mut self,

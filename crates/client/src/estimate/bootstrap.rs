@@ -58,8 +58,8 @@ impl TooManyDraws {
 
 moteseal_api::named_error!(TooManyDraws);
 
-/// Estimates a statistic. The interval is computed from `replicates` replicates of the sample, a
-/// number that is clamped to [`REPLICATES`]; `seed` determines the replicates.
+/// Estimates a statistic. The interval is computed from replicates of the sample: `replicates` is
+/// their number, which is clamped to [`REPLICATES`], and `seed` determines the replicates.
 ///
 /// Returns `None` if no event was sampled, or if a stratum was not sampled completely and has fewer
 /// than two sampled events.

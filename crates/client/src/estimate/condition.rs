@@ -22,8 +22,8 @@ enum Comparison {
     Above,
 }
 
-/// The comparisons and their notation. A notation of two characters precedes the notation that is
-/// its first character.
+/// The comparisons and their notation. `<=` must be listed before `<`, and `>=` before `>`, because
+/// the first notation that matches is used.
 const COMPARISONS: [(&str, Comparison); 6] = [
     ("<=", Comparison::AtMost),
     (">=", Comparison::AtLeast),

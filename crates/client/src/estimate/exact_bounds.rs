@@ -264,8 +264,8 @@ mod tests {
         ) {
             let (low, high) = Draw { population, sampled }.ranks(rank);
             let mut covered = 0.0;
-            // `below` of the events before the value are in the sample. The event with the value
-            // itself is in the sample (`with`) or not (`without`).
+            // The sample contains `below` of the events before the value. It either contains the
+            // event with the value itself (`with`) or not (`without`).
             for below in 0..=sampled.min(rank - 1) {
                 let after = population - rank;
                 let without = choose(rank - 1, below) * choose(after, sampled - below);

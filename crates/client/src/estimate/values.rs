@@ -3,8 +3,8 @@
 //!
 //! A value occupies eight bytes, and at most [`MAX_VALUES`] values are kept. A query with more
 //! values fails with an error that recommends a lower rate. The bounds of a quantile are order
-//! statistics. They are exact if all events were sampled at one rate; otherwise they are those of
-//! Woodruff (J. Am. Stat. Assoc. 47, 1952) at an effective sample size.
+//! statistics. They are exact if all events were sampled at one rate. Otherwise they are the bounds
+//! of Woodruff (J. Am. Stat. Assoc. 47, 1952) at an effective sample size.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 
@@ -113,9 +113,9 @@ impl Values {
     }
 
     /// Returns the bounds of a quantile whose share of the population is between `low` and `high`.
-    /// The lower bound is the greatest value such that at most `low` of all events are up to and
-    /// including it. The upper bound is the smallest value such that at least `high` of all events
-    /// are before it.
+    /// The lower bound is the greatest value such that at most a share `low` of all events has
+    /// values up to and including it. The upper bound is the smallest value such that at least a
+    /// share `high` of all events is before it.
     #[allow(clippy::cast_precision_loss)]
     fn between(&self, sorted: &[Weighted], low: f64, high: f64) -> (Option<f64>, Option<f64>) {
         let population = self.population() as f64;

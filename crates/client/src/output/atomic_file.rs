@@ -168,8 +168,8 @@ impl AtomicFile {
         }
     }
 
-    /// Returns whether two paths are the same regular file, so that the file written second would
-    /// replace the first. The files do not need to exist.
+    /// Returns whether two paths name the same regular file. If they do, a file that is written to
+    /// one path replaces a file that was written to the other. The files do not need to exist.
     #[must_use]
     pub fn is_same(one: &Path, other: &Path) -> bool {
         let plain = |path: &Path| {
@@ -279,8 +279,8 @@ impl Write for AtomicFile {
     }
 }
 
-/// Adds the path of the file and what to do to an error. The format writers pass such an error on
-/// unchanged.
+/// Returns an error whose message also names the file and states what to do. The format writers
+/// return such an error unchanged.
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), OutputError::new(path, error))
 }

@@ -114,7 +114,7 @@ impl Column {
         }
     }
 
-    /// Appends the field's value in each record.
+    /// Appends the value of the field from each record.
     // Each kind can represent every raw value of its field types. The raw value of a float is its
     // bits, as an unsigned integer.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

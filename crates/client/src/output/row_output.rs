@@ -44,7 +44,7 @@ impl RowOutput {
         Ok(Self { writer: Writer::new(format, Box::new(out)), target: Target::Spool(again) })
     }
 
-    /// Ends the rows. All rows are then on disk, but they are not released yet.
+    /// Finishes writing. All rows are then on disk, but they are not released yet.
     ///
     /// # Errors
     /// [`OutputError`] if the rows cannot be written.

@@ -24,7 +24,7 @@ pub struct QuerierConfig {
     pub operator: PathBuf,
     /// The file with the secret key that signs queries.
     pub key: PathBuf,
-    /// The file with the querier's keys of the sums, `querier.sum.key`.
+    /// The file with the querier's keys for private sums, `querier.sum.key`.
     pub keys: PathBuf,
     /// The aggregation tree.
     pub tree: TreeSource,
@@ -108,7 +108,7 @@ fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let length = number.parse::<u64>().ok().zip(factor);
     let length = length.and_then(|(number, factor)| number.checked_mul(factor));
     length.filter(|length| *length > 0).map(Duration::from_millis).ok_or_else(|| {
-        D::Error::custom(format_args!("{text:?}: a number and a unit: 500ms, 2s or 1m"))
+        D::Error::custom(format_args!("{text:?} is not a number and a unit, such as 500ms or 2s"))
     })
 }
 

@@ -1,5 +1,5 @@
-//! Creates the key files of private sums: one for the querier, and one for each device, whose keys
-//! are derived from the querier's.
+//! Creates the key files of private sums: one for the querier, and one for each device. The keys of
+//! the devices are derived from the querier's keys.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use crate::input::{InputError, create};
 pub struct KeyFiles {
     /// `querier.sum.key`, which only the querier may have.
     pub querier: PathBuf,
-    /// `NAME.sum.key` of each device, in the order of the roster. Each file is for that device
-    /// only.
+    /// `NAME.sum.key` of each device, in the order of the roster. Only that device may have the
+    /// file.
     pub devices: Vec<PathBuf>,
     /// The number of devices in a key group. The last group may have fewer.
     pub key_group: u32,
@@ -28,9 +28,9 @@ pub struct KeyFiles {
 /// Creates the key files of a roster's devices, and of the querier with the public key `querier`,
 /// in the folder `out`. Calls `progress` after each device's file. Never replaces a file.
 ///
-/// The devices are divided into `key_groups` key groups. A stolen device key can falsify only the
-/// sums of its own key group. Each key group adds 32 bytes per slot to the frames on the links
-/// above it.
+/// The devices are divided into `key_groups` key groups. An attacker with a stolen device key can
+/// falsify only the sums of that device's key group. Each key group adds 32 bytes per slot to the
+/// frames on the links above it.
 ///
 /// # Errors
 /// [`InputError`] if the roster has fewer devices than `key_groups`, if a device's name cannot be a
@@ -89,7 +89,7 @@ pub fn setup(
 fn file_of(name: &str) -> Result<String, InputError> {
     if name.contains(['/', '\0']) || name.starts_with('.') || name == "querier" {
         return Err(InputError::argument(format_args!(
-            "no key file can have the name of the roster's device {name:?}; rename the device"
+            "the roster's device {name:?} has a name that cannot name a key file; rename the device"
         )));
     }
     Ok(format!("{name}.sum.key"))

@@ -1,10 +1,10 @@
-//! The querier's keys for one query. From them follow the values that the querier subtracts from a
-//! sum, for any set of participants (spec/sums.md, section 2).
+//! The querier's keys for one query. For any set of participants, the querier computes from them
+//! the values that it subtracts from a sum (spec/sums.md, section 2).
 //!
-//! The table has 32 bytes for each source. Sources are stored in blocks of sixteen, in the order of
-//! their positions. A key group is a range of positions and may begin inside a block. The table is
-//! built once for a query and used once in each epoch, by several threads if there is enough work.
-//! A [`KeyEngine`] computes the blocks.
+//! The table contains 32 bytes for each source. Sources are stored in blocks of sixteen, in the
+//! order of their positions. A key group is a range of positions and may begin inside a block. The
+//! table is built once for a query and used once in each epoch, by several threads if there is
+//! enough work. A [`KeyEngine`] computes the blocks.
 
 use std::fmt;
 use std::ops::Range;
@@ -127,8 +127,8 @@ impl KeyTable {
                     scope.spawn(move || self.open_groups(engine, sum, most, epoch, groups, 1))
                 })
                 .collect();
-            // Join the threads in the order of their key groups, so that the returned error is
-            // always that of the first key group that fails.
+            // Join the threads in the order of their key groups. If several key groups fail, the
+            // returned error is therefore always the error of the first one.
             for part in running {
                 let part = part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 totals.iter_mut().zip(part).for_each(|(total, part)| *total += part);

@@ -2,11 +2,11 @@
 //! (`docs/design.md`, *Sums*). This module does no I/O.
 //!
 //! The querier asks each aggregator whose share is wrong for the shares of its children. For each
-//! share the querier learns only whether it is correct, and it continues below the children whose
-//! shares are wrong. If the shares of an aggregator's children are correct but do not add up to the
-//! aggregator's own share, the fault is the edge above the aggregator. The querier cannot tell
-//! which end of an edge is dishonest, so it always names an edge. The size of the tree bounds the
-//! memory.
+//! share, the querier learns only whether the share is correct. The querier then continues below
+//! the children whose shares are wrong. If the shares of an aggregator's children are correct but
+//! do not add up to the aggregator's own share, the fault is the edge above the aggregator. The
+//! querier cannot tell which end of an edge is dishonest, so it always names an edge. The size of
+//! the tree bounds the memory.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,7 +23,8 @@ use super::share::{ShareError, Sum};
 pub const MAX_QUESTIONS: usize = 4096;
 /// The maximum number of questions that are open at a time.
 pub const MAX_ASKED: usize = 64;
-/// The number of attempts to ask an aggregator. After them, the aggregator counts as silent.
+/// The number of attempts to ask an aggregator. If all of them fail, the aggregator counts as
+/// silent.
 pub const ATTEMPTS: u32 = 3;
 
 /// A located fault, or the reason why a fault could not be located.
@@ -64,7 +65,7 @@ impl Finding {
 
 impl fmt::Display for Finding {
     /// Writes the edge, such as `gw-a -> root`, and adds `(unanswered)` if the aggregator does not
-    /// answer. If the aggregator no longer has the epoch, writes only this.
+    /// answer. If the aggregator no longer has the epoch, writes that instead of the edge.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Edge { child, parent } => write!(f, "{child} -> {parent}"),
@@ -161,9 +162,10 @@ impl<'t> Localisation<'t> {
     }
 
     /// Returns the next question, and the child of the querier to which the question must be sent.
-    /// Returns `None` if no question is left, or while enough questions are open. The caller must
-    /// pass the outcome of each question to [`answer`](Self::answer) or [`give_up`](Self::give_up).
-    /// Every aggregator is asked once before any aggregator is asked again.
+    /// Returns `None` if no question is left, or if [`MAX_ASKED`] questions are open. The caller
+    /// must pass the outcome of each question to [`answer`](Self::answer) or
+    /// [`give_up`](Self::give_up). Every aggregator is asked once before any aggregator is asked
+    /// again.
     pub fn question(&mut self) -> Option<(DeviceId, Explain)> {
         while self.asked.len() < MAX_ASKED {
             let next = self.pending.pop_front()?;

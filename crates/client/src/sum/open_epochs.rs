@@ -3,9 +3,9 @@
 //! clock.
 //!
 //! Epochs are closed in order. An epoch is due when all children of the querier have sent a share,
-//! or at its deadline, which is the end of the epoch plus a grace period for every edge of the
-//! tree. The number of children and the number of epochs that can be open at a time bound the
-//! memory.
+//! or at its deadline. The deadline is the end of the epoch plus one grace period for each edge of
+//! the longest path from a source to the querier. The number of children and the number of epochs
+//! that can be open at a time bound the memory.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,8 @@ use super::participants::Participants;
 use super::querier::{Accepted, Querier, Rejection};
 use super::share::Sum;
 
-/// The maximum sum of the grace periods of all edges, in epochs (`spec/sums.md`, section 6).
+/// The maximum time between the end of an epoch and its deadline, in epochs (`spec/sums.md`,
+/// section 6).
 const OPEN_EPOCHS: u64 = 6;
 /// The time for the fault localisation of an epoch after the epoch's deadline, in epochs.
 const LOCALISATION_EPOCHS: u64 = 2;
@@ -89,7 +90,7 @@ pub enum Received {
 /// The children's shares of an epoch, by the children's places in the aggregator.
 type Shares = BTreeMap<usize, Result<Sum, Rejection>>;
 
-/// The epochs of a query, with the shares of those that are open.
+/// The epochs of a query, with the shares of the open epochs.
 #[derive(Debug)]
 pub struct Epochs<'t, E> {
     tree: &'t AggregationTree,
@@ -98,7 +99,7 @@ pub struct Epochs<'t, E> {
     /// The maximum time that each edge may need, in milliseconds.
     grace_ms: u64,
     next: u64,
-    /// The epoch after the last closed epoch for which a share arrived.
+    /// The epoch that follows the newest closed epoch with at least one share.
     received_until: u64,
     open: BTreeMap<u64, Shares>,
 }
@@ -111,8 +112,8 @@ pub struct Failed {
 }
 
 impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
-    /// Creates the epochs of a query, from `first` on. A child may take `grace_ms` milliseconds for
-    /// every edge of the tree.
+    /// Creates the epochs of a query, from `first` on. `grace_ms` is the maximum time that each
+    /// edge of the tree may need, in milliseconds.
     #[must_use]
     pub fn new(tree: &'t AggregationTree, querier: Querier<E>, grace_ms: u64, first: u64) -> Self {
         Self {
@@ -155,8 +156,8 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
         end.saturating_add(self.grace_ms().saturating_mul(self.aggregator.height().into()))
     }
 
-    /// Returns the maximum time that each edge may need, in milliseconds. It is limited as it is on
-    /// gateways, which keep only a few epochs open (spec/sums.md, section 6).
+    /// Returns the maximum time that each edge may need, in milliseconds. The limit on this time is
+    /// the same as on gateways, which keep only a few epochs open (spec/sums.md, section 6).
     pub(super) fn grace_ms(&self) -> u64 {
         let (epoch_ms, height) =
             (u64::from(self.querier.epoch_ms()), u64::from(self.aggregator.height()));
@@ -164,8 +165,8 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
     }
 
     /// Returns the time for the fault localisation of an epoch, in milliseconds: two epochs, or
-    /// less if the querier is late. A querier that localises a fault in every epoch therefore does
-    /// not become later and later, and gateways still have the epochs about which it asks.
+    /// less if the querier is late. Therefore, a querier that localises a fault in every epoch does
+    /// not fall further and further behind, and gateways still have the epochs about which it asks.
     pub(super) fn localisation_ms(&self, epoch: u64, now_ms: u64) -> u64 {
         let most = LOCALISATION_EPOCHS * u64::from(self.querier.epoch_ms());
         self.deadline_of(epoch).saturating_add(most).saturating_sub(now_ms).min(most)

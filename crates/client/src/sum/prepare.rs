@@ -214,10 +214,10 @@ fn plan<'a>(
     for (column, range) in &config.ranges {
         let at = |error: InputError| error.at(format_args!("ranges.{column}"));
         if schema.field(column).is_none() {
-            return Err(at(InputError::usage("UnknownColumn", "columns has no such column")));
+            return Err(at(InputError::usage("UnknownColumn", "`columns` lacks this column")));
         }
         let (least, greatest) = range.split_once("..").ok_or_else(|| {
-            at(InputError::argument("two numbers, for example \"-40..125\"")
+            at(InputError::argument("a range is two numbers, for example \"-40..125\"")
                 .at(format_args!("{range:?}")))
         })?;
         plan.narrow(column, least.trim(), greatest.trim()).map_err(|error| {

@@ -21,7 +21,8 @@ use super::share::{Shape, ShareError, Sum};
 
 /// The smallest permitted floor. A sum over one source would reveal that source's reading.
 pub const LEAST_FLOOR: u32 = 2;
-/// The number of epochs, up to and including the newest accepted epoch, that can still be accepted.
+/// The number of tracked epochs: the newest accepted epoch and the epochs directly before it. An
+/// answer for an older epoch is rejected.
 pub const EPOCHS_AFTER: u64 = 64;
 
 /// Returns the default floor: more than half of the sources, and at least two.
@@ -235,8 +236,8 @@ impl Accepted {
         &self.participants
     }
 
-    /// Returns the value of each selected item, in order. A value is `None` if it is not defined
-    /// for zero readings, as for a mean.
+    /// Returns the value of each selected item, in order. If the answer is over zero readings, the
+    /// items that are then undefined, such as a mean, are `None`.
     #[must_use]
     pub fn values(&self) -> &[Option<FixedPoint>] {
         &self.values
@@ -246,7 +247,7 @@ impl Accepted {
 impl<E: KeyEngine + Sync> Querier<E> {
     /// Derives the keys for a question to the devices at the positions `0, 1, ...` of its roster.
     /// Several threads may derive keys. Each of them calls `progress` after every few thousand
-    /// sources, with their number.
+    /// sources, with the number of sources since its previous call.
     ///
     /// # Errors
     /// [`PoseError`] if the question is invalid. In this case no key is derived.
@@ -375,11 +376,12 @@ impl<E: KeyEngine + Sync> Querier<E> {
     }
 }
 
-/// The epochs that have an accepted answer: the newest one, and which of the epochs shortly before
-/// it.
+/// The epochs that have an accepted answer, among the [`EPOCHS_AFTER`] epochs up to and including
+/// the newest such epoch.
 #[derive(Clone, Copy, Debug, Default)]
 struct AcceptedEpochs {
-    /// The newest epoch, and a bitmap in which bit `i` stands for the epoch `i` epochs before it.
+    /// The newest epoch, and a bitmap. Bit `i` of the bitmap represents the epoch that is `i`
+    /// epochs before the newest.
     newest: Option<(u64, u64)>,
 }
 

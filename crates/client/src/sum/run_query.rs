@@ -55,7 +55,7 @@ pub struct RunOptions {
     pub epochs: Option<u64>,
     /// The maximum time that each edge of the tree may need.
     pub grace: Duration,
-    /// The time after its last renewal at which the query ends.
+    /// The time from the last renewal of the query to its end.
     pub lease: Duration,
 }
 
@@ -143,7 +143,7 @@ pub async fn run_query<L: ParentLink + Sync, E: KeyEngine + Sync>(
 ) -> Result<u64, RunError> {
     let mut asked = Asked::new(asking, tree, querier, run);
     let done = asked.run(rows, stop).await;
-    // Withdraw the query after an error, too, so that the devices stop answering.
+    // Withdraw the query even after an error, so that the devices stop answering.
     let ended = asked.announce(false).await;
     tokio::time::sleep(FAREWELL).await;
     done.and(ended).map(|()| asked.missed)

@@ -83,7 +83,7 @@ impl ScheduleNumbers {
                 return Err(ScheduleNumberError::Busy(path.to_owned()));
             }
             // The file system does not support locks. The querier runs without the lock, although a
-            // second querier with this file would then end its query.
+            // second querier with this file would then end the query of the first one.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(fail(error)),
         }
@@ -103,7 +103,7 @@ impl ScheduleNumbers {
     /// is greater. When this function returns, the number is durable.
     ///
     /// # Errors
-    /// [`ScheduleNumberError::File`] if the number cannot be written. Then no number is used.
+    /// [`ScheduleNumberError::File`] if the number cannot be written. The number is then not used.
     pub fn next(&mut self, now_ms: u64) -> Result<u64, ScheduleNumberError> {
         let number = now_ms.max(self.last.saturating_add(1));
         // A number always has twenty digits, so that it overwrites the previous number completely.

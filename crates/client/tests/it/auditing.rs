@@ -1,6 +1,6 @@
-//! Audits of a group's chains. An honest coordinator must not be accused of inventing seals,
-//! whatever seals a store withholds. A coordinator that lists seals of another epoch must not be
-//! justified, whatever range is audited.
+//! Audits of a group's chains. An audit must not accuse an honest coordinator of inventing seals,
+//! whichever seals a store withholds. If a coordinator lists seals of another epoch, the verdict
+//! must not be `Justified`, whichever range is audited.
 
 use crate::support::{EPOCH, Group, Sealed};
 use moteseal_client::audit::{Audit, Doubt, EpochReport, Finding, Report, Verdict};
@@ -166,8 +166,8 @@ fn an_honest_coordinator_is_not_accused_of_inventing_withheld_seals() {
     }
 }
 
-/// The manifest lists all seals of a device, and one seal that the device never signed. The
-/// device's chain shows that this seal does not exist, for any number of parts.
+/// The manifest lists all seals of a device, and one seal that the device never signed. For any
+/// number of parts, the device's chain shows that this seal does not exist.
 #[test]
 fn a_listed_seal_that_the_device_never_signed_is_invented_if_the_chain_has_no_gap() {
     for parts in 1..4 {

@@ -37,8 +37,8 @@ fn from(round: u8) -> u32 {
     ALL << round
 }
 
-/// Returns the levels that *at most* requires of a seal that is the only seal of an epoch that
-/// ended at `round`.
+/// Returns the levels that *at most* requires of `sealed`. The epoch has no other seal, and ended
+/// at `round`.
 fn at_most(sealed: &Sealed, round: u8, most: u64) -> u32 {
     let mut counts = EpochCounts::at_round(LEVELS, Round(round));
     counts.add(sealed.seal.statement());
@@ -117,8 +117,8 @@ fn rejects_levels_that_differ_from_the_round_of_the_manifest() {
         let verified = world.verify(Choice::AtMost(1000), &world.all(), &parts);
         assert_eq!(verified.unwrap_err(), "NotAsAsked", "{name}");
     }
-    // A rate determines the selection of each part by itself. The answer is accepted if every part
-    // has all levels of the rate.
+    // A rate selects levels of each part independently of the other parts. The answer is accepted
+    // if every part has all levels of the rate.
     let rate = |text: &str| Choice::Rate(text.parse().unwrap());
     let parts: Vec<(&Sealed, u32)> = world.sealed.iter().map(|sealed| (sealed, from(3))).collect();
     assert!(world.verify(rate("1/8"), &world.all(), &parts).unwrap().is_complete());
@@ -206,7 +206,8 @@ fn accepts_each_manifest_of_the_range_once_and_in_order() {
 #[test]
 fn a_listed_seal_must_be_served_and_an_unlisted_one_is_late() {
     let world = world();
-    // Without its manifest, the chain alone would not show that the last seal is withheld.
+    // The chain alone does not show that the last seal is withheld, but the manifest of its epoch
+    // does.
     let query = || world.group.query(&["mote-1", "mote-2"], None, Choice::AtMost(1000));
     let verify = |manifests: &[&Vec<u8>], parts: &[(&Sealed, u32)]| {
         world.group.verify(

@@ -205,7 +205,7 @@ fn an_epoch_whose_last_part_is_withheld_gives_no_sample() {
             );
             assert_eq!(report.is_complete(), complete);
         }
-        // A query whose range starts with the incomplete epoch gives no rows.
+        // A query whose range starts with the incomplete epoch returns no rows.
         let only = group.query(&["mote-1"], None, Choice::AtMost(MOST));
         let only = moteseal_api::Query { since: EpochNumber(EPOCH + 1), ..only };
         let report = group.verify(only, None, &group.answer(&served[1..]), &mut nowhere()).unwrap();
@@ -256,7 +256,7 @@ fn an_epoch_without_a_last_part_is_complete_once_a_later_epoch_follows() {
     assert_eq!(ask(None, &[(&open, mask)]).rows(), 0);
     let followed = ask(Some(EPOCH + 1), &[(&open, mask), (&after, 0)]);
     assert!(followed.is_complete() && followed.rows() > 0 && followed.seals() == 1);
-    // The epoch of the second seal is itself incomplete, so it gives no rows.
+    // The epoch of the second seal is also incomplete, so the query returns no rows of it.
     let both = ask(None, &[(&open, mask), (&after, at_most(std::slice::from_ref(&after), 20))]);
     assert_eq!((both.rows(), both.seals(), both.is_complete()), (followed.rows(), 1, true));
 }

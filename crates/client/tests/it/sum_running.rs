@@ -503,7 +503,7 @@ async fn slow_answers_of_a_gateway_delay_an_epoch_by_at_most_two_epochs_and_lose
     assert_eq!(names[..3], ["SharesMismatch"; 3]);
     for (row, at_ms) in rows.iter().zip(&*world.rows_ms.lock().unwrap()) {
         // The row must be closed within two epochs after its deadline, which is the end of the
-        // epoch plus a grace period for each edge.
+        // epoch plus one grace period for each of the two edges above a source.
         let latest = (row.epoch + 3) * EPOCH_MS + 2 * 300;
         assert!(*at_ms <= latest + 10, "epoch {} is {} ms late", row.epoch, at_ms - latest);
     }
@@ -563,8 +563,8 @@ async fn shares_that_arrived_during_a_pause_count_before_their_epochs_are_closed
                     close_share(query, number, &participation, &psrs, &key, &mut out).unwrap();
                 link.send(Bytes::copy_from_slice(frame)).await.unwrap();
             }
-            // The clocks of both gateways together move the time past the deadlines of the four
-            // epochs.
+            // Each gateway moves the querier's clock forward. Together they move it past the
+            // deadlines of the four epochs.
             skew_ms.fetch_add((5 * EPOCH_MS + 1000) / all, Ordering::SeqCst);
             std::future::pending::<()>().await;
         });

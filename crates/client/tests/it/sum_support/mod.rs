@@ -1,5 +1,5 @@
-//! A group that answers private sums, in one process: devices with readings, gateways that may be
-//! dishonest, and the querier's part of the tree.
+//! A group that answers queries for private sums, in one process: devices with readings, gateways
+//! that may be dishonest, and the querier's part of the tree.
 //!
 //! Everything that is sent over an edge is encoded as a frame, so that the tests also cover the
 //! encoding.
@@ -55,7 +55,7 @@ impl Chance {
     }
 }
 
-/// Returns the number of seeded runs: `MOTESEAL_SEEDS`, or `default` if it is not set.
+/// Returns the number of seeded runs: `MOTESEAL_SEEDS`, or `default` if that variable is not set.
 pub(crate) fn seeds(default: u64) -> u64 {
     std::env::var("MOTESEAL_SEEDS")
         .ok()

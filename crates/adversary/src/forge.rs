@@ -91,8 +91,8 @@ pub(crate) fn serve_otherwise(
     true
 }
 
-/// Returns the parts of the queried range in the order in which lies try them: from the middle,
-/// where a lie is hardest to detect, outward.
+/// Returns the parts of the queried range in the order in which lies try them: from the middle
+/// outward, because a lie in the middle is hardest to detect.
 pub(crate) fn inner_places(answer: &Answer, context: &Context<'_>) -> Vec<Place> {
     let places: Vec<Place> =
         answer.places().into_iter().filter(|place| context.question.covers(place.epoch)).collect();

@@ -145,7 +145,8 @@ pub enum Event {
         sender: DeviceId,
         /// The chain's number.
         number: ChainNumber,
-        /// The incomplete chain of this sender that was deleted to make room, if any.
+        /// The incomplete chain that was deleted to make room, if any. It belongs to the same
+        /// sender, or no part of it has arrived for a very long time.
         abandoned: Option<ChainRef>,
     },
     /// A leaf with a matching tag was stored. The host must not act on it yet.
@@ -407,9 +408,9 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         })
     }
 
-    /// Returns whether no relay or answer for a chain is queued and no node has recently requested
-    /// a part of the chain. A sender that is not in a hurry waits for this before it sends the next
-    /// block.
+    /// Returns whether no relay or answer for a chain is queued, and the node has not recently
+    /// answered a request for its leaves. A sender that is not in a hurry waits for this before it
+    /// sends the next block.
     #[must_use]
     pub fn is_settled(&self, chain: ChainRef) -> bool {
         let is_planned = |planned: &Planned| planned.piece.chain() == Some(chain);

@@ -200,7 +200,7 @@ impl<'a> Children<'a> {
         closed(out, key, Direction::Up)
     }
 
-    /// Writes the answer of a lower aggregator as a frame to this aggregator's own parent.
+    /// Writes an answer that arrived from a child as a frame to the caller's parent.
     ///
     /// # Errors
     /// [`BufferTooSmall`].

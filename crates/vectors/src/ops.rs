@@ -433,7 +433,7 @@ struct Answer<'c> {
 
 impl Answer<'_> {
     /// Checks the next part. The first part that differs from the query determines the error, but
-    /// events after the range take precedence.
+    /// events after the queried range take precedence.
     fn check_part(&mut self, at: usize, proven: moteseal_verify::Proven<'_>) {
         let statement = proven.seal.statement();
         if at >= self.inside {

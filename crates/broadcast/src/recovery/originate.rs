@@ -131,7 +131,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
 
     /// Continues a chain from before a reboot with the leaves that are in the store. `scratch`
     /// needs room for the longest leaf. Returns `None` if the store does not have the chain, if its
-    /// certificate is no longer valid, or if there is no free slot.
+    /// certificate is no longer valid, if there is no free slot, or if the node already has the
+    /// chain in a slot.
     ///
     /// # Errors
     /// The errors of the storage.
@@ -243,8 +244,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         );
     }
 
-    /// Abandons a chain for which the host has no room. The chain is deleted and not accepted
-    /// again.
+    /// Abandons a chain for which the host has no room. The node forgets the chain in the store, or
+    /// retires it if it is complete, and does not accept it again.
     ///
     /// # Errors
     /// The errors of the storage.

@@ -46,7 +46,7 @@ pub(super) struct Tracked<const B: usize> {
     pub(super) early: EarlyLeaves,
     /// When a new item of the chain last arrived.
     pub(super) since: u64,
-    /// When another node last requested a part of the chain.
+    /// When this node last queued an answer to a request for leaves of the chain.
     pub(super) asked: u64,
 }
 

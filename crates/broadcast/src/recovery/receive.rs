@@ -236,9 +236,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// Returns the slot for the next chain of a sender. In order of preference, this is:
     ///
     /// 1. a free slot,
-    /// 2. the slot of a complete chain: first those of the same sender, then those that are no
-    ///    longer advertised, the oldest first,
-    /// 3. the slot of the same sender's oldest chain.
+    /// 2. the slot of a complete chain: of the same sender, then of a chain that is no longer
+    ///    advertised, then of any other chain; each time the oldest chain first,
+    /// 3. the slot of the same sender's oldest incomplete chain.
     ///
     /// The slot of another sender's incomplete chain is used only if no part of that chain has
     /// arrived for a very long time. A sender that signs heads but sends no leaves therefore cannot
@@ -430,8 +430,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                     unknown.ask.yield_once(clock, &pace, &mut self.draws);
                 }
                 // A node that requests a block has the head, so request the head from it. A node
-                // that requests the head does not have it. If this node then requested the head
-                // too, the two nodes would request it from each other for ever.
+                // that requests the head does not have it. If this node requested the head from it,
+                // the two nodes would request the head from each other for ever.
                 None if block > 0 => self.note_unknown(chain, WANTS_HEAD, link),
                 _ => {}
             }
@@ -647,6 +647,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
 
     /// Records that another node has sent a copy of a genuine item on a link. This node then does
     /// not send the item there as an answer, and does not relay it there after enough copies.
+    /// Entries with `is_firm` are an exception: they are sent in any case.
     pub(super) fn note_duplicate(&mut self, item: Item, link: u8) {
         let link = LinkSet::one(link);
         let enough = match self.settings.relay {

@@ -220,8 +220,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         )
     }
 
-    /// Records an answer and returns whether it may be sent. An item may be sent if it was not sent
-    /// as an answer within the hold-off, and if the table has room for the record.
+    /// Records that an item is sent as an answer. Returns false if the table of recent answers has
+    /// no room for the record; the item must then not be sent yet.
     fn note_recent(&mut self, item: Item) -> bool {
         let Some((chain, block, bit)) = place_of(item) else { return true };
         let (clock, hold_off) = (self.clock, u64::from(self.settings.timing.hold_off_ms));

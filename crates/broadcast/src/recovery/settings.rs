@@ -108,8 +108,8 @@ impl Timing {
         quiet_ms: 30_000,
         advertise_ms: (15_000, 480_000),
     };
-    /// Timing for local networks of machines with an operating system. If an answer is lost, the
-    /// node that requested it requests it again after the hold-off.
+    /// Timing for local networks of machines with an operating system. The hold-off ends before a
+    /// node repeats its request, so a lost answer is sent again.
     pub const LAN: Self = Self {
         relay_ms: 5,
         request_ms: 10,

@@ -21,8 +21,8 @@ fn withdraw(level: u8, events: u64) -> Value {
     json!(["withdraw", level, events])
 }
 
-/// Generates levels with the distribution of events' levels: `i` has the probability `2^-(i+1)`.
-/// They are taken from the high bits of a linear congruential generator.
+/// Generates levels with the distribution of events' levels: `i` has the probability `2^-(i+1)`. A
+/// level is the number of leading zero bits of a linear congruential generator's state.
 fn levels(seed: u32, count: usize, of: u8) -> Vec<Value> {
     let mut state = seed;
     let mut next = || {

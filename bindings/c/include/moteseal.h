@@ -7,16 +7,16 @@
  *  - The caller owns all memory. There is no heap, no clock, no randomness and no global state. No
  *    function blocks or calls back.
  *  - Only one thread at a time may use an object. Different objects are independent.
- *  - A state is an object of an opaque type. Declare it as `moteseal_x state = {0};` and begin it
- *    with the function that the comment of its type names. You choose the size of a star, a tree
+ *  - A state is an object of an opaque type. Declare it as `moteseal_x state = {0};`, and begin it
+ *    before any other use: the comments state which functions begin a state. You choose the size of a star, a tree
  *    and a broadcast receiver: reserve MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) or
  *    MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and aligned to 8 bytes. The function
  *    that begins the state checks size and alignment.
  *  - A state contains no pointers. You may move or copy it with memcpy while no function uses it.
  *    Do not copy a permit, a guard or a chain: each prevents a number from being used twice, and
  *    with a copy the number could be used twice.
- *  - Every function checks its pointers for null and alignment, and its lengths for their range.
- *    The caller guarantees that memory is as large as stated. Outputs must not overlap inputs
+ *  - Every function checks that its pointers are aligned and not null, and that its lengths are in
+ *    range. The caller guarantees that memory is as large as stated. Outputs must not overlap inputs
  *    unless the function's comment allows it.
  *  - A function may write to an output buffer up to its capacity; bytes after the returned length
  *    are undefined, and so is the whole buffer after an error.
@@ -149,8 +149,8 @@ enum moteseal_error
   MOTESEAL_ERROR_MISALIGNED = 2,
   // A length is larger than any object in memory can be.
   MOTESEAL_ERROR_LENGTH_OUT_OF_RANGE = 3,
-  // The state was not begun, has already ended, or was wiped; or the pointer leads to a state of
-  // another type.
+  // The state was not begun, has already ended, or was wiped; or the pointer points to a state
+  // of another type.
   MOTESEAL_ERROR_NOT_BEGUN = 4,
   // A record must be durable before this call, but it was not confirmed: call the function whose
   // name ends in `_persisted` first.
@@ -236,7 +236,7 @@ enum moteseal_error
   MOTESEAL_ERROR_DUPLICATE_DEVICE = 68,
   // Devices that are not sorted by id.
   MOTESEAL_ERROR_UNSORTED_DEVICES = 69,
-  // A roster's list of past versions does not have one digest for each of them.
+  // A roster's list of past versions does not have exactly one digest per version.
   MOTESEAL_ERROR_HISTORY_LENGTH = 70,
   // The number of levels is not 1 to 32, or exceeds the capacity of the star's memory.
   MOTESEAL_ERROR_LEVELS_OUT_OF_RANGE = 71,
@@ -358,7 +358,7 @@ typedef struct moteseal_star moteseal_star;
 //     moteseal_tree *tree = (moteseal_tree *)memory;
 typedef struct moteseal_tree moteseal_tree;
 
-// The properties that all seals of a device have in common. Plain data: fill it with
+// The properties that all seals of a device have in common. This is plain data: fill it in with
 // `moteseal_device_from_roster` and `moteseal_device_set_schema`, either on the mote or when you
 // build its firmware; or set each field from the operator's data.
 typedef struct {
@@ -368,8 +368,8 @@ typedef struct {
   uint8_t device[8];
   // The digest of the device's roster.
   uint8_t roster[32];
-  // The digest of the device's first certificate, to which its first seal refers as its
-  // predecessor.
+  // The digest of the device's first certificate. The device's first seal states it as the
+  // digest of its predecessor.
   uint8_t certificate[32];
   // The digest of the schema.
   uint8_t schema[32];
@@ -412,7 +412,7 @@ typedef struct {
   uint64_t opaque[42];
 } moteseal_answers;
 
-// A closed star or tree as a seal, before it is signed. Declare it as `moteseal_seal seal = {0};`.
+// The unsigned seal of a closed star or tree. Declare it as `moteseal_seal seal = {0};`.
 typedef struct {
   uint64_t opaque[116];
 } moteseal_seal;
@@ -507,18 +507,18 @@ typedef struct {
   // The kind of frame: one of the constants `MOTESEAL_FRAME_...`.
   uint8_t kind;
   // In a frame of the kind `MOTESEAL_FRAME_LEAF` or `MOTESEAL_FRAME_HOLDS`: the leaf's position
-  // in its block, from 0.
+  // in its block, counted from 0.
   uint8_t index;
   // Zeros.
   uint8_t reserved[2];
-  // The number of the block, from 1, if the frame refers to one. 0 in a request for the chain's
-  // head and certificate, and in a report of a node that has only the head.
+  // The number of the block, counted from 1, if the frame refers to one. 0 in a request for the
+  // chain's head and certificate, and in a report of a node that has only the head.
   uint32_t block;
   // The chain's reference, if the frame refers to a chain.
   uint8_t chain[8];
-  // In a frame of the kind `MOTESEAL_FRAME_WANTED` or `MOTESEAL_FRAME_REPAIR`: the leaves of the
-  // block, bit `j` for leaf `j`. In a request for block 0, bit 0 is the head and bit 1 the
-  // certificate.
+  // In a frame of the kind `MOTESEAL_FRAME_WANTED` or `MOTESEAL_FRAME_REPAIR`: the leaves that
+  // are requested or combined, bit `j` for leaf `j`. In a request for block 0, bit 0 is the head
+  // and bit 1 the certificate.
   uint64_t mask;
   // The certificate, revocation, head or leaf that the frame contains; the head if the kind is
   // `MOTESEAL_FRAME_SINGLE`; the XOR of the leaves if it is `MOTESEAL_FRAME_REPAIR`.
@@ -531,7 +531,7 @@ typedef struct {
   size_t second_length;
 } moteseal_frame;
 
-// The properties of a chain, which its head states. `label` points into the head's bytes.
+// The properties of a chain, as stated in its head. `label` points into the head's bytes.
 typedef struct {
   // The chain's number. Make it durable as the sender's new floor before you act on any message
   // of the chain.
@@ -559,7 +559,7 @@ typedef struct {
   const uint8_t *message;
   // The message's length in bytes.
   size_t message_length;
-  // The leaf's block, from 1.
+  // The number of the leaf's block, counted from 1.
   uint32_t block;
   // One of the constants `MOTESEAL_TAKEN_...`.
   uint8_t what;
@@ -650,7 +650,7 @@ moteseal_error moteseal_chain_start(moteseal_chain *chain, const moteseal_device
 //
 // @param record, length  The newest stored record, `MOTESEAL_CHAIN_RECORD` bytes.
 // @return `Damaged` if the record was erased, only partly written, or altered; `Truncated` or
-//         `TrailingBytes` for another length; `UnsupportedVersion`; `FieldOutOfRange`.
+//         `TrailingBytes` if it has another length; `UnsupportedVersion`; `FieldOutOfRange`.
 moteseal_error moteseal_chain_restore(moteseal_chain *chain, const uint8_t *record, size_t length);
 
 // Opens the next seal, for events of `epoch`. The seal gets the next index, which is never used
@@ -660,10 +660,10 @@ moteseal_error moteseal_chain_restore(moteseal_chain *chain, const uint8_t *reco
 // star or tree can begin.
 //
 // @param epoch  The epoch of the events (see `moteseal_device_epoch`). It must not be earlier than
-//        the last epoch that was opened, and must not have been closed.
+//        the last epoch that was opened, and no earlier seal may have closed it (`last_in_epoch`).
 // @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
-// @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`; then
-//         nothing has changed.
+// @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`.
+//         After an error, nothing has changed.
 moteseal_error moteseal_chain_open(moteseal_chain *chain,
                                    const moteseal_device *device,
                                    uint64_t epoch,
@@ -777,7 +777,8 @@ moteseal_error moteseal_star_begin(moteseal_star *star,
 // @param event, length  The event in the schema's format: `record_size` bytes, or 0 to 65,535
 //        bytes if `record_size` is 0.
 // @param level  May be null. Receives the event's level, which is secret until the seal is sent.
-// @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events); then nothing has changed.
+// @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events). After an error, nothing
+//         has changed.
 moteseal_error moteseal_star_push(moteseal_star *star,
                                   const uint8_t *event,
                                   size_t length,
@@ -794,7 +795,7 @@ moteseal_error moteseal_star_count(const moteseal_star *star, uint32_t *events);
 // @param seal  Begun on success. The function then also wipes the star; use its memory for the
 //        next seal.
 // @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
-//         `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
+//         `FieldOutOfRange` (`last_in_epoch`). After an error, nothing has changed.
 moteseal_error moteseal_star_close(moteseal_star *star,
                                    const moteseal_device *device,
                                    moteseal_chain *chain,
@@ -831,7 +832,8 @@ moteseal_error moteseal_tree_begin(moteseal_tree *tree,
 // @param event, length  The event in the schema's format: `record_size` bytes, or 0 to 65,535
 //        bytes if `record_size` is 0.
 // @param level  May be null. Receives the event's level, which is secret until the seal is sent.
-// @return `NotBegun`, `WrongLength`, `TreeFull` (2^height - 1 events); then nothing has changed.
+// @return `NotBegun`, `WrongLength`, `TreeFull` (2^height - 1 events). After an error, nothing
+//         has changed.
 moteseal_error moteseal_tree_push(moteseal_tree *tree,
                                   const uint8_t *event,
                                   size_t length,
@@ -848,7 +850,7 @@ moteseal_error moteseal_tree_count(const moteseal_tree *tree, uint32_t *events);
 // @param seal  Begun on success. The function then also wipes the tree; use its memory for the
 //        next seal.
 // @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
-//         `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
+//         `FieldOutOfRange` (`last_in_epoch`). After an error, nothing has changed.
 moteseal_error moteseal_tree_close(moteseal_tree *tree,
                                    const moteseal_device *device,
                                    moteseal_chain *chain,
@@ -882,7 +884,7 @@ moteseal_error moteseal_seal_info_of(const moteseal_seal *seal, moteseal_seal_in
 // first, then those of the next lower level, and so on; within a level, events are in the order in
 // which they were pushed.
 //
-// @param sequence  The event's number under the seal, from 0.
+// @param sequence  The event's sequence number in the seal, counted from 0.
 // @return `NotBegun`, `FieldOutOfRange` if there is no such event.
 moteseal_error moteseal_seal_level(const moteseal_seal *seal, uint32_t sequence, uint8_t *level);
 
@@ -897,8 +899,8 @@ moteseal_error moteseal_seal_message(const moteseal_seal *seal,
                                      size_t capacity,
                                      size_t *length);
 
-// Checks a signature of the seal with a public key. Do this once for each new signer: you then
-// find out before its seals are rejected elsewhere.
+// Checks a signature of the seal with a public key. Do this once for each new signer, to detect a
+// faulty signer before verifiers reject its seals.
 //
 // @param key, key_length  The raw public key, of the device's algorithm.
 // @param signature, signature_length  The signature from the signer.
@@ -916,7 +918,7 @@ moteseal_error moteseal_seal_check(const moteseal_seal *seal,
 // another seal with the same index.
 //
 // @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
-// @return `NotBegun`, `NotOpen`, `NotOfThisSeal`; then nothing has changed.
+// @return `NotBegun`, `NotOpen`, `NotOfThisSeal`. After an error, nothing has changed.
 moteseal_error moteseal_seal_commit(const moteseal_seal *seal,
                                     moteseal_chain *chain,
                                     uint8_t *record);
@@ -944,16 +946,17 @@ moteseal_error moteseal_open_item(const moteseal_seal *seal,
                                   size_t capacity,
                                   size_t *length);
 
-// Writes the seal's part item up to its events, for a mote that streams them from flash: the head,
-// then the events, then the tail.
+// Writes the head of the seal's part item: everything before its events. A mote that streams the
+// events from flash sends the head, then the events, then the tail.
 //
-// Send each event as it was pushed; if `record_size` is 0, send the event's length before it (two
-// bytes, big-endian). Send the events of a tree in the order in which they were pushed, and those
-// of a star level by level, the highest level first (`moteseal_seal_level`).
+// Send the same bytes of each event that were pushed; if `record_size` is 0, send the event's
+// length before it (two bytes, big-endian). Send the events of a tree in the order in which they
+// were pushed, and those of a star level by level, the highest level first
+// (`moteseal_seal_level`).
 //
 // @param events_length  The total length of all events in bytes, including their length fields.
 // @param out, capacity  `MOTESEAL_PART_OVERHEAD` bytes suffice.
-// @return `NotBegun`, `EventsLength` if the sealed events cannot have this many bytes,
+// @return `NotBegun`, `EventsLength` if the sealed events cannot have this total length,
 //         `BufferTooSmall`.
 moteseal_error moteseal_part_head(const moteseal_seal *seal,
                                   size_t events_length,
@@ -961,8 +964,8 @@ moteseal_error moteseal_part_head(const moteseal_seal *seal,
                                   size_t capacity,
                                   size_t *length);
 
-// Writes the end of the seal's part item, which contains the signature over the message of
-// `moteseal_seal_message`.
+// Writes the end of the seal's part item, which contains the signature over the bytes that
+// `moteseal_seal_message` returned.
 //
 // @param signature, signature_length  `MOTESEAL_SIGNATURE` bytes.
 // @param out, capacity  `MOTESEAL_SIGNATURE + 8` bytes suffice.
@@ -980,7 +983,8 @@ moteseal_error moteseal_part_tail(const moteseal_seal *seal,
 // @param schema, schema_length  The schema of the device.
 // @param records, records_length  All events in the order in which they were pushed, without gaps.
 //        If `record_size` is 0, each event has its length before it (two bytes, big-endian).
-// @param signature, signature_length  The signature over the message of `moteseal_seal_message`.
+// @param signature, signature_length  The signature over the bytes that `moteseal_seal_message`
+//        returned.
 // @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice.
 //        It must not overlap the records.
 // @return `NotBegun`, `MalformedSignature`, `EventsLength` if the number of events is not what was
@@ -1011,10 +1015,10 @@ moteseal_error moteseal_seal_object(const moteseal_seal *seal,
 // Overwrites a seal with zeros. Null is allowed.
 void moteseal_seal_wipe(moteseal_seal *seal);
 
-// Writes the bytes to sign for an urgent event under the chain's open seal.
+// Writes the bytes to sign for an urgent event that is part of the chain's open seal.
 //
-// @param sequence  The event's number under the seal, from 0: the number of events pushed before
-//        it. The event must also be pushed, and get this number.
+// @param sequence  The event's sequence number in the seal, counted from 0: the number of events
+//        pushed before it. You must also push the event, so that it gets this number.
 // @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
 // @return `NotOpen`, `NotPersisted`, `WrongLength`, `BufferTooSmall`.
 moteseal_error moteseal_urgent_message(const moteseal_device *device,
@@ -1055,8 +1059,8 @@ moteseal_error moteseal_sum_source_from_key_file(moteseal_sum_source *source,
                                                  const uint8_t *pem,
                                                  size_t length);
 
-// Begins a source from its 64 secret bytes: 32 bytes of the device's own secret, then 32 bytes of
-// its key group's secret. Wipe your own copy.
+// Begins a source from its 64 secret bytes: the device's secret (32 bytes), then the secret of the
+// device's key group (32 bytes). Wipe your own copy.
 //
 // @return `KeyLength`.
 moteseal_error moteseal_sum_source_from_bytes(moteseal_sum_source *source,
@@ -1090,7 +1094,7 @@ moteseal_error moteseal_guard_start_at(moteseal_guard *guard, uint64_t floor_ms)
 // @param bytes_of_record, length  The newest stored record, `MOTESEAL_GUARD_RECORD` bytes. With an
 //        older record, the guard would permit an epoch twice.
 // @return `Damaged` if the record was erased, only partly written, or altered; `Truncated` or
-//         `TrailingBytes` for another length; `UnsupportedVersion`, `NonCanonical`.
+//         `TrailingBytes` if it has another length; `UnsupportedVersion`, `NonCanonical`.
 moteseal_error moteseal_guard_restore(moteseal_guard *guard,
                                       const uint8_t *bytes_of_record,
                                       size_t length);
@@ -1104,8 +1108,8 @@ moteseal_error moteseal_guard_restore(moteseal_guard *guard,
 // @param duration_ms  The length of the query's epochs in milliseconds: epoch `e` starts at `e *
 //        duration_ms`.
 // @param record_out  `MOTESEAL_GUARD_RECORD` bytes to make durable.
-// @return `EpochAnswered`, `TooOld`, `DurationMismatch`, `EpochOutOfRange`; then nothing has
-//         changed.
+// @return `EpochAnswered`, `TooOld`, `DurationMismatch`, `EpochOutOfRange`. After an error,
+//         nothing has changed.
 moteseal_error moteseal_guard_advance(moteseal_guard *guard,
                                       const uint8_t *query,
                                       uint64_t duration_ms,
@@ -1132,11 +1136,11 @@ moteseal_error moteseal_permit_info(const moteseal_permit *permit, uint8_t *quer
 
 // Encrypts the value of one slot: `value_high * 2^64 + value_low`, below 2^96 - 1.
 //
-// @param slot  The slot's number in the query, from 0. A source answers every slot of a query,
-//        with the value 0 if its reading does not match the query.
+// @param slot  The slot's number in the query, counted from 0. A source answers every slot of a
+//        query, with the value 0 if its reading does not match the query.
 // @param psr  Receives `MOTESEAL_PSR` bytes.
-// @return `NotBegun`, `NotPersisted`, `WrongQuery`, `ValueTooLarge`, `SlotUsed`; then nothing was
-//         encrypted.
+// @return `NotBegun`, `NotPersisted`, `WrongQuery`, `ValueTooLarge`, `SlotUsed`. After an error,
+//         nothing was encrypted.
 moteseal_error moteseal_sum_encrypt(const moteseal_sum_key *key,
                                     moteseal_permit *permit,
                                     uint8_t slot,
@@ -1192,8 +1196,8 @@ moteseal_error moteseal_sender_info(const moteseal_sender *sender, uint8_t *id, 
 
 // Checks a revocation.
 //
-// @param minimum_serial  Receives the lowest serial that is still valid. Store the highest number
-//        received so far durably; ignore a lower one.
+// @param minimum_serial  Receives the lowest serial that is still valid. Durably store the highest
+//        number received so far, and ignore lower numbers.
 // @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, or a decoding error.
 moteseal_error moteseal_revocation_open(const moteseal_base *base,
                                         const uint8_t *revocation,
@@ -1220,7 +1224,8 @@ moteseal_error moteseal_single_open(const moteseal_sender *sender,
 // Decodes the frame in a datagram. The function checks the frame's encoding only, not its
 // signatures or digests.
 //
-// @param frame  Its pointers point into `datagram`, which must stay unchanged while they are used.
+// @param frame  Its pointers point into `datagram`, which must stay unchanged as long as you use
+//        the frame.
 // @return A decoding error; `UnknownItem` if the datagram is not a frame of a known kind.
 moteseal_error moteseal_frame_read(const uint8_t *datagram, size_t length, moteseal_frame *frame);
 
@@ -1238,7 +1243,7 @@ moteseal_error moteseal_frame_read(const uint8_t *datagram, size_t length, motes
 // @return `BufferTooSmall` (`size` is less than `MOTESEAL_BROADCAST_SIZE(1)`), `ChainGoesBack`
 //         (found before the signature is checked), `WrongNetwork`, `WrongSender`, `WrongKey`,
 //         `NotAuthentic`, `BlockTooLarge` (the chain's blocks have more messages than fit in
-//         `size`), or a decoding error; then nothing has changed.
+//         `size`), or a decoding error. After an error, nothing has changed.
 moteseal_error moteseal_broadcast_begin(moteseal_broadcast *broadcast,
                                         size_t size,
                                         const moteseal_sender *sender,
@@ -1259,16 +1264,16 @@ moteseal_error moteseal_broadcast_persisted(moteseal_broadcast *broadcast, uint6
 // @param frame  A leaf frame, from `moteseal_frame_read`.
 // @param taken  Receives the result; `taken->message` points into the frame's bytes.
 // @return `NotPersisted`, `UnknownItem` (not a leaf frame), `WrongChain`, `NotThisBlock`,
-//         `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`, `ForgedLeaf`; then nothing has
-//         changed. `BlockMismatch`: discard all stored leaves of the block.
+//         `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`, `ForgedLeaf`: nothing has changed.
+//         `BlockMismatch`: discard all stored leaves of the block.
 moteseal_error moteseal_broadcast_take(moteseal_broadcast *broadcast,
                                        const moteseal_frame *frame,
                                        moteseal_taken *taken);
 
 // Returns which leaves are missing.
 //
-// @param block  Receives the number of the current block, from 1. When the chain is complete, this
-//        is the number of its blocks plus 1.
+// @param block  Receives the number of the current block, counted from 1. When the chain is
+//        complete, this is the number of its blocks plus 1.
 // @param mask  Receives the missing leaves of that block: bit `j` for leaf `j`. 0 if the chain is
 //        complete.
 moteseal_error moteseal_broadcast_missing(const moteseal_broadcast *broadcast,

@@ -1,13 +1,12 @@
 //! The boundary between C and Rust. Only this module converts pointers from C to references, and it
 //! checks them first as far as possible.
 //!
-//! The header states the conditions that cannot be checked as the caller's duty: a pointer points
-//! to as much memory as its type or the stated length requires, nothing else uses that memory
-//! during the call, and outputs do not overlap inputs. Null, misaligned and impossible arguments
-//! are rejected, each with its own error. A state consists of a mark and a value in the caller's
-//! memory. The mark distinguishes a state that was begun from zeros, and the types of states from
-//! each other. In a state whose size the caller chooses ([`Storage`]), an array of elements follows
-//! the value.
+//! The caller must guarantee what cannot be checked, and the header says so: a pointer points to as
+//! much memory as its type or the stated length requires, nothing else uses that memory during the
+//! call, and outputs do not overlap inputs. Null, misaligned and impossible arguments are rejected,
+//! each with its own error. A state consists of a mark and a value in the caller's memory. The mark
+//! distinguishes a state that was begun from zeroed memory, and from a state of another type. In a
+//! state whose size the caller chooses ([`Storage`]), an array of elements follows the value.
 
 use core::mem::MaybeUninit;
 
@@ -229,7 +228,7 @@ pub(crate) unsafe fn wipe_bytes(state: *mut u8, size: usize) {
     }
 }
 
-/// Converts a pointer to plain data that a function reads.
+/// Returns a reference to plain data that a function reads.
 ///
 /// # Safety
 /// `pointer` is null or points to a `T`, a type for which every bit pattern is valid.
@@ -239,7 +238,7 @@ pub(crate) unsafe fn given<'a, T>(pointer: *const T) -> Result<&'a T, Error> {
     Ok(unsafe { &*pointer })
 }
 
-/// Converts a pointer to plain data that a function changes.
+/// Returns a mutable reference to plain data that a function changes.
 ///
 /// # Safety
 /// As [`given`], and nothing else uses the `T`.
@@ -249,7 +248,7 @@ pub(crate) unsafe fn given_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Erro
     Ok(unsafe { &mut *pointer })
 }
 
-/// Converts a pointer to plain data that a function reads; null means none.
+/// Returns a reference to plain data that a function reads, or `None` if the pointer is null.
 ///
 /// # Safety
 /// As [`given`].
@@ -261,7 +260,7 @@ pub(crate) unsafe fn optional<'a, T>(pointer: *const T) -> Result<Option<&'a T>,
     unsafe { given(pointer) }.map(Some)
 }
 
-/// Converts a pointer and a length to a slice; the pointer may be null if the length is 0.
+/// Returns the slice of a pointer and a length; the pointer may be null if the length is 0.
 ///
 /// # Safety
 /// `bytes` is null or points to `length` bytes.
@@ -273,11 +272,11 @@ pub(crate) unsafe fn bytes<'a>(bytes: *const u8, length: usize) -> Result<&'a [u
         return Err(Error::LengthOutOfRange);
     }
     checked(bytes)?;
-    // SAFETY: not null, of a possible length, and that long by the caller's contract.
+    // SAFETY: not null, of a possible length, and `length` bytes long by the caller's contract.
     Ok(unsafe { core::slice::from_raw_parts(bytes, length) })
 }
 
-/// Converts a pointer to an array of `N` bytes.
+/// Returns a reference to an array of `N` bytes.
 ///
 /// # Safety
 /// `bytes` is null or points to `N` bytes.
@@ -298,8 +297,8 @@ pub(crate) unsafe fn buffer<'a>(buffer: *mut u8, capacity: usize) -> Result<&'a 
         return Err(Error::LengthOutOfRange);
     }
     checked(buffer)?;
-    // SAFETY: not null, of a possible length, and that long by the caller's contract. The zeros
-    // initialise it.
+    // SAFETY: not null, of a possible length, and `capacity` bytes long by the caller's contract.
+    // The zeros initialise it.
     unsafe {
         buffer.write_bytes(0, capacity);
         Ok(core::slice::from_raw_parts_mut(buffer, capacity))

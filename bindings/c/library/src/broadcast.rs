@@ -61,7 +61,7 @@ pub struct Receiver {
     is_durable: bool,
 }
 
-/// The properties of a chain, which its head states. `label` points into the head's bytes.
+/// The properties of a chain, as stated in its head. `label` points into the head's bytes.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -95,7 +95,7 @@ pub struct moteseal_taken {
     pub message: *const u8,
     /// The message's length in bytes.
     pub message_length: usize,
-    /// The leaf's block, from 1.
+    /// The number of the leaf's block, counted from 1.
     pub block: u32,
     /// One of the constants `MOTESEAL_TAKEN_...`.
     pub what: u8,
@@ -121,7 +121,7 @@ by_name!(BlockTooLarge, HeadError, LeafError);
 /// @return `BufferTooSmall` (`size` is less than `MOTESEAL_BROADCAST_SIZE(1)`), `ChainGoesBack`
 ///         (found before the signature is checked), `WrongNetwork`, `WrongSender`, `WrongKey`,
 ///         `NotAuthentic`, `BlockTooLarge` (the chain's blocks have more messages than fit in
-///         `size`), or a decoding error; then nothing has changed.
+///         `size`), or a decoding error. After an error, nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_broadcast_begin(
     broadcast: *mut moteseal_broadcast,
@@ -192,8 +192,8 @@ pub unsafe extern "C" fn moteseal_broadcast_persisted(
 /// @param frame  A leaf frame, from `moteseal_frame_read`.
 /// @param taken  Receives the result; `taken->message` points into the frame's bytes.
 /// @return `NotPersisted`, `UnknownItem` (not a leaf frame), `WrongChain`, `NotThisBlock`,
-///         `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`, `ForgedLeaf`; then nothing has
-///         changed. `BlockMismatch`: discard all stored leaves of the block.
+///         `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`, `ForgedLeaf`: nothing has changed.
+///         `BlockMismatch`: discard all stored leaves of the block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_broadcast_take(
     broadcast: *mut moteseal_broadcast,
@@ -245,8 +245,8 @@ const fn missing(incoming: &IncomingState) -> u64 {
 
 /// Returns which leaves are missing.
 ///
-/// @param block  Receives the number of the current block, from 1. When the chain is complete, this
-///        is the number of its blocks plus 1.
+/// @param block  Receives the number of the current block, counted from 1. When the chain is
+///        complete, this is the number of its blocks plus 1.
 /// @param mask  Receives the missing leaves of that block: bit `j` for leaf `j`. 0 if the chain is
 ///        complete.
 #[unsafe(no_mangle)]

@@ -81,7 +81,7 @@ impl Chain {
         index.0 != self.position.last.map_or(0, |(last, _)| last.0 + 1)
     }
 
-    /// Records that the open seal is signed: sets the position after it.
+    /// Records that the open seal is signed: moves the chain's position past it.
     pub(crate) fn commit(&mut self, position: Position) {
         (self.position, self.open) = (position, None);
     }
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn moteseal_chain_start(
 ///
 /// @param record, length  The newest stored record, `MOTESEAL_CHAIN_RECORD` bytes.
 /// @return `Damaged` if the record was erased, only partly written, or altered; `Truncated` or
-///         `TrailingBytes` for another length; `UnsupportedVersion`; `FieldOutOfRange`.
+///         `TrailingBytes` if it has another length; `UnsupportedVersion`; `FieldOutOfRange`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_chain_restore(
     chain: *mut moteseal_chain,
@@ -208,10 +208,10 @@ pub unsafe extern "C" fn moteseal_chain_restore(
 /// star or tree can begin.
 ///
 /// @param epoch  The epoch of the events (see `moteseal_device_epoch`). It must not be earlier than
-///        the last epoch that was opened, and must not have been closed.
+///        the last epoch that was opened, and no earlier seal may have closed it (`last_in_epoch`).
 /// @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
-/// @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`; then
-///         nothing has changed.
+/// @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`.
+///         After an error, nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_chain_open(
     chain: *mut moteseal_chain,

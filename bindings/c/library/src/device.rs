@@ -30,7 +30,7 @@ const _: () = assert!(MOTESEAL_ROSTER_SCRATCH == moteseal_core::roster::SCRATCH_
 const _: () = assert!(MOTESEAL_MAX_PUBLIC_KEY == moteseal_core::signature::MAX_PUBLIC_KEY);
 const _: () = assert!(MOTESEAL_MAX_SCHEMA == moteseal_core::schema::MAX_SCHEMA);
 
-/// The properties that all seals of a device have in common. Plain data: fill it with
+/// The properties that all seals of a device have in common. This is plain data: fill it in with
 /// `moteseal_device_from_roster` and `moteseal_device_set_schema`, either on the mote or when you
 /// build its firmware; or set each field from the operator's data.
 #[allow(non_camel_case_types)]
@@ -43,8 +43,8 @@ pub struct moteseal_device {
     pub device: [u8; 8],
     /// The digest of the device's roster.
     pub roster: [u8; 32],
-    /// The digest of the device's first certificate, to which its first seal refers as its
-    /// predecessor.
+    /// The digest of the device's first certificate. The device's first seal states it as the
+    /// digest of its predecessor.
     pub certificate: [u8; 32],
     /// The digest of the schema.
     pub schema: [u8; 32],

@@ -1,5 +1,4 @@
-//! The error codes that all functions of the library return; their names are those of
-//! spec/errors.md.
+//! The error codes that all functions of the library return. spec/errors.md lists their names.
 
 use moteseal_core::cbor::{BufferTooSmall, DecodeError};
 use moteseal_core::identity::CertificateError;
@@ -27,8 +26,8 @@ pub enum moteseal_error {
     Misaligned = 2,
     /// A length is larger than any object in memory can be.
     LengthOutOfRange = 3,
-    /// The state was not begun, has already ended, or was wiped; or the pointer leads to a state of
-    /// another type.
+    /// The state was not begun, has already ended, or was wiped; or the pointer points to a state
+    /// of another type.
     NotBegun = 4,
     /// A record must be durable before this call, but it was not confirmed: call the function whose
     /// name ends in `_persisted` first.
@@ -120,7 +119,7 @@ pub enum moteseal_error {
     DuplicateDevice = 68,
     /// Devices that are not sorted by id.
     UnsortedDevices = 69,
-    /// A roster's list of past versions does not have one digest for each of them.
+    /// A roster's list of past versions does not have exactly one digest per version.
     HistoryLength = 70,
     /// The number of levels is not 1 to 32, or exceeds the capacity of the star's memory.
     LevelsOutOfRange = 71,

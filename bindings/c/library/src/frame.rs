@@ -32,18 +32,18 @@ pub struct moteseal_frame {
     /// The kind of frame: one of the constants `MOTESEAL_FRAME_...`.
     pub kind: u8,
     /// In a frame of the kind `MOTESEAL_FRAME_LEAF` or `MOTESEAL_FRAME_HOLDS`: the leaf's position
-    /// in its block, from 0.
+    /// in its block, counted from 0.
     pub index: u8,
     /// Zeros.
     pub reserved: [u8; 2],
-    /// The number of the block, from 1, if the frame refers to one. 0 in a request for the chain's
-    /// head and certificate, and in a report of a node that has only the head.
+    /// The number of the block, counted from 1, if the frame refers to one. 0 in a request for the
+    /// chain's head and certificate, and in a report of a node that has only the head.
     pub block: u32,
     /// The chain's reference, if the frame refers to a chain.
     pub chain: [u8; 8],
-    /// In a frame of the kind `MOTESEAL_FRAME_WANTED` or `MOTESEAL_FRAME_REPAIR`: the leaves of the
-    /// block, bit `j` for leaf `j`. In a request for block 0, bit 0 is the head and bit 1 the
-    /// certificate.
+    /// In a frame of the kind `MOTESEAL_FRAME_WANTED` or `MOTESEAL_FRAME_REPAIR`: the leaves that
+    /// are requested or combined, bit `j` for leaf `j`. In a request for block 0, bit 0 is the head
+    /// and bit 1 the certificate.
     pub mask: u64,
     /// The certificate, revocation, head or leaf that the frame contains; the head if the kind is
     /// `MOTESEAL_FRAME_SINGLE`; the XOR of the leaves if it is `MOTESEAL_FRAME_REPAIR`.
@@ -59,7 +59,8 @@ pub struct moteseal_frame {
 /// Decodes the frame in a datagram. The function checks the frame's encoding only, not its
 /// signatures or digests.
 ///
-/// @param frame  Its pointers point into `datagram`, which must stay unchanged while they are used.
+/// @param frame  Its pointers point into `datagram`, which must stay unchanged as long as you use
+///        the frame.
 /// @return A decoding error; `UnknownItem` if the datagram is not a frame of a known kind.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_frame_read(

@@ -1,7 +1,7 @@
-//! Compares the sizes in the header with the compiler's. This module compares them for the Rust
-//! target; static assertions in the header, which `moteseal-header` generates from the lines below,
-//! compare them in C. Sizes and alignments are in bytes, first for 64-bit pointers, then for 32-bit
-//! pointers.
+//! Compares the sizes that the header states with the sizes that the compiler uses. This module
+//! compares them for the Rust target. In C, static assertions in the header compare them;
+//! `moteseal-header` generates these assertions from the lines below. Sizes and alignments are in
+//! bytes, first for 64-bit pointers, then for 32-bit pointers.
 
 use crate::boundary::Storage;
 

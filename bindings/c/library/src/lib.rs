@@ -3,10 +3,10 @@
 //!
 //! Every function converts its pointers to references (module [`boundary`]), calls a protocol
 //! crate, and returns an error code. There is no heap, no operating system, no clock, no randomness
-//! and no global state: the caller owns all memory, in the opaque types of
-//! `include/moteseal.h`, which `moteseal-header` generates from these sources. No function panics:
-//! every argument that could cause a panic is rejected first. Gateways and verifiers have no C
-//! binding.
+//! and no global state: the caller owns all memory and declares it with the opaque types of
+//! `include/moteseal.h`. `moteseal-header` generates that header from these sources. No function
+//! panics: every argument that could cause a panic is rejected first. Gateways and verifiers have
+//! no C binding.
 
 #![no_std]
 
@@ -36,8 +36,8 @@ pub use star::moteseal_star;
 pub use sum::{moteseal_guard, moteseal_permit, moteseal_sum_key, moteseal_sum_source};
 pub use tree::moteseal_tree;
 
-/// No function panics. If one did nevertheless, this handler stops the processor with a trap,
-/// because the library's state may be incomplete.
+/// No function should panic. If one does, this handler stops the processor with a trap, because the
+/// library's state may be incomplete.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {

@@ -1,5 +1,5 @@
-//! Seals: the statement that a star or tree results in, its signature by the mote's own key or by a
-//! secure element, and its encodings.
+//! Seals: the statement made from a star or tree, its signature (by the mote's own key or by a
+//! secure element), and its encodings.
 
 use ::moteseal_seal::level::LevelKey;
 use ::moteseal_seal::level::{Counters, Salt, SaltKey};
@@ -50,7 +50,7 @@ impl Opaque for moteseal_answers {
     const MARK: u32 = 0x6d73_6101;
 }
 
-/// A closed star or tree as a seal, before it is signed. Declare it as `moteseal_seal seal = {0};`.
+/// The unsigned seal of a closed star or tree. Declare it as `moteseal_seal seal = {0};`.
 #[allow(non_camel_case_types)]
 #[repr(C)]
 pub struct moteseal_seal {
@@ -361,7 +361,7 @@ pub unsafe extern "C" fn moteseal_seal_info_of(
 /// first, then those of the next lower level, and so on; within a level, events are in the order in
 /// which they were pushed.
 ///
-/// @param sequence  The event's number under the seal, from 0.
+/// @param sequence  The event's sequence number in the seal, counted from 0.
 /// @return `NotBegun`, `FieldOutOfRange` if there is no such event.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_seal_level(
@@ -406,8 +406,8 @@ pub unsafe extern "C" fn moteseal_seal_message(
     })
 }
 
-/// Checks a signature of the seal with a public key. Do this once for each new signer: you then
-/// find out before its seals are rejected elsewhere.
+/// Checks a signature of the seal with a public key. Do this once for each new signer, to detect a
+/// faulty signer before verifiers reject its seals.
 ///
 /// @param key, key_length  The raw public key, of the device's algorithm.
 /// @param signature, signature_length  The signature from the signer.
@@ -436,7 +436,7 @@ pub unsafe extern "C" fn moteseal_seal_check(
 /// another seal with the same index.
 ///
 /// @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
-/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal`; then nothing has changed.
+/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal`. After an error, nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_seal_commit(
     seal: *const moteseal_seal,
@@ -504,16 +504,17 @@ pub unsafe extern "C" fn moteseal_open_item(
     })
 }
 
-/// Writes the seal's part item up to its events, for a mote that streams them from flash: the head,
-/// then the events, then the tail.
+/// Writes the head of the seal's part item: everything before its events. A mote that streams the
+/// events from flash sends the head, then the events, then the tail.
 ///
-/// Send each event as it was pushed; if `record_size` is 0, send the event's length before it (two
-/// bytes, big-endian). Send the events of a tree in the order in which they were pushed, and those
-/// of a star level by level, the highest level first (`moteseal_seal_level`).
+/// Send the same bytes of each event that were pushed; if `record_size` is 0, send the event's
+/// length before it (two bytes, big-endian). Send the events of a tree in the order in which they
+/// were pushed, and those of a star level by level, the highest level first
+/// (`moteseal_seal_level`).
 ///
 /// @param events_length  The total length of all events in bytes, including their length fields.
 /// @param out, capacity  `MOTESEAL_PART_OVERHEAD` bytes suffice.
-/// @return `NotBegun`, `EventsLength` if the sealed events cannot have this many bytes,
+/// @return `NotBegun`, `EventsLength` if the sealed events cannot have this total length,
 ///         `BufferTooSmall`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_part_head(
@@ -534,8 +535,8 @@ pub unsafe extern "C" fn moteseal_part_head(
     })
 }
 
-/// Writes the end of the seal's part item, which contains the signature over the message of
-/// `moteseal_seal_message`.
+/// Writes the end of the seal's part item, which contains the signature over the bytes that
+/// `moteseal_seal_message` returned.
 ///
 /// @param signature, signature_length  `MOTESEAL_SIGNATURE` bytes.
 /// @param out, capacity  `MOTESEAL_SIGNATURE + 8` bytes suffice.
@@ -567,7 +568,8 @@ pub unsafe extern "C" fn moteseal_part_tail(
 /// @param schema, schema_length  The schema of the device.
 /// @param records, records_length  All events in the order in which they were pushed, without gaps.
 ///        If `record_size` is 0, each event has its length before it (two bytes, big-endian).
-/// @param signature, signature_length  The signature over the message of `moteseal_seal_message`.
+/// @param signature, signature_length  The signature over the bytes that `moteseal_seal_message`
+///        returned.
 /// @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice.
 ///        It must not overlap the records.
 /// @return `NotBegun`, `MalformedSignature`, `EventsLength` if the number of events is not what was

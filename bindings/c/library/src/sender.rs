@@ -164,8 +164,8 @@ pub unsafe extern "C" fn moteseal_sender_info(
 
 /// Checks a revocation.
 ///
-/// @param minimum_serial  Receives the lowest serial that is still valid. Store the highest number
-///        received so far durably; ignore a lower one.
+/// @param minimum_serial  Receives the lowest serial that is still valid. Durably store the highest
+///        number received so far, and ignore lower numbers.
 /// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, or a decoding error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_revocation_open(

@@ -93,7 +93,8 @@ pub unsafe extern "C" fn moteseal_star_begin(
 /// @param event, length  The event in the schema's format: `record_size` bytes, or 0 to 65,535
 ///        bytes if `record_size` is 0.
 /// @param level  May be null. Receives the event's level, which is secret until the seal is sent.
-/// @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events); then nothing has changed.
+/// @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events). After an error, nothing
+///         has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_star_push(
     star: *mut moteseal_star,
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn moteseal_star_count(
 /// @param seal  Begun on success. The function then also wipes the star; use its memory for the
 ///        next seal.
 /// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
-///         `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
+///         `FieldOutOfRange` (`last_in_epoch`). After an error, nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_star_close(
     star: *mut moteseal_star,

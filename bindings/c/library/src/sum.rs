@@ -171,8 +171,8 @@ pub unsafe extern "C" fn moteseal_sum_source_from_key_file(
     })
 }
 
-/// Begins a source from its 64 secret bytes: 32 bytes of the device's own secret, then 32 bytes of
-/// its key group's secret. Wipe your own copy.
+/// Begins a source from its 64 secret bytes: the device's secret (32 bytes), then the secret of the
+/// device's key group (32 bytes). Wipe your own copy.
 ///
 /// @return `KeyLength`.
 #[unsafe(no_mangle)]
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn moteseal_guard_start_at(
 /// @param bytes_of_record, length  The newest stored record, `MOTESEAL_GUARD_RECORD` bytes. With an
 ///        older record, the guard would permit an epoch twice.
 /// @return `Damaged` if the record was erased, only partly written, or altered; `Truncated` or
-///         `TrailingBytes` for another length; `UnsupportedVersion`, `NonCanonical`.
+///         `TrailingBytes` if it has another length; `UnsupportedVersion`, `NonCanonical`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_guard_restore(
     guard: *mut moteseal_guard,
@@ -285,8 +285,8 @@ pub unsafe extern "C" fn moteseal_guard_restore(
 /// @param duration_ms  The length of the query's epochs in milliseconds: epoch `e` starts at `e *
 ///        duration_ms`.
 /// @param record_out  `MOTESEAL_GUARD_RECORD` bytes to make durable.
-/// @return `EpochAnswered`, `TooOld`, `DurationMismatch`, `EpochOutOfRange`; then nothing has
-///         changed.
+/// @return `EpochAnswered`, `TooOld`, `DurationMismatch`, `EpochOutOfRange`. After an error,
+///         nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_guard_advance(
     guard: *mut moteseal_guard,
@@ -364,11 +364,11 @@ pub unsafe extern "C" fn moteseal_permit_info(
 
 /// Encrypts the value of one slot: `value_high * 2^64 + value_low`, below 2^96 - 1.
 ///
-/// @param slot  The slot's number in the query, from 0. A source answers every slot of a query,
-///        with the value 0 if its reading does not match the query.
+/// @param slot  The slot's number in the query, counted from 0. A source answers every slot of a
+///        query, with the value 0 if its reading does not match the query.
 /// @param psr  Receives `MOTESEAL_PSR` bytes.
-/// @return `NotBegun`, `NotPersisted`, `WrongQuery`, `ValueTooLarge`, `SlotUsed`; then nothing was
-///         encrypted.
+/// @return `NotBegun`, `NotPersisted`, `WrongQuery`, `ValueTooLarge`, `SlotUsed`. After an error,
+///         nothing was encrypted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_sum_encrypt(
     key: *const moteseal_sum_key,

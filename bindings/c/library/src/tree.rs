@@ -32,8 +32,8 @@ impl Storage for moteseal_tree {
     const MOST: usize = 32;
 }
 
-/// The fixed part of a tree's memory. An array follows it that has a place for the root of a
-/// perfect subtree of each height.
+/// The fixed part of a tree's memory. An array follows it, with one place for the root of a perfect
+/// subtree of each height.
 pub struct Open {
     open_seal: OpenSeal,
     key: LevelKey,
@@ -110,7 +110,8 @@ pub unsafe extern "C" fn moteseal_tree_begin(
 /// @param event, length  The event in the schema's format: `record_size` bytes, or 0 to 65,535
 ///        bytes if `record_size` is 0.
 /// @param level  May be null. Receives the event's level, which is secret until the seal is sent.
-/// @return `NotBegun`, `WrongLength`, `TreeFull` (2^height - 1 events); then nothing has changed.
+/// @return `NotBegun`, `WrongLength`, `TreeFull` (2^height - 1 events). After an error, nothing
+///         has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_tree_push(
     tree: *mut moteseal_tree,
@@ -149,7 +150,7 @@ pub unsafe extern "C" fn moteseal_tree_count(
 /// @param seal  Begun on success. The function then also wipes the tree; use its memory for the
 ///        next seal.
 /// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has another open seal),
-///         `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
+///         `FieldOutOfRange` (`last_in_epoch`). After an error, nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_tree_close(
     tree: *mut moteseal_tree,

@@ -1,5 +1,5 @@
-//! Urgent events: the mote signs each one by itself and sends it at once. The event is also part of
-//! the open seal.
+//! Urgent events: the mote signs each event separately and sends it at once. The event is also part
+//! of the open seal.
 
 use ::moteseal_seal::UrgentEvent;
 use moteseal_core::Digest;
@@ -46,10 +46,10 @@ fn urgent<'a>(
     })
 }
 
-/// Writes the bytes to sign for an urgent event under the chain's open seal.
+/// Writes the bytes to sign for an urgent event that is part of the chain's open seal.
 ///
-/// @param sequence  The event's number under the seal, from 0: the number of events pushed before
-///        it. The event must also be pushed, and get this number.
+/// @param sequence  The event's sequence number in the seal, counted from 0: the number of events
+///        pushed before it. You must also push the event, so that it gets this number.
 /// @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
 /// @return `NotOpen`, `NotPersisted`, `WrongLength`, `BufferTooSmall`.
 #[unsafe(no_mangle)]

@@ -43,11 +43,11 @@ bench: setup-build ## Measure speed against physical limits; fail if a bar is mi
 		cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- $$suite || status=1; done; exit $$status
 
 .PHONY: bench-peers
-bench-peers: setup-build ## Measure every peer next to ours: trees, one signature per event, private sums, Tessera (peers/; Tessera needs Go)
+bench-peers: setup-build ## Compare Moteseal with other systems: trees, one signature per event, private sums, Tessera (peers/; Tessera needs Go)
 	@cd peers && cargo run --release --quiet $(CARGO_FLAGS)
 
 .PHONY: lab
-lab: setup-build ## Write every table and figure of the three papers next to ours to lab/report/index.html (about 10 minutes; docs/lab.md)
+lab: setup-build ## Compare every table and figure of the three papers with ours, in lab/report/index.html (about 10 minutes; docs/lab.md)
 	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- lab --out lab/report $(LAB_FLAGS)
 
 .PHONY: test

@@ -4,8 +4,8 @@
 //! With a directory, it also writes the lab's report with figures 3 and 4 (Liu, Li and Guizani
 //! 2012, section V) from the same machine.
 //!
-//! This is not in the lab for two reasons: the lab does not measure speed, and the product links
-//! the lab but must not link the paper's schemes.
+//! This is not in the lab for two reasons: the lab does not measure speed, and it must not link the
+//! paper's schemes (`moteseal-research`).
 
 mod chains;
 mod rivals;

@@ -247,9 +247,9 @@ fn run(
             "Li et al., \"Toward Secure and Efficient Communication for the Internet of Things\" \
              (IEEE/ACM Transactions on Networking, 2019). The paper's schemes are measured with the \
              paper's primitives, RSA-1024 and DSA-512 over MD5, SHA-1 and SHA-256 (by AWS-LC and \
-             RustCrypto, for comparison only), and with ours. Its figures are pictures, so our \
-             numbers are compared with its text. Its desktop was a quad-core of 3.40 GHz, its \
-             tables are of 2018.",
+             RustCrypto, for comparison only), and with ours. The paper's figures are pictures \
+             without numbers, so our numbers are compared with its text. The paper's machine is a \
+             quad-core desktop of 3.40 GHz; its tables are from 2018.",
             "sealing",
             sealing.paper,
         ),

@@ -2,8 +2,8 @@
 //! temperatures, as section VI of Papadopoulos et al. (ICDE 2011) does. The lab's report compares
 //! the measurements with the paper's numbers.
 //!
-//! This is not in the lab for two reasons: the lab does not measure speed, and the product links
-//! the lab but must not link `SECOA`.
+//! This is not in the lab for two reasons: the lab does not measure speed, and it must not link
+//! `SECOA` (`moteseal-research`).
 
 mod exact;
 mod primitives;

@@ -141,7 +141,7 @@ pub struct UnknownSource;
 
 impl fmt::Display for UnknownSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("unknown source; the sources are all")?;
+        f.write_str("unknown source; valid sources: all")?;
         Source::ALL.iter().try_for_each(|source| write!(f, ", {source}"))
     }
 }

@@ -263,7 +263,7 @@ impl fmt::Display for Experiment {
         writeln!(
             f,
             "\nThe paper, on seven sources of Smart* homes A, B and C: {} of {} events sent on 2012-05-01 at budget {}; about {:.0} % of the\n\
-             budget used on average; truncation biased, sampling not. Our numbers differ, because the sources do; homes A and B cannot be obtained:",
+             budget used on average; truncation is biased, sampling is not. Our numbers differ because the sources differ; the data of homes A and B cannot be obtained:",
             thousands(paper.sent),
             thousands(paper.monitored),
             paper.budget,

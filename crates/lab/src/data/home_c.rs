@@ -9,9 +9,9 @@ use lzma_rust2::XzReader;
 
 use super::{DAYS, DataError, Event, FIRST_DAY, Folder, LARGEST_FILE, Line};
 
-const REMEDY: &str = "get home C's environmental data of the Smart* data set, release of 2013, from the UMass Trace Repository \
-    (traces.cs.umass.edu, for research), and put it into umass_smartstar_homeC, as homeC-environmental.tar.xz or as the folder \
-    homeC-environmental, of the folder that MOTESEAL_DATA or --data names";
+const REMEDY: &str = "get home C's environmental data (Smart* data set, release of 2013, licensed for research) from the UMass Trace Repository \
+    (traces.cs.umass.edu); put it into umass_smartstar_homeC in the folder that MOTESEAL_DATA or --data names, as \
+    homeC-environmental.tar.xz or as the folder homeC-environmental";
 /// The maximum number of files in an archive.
 const MOST_FILES: usize = 1000;
 
@@ -40,7 +40,7 @@ fn day(file: &str, text: &str, days: &mut [Vec<Event>]) -> Result<(), DataError>
             return Err(line.wrong("the time is not in May to July 2012"));
         };
         if of_file.is_none() && !events.is_empty() {
-            return Err(line.wrong("another file holds this day, too"));
+            return Err(line.wrong("another file also contains this day"));
         }
         if *of_file.get_or_insert(day) != day {
             return Err(line.wrong("the time is not on the same day as the file's first"));
@@ -148,7 +148,7 @@ mod tests {
         }
         assert_eq!(
             read(&[ROW, ROW]).unwrap_err(),
-            "DataMalformed: a.csv, line 1: another file holds this day, too"
+            "DataMalformed: a.csv, line 1: another file also contains this day"
         );
     }
 }

@@ -339,7 +339,7 @@ fn figures(
             points: &measured.querier_by_domain,
             equations: sums::querier,
             claim: "SIES and CMT are independent of the domain, SECOA^S is almost independent",
-            why: "The machine and the loops are those of figure 6a. As in the paper, the domain does not matter.",
+            why: "The machine and the loops are the same as in figure 6a. As in the paper, the domain does not matter.",
         },
     ];
     let mut table = Table::new(["figure", "the paper", "ours: SIES", "SECOA^S", "SECOA^S / SIES"]);

@@ -69,7 +69,7 @@ fn errors_exit_with_2_and_state_the_remedy() {
         ),
         (
             &["sampling", "--budget", "500", "--source", "house-z"],
-            "the sources are all, home-c, house-a",
+            "valid sources: all, home-c, house-a",
         ),
         (&["sampling", "--budget", "0", "--source", "telosb"], "0 is not in 1.."),
         (

@@ -300,9 +300,9 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             paper::PI_WATT
         ))
         .ours(format!("**a model**: DTC by the paper's table I {} µJ per event at 1 digest, {} at 4, {} at 12; {ours}", at(1), at(4), at(12)))
-        .why("A model of a microcontroller is compared with a power meter at a Raspberry Pi. Only \
-             the shape of the curve can be compared. It is that of the paper, because in both \
-             energy is power times time.")
+        .why("Our numbers are from a model of a microcontroller, the paper's from a power meter at a \
+             Raspberry Pi. Only the shape of the curves can be compared. It is the same, because \
+             energy is power times time in both.")
         .replacement("A model instead of a Raspberry Pi and a power meter; its constants are below.")
         .show(Shown::Figure("fig13.png".to_owned()))
         .show(Shown::Table(table))

@@ -409,11 +409,11 @@ fn table5(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         ))
         .why(
             "The length of the epoch was chosen so that the bytes sent agree, so only the received \
-             bytes can be compared. They do not agree and cannot: half of 298 records share one \
-             signature of 128 bytes, which is 0.86 bytes each without any digest. The paper's DTC \
-             and GSC have 0.52 and 0.43, as if all records shared the signature, and as if there \
-             were no siblings or block digests. 0.41 to 0.59 ms cannot be the signing time \
-             either: 2.82 ms divided by 298 records are 0.009 ms.",
+             bytes can be compared. They do not agree, and they cannot agree: half of 298 records \
+             share one signature of 128 bytes, which is 0.86 bytes each without any digest. The \
+             paper reports 0.52 bytes for DTC and 0.43 for GSC, as if all records shared the \
+             signature, and as if there were no siblings or block digests. The paper's 0.41 to \
+             0.59 ms cannot be the signing time either: 2.82 ms divided by 298 records are 0.009 ms.",
         )
         .replacement("Epochs of 298 recorded events, because 4.43 bytes per record are 4 + 128 / 298; the \
              paper's own records cannot be obtained.")
@@ -475,8 +475,8 @@ fn table6(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     .paper("4.219, 5.035, 5.933, 7.078, 7.925, 8.800 µs at degree 500, 600, 700, 800, 900, 1000")
     .ours(all.collect::<Vec<_>>().join(", "))
     .why(
-        "A packet of three levels has 3 (k - 1) digests of MD5 to copy, 24 KB to 48 KB: linear \
-             in the degree in both. The remaining difference is the speed at which the machine \
+        "A packet of three levels has 3 (k - 1) digests of MD5 to copy, 24 KB to 48 KB. \
+             Here and in the paper, the time is linear in the degree. The remaining difference is the speed at which the machine \
              copies from its caches.",
     )
     .replacement(
@@ -524,9 +524,9 @@ fn table7(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .paper(printed)
         .ours(format!("to sign and to verify: {}", texts.join(", ")))
         .why(
-            "The loads are those of other homes. The number of saved events is a share of the budget \
-             of all days. This share depends only on the load, and differs by some per cent. The \
-             number of sent events grows with the logarithm of the load, which is larger here.",
+            "The loads come from other homes. The saved events use a share of the budget that depends \
+             only on the load; this share differs from the paper's by some per cent. The number of \
+             sent events grows with the logarithm of the load, which is larger here.",
         )
         .replacement(format!("92 days; the paper has 90; {}", fed(measured)))
         .show(Shown::Table(table))

@@ -13,7 +13,7 @@ use crate::seals::{ByRate, BySpace, Measured};
 use crate::table::{Table, percent, thousands};
 
 /// The note that states what replaces the paper's desktop.
-const MACHINE: &str = "In place of the paper's desktop of 3.40 GHz, this machine.";
+const MACHINE: &str = "This machine replaces the paper's desktop of 3.40 GHz.";
 
 pub(super) fn write(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, ReportError> {
     let absent = "no recording is present";
@@ -431,9 +431,9 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
              % verifies a block of 50 %, with 3 one of 25 %")
         .ours(format!("digests from which on GSC is within a tenth of its best: {}", texts.collect::<Vec<_>>().join(", ")))
         .why(
-            "As in the paper, within the noise of a small share of events. At 1 % the single \
-             signature of an epoch is most of the work, so more memory saves less time than the \
-             number of unused events suggests.",
+            "Our result agrees with the paper's, within the noise of a small share of events. At 1 % \
+             the single signature of an epoch is most of the work, so more memory saves less time \
+             than the number of unused events suggests.",
         )
         .replacement(format!("{MACHINE} {}", fed(measured)))
         .show(Shown::Figure("fig10.png".to_owned()))

@@ -164,16 +164,17 @@ pub(super) fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, Repo
         .why(format!(
             "The signature of a device and day is shared by fewer events if the budget is small. \
              Both schemes compute the sampling protocol's hash for every event, signed and \
-             verified. Here DTC has memory for the tree of a complete day. To sign, it then needs as \
-             many digests per event as GSC, as at the end of figure 8; a verifier also hashes \
-             siblings. {}",
+             verified. Here DTC has memory for the tree of a complete day. Its signer then \
+             computes as many digests per event as a GSC signer, as with the most memory in figure 8. \
+             Its verifier also hashes siblings. {}",
             digests(measured)
         ))
         .replacement(format!(
-            "{MACHINE} The events are those of our simulation (table VII): {}. Only the events sent \
+            "{MACHINE} The events come from our simulation (table VII): {}. Only the events sent \
              are signed, as in the paper: the hash of an event that was not sent is not counted. A \
-             mote of the product adds to its star what it sends, but adds every event to its tree; \
-             here, and in verifying, the tree has the events that were sent. The product's star is \
+             mote of the product adds only the events that it sends to its star, but every event to \
+             its tree. In this measurement, the tree also has only the events that were sent, for \
+             signing and for verifying. The product's star is \
              verified as a share of a seal that counts all of the day's events.",
             fed(measured)
         ))

@@ -125,7 +125,7 @@ pub(super) fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>,
                 .why(
                     "A tree of degree k has n / (k - 1) nodes. The paper counts one block for four \
                      digests, but MD5 adds padding, so 64 bytes need a second block. Including the \
-                     leaf's, k = 2, 3, 4 need 2, 1.5 and 1.67 compressions per event, so k = 3 is \
+                     compression for a leaf, k = 2, 3, 4 need 2, 1.5 and 1.67 compressions per event, so k = 3 is \
                      the minimum. The remaining differences are calls and copies.",
                 )
         } else {

@@ -113,8 +113,8 @@ impl Scanner {
                 }
                 4 => Some((argument, false)),
                 // Saturate on overflow: no input has so many items, because each item takes at
-                // least one byte. The saturated count is even, as the number of keys plus values
-                // must be.
+                // least one byte. Saturate to an even number, because the number of keys plus
+                // values is always even.
                 5 => Some((argument.checked_mul(2).unwrap_or(u64::MAX - 1), true)),
                 6 => Some((1, false)),
                 // false, true, null

@@ -81,7 +81,7 @@ pub mod sealing {
     //!
     //! A reader that receives some events of an epoch, with the digests of the others, recomputes
     //! the root and the statement. If the device's signature matches the result, then every event
-    //! is authentic, and the reader also knows how many events there were that it did not receive.
+    //! is authentic, and the reader also knows how many events it did not receive.
     //!
     //! # The chain
     //!

@@ -4,7 +4,7 @@
 //!
 //! A [`Roster`] borrows the bytes of its file. [`Roster::open`] checks everything, so that reading
 //! from an opened roster cannot fail. Verifiers of seals use it through the trait [`Directory`],
-//! which a host may implement with an index of its own.
+//! which a host may also implement, for example with an index.
 //!
 //! ```
 //! use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE};

@@ -75,8 +75,8 @@ pub(crate) struct Selected<'e, E> {
     next: u64,
     /// The levels of the events of the current chunk.
     pub(crate) chunk: [u8; CHUNK],
-    /// The selected positions of the current chunk. There are `count` positions, of which the
-    /// iterator has returned the first `at`.
+    /// The selected positions of the current chunk. There are `count` positions. The iterator has
+    /// returned the first `at` positions.
     pub(crate) found: [u8; CHUNK],
     at: usize,
     pub(crate) count: usize,

@@ -12,8 +12,8 @@ use moteseal_core::record::{
 /// 8 runs of answers of 32 bytes each, and the other fields.
 pub(super) const MAX_LENGTH: usize = 800;
 
-/// The number of lost events of each level: events that the device counted but did not keep. `None`
-/// if no events were lost.
+/// The number of lost events of each level. The device counted these events but discarded them,
+/// because they or other events of their level did not fit. `None` if no events were lost.
 pub type Lost = Option<Counters>;
 
 /// A device's statement under one index (spec/formats.md, section 3).

@@ -174,8 +174,8 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
     const LONGEST_SENT: usize = if TX - OVERHEAD < MAX_BODY { TX - OVERHEAD } else { MAX_BODY };
 
     /// Creates an end. The first bytes that it sends open the line. `start` must differ from the
-    /// value at every earlier start of this end: a mote uses a counter that survives restarts, a
-    /// gateway a random number.
+    /// value at every earlier start of this end: a mote uses a counter that survives restarts, and
+    /// a gateway uses a random number.
     #[must_use]
     pub fn new(side: Side, start: u32, timing: Timing) -> Self {
         let () = Self::HAS_ROOM;
@@ -279,7 +279,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
             .is_none_or(|known| (known.session, known.device) != (peer.session, peer.device))
         {
             // The line was open under this end's session number. Start a new session, because the
-            // number must not be used with two sessions of the other end.
+            // same number must not be used with two sessions of the other end.
             if self.is_open {
                 self.forget();
             }

@@ -18,8 +18,9 @@ const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const OCTET_STRING: u8 = 0x04;
 const SEQUENCE: u8 = 0x30;
-/// The context-specific tags `[0]` and `[1]`: primitive for implicitly tagged strings, constructed
-/// for explicitly tagged elements and attributes.
+/// The context-specific tags `[0]` and `[1]`. The first two constants are the primitive form, for
+/// implicitly tagged strings. The last two are the constructed form, for explicitly tagged elements
+/// and attributes.
 const CONTEXT_0: u8 = 0x80;
 const CONTEXT_1: u8 = 0x81;
 const CONTEXT_0_CONSTRUCTED: u8 = 0xa0;
@@ -199,8 +200,8 @@ impl<'b> Backwards<'b> {
         Ok(())
     }
 
-    /// Writes the head of an element whose contents are everything written since the write position
-    /// was `end`.
+    /// Writes the head of an element. Its contents are the bytes that were written since the write
+    /// position was `end`.
     #[allow(clippy::cast_possible_truncation)]
     fn head(&mut self, tag: u8, end: usize) -> Result<(), KeyError> {
         let length = end - self.at;

@@ -400,8 +400,8 @@ impl Text {
     }
 }
 
-/// Parses an exponent with an optional sign. Its absolute value is limited to 99,999, which makes
-/// no difference to the result.
+/// Parses an exponent with an optional sign. An absolute value above 99,999 is replaced by 99,999,
+/// which does not change the result of parsing the number.
 fn exponent(bytes: &[u8]) -> Result<i32, ValueError> {
     let (sign, digits) = match bytes {
         [b'-', rest @ ..] => (-1, rest),

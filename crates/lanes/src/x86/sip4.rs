@@ -142,8 +142,8 @@ fn advance([low, high]: [__m256i; 2]) -> [__m256i; 2] {
     [_mm256_add_epi64(low, step), _mm256_add_epi64(high, step)]
 }
 
-/// Writes the levels of `first, first + 1, ...` to the whole steps of `out`. Returns the number of
-/// levels written.
+/// Writes the levels of `first, first + 1, ...` to `out`, as many whole steps as fit. Returns the
+/// number of levels written.
 #[target_feature(enable = "avx2,lzcnt")]
 pub(super) fn levels(state: [u64; 4], levels: u8, first: u64, out: &mut [u8]) -> usize {
     let lanes = Lanes::new(state, levels);

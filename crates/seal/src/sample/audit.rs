@@ -29,9 +29,9 @@ pub enum Verdict {
     Justified,
     /// The round is wrong, whatever the unknown counters are.
     Unjustified(Finding),
-    /// The result depends on counters that are not known: those of a missing device, or of a seal
-    /// that a device abandoned when it restarted. With these counters, the required round may be
-    /// the manifest's round or another one.
+    /// The result depends on counters that are not known: the counters of a missing device, or of a
+    /// seal that a device abandoned when it restarted. With these counters, the required round may
+    /// be the manifest's round or another one.
     Undetermined,
 }
 

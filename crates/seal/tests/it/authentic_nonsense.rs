@@ -106,7 +106,7 @@ fn opens_down(item: &[u8]) -> bool {
     }
 }
 
-/// Returns items that honest senders write: those of devices, and those of coordinators.
+/// Returns items that honest senders write: first the items of devices, then of coordinators.
 fn honest() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let forward = |scheme: Scheme, framing: Framing, lengths: [usize; 3]| {
         let roots = geometry::perfect(20..500, [40, 41, 400].map(Sequence)).count();

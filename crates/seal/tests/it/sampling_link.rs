@@ -106,7 +106,7 @@ impl World {
             Noted::Lost => assert_eq!((self.scheme, level), (Scheme::Star, Level(LEVELS - 1))),
             Noted::Buffered => {}
             Noted::Full => {
-                assert_eq!(self.scheme, Scheme::Tree, "so few events fill only a tree");
+                assert_eq!(self.scheme, Scheme::Tree, "this number of events can fill only a tree");
                 assert_eq!(
                     self.device.rounds(),
                     before,
@@ -347,7 +347,7 @@ fn only_the_record_that_is_too_long_for_the_buffer_is_lost() {
     assert_eq!(device.note(Level(0), &[1; 50]), Noted::Buffered);
     assert_eq!(device.note(Level(1), &[2; 394]), Noted::Lost);
     let (announced, own, lost) = device.rounds();
-    assert_eq!((announced, own), (Round(0), Round(0)), "the event raises no round");
+    assert_eq!((announced, own), (Round(0), Round(0)), "the event does not raise the round");
     let lost = lost.unwrap();
     assert_eq!((lost.at(Level(1)), lost.total()), (1, 1));
     assert_eq!(device.buffered(), 57, "the earlier content is kept");

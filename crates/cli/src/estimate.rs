@@ -89,7 +89,7 @@ enum What {
     Mean,
     /// The sum of a field
     Sum,
-    /// The number of readings, or of those that meet a condition
+    /// The number of readings, or the number of readings that meet a condition
     Count,
     /// The share of readings that meet a condition
     Proportion,

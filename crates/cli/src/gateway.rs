@@ -213,7 +213,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
                 _ => std::future::pending().await,
             }
         };
-        // Stop cleanly on a signal as well as after a refusal.
+        // Stop cleanly in both cases: after a signal and after a refusal.
         let mut refusal = None;
         let stop = async {
             tokio::select! {

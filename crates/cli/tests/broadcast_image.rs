@@ -1,6 +1,6 @@
 //! Broadcasts a file of one mebibyte over real UDP while each of six receivers loses a tenth of all
-//! datagrams. All receive the file, and all frames together have at most 1.8 times its bytes. A
-//! receiver that is killed keeps what it has stored.
+//! datagrams. All receivers receive the file, and the frames of all nodes together have at most 1.8
+//! times the bytes of the file. A receiver that is killed keeps what it has stored.
 //!
 //! This is a separate test program, because it counts transmitted bytes: other tests that compete
 //! for the processor would delay responses, and delayed responses are requested and sent again.

@@ -290,7 +290,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Returns the stored bytes of an item, or `None` if it is a leaf: leaves are in their own
+    /// Returns the stored bytes of an item, or `None` if it is a leaf: leaves are in separate
     /// files.
     fn fact(&self, item: Item) -> Option<&[u8]> {
         let kept = match item {

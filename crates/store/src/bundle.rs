@@ -5,8 +5,8 @@
 //! signed object and, for a star, the digests `D_i`. The **body** contains the events in the order
 //! of a part with every surviving level. For a star these are the blocks from the highest level to
 //! the lowest, so that the blocks of any level and of all higher levels are a prefix of the body.
-//! For a tree they are the records by `seq`, followed by the hashes that prove any selection of
-//! them (see [`tiles`](crate::tiles)). A store may split the body anywhere.
+//! For a tree they are the records in the order of `seq`, followed by the hashes that prove any
+//! selection of them (see [`tiles`](crate::tiles)). A store may split the body anywhere.
 //!
 //! A star that was pruned to a budget has only the surviving levels from some level `b` on. Its
 //! head contains the mask of these levels, their `D_i`, and `A_{b-1}`, the digest of all lower
@@ -133,7 +133,7 @@ pub struct Bundle {
     pub(crate) epoch: EpochNumber,
     /// The levels whose events are included.
     pub(crate) kept: u32,
-    /// For a pruned tree, the round from which on events are included.
+    /// For a pruned tree, the round `j` for which the events of levels `>= j` are included.
     pub(crate) tree_from: Option<Round>,
     pub(crate) schema: Arc<SchemaEntry>,
     pub(crate) head: Vec<u8>,

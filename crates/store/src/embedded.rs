@@ -93,7 +93,7 @@ pub(crate) const PIECES_OF_A_BODY: u32 = 1 << 26;
 
 /// Returns the number of the first piece of a body. If a pruned tree receives more levels, its body
 /// changes, but a reader may still be reading the old one. The piece numbers of a body therefore
-/// depend on the round from which on the tree is kept. There are 33 possible rounds.
+/// depend on the lowest round that the tree keeps. There are 33 possible rounds.
 pub(crate) fn first_piece(tree_from: Option<Round>) -> u32 {
     tree_from.map_or(0, |from| u32::from(from.0) * PIECES_OF_A_BODY)
 }

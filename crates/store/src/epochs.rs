@@ -29,7 +29,7 @@ pub type Reply = Box<dyn FnOnce(Result<Receipt, PutError>) + Send>;
 /// - A store MUST NOT remove or overwrite data. There is one exception: a bundle that has more
 ///   levels of a seal replaces the stored bundle with the same key, and the receipt counts it as
 ///   `stored`. Any other bundle whose key is already stored changes nothing, and the receipt counts
-///   it as `known`; if two bundles of one key differ only in their signature, the store keeps the
+///   it as `known`. If two bundles of one key differ only in their signature, the store keeps the
 ///   first. If a device signed two different seals under one index, a store MUST keep both, and
 ///   [`equivocations`](Self::equivocations) MUST report the index from then on.
 /// - A batch that is not acknowledged MAY be stored nevertheless. Sending it again is always
@@ -76,8 +76,9 @@ pub trait EpochStore: Send + Sync {
         awaited(|reply| self.submit_manifests(manifests, reply))
     }
 
-    /// Returns at most `limit` manifests whose epoch is in `since..until` (without an upper bound
-    /// if `until` is `None`) and whose key is greater than `after`, ascending by epoch and digest.
+    /// Returns at most `limit` manifests whose epoch is in `since..until` and whose key is greater
+    /// than `after`, ascending by epoch and digest. If `until` is `None`, the epochs have no upper
+    /// bound.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -150,8 +151,9 @@ pub trait EpochStore: Send + Sync {
         limit: usize,
     ) -> Result<Vec<Equivocation>, ReadError>;
 
-    /// Returns all stored events of a seal, in the order that a part of a stream has: for a star
-    /// the blocks from the highest level to the lowest, for a tree the records by `seq`.
+    /// Returns all stored events of a seal, in the same order as in a part of a stream. For a star
+    /// these are the blocks from the highest level to the lowest; for a tree, the records in the
+    /// order of `seq`.
     ///
     /// # Errors
     /// [`ReadError`].

@@ -451,7 +451,7 @@ impl Journal {
     }
 
     /// Like [`compact`](Self::compact), but for a journal of any length: the new records are
-    /// `first`, followed by the journal's own records for which `keeps` returns true, in their
+    /// `first`, followed by the records of the journal for which `keeps` returns true, in the same
     /// order. At most one frame is in memory at a time.
     ///
     /// # Errors
@@ -603,9 +603,9 @@ fn records_length(offset: u64, head: &[u8; FRAME_HEAD]) -> Option<u32> {
     sound.then(|| u32::from_be_bytes([head[4], head[5], head[6], head[7]]))
 }
 
-/// Returns whether `rest`, which follows the last complete frame at `offset`, can be the remainder
-/// of a frame whose writing a crash interrupted: a frame that is too short, or a frame of full
-/// length with sectors that were never written.
+/// Returns whether `rest`, which follows the last complete frame at `offset`, can be a frame that a
+/// crash left incomplete. Such a frame is too short, or it has its full length but some of its
+/// sectors were never written.
 fn can_be_torn(offset: u64, rest: &[u8]) -> bool {
     let Some(head) = rest.first_chunk::<FRAME_HEAD>() else { return true };
     // If the head is damaged, the length of the frame is unknown, so only the sectors of the head

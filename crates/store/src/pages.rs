@@ -12,8 +12,8 @@
 //! The last 32 bytes of the first page, which redb does not use, mark the file as a store and state
 //! its version.
 //!
-//! [`Pages::frozen`] never writes to the file. Whatever redb writes, for example to repair the file
-//! or to record that it is open, stays in memory.
+//! [`Pages::frozen`] never writes to the file. Everything that redb writes, for example to repair
+//! the file or to record that it is open, stays in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

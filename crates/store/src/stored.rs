@@ -190,13 +190,14 @@ impl StoredSeal {
         self.kept
     }
 
-    /// Returns the round from which on every surviving level is stored: 0 if all of them are.
+    /// Returns the lowest round `j` for which every surviving level `>= j` is stored. It is 0 if
+    /// all surviving levels are stored.
     #[must_use]
     pub fn kept_from(&self) -> Round {
         kept_from(self.seal.statement(), self.kept).unwrap_or(Round(0))
     }
 
-    /// For a pruned tree, returns the round from which on events are stored.
+    /// For a pruned tree, returns the round `j` for which the events of levels `>= j` are stored.
     pub(crate) fn tree_from(&self) -> Option<Round> {
         (self.seal.statement().scheme == Scheme::Tree).then(|| self.kept_from())
     }
@@ -283,8 +284,8 @@ impl StoredSeal {
         self.geometry().siblings()
     }
 
-    /// Returns an upper bound, in bytes, on the records and digests of a part with all stored
-    /// events.
+    /// Returns an upper bound on the length of the records and digests of a part with all stored
+    /// events, in bytes.
     #[must_use]
     pub fn most_bytes(&self) -> u64 {
         match self.seal.statement().scheme {

@@ -3,13 +3,13 @@
 //!
 //! The body of a tree contains, in this order:
 //!
-//! - the records by `seq`
+//! - the records in the order of `seq`
 //! - for records of variable size, the end of each chunk of 256 records (u64, big-endian)
 //! - the root of each whole chunk (level 1)
 //! - the root of each group of 256 whole chunks (level 2), and so on for higher levels
 //!
 //! Every subtree of the RFC 9162 tree is within one chunk, within one tile of 256 hashes of a
-//! level, or at the right edge; a subtree at the right edge is split into subtrees of the first two
+//! level, or at the right edge. A subtree at the right edge is split into subtrees of the first two
 //! kinds. A multiproof for `m` scattered records therefore reads about `m` chunks and as many
 //! tiles.
 //!

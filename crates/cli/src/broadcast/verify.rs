@@ -142,8 +142,7 @@ impl<'p> Frames<'p> {
         if head.is_empty() {
             return Err(Failure::usage(format_args!("{} is empty", path.display())));
         }
-        // Evidence starts with a certificate's frame: an array of two items, the first of which is
-        // 32.
+        // Evidence starts with a certificate's frame: an array of two items. The first item is 32.
         match files::looks_like(head) {
             Some(like) if !head.starts_with(&[0x82, 0x18, 32]) => Err(Failure::usage(
                 format_args!("{} is not evidence; it looks like {like}", path.display()),

@@ -127,7 +127,7 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
             }
         };
         let (children_refused, up_refused) = (refused(children.state()), refused(up.state()));
-        // Stop cleanly on a signal as well as after a refusal.
+        // Stop cleanly in both cases: after a signal and after a refusal.
         let mut refusal = None;
         let stop = async {
             tokio::select! {

@@ -59,7 +59,7 @@ pub(crate) struct Certify {
     /// The certificate's serial number at this base station
     #[arg(long, value_name = "N")]
     serial: u64,
-    /// The network, as 16 hexadecimal digits; by default the base station's own
+    /// The network, as 16 hexadecimal digits; by default the network that its key determines
     #[arg(long, value_name = "HEX", value_parser = network)]
     network: Option<NetworkId>,
     /// The start of its validity; by default now
@@ -90,7 +90,7 @@ pub(crate) struct Revoke {
     /// The lowest serial number that remains valid
     #[arg(long, value_name = "N")]
     min_serial: u64,
-    /// The network, as 16 hexadecimal digits; by default the base station's own
+    /// The network, as 16 hexadecimal digits; by default the network that its key determines
     #[arg(long, value_name = "HEX", value_parser = network)]
     network: Option<NetworkId>,
     /// The file to write

@@ -253,8 +253,8 @@ fn refuses_a_certificate_before_and_after_its_validity_and_when_revoked() {
     assert!(
         with(&["--revocation", "others"]).failed(REFUSED).contains("others: UnknownBaseStation")
     );
-    // With that base station's key as well, the revocation is valid, but it does not apply to this
-    // certificate.
+    // If the key of that base station is also given, the revocation is valid, but it does not apply
+    // to this certificate.
     with(&["--ca", "keys/other.pub.pem", "--revocation", "others"]).done();
     assert!(with(&["--revocation", "ops.cert"]).failed(REFUSED).contains("ops.cert: WrongType"));
 }

@@ -1,7 +1,7 @@
 //! The readings that a coordinator keeps within a budget are a uniform sample. This tests the whole
-//! path from the devices through the coordinator and a cloud to the client: over 2,000 salts,
-//! neither the position nor the device of a reading affects whether it is kept. It tests the same
-//! for the readings that a cloud returns without a budget.
+//! path from the devices through the coordinator and a cloud to the client. With 2,000 salts, it
+//! checks that neither the position nor the device of a reading affects whether the reading is
+//! kept. It checks the same for the readings that a cloud returns without a budget.
 
 use crate::budgeted::{Cloud, FIRST, Group, secret};
 use moteseal_api::{CBOR_SEQ, Query, paths};

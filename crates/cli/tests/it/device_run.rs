@@ -1,6 +1,6 @@
-//! Runs the code of `moteseal device run` in this process on live readings: with clocks that jump,
-//! a gateway that is unreachable for many epochs, and a gateway that returns after a long time.
-//! Links are in memory; time is real.
+//! Runs the code of `moteseal device run` in this process on live readings. Clocks jump, a gateway
+//! is unreachable for many epochs, and a gateway returns after a long time. Links are in memory;
+//! time is real.
 
 use crate::group;
 use std::sync::atomic::{AtomicI64, Ordering};

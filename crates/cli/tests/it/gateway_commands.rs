@@ -1,8 +1,8 @@
 //! The commands of a group with a budget, as an operator types them. They make keys and a roster,
-//! and run a cloud, a gateway, and two devices that replay recorded readings over a real broker
-//! (Debian's Mosquitto); then `get`, `audit` and `estimate` query the cloud. The tests use MQTT 5,
-//! TLS with a password, MQTT 3.1.1 with a cloud that is unreachable for a while, and a gateway
-//! whose disk is full.
+//! and run a cloud, a gateway and two devices. The devices replay recorded readings over a real
+//! broker (Debian's Mosquitto). Then `get`, `audit` and `estimate` query the cloud. The tests use
+//! MQTT 5, TLS with a password, MQTT 3.1.1 with a cloud that is unreachable for a while, and a
+//! gateway whose disk is full.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -539,7 +539,7 @@ fn over_mqtt_3_1_1_to_a_cloud_that_is_unreachable_for_a_while() {
 /// gateway runs.
 #[test]
 fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
-    // Fewer bytes than the devices forward per epoch, whatever their salts.
+    // Fewer bytes than the devices forward per epoch, with any salts.
     const ROOM: u64 = 1500;
     let folder = tempfile::tempdir().unwrap();
     let broker = Broker::open(folder.path());

@@ -1,6 +1,6 @@
-//! Whatever a gateway with a valid key sends, a device loses at most the closed seals that the
-//! message acknowledges or refuses. The device keeps its open seal, recovers the same state from
-//! its journal, and continues.
+//! Tests messages from a gateway with a valid key. After any message, a device has lost at most the
+//! closed seals that the message acknowledges or refuses. The device keeps its open seal, recovers
+//! the same state from its journal, and continues.
 
 use crate::group;
 use crate::group::FIRST;

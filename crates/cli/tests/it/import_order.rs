@@ -1,6 +1,6 @@
-//! Checks the rules for imports between crates (ARCHITECTURE.md): a crate imports only crates
-//! further down the list, the roles never import each other, and `moteseal` links no crate that
-//! exists only for attacks, experiments or comparison.
+//! Checks the rules for imports between crates (ARCHITECTURE.md). A crate imports only crates
+//! further down the list. The roles never import each other. `moteseal` links no crate that exists
+//! only for attacks, experiments or comparison.
 //!
 //! The imports are read from `cargo metadata`. The order also applies to the tests of a crate (its
 //! dev-dependencies), except that they may use `research`, `adversary` and `fixtures`.

@@ -1,8 +1,9 @@
 //! Simulates a group that samples within a budget, from a seed. Frames are lost, repeated and
-//! reordered, devices reboot or die, and the gateway is killed at any moment. In every run each
-//! seal verifies or its loss is stated, the budget holds, and the audit has no findings: an epoch
-//! is justified, or undetermined for exactly the devices that were silent in it. Under the same
-//! faults, each cheat of a coordinator is found, or its epoch is at least not justified.
+//! reordered, devices reboot or die, and the gateway is killed at any moment. In every run, each
+//! seal verifies or a later seal states its loss, and the kept events are within the budget. The
+//! audit has no findings: an epoch is either justified, or undetermined for exactly the devices
+//! that were silent in it. Under the same faults, each cheat of a coordinator is found, or its
+//! epoch is at least not justified.
 
 mod conclusions;
 

@@ -302,7 +302,7 @@ fn a_clock_that_is_set_back_gives_no_second_answer() {
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
     scene.sense(200, 51);
     assert_eq!(scene.answers(5020, true), []);
-    // After a restart from the journal, the epoch is not answered again, either.
+    // Even after a restart from the journal, the epoch is not answered again.
     scene.restart();
     scene.clock.store(START + 300, Ordering::Relaxed);
     scene.receive(1, &[AVERAGE]);

@@ -21,9 +21,9 @@ pub fn audited(roster: &Roster, uploads: &[Upload], key: &SecretKey) -> Result<R
     run(Audit::new(roster, first, None).unwrap(), &stream(uploads, roster, key).unwrap())
 }
 
-/// Audits a single epoch. The audit uses the answer that a cloud gives to that query: the manifests
-/// from that epoch on, the seals of the epoch, and the next seal of each device whose last seal
-/// does not state that it ends the epoch.
+/// Audits a single epoch. The audit uses what a cloud returns for a query of one epoch: the
+/// manifests from that epoch on, the seals of the epoch, and for some devices one more seal. A
+/// device has one more seal unless one of its seals of the epoch states that it ends the epoch.
 pub fn audited_alone(
     roster: &Roster,
     uploads: &[Upload],

@@ -44,7 +44,7 @@ pub struct Made {
     pub bundle: Bundle,
     /// The statement.
     pub statement: Statement,
-    /// All records by `seq`, without length prefixes.
+    /// All records in the order of `seq`, without length prefixes.
     pub records: Vec<Vec<u8>>,
     /// The framing of the records.
     pub framing: Framing,

@@ -48,8 +48,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Creates the store if needed and syncs the journal; uses 256 MiB of cached pages, a queue of
-    /// 64 MiB and a journal of 32 MiB, and applies batches after 50 ms.
+    /// Creates the store if needed and syncs the journal. The cache has 256 MiB, the queue 64 MiB,
+    /// and the journal 32 MiB. Batches are applied after 50 ms.
     fn default() -> Self {
         Self {
             create: true,

@@ -4,9 +4,9 @@
 //! While one sync waits for the disk, callers queue more batches, and the next sync writes them
 //! all. With enough callers the store is therefore as fast as appending to the disk, and each
 //! caller waits for about one sync. A caller that has received its reply often submits another
-//! batch at once. The writer therefore waits for such callers before it starts the next sync, for
-//! at most twice the duration of the last sync: the same number of batches then needs half as many
-//! syncs. Journaled batches are passed to the thread that applies them to the tables (see
+//! batch at once. The writer therefore waits for such callers before it starts the next sync, but
+//! at most for twice the duration of the last sync. The same number of batches then needs half as
+//! many syncs. Journaled batches are passed to the thread that applies them to the tables (see
 //! [`apply`](super::apply)).
 //!
 //! A batch is new if each of its bundles follows all stored seals of its device. The reply to a new
@@ -15,7 +15,7 @@
 //! after the batch was applied:
 //!
 //! - For the first batch of each device and of each schema since the store was opened, because only
-//!   its transaction shows that the pages that it needs are undamaged.
+//!   the transaction of such a batch shows that the pages that it needs are undamaged.
 //! - For every batch while the batches that are in the journal but not yet in the tables fill more
 //!   than half of the queue's limit. This slows callers down before batches are rejected.
 

@@ -1,5 +1,5 @@
-//! Tests what remains of a journal after a power loss or damage, for every sector and every byte,
-//! and that all ways of writing a frame leave the same file.
+//! Tests what remains of a journal after a power loss, for any set of lost sectors, and after
+//! damage to every byte. Also tests that all ways of writing a frame leave the same file.
 
 #![allow(clippy::unwrap_used)]
 

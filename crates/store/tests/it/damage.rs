@@ -207,7 +207,7 @@ fn flip_impl(
                     let whole = reads_back(&store, made);
                     let key = made.bundle.key();
                     // Besides the finding about the file as a whole, which names no seal, another
-                    // finding must name this one.
+                    // finding must name this seal.
                     let naming = || {
                         report
                             .damage

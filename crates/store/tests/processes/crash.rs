@@ -245,7 +245,7 @@ fn a_full_queue_returns_busy() {
         "every accepted batch and no rejected one gets a reply"
     );
     assert!(answers.iter().all(Result::is_ok));
-    // A single batch is accepted whatever its size.
+    // When the queue is empty, a batch of any size is accepted.
     let big = mote.seal_some(Scheme::Star, accepted, 50_000);
     assert_eq!(store.put(vec![big.bundle.clone()]).unwrap().stored, 1);
 }

@@ -231,8 +231,8 @@ impl World {
         None
     }
 
-    /// Asserts, in an audit of all epochs and in an audit of the epoch alone, that a cheat is
-    /// found, or that the epoch is undetermined and the devices that cause this are named. The
+    /// Audits all epochs, and then the altered epoch alone. Asserts that both audits find the
+    /// cheat, or that the epoch is undetermined and the devices that cause this are named. The
     /// epoch is never justified, and no other epoch has a finding.
     fn caught(&self, cheat: &Cheat, uploads: &[Upload], at: usize, device: DeviceId) -> Caught {
         let (upload, case) =
@@ -283,8 +283,9 @@ impl World {
 
     /// Returns whether a cheat is justified by the counters but still found by a client. If a
     /// device restarted, the honest round may be above the due round that follows from the
-    /// counters. If a coordinator signs the due round instead, the counters justify it, but it
-    /// lacks the readings between the two rounds, so a client that queries them finds the cheat.
+    /// counters. If a coordinator signs the due round instead, the counters justify it. But the
+    /// coordinator lacks the readings between the two rounds, so a client that queries these
+    /// readings finds the cheat.
     fn is_due_but_not_kept(&self, cheat: &Cheat, upload: &Upload, of: &EpochReport) -> bool {
         let is_due =
             cheat.name == "kept-too-much" && of.is_justified && of.due == Some(upload.round);

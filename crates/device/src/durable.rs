@@ -380,8 +380,8 @@ impl<K: Signer> DurableMote<K> {
     }
 
     /// Gives up a seal that the gateway refuses, if the seal would otherwise delay all later seals
-    /// forever. If the seal is open, the next seal states the gap. If the seal was signed, it stays
-    /// missing from the chain.
+    /// forever. If the seal is open, the next seal states the gap. If the seal was already signed,
+    /// the device stops sending it, and it is missing from the chain.
     fn receive_refusal(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
         Ok(match self.mote.refused(frame) {
             Ok(Some((index, name))) => {

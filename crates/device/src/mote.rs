@@ -257,8 +257,9 @@ impl<K: Signer> Mote<K> {
     }
 
     /// Gives up a seal that is open or waits for the gateway. If the seal is open, the next seal
-    /// states the gap (`restart`). If the seal was signed, it stays missing from the chain. The
-    /// seal's answers are discarded, so read [`answers_of`](Self::answers_of) first.
+    /// states the gap (`restart`). If the seal was already signed, the device stops sending it, and
+    /// it is missing from the chain. The seal's answers are discarded, so read
+    /// [`answers_of`](Self::answers_of) first.
     pub fn give_up(&mut self, index: SealIndex) {
         self.waiting.retain(|waiting| waiting.index != index);
         if self.opened() == Some(index) {

@@ -401,7 +401,7 @@ impl GroupCoordinator {
         total + kept.sum::<u64>()
     }
 
-    /// Returns whether every device of the roster has closed an epoch.
+    /// Returns whether every device of the roster has closed this epoch.
     #[must_use]
     pub fn is_complete(&self, epoch: EpochNumber) -> bool {
         self.epochs.get(&epoch).is_some_and(|epoch| self.absent(epoch).is_empty())

@@ -1,10 +1,10 @@
 //! The time of a group: which epoch is the newest, and whether the grace period of each earlier
 //! epoch is over.
 //!
-//! The group's time follows the gateway's clock or, if the devices replay recordings, their
-//! progress. In recorded time the newest epoch is the one that more than half of the active devices
-//! have reached, so that a single device that is far ahead does not end the epochs of the others.
-//! This module does not read the clock: callers pass the times as arguments.
+//! The group's time follows the gateway's clock or, if the devices replay recordings, the progress
+//! of the replay. In recorded time the newest epoch is the one that more than half of the active
+//! devices have reached, so that a single device that is far ahead does not end the epochs of the
+//! others. This module does not read the clock: callers pass the times as arguments.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ pub(crate) struct GroupTime {
     /// When each epoch first became the newest. In recorded time, this starts the grace period of
     /// the earlier epochs.
     since: BTreeMap<EpochNumber, Instant>,
-    /// Since when frames have been able to arrive without interruption.
+    /// The moment since which frames have been able to arrive without interruption.
     listening: Instant,
     /// In recorded time: the newest epoch that each device has reached, and when the device last
     /// sent a frame.
@@ -127,8 +127,8 @@ impl GroupTime {
         received.get(received.len() / 2).copied()
     }
 
-    /// Returns whether the grace period of an epoch is over. `late` is how long ago the epoch ended
-    /// by the clock.
+    /// Returns whether the grace period of an epoch is over. `late` is the time since the epoch's
+    /// end by the clock.
     pub(crate) fn is_over(&self, epoch: EpochNumber, late: Duration, now: Instant) -> bool {
         let after = match self.time {
             Time::Clock => late,

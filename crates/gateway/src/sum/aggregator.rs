@@ -2,9 +2,10 @@
 //! announcements and events for the log.
 //!
 //! See spec/sums.md, sections 3, 4 and 6. All memory is bounded. The aggregator keeps at most four
-//! queries, a few epochs of each query, one share for each child and epoch, and a few questions
-//! that wait for answers. The number of sources below a child limits the size of its shares. A
-//! frame from an unknown sender costs at most the time to check a tag.
+//! queries, a few epochs of each query, one share for each child and epoch, and a few questions of
+//! fault localisation that wait for answers. A share is a child's contribution to one epoch: the
+//! participating sources and their encrypted sums. The number of sources below a child limits the
+//! size of its shares. A frame from an unknown sender costs at most the time to check a tag.
 
 use std::collections::VecDeque;
 use std::fmt;

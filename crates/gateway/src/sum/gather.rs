@@ -68,7 +68,7 @@ struct Epoch {
     is_over: bool,
 }
 
-/// A child's share for one epoch.
+/// A child's share for one epoch: the participating sources and their encrypted sums.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) participation: Box<[u8]>,

@@ -172,8 +172,8 @@ async fn reopens_a_connection_that_breaks_and_loses_nothing() {
     for number in 0..5_u32 {
         let mut connection = timeout(LONG, listener.accept()).await.unwrap().unwrap().0;
         mote.send(Channel::Coordinator, &number.to_be_bytes()).unwrap();
-        // The mote does not notice that the connection broke. The connection breaks as soon as the
-        // mote has received its acknowledgement.
+        // Each connection breaks as soon as the mote has received the acknowledgement of its body.
+        // The mote does not notice the break.
         while !mote.is_idle() {
             assert!(began.elapsed() < LONG);
             let now_ms = u64::try_from(began.elapsed().as_millis()).unwrap();

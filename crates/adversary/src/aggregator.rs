@@ -358,7 +358,7 @@ fn without(honest: &Claim, child: &Claim, key_group: u32) -> Claim {
 }
 
 /// Returns whether two claims have the same key groups and numbers of records, so that the records
-/// of one could replace those of the other.
+/// of one claim can replace the records of the other.
 fn has_shape(one: &Claim, other: &Claim) -> bool {
     let shape = |claim: &Claim| {
         claim.records.iter().map(|(group, slots)| (*group, slots.len())).collect::<Vec<_>>()

@@ -47,7 +47,7 @@ pub enum Item {
     Raw(Vec<u8>),
 }
 
-/// A part: one seal with some of its events. The fields are those of the part's item.
+/// A part: one seal with some of its events. The fields are the fields of the stream item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Star or tree.

@@ -39,7 +39,7 @@ named_errors! {
         WrongNetwork => "the certificate or revocation belongs to another network",
         /// The base station is not among the accepted ones.
         UnknownBaseStation => "the base station is not among the accepted ones",
-        /// The signature's suite differs from that of the signer's key.
+        /// The signature's suite differs from the suite of the signer's key.
         AlgorithmMismatch => "the signature's suite differs from that of the signer's key",
         /// The signature was rejected.
         Signature(error: SignatureError) => forward,
@@ -264,7 +264,7 @@ impl<'a> SenderCertificate<'a> {
     }
 
     /// Does the same as [`open`](Self::open) for several accepted base stations, and also returns
-    /// the index in `bases` of the one that signed. Checks at most one signature.
+    /// the index in `bases` of the base station that signed. Checks at most one signature.
     ///
     /// # Errors
     /// [`SenderCertificateError`].
@@ -428,7 +428,7 @@ pub struct Revocation {
 
 impl Revocation {
     /// Reads a revocation and checks that one of the base stations signed it for this network. Also
-    /// returns the index in `bases` of the one that signed. Checks at most one signature.
+    /// returns the index in `bases` of the base station that signed. Checks at most one signature.
     ///
     /// # Errors
     /// [`SenderCertificateError`].

@@ -23,8 +23,8 @@ use moteseal_core::signature::{Algorithm, KeyPair, MAX_SIGNATURE, PublicKey, Sig
 
 /// The number of SHA-256 in the COSE registry.
 const SHA_256: i64 = -16;
-/// The maximum length of a head's payload in bytes: the array of thirteen fields, of which the
-/// label and the tags have variable lengths.
+/// The maximum length of a head's payload in bytes: an array of thirteen fields. The label and the
+/// tags have variable lengths.
 const MAX_PAYLOAD: usize = 112 + MAX_LABEL + 8 * MAX_PER_BLOCK as usize;
 /// The maximum length of a signed head, and of the bytes that the sender signs for it.
 pub const MAX_HEAD: usize = MAX_PAYLOAD + 80 + MAX_SIGNATURE;
@@ -192,7 +192,7 @@ impl<E: core::error::Error> core::error::Error for BuildError<E> {}
 named_errors! {
     /// Why writing a leaf failed.
     ContentChanged {
-        /// The message differs from the one that was hashed when the chain was built.
+        /// The message has changed since the chain was built.
         ContentChanged => "the message is not the one that was signed; build a new chain",
         /// The chain has no such leaf.
         NoSuchLeaf => "the chain has no such message",
@@ -504,7 +504,7 @@ named_errors! {
         WrongSender => "the chain belongs to another sender",
         /// The head is signed with another key of the sender.
         WrongKey => "the chain is signed with another key of the sender",
-        /// The signature's suite differs from that of the sender's key.
+        /// The signature's suite differs from the suite of the sender's key.
         AlgorithmMismatch => "the signature's suite differs from that of the sender's key",
         /// The signature was rejected.
         Signature(error: SignatureError) => forward,

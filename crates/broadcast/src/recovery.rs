@@ -1,6 +1,6 @@
 //! A node of a broadcast network (spec/broadcast.md, section 6). It receives, verifies, stores,
-//! relays and repairs chains, and sends its own. Relays, receivers and senders all use this state
-//! machine, which needs no sockets, clock or heap.
+//! relays and repairs the chains of other nodes, and sends its own chains. Relays, receivers and
+//! senders all use this state machine, which needs no sockets, clock or heap.
 //!
 //! The protocol follows section III-A.2 of the paper:
 //!
@@ -15,7 +15,7 @@
 //! - Nothing is relayed or stored before it is verified.
 //! - A sender's chain numbers only increase, even across reboots ([`Store`]).
 //! - All work that frames of unknown origin can cause (signature checks, requests, answers) is
-//!   limited. Frames that arrive first or most often have no advantage over others.
+//!   limited. Frames that arrive first or most often have no advantage over other frames.
 //!
 //! A host passes each received frame to [`Node::receive`], sends the frames that [`Node::poll`]
 //! writes, and polls again at [`Node::next_due`]. It reads messages from the store when an
@@ -262,8 +262,8 @@ struct Spared {
 }
 
 /// A node with room for `SENDERS` senders and `CHAINS` chains of up to `B` messages per block. It
-/// uses no memory besides its own fixed size and the stack, which needs room for a head and a
-/// certificate during a call.
+/// has a fixed size and allocates no memory. During a call, the stack needs room for a head and a
+/// certificate.
 #[derive(Clone)]
 pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     settings: Settings<'a>,

@@ -32,8 +32,8 @@ pub mod receiver;
 pub mod sender;
 pub mod wire;
 
-/// The length of a key of the chain in bytes (128 bits). Each step also hashes its own interval
-/// number, so that an attacker must attack each step of each chain separately.
+/// The length of a key of the chain in bytes (128 bits). Each step also hashes the number of its
+/// interval, so that an attacker must attack each step of each chain separately.
 pub const KEY: usize = 16;
 /// The length of a packet's tag in bytes (64 bits). A forger must guess the tag. It learns whether
 /// the guess was right only after the key is disclosed, when the receiver accepts no further

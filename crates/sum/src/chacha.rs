@@ -2,8 +2,8 @@
 //! and epoch.
 //!
 //! A source needs a single block under each of two keys. ChaCha20 libraries compute four blocks of
-//! one key at once, three of which would be wasted here. This scalar form needs less time and
-//! memory. Its memory accesses and branches do not depend on the key.
+//! one key at once; here three of the four blocks would be wasted. This scalar form needs less time
+//! and memory. Its memory accesses and branches do not depend on the key.
 
 use zeroize::{Zeroize, Zeroizing};
 

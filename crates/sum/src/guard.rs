@@ -181,12 +181,12 @@ impl EpochGuard {
             known.last = epoch;
             return Ok(Permit { query, epoch, next_slot: 0 });
         }
-        // The epoch's end fits in 64 bits, so its start fits too.
+        // The epoch's end fits in 64 bits, so the product does not saturate.
         if epoch.saturating_mul(duration_ms) < self.floor_ms {
             return Err(GuardError::TooOld);
         }
         let free = self.entries.iter_mut().find(|entry| entry.is_none());
-        // All free entries are at the end. If no entry is free, find the one whose epoch ended
+        // All free entries are at the end. If no entry is free, find the entry whose epoch ended
         // first.
         let slot = match free {
             Some(slot) => Some(slot),

@@ -66,8 +66,8 @@ named_errors! {
 named_errors! {
     /// Why a sum was rejected.
     OpenError {
-        /// The shares in the sum are not those of the named participants. A record was dropped,
-        /// added, altered, replayed or exchanged.
+        /// The shares in the sum are not the shares of the named participants. A record was
+        /// dropped, added, altered, replayed or exchanged.
         SharesMismatch => "the shares in the sum are not those of the named participants in this query, slot and epoch",
         /// The sum is larger than the participants can have contributed.
         SumOutOfRange => "the sum is more than the named participants can have contributed",

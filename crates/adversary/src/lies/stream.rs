@@ -65,8 +65,8 @@ pub(crate) fn feigned_problem(answer: &mut Answer, _: &Context<'_>) -> bool {
     insert(answer, Item::Problem { name: "StoreDamaged".to_owned(), detail })
 }
 
-/// Inserts a problem with the message of a broken pipe. A program that interprets the texts of
-/// errors would mistake it for an error of its own output.
+/// Inserts a problem with the message of a broken pipe. A program that recognises errors by their
+/// text would mistake the problem for an error in writing its output.
 pub(crate) fn feigned_closed_pipe(answer: &mut Answer, _: &Context<'_>) -> bool {
     let detail = "Broken pipe (os error 32)".to_owned();
     insert(answer, Item::Problem { name: "StoreDamaged".to_owned(), detail })
@@ -105,7 +105,7 @@ fn claim(answer: &Answer, item: usize, length: u64) -> Option<Vec<u8>> {
     let empty = Part { events: Vec::new(), signature: None, ..part.clone() };
     let mut bytes = Vec::new();
     empty.encode(&mut bytes);
-    // The empty events and the null of the missing signature are one byte each. Remove both.
+    // The last two bytes are the empty events and the null in place of a signature. Remove them.
     bytes.truncate(bytes.len() - 2);
     let (head, size) = moteseal_core::cbor::head(2, length);
     bytes.extend_from_slice(&head[..size]);

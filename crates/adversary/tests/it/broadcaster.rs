@@ -241,7 +241,7 @@ fn forged_heads_and_certificates_fail_only_by_their_signature() {
 }
 
 /// If the head is forged, it matches its message, and only the signature is wrong. If the head is
-/// genuine, the message is not the one to which the head commits.
+/// genuine, the message differs from the message to which the head commits.
 #[test]
 fn forged_commands_fail_by_their_signature_or_as_another_message() {
     let scene = Scene::new(9);

@@ -168,7 +168,7 @@ fn questions(scheme: Scheme) -> Vec<Question> {
 }
 
 /// A minimal verifier. It checks an answer with the stream reader and the history, and compares the
-/// selections with those of the honest answer.
+/// selections with the selections in the honest answer.
 fn verify_answer(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String> {
     let honest: BTreeMap<(DeviceId, u32), String> = {
         let answer = world.holdings.answer(&world.devices, question);

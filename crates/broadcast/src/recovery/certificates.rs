@@ -142,9 +142,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Returns the slot for a sender's certificate: the slot that the sender already has, a free
-    /// slot, or the slot of another sender. That other sender is the one that has been known
-    /// longest among those without chains at this node. Its old chains cannot be accepted again,
-    /// because its highest chain number is in the store.
+    /// slot, or the slot of another sender. In the last case it is the slot of the earliest added
+    /// sender without a chain at this node. The old chains of the replaced sender cannot be
+    /// accepted again, because its highest chain number is in the store.
     fn sender_place(&self, id: DeviceId, key: KeyId) -> Option<usize> {
         let free = || self.senders.iter().position(Option::is_none);
         let has_chains =

@@ -54,8 +54,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             if own.network != self.settings.network {
                 return Ok(Event::Refused(RefusedBroadcast::WrongNetwork));
             }
-            // A sender need not know the key of its own base station, because each receiver decides
-            // which base stations it accepts.
+            // A sender need not know the key of the base station that certified it, because each
+            // receiver decides which base stations it accepts.
             match self.enroll(now, &own, u8::MAX, (certificate, fingerprint), store)? {
                 Event::Certified { key, .. } => self.send_now(Piece::Certificate(key)),
                 refused => return Ok(refused),
@@ -130,9 +130,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Continues a chain from before a reboot with the leaves that are in the store. `scratch`
-    /// needs room for the longest leaf. Returns `None` if the store does not have the chain, if its
-    /// certificate is no longer valid, if there is no free slot, or if the node already has the
-    /// chain in a slot.
+    /// needs room for the longest leaf. Returns `None` if the store does not have the chain, or its
+    /// certificate is no longer valid. Also returns `None` if the chain already has a slot, or no
+    /// slot is free.
     ///
     /// # Errors
     /// The errors of the storage.

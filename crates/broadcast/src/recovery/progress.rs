@@ -33,8 +33,8 @@ pub(super) struct Tracked<const B: usize> {
     /// The links on which it was received.
     pub(super) links: LinkSet,
     /// The highest block that other nodes report as sent. A report covers all earlier blocks as
-    /// well. The reports are not verified. A false report only makes the node send requests in
-    /// vain.
+    /// well. The reports are not verified. A false report only makes the node send useless
+    /// requests.
     pub(super) out: u32,
     /// Whether the recent requests had no effect. If so, the node ignores `out` until a request has
     /// an effect.

@@ -117,9 +117,9 @@ impl<const N: usize> Queue<N> {
     }
 
     /// Adds an entry. If `joins`, the entry is merged with a queued entry for the same item or for
-    /// other leaves of the same block, and the merged entry has the links of both. If the queue is
-    /// full, the entry is merged with one for the same links, or replaces the entry that is due
-    /// last.
+    /// other leaves of the same block, and the merged entry has the links of both entries. If the
+    /// queue is full, the entry is merged with one for the same links, or replaces the entry that
+    /// is due last.
     pub(super) fn add(&mut self, planned: Planned, joins: bool) {
         if (joins || self.places.iter().all(Option::is_some)) && self.join(&planned, joins) {
             return;

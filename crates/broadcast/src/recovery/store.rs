@@ -1,4 +1,4 @@
-//! The storage of a node outside its own memory, for example in flash, in a file or in a map.
+//! The storage of a node outside the `Node` value, for example in flash, in a file or in a map.
 
 use crate::wire::BroadcastFrame;
 use crate::{ChainNumber, ChainRef, KeyId};

@@ -47,7 +47,7 @@ named_errors! {
         BeyondEnd => "the interval is after the last one of the chain",
         /// The newest known key was received again.
         Repeated => "the key is already known",
-        /// The key belongs to an interval before that of the newest known key.
+        /// The key belongs to an earlier interval than the newest known key.
         OldKey => "a newer key is known",
         /// The key is more than `steps` intervals after the newest known key. If the key is due,
         /// the receiver needs newer parameters. The receiver does not verify such a key. If a
@@ -175,9 +175,9 @@ impl<const PLACES: usize, const BYTES: usize> Row<PLACES, BYTES> {
 /// intervals. Its size is at most `ROWS * (PLACES * (BYTES + 22) + 28) + 400` bytes.
 ///
 /// `ROWS` must be at least `d + 1 + ceil(D_t / T_int)`. When a key arrives in time, packets of
-/// every interval from that key's interval to the newest one that can have begun may be waiting,
-/// and forged packets must not displace the row whose key is due. Each further row tolerates one
-/// more consecutive lost disclosure without losing a message.
+/// every interval from the key's interval to the newest interval that can have begun may be
+/// waiting. Forged packets must not displace the row whose key is due. Each further row tolerates
+/// one more consecutive lost disclosure without losing a message.
 ///
 /// If the receiver's clock is ahead of the sender's (by `lead`), or a key arrives after the
 /// interval in which it was disclosed (by `lateness`), more rows are needed: `d + 1 + ceil((D_t +
@@ -267,7 +267,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
     }
 
     /// Keeps a packet if it is safe: only the sender can have known the packet's key when the
-    /// packet arrived. The packet is safe if `x < i + d`, where `i` is the packet's interval and `x
+    /// packet arrived. The packet is safe if `x < i + d`. Here `i` is the packet's interval, and `x
     /// = floor((now + D_t - T_0) / T_int)` is the highest interval in which the sender can be now.
     ///
     /// # Errors

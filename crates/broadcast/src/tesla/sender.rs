@@ -194,8 +194,8 @@ impl Sender {
     }
 
     /// Returns the parameters for receivers that join late. They contain the newest key `K_i` for
-    /// which `i < j - d` in the current interval `j` (RFC 4082, section 3.4), so that receivers
-    /// need not compute keys back to the start of the chain.
+    /// which `i < j - d` in the current interval `j` (RFC 4082, section 3.4). With this key,
+    /// receivers need not compute keys back to the start of the chain.
     ///
     /// # Errors
     /// `ClockWentBack`, `LeapTooLong`.
@@ -262,8 +262,8 @@ impl Sender {
     }
 
     /// Skips any number of intervals, for example after a long silence or a late start. The caller
-    /// must make sure that the clock is right, because the sender may then disclose every key up to
-    /// the one `d` intervals before the new interval.
+    /// must make sure that the clock is right, because the sender may then disclose the keys of all
+    /// intervals up to `d` intervals before the new one.
     ///
     /// # Errors
     /// `ClockWentBack`.

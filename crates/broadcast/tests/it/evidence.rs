@@ -176,8 +176,8 @@ fn rejects_evidence_of_other_base_stations_and_networks() {
     let mut check = EvidenceCheck::new(NetworkId([0; 8]), &bases);
     let refused = check.take(&frames[0]).unwrap_err();
     assert_eq!(refused, EvidenceError::Certificate(SenderCertificateError::WrongNetwork));
-    // The certificate of one key is followed by a chain of another key, whose head and leaves match
-    // each other.
+    // The certificate of one key is followed by the head and the leaves of a chain that another key
+    // signed.
     let foreign = evidence_of(&key(3), 3);
     let mixed: Vec<_> = frames[..1].iter().chain(&foreign[1..]).cloned().collect();
     assert_eq!(

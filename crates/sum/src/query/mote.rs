@@ -17,7 +17,7 @@ pub enum BindError<'a> {
     UnknownColumn(&'a str),
     /// The column holds floats or times.
     NotExact(&'a str),
-    /// The column's divisor differs from the one in the plan.
+    /// The column's divisor differs from the divisor in the plan.
     DivisorMismatch(&'a str),
 }
 

@@ -56,7 +56,8 @@ fn every_short_byte_string_that_decodes_encodes_to_itself() {
     check(&[]);
     for value in 0_u32..1 << 24 {
         let bytes = value.to_le_bytes();
-        // Check all strings of one and two bytes, and those of three bytes with a small first byte.
+        // Check all strings of one and two bytes, and the strings of three bytes with a small first
+        // byte.
         if value < 1 << 8 {
             check(&bytes[..1]);
         }

@@ -166,8 +166,8 @@ fn rounds_half_to_even() {
             })
             .collect();
     assert_eq!(means, ["0.0312", "0.0938", "0.3333", "0.6667", "-0.0312", "-0.0938", "0.0000"]);
-    // 64 readings, one of which is 1 and the others 0. Their variance is 63/4096 = 0.015380859375,
-    // whose square root is 0.12401959...
+    // 63 readings are 0 and one reading is 1. Their variance is 63/4096 = 0.015380859375, whose
+    // square root is 0.12401959...
     let one = of(1, 64);
     let one: Vec<&[u8]> = one.iter().map(|record| &record[..]).collect();
     let shown: Vec<String> = answer("v::u8", "VARIANCE(v), STDDEV(v)", &one)
@@ -175,9 +175,9 @@ fn rounds_half_to_even() {
         .map(|value| value.unwrap().to_string())
         .collect();
     assert_eq!(shown, ["0.0154", "0.1240"]);
-    // 1,024 readings, each of which is 1, -1 or 0, chosen so that the standard deviations are 7/32
-    // = 0.21875 and 9/32 = 0.28125. Both are exactly between two numbers with four digits after the
-    // point.
+    // Each of 1,024 readings is 1, -1 or 0. They are chosen so that the standard deviations are
+    // 7/32 = 0.21875 and 9/32 = 0.28125. Both are exactly between two numbers with four digits
+    // after the point.
     let deviation = |ones: usize, minus_ones: usize| {
         let records =
             [vec![&[1][..]; ones], vec![&[0xff]; minus_ones], vec![&[0]; 1024 - ones - minus_ones]]
@@ -456,8 +456,8 @@ fn rejects_sums_that_no_readings_have() {
         (&[2, 511, 34], 2, AnswerError::SumOutOfRange),
         (&[2, 264, 32769], 2, AnswerError::SumOutOfRange),
         (&[u128::MAX, 264, 34], 2, AnswerError::SumOutOfRange),
-        // These sums are impossible: a negative variance, sums without a reading, and a sum or
-        // squares that need more readings than the count.
+        // These sums are impossible: a negative variance, sums without a reading, and a sum, or a
+        // sum of squares, that needs more readings than the count.
         (&[2, 264, 31], 2, AnswerError::Inconsistent),
         (&[0, 264, 34], 2, AnswerError::Inconsistent),
         (&[0, 256, 1], 2, AnswerError::Inconsistent),

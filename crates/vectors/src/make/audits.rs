@@ -385,7 +385,7 @@ fn chains() -> File {
     let three = Scene::with_east(Vec::new());
     file.valid("a device that never spoke", OP, three.case());
     // Only some of three parts are served. The audit accuses no device, because the store may have
-    // withheld the others.
+    // withheld the other parts.
     let parts = Scene::with_east(vec![
         part(10, 9),
         part(10, 9),

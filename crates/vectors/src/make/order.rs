@@ -447,7 +447,7 @@ fn places() -> File {
         "EpochOutOfRange",
     );
 
-    // In these runs each part by itself is possible, but not in combination with the others.
+    // In each of these runs, every part is possible by itself, but the run as a whole is invalid.
     let run = |parts: &[Value]| read(&[&good[..2], parts].concat());
     let twice = |part: &Value| part.with(FLAGS, int(0));
     for (name, parts, error) in [

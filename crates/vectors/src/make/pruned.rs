@@ -256,7 +256,7 @@ fn pruned() -> File {
         "NotWhole",
     );
 
-    // This run covers several epochs, each with the levels from its own round on.
+    // This run covers several epochs. Each epoch has the levels from its final round on.
     let mut north = device("north");
     let sealed = [(7, 60), (8, 10), (9, 90)]
         .map(|(epoch, count)| north.seal(&Epoch::new(Scheme::Star, epoch, count)));

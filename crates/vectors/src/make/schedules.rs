@@ -1,4 +1,4 @@
-//! Vectors of query schedules (spec/sums.md, section 3), each of which is sent as a chain of one
+//! Vectors of query schedules (spec/sums.md, section 3). A query schedule is sent as a chain of one
 //! message. The chains are built field by field from the formulas of spec/broadcast.md, so that a
 //! case can change any field.
 

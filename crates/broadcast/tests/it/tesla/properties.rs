@@ -1,7 +1,7 @@
 //! Property tests of uTESLA with random events. They check that the receiver delivers the same
-//! messages as a slow reference receiver, that decoding is canonical, that extreme numbers deliver
-//! nothing, and that no message that arrives in time is lost while the clocks are within the stated
-//! offset.
+//! messages as a slow reference receiver, that decoding is canonical, and that frames with extreme
+//! numbers deliver nothing. They also check that no message that arrives in time is lost while the
+//! clocks are within the stated offset.
 
 use moteseal_broadcast::tesla::receiver::{Receiver, Settings};
 use moteseal_broadcast::tesla::sender::Sender;

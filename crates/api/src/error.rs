@@ -1,5 +1,5 @@
-//! How the host crates classify their errors: each error has a stable name, and a kind by which the
-//! caller decides what to do.
+//! How the host crates classify their errors: each error has a stable name, and a kind that tells
+//! the caller how to react.
 
 use std::fmt;
 

@@ -105,7 +105,8 @@ pub struct SealEntry {
     pub last_in_epoch: bool,
     /// Whether the device restarted before it made this seal.
     pub restart: bool,
-    /// The round from which on the seal's levels are stored; 0 if all levels are stored.
+    /// The seal's levels from this round on are stored. 0 if all levels that the device kept are
+    /// stored.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub kept_from: u8,
     /// Whether the device signed another seal under this index: it equivocated, or its key was

@@ -69,7 +69,7 @@ problem_types! {
 }
 
 impl ProblemType {
-    /// Creates the type of the error `name`, which is sent with the HTTP status `status`.
+    /// Creates the type of the error with this name, which is sent with this HTTP status.
     #[must_use]
     pub const fn new(name: &'static str, status: u16) -> Self {
         Self { name, status }

@@ -54,14 +54,14 @@ impl Query {
     /// Parses a query from JSON and checks it.
     ///
     /// # Errors
-    /// [`QueryError`] if the text is not a query, if it names no device or one device twice, if its
+    /// [`QueryError`] if the text is not a query, if it names no device or repeats a device, if its
     /// range of epochs is empty, or if it requests a sample of 0 events.
     pub fn from_json(text: &[u8]) -> Result<Self, QueryError> {
         serde_json::from_slice(text).map_err(|error| QueryError(error.to_string()))
     }
 
-    /// Returns the query as one line of JSON, which is always the same for the same query. Clients
-    /// send it, and proof files contain it.
+    /// Returns the query as one line of JSON. Equal queries have the same text. Clients send this
+    /// text, and proof files contain it.
     #[must_use]
     #[allow(clippy::missing_panics_doc, clippy::expect_used)]
     pub fn to_json(&self) -> String {
@@ -71,7 +71,7 @@ impl Query {
     /// Checks a query that was built from its fields, and returns it.
     ///
     /// # Errors
-    /// [`QueryError`] if the query names no device or one device twice, if its range of epochs is
+    /// [`QueryError`] if the query names no device or repeats a device, if its range of epochs is
     /// empty, or if it requests a sample of 0 events.
     pub fn check(self) -> Result<Self, QueryError> {
         let refuse = |text: String| Err(QueryError(text));

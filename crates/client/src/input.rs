@@ -55,7 +55,7 @@ impl InputError {
         Self::new(name, ErrorKind::Usage, sentence)
     }
 
-    /// Creates the error for a fault of the machine.
+    /// Creates the error for a failure of the machine.
     pub(crate) fn internal(sentence: impl Display) -> Self {
         Self::new("Failed", ErrorKind::Internal, sentence)
     }

@@ -35,8 +35,8 @@ pub struct Limits {
     /// The maximum number of bundles in one upload. An upload with more is rejected with status
     /// 413. Default 4096.
     pub upload_parts: usize,
-    /// The maximum number of events under one seal, and also under all seals of one upload
-    /// together. An upload with more is rejected with status 413. Default 2^24.
+    /// The maximum number of events that all seals of one upload cover together, and therefore also
+    /// that one seal covers. An upload with more is rejected with status 413. Default 2^24.
     pub events: u32,
     /// The maximum number of devices in one query. A longer list is rejected with status 413.
     /// Default 4096.
@@ -56,7 +56,8 @@ pub struct Limits {
     /// The interval over which the arrival rate of a request's body is compared with
     /// [`body_rate`](Self::body_rate). Default 10 s.
     pub body_stall: Duration,
-    /// The minimum rate at which a request's body must arrive, in bytes per second. Default 1 KiB.
+    /// The minimum rate at which a request's body must arrive, in bytes per second.
+    /// Default 1 KiB/s.
     pub body_rate: u64,
     /// The time within which the whole body of a request must arrive. Default 120 s.
     pub body_time: Duration,
@@ -65,7 +66,7 @@ pub struct Limits {
     /// Default 30 s.
     pub write_stall: Duration,
     /// The minimum rate at which a client must receive a response, in bytes per second.
-    /// Default 16 KiB.
+    /// Default 16 KiB/s.
     pub write_rate: u64,
     /// How long requests in progress may take to finish when the service stops. Default 10 s.
     pub stop_time: Duration,

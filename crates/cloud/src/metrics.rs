@@ -52,16 +52,16 @@ impl Metrics {
             stored: counter("moteseal_bundles_stored_total", "New bundles stored."),
             known: counter(
                 "moteseal_bundles_known_total",
-                "Bundles uploaded that were stored already.",
+                "Uploaded bundles that were stored already.",
             ),
             manifests_stored: counter("moteseal_manifests_stored_total", "New manifests stored."),
             manifests_known: counter(
                 "moteseal_manifests_known_total",
-                "Manifests uploaded that were stored already.",
+                "Uploaded manifests that were stored already.",
             ),
             manifests_doubled: counter(
                 "moteseal_manifests_doubled_total",
-                "Epochs of which the coordinator signed different manifests.",
+                "Epochs for which the coordinator signed different manifests.",
             ),
             conflicts: counter(
                 "moteseal_equivocations_total",

@@ -34,12 +34,12 @@ impl Refusal {
         Self::new(ProblemType::BAD_QUERY, detail)
     }
 
-    /// Creates the problem of an overloaded service. A client retries after a second.
+    /// Creates the problem of an overloaded service. The client should retry after a second.
     pub(crate) fn busy(detail: impl Into<String>) -> Self {
         Self::new(ProblemType::UNAVAILABLE, detail)
     }
 
-    /// Creates the problem of a path that does not support the request's method. `allowed` lists
+    /// Creates the problem for a request whose path does not support its method. `allowed` lists
     /// the supported methods, in upper case.
     pub(crate) fn method_not_allowed(detail: impl Into<String>, allowed: &str) -> Self {
         let mut refusal = Self::new(ProblemType::METHOD_NOT_ALLOWED, detail);

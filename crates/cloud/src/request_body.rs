@@ -21,7 +21,8 @@ use crate::state::Shared;
 /// For how long the rest of a rejected body is read and discarded.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Takes a place among the requests in progress, or returns the problem of an overloaded service.
+/// Reserves a place among the requests in progress. Fails if no place is free, because the service
+/// is then overloaded.
 pub(crate) fn place(shared: &Shared, peer: Peer) -> Result<Held, Refusal> {
     shared
         .requests
@@ -69,9 +70,9 @@ pub(crate) async fn drain(headers: &HeaderMap, mut body: Body, refusal: Refusal)
     refusal
 }
 
-/// Reads a whole body of the media type `expected` and at most `most` bytes, at the rate that the
-/// limits require. The body's memory counts against the peer until the returned [`Held`] is
-/// dropped.
+/// Reads a whole body. The body must have the media type `expected`, have at most `most` bytes, and
+/// arrive at the rate that the limits require. Its memory counts against the peer until the
+/// returned [`Held`] is dropped.
 pub(crate) async fn read(
     shared: &Arc<Shared>,
     peer: Peer,

@@ -85,8 +85,8 @@ async fn gate(
         }
         // Routes that need no token are served at any load. They include the health checks.
         Ok(()) if scope(route, &method).is_none() => next.run(request).await,
-        // These handlers take a place themselves once the body has arrived, so that a slow body
-        // does not occupy a place.
+        // These handlers reserve a place among the requests in progress once the body has arrived,
+        // so that a slow body does not occupy a place.
         Ok(()) if has_body(route, &method) => next.run(request).await,
         Ok(()) => match request_body::place(&shared, peer) {
             Err(refusal) => refusal.into_response(),

@@ -1,7 +1,7 @@
 //! Streams a response: a producer on a thread that may block sends pieces to the body of the
 //! response.
 //!
-//! The producer waits while the client receives more slowly than the store is read. A problem that
+//! If the client receives more slowly than the store is read, the producer waits. A problem that
 //! occurs before the first byte is sent becomes an HTTP error. A later problem becomes the last
 //! item of the stream.
 
@@ -50,8 +50,8 @@ pub(crate) struct Outgoing<'s> {
     shared: &'s Shared,
     send: &'s mpsc::Sender<Piece>,
     piece: Vec<u8>,
-    /// Whether an item other than a manifest, or any piece, has been produced. After that, a
-    /// problem can no longer become an HTTP error.
+    /// Whether an item other than a manifest has been appended, or a piece has been sent. After
+    /// that, a problem can no longer become an HTTP error.
     begun: bool,
 }
 
@@ -73,8 +73,8 @@ impl<'s> Outgoing<'s> {
         if self.piece.len() >= PIECE { self.flush() } else { Ok(()) }
     }
 
-    /// Ends a response that cannot continue. Reports the problem as an HTTP error if nothing has
-    /// been sent, otherwise as a problem item.
+    /// Ends a response that cannot continue. Reports the problem as an HTTP error if this is still
+    /// possible, otherwise as a problem item.
     pub(crate) fn stop(mut self, problem: &Problem) {
         if !self.begun {
             let _ = self.send.blocking_send(Err(problem.clone()));

@@ -1,5 +1,4 @@
-//! Bearer tokens (RFC 6750), which determine the clients that may read and the clients that may
-//! write.
+//! Bearer tokens (RFC 6750). They determine which clients may read and which clients may write.
 //!
 //! Each line of a token file consists of the scopes of a token and the token itself; `#` starts a
 //! comment:

@@ -68,8 +68,8 @@ impl Process {
 }
 
 /// Uploads one bundle after another until the cloud is killed, and counts the acknowledged bundles.
-/// Returns the mote and the bundle whose upload was interrupted. The cloud may have stored this
-/// bundle or not; the next run sends it again.
+/// Returns the mote and the bundle whose upload was interrupted. The cloud may or may not have
+/// stored this bundle; the next run sends it again.
 async fn upload(
     url: String,
     mut mote: Mote,

@@ -39,7 +39,7 @@ const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-
 const MAX_HEADERS: usize = 64;
 
 /// The pause after the operating system has failed to accept a connection. The most common cause is
-/// that the process has no file descriptors left; then another connection must close first.
+/// that the process has no file descriptors left until another connection closes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The limits of a listener's connections.
@@ -335,7 +335,7 @@ impl Connection {
         match tokio::time::timeout(life, served).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => debug!(%error, "the connection failed"),
-            Err(_) => debug!("closed a connection at the end of its time"),
+            Err(_) => debug!("closed a connection at the end of its maximum lifetime"),
         }
     }
 }

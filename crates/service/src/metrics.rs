@@ -75,14 +75,14 @@ impl Table {
         self.recorder.register_counter(&Key::from_parts(name, labels), &METADATA)
     }
 
-    /// Returns the gauge with this name and these labels; label values must come from a bounded
-    /// set, as in [`counter_with`](Self::counter_with).
+    /// Returns the gauge with this name and these labels. As for
+    /// [`counter_with`](Self::counter_with), label values must come from a bounded set.
     pub fn gauge_with(&self, name: &'static str, labels: Vec<Label>) -> Gauge {
         self.recorder.register_gauge(&Key::from_parts(name, labels), &METADATA)
     }
 
-    /// Returns the histogram with this name and these labels; label values must come from a bounded
-    /// set, as in [`counter_with`](Self::counter_with).
+    /// Returns the histogram with this name and these labels. As for
+    /// [`counter_with`](Self::counter_with), label values must come from a bounded set.
     pub fn histogram_with(&self, name: &'static str, labels: Vec<Label>) -> Histogram {
         self.recorder.register_histogram(&Key::from_parts(name, labels), &METADATA)
     }

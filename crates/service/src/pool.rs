@@ -144,8 +144,8 @@ impl Pool {
     }
 }
 
-/// Serves the queue when a call of `wait` ends, whether or not it was granted an amount: the next
-/// peer in the queue may now fit.
+/// Serves the queue when a call of `wait` ends, because the pool may then be able to grant the
+/// amount of the next peer in the queue. This is also necessary if the call ends without a grant.
 struct Leaving<'p>(&'p Arc<Pool>);
 
 impl Drop for Leaving<'_> {
@@ -254,8 +254,8 @@ mod tests {
             let pool = Arc::clone(&pool);
             tokio::spawn(async move { pool.wait(peer(last), amount).await.unwrap() })
         };
-        // The greedy peer waits because it would exceed its share, the other peers because the pool
-        // has too little left.
+        // The greedy peer waits because it would exceed its share. The other peers wait because the
+        // pool has too little left.
         let greedy = of(1, 10);
         tokio::task::yield_now().await;
         let modest = of(2, 10);

@@ -35,7 +35,8 @@ pub enum TlsError {
         /// The cause.
         error: pem::Error,
     },
-    /// The key does not belong to the certificate, or the server cannot use one of them.
+    /// The key does not belong to the certificate, or the server does not support the key or the
+    /// certificate.
     #[error(
         "cannot serve TLS with {} and {}: {error}", files.chain.display(), files.key.display()
     )]
@@ -67,7 +68,7 @@ impl TlsError {
 /// # Errors
 /// [`TlsError`] names the file and the cause.
 pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
-    // This fails if the process already has a provider, which can be used as well.
+    // This call fails if the process already has a provider. That provider is then used.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let chain = CertificateDer::pem_file_iter(&files.chain)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)

@@ -1,5 +1,5 @@
-//! The failure of a command: one line on stderr that names the thing concerned and what to do, and
-//! an exit code for scripts.
+//! The failure of a command: one line on stderr that states what failed and what to do, and an exit
+//! code for scripts.
 
 use std::fmt;
 use std::io;
@@ -63,7 +63,7 @@ impl Failure {
         Self::new(Exit::Refused, message)
     }
 
-    /// Creates the failure for a bug in the program or a fault of the machine.
+    /// Creates the failure for a bug in the program or a failure of the machine.
     pub fn internal(message: impl fmt::Display) -> Self {
         Self::new(Exit::Internal, message)
     }
@@ -81,13 +81,13 @@ impl Failure {
         Self::new(exit, format_args!("cannot {action} {}: {error}", path.display()))
     }
 
-    /// Puts the name of the file concerned before the message.
+    /// Puts the name of the file that caused the failure before the message.
     #[must_use]
     pub fn about(self, path: &Path) -> Self {
         Self { message: format!("{}: {}", path.display(), self.message), ..self }
     }
 
-    /// Puts the configuration file and the key concerned before the message.
+    /// Puts the name of the configuration file and its wrong key before the message.
     #[must_use]
     pub fn about_key(self, file: &Path, key: &str) -> Self {
         Self { message: format!("{}: {key}: {}", file.display(), self.message), ..self }

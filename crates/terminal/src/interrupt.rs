@@ -1,9 +1,9 @@
 //! Clean-up when a signal ends a command, so that no half-written file remains.
 //!
 //! On Ctrl-C (SIGINT) and SIGTERM, a command removes its temporary files before the process ends.
-//! If a file exceeds the size limit (`ulimit -f`), the write fails with EFBIG, which the command
-//! can report, and SIGXFSZ does not end the process. A process ended by SIGKILL leaves its
-//! temporary files; the next process that writes to the same name removes them.
+//! If a file would exceed the size limit (`ulimit -f`), SIGXFSZ does not end the process. Instead,
+//! the write fails with EFBIG, and the command can report this error. A process ended by SIGKILL
+//! leaves its temporary files; the next process that writes to the same path removes them.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};

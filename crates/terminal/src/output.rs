@@ -24,8 +24,8 @@ impl Stdout {
         Self { out: io::stdout().lock(), is_open: true }
     }
 
-    /// Returns whether stdout still has a reader: false once a write has failed because the pipe
-    /// was closed.
+    /// Returns whether stdout still has a reader. Returns false once a write has failed because the
+    /// pipe was closed.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.is_open

@@ -32,8 +32,8 @@ use crate::request_body;
 use crate::response::Manifests;
 use crate::state::Shared;
 
-/// Uploads that claim up to this many events are verified on the thread that received them. The
-/// cloud computes the level of every claimed event, whether the event was sent or not; this takes
+/// A short upload that claims up to this many events is verified on the thread that received it.
+/// The cloud computes the level of every claimed event, even if the event was not sent. This takes
 /// about a nanosecond per event.
 const INLINE_EVENTS: u64 = 1 << 16;
 
@@ -41,7 +41,7 @@ const INLINE_EVENTS: u64 = 1 << 16;
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Options {
-    /// Whether the sender states that no manifest lists these seals or will list them.
+    /// Whether the sender states that no manifest lists these seals, now or later.
     #[serde(default)]
     late: bool,
 }
@@ -72,8 +72,8 @@ async fn receive(
             .await?;
     let _place = request_body::place(shared, peer)?;
     // The upload needs memory for two copies in addition to the body: one in the reader and one in
-    // the store. The request waits for both at once and for no other memory afterwards, so that
-    // requests cannot block each other.
+    // the store. The request waits for the memory of both copies together, and later for no other
+    // memory. Requests therefore cannot block each other.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
     let bytes = body.len() as u64;
     let verified = if body.len() <= INLINE { verify_inline(shared, options, &body)? } else { None };
@@ -90,8 +90,8 @@ async fn receive(
     Ok(receipt)
 }
 
-/// Verifies a short body on this thread. Returns `None` if its bundles claim so many events that
-/// other requests would have to wait. The work until then is bounded by [`INLINE_EVENTS`].
+/// Verifies a short body on this thread. Returns `None` without a result if its bundles claim so
+/// many events ([`INLINE_EVENTS`]) that other requests would have to wait.
 fn verify_inline(
     shared: &Shared,
     options: Options,
@@ -172,10 +172,10 @@ impl From<ReadError> for Refusal {
     }
 }
 
-/// The round of the manifest of each epoch in an upload, read from the store once per epoch; `None`
-/// for an epoch without a manifest.
+/// The round of each epoch in an upload. It is read from the epoch's stored manifests once per
+/// upload, and is `None` if the epoch has no manifest.
 struct Ended {
-    /// Whether the sender stated that no manifest lists these seals or will list them.
+    /// Whether the sender stated that no manifest lists these seals, now or later.
     late: bool,
     rounds: BTreeMap<EpochNumber, Option<Round>>,
 }

@@ -94,8 +94,9 @@ fn check(shared: &Shared, query: &Query) -> Result<(), Refusal> {
 fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>) {
     let memory = RefCell::new(None);
     let runtime = Handle::current();
-    // Before a long part is read, the producer waits for memory as long as the client is connected.
-    // Short parts fit into the pieces, whose memory is bounded separately.
+    // Before a long part is read, the producer waits for memory, until the memory is free or the
+    // client has closed the connection. Short parts fit into the pieces, whose memory is bounded
+    // separately.
     let gate = |bytes: u64| {
         if bytes > PIECE as u64 {
             memory.replace(None);

@@ -161,8 +161,8 @@ fn conflict_from(
 ) -> Result<Option<SealIndex>, ReadError> {
     let after = match from.0.checked_sub(1) {
         Some(before) => Some((device, SealIndex(before))),
-        // The store returns equivocations after a device and an index. Index 0 of this device
-        // follows the highest possible index of the device with the preceding id.
+        // The store returns the equivocations that follow a given device and index. Index 0 of this
+        // device follows the highest possible index of the device with the preceding id.
         None => u64::from_be_bytes(device.0)
             .checked_sub(1)
             .map(|id| (DeviceId(id.to_be_bytes()), SealIndex(u32::MAX))),

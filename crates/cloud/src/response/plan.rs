@@ -12,7 +12,7 @@ use moteseal_store::StoredSeal;
 use super::item::Selected;
 use super::stop::Stop;
 
-/// A seal, and the events of it to send.
+/// A seal, and which of its events to send.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) seal: StoredSeal,
@@ -47,7 +47,7 @@ pub(super) fn by_rate(seal: StoredSeal, rate: Rate) -> Result<Planned, Stop> {
     }
 }
 
-/// Returns the error for a rate that needs levels which the device or the coordinator discarded.
+/// Returns the error for a rate that needs levels that the device or the coordinator discarded.
 /// The error states the highest available rate.
 fn rate_unavailable(seal: &StoredSeal) -> Stop {
     let statement = seal.seal().statement();

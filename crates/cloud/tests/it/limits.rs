@@ -1,5 +1,5 @@
-//! Hostile clients. For any client, the work of the cloud is bounded and the error is clear, and
-//! the cloud continues to serve other clients.
+//! Hostile clients. The cloud does only a bounded amount of work for each of them, responds with a
+//! clear error, and continues to serve other clients.
 
 use std::time::{Duration, Instant};
 

@@ -430,7 +430,7 @@ async fn a_sample_of_a_pruned_tree_is_drawn_from_the_existing_events() {
     assert!(rows.iter().all(|&rows| rows > 0));
 
     // For an epoch without a manifest, the answer has no events. If a late seal lacks the levels of
-    // drawn events, the error states from which round on its levels are stored.
+    // drawn events, the error states the round from which its levels are stored.
     let (whole, _) = motes[0].seal_scheme_from(Tree, 0, 4, true, &events);
     assert_eq!(cloud.put(whole).await.status(), 200);
     let choice = Choice::Sample { count: 40, seed: [8; 32] };

@@ -106,7 +106,8 @@ pub struct Mote {
     salt_key: SaltKey,
     roster: Roster,
     pub position: Position,
-    /// The round from which on the device keeps events. Events of lower levels are only counted.
+    /// The device keeps the events of the levels from this round on. Events of lower levels are
+    /// only counted.
     pub own_round: u8,
 }
 

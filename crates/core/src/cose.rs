@@ -178,8 +178,8 @@ impl<'a> Sign1<'a> {
         Ok(())
     }
 
-    /// Writes the `Sig_structure` (the bytes that are signed) to `scratch`, which must be at least
-    /// 32 bytes longer than the protected header and the payload together.
+    /// Writes the `Sig_structure` (the bytes that are signed) to `scratch`. The length of `scratch`
+    /// must be at least the length of the protected header and the payload, plus 32 bytes.
     ///
     /// # Errors
     /// [`BufferTooSmall`].

@@ -198,7 +198,7 @@ impl CertificateDraft<'_> {
         Ok(out.finish())
     }
 
-    /// Writes the bytes that an operator's key of suite `operator` must sign to `scratch`
+    /// Writes to `scratch` the bytes that an operator's key of suite `operator` must sign
     /// ([`MAX_CERTIFICATE`] bytes suffice).
     ///
     /// # Errors

@@ -107,7 +107,7 @@ pub mod sampling {
     //! with a proof that is smaller than the events. A reader can also request another rate, or for
     //! example at most 1,000 events per epoch; the cloud then serves a combination of levels. A
     //! reader checks that exactly the levels of its query were served: the cloud has no choice, so
-    //! it cannot select the convenient events.
+    //! it cannot select events to its advantage.
     //!
     //! A star serves whole levels. A tree serves any events; for a sample of an exact size the
     //! reader gives a random seed, from which both sides compute the same positions.
@@ -122,7 +122,7 @@ pub mod sampling {
     //! fits the budget.
     //!
     //! The coordinator signs a *manifest* of each epoch: the final round and the digests of all
-    //! seals. The audit compares the round with the one that the counters in the seals require.
+    //! seals. The audit compares the round with the round that the counters in the seals require.
 }
 
 pub mod sums {
@@ -158,7 +158,7 @@ pub mod broadcast {
     //! A base station sends messages to all motes at once, for example the parts of a firmware
     //! image or a query schedule. It arranges the messages into *blocks*, one after the other in a
     //! *chain*, and signs only the *head* of the chain. The head has the digest of the first block
-    //! and a tag of 8 bytes for each of its messages; the last packet of each block carries the
+    //! and a tag of 8 bytes for each message of that block. The last packet of each block has the
     //! digest and the tags of the next block. When a packet arrives, the mote computes one hash,
     //! compares it with the packet's tag, and stores the packet only if they match. It acts on the
     //! messages of a block after it has verified the block's digest. Lost packets are requested

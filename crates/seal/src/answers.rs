@@ -91,9 +91,9 @@ impl Answers {
         self.push(Answered { query, first: epoch, count: 1 })
     }
 
-    /// Adds a run. Returns `false` and changes nothing if there is no room for it, if the run is
-    /// invalid (empty, or with an epoch above `u64::MAX - 1`), or if there is no gap between the
-    /// last run of its query and this one.
+    /// Adds a run. Returns `false` and changes nothing if there is no room for another run, if the
+    /// run is invalid, or if there is no gap between the last run of its query and this run. A run
+    /// is invalid if it is empty or has an epoch above `u64::MAX - 1`.
     #[must_use]
     pub fn push(&mut self, run: Answered) -> bool {
         let is_after = |last: Answered| last.end().is_some_and(|end| end < run.first);

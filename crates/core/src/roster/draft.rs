@@ -110,7 +110,7 @@ impl RosterDraft<'_> {
         Ok(payload)
     }
 
-    /// Writes the bytes that an operator's key of suite `operator` must sign to `scratch`.
+    /// Writes to `scratch` the bytes that an operator's key of suite `operator` must sign.
     ///
     /// # Errors
     /// [`BufferTooSmall`].

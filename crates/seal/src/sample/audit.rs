@@ -133,9 +133,9 @@ impl Tally {
 /// What the signed counters cannot show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubt {
-    /// The manifest does not list all seals of a device of the roster up to the end of the epoch,
-    /// and the part of the device's chain that the coordinator has received does not show that
-    /// there are no further seals.
+    /// A device of the roster may have seals of the epoch that the manifest does not list. The part
+    /// of the device's chain that the coordinator has received does not show that there are no such
+    /// seals.
     pub missing: bool,
     /// A listed device restarted within the epoch, before its last seal. It may have abandoned a
     /// seal at that time, and the events of that seal may have raised the round.

@@ -16,8 +16,8 @@ use moteseal_core::record::{Level, MAX_LEVELS, Round};
 pub struct Coordinator {
     budget: u64,
     levels: u8,
-    /// 0 to `levels`. If it equals `levels`, not even the events of the last level fit the budget,
-    /// and nothing is kept.
+    /// The round, from 0 to `levels`. If it equals `levels`, not even the events of the last level
+    /// fit the budget, and nothing is kept.
     round: u8,
     kept: [u64; MAX_LEVELS],
     total: u64,

@@ -25,8 +25,8 @@ impl Swap {
     pub const FREE: Self = Self { position: u64::MAX, value: 0 };
 }
 
-/// Returns the recommended number of [`Swap`]s of scratch memory for a sample of `m` events. `m +
-/// 1` suffice, but the shuffle is faster with more.
+/// Returns the recommended number of [`Swap`]s of scratch memory for a sample of `m` events. The
+/// minimum is `m + 1`, but the shuffle is faster with more.
 #[must_use]
 pub const fn scratch_for(m: usize) -> usize {
     2 * m + 1

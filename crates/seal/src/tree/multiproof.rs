@@ -29,9 +29,10 @@ pub fn sibling_count(n: u64, selected: impl IntoIterator<Item = Sequence>) -> u6
     geometry::siblings(n, selected).map(|_| 1).sum()
 }
 
-/// Computes the root of a tree of `n` leaves (at most `2^32 - 1`) from the hashes of the selected
-/// leaves, ascending by position, and from the multiproof, a concatenation of 32-byte digests. The
-/// caller must compare the result with the expected root.
+/// Computes the root of a tree of `n` leaves (at most `2^32 - 1`) from the selected leaves and the
+/// multiproof. `selected` contains the hashes of these leaves, ascending by position. The
+/// multiproof is a concatenation of 32-byte digests. The caller must compare the result with the
+/// expected root.
 ///
 /// This takes at most one hash per selected leaf and per digest of the multiproof, and memory for
 /// one digest per bit of `n`.

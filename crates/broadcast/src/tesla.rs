@@ -203,9 +203,8 @@ impl Parameters {
     /// Reads parameters that arrived in the signed chain `outer`. They must have the network and
     /// the sender of `outer`. Their number must not be higher; it may be lower, so that later
     /// signed chains can repeat the parameters. If they arrived on an authenticated link instead,
-    /// pass the highest number that the caller expects. The caller must check that the parameters
-    /// are authentic, and that they do not belong to an older chain than the newest one that it
-    /// knows.
+    /// pass an `outer` with the highest number that the caller expects. The caller must check that
+    /// the parameters are authentic, and that no newer chain of keys is known.
     ///
     /// # Errors
     /// [`ParametersError`].

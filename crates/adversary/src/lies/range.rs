@@ -284,8 +284,8 @@ pub(crate) fn devices_swapped(answer: &mut Answer, context: &Context<'_>) -> boo
 pub(crate) fn equivocation(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some(accomplice) = context.accomplice else { return false };
     let places = answer.places();
-    // Find a device's newest seal in the answer. A client compares the next seal of the device with
-    // it.
+    // Find a device's newest seal in the answer, because a client compares the device's next seal
+    // with it.
     let newest = |place: &&Place| {
         let end = places.iter().rfind(|other| other.device == place.device).map(|other| other.item);
         end == Some(place.item) && context.question.covers(place.epoch)

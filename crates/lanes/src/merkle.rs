@@ -1,7 +1,7 @@
-//! Makes the proofs that a store serves from the leaf hashes of a whole epoch, and computes the
-//! roots with which proofs are checked. The functions hash the tree one height at a time, so that
-//! the engine's lanes are full even for small subtrees. They need linear time, and memory for one
-//! digest per leaf or sibling.
+//! Makes proofs for a store, from the leaf hashes of a whole epoch, and computes the roots with
+//! which proofs are checked. The functions hash the tree one height at a time, so that the engine's
+//! lanes are full even for small subtrees. They need linear time, and memory for one digest per
+//! leaf or sibling.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -58,8 +58,8 @@ pub struct DeviceSession {
     /// Whether a timeout has occurred since the last acknowledgement, so that all data that is not
     /// acknowledged is sent again.
     has_asked: bool,
-    /// The number of consecutive timeouts after which an acknowledgement did not cover data of the
-    /// oldest seal that the coordinator had already acknowledged.
+    /// The number of consecutive timeouts after which an acknowledgement did not cover already
+    /// acknowledged data of the oldest seal.
     unknown: u8,
 }
 
@@ -103,8 +103,8 @@ impl DeviceSession {
         if self.announced.0 == epoch { self.announced.1 } else { Round(0) }
     }
 
-    /// Returns whether the coordinator has lost data of the oldest seal that it had acknowledged.
-    /// It then asks for events that the device no longer has. The device must abandon that seal;
+    /// Returns whether the coordinator has lost already acknowledged data of the oldest seal. It
+    /// then asks for events that the device no longer has. The device must abandon that seal;
     /// otherwise the exchange never ends.
     #[must_use]
     pub const fn is_abandoned(&self) -> bool {
@@ -178,10 +178,10 @@ impl DeviceSession {
     }
 
     /// Detects a coordinator that has lost data: counts consecutive acknowledgements that do not
-    /// cover data of the oldest seal that had already been acknowledged
-    /// ([`is_abandoned`](Self::is_abandoned)). `oldest` is the oldest seal that the coordinator
-    /// does not have, and the first event of this seal that is not acknowledged. `is_news` states
-    /// whether a seal was dropped or a forwarder advanced because of the acknowledgement.
+    /// cover already acknowledged data of the oldest seal ([`is_abandoned`](Self::is_abandoned)).
+    /// `oldest` is the oldest seal that the coordinator does not have, and the first event of this
+    /// seal that is not acknowledged. `is_news` states whether a seal was dropped or a forwarder
+    /// advanced because of the acknowledgement.
     ///
     /// An acknowledgement may be late or repeated. It is therefore counted only if it is the first
     /// one after a [`timeout`](Self::timeout), and any acknowledgement that covers the data resets

@@ -1,5 +1,5 @@
-//! A reference scanner for deterministic CBOR, by plain recursion over complete input. The
-//! resumable scanner is compared with it.
+//! A reference scanner for deterministic CBOR, which uses plain recursion and needs the complete
+//! input. The tests compare the resumable scanner with it.
 
 use moteseal_core::cbor::{DecodeError, MAX_DEPTH};
 

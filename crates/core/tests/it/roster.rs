@@ -54,7 +54,7 @@ fn open<'b>(bytes: &'b [u8], operator: &SecretKey) -> Result<Roster<'b>, RosterE
     Roster::open(bytes, &operator.public(), &mut vec![0; bytes.len() + SCRATCH_OVERHEAD])
 }
 
-/// A roster of three devices: `dev1` and `dev2` with one key each, `dev3` with a second key from
+/// A roster of three devices: `dev1` and `dev2` have one key each, and `dev3` has a second key from
 /// index 100 on.
 struct Group {
     devices: Vec<(&'static str, Vec<Vec<u8>>)>,

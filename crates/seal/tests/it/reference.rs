@@ -1,4 +1,5 @@
-//! A slow reference for trees: the recursive definitions of RFC 9162, section 2.1, with copies.
+//! A slow reference implementation of trees, by the recursive definitions of RFC 9162, section 2.1.
+//! It copies the records.
 
 use moteseal_core::Digest;
 

@@ -112,7 +112,7 @@ tests-it:
 tests-other:
 	@$(MAKE) STREAMS= firmware-test c python examples tests-programs
 
-# The unit tests, and the integration tests that have a program of their own (CONTRIBUTING.md).
+# The unit tests, and the integration tests that are separate programs (CONTRIBUTING.md).
 PROGRAMS := $(notdir $(basename $(wildcard crates/*/tests/*.rs bindings/*/tests/*.rs)))
 PROGRAMS += $(notdir $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs)))
 tests-programs:

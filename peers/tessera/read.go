@@ -201,7 +201,7 @@ func (s *source) hashBundle(
 	}
 	node := leaves.Hashes()[0]
 	if compare && !bytes.Equal(node, nodes[at]) {
-		return fmt.Errorf("the entries of bundle %d are not those of the tile", at)
+		return fmt.Errorf("the entries of bundle %d differ from the tile", at)
 	}
 	nodes[at] = node
 	return nil

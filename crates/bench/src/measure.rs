@@ -70,7 +70,7 @@ impl Times {
         &self.0[contender]
     }
 
-    /// Returns the time of a contender divided by that of `base`.
+    /// Returns the time of a contender divided by the time of `base`.
     pub(crate) fn ratio(&self, contender: usize, base: usize) -> f64 {
         self.ratios(contender, base).median
     }
@@ -80,7 +80,7 @@ impl Times {
         Spread::of(self.0[contender].clone())
     }
 
-    /// Returns the time of a contender divided by that of `base`, with the spread of the ratios
+    /// Returns the time of a contender divided by the time of `base`, with the spread of the ratios
     /// within each repetition.
     pub(crate) fn ratios(&self, contender: usize, base: usize) -> Spread {
         Spread::of(

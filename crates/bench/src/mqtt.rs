@@ -197,8 +197,8 @@ async fn send(
     let mut forwarder: Box<Forwarder<BUFFER>> =
         Box::new(Forwarder::new(SealIndex(0), EPOCH, (Scheme::Star, framing), LEVELS, Round(0)));
     let (salt, all) = (LevelKey::new(&Salt([7; 16])), (events * messages) as u64);
-    // The maximum number of events in flight: those of 512 messages with one event, or of 128
-    // messages with several events.
+    // The maximum number of events in flight: the events of 512 messages with one event each, or of
+    // 128 messages with several events each.
     let window = (events * if events == 1 { 512 } else { 128 }) as u64;
     let (mut noted, mut acknowledged) = (0, 0);
     let (mut scratch, mut out) = (vec![0; events * (RECORD + 3)], vec![0; MAX_FRAME]);

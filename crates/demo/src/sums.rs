@@ -71,7 +71,7 @@ const GRACE: Duration = Duration::from_millis(400);
 /// complete a seal.
 const WAITING: u32 = 4;
 
-/// Add up the encrypted readings of eight motes at three gateways, one of which turns malicious
+/// Add up the encrypted readings of eight motes at three gateways. One gateway turns malicious
 /// after half of the epochs
 #[derive(Args, Debug)]
 #[command(

@@ -109,7 +109,8 @@ pub struct Totals {
     pub truncated_off: Option<Deviation>,
 }
 
-/// The paper's numbers for its own data, seven sources of Smart* homes A, B and C: section VIII.B.
+/// The paper's numbers for the paper's data, seven sources of Smart* homes A, B and C: section
+/// VIII.B.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Paper {
     /// The budget to which the numbers of the first day refer.

@@ -100,7 +100,7 @@ impl Series {
 pub struct Panel {
     /// The vertical axis.
     pub y: Axis,
-    /// The height of the panel, relative to that of the other panels.
+    /// The height of the panel, relative to the heights of the other panels.
     pub height: u32,
     /// The plotted series; later series cover earlier ones.
     pub series: Vec<Series>,

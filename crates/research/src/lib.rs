@@ -1,5 +1,5 @@
-//! Implements the schemes with which the papers compare their own, and the papers' own schemes as
-//! published. No product crate links this crate.
+//! Implements the papers' schemes as published, and the schemes with which the papers compare them.
+//! No product crate links this crate.
 //!
 //! The crate is for researchers who want to compare costs and weaknesses. Every sealing scheme
 //! implements the same interface, [`Scheme`]: a device seals an epoch, a cloud serves a selection

@@ -58,7 +58,7 @@ pub enum TreeError {
     /// No gateway has the querier as its parent.
     #[error("no gateway has the parent {QUERIER:?}; connect at least one to the querier")]
     NoRoot,
-    /// A gateway's name is empty, too long, or contains other characters than letters, digits, `-`,
+    /// A gateway's name is empty, too long, or contains characters other than letters, digits, `-`,
     /// `_` and `.`.
     #[error(
         "{0:?} is not a valid name of a gateway; use 1 to {MAX_GATEWAY_NAME} letters, digits, \
@@ -219,7 +219,8 @@ pub struct Child {
 
 impl AggregationTree {
     /// Creates a tree from pairs of a gateway and its parent ([`QUERIER`] or a gateway), and pairs
-    /// of a device and its gateway. The position of a source is that of its device in the roster.
+    /// of a device and its gateway. The position of a source is the position of its device in the
+    /// roster.
     ///
     /// # Errors
     /// [`TreeError`]: the first mistake.

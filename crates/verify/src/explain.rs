@@ -4,7 +4,7 @@
 //! If any part of a run is wrong, the whole run fails. The verifier then asks the store for the
 //! explaining form of each seal: the seal as the device signed it, and the digests from which its
 //! root is computed. The first difference from the run is the finding. If the store does not return
-//! a seal's explaining form, that is a finding, too.
+//! a seal's explaining form, that is also a finding.
 
 use std::fmt;
 

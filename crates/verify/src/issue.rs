@@ -31,7 +31,7 @@ pub struct Budget {
     pub coordinator: PublicKey,
 }
 
-/// The coordinator's name. Its id is derived from the name in the same way as that of a device.
+/// The coordinator's name. Its id is derived from the name in the same way as a device's id.
 const COORDINATOR: &str = "coordinator";
 
 /// Issues a certificate for a key that is valid for all seal indices.

@@ -1,11 +1,11 @@
 //! Verification on hosts: rosters with an index and prepared keys, and streams that are verified
 //! run by run. This crate does no I/O.
 //!
-//! Clients, clouds and gateways use it to receive sealed readings. Uploads, responses,
-//! bundles and proofs are all streams of the same items (`spec/formats.md`, section 4), and
-//! [`StreamReader`] reads them all. It only returns parts that a verified signature covers
-//! ([`Proven`]). The crate also issues rosters ([`issue`]), writes items ([`write`]), and reports
-//! why data fail verification ([`explain`]).
+//! Clients, clouds and gateways use it to receive sealed readings. Uploads, responses, bundles and
+//! proofs are all streams of the same items (`spec/formats.md`, section 4), and [`StreamReader`]
+//! reads them all. It only returns parts that a verified signature covers ([`Proven`]). The crate
+//! also issues rosters ([`issue`]), writes items ([`write`]), and reports why data fails
+//! verification ([`explain`]).
 //!
 //! # Example: verify a stream
 //!

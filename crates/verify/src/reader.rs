@@ -269,7 +269,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         }
         let done = done.and_then(|_| self.flush(&buffer, visit));
         self.buffer = buffer;
-        // Remove the processed bytes, except those of the current run.
+        // Remove the processed bytes, except the bytes of the current run.
         let first = self.run.first().map_or(self.at, |part| part.range.start);
         self.buffer.drain(..first);
         self.at -= first;

@@ -5,8 +5,8 @@
 //!
 //! `MOTESEAL_BLESS=1 cargo test -p moteseal-bench --test it footprint` writes these files. The
 //! compiler is pinned, dependencies are locked, and QEMU counts instructions deterministically, so
-//! every number must be equal. The results of each program are also compared with those of the
-//! host.
+//! every number must be equal. The results of each program are also compared with the results of
+//! the host.
 
 mod figures;
 mod inputs;

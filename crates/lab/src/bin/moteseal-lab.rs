@@ -40,7 +40,7 @@ enum Command {
 /// Replay 92 days of recorded events through a coordinator with a budget.
 ///
 /// Prints per day: events sensed, sent and kept, the final round, and the used share of the budget.
-/// The recorded data differ from those of the paper (Li et al., section VIII.B). The output states
+/// The recorded data differs from the paper's data (Li et al., section VIII.B). The output states
 /// which source replaces which.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \

@@ -24,7 +24,7 @@ fn days(file: &str, text: &str) -> Result<Vec<Vec<Event>>, DataError> {
         let time @ (day, second) = line.time(start)?;
         let _: u32 = line.number("sensor", sensor)?;
         if time < before {
-            return Err(line.wrong("the time is before that of the line above"));
+            return Err(line.wrong("the time is earlier than on the line above"));
         }
         before = time;
         let index = day - *first.get_or_insert(day);
@@ -66,7 +66,7 @@ mod tests {
             ("1203898814\t163\t24\n\n", "h, line 2: 1 columns instead of 3"),
             (
                 "1203898814\t1\t24\n1203898813\t1\t24",
-                "h, line 2: the time is before that of the line above",
+                "h, line 2: the time is earlier than on the line above",
             ),
             (
                 "1203898814\t1\t24\n12038988140\t1\t24",

@@ -21,7 +21,7 @@ const START: u32 = 9 * 3600;
 const EVERY: u32 = 5;
 
 /// Reads the readings of the motes, one day for each mote: first the motes of the single-hop
-/// network, then those of the multi-hop network.
+/// network, then the motes of the multi-hop network.
 pub(super) fn load(folder: &Folder) -> Result<Vec<Vec<Event>>, DataError> {
     let folder = folder.motes();
     let mote = |name: &&str| {

@@ -2,7 +2,8 @@
 //! et al. (2011), compared with the paper's numbers.
 //!
 //! The report contains the measurements of `moteseal-bench sums`. It also evaluates the paper's
-//! equations 1 to 11 twice: with the paper's costs of primitives and with those of this machine.
+//! equations 1 to 11 twice: with the paper's costs of primitives, and with the costs on this
+//! machine.
 
 use std::path::Path;
 

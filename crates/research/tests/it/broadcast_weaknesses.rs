@@ -173,7 +173,7 @@ fn the_paper_accepts_bytes_moved_between_messages_and_we_reject_them() {
         }
     }
     // A block's digest covers the last leaf, followed by the digests of the other leaves. Bytes
-    // that are moved across this boundary must be rejected, too.
+    // that are moved across this boundary must also be rejected.
     let leaf = &chain.blocks[0][2];
     let mut incoming = opened(&chain.head).unwrap();
     assert!(
@@ -552,7 +552,7 @@ fn forged_acknowledgements_make_the_papers_nodes_send_without_limit_and_ours_wit
     for frame in frames(3, &messages, 5) {
         receive(&mut node, 0, &frame, &mut flash);
     }
-    // Wait until the node has sent its own relays.
+    // Wait until the node has relayed the chain.
     sent(&mut node, 0, 60_000, &mut flash);
     let wanted = framed(&BroadcastFrame::Wanted {
         chain: ID.reference(KeyId::of(&key().public())),

@@ -152,8 +152,8 @@ fn rejects_a_run_that_claims_too_many_events_before_counting_them() {
     // together, which is the maximum. The limit does not count the newest part, so the fourth part
     // (item 5) is the first to be rejected.
     assert_eq!(refused.item, 5);
-    // To count the events of four parts takes a tenth of a second in a release build. To count
-    // those of all 200 parts would take far longer than this limit in any build.
+    // Counting the events of four parts takes a tenth of a second in a release build. Counting the
+    // events of all 200 parts would take far longer than this limit in any build.
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 

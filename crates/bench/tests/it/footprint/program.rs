@@ -24,7 +24,8 @@ pub(crate) struct Firmware {
 /// The size and the output of one program.
 pub(crate) struct Program {
     name: String,
-    /// The bytes of flash, minus those of the program `empty`, which contains no part of a mote.
+    /// The bytes of flash, minus the bytes of the program `empty`, which contains no part of a
+    /// mote.
     pub(crate) flash: u64,
     output: BTreeMap<String, String>,
 }
@@ -75,7 +76,7 @@ fn cargo(what: &[&str], compact: bool) -> PathBuf {
         .args(what)
         .arg("--target-dir")
         .arg(&target);
-    // Compile the programs with the firmware's own settings, not with those of this test.
+    // Compile the programs with the firmware's own settings, not with the settings of this test.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("CARGO_PROFILE_")

@@ -421,7 +421,7 @@ fn table5(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .show(Shown::Text(format!(
             "The tree's digests are sent once for all wanted records (a multiproof). If each record \
              is sent with its own siblings, as in the paper's text, a wanted record takes {:.1} \
-             bytes. With our suite, the bytes are those of real encodings, including the statement.",
+             bytes. With our suite, the bytes are counted in real encodings, including the statement.",
             measured.tree_packets
         )))
         .data("table5.csv"))

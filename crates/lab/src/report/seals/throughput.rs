@@ -177,8 +177,8 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         };
         format!("{scheme} {} to {}", text(at.first()), text(at.last()))
     };
-    // The throughput of DTC divided by that of GSC when signing, with the least and with the most
-    // memory.
+    // The throughput of DTC divided by the throughput of GSC when signing, with the least and with
+    // the most memory.
     let (stars, trees) = (series_of(rows, "GSC", "DSA"), series_of(rows, "DTC", "DSA"));
     let share = |at: Option<(&&BySpace, &&BySpace)>| {
         at.map_or_else(

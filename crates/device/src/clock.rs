@@ -1,10 +1,10 @@
 //! Determines the epoch of a live reading from a clock that may jump (docs/design.md, sealing).
 //!
-//! Epochs never decrease. If a device sealed a reading once while its clock was years ahead, it
-//! could seal nothing more until that date. The machine's clock is therefore trusted only as far as
-//! something else confirms the time: an epoch that the coordinator has announced, or the time at
-//! the device's start. The time that has passed since then is added. This module neither sets nor
-//! reads the clock: callers pass the times as arguments.
+//! Epochs never decrease. If a device ever sealed a reading while its clock was years ahead, it
+//! could not seal any reading again until the date that the clock had shown. The machine's clock is
+//! therefore trusted only as far as something else confirms the time: an epoch that the coordinator
+//! has announced, or the time at the device's start. The time that has passed since then is added.
+//! This module neither sets nor reads the clock: callers pass the times as arguments.
 
 use std::time::Duration;
 

@@ -6,11 +6,11 @@
 //! the next process rebuilds the same seals, byte for byte. No synced reading is lost, and no index
 //! is signed with two different statements.
 //!
-//! The chain's state is in the [`Outbox`]. Every sealer with the same key keeps it there, so that a
-//! sealer does not continue a chain that another sealer has extended. The mote stores an opened
-//! index in the state before it syncs the journal, and a signed position before it sends anything.
-//! If the process is killed between storing the index and syncing the journal, the mote skips the
-//! index, and the next seal states `restart`.
+//! The chain's state is in the [`Outbox`]. Every sealer with the same key keeps the chain's state
+//! there, so that a sealer does not continue a chain that another sealer has extended. The mote
+//! stores an opened index in the state before it syncs the journal, and a signed position before it
+//! sends anything. If the process is killed between storing the index and syncing the journal, the
+//! mote skips the index, and the next seal states `restart`.
 
 mod answering;
 mod entry;
@@ -571,7 +571,7 @@ impl<K: Signer> DurableMote<K> {
                 .encode(),
         ];
         records.extend(announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
-        // The guard is the current one. It already knows the answers in the records that follow it.
+        // This is the current guard. It already knows the answers in the records that follow it.
         records.extend(self.guard.as_ref().map(|guard| Input::Guard(guard.clone()).encode()));
         records.extend(
             self.schedule.map(|(number, digest)| Input::QuerySchedule(number, digest).encode()),

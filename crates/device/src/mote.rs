@@ -496,7 +496,7 @@ impl<K: Signer> Mote<K> {
 
     /// Receives the gateway's acknowledgement. Returns whether the mote now keeps less data than
     /// before. A journal must contain every acknowledgement for which this returns `true`, in
-    /// order; it may omit the others.
+    /// order; it may omit other acknowledgements.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -521,7 +521,7 @@ impl<K: Signer> Mote<K> {
 
     /// Receives the gateway's refusal of a seal. Returns the seal and the name of the refusal if
     /// the caller must give up the seal ([`Mote::give_up`]). This is the case if the seal is the
-    /// oldest one, which delays all others, and if either the refusal is final or the queue is
+    /// oldest one, which delays all later seals, and if either the refusal is final or the queue is
     /// full. With a full queue, newer seals would be lost while the mote waits.
     ///
     /// # Errors

@@ -344,7 +344,8 @@ impl Outbox {
             self.read_state()?.unwrap_or_else(|| (Chain::start(certificate), self.whole.clone()));
         let from = chain.position.last.map_or(0, |(index, _)| index.0 + 1);
         for index in (from..chain.next_index.0).map(SealIndex) {
-            // The directory that the state names may have been renamed, so look in both.
+            // The directory that the state names may have been renamed, so look there and in this
+            // directory.
             for directory in [&newest, &self.directory] {
                 let bytes = fs::read(directory.join(self.file_name(index))).ok();
                 let Some(found) = bytes.and_then(|bytes| proven(&bytes, roster, self.device))

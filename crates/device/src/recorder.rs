@@ -5,8 +5,9 @@
 //! the state of the chain. After a crash, [`Recorder::open`] recovers the readings from the
 //! journal. Their seal was opened but never signed, so they are sealed under the next index, with
 //! the statement that the device restarted. If the crash happened after the bundle was written to
-//! the outbox and before the journal was emptied, the readings are in both. The journal stores the
-//! index of the seal before its readings, so the recorder recognises that they are already sealed.
+//! the outbox and before the journal was emptied, the journal and the bundle both contain the
+//! readings. The journal stores the index of the seal before its readings, so the recorder
+//! recognises that they are already sealed.
 //!
 //! The journal has two kinds of records: `0, device (8), index (4), schema digest (32)` when a seal
 //! is opened, and `1, epoch (8), record` for each of the seal's readings. Numbers are big-endian;

@@ -78,8 +78,8 @@ pub struct Counts {
     pub discarded: u64,
 }
 
-/// What a coordinator must remember about ended epochs. A coordinator can continue from this state
-/// ([`GroupCoordinator::resume`]) together with the frames of the epochs that have not ended.
+/// The state about ended epochs that a coordinator keeps. A coordinator can continue from this
+/// state ([`GroupCoordinator::resume`]) together with the frames of the epochs that have not ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// The newest epoch that has ended.
@@ -508,7 +508,7 @@ impl GroupCoordinator {
         self.epochs.keys().copied()
     }
 
-    /// Returns what must be remembered about ended epochs.
+    /// Returns the state about ended epochs that the coordinator keeps.
     #[must_use]
     pub fn standing(&self) -> Standing {
         let sealed =

@@ -3,8 +3,8 @@
 //!
 //! The group's time follows the gateway's clock or, if the devices replay recordings, the progress
 //! of the replay. In recorded time the newest epoch is the one that more than half of the active
-//! devices have reached, so that a single device that is far ahead does not end the epochs of the
-//! others. This module does not read the clock: callers pass the times as arguments.
+//! devices have reached. A single device that is far ahead therefore does not end the epochs of the
+//! other devices. This module does not read the clock: callers pass the times as arguments.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};

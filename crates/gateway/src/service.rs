@@ -6,8 +6,8 @@
 //! returns one frame from each device in turn. The station receives a batch of frames and commits
 //! the batch. After the commit it sends acknowledgements and announcements through a bounded queue.
 //!
-//! An epoch ends after a grace period in which late frames can arrive. The grace period does not
-//! include the time in which the link is down or the disk fails.
+//! An epoch ends when every device has closed it, or after a grace period in which late frames can
+//! arrive. The grace period does not include the time in which the link is down or the disk fails.
 
 use std::collections::HashMap;
 use std::fmt;

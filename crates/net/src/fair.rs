@@ -258,8 +258,8 @@ mod tests {
             }
             self.frames.push((device, length));
             while self.frames.iter().map(|(_, length)| length + OVERHEAD).sum::<usize>() > bound {
-                // If several devices have the same size, drop a frame of the one with the highest
-                // number.
+                // If the waiting frames of several devices have the same total size, drop a frame
+                // of the device with the highest number.
                 let largest = *self
                     .turns
                     .iter()

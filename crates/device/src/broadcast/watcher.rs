@@ -2,9 +2,9 @@
 //! killed or the machine was restarted.
 //!
 //! The messages of a block are delivered first and then recorded as delivered. If the process is
-//! killed in between, they are delivered again. Delivery is therefore at least once. A receiver
-//! recognises repetitions by the sender, the chain and the message's number. A file is saved before
-//! it is recorded as delivered; if it is saved again, the existing file is found.
+//! killed in between, they are delivered again. Every message is therefore delivered at least once.
+//! A receiver recognises repetitions by the sender, the chain and the message's number. A file is
+//! saved before it is recorded as delivered; if it is saved again, the existing file is found.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -47,7 +47,7 @@ pub struct Options<'a> {
     pub network: NetworkId,
     /// The base stations whose certificates are trusted.
     pub bases: &'a [PublicKey],
-    /// The number of links. Frames that are received on one link are relayed to the others.
+    /// The number of links. Frames that are received on one link are relayed to the other links.
     pub links: u8,
     /// The node's delays and intervals.
     pub timing: Timing,

@@ -241,7 +241,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
 
     /// Sends a chain of one message in one frame. Returns when no receiver requests the chain any
     /// more. This wait is necessary because a receiver that has missed this chain rejects it after
-    /// it has received the next one, which has a higher number.
+    /// receiving the next chain, which has a higher number.
     ///
     /// # Errors
     /// [`SendError`].

@@ -86,8 +86,8 @@ impl GroupCoordinator {
                     Some(Unkept::Roots(roots)) => roots.clone(),
                     _ => Pruned::default(),
                 };
-                // The device may have raised its own round above events that it had already
-                // forwarded, without sending a frame that confirms the round.
+                // The device may have raised its own round above the levels of events that it had
+                // already forwarded, without sending a frame that confirms the round.
                 for (seq, record) in (0..part.own_round.0).flat_map(|level| kept(Level(level))) {
                     roots.drop_leaf(seq, tree::leaf(record));
                 }

@@ -116,8 +116,8 @@ impl GroupCoordinator {
             self.claim(slot, level);
             let state = self.epoch(forward.epoch);
             if level.0 < followed.confirmed.0 {
-                // After a device has raised its own round above an event, it may still send the
-                // event instead of a digest.
+                // After a device has raised its own round above the level of an event, it may still
+                // send the event instead of a digest.
                 self.pass_over(slot, seq, level, record);
                 continue;
             }

@@ -481,8 +481,8 @@ impl Aggregator {
     }
 }
 
-/// Returns whether `records` records fit in one frame, whichever of `sources` sources participate.
-/// `group_sources` is the number of sources of the group.
+/// Returns whether `records` records fit in one frame, for any set of participants among `sources`
+/// sources. `group_sources` is the number of sources of the group.
 fn fit_a_frame(group_sources: u32, sources: usize, records: usize) -> bool {
     let participants =
         participation::max_size(group_sources).min(PARTICIPANT.saturating_mul(sources));

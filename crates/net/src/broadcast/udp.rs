@@ -6,9 +6,9 @@
 //! process recognises its own frames by the address and port of the sending socket, and drops them.
 //! Received frames are moved at once into a queue in which sender addresses take turns.
 //!
-//! Addresses can be forged. The turns are therefore fair between honest senders and senders with
-//! faults, but they do not protect against an attacker on the same network. The broadcast protocol
-//! itself limits the work that an attacker can cause.
+//! Addresses can be forged. The turns are therefore fair between honest senders and faulty senders,
+//! but they do not protect against an attacker on the same network. The broadcast protocol itself
+//! limits the work that an attacker can cause.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -187,7 +187,8 @@ impl Place {
     }
 
     /// Returns the socket for sending. The socket is connected, so that the system chooses the
-    /// socket's own address at once. The receiver recognises its own frames by this address.
+    /// socket's own address at once. The receiving task recognises the frames of this process by
+    /// this address.
     fn sending_socket(&self, url: &str) -> Result<UdpSocket, LinkError> {
         let socket = new_socket(url, self.address())?;
         let configured = match self {

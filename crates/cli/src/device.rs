@@ -268,8 +268,8 @@ async fn refusal(states: [Option<tokio::sync::watch::Receiver<State>>; 2]) -> Li
     }
 }
 
-/// Reads the device's keys for private sums from the file that `sum.key` of the configuration
-/// `file` names.
+/// Reads the device's keys for private sums from the file that the key `sum.key` in the
+/// configuration `file` names.
 fn source_keys(
     path: &Path,
     file: &Path,

@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     destination: Destination,
     #[command(flatten)]
     kept: KeptFiles,
-    /// Estimate the mean of this field over all readings from the sample that --rate selects
+    /// From the sample that --rate selects, estimate the mean of this field over all readings
     #[arg(long, value_name = "FIELD", requires = "rate")]
     mean: Option<String>,
     /// Print the report as JSON to stdout; requires --out for the rows

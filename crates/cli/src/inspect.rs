@@ -33,7 +33,8 @@ pub(crate) struct Arguments {
 /// The position in a device's chain, for the device that the last open item names.
 #[derive(Clone, Copy, Default)]
 struct At {
-    /// The index and epoch of the last part, or those that the open item states.
+    /// The index and epoch of the last part. Before the first part, the index and epoch that the
+    /// open item states.
     last: Option<(SealIndex, EpochNumber)>,
 }
 

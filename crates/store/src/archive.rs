@@ -5,7 +5,7 @@
 //! An archive is a folder. It contains a journal of facts ([`facts`]) and one file of leaves per
 //! chain ([`leaves`]). The journal is synced before a raised chain number or serial takes effect.
 //! Leaf files are not synced: if a power loss removes leaves, the node requests them again. Data
-//! that is read back is not trusted, because the receiver verifies the chain again. Only one
+//! that is read back need not be trusted, because the receiver verifies the chain again. Only one
 //! process at a time can open an archive.
 
 mod facts;

@@ -97,8 +97,8 @@ pub enum BundleError {
     /// The part has no signature; a store keeps only signed seals.
     #[error("only parts with their own signature can be stored; upload each part signed")]
     Unsigned,
-    /// The events are neither all surviving events nor all of those from some round on, or the
-    /// digests and events do not lead to the root.
+    /// The events are neither all surviving events nor all surviving events from some round on, or
+    /// the digests and events do not lead to the root.
     #[error(
         "only seals with all events that survived, or all from some round on, can be stored; \
          upload every surviving level"
@@ -124,9 +124,9 @@ impl BundleError {
     }
 }
 
-/// One verified seal with all its surviving events, or with those from some round on, ready to be
-/// stored. The constructors do all expensive work in the caller's thread rather than in the
-/// store's.
+/// One verified seal, ready to be stored, with all its surviving events or with all surviving
+/// events from some round on. The constructors do all expensive work in the thread of the caller,
+/// so the store's threads need not do it.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     pub(crate) key: SealKey,
@@ -158,8 +158,8 @@ enum Omitted<'b> {
 
 impl Bundle {
     /// Makes a bundle from an authentic seal, its signature, and its events in the order of a part
-    /// with every surviving level. For a star, `blocks` are the digests `D_0 .. D_{L-1}`; those of
-    /// empty levels are ignored. For a tree, `blocks` is empty.
+    /// with every surviving level. For a star, `blocks` are the digests `D_0 .. D_{L-1}`; the
+    /// digests of empty levels are ignored. For a tree, `blocks` is empty.
     ///
     /// Checks the lengths, the schema's digest, and that the digests of a star lead to its root.
     /// For a tree this verifies all events, because the hashes have to be computed anyway. For a
@@ -371,8 +371,8 @@ impl Bundle {
         }
     }
 
-    /// Returns the levels whose events are included, as a bit mask: all surviving levels, or those
-    /// from some round on.
+    /// Returns the levels whose events are included, as a bit mask: all surviving levels, or all
+    /// surviving levels from some round on.
     #[must_use]
     pub const fn kept(&self) -> u32 {
         self.kept

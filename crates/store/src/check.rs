@@ -615,7 +615,7 @@ impl Check<'_> {
             let what = if unordered.contains(&device) {
                 "is listed as a device with seals out of order, but they are in order"
             } else {
-                "has seals out of order, but is not listed for that"
+                "has seals out of order, but is not in the list of such devices"
             };
             self.found(Finding {
                 name: "IndexMismatch",

@@ -332,7 +332,8 @@ fn concurrent_callers_each_get_one_reply(open: Open<'_>) {
         callers.into_iter().flat_map(|caller| caller.join().expect("no caller panics")).collect();
     made.iter().for_each(|made| assert_reads_back(&*store, made));
 
-    // Submitting without waiting: there is one reply per batch, which counts the bundle as known.
+    // Submit without waiting for replies. There is one reply per batch, and it counts the bundle as
+    // known.
     let (send, receive) = mpsc::channel();
     let replies = Arc::new(AtomicUsize::new(0));
     for made in &made {

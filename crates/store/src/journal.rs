@@ -16,7 +16,7 @@
 //! ([`Journal::fill_ahead`]).
 //!
 //! A frame is synced before the next one is written, so a crash can leave only the last frame
-//! incomplete. Opening the journal drops that frame, and every frame synced before it is present.
+//! incomplete. Opening the journal drops that frame and keeps every frame that was synced before.
 //! If a frame fails its checksum although a complete frame follows it, it was damaged later;
 //! opening then returns an error with its position.
 //!

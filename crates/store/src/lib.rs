@@ -2,9 +2,9 @@
 //! journal, and the archive of a broadcast node.
 //!
 //! An epoch store is a grow-only set of bundles, keyed by device, index and seal digest; writing a
-//! bundle again changes nothing. Its users need not trust it, because clients verify what they
-//! receive. But the users rely on its durability: data that the store acknowledged survives a kill
-//! of the process and a power loss.
+//! bundle again changes nothing. The users of a store need not trust it, because clients verify
+//! what they receive. But the users rely on its durability: data that the store acknowledged
+//! survives a kill of the process and a power loss.
 //!
 //! - [`EpochStore`] is the contract. [`RedbStore`] is the embedded store: one file and a journal.
 //! - [`Archive`] stores the chains of a broadcast node.

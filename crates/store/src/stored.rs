@@ -1,9 +1,9 @@
 //! A seal that was read from a store, in the layout of [`Bundle`](crate::Bundle), and the positions
 //! of its events in the body.
 //!
-//! Decoding checks only that the head is well formed and belongs to its key, by recomputing the
-//! digest. Clients and [`check`](crate::check) verify that the seal is authentic and that the
-//! events are the ones that it covers.
+//! Decoding checks only that the head is well formed and belongs to its key. For this it computes
+//! the digest again. Clients and [`check`](crate::check) verify that the seal is authentic and that
+//! the events are the ones that it covers.
 
 use std::ops::Range;
 

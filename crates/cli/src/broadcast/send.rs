@@ -31,7 +31,8 @@ use crate::terminal::{Stdout, diagnostic};
 
 /// The maximum number of lines that were read but not sent yet.
 const LINES: usize = 64;
-/// How many times a revocation is sent, because receivers do not request a lost revocation again.
+/// How many times a revocation is sent. It is sent repeatedly, because receivers do not request
+/// lost revocations.
 const REVOCATIONS: u32 = 5;
 /// The time between two transmissions of a revocation.
 const PAUSE: Duration = Duration::from_millis(100);

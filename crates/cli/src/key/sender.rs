@@ -31,7 +31,8 @@ const SECONDS_A_DAY: u64 = 86_400;
                         the first 8 bytes of SHA-256(\"moteseal/1/sender\" || 0x00 || name)."
 )]
 pub(crate) struct Request {
-    /// The sender's secret key; its public key is what the request asks to certify
+    /// The sender's secret key; the base station is asked to certify the public key that belongs to
+    /// it
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
     /// The sender's name, or its id as 16 hexadecimal digits
@@ -59,16 +60,17 @@ pub(crate) struct Certify {
     /// The certificate's serial number at this base station
     #[arg(long, value_name = "N")]
     serial: u64,
-    /// The network, as 16 hexadecimal digits; by default the network that its key determines
+    /// The network, as 16 hexadecimal digits; default: the network that the base station's key
+    /// determines
     #[arg(long, value_name = "HEX", value_parser = network)]
     network: Option<NetworkId>,
-    /// The start of its validity; by default now
+    /// The start of the certificate's validity; default: now
     #[arg(long, value_name = "TIME", value_parser = instant)]
     not_before: Option<u64>,
-    /// Its validity in days; by default without an end
+    /// The certificate's validity in days; default: no end
     #[arg(long, value_name = "N", conflicts_with = "not_after")]
     days: Option<u64>,
-    /// The end of its validity, for example 2027-01-31T12:00:00Z
+    /// The end of the certificate's validity, for example 2027-01-31T12:00:00Z
     #[arg(long, value_name = "TIME", value_parser = instant)]
     not_after: Option<u64>,
     /// The file to write
@@ -90,7 +92,8 @@ pub(crate) struct Revoke {
     /// The lowest serial number that remains valid
     #[arg(long, value_name = "N")]
     min_serial: u64,
-    /// The network, as 16 hexadecimal digits; by default the network that its key determines
+    /// The network, as 16 hexadecimal digits; default: the network that the base station's key
+    /// determines
     #[arg(long, value_name = "HEX", value_parser = network)]
     network: Option<NetworkId>,
     /// The file to write

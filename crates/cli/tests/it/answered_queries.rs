@@ -168,8 +168,8 @@ impl Chance {
     }
 }
 
-/// Simulates a device with random events. Returns how often each event occurred, by name:
-/// "permitted" for a permitted answer, for example.
+/// Simulates a device with random events. Returns how often each event occurred, by the name of the
+/// event. An example of a name is "permitted", for a permitted answer.
 fn simulate(seed: u64) -> BTreeMap<&'static str, u64> {
     let mut chance = Chance(seed);
     let mut scene = Scene::new(u32::try_from(1 + chance.below(4)).unwrap());

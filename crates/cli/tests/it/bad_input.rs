@@ -96,8 +96,8 @@ fn a_full_disk_leaves_no_files() {
         "{line}"
     );
     assert_eq!(scene.names("bundles"), [""; 0]);
-    // With free space again, sealing succeeds as if nothing had failed: the failed attempt used no
-    // index.
+    // Once there is free space again, sealing succeeds as if nothing had failed: the failed attempt
+    // used no index.
     scene.seal("data.csv", "dev1", &[]).done();
     assert_eq!(scene.names("bundles").len(), 4);
     let verified = scene.with_roster(&["verify", "--json", "bundles/dev1-0000000000.mseal"]).done();

@@ -77,8 +77,8 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
     let population = 4 * u64::from(READINGS);
     let truth = f64::from(READINGS - 1) / 2.0;
     let mut counts = [0u32; 4 * BINS];
-    // The expected count of each bin and its variance, for a sample without replacement of the size
-    // that each epoch kept.
+    // The expected count of each bin and its variance, for samples without replacement. The size of
+    // each sample is the number of readings that were kept of an epoch.
     let (mut expected, mut variance) = (0.0, 0.0);
     // The events that a query by seed draws from the kept events of a tree, for each device
     // separately.

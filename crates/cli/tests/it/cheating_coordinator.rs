@@ -341,8 +341,8 @@ async fn every_cheat_is_found_through_a_cloud() {
             FoundBy::Verifier => {
                 assert!(refused.is_some() && names.contains(&"Withheld"), "{case}: {names:?}");
             }
-            // The round is too low, but the readings that it would keep are missing. The next test
-            // adds them with `keep_from`.
+            // The round is too low, but the additional readings that this round keeps are missing.
+            // The next test adds them with `keep_from`.
             _ if refused.as_deref() == Some("NotWhole") => assert_eq!(cheat.name, "kept-too-much"),
             _ => assert!(cheat.names.iter().any(|name| names.contains(name)), "{case}: {names:?}"),
         }

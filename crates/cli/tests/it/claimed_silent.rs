@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 const QUERY: QueryId = QueryId([0xa7; 16]);
 const OTHER: QueryId = QueryId([0x51; 16]);
-/// The duration of the query's epochs, in milliseconds. Twelve of them are one epoch of the group.
+/// The duration of the query's epochs, in milliseconds. One epoch of the group is as long as twelve
+/// of them.
 const DURATION_MS: u64 = 5000;
 
 fn line(query: QueryId, epoch: u64, silent: &[&str]) -> String {

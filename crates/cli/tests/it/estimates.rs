@@ -100,7 +100,7 @@ fn each_device_has_an_estimate_unless_it_has_no_sampled_reading() {
     }
     let text = estimate(&scene, &cloud, &["mean", "temperature", "dev1", "--rate", "1"]).done();
     assert!(text.out.starts_with("group        temperature mean "), "{text:?}");
-    // This samples too few of the 30,000 readings: NoSample is reported, and not zero.
+    // This samples too few of the 30,000 readings: NoSample is reported instead of zero.
     let small = estimate(&scene, &cloud, &["mean", "temperature", "--at-most", "1"]);
     assert!(small.failed(4).contains("NoSample"), "{small:?}");
     assert!(!small.out.contains(" 0.0000"), "{small:?}");
@@ -321,8 +321,9 @@ async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
         fs::remove_file(path).unwrap();
         fs::remove_file(client.folder.path().join("rows.csv")).unwrap();
     }
-    // A file of what a gateway uploads verifies: a manifest, followed by the bundles that were
-    // pruned to its round. The bundles without the manifest do not verify.
+    // A file with the uploads of a gateway verifies. It contains a manifest, followed by the
+    // bundles that were pruned to the round of the manifest. The bundles without the manifest do
+    // not verify.
     let pruned: Vec<u8> =
         uploads[0].bundles.iter().flat_map(|bundle| bundle.bytes.clone()).collect();
     let mut uploaded = Vec::new();

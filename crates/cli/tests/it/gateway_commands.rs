@@ -587,7 +587,7 @@ fn a_full_disk_is_reported_and_no_acknowledged_reading_is_lost() {
             assert!(!log.contains("frames=0 ") && log.contains(" refused=0 "), "{log}");
         }
     }
-    // With free space again, the gateway continues without a restart.
+    // Once there is free space again, the gateway continues without a restart.
     let pid = gateway.process.id().to_string();
     assert!(
         Command::new("prlimit")

@@ -428,7 +428,7 @@ async fn pinned_seals_cannot_be_withdrawn() {
             verified.map(|verified| verified.report)
         };
         // A client without pinned seals cannot detect that seals are withheld. A client that has
-        // pinned the newest seals can, even after a restart.
+        // pinned the newest seals can detect it, even after a restart.
         assert!(ask(&short, &everything, None).await.unwrap().is_complete());
         let mut pinned = PinnedSeals::open(&path).unwrap();
         ask(&whole, &everything, Some(&mut pinned)).await.unwrap();

@@ -2,8 +2,8 @@
 //! between the lines; `push` waits for the server that the script starts in the background.
 //!
 //! The shell starts in a folder that looks like a new clone after `cargo build --release`. Two
-//! commands are checked but not run: X in `make X` must be a target that make can plan, and `cargo`
-//! always succeeds.
+//! commands are not run: `make X` only checks that make can plan the target X, and `cargo` does
+//! nothing.
 
 use std::fmt::Write as _;
 use std::net::TcpListener;

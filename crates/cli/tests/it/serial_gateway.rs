@@ -1,6 +1,6 @@
-//! Runs `moteseal gateway serial` as a process between motes on TCP ports and a real broker
-//! (Debian's Mosquitto) with a real `moteseal gateway run`. The epochs at the cloud are complete
-//! and justified, and no frame of a stranger is forwarded.
+//! Runs `moteseal gateway serial` as a process. It connects motes on TCP ports to a real broker
+//! (Debian's Mosquitto), which a real `moteseal gateway run` also uses. The epochs at the cloud are
+//! complete and justified, and no frame of a stranger is forwarded.
 
 use crate::group;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,5 +1,5 @@
-//! Runs private sums as users do: eight motes, three gateways in a tree and a querier, each a
-//! process, over Debian's Mosquitto, for a minute of epochs. Two of the gateways are killed and
+//! Runs private sums as users do, over Debian's Mosquitto, for about a minute. Eight motes, three
+//! gateways in a tree and a querier run as separate processes. Two of the gateways are killed and
 //! restarted. The sum of every epoch is exact for the sources that the result names, or the epoch
 //! is reported as missing.
 

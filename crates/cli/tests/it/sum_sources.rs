@@ -325,8 +325,8 @@ fn a_device_that_starts_within_an_epoch_does_not_answer_it() {
     // answering zero.
     assert_eq!(scene.answers(5010, true), []);
     assert_eq!(scene.answers(10_010, true), [(1, vec![0, 0])]);
-    // The last reading of an epoch is the answer. The device has sensed one after the restart, so
-    // it can answer.
+    // The last reading of an epoch is the answer. The device has sensed a reading after the
+    // restart, so it can answer.
     scene.sense(11_000, 60);
     scene.restart();
     scene.clock.store(START + 12_000, Ordering::Relaxed);

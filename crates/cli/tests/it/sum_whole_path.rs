@@ -68,13 +68,13 @@ fn reading(position: u32, epoch: u64) -> i16 {
     i16::try_from(u64::from(position) * 37 + epoch % 100).unwrap() - 150
 }
 
-/// Returns whether a source is silent in an epoch. One source is, in every third epoch.
+/// Returns whether a source is silent in an epoch. One source is silent in every third epoch.
 const fn is_silent(position: u32, epoch: u64) -> bool {
     position == 2 && epoch.is_multiple_of(3)
 }
 
-/// Returns whether a source's answer for an epoch is altered. One source's answer is, in every
-/// fifth epoch.
+/// Returns whether a source's answer for an epoch is altered. The answer of one source is altered
+/// in every fifth epoch.
 const fn is_altered(position: u32, epoch: u64) -> bool {
     position == 6 && epoch.is_multiple_of(5)
 }

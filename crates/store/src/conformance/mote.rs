@@ -245,8 +245,8 @@ impl Made {
         write::star_evidence(&self.seal, &self.blocks, mask)
     }
 
-    /// Returns the blocks that a store must return for `mask`: those of the levels in `mask` that
-    /// are kept, highest level first.
+    /// Returns the blocks that a store must return for `mask`: the blocks of the kept levels in
+    /// `mask`, highest level first.
     #[must_use]
     pub fn blocks(&self, mask: u32) -> Vec<u8> {
         self.joined(mask & self.bundle.kept())

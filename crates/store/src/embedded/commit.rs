@@ -266,8 +266,8 @@ enum Place {
     Known,
     /// After all other bundles of its device.
     Last,
-    /// Anywhere else: whether another seal has its index, and whether the epochs still ascend with
-    /// the indices.
+    /// Anywhere else. `equivocates`: another seal has the same index. `ordered`: the epochs still
+    /// ascend with the indices.
     Between { equivocates: bool, ordered: bool },
 }
 

@@ -162,7 +162,7 @@ impl Shared {
     }
 }
 
-/// Journals jobs, usually with one sync, and replies to those whose reply needs no lookup.
+/// Journals jobs, usually with one sync, and sends the replies that need no lookup.
 fn journal(shared: &Shared, heads: &mut Heads, jobs: Vec<Job>) {
     let mut answers: Vec<(Reply, Result<Receipt, PutError>)> = Vec::with_capacity(jobs.len());
     let mut group = Group::default();

@@ -50,7 +50,7 @@ impl World {
         uploads.into_values().collect()
     }
 
-    /// Checks every bundle against the sensed records. Returns the seals of each device that
+    /// Checks every bundle against the sensed records. Returns, for each device, the seals that
     /// arrived.
     fn arrived(&self) -> BTreeMap<DeviceId, Vec<Arrived>> {
         let mut arrived: BTreeMap<DeviceId, Vec<Arrived>> = BTreeMap::new();

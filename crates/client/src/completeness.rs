@@ -14,8 +14,8 @@ pub struct Report {
     pub signatures: u64,
     /// The size of the response in bytes.
     pub bytes: u64,
-    /// The maximum number of events that the group keeps of one epoch, over all devices; `None` if
-    /// it keeps all events.
+    /// The group's budget: the maximum number of events of one epoch that are kept, over all
+    /// devices. `None` if all events are kept.
     pub budget: Option<u64>,
     /// In a group with a budget, each epoch that has a manifest, and its final round. Levels below
     /// the round were not kept, so about one in 2^round of the epoch's events was kept.

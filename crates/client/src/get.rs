@@ -76,11 +76,11 @@ impl<'a> Client<'a> {
     /// Returns the highest rate of the form `1/2^d` that is available for everything that these
     /// devices sealed from `since` on and before `until`. In a group without a budget, this is 1.
     ///
-    /// In a group with a budget, the rate follows from the highest round of the range's manifests,
-    /// and from the lowest level such that every seal has its events of this level and of all
-    /// higher levels. A seal may lack lower levels because the device dropped levels or lost
-    /// readings. The rate does not account for a late seal for which the store has fewer levels. A
-    /// query for such a seal is rejected.
+    /// In a group with a budget, the manifests and the seals determine the rate. `d` is at least
+    /// the highest round of the range's manifests, and every seal must have all of its events of
+    /// level `d` and of the higher levels. A seal may lack lower levels because the device dropped
+    /// levels or lost readings. The rate does not account for a late seal for which the store has
+    /// fewer levels. A query for such a seal is rejected.
     ///
     /// # Errors
     /// [`Error`] if the cloud cannot be reached or its response is rejected.
@@ -162,8 +162,8 @@ impl<'a> Get<'a> {
         self
     }
 
-    /// Sets the pinned seals. A response that contradicts or omits one of them is rejected. After a
-    /// verified response, its newest seals are pinned, and [`Verified::keep`] saves them.
+    /// Sets the pinned seals. A response that contradicts or omits one of them is rejected. When a
+    /// response has been verified, its newest seals are pinned, and [`Verified::keep`] saves them.
     pub const fn pinned_seals(mut self, pinned: &'a mut PinnedSeals) -> Self {
         self.pinned = Some(pinned);
         self

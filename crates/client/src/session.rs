@@ -55,8 +55,8 @@ impl<'r> Session<'r> {
     /// The rows reach the sink on the caller's thread, in the order of the response. Rows, report
     /// and errors do not depend on the number of threads.
     ///
-    /// The session divides the bytes of one call of [`feed`](Self::feed) among the threads, so
-    /// small chunks leave threads idle. Chunks of [`PIECE`] bytes are large enough.
+    /// The session divides the bytes of one call of [`feed`](Self::feed) among the threads. If the
+    /// chunks are small, threads are therefore idle. Chunks of [`PIECE`] bytes are large enough.
     #[must_use]
     pub fn with_threads(self, threads: NonZero<usize>) -> Self {
         Self { reader: self.reader.with_threads(threads), ..self }

@@ -29,8 +29,8 @@ pub(crate) fn acknowledge<T>(
 }
 
 /// Runs `work` on a thread that may block. At most one such thread per core runs at a time. If the
-/// client closes the connection, `work` still runs to its end, and the memory that it holds stays
-/// counted until then.
+/// client closes the connection, `work` still runs to its end, and its memory counts against the
+/// limits until then.
 pub(crate) async fn on_verifier<T: Send + 'static>(
     shared: &Arc<Shared>,
     work: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,

@@ -18,8 +18,8 @@ pub struct Limits {
     /// The maximum number of requests in progress. A request counts once its body has fully
     /// arrived. Further requests are rejected with status 503. Default 256.
     pub requests: usize,
-    /// The maximum number of responses with queried events or bundles that are sent at once.
-    /// Further requests for them are rejected with status 429. Default 32.
+    /// The maximum number of responses to queries and of bundles that are sent at the same time.
+    /// Further requests for responses or bundles are rejected with status 429. Default 32.
     pub answers: usize,
     /// Memory for the events of all long parts that are being sent. A response waits until this
     /// memory has room for its next long part. Default 256 MiB.

@@ -1,8 +1,7 @@
 //! A listener for HTTP/1.1, with or without TLS, that limits its connections.
 //!
-//! The limits apply to the number of open connections in total and per address, to the time in
-//! which a client must send the head of a request, and to the rate at which a client must receive a
-//! response.
+//! There is a limit on the number of open connections, in total and per address. A client must send
+//! the head of a request within a maximum time, and must receive a response at a minimum rate.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;

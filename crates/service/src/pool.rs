@@ -1,9 +1,10 @@
 //! Shared capacity (connections, requests or bytes) that no single address can use up.
 //!
 //! A [`Pool`] counts how much of its capacity each peer holds. While at least half of the pool is
-//! free, any peer may take more. After that, a peer may hold at most its share. An amount returns
-//! to the pool when its [`Held`] is dropped. The pool cannot reclaim an amount from a slow peer;
-//! callers therefore enforce minimum rates on requests and responses.
+//! free, any peer may take more. After that, a peer may hold at most its share, except that the
+//! first amount of a peer may be larger. An amount returns to the pool when its [`Held`] is
+//! dropped. The pool cannot reclaim an amount from a slow peer; callers therefore enforce minimum
+//! rates on requests and responses.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,4 +1,4 @@
-//! The most important fields of one device's seals, and their comparison with the seals that a
+//! Keeps the most important fields of one device's seals, and compares the seals with those that a
 //! manifest lists for the device (spec/formats.md, section 8.3).
 //!
 //! A [`DeviceAudit`] collects the seals in ascending order of their indices and is then queried

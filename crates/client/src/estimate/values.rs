@@ -192,7 +192,7 @@ impl Values {
         Some(edges)
     }
 
-    /// Estimates the number of events for whose value `holds` returns true.
+    /// Estimates the number of events whose value meets the condition `holds`.
     #[allow(clippy::cast_precision_loss)]
     fn events(&self, holds: impl Fn(f64) -> bool) -> Option<Interval> {
         let (sampled, population) = (self.sampled(), self.population());
@@ -239,7 +239,7 @@ impl Values {
         })
     }
 
-    /// Returns whether any event was sampled, and at least one event of every stratum that has
+    /// Returns whether the sample is not empty and has at least one event of every stratum that has
     /// events.
     fn is_complete(&self) -> bool {
         !self.values.is_empty()

@@ -94,8 +94,8 @@ pub enum Rejection {
     /// The answer is to a different query.
     #[error("the answer is to a different query")]
     WrongQuery,
-    /// The answer is for a different epoch, or for an epoch at least [`EPOCHS_AFTER`] epochs before
-    /// the newest accepted one.
+    /// The answer is for a different epoch, or for an epoch that is at least [`EPOCHS_AFTER`]
+    /// epochs before the newest accepted epoch.
     #[error("the answer is for a different epoch than the epoch that is being opened")]
     WrongEpoch,
     /// The set of participants or a record is invalid.

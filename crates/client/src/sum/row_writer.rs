@@ -1,5 +1,5 @@
 //! Writes the results of a query as a table, JSON lines, CSV or an Arrow stream. Each row is
-//! flushed at once, so that a reader can follow a query that runs for a long time.
+//! flushed immediately, so that a reader can follow a query that runs for a long time.
 //!
 //! Values are exact: decimal numbers with all their digits, and `Decimal128` in Arrow. A row
 //! without an accepted answer has no values. It has the name of the error and, if the fault was
@@ -78,7 +78,7 @@ impl<W: Write> std::fmt::Debug for RowWriter<W> {
 
 impl<W: Write> RowWriter<W> {
     /// Creates a writer to `out`. The header of a table is written with the first row; the header
-    /// of CSV and Arrow is written at once.
+    /// of CSV and Arrow is written by this function.
     ///
     /// # Errors
     /// [`OutputError`] if the header cannot be written.

@@ -232,9 +232,9 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
         Ok(self.asking.link.announce(schedule).await?)
     }
 
-    /// Renews the lease once half of it has passed. Until then, sends the newest query schedule
-    /// again at intervals, because an aggregator or mote that was restarted may have received an
-    /// older schedule from its broker.
+    /// Renews the lease once half of it has passed. Until then, repeats the newest query schedule
+    /// at intervals, because an aggregator or mote that was restarted may have received an older
+    /// schedule from its broker.
     async fn renew(&mut self) -> Result<(), RunError> {
         let (from, lease) = ((self.now_ms() / self.epoch_ms()).max(self.first), self.lease());
         let end = self.run.epochs.map_or(u64::MAX, |epochs| self.first.saturating_add(epochs));

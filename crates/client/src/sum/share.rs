@@ -88,7 +88,7 @@ impl ShareError {
 
 moteseal_api::named_error!(ShareError);
 
-/// A share, or the sum of several shares of one query and epoch, which has not been opened.
+/// A share, or the sum of several shares of one query and epoch. It has not been opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum {
     shape: Shape,

@@ -160,8 +160,8 @@ fn rejects_any_other_events() {
     assert_eq!(world.verify(choice, &[&world.manifest], &by_levels).unwrap_err(), "NotAsAsked");
 }
 
-/// If the device raised its round in one part, that round applies to all parts of the epoch, so
-/// that the events of all parts are equally likely to be drawn.
+/// If the device used a higher round for one part, that round applies to all parts of the epoch.
+/// Otherwise the events of the parts would not be equally likely to be drawn.
 #[test]
 fn the_parts_of_an_epoch_have_one_round() {
     let world = world(ROUND, 3);
@@ -231,7 +231,7 @@ fn rates_and_at_most_serve_a_pruned_tree_like_a_star() {
     );
     assert_eq!(verify(rate("1/8"), [ALL << 3, ALL << 4]).unwrap_err(), "NotAsAsked");
     assert_eq!(verify(rate("1/8"), [ALL << 2, ALL << 3]).unwrap_err(), "NotAsAsked");
-    // Level 2 does not exist in both parts, so *at most* requires only the levels from 3 on.
+    // The second part has no level 2, so *at most* requires only the levels from 3 on.
     assert_eq!(verify(Choice::AtMost(1000), [ALL << 3; 2]), Ok(count([ALL << 3; 2])));
     assert_eq!(verify(Choice::AtMost(1000), [ALL << 2, ALL << 3]).unwrap_err(), "NotAsAsked");
 }

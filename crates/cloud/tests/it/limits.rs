@@ -273,8 +273,8 @@ async fn a_client_that_is_still_sending_receives_the_error() {
             assert_eq!((rejected.name(), rejected.status), (name, status));
         }
     }
-    // A client that expects permission (`100-continue`) is rejected at once and does not have to
-    // send the body.
+    // A client that expects permission (`100-continue`) is rejected immediately and does not have
+    // to send the body.
     let head = "PUT /v1/bundles HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\
                 content-length: 1000\r\n\r\n";
     let start = Instant::now();

@@ -223,8 +223,8 @@ async fn rejects_every_altered_bundle() {
             let cut = altered.len();
             let response = cloud.put(altered).await;
             let status = response.status().as_u16();
-            // A bundle that is cut between two items is a shorter valid stream. The cloud accepts it
-            // but stores nothing from it.
+            // A bundle that is cut between two items is a shorter valid stream. The cloud accepts
+            // it, but stores nothing from it.
             let harmless = status == 200
                 && cut < whole[0]
                 && response.json::<Receipt>().await.unwrap().stored == 0;

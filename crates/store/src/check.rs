@@ -334,7 +334,7 @@ impl Check<'_> {
                 self.found(Finding::seal(
                     "UnknownDevice",
                     &key,
-                    "the roster has no key of the device to verify it with",
+                    "the roster has no key of the device for this seal",
                 ));
             }
             Ok(_) => {}

@@ -75,8 +75,8 @@ pub(crate) const EQUIVOCATIONS: TableDefinition<'_, [u8; 12], ()> =
 pub(crate) const UNORDERED: TableDefinition<'_, [u8; 8], ()> = TableDefinition::new("unordered");
 
 pub(crate) const PIECE_KEY: usize = SealKey::LENGTH + 4;
-/// The length of a piece: two pages minus the space that redb needs for one entry of a leaf page (8
-/// bytes and the key).
+/// The length of a piece: two pages minus the space that redb needs for one entry of a leaf page,
+/// which is 8 bytes plus the length of the key.
 pub(crate) const PIECE: usize = 2 * 4096 - 64;
 /// The maximum length of a row that contains both head and body: also two pages.
 pub(crate) const ROW: usize = PIECE;

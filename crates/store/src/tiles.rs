@@ -14,15 +14,15 @@
 //! tiles.
 //!
 //! A **pruned** tree has only the records of some levels and their compact multiproof. A place is
-//! the position of a record in the tree: its sequence number. Each chunk of a pruned tree covers so
-//! many places that it has 256 stored records on average. The records are followed by two u64 per
-//! chunk: the end of the chunk's records, and the number of digests of the multiproof up to the end
-//! of the chunk. After these numbers follow the multiproof and the hashes of levels 1, 2 and so on,
-//! as above. Every subtree that has a stored record, or whose root is in the multiproof, can be
-//! rebuilt from this data. The compact multiproof of any smaller selection can therefore be
-//! computed. If a subtree whose root is in the multiproof spans several chunks, the stored hash of
-//! its first chunk is that root, and the stored hashes of its other chunks are null. A node whose
-//! right child is null equals its left child.
+//! the position of a record in the tree: its sequence number. The number of places per chunk of a
+//! pruned tree is such that a chunk has 256 stored records on average. The records are followed by
+//! two u64 per chunk: the end of the chunk's records, and the number of digests of the multiproof
+//! up to the end of the chunk. After these numbers follow the multiproof and the hashes of levels
+//! 1, 2 and so on, as above. Every subtree that has a stored record, or whose root is in the
+//! multiproof, can be rebuilt from this data. The compact multiproof of any smaller selection can
+//! therefore be computed. If a subtree whose root is in the multiproof spans several chunks, the
+//! stored hash of its first chunk is that root, and the stored hashes of its other chunks are null.
+//! A node whose right child is null equals its left child.
 
 use std::collections::HashMap;
 use std::ops::Range;

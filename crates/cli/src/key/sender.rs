@@ -31,8 +31,7 @@ const SECONDS_A_DAY: u64 = 86_400;
                         the first 8 bytes of SHA-256(\"moteseal/1/sender\" || 0x00 || name)."
 )]
 pub(crate) struct Request {
-    /// The sender's secret key; the base station is asked to certify the public key that belongs to
-    /// it
+    /// The sender's secret key; the request is for a certificate of the corresponding public key
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
     /// The sender's name, or its id as 16 hexadecimal digits

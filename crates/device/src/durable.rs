@@ -416,7 +416,8 @@ impl<K: Signer> DurableMote<K> {
         self.mote.timeout();
     }
 
-    /// Makes all inputs so far durable. Returns the frames that must be sent now, at most `most`.
+    /// Makes all inputs received so far durable. Returns the frames that must be sent now, at most
+    /// `most`.
     ///
     /// # Errors
     /// [`DurableError`]. No frame may be sent.
@@ -425,7 +426,7 @@ impl<K: Signer> DurableMote<K> {
         Ok(self.mote.frames(most)?)
     }
 
-    /// Makes all inputs so far durable.
+    /// Makes all inputs received so far durable.
     ///
     /// # Errors
     /// [`DurableError`]. The call can be repeated.

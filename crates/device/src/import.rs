@@ -1,8 +1,9 @@
 //! Imports recorded readings: converts the rows of a table with a header to records of a stream
 //! schema, each with its time.
 //!
-//! Values are converted exactly or rejected ([`Field::write`]). Every error states the file, the
-//! line, the column, the value and what to do. This module seals nothing.
+//! Values are converted exactly or rejected ([`Field::write`]). Every error states the file and
+//! what to do. Where it applies, it also states the line, the column and the value. This module
+//! seals nothing.
 
 mod table;
 mod time;

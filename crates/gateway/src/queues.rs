@@ -125,7 +125,7 @@ impl Queues {
         self.arenas.iter().all(|arena| arena.chunks.len() + 16 < CHUNKS)
     }
 
-    /// Marks the room of a level as used up, as four gibibytes of events would do.
+    /// Marks a level as full, as if it stored four gibibytes of events.
     #[cfg(test)]
     pub(crate) fn exhaust(&mut self, level: Level) {
         self.arenas[usize::from(level.0)].chunks.resize(CHUNKS - 16, Vec::new());

@@ -515,7 +515,7 @@ const fn size_of_record(record: &[u8]) -> u64 {
     24 + record.len() as u64
 }
 
-/// Checks that `signer` has the key that the roster certifies for its coordinator.
+/// Checks that `signer` has the key that the roster certifies for the group's coordinator.
 ///
 /// # Errors
 /// `NoBudget` if the roster has no budget, `NotTheCoordinator` if `signer` has a different key.

@@ -62,7 +62,7 @@ pub fn save(
     Ok(path)
 }
 
-/// Removes the unfinished files with this key whose processes no longer run.
+/// Removes the unfinished files with this key that were written by processes which no longer run.
 fn remove_unfinished(folder: &Path, key: &str) -> io::Result<()> {
     let start = format!(".{key}.");
     for entry in fs::read_dir(folder)? {

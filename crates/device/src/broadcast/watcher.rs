@@ -4,7 +4,8 @@
 //! The messages of a block are delivered first and then recorded as delivered. If the process is
 //! killed in between, they are delivered again. Every message is therefore delivered at least once.
 //! A receiver recognises repetitions by the sender, the chain and the message's number. A file is
-//! saved before it is recorded as delivered; if it is saved again, the existing file is found.
+//! saved before it is recorded as delivered. If the process is killed in between, the next process
+//! finds the existing file and writes no second one.
 
 use std::collections::HashMap;
 use std::fmt;

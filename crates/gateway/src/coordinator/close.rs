@@ -117,7 +117,8 @@ impl GroupCoordinator {
                 }
                 Ok(open.followed.next.0 == n)
             }
-            // A device closes a seal without events without forwarding any frame first.
+            // For a seal that has no events, a device sends the closing frame without any earlier
+            // frame.
             _ => Ok(n == 0),
         }
     }

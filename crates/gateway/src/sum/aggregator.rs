@@ -205,7 +205,7 @@ impl Aggregator {
         self.queries.iter().map(|query| query.id)
     }
 
-    /// Returns what must be sent and logged because of the calls since the last `take_outgoing`.
+    /// Returns what must be sent and logged. The next call returns only what has been added since.
     pub fn take_outgoing(&mut self) -> Outgoing {
         std::mem::take(&mut self.output)
     }

@@ -1,5 +1,5 @@
-//! Drops received frames on purpose, for tests and experiments. The losses are reproducible from a
-//! seed. Receivers with different seeds lose different frames, independently of each other.
+//! Drops received frames on purpose, for tests and experiments. The same seed always gives the same
+//! losses. Receivers with different seeds lose different frames, independently of each other.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -44,8 +44,8 @@ const SUITES: [(Algorithm, Option<Bar>); 3] = [
     (Algorithm::Esp256, None),
     (Algorithm::MlDsa44, None),
 ];
-/// The number of chains that are verified between two readings of the clock. A reading takes as
-/// long as a few messages.
+/// The number of chains that are verified between two readings of the clock. Reading the clock
+/// takes as long as verifying a few messages.
 const CHAINS_PER_CLOCK: usize = 20;
 
 /// A message of the testbed.

@@ -1,6 +1,6 @@
 //! Measures the cost of verifying a million readings of many devices, from the bytes of a response
-//! in memory to verified rows and to Arrow: for all readings and for an eighth, on one thread and
-//! on two.
+//! in memory to verified rows and to Arrow. It measures all readings and an eighth of them, on one
+//! thread and on two.
 //!
 //! The responses are fetched from a cloud over HTTP before the measurement. One thread is measured
 //! by its processor time, and several threads by the wall clock, which includes the time of other

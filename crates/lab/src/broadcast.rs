@@ -28,7 +28,8 @@ pub const PAYLOAD: usize = 20;
 pub const RATE: f64 = 0.2;
 /// The maximum random delay before a node rebroadcasts, requests or answers, in milliseconds.
 pub const BACK_OFF_MS: u32 = 2000;
-/// Numbers of messages per block. The paper calls the schemes SA1, SA2, SA5 and SA10.
+/// Numbers of messages per block. The paper calls the schemes with these block sizes SA1, SA2, SA5
+/// and SA10.
 pub const BLOCKS: [u8; 4] = [1, 2, 5, 10];
 /// Probabilities with which a node misses a transmission.
 pub const LOSSES: [f64; 7] = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3];

@@ -70,8 +70,9 @@ impl Draws {
         ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Draws the level of an event that is known to be at or above `least`. Each further level has
-    /// half the probability of the one before; the last of `levels` has the rest.
+    /// Draws the level of an event, given that this level is at least `least`. Each higher level
+    /// has half the probability of the level before it. The highest of the `levels` levels has the
+    /// remaining probability.
     #[allow(clippy::cast_possible_truncation)]
     pub fn level_from(&mut self, least: u8, levels: u8) -> Level {
         let last = levels.saturating_sub(1);

@@ -35,9 +35,9 @@ const LARGEST_FILE: u64 = 64 << 20;
 pub struct Event {
     /// Seconds since midnight, in the local time of the recording.
     pub second: u32,
-    /// The recorded value. For home C it is the outdoor temperature in degrees Fahrenheit, for a
-    /// house the time for which a sensor was on, in seconds, and for a mote the temperature in
-    /// degrees Celsius.
+    /// The recorded value. For home C it is the outdoor temperature in degrees Fahrenheit. For a
+    /// house it is the time for which a sensor was on, in seconds. For a mote it is the temperature
+    /// in degrees Celsius.
     pub reading: f64,
 }
 
@@ -135,7 +135,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// The error that no source has the given name.
+/// The error for a name that no source has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownSource;
 

@@ -129,7 +129,7 @@ impl Figure {
     }
 }
 
-/// The error that a figure could not be drawn.
+/// The error if a figure cannot be drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrawError(String);
 

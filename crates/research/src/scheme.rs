@@ -60,7 +60,7 @@ pub struct Row {
     pub event: Vec<u8>,
 }
 
-/// The error that the scheme cannot serve the query.
+/// The error if the scheme cannot serve the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsupported;
 

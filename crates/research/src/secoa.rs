@@ -15,9 +15,10 @@
 //! - The source of a maximum: a certificate cannot be checked without knowing its source, so each
 //!   maximum contains 4 bytes for the source, which the paper does not count.
 //! - The certificates: by equation 5 every aggregator combines its children's certificates by XOR.
-//!   They cannot be separated again, so an aggregator above could not keep only the certificates of
-//!   the maxima, which are all that the querier can compute. Here each sketch keeps its certificate,
-//!   and only the sink combines them: [`sum::Final`] is as in the paper, [`sum::Partial`] is larger.
+//!   They cannot be separated again, so the next aggregator could not keep only the certificates of
+//!   the maxima. The querier can compute only these certificates. Here each sketch keeps its
+//!   certificate, and only the sink combines them: [`sum::Final`] is as in the paper,
+//!   [`sum::Partial`] is larger.
 //! - The exponent: by table II, RSA takes as long as 3.9 modular multiplications, so the exponent is
 //!   small. Here it is 3, which takes two multiplications.
 

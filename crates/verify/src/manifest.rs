@@ -49,8 +49,8 @@ impl ManifestError {
 }
 
 /// Decodes a manifest, a tagged `COSE_Sign1`. Checks that the coordinator of `directory` signed it,
-/// that it belongs to the same group as `directory`, that its roster is known, and that its epoch
-/// and round are in the ranges of the group.
+/// and that it belongs to the same group as `directory`. Also checks that its roster is known, and
+/// that its epoch and round are in the ranges of the group.
 ///
 /// # Errors
 /// [`ManifestError`]: the first check that fails, in the order of spec/formats.md, section 8.1.

@@ -31,7 +31,7 @@ impl DigestName {
     }
 }
 
-/// The error that AWS-LC failed. The field is the operation.
+/// The error if AWS-LC fails. The field is the operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused(&'static str);
 

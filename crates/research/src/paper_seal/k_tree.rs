@@ -3,7 +3,7 @@
 
 use super::Hash;
 
-/// The error that the tree, or the stored section of it, does not contain the event.
+/// The error if the tree, or the stored section of it, does not contain the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSuchEvent;
 

@@ -256,9 +256,9 @@ fn no_removed_duplicated_or_swapped_element_yields_a_false_row() {
             }
         }
     }
-    // These sequences of items still yield the sealed rows: with the schema (`s`) or the open item
-    // (`o`) twice; with the two in the other order; and the complete run followed by a repeated
-    // part, which is rejected because its index is one too high.
+    // These sequences of items still yield the sealed rows. They have the schema (`s`) or the open
+    // item (`o`) twice, or these two in the other order. Some have a repeated part after the
+    // complete run; this part is rejected, because its index is one too high.
     let expected = ["soop", "ssop", "osp", "sopp", "soopp", "ssopp", "ospp", "soppp"];
     let expected: BTreeSet<String> = expected.map(str::to_owned).into();
     assert_eq!(kept, expected);

@@ -241,8 +241,8 @@ fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> 
         entry
     } else {
         entry.replacement(
-            "`docs/footprint.csv` is absent. The sizes are the sizes of the types on this 64-bit \
-             machine. For a star they differ from a Cortex-M3 only in padding.",
+            "`docs/footprint.csv` is absent. The numbers are the sizes of the types on this \
+             64-bit machine. For a star they differ from the sizes on a Cortex-M3 only in padding.",
         )
     })
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares the speed of the Python client with that of the Rust client.
+"""Compares the speeds of the Python client and the Rust client.
 
 Both clients ask the same cloud for an eighth of the readings of a thousand devices (a million
-readings in all), verify the response, and put it into an Arrow table in memory. The two take turns
-within one run. Then both verify a proof from a file, without a cloud. The benchmark fails if Python
-has less than 0.7 of Rust's speed.
+readings in all), verify the response, and put it into an Arrow table in memory. The two clients
+take turns within one run. Then both clients verify a proof from a file, without a cloud. The
+benchmark fails if the Python client reaches less than 70 % of the Rust client's speed.
 
     bindings/python/bench.py [--devices 1000] [--readings 1000] [--rounds 15] [--rate 1/8] [--data FOLDER]
 

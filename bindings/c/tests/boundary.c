@@ -577,8 +577,8 @@ static uint8_t *frames[MAX_FRAMES];
 static size_t lengths[MAX_FRAMES];
 static size_t count;
 
-/* Reads the frames that the peer wrote: before each one, the file has its length (two bytes,
- * big-endian). The first item is the base station's raw Ed25519 key. */
+/* Reads the frames that the peer wrote. In the file, each frame is preceded by its length (two
+ * bytes, big-endian). The first item is the base station's raw Ed25519 key. */
 static void read_frames(const char *path) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {

@@ -107,7 +107,7 @@ Alter = Callable[[str, bytes], bytes]
 
 def warmer(path: str, honest: bytes) -> bytes:
     """Makes one reading in the response to a query one degree warmer: dev1's reading at 12:02:15 or
-    dev2's at 12:01:30. The bytes of both readings occur only once."""
+    dev2's at 12:01:30. The bytes of each of these readings occur only once."""
     for temperature, humidity in ((2778, 4339), (2746, 4537)):
         reading, altered = struct.pack(">hH", temperature, humidity), struct.pack(">hH", temperature + 100, humidity)
         if path.endswith("/query") and reading in honest:

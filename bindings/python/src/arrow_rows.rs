@@ -31,7 +31,7 @@ use crate::work::{self, Stop, Stoppable};
 /// >>> answer.to_pandas()
 ///
 /// The columns are epoch, epoch_start, device, index (the index of the seal) and seq (the event's
-/// number under that seal), followed by the columns that the device sealed.
+/// sequence number in that seal), followed by the columns that the device sealed.
 #[pyclass(frozen, module = "moteseal")]
 #[derive(Debug)]
 pub(crate) struct Answer {

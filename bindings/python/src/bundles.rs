@@ -47,8 +47,7 @@ impl BundleReport {
     }
 }
 
-/// True if the file's first bytes are those of a proof (.mproof). Otherwise, the file may be a
-/// bundle.
+/// True if the file's first bytes identify a proof (.mproof). Otherwise, the file may be a bundle.
 #[pyfunction]
 pub(crate) fn is_proof(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
     match StreamFile::open(&path) {

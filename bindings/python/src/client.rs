@@ -170,10 +170,10 @@ impl Client {
     /// Fetches and verifies a sample for estimates: client.estimate("temperature",
     /// rate="1/8").mean().
     ///
-    /// what is a field, or a condition on a field ("temperature>=25"): how many readings meet it,
-    /// and what share of all readings. If neither rate nor at_most is given, the rate is the
-    /// highest at which the whole range is available. With each=True, estimates for each single
-    /// device are available, too.
+    /// what is a field, or a condition on a field ("temperature>=25"). For a condition, count()
+    /// estimates how many readings meet it, and proportion() estimates their share of all readings.
+    /// If neither rate nor at_most is given, the rate is the highest at which the whole range is
+    /// available. With each=True, there are also estimates for each single device.
     #[pyo3(signature = (what, devices = None, since = None, until = None, rate = None, *, at_most = None, each = false, proof = None, allow_incomplete = false))]
     #[allow(clippy::too_many_arguments)]
     fn estimate(

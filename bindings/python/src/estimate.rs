@@ -443,7 +443,7 @@ impl Estimates {
     }
 
     /// Estimates how many of all readings are in each bin. The bins have equal width and extend
-    /// from the smallest to the largest sampled value, or are between consecutive edges.
+    /// from the smallest to the largest sampled value, unless edges are given.
     #[pyo3(signature = (bins = 10, *, edges = None))]
     fn histogram(
         &self,

@@ -31,8 +31,8 @@ struct Fields {
     device: Option<String>,
     index: Option<u64>,
     epoch: Option<u64>,
-    /// The name of the error for which the whole response was rejected, if the cloud's explaining
-    /// form then located the fault.
+    /// The name of the error for which the whole response was rejected at first, if the cloud's
+    /// explaining form then located the fault.
     refusal: Option<String>,
     url: Option<String>,
 }

@@ -1,4 +1,4 @@
-"""Checks that estimates equal those of `moteseal estimate`, and that an unknown value is never
+"""Checks that estimates equal the output of `moteseal estimate`, and that an unknown value is never
 reported as zero."""
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ def test_a_sample_of_everything_is_exact(client: moteseal.Client) -> None:
 
 
 def test_intervals_contain_the_true_value(client: moteseal.Client) -> None:
-    """The keys are new in each run, so that the true value would be outside the 95 % interval in
-    one of twenty runs. The test therefore allows three times the interval's width."""
+    """Each run has new keys and therefore draws a different sample: the true value is outside the
+    95 % interval in one of twenty runs. The test therefore allows three times the interval's
+    width."""
     truth = client.estimate("humidity", rate=1).mean().value
     for rate in ("1/2", "1/4", "1/8"):
         found = client.estimate("humidity", rate=rate).mean()

@@ -1,7 +1,7 @@
 //! A page of flash, simulated in RAM that the start-up code does not initialise. Erasing sets all
 //! bits of a sector; programming clears bits of one word; a reset may happen between two words. The
 //! page keeps its content across resets of the board. At power-on its content is undefined, as on a
-//! chip that was never erased; in QEMU it is zeros.
+//! chip that was never erased; in QEMU it is all zeros.
 
 use core::ptr;
 

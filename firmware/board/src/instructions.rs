@@ -3,8 +3,8 @@
 //! read.
 //!
 //! With `-icount shift=8`, each instruction takes 256 ns of QEMU's time. A timer of 25 MHz counts
-//! 6.4 ticks in that time, so that the number of ticks determines the number of instructions. The
-//! result is not a number of clock cycles, and does not measure time or energy.
+//! 6.4 ticks in that time, so the number of ticks determines the number of instructions. The result
+//! is not a number of clock cycles, and does not measure time or energy.
 
 use core::hint::black_box;
 use core::ptr;
@@ -28,8 +28,8 @@ impl Instructions {
         Self(())
     }
 
-    /// Runs the work and returns the number of its instructions, including its call, and its
-    /// result. The limit is 670 million instructions.
+    /// Runs the work. Returns the number of executed instructions, including the call, and the
+    /// result of the work. The limit is 670 million instructions.
     pub fn of<R>(&mut self, work: impl FnOnce() -> R) -> (u64, R) {
         for (register, value) in [(CONTROL, 0), (RELOAD, u32::MAX), (VALUE, u32::MAX), (CONTROL, 1)]
         {

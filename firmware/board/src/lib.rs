@@ -74,7 +74,7 @@ pub fn reset() -> ! {
     cortex_m::peripheral::SCB::sys_reset()
 }
 
-/// Sleeps until the next interrupt. Once the clock runs, this is at most one millisecond.
+/// Sleeps until the next interrupt. Once the clock runs, the sleep lasts at most one millisecond.
 pub fn idle() {
     cortex_m::asm::wfi();
 }

@@ -1,6 +1,7 @@
 //! Measures how much stack a function uses: fills the unused part of the stack with a pattern
 //! ("paint"), runs the function, and finds the deepest word that was overwritten. Bytes that the
-//! function skipped count if it wrote to deeper ones. Interrupts that run meanwhile count, too.
+//! function did not write count as used if it wrote to deeper bytes. The result includes the stack
+//! of interrupts that run meanwhile.
 
 use core::hint::black_box;
 use core::ptr;
@@ -11,8 +12,8 @@ const PAINT: u32 = 0xc5c5_c5c5;
 /// Bytes below the stack pointer that the painting function itself may use.
 const MARGIN: usize = 64;
 
-/// Runs the work and returns how many bytes of stack it uses below the caller's frame, rounded to
-/// words of 4 bytes, and its result.
+/// Runs the work. Returns how many bytes of stack it used below the caller's frame, as a multiple
+/// of 4, and the result of the work.
 pub fn peak_of<R>(work: impl FnOnce() -> R) -> (usize, R) {
     let top = paint();
     let result = black_box(call(work));

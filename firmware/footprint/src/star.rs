@@ -11,7 +11,7 @@ use crate::{Input, Meter, Of, failed};
 /// The length of an event, in bytes.
 pub const EVENT: usize = 4;
 
-/// Creates an empty star with the device and the salt key that the input has.
+/// Creates an empty star with the device and the salt key from the input.
 pub fn open<const L: usize>(input: &mut Input) -> Star<L> {
     let (device, key) = (DeviceId(input.fixed()), SaltKey::new(input.fixed()));
     let index = SealIndex(u32::from_be_bytes(input.fixed()));

@@ -4,8 +4,8 @@
 //! The counterpart on Linux is `moteseal_device::answerer`; this module needs no heap and no clock.
 //! The epochs of queries are intervals of wall time. The mote estimates the wall time from hints:
 //! from times that the gateway sends, and from the number of a query schedule, which is the time at
-//! which the querier signed it. Because of a wrong hint, the mote may miss answers, but it never
-//! reveals a key: it encrypts only for epochs that the journal has permitted and that the query
+//! which the querier signed it. A wrong hint can make the mote miss answers, but cannot make it
+//! reveal a key: it encrypts only for epochs that the journal has permitted and that the query
 //! schedule asks for.
 
 use moteseal_core::digest::Digest;
@@ -58,7 +58,7 @@ struct Running {
     key: SourceKey,
     /// The next epoch to answer.
     next: u64,
-    /// The first epoch in which the mote has sensed for this query from the epoch's beginning on.
+    /// The first epoch that the mote has observed for this query from the epoch's beginning.
     whole_from: u64,
     /// The two newest epochs that have a reading, the older epoch first, each with its newest
     /// reading.

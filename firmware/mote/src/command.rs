@@ -38,7 +38,7 @@ impl Command {
         })
     }
 
-    /// Returns the settings as this command changes them.
+    /// Returns the settings after this command.
     #[must_use]
     pub const fn applied(self, settings: Settings) -> Settings {
         match self {

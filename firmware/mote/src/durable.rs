@@ -26,9 +26,9 @@ pub const MAX_ITEMS: usize = 720;
 /// The maximum number of runs of answers that no seal states yet. A run covers consecutive epochs
 /// of one query. Half of the runs are reserved for the answers of a seal that is given up.
 const MAX_UNSTATED: usize = 16;
-/// The maximum number of senders' keys for which the newest chain is recorded. A key is never
-/// removed, because an attacker could then replay its old chains; the mote refuses chains of
-/// further keys.
+/// The maximum number of senders' keys for which the newest chain is recorded. Keys are never
+/// removed, because an attacker could then replay old chains of a removed key. The mote refuses
+/// chains of any further key.
 const MAX_FLOORS: usize = 4;
 
 const IDENTITY: u8 = 0;
@@ -107,7 +107,7 @@ pub struct Memory {
 /// which the runs began.
 type Runs = [Option<Answered>; MAX_UNSTATED];
 
-/// Adds an answer, unless this needs a new run and the half that is not reserved is full. Returns
+/// Adds an answer, unless this needs a new run and the unreserved half of the runs is full. Returns
 /// whether the answer was added.
 fn add_answer(runs: &mut Runs, query: QueryId, epoch: u64) -> bool {
     let touches = |run: &&mut Answered| {
@@ -374,8 +374,8 @@ impl Memory {
         Ok(content)
     }
 
-    /// Returns the content of the record of a signed seal. Its position and its first uncovered
-    /// reading are those of this state.
+    /// Returns the content of the record of a signed seal. The position and the first uncovered
+    /// reading in the record come from this state.
     fn sealed_content(&self, sealed: &Sealed) -> Result<Content, JournalError> {
         let mut content = Content::new();
         let open = u8::try_from(sealed.open).map_err(|_| JournalError::Full)?;
@@ -416,8 +416,8 @@ pub struct Durable<F> {
 }
 
 impl<F: Flash> Durable<F> {
-    /// Reads the journal and records a start in it. `settings` are the settings until a broadcast
-    /// changes them.
+    /// Reads the journal and records this start in it. `settings` are the settings until a
+    /// broadcast changes them.
     ///
     /// # Errors
     /// [`JournalError`], also if the journal belongs to another device.
@@ -533,8 +533,8 @@ impl<F: Flash> Durable<F> {
         self.record(DONE, Content::new().put(&index.0.to_be_bytes())?)
     }
 
-    /// Gives up a signed seal that the coordinator does not accept. A later seal then states its
-    /// answers.
+    /// Gives up a signed seal that the coordinator does not accept. A later seal then states the
+    /// answers of this seal.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -576,8 +576,8 @@ impl<F: Flash> Durable<F> {
         Ok(Ok(permit))
     }
 
-    /// Records that a query schedule was accepted. Its signature must have been checked. Older
-    /// schedules are not accepted afterwards.
+    /// Records that a query schedule was accepted. The caller must have checked the schedule's
+    /// signature. Older schedules are not accepted afterwards.
     ///
     /// # Errors
     /// [`JournalError`].

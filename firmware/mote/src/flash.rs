@@ -3,7 +3,7 @@
 //!
 //! A loss of power may interrupt either operation. After interrupted programming, any subset of the
 //! bits to be cleared may be cleared. After an interrupted erasure, the page may contain anything.
-//! The journal detects both and remains correct.
+//! The journal detects both cases and remains correct.
 
 /// Two pages of flash.
 pub trait Flash {

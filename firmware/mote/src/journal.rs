@@ -2,11 +2,11 @@
 //! of them is in force, which means that it holds the current records (spec/mote.md, section 3).
 //!
 //! A page begins with a head that contains the page's generation twice. The head is written last,
-//! and puts the page in force. After the head come the records: each has its own head with a check
-//! value, its content, and a CRC-32. A loss of power can only cut the last record short. The
-//! journal ignores such a record, and moves to the other page before it writes anything else. If
-//! anything else is unreadable, the journal is damaged and cannot be opened: without the unreadable
-//! records, the mote might use an index twice.
+//! and puts the page in force. The records follow the page's head. Each record consists of a head
+//! with a check value, its content, and a CRC-32. A loss of power can cut only the last record
+//! short. The journal ignores an incomplete record, and moves to the other page before it writes
+//! anything else. If anything else is unreadable, the journal is damaged and cannot be opened:
+//! without the unreadable records, the mote might use an index twice.
 
 use crate::flash::{Flash, FlashFailed};
 
@@ -23,7 +23,7 @@ const MARK: u32 = 0x4d6f_7465;
 pub enum JournalError {
     /// The flash failed.
     Flash,
-    /// The flash contains neither a journal nor a journal that a loss of power has cut short.
+    /// The flash contains neither a valid journal nor a journal that a loss of power has cut short.
     Damaged,
     /// The records do not fit in one page.
     Full,

@@ -266,7 +266,8 @@ impl<'p, 'm> Listener<'p, 'm> {
         Self { node, shelf }
     }
 
-    /// Processes a frame. If it completes the verification of messages, acts on these messages.
+    /// Processes a frame. If the frame completes the verification of messages, the listener acts on
+    /// these messages.
     ///
     /// # Errors
     /// [`JournalError`].

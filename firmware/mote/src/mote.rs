@@ -36,7 +36,7 @@ const BATCH: usize = 8;
 /// The maximum number of bytes of events and digests in one frame. With the frame's other fields,
 /// they fit in one body of the serial line.
 const FRAME_EVENTS: usize = 1024;
-/// After the mote gave up an open seal, it waits for this time before it seals the readings again.
+/// After the mote gives up an open seal, it waits this long before it seals the readings again.
 const PAUSE_MS: u64 = 10_000;
 
 /// Why the mote cannot continue.
@@ -475,9 +475,9 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(())
     }
 
-    /// Gives up the oldest seal that the coordinator does not have. If it is signed, its place in
-    /// the chain stays empty. If it is open, the mote seals its readings again, provided that it
-    /// can read them again.
+    /// Gives up the oldest seal that the coordinator does not have. If the seal is signed, its
+    /// place in the chain stays empty. If the seal is open, the mote seals the same readings again,
+    /// provided that it can still read them.
     fn give_up(&mut self, now_ms: u64, notify: &mut OnNotice<'_>) -> Result<(), Fault> {
         self.session.reset_patience();
         if let Some(index) = self.durable.memory().sealed().map(|sealed| sealed.index) {

@@ -41,8 +41,8 @@ pub(crate) struct Open<const L: usize, const N: usize> {
     pub(crate) index: SealIndex,
     pub(crate) epoch: EpochNumber,
     pub(crate) forwarder: Forwarder<N>,
-    /// `Some` once the seal has ended: no event follows. The value is true if the epoch has ended,
-    /// too.
+    /// `Some` once the seal has ended: no further event follows. The value states whether the epoch
+    /// has also ended.
     pub(crate) ended: Option<bool>,
     fold: Fold<L>,
 }

@@ -16,13 +16,13 @@ pub enum Next<'r> {
 }
 
 /// A source of readings, in the order in which the mote seals them. Each reading has a place: a
-/// number from 0 that continues to count after a reboot.
+/// number that counts from 0 and is not reset by a reboot.
 pub trait Readings {
     /// Returns the reading at a place. The mote asks for the same place until it has taken the
     /// reading, and then for the next place.
     fn next(&mut self, place: u32) -> Next<'_>;
 
-    /// Continues at this place. After a reboot, the mote reads all readings again that no signed
+    /// Continues at this place. After a reboot, the mote reads again all readings that no signed
     /// seal covers. A sensor cannot repeat readings: it returns [`Next::Missed`] next.
     fn resume(&mut self, place: u32);
 

@@ -1,5 +1,6 @@
-//! The timer for sending frames again that the coordinator has not acknowledged. The first wait is
-//! one second; each further wait is twice as long, up to half a minute.
+//! The timer that determines when the mote resends frames that the coordinator has not
+//! acknowledged. The first wait is one second; each further wait is twice as long, up to half a
+//! minute.
 
 /// The first and the longest wait, in milliseconds.
 const WAITS_MS: (u64, u64) = (1_000, 30_000);

@@ -1,9 +1,9 @@
 /* A mote on a Cortex-M3: it seals readings with a star of 16 levels, sends each bundle piece by
  * piece without storing the whole bundle in memory, and stores its chain's record durably.
  *
- * Files on the host replace the hardware: readings.csv replaces the sensor, chain.record a flash
- * page, and mote-N.mseal the radio. The files roster.cbor, operator.pem, mote.key.pem and
- * mote.salt.key contain the data that a manufacturer writes into the mote. */
+ * Files on the host replace the hardware: readings.csv replaces the sensor, chain.record replaces a
+ * flash page, and mote-N.mseal replaces the radio. The files roster.cbor, operator.pem,
+ * mote.key.pem and mote.salt.key contain the data that a manufacturer writes into the mote. */
 #include "host.h"
 
 #include <moteseal.h>
@@ -115,7 +115,7 @@ static void open_seal(uint64_t epoch) {
 }
 
 /* Sends the seal's bundle item by item, as for a radio. The events are sent directly from their
- * page, those of the highest level first. */
+ * page, starting with the events of the highest level. */
 static void send(const char *path, const uint8_t signature[MOTESEAL_SIGNATURE]) {
     size_t length = 0;
     int radio = host_open(path, "wb");

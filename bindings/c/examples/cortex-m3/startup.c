@@ -1,6 +1,6 @@
-/* Start-up code, from reset to main: the vector table; copies initialised data; zeroes the other
- * data; fills the stack with a pattern to measure its depth. A fault ends the program with exit
- * status 4. */
+/* Start-up code, from reset to main: contains the vector table, copies initialised data, zeroes the
+ * other data, and fills the stack with a pattern to measure its depth. A fault ends the program
+ * with exit status 4. */
 #include "host.h"
 
 #include <stdint.h>

@@ -324,8 +324,8 @@ class Estimates:
     ) -> list[Interval]:
         """Estimates several quantiles of the field."""
     def histogram(self, bins: int = 10, *, edges: Sequence[float] | None = None) -> list[Bin]:
-        """Estimates how many of all readings are in each bin. The bins have equal width, or are
-        between consecutive edges."""
+        """Estimates how many of all readings are in each bin. The bins have equal width, unless
+        edges are given."""
 
 @final
 class BundleReport:
@@ -424,5 +424,5 @@ def verify_bundles(paths: Sequence[_Path], roster: Roster | _Path, operator: _Pa
     missing between the first and the last seal of each device. Needs no network."""
 
 def is_proof(path: _Path) -> bool:
-    """True if the file's first bytes are those of a proof (.mproof). Otherwise, the file may be a
+    """True if the file's first bytes identify a proof (.mproof). Otherwise, the file may be a
     bundle."""

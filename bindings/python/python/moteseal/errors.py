@@ -12,8 +12,8 @@ the stable name in spec/errors.md.
 "internal".
 
 Errors that programs often handle have their own subclasses. Any other error is raised as one of
-these base classes; to identify it, compare `error.name`. Arguments of a wrong type raise Python's
-TypeError, and arguments out of range its ValueError.
+these base classes; to identify it, compare `error.name`. An argument of the wrong type raises
+TypeError, and an argument out of range raises ValueError.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class MotesealError(Exception):
     """The base of all exceptions of this package. `str()` describes the error and what to do about it."""
 
     kind: ClassVar[Kind] = "internal"
-    """The category, by which the caller decides what to do. It is the same for all exceptions of a
-    base class."""
+    """The category, which tells the caller what to do. It is the same for all exceptions of a base
+    class."""
 
     name: str
     """The error's name in spec/errors.md, for example "NotAuthentic"."""
@@ -43,8 +43,8 @@ class MotesealError(Exception):
     epoch: int | None
     """The epoch's number, if the error is about an epoch."""
     refusal: str | None
-    """The error for which the whole response was rejected, if the cloud's explaining form then
-    located the fault. `name` is the fault."""
+    """The error for which the whole response was rejected at first, if the cloud's explaining form
+    then located the fault; `name` is then the name of that fault. Otherwise None."""
     url: str | None
     """The address that was requested, if the network failed."""
 
@@ -88,8 +88,8 @@ class Incomplete(MotesealError):
     kind = "incomplete"
 
     answer: Answer | Estimates | None = None
-    """The verified data, if it is only unknown where the data ends (TailUnknown, ManifestMissing).
-    Otherwise None."""
+    """The verified data, if the client only does not know where the data ends (TailUnknown,
+    ManifestMissing). Otherwise None."""
 
 
 class Unreachable(MotesealError, ConnectionError):

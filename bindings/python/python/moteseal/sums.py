@@ -63,8 +63,7 @@ class Row:
 
     @property
     def accepted(self) -> bool:
-        """True if there is a result, which is proven to be the exact result over the
-        participants."""
+        """True if there is a result. The result is proven to be exact over the participants."""
         return self.values is not None
 
     def __getitem__(self, item: str) -> Decimal | None:
@@ -234,9 +233,10 @@ def setup(
     """Creates the key files of private sums, as `moteseal sum setup` does, and returns their paths.
 
     The first path is querier.sum.key, which stays with the querier. Copy each NAME.sum.key only to
-    the device NAME. querier is the path of the key that signs queries, its public or its private
-    file. key_groups is the number of groups into which the devices are divided. An attacker
-    with a stolen device key can falsify only the sums of that device's group. Existing files are not replaced.
+    the device NAME. querier is the path of a file with the key that signs queries: its public or
+    its private key file. key_groups is the number of groups into which the devices are divided. An
+    attacker with a stolen device key can falsify only the sums of that device's group. Existing
+    files are not replaced.
     """
     return setup_sums(roster, operator, querier=querier, out=out, key_groups=key_groups)
 

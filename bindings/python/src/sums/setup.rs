@@ -13,9 +13,10 @@ use crate::work;
 /// Creates the key files of private sums, as `moteseal sum setup` does, and returns their paths.
 ///
 /// The first path is querier.sum.key, which stays with the querier. Copy each NAME.sum.key only to
-/// the device NAME. querier is the path of the key that signs queries, its public or its private
-/// file. key_groups is the number of groups into which the devices are divided. An attacker
-/// with a stolen device key can falsify only the sums of that device's group. Existing files are not replaced.
+/// the device NAME. querier is the path of a file with the key that signs queries: its public or
+/// its private key file. key_groups is the number of groups into which the devices are divided. An
+/// attacker with a stolen device key can falsify only the sums of that device's group. Existing
+/// files are not replaced.
 #[pyfunction]
 #[pyo3(signature = (roster, operator = None, *, querier, out, key_groups = None))]
 pub(crate) fn setup_sums(

@@ -53,7 +53,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A buffer for the content of a record. The longest content is that of a signed seal.
+/// A buffer for the content of a record. The record of a signed seal has the longest content.
 pub(super) struct Content {
     bytes: [u8; 1280],
     length: usize,

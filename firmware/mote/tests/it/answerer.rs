@@ -79,7 +79,7 @@ fn schedule(schema: &Schema<'_>, signed: u64) -> Vec<u8> {
         .to_vec()
 }
 
-/// An event of the test at a source.
+/// Something that happens to a source in a test.
 #[derive(Clone, Copy, Debug)]
 enum Happens {
     /// The source receives a hint of the wall time: this epoch began this many milliseconds ago.
@@ -141,7 +141,7 @@ fn answers_no_epoch_that_a_clock_change_cut_short() {
     // The clock is set back and then continues.
     let back = [(1200, Sensed), (3500, Hint(SIGNED + 1, 900))];
     assert_eq!(answered(&back, 3800), [SIGNED + 1, SIGNED + 2]);
-    // After the change, the source answers from the first epoch on that begins after it.
+    // The source answers the epochs that begin after the change.
     assert_eq!(answered(&[(1500, Hint(SIGNED + 100, 20))], 4500), [SIGNED + 101, SIGNED + 102]);
     // A change that does not change the current epoch has no effect.
     assert_eq!(answered(&[(1500, Hint(SIGNED + 1, 520))], 2100), [SIGNED + 1]);

@@ -207,9 +207,9 @@ fn never_uses_an_old_page_whatever_an_interrupted_erasure_leaves_of_it() {
     let generation = |page: &[u8]| u32::from_be_bytes(*page.first_chunk().unwrap());
     let in_force = generation(&flash.bytes[(1 - left) * 4096..]);
     // An interrupted erasure may set bits that are zero in both words of the old page's head. The
-    // head then has a later generation and is still valid. The loop skips the bit that makes it
-    // exactly the generation after the one in force: that page would be accepted, which is why the
-    // journal destroys the head before it begins the erasure.
+    // head then has a later generation and is still valid. The loop skips the bit that would make
+    // the old page's generation exactly one later than the generation in force: that page would be
+    // accepted, which is why the journal destroys the head before it begins the erasure.
     let bits = (0..32).filter(|bit| 0x4d6f_7465_u32 >> bit & 1 == 0);
     for bit in bits.filter(|bit| generation(&old) | 1 << bit != in_force + 1) {
         let mut torn = flash.repowered();

@@ -1,5 +1,5 @@
 //! Tests a complete mote with flash that loses power at any word, a link that loses frames, and a
-//! coordinator that checks everything: the events under a seal are exactly the readings that were
+//! coordinator that checks everything: the events of a seal are exactly the readings that were
 //! sensed, no index is signed twice, and after a loss the next seal states that readings are
 //! missing.
 
@@ -114,7 +114,7 @@ impl Readings for Sensor {
     }
 }
 
-/// The frames' content that the coordinator has received under one seal.
+/// The content of the frames that the coordinator has received for one seal.
 #[derive(Debug)]
 struct Taken {
     epoch: u64,
@@ -324,8 +324,8 @@ fn simulate_from(first: EpochNumber, seed: u64, faults: Faults) -> (Coordinator,
     }
 }
 
-/// Lets time pass until the power fails, and then returns false, or until `step` returns true, and
-/// then returns true.
+/// Lets time pass until the power fails or `step` returns true. Returns whether `step` returned
+/// true.
 fn run<'f, R: Readings>(
     mote: &mut Mote<'_, '_, &'f mut Simulated, R, 8, BUFFER>,
     coordinator: &mut Coordinator,

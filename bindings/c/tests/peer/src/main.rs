@@ -1,5 +1,5 @@
-//! The peer of the C tests: a querier that opens the records which sources in C encrypted, and a
-//! sender whose broadcasts receivers in C check.
+//! The peer of the C tests: a querier, which opens records that sources in C encrypted, and a
+//! sender, which makes broadcasts for receivers in C.
 //!
 //! usage: `moteseal-c-peer open QUERIER_KEY QUERY EPOCH SLOT MOST DEVICE=PSR...`
 //!        `moteseal-c-peer broadcast FILE`

@@ -142,7 +142,7 @@ impl<K: Signer> Recorder<K> {
         Ok((recorder, recovered))
     }
 
-    /// Records the readings of an earlier process again. Atomically replaces the journal by one
+    /// Records the readings of an earlier process again. Atomically replaces the journal with one
     /// that contains the readings under new indices.
     fn take_again(&mut self, left: &[Reading]) -> Result<(), RecordError> {
         let Some(first) = left.first() else { return Ok(()) };

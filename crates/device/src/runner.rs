@@ -38,7 +38,8 @@ const SEND_TIME: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
 /// The interval at which the clock is read.
 const TICK: Duration = Duration::from_millis(200);
-/// If this many seals wait for the gateway, a recording without a pace stops until there are fewer.
+/// If this many seals wait for the gateway, a recording without a pace pauses until there are
+/// fewer.
 const MOST_WAITING: usize = 2;
 
 /// Settings of a running device.

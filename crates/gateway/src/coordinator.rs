@@ -2,7 +2,7 @@
 //! spec/formats.md, section 8).
 //!
 //! [`GroupCoordinator::receive`] receives a device's frame and returns what the frame changed. If
-//! the frame changed something, the caller appends it to a durable journal, in the order of
+//! the frame changed something, the caller appends the frame to a durable journal, in the order of
 //! receipt. Only then may the caller send the [`GroupCoordinator::acknowledgement`]. After a
 //! restart, the caller replays the journal, which restores the same state.
 //! [`GroupCoordinator::end`] ends an epoch. It returns the manifest and one bundle for each seal,
@@ -486,8 +486,8 @@ impl GroupCoordinator {
     }
 
     /// Returns the bundles of seals that their epoch's manifest does not list, usually because they
-    /// arrived late. Each is returned with its epoch and pruned to the epoch's round. The caller
-    /// must store them; they cannot change the round.
+    /// arrived late. Each bundle is returned with its epoch and pruned to the epoch's round. The
+    /// caller must store the bundles. They cannot change the round.
     pub fn take_late(&mut self) -> Vec<(EpochNumber, Vec<u8>)> {
         std::mem::take(&mut self.late_bundles)
     }

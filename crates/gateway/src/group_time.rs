@@ -58,8 +58,8 @@ impl GroupTime {
         self.newest
     }
 
-    /// Returns the current epoch for the check that a frame's epoch is not too far ahead. In
-    /// recorded time, which follows the frames, no epoch is too far ahead.
+    /// Returns the epoch with which a frame's epoch is compared, to detect frames that are too far
+    /// ahead. In recorded time, which follows the frames, no epoch is too far ahead.
     pub(crate) fn checked_against(&self) -> EpochNumber {
         match self.time {
             Time::Clock => self.newest.unwrap_or(EpochNumber(0)),

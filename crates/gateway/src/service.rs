@@ -45,8 +45,8 @@ const INTAKE: usize = 128;
 /// last commit took. If one device floods and the batch also contains frames of other devices, the
 /// limit is a quarter of that time. Frames then do not wait much longer than a sync takes.
 const BATCH: Duration = Duration::from_micros(50);
-/// While one device floods, the station waits before each batch for frames of other devices, if one
-/// of them sent a frame within this time.
+/// While one device floods, the station waits before each batch for frames of other devices, if
+/// another device sent a frame within this time.
 const ACTIVE_WITHIN: Duration = Duration::from_secs(10);
 /// Busy-poll for frames of other devices for this long, then poll at the interval `POLL_INTERVAL`.
 const BUSY_POLL: Duration = Duration::from_millis(1);

@@ -123,8 +123,8 @@ impl GroupCoordinator {
         }
     }
 
-    /// Returns the newest seal before this index of which the coordinator has received any frame,
-    /// and its epoch.
+    /// Returns the newest seal with a lower index for which the coordinator has received a frame,
+    /// and that seal's epoch.
     fn seen_before(&self, slot: u32, index: SealIndex) -> Option<(SealIndex, EpochNumber)> {
         let member = &self.devices[slot as usize];
         let open = member.open.as_ref().map(|open| (open.followed.index, open.followed.epoch));

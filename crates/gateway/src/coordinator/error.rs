@@ -21,8 +21,8 @@ pub enum Refused {
         "the seal's epoch is too far ahead, or outside the roster's epochs; check the device's clock"
     )]
     EpochTooFar,
-    /// The device has already forwarded events or sent a seal of a later epoch, or has closed this
-    /// epoch.
+    /// The device has already forwarded events of a later epoch, sent a seal of a later epoch, or
+    /// closed this epoch.
     #[error("the device has already begun a later epoch, or closed this one")]
     EpochGoesBack,
     /// The seal's event counts or levels differ from what its device forwarded.
@@ -50,8 +50,8 @@ pub enum Refused {
     /// The schema does not decode, or the device's seals already use the maximum number of schemas.
     #[error("the schema is invalid, or the device has too many of them")]
     Schema,
-    /// The closing frame's items do not decode or name another device, or the frame contains events
-    /// or digests, which only earlier frames may contain.
+    /// The items of the closing frame do not decode, the items name another device, or the frame
+    /// contains events or digests, which only earlier frames may contain.
     #[error("the closing frame is malformed")]
     MalformedClose,
     /// The seal does not verify with the events that the coordinator has. The field is the name of

@@ -11,7 +11,7 @@ use super::{GroupCoordinator, close, link_key};
 impl GroupCoordinator {
     /// Returns the frame that informs a device that one of its seals is rejected. `frame` is the
     /// frame that [`receive`](Self::receive) rejected, and `refused` the reason. Returns `None` if
-    /// the device did not send `frame`, if `frame` concerns no seal, or if it may be accepted
+    /// the device did not send `frame`, if `frame` concerns no seal, or if `frame` may be accepted
     /// later. Send the returned frame only after the frames received earlier are durable.
     #[must_use]
     pub fn refusal(&self, frame: &[u8], refused: &Refused) -> Option<(DeviceId, Vec<u8>)> {

@@ -94,7 +94,7 @@ impl fmt::Debug for SumGateway {
 
 impl SumGateway {
     /// Creates a gateway that stores the number of its query schedule in `number`. Serves metrics
-    /// and health on `listen`, if it is an address.
+    /// and health on the address `listen`, if there is one.
     ///
     /// # Errors
     /// `Listen` if the address for metrics and health cannot be used.

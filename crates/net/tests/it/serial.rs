@@ -69,8 +69,8 @@ fn chance(state: &mut u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Of two thousand bytes, about one is lost, one is altered and one is sent three times. Before
-/// about one of them, up to a hundred earlier bytes are repeated.
+/// In every two thousand bytes, about one byte is lost, one is altered and one is sent three times.
+/// About once in every two thousand bytes, up to a hundred earlier bytes are repeated.
 fn noise(state: &mut u64, bytes: &mut Vec<u8>) {
     let mut out = Vec::new();
     for byte in bytes.iter() {

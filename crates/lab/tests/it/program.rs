@@ -74,7 +74,7 @@ fn errors_exit_with_2_and_state_the_remedy() {
         (&["sampling", "--budget", "0", "--source", "telosb"], "0 is not in 1.."),
         (
             &["sampling", "--budget", "500", "--source", "telosb", "--seed", "xyz"],
-            "up to 64 hexadecimal digits",
+            "an even number of hexadecimal digits, at most 64",
         ),
         (&["report", "--out", "data/none/report"], "DataAbsent"),
     ] {

@@ -118,7 +118,7 @@ def compare(what: str, rust: Rust, python: Callable[[], pyarrow.Table], events: 
         table = python()
         taken = time.perf_counter() - start
         if table.num_rows != number:
-            raise SystemExit(f"Python returned {table.num_rows} rows, Rust {number}")
+            raise SystemExit(f"Python returned {table.num_rows} rows, but Rust returned {number}")
         if turn >= 0:
             times["Rust"].append(seconds)
             times["Python"].append(taken)
@@ -135,12 +135,12 @@ def compare(what: str, rust: Rust, python: Callable[[], pyarrow.Table], events: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="compares the speed of the Python client with that of the Rust client")
+    parser = argparse.ArgumentParser(description="compares the speeds of the Python client and the Rust client")
     parser.add_argument("--devices", type=int, default=1000)
     parser.add_argument("--readings", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--rate", default="1/8")
-    parser.add_argument("--data", type=Path, help="folder that keeps the keys and sealed readings for later runs")
+    parser.add_argument("--data", type=Path, help="folder in which to save the keys and sealed readings for later runs")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="moteseal-bench-") as name:
         folder = Path(name)
@@ -184,7 +184,7 @@ def main() -> None:
             cloud.terminate()
             cloud.wait()
     if min(factors) < LEAST:
-        raise SystemExit(f"Python is slower than {LEAST} of Rust's speed")
+        raise SystemExit(f"Python's speed divided by Rust's is below {LEAST}")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ impl BundleReport {
     fn __repr__(&self) -> String {
         let Self { name, seals, events, first_index, last_index, .. } = self;
         format!(
-            "<moteseal.BundleReport {name:?}: {events} readings under {seals} seals, {first_index} to {last_index}>"
+            "<moteseal.BundleReport {name:?}: {events} readings in {seals} seals, {first_index} to {last_index}>"
         )
     }
 }

@@ -421,7 +421,7 @@ impl Estimates {
         self.field_only("quantile")?;
         if let Some(wrong) = at.iter().find(|q| !(0.0..=1.0).contains(*q)) {
             return Err(PyValueError::new_err(format!(
-                "q: a fraction between 0 and 1, not {wrong}; 0.5 is the median"
+                "q: expected a number between 0 and 1, got {wrong}; 0.5 is the median"
             )));
         }
         if let Some(replicates) = bootstrap {

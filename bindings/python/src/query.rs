@@ -29,7 +29,7 @@ pub(crate) fn query(
         return Err(Problem::new(
             ErrorKind::Usage,
             "BadQuery",
-            "devices: no device is given; pass at least one name, or omit devices for all of them",
+            "devices: no device is given; pass at least one name, or omit devices to select all devices",
         )
         .raise(py));
     }
@@ -72,7 +72,7 @@ fn wrong_type(what: &str, expected: &str, found: &Bound<'_, PyAny>) -> PyErr {
 
 /// Converts a name, or an iterable of names.
 fn names(devices: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    const EXPECTED: &str = "a device's name or several of them";
+    const EXPECTED: &str = "a device's name or a list of names";
     if let Ok(name) = devices.cast::<PyString>() {
         return Ok(vec![name.extract()?]);
     }
@@ -180,10 +180,12 @@ pub(crate) fn choice(
     match (rate, at_most, sample) {
         (Some(rate), None, None) => Ok(Choice::Rate(self::rate(rate)?)),
         (None, Some(0), None) => {
-            Err(PyValueError::new_err("at_most: at least 1 reading per epoch"))
+            Err(PyValueError::new_err("at_most: expected at least 1 reading per epoch"))
         }
         (None, Some(most), None) => Ok(Choice::AtMost(most)),
-        (None, None, Some(0)) => Err(PyValueError::new_err("sample: at least 1 reading per epoch")),
+        (None, None, Some(0)) => {
+            Err(PyValueError::new_err("sample: expected at least 1 reading per epoch"))
+        }
         (None, None, Some(count)) => Ok(Choice::Sample { count, seed: self::seed(seed)? }),
         (None, None, None) => Err(PyValueError::new_err(
             "the amount is missing: pass rate=\"1/8\", at_most=100 or sample=100; rate=1 means all readings",

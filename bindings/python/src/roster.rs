@@ -137,7 +137,7 @@ pub(crate) fn roster(roster: &Bound<'_, PyAny>, operator: Option<PathBuf>) -> Py
     };
     let operator = operator.ok_or_else(|| {
         PyTypeError::new_err(
-            "operator: the roster is given as a path; pass the path of the operator's public key, too",
+            "operator: the roster is given as a path; also pass the path of the operator's public key",
         )
     })?;
     Py::new(py, Roster::new(py, path, operator)?)

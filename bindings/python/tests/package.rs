@@ -1,6 +1,6 @@
-//! Checks that facts about the package which are stated in two places agree. Because this test is
-//! in Rust, `cargo test` also builds the extension module, and `test.sh` does not have to compile
-//! it. The tests of the package's behaviour are in Python.
+//! Checks that two files agree on each fact that both of them state about the package. Because this
+//! test is in Rust, `cargo test` also builds the extension module, and `test.sh` does not have to
+//! compile it. The tests of the package's behaviour are in Python.
 
 #![allow(clippy::unwrap_used)]
 

@@ -65,8 +65,8 @@ impl Flash for Pages {
 }
 
 impl Pages {
-    /// Takes the board's flash as the journal's pages, and erases it if it is new. New simulated
-    /// flash is RAM, in which all bits are 0 when QEMU starts; in a new chip all bits are 1. In
+    /// Takes the board's flash as the journal's pages. Erases new simulated flash, which is RAM
+    /// whose bits are all 0 when QEMU starts. A new chip needs no erasure: all its bits are 1. In
     /// every journal, at least one word is neither all zeros nor all ones.
     fn new(flash: BoardFlash) -> Result<Self, FlashFailed> {
         let mut pages = Self(flash);

@@ -5,10 +5,10 @@
  *
  * The program joins the multicast group on the loopback interface and prints each message once it
  * is proven authentic. It ends when a chain is complete or a live command has arrived. If nothing
- * arrives for half a second, it requests the missing messages. It gives up after 20 seconds. The
- * file FLOOR stores the highest accepted chain number, so that no chain is accepted twice. The
+ * arrives for half a second, it requests the missing messages; after 40 such pauses, it gives up.
+ * The file FLOOR stores the highest accepted chain number, so that no chain is accepted twice. The
  * program listens to one sender: the first whose certificate from the base station arrives. It
- * skips frames that it does not need or that are not authentic, and prints the reason. */
+ * skips frames that it does not need. If a frame is rejected, it prints the reason. */
 #define _DEFAULT_SOURCE
 
 #include <moteseal.h>

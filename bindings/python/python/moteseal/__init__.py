@@ -65,7 +65,7 @@ def verify(
     if not is_proof(paths[0]):
         return Verified(None, verify_bundles(paths, roster, operator))
     if len(paths) > 1:
-        raise ValueError(f"path: {os.fspath(paths[0])} is a proof; verify each proof by itself")
+        raise ValueError(f"path: {os.fspath(paths[0])} is a proof; verify each proof separately")
     return Verified(verify_proof(paths[0], roster, operator, pinned_seals=pinned_seals), [])
 
 

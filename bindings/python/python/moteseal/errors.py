@@ -88,7 +88,7 @@ class Incomplete(MotesealError):
     kind = "incomplete"
 
     answer: Answer | Estimates | None = None
-    """The verified data, if the client only does not know where the data ends (TailUnknown,
+    """The verified data, if the only problem is that its end is unknown (TailUnknown,
     ManifestMissing). Otherwise None."""
 
 

@@ -168,7 +168,7 @@ class Querier:
             if operator is not None:
                 raise TypeError("operator: a moteseal.Roster is already verified; omit the operator's key")
         elif operator is None:
-            raise TypeError("operator: the roster is given as a path; pass the path of the operator's public key, too")
+            raise TypeError("operator: the roster is given as a path; also pass the path of the operator's public key")
         else:
             roster = Roster(roster, operator)
         if isinstance(columns, str):

@@ -1,5 +1,5 @@
-//! Tests that a mote records the newest chain of as many senders' keys as it has room for, and
-//! never removes a key to make room for another.
+//! Tests that a mote records the newest chain for each sender's key until its memory for keys is
+//! full, and never removes a key to make room for another.
 
 use crate::faulty_flash::Simulated;
 use moteseal_broadcast::{ChainNumber, KeyId};

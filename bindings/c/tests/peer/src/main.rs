@@ -66,7 +66,7 @@ fn open(arguments: &[String]) -> Result<u128, Box<dyn std::error::Error>> {
     let (epoch, slot, most) = (epoch.parse()?, Slot(slot.parse()?), most.parse()?);
     let (mut sum, mut totals) = (Psr::ZERO, KeyTotals::default());
     for (position, share) in (0..).zip(shares) {
-        let (name, psr) = share.split_once('=').ok_or("a share is DEVICE=PSR")?;
+        let (name, psr) = share.split_once('=').ok_or("a share has the form DEVICE=PSR")?;
         let psr: [u8; 32] = bytes(psr)?;
         sum = sum.merge(&Psr::from_bytes(&psr)?);
         totals.add(

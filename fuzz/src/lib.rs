@@ -1,5 +1,5 @@
-//! Fuzz targets: each module has one parser. `run` processes any bytes and panics if the parser
-//! breaks one of its guarantees. `seeds` returns valid inputs to start from.
+//! Fuzz targets, one in each module. `run` processes any bytes and panics if a parser breaks one of
+//! its guarantees. `seeds` returns valid inputs to start from.
 //!
 //! Two drivers use these targets: libFuzzer (`make fuzz-smoke`), and the deterministic mutations of
 //! `crates/cli/tests/mutation.rs`, which are part of `make test`.

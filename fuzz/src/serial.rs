@@ -134,8 +134,8 @@ pub fn run(bytes: &[u8]) {
     as_script(bytes);
 }
 
-/// Returns a mote's bytes to the gateway of the session in `as_bytes`, packets, and a script in
-/// which bodies are delivered.
+/// Returns the bytes that a mote sends to the gateway in the session of `as_bytes`, single packets,
+/// and a script that delivers bodies.
 pub fn seeds() -> Vec<Vec<u8>> {
     let hello = |is_open, received| {
         let hello = Hello {

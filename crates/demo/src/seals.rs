@@ -263,8 +263,8 @@ async fn lies(
     let url = Arc::clone(&liar).serve().await.map_err(internal)?;
     let client = Client::new(&url, &Options::default()).map_err(internal)?;
 
-    // The queries exclude one epoch before their range and some epochs after it, so that lies can
-    // return them.
+    // The cloud has one epoch before the queried range and some epochs after it, so that a lie can
+    // return epochs outside the range.
     let epochs = if arguments.quick { QUICK_EPOCHS } else { LIED_ABOUT + 2 };
     let range = |devices: &[_], choice| {
         let (since, until) = (EpochNumber(first.0 + 1), Some(EpochNumber(first.0 + epochs - 1)));

@@ -19,8 +19,8 @@ pub(crate) struct Verdict {
     pub refused: String,
     /// The name of the finding from the explaining form, if the cloud returned one.
     pub named: Option<String>,
-    /// The name of the error with which a client with pinned seals rejects the response, if only
-    /// such a client can detect the lie.
+    /// If only a client with pinned seals can detect the lie: the name of the error with which this
+    /// client rejects the response.
     pub remembered: Option<String>,
     /// The device, seal, level, event or field to which the rejection refers.
     pub place: String,

@@ -11,8 +11,8 @@ pub mod paper;
 
 use serde::Serialize;
 
-/// A measured quantity: the median, the least and the most of several runs. In each run all
-/// contenders take turns.
+/// A measured quantity: the median, the smallest value and the largest value of several runs. In
+/// each run all contenders take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The median.

@@ -1,6 +1,6 @@
-//! Hash chaining as Li et al. compare it: Gennaro and Rohatgi, "How to sign digital streams"
-//! (Information and Computation 165, 2001). One signature at the start authenticates the first
-//! message, and every message authenticates the next.
+//! Hash chaining, with which Li et al. compare their schemes: Gennaro and Rohatgi, "How to sign
+//! digital streams" (Information and Computation 165, 2001). One signature at the start
+//! authenticates the first message, and every message authenticates the next.
 //!
 //! To prove event `k`, a cloud must send every event before it. A sample therefore costs nearly as
 //! much as the complete epoch.

@@ -19,8 +19,8 @@ use field::{add, from_bytes, multiply, reduced, subtract};
 
 /// The length of a partial state record on every edge, in bytes.
 pub const BYTES: usize = 32;
-/// The position of the value in the plaintext. The value is above 8 bytes of padding, which is the
-/// maximum in section IV.A, and a share of 20 bytes.
+/// The position of the value in the plaintext. Below the value are 8 bytes of padding, the maximum
+/// in section IV.A, and a share of 20 bytes.
 pub const VALUE_SHIFT: u32 = 224;
 
 /// A partial state record: a residue modulo `p = 2^256 - 189`.

@@ -47,8 +47,8 @@ impl<'a> Input<'a> {
         Ok(event)
     }
 
-    /// Reads the stated number of events. Each needs at least one byte, so the length of the input
-    /// limits the number.
+    /// Reads the stated number of events. Each event needs at least one byte, so the length of the
+    /// input limits the number.
     pub(crate) fn events(
         &mut self,
         framing: Framing,

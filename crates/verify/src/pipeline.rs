@@ -33,8 +33,8 @@ const SHARE: usize = 16;
 /// [`SEAL_OVERHEAD`]. The limit is low enough that a seal's levels are still in the engine's cache
 /// when its events are returned.
 const AHEAD: usize = 192 << 10;
-/// The weight of a seal in addition to its events. It limits the number of seals ahead to several
-/// hundred.
+/// The weight of a seal in addition to its events. It limits the number of seals that are in
+/// progress to several hundred.
 const SEAL_OVERHEAD: usize = 256;
 /// Maximum number of threads.
 const MOST_THREADS: usize = 64;
@@ -104,7 +104,7 @@ struct Hashed<'b> {
 }
 
 /// The state of a part's seal.
-// The size is acceptable: every part keeps its state in place, and most reach the largest variant.
+// The size is acceptable: a part stores its state inline, and most parts reach the largest variant.
 #[allow(clippy::large_enum_variant)]
 enum State {
     Unlinked,
@@ -385,7 +385,8 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
 
     /// Executes tasks until the work has ended.
     fn help(&self) {
-        // The loop leaves early only by a panic; this guard then ends the work of all threads.
+        // The loop ends early only if this thread panics; this guard then ends the work of all
+        // threads.
         let _over = Over(self);
         let mut line = self.lock();
         while !line.is_over {

@@ -27,8 +27,8 @@ pub(super) fn sign_stars<H: Named>(
     epochs.iter().enumerate().map(seal).collect()
 }
 
-/// Seals every epoch as trees with memory for `units` digests. There is a signature whenever the
-/// memory is full, and one at the end.
+/// Seals every epoch as trees with memory for `units` digests. There is a signature each time the
+/// memory is full, and one more at the end.
 pub(super) fn sign_trees<H: Named>(
     key: &Key,
     epochs: &[Vec<Record>],

@@ -1,6 +1,7 @@
 //! Simulates one hop, where all nodes are in range of each other, with the settings of the
-//! product's commands. `tools/broadcast_netns.py` measures the same over real UDP between network
-//! namespaces. If the two agree, that supports the other results of the simulator.
+//! product's commands. `tools/broadcast_netns.py` makes the same measurement over real UDP between
+//! network namespaces. If the two results agree, the other results of the simulator are more
+//! credible.
 
 use moteseal_broadcast::recovery::{Meter, Rate, Relay, Settings, Timing};
 use moteseal_core::signature::Algorithm;

@@ -286,8 +286,8 @@ fn all_assaults_together_delay_genuine_messages_at_most_threefold() {
 
 /// A sender sends a chain for half a minute while the attacker sends 200 forgeries per second. A
 /// node that misses the head or the end of a block repeats its request a few times. Each attempt
-/// takes a large part of that half minute, so the delay is longer than in the other test. Still
-/// every genuine message arrives, and no forged message is accepted.
+/// takes a large part of that half minute, so the delay is longer than in the other test. Every
+/// genuine message still arrives, and no forged message is accepted.
 #[test]
 fn at_ten_times_the_rate_exactly_the_genuine_messages_still_arrive() {
     for assaults in Assault::ALL.iter().map(std::slice::from_ref).chain([&Assault::ALL[..]]) {

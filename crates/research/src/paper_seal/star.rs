@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn a_cover_exceeds_the_requested_share_by_less_than_the_finest_block() {
-        // The paper's example: for a rate of 10 %, two levels must serve a half, and three levels a
-        // quarter.
+        // The paper's example: to serve a rate of 10 %, a star of two levels sends half of the
+        // events, and a star of three levels sends a quarter.
         assert_eq!((cover(0.1, 2), cover(0.1, 3)), (0b1, 0b10));
         assert_eq!((cover(1.0, 4), cover(0.625, 4), cover(0.01, 1)), (0b1111, 0b101, 0b1));
         for units in 1..12_usize {

@@ -135,7 +135,7 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     ];
     let mut ours = "counted instructions of our firmware are absent".to_owned();
     if let Some(instructions) = our_instructions(footprint, epoch) {
-        // The upper bound assumes one instruction per cycle, which no program exceeds. The lower
+        // The upper bound assumes that every instruction takes one cycle, the minimum. The lower
         // value uses the cycles per instruction that follow from the paper's SHA-256.
         let quick = paper::M3_HERTZ / instructions;
         let slow = quick / cycles_an_instruction(footprint).unwrap_or(1.0);

@@ -7,9 +7,9 @@
 //! fetches the data from a cloud. It keeps a digest for each listed seal and a few numbers for each
 //! epoch. It processes the seals one device at a time and does not keep them.
 //!
-//! The audit reports a finding only if no missing data could explain the observation. For example,
-//! a device that stopped working cannot be distinguished from a device that the coordinator left
-//! out until the device's chain continues. Until then, the audit reports a doubt.
+//! The audit reports a finding only if no missing data could explain the observation. Otherwise it
+//! reports a doubt. For example, until a device's chain continues, the audit cannot distinguish a
+//! device that stopped working from a device that the coordinator left out.
 
 mod device_audit;
 mod fetch;

@@ -1,11 +1,11 @@
 //! Checks the events of a stream: they must be the events that the query selects, no selected event
-//! may be missing, and the cloud must have had no choice among them.
+//! may be missing, and the cloud must not have been able to choose the selected events.
 //!
-//! A rate is checked part by part. For *at most* and *sample*, the parts of an epoch are held until
-//! the last part has arrived, because the selection depends on all of them. If the cloud does not
-//! serve the last part of an epoch, no rows of it are returned. In a group with a budget, the
-//! selection also depends on the epoch's round, which comes from the manifest and not from the
-//! levels that the store has.
+//! For a rate, each part is checked separately. For *at most* and *sample*, the parts of an epoch
+//! are held until the last part has arrived, because the selection depends on all of them. If the
+//! cloud does not serve the last part of an epoch, no rows of it are returned. In a group with a
+//! budget, the selection also depends on the epoch's round, which comes from the manifest and not
+//! from the levels that the store has.
 
 mod device_check;
 mod held_epoch;

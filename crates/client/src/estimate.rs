@@ -6,8 +6,8 @@
 //! finite-population correction (Cochran, Sampling Techniques, 3rd ed., sections 2.5 to 2.8).
 //!
 //! If rows are selected by a number of events per epoch (*at most*, *sample*), each epoch of a
-//! device is a stratum with its own rate. The means of the strata are weighted by their counts, and
-//! the degrees of freedom are Satterthwaite's (sections 5.3 and 5.4).
+//! device is a stratum with its own rate. The mean of each stratum is weighted by the stratum's
+//! event count, and the degrees of freedom are Satterthwaite's (sections 5.3 and 5.4).
 //!
 //! Estimates accept only a [`UniformSample`](moteseal_seal::sample::UniformSample), because with
 //! any other selection the cloud could choose the result.

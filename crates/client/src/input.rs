@@ -249,7 +249,7 @@ pub fn roster(path: &Path, operator: &Path) -> Result<Roster, InputError> {
     Roster::open(&bytes, &key).map_err(|error| {
         let head = &bytes[..bytes.len().min(64)];
         let what = match looks_like(head) {
-            // A file with these first bytes is a tagged COSE_Sign1, as a roster is
+            // A file with these first bytes is a tagged COSE_Sign1, like every roster
             // (spec/formats.md, section 2.2).
             _ if head.starts_with(&[0xd2, 0x84]) => {
                 let what = format_args!("{error} (operator {})", operator.display());

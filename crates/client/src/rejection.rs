@@ -271,7 +271,8 @@ pub struct Rejected {
 }
 
 impl Rejected {
-    /// Returns the stable name of the finding if there is one, and of the rejection otherwise.
+    /// Returns the stable name of the finding. If there is no finding, returns the stable name of
+    /// the rejection.
     #[must_use]
     pub fn name(&self) -> &str {
         match &self.finding {
@@ -293,20 +294,22 @@ impl Rejected {
         }
     }
 
-    /// Returns the device that the finding concerns, or the rejection if there is no finding.
+    /// Returns the device that the finding concerns. If there is no finding, returns the device
+    /// that the rejection concerns.
     #[must_use]
     pub fn device(&self) -> Option<DeviceId> {
         self.finding.as_ref().map(|finding| finding.device).or_else(|| self.rejection.device())
     }
 
-    /// Returns the index of the seal that the finding concerns, or the rejection if there is no
-    /// finding.
+    /// Returns the index of the seal that the finding concerns. If there is no finding, returns the
+    /// index that the rejection concerns.
     #[must_use]
     pub fn index(&self) -> Option<SealIndex> {
         self.finding.as_ref().map_or_else(|| self.rejection.index(), |found| Some(found.index))
     }
 
-    /// Returns the epoch that the finding concerns, or the rejection if there is no finding.
+    /// Returns the epoch that the finding concerns. If there is no finding, returns the epoch that
+    /// the rejection concerns.
     #[must_use]
     pub fn epoch(&self) -> Option<EpochNumber> {
         self.finding.as_ref().map_or_else(|| self.rejection.epoch(), |found| Some(found.epoch))

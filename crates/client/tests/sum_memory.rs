@@ -55,8 +55,8 @@ fn devices(sources: u32) -> Vec<DeviceId> {
     (0..u64::from(sources)).map(|number| DeviceId(number.to_be_bytes())).collect()
 }
 
-/// Returns the summed share of many sources, and the sum. The value of each source is its position
-/// modulo 1000.
+/// Returns one share over many sources, and the sum of their values. The value of each source is
+/// its position modulo 1000.
 fn total(sources: u32, key_group: u32, query: QueryId) -> (Vec<u8>, u128) {
     let master = Master::new(sum_support::MASTER);
     let (mut share, mut sum) =

@@ -1,4 +1,5 @@
-//! Reads request bodies, and limits their media type, their length and how slowly they arrive.
+//! Reads request bodies, and checks their media type, their length and the rate at which they
+//! arrive.
 //!
 //! A body occupies memory for the bytes that have arrived, not for its declared length. It must
 //! arrive at a minimum rate, and a request does not count as in progress before its body has

@@ -1,9 +1,9 @@
 //! Kills a cloud process thirty times at random moments under load. Each process uses the same
 //! store. Every bundle that a process acknowledged must be stored afterwards, and must verify.
 //!
-//! This test is a separate test program, because the tests in `it` reopen stores. When a process
-//! starts a child process, the child briefly holds copies of the parent's open files, between fork
-//! and exec, and therefore also the file locks of those stores.
+//! This test is a separate test program, because it starts processes and the tests in `it` reopen
+//! stores. Between fork and exec, a child process has copies of all files that its parent has open.
+//! It would therefore briefly hold the locks of the stores, and a test could not reopen its store.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "it/testbed.rs"]

@@ -38,7 +38,7 @@ const TOO_MANY_CONNECTIONS: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-
 const MAX_HEADERS: usize = 64;
 
 /// The pause after the operating system has failed to accept a connection. The most common cause is
-/// that the process has no file descriptors left until another connection closes.
+/// that the process has no free file descriptor. It gets one when another connection closes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The limits of a listener's connections.

@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 
 /// Displays a text with its control characters and direction marks escaped as in JSON (`\u001b`).
-/// Escaped JSON output is still the same JSON.
+/// If the text is JSON, the escaped text is JSON with the same value.
 #[derive(Debug)]
 pub struct Plain<T>(pub T);
 

@@ -134,9 +134,9 @@ impl DeviceAudit {
     /// Returns whether the coordinator accepted a seal: the seal is listed, or a listed seal names
     /// it as its predecessor.
     ///
-    /// A coordinator does not list a seal that contradicts what the device forwarded before, nor a
-    /// seal whose predecessor the coordinator never received. For any other seal, the audit cannot
-    /// assume that the coordinator received it.
+    /// A coordinator lists a seal only if it received the seal's predecessor, and only if the seal
+    /// does not contradict what the device forwarded before. A listed seal therefore shows that its
+    /// predecessor arrived. Any other unlisted seal may never have reached the coordinator.
     fn was_taken(&self, seal: &Brief) -> bool {
         let successor = || self.by_prev.get(&seal.digest).and_then(|place| self.seals.get(*place));
         seal.is_listed || successor().is_some_and(|next| next.is_listed)

@@ -4,7 +4,7 @@
 //! A sum is exact over the participants that it names, but a dishonest aggregator can claim that a
 //! source that answered was silent. For each epoch, the querier records the devices that were
 //! reported as silent. The devices' seals state which epochs they answered. This module compares
-//! the two.
+//! these records with the seals.
 //!
 //! A contradiction proves that a device gave an answer and that the answer did not arrive. It does
 //! not show which aggregator or link dropped the answer.

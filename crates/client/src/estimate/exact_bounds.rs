@@ -30,12 +30,12 @@ impl Draw {
         let low = if hits == 0 {
             0
         } else {
-            // The smallest number in the population for which the probability of `hits` or more in
-            // the sample is greater than `TAIL`.
+            // The smallest number of hits in the population for which the probability of `hits` or
+            // more hits in the sample is greater than `TAIL`.
             first(hits, most, |marked| 1.0 - self.at_most(marked, hits - 1) > TAIL)
         };
-        // One less than the smallest number in the population for which the probability of `hits`
-        // or fewer in the sample is at most `TAIL`.
+        // One less than the smallest number of hits in the population for which the probability of
+        // `hits` or fewer hits in the sample is at most `TAIL`.
         let high =
             first(low, most + 1, |marked| marked > most || self.at_most(marked, hits) <= TAIL) - 1;
         low..=high.max(low)
@@ -45,8 +45,9 @@ impl Draw {
     /// ranks of the sorted sample. Ranks count from 1. A bound is `None` if the sample is too small
     /// for it.
     pub(super) fn ranks(self, rank: u64) -> (Option<u64>, Option<u64>) {
-        // Call the population's value of rank `rank` v. The sample's value of rank l is greater
-        // than v if fewer than l of the population's lowest `rank` events are in the sample.
+        // Let v be the value of rank `rank` in the population. The sample's value of rank l is
+        // greater than v if fewer than l of the population's lowest `rank` events are in the
+        // sample.
         let too_high =
             first(1, self.sampled + 1, |l| l > self.sampled || self.at_most(rank, l - 1) > TAIL);
         // The sample's value of rank u is less than v if at least u of the events below v are in
@@ -179,7 +180,8 @@ fn ln_choose(n: u64, k: u64) -> f64 {
 }
 
 /// Computes the logarithm of the gamma function for `x` above 0. Stirling's series (DLMF 5.11.1) is
-/// used from 10 on; smaller arguments are first increased by the recurrence of the gamma function.
+/// used if `x` is at least 10. A smaller `x` is first increased by the recurrence of the gamma
+/// function.
 fn ln_gamma(x: f64) -> f64 {
     let (mut x, mut product) = (x, 1.0);
     while x < 10.0 {

@@ -288,8 +288,8 @@ impl<'t> Localisation<'t> {
 }
 
 /// Returns what follows from a child's wrong share: an aggregator to be asked, or the finding about
-/// the child's edge. An aggregator's share that cannot be read is a finding at once, because an
-/// honest aggregator neither sends nor accepts such a share.
+/// the child's edge. An aggregator's share that cannot be read immediately becomes a finding,
+/// because an honest aggregator neither sends nor accepts such a share.
 fn wrong(child: &Child, parent: &str, share: Option<Sum>) -> Result<Failed, Finding> {
     let (name, parent) = (child.name.clone(), parent.to_owned());
     match share {

@@ -241,8 +241,8 @@ proptest! {
     }
 }
 
-/// Rows are processed in chunks of 256. The samples of this test end at the end of a chunk, before
-/// it and after it.
+/// Rows are processed in chunks of 256. The samples of this test end before, at and after the
+/// end of a chunk.
 #[test]
 fn drawn_events_of_a_tree_are_the_rows_of_a_table() {
     let group = Group::budgeted(1000);

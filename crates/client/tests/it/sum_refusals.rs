@@ -64,7 +64,7 @@ impl Case {
     }
 }
 
-/// Returns the share that the lower end of an edge sends if the sources answer `answers` and every
+/// Returns the share that the lower end of an edge sends if the sources send `answers` and every
 /// node is honest.
 fn honest(case: &Case, answers: &[Option<Contribution>], name: &str) -> Option<Contribution> {
     epoch(&case.scene.tree, answers, &mut |_, _| ()).shares.remove(name)

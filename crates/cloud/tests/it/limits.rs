@@ -168,8 +168,8 @@ async fn declared_bodies_that_are_not_sent_do_not_block_others() {
     cloud.stop().await;
 }
 
-/// One address opens more connections than it may have. They carry uploads and queries whose bodies
-/// arrive very slowly. The cloud must still serve requests from another address.
+/// One address opens more connections than it may have. The connections carry uploads and queries
+/// whose bodies arrive very slowly. The cloud must still serve requests from another address.
 #[tokio::test]
 async fn slow_bodies_of_one_address_do_not_block_others() {
     let limits = Limits {
@@ -329,8 +329,8 @@ async fn queries_above_a_limit_are_rejected() {
     cloud.stop().await;
 }
 
-/// The cloud has one place for requests in progress. Forged uploads that claim many events occupy
-/// it while the cloud computes the levels of the claimed events.
+/// The cloud allows one request in progress. A forged upload that claims many events is in progress
+/// until the cloud has computed the levels of the claimed events.
 #[tokio::test]
 async fn a_request_above_the_limit_gets_retry_after() {
     let (cloud, motes, _directory) = limited(Limits { requests: 1, ..Limits::default() }).await;

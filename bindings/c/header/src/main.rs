@@ -40,10 +40,10 @@ const INTRODUCTION: &str = "\
  *    function blocks or calls back.
  *  - Only one thread at a time may use an object. Different objects are independent.
  *  - A state is an object of an opaque type. Declare it as `moteseal_x state = {0};`, and begin it
- *    before any other use: the comments state which functions begin a state. You choose the size of a star, a tree
- *    and a broadcast receiver: reserve MOTESEAL_STAR_SIZE(levels), MOTESEAL_TREE_SIZE(height) or
- *    MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and aligned to 8 bytes. The function
- *    that begins the state checks size and alignment.
+ *    before any other use: the comments state which functions begin a state. You choose the size of
+ *    a star, a tree and a broadcast receiver: reserve MOTESEAL_STAR_SIZE(levels),
+ *    MOTESEAL_TREE_SIZE(height) or MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and
+ *    aligned to 8 bytes. The function that begins the state checks size and alignment.
  *  - A state contains no pointers. You may move or copy it with memcpy while no function uses it.
  *    Do not copy a permit, a guard or a chain: each prevents a number from being used twice, and
  *    with a copy the number could be used twice.

@@ -1,5 +1,5 @@
 //! Tests every part of the board, prints the results and ends QEMU with status 0. If the
-//! provisioning blob begins with `e`, the program first echoes a line of text from the serial line.
+//! provisioning blob begins with `e`, the program also echoes a line of text from the serial line.
 
 #![no_std]
 #![no_main]

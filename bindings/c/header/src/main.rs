@@ -40,16 +40,16 @@ const INTRODUCTION: &str = "\
  *    function blocks or calls back.
  *  - Only one thread at a time may use an object. Different objects are independent.
  *  - A state is an object of an opaque type. Declare it as `moteseal_x state = {0};`, and begin it
- *    before any other use: the comments state which functions begin a state. You choose the size of
- *    a star, a tree and a broadcast receiver: reserve MOTESEAL_STAR_SIZE(levels),
+ *    before any other use: the comments state which functions begin a state. You choose the size
+ *    of a star, a tree and a broadcast receiver: reserve MOTESEAL_STAR_SIZE(levels),
  *    MOTESEAL_TREE_SIZE(height) or MOTESEAL_BROADCAST_SIZE(block) bytes, filled with zeros and
  *    aligned to 8 bytes. The function that begins the state checks size and alignment.
  *  - A state contains no pointers. You may move or copy it with memcpy while no function uses it.
  *    Do not copy a permit, a guard or a chain: each prevents a number from being used twice, and
  *    with a copy the number could be used twice.
  *  - Every function checks that its pointers are aligned and not null, and that its lengths are in
- *    range. The caller guarantees that memory is as large as stated. Outputs must not overlap inputs
- *    unless the function's comment allows it.
+ *    range. The caller guarantees that memory is as large as stated. Outputs must not overlap
+ *    inputs unless the function's comment allows it.
  *  - A function may write to an output buffer up to its capacity; bytes after the returned length
  *    are undefined, and so is the whole buffer after an error.
  *  - The comments name errors as moteseal_error_name and spec/errors.md do: `BufferTooSmall` is the

@@ -32,8 +32,8 @@ pub struct Limits {
     /// bundles that are being verified and stored: an upload waits until this memory has room for
     /// it. A single upload may always have the maximum size. Default 512 MiB.
     pub upload_bytes: usize,
-    /// The maximum number of bundles in one upload. An upload with more is rejected with status
-    /// 413. Default 4096.
+    /// The maximum number of bundles in one upload. An upload with more bundles is rejected
+    /// with status 413. Default 4096.
     pub upload_parts: usize,
     /// The maximum number of events that all seals of one upload cover together, and therefore also
     /// that one seal covers. An upload with more is rejected with status 413. Default 2^24.

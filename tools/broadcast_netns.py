@@ -8,7 +8,7 @@ Needs Linux with `ip` and user namespaces. Seven namespaces each have a link to 
 medium: it delivers each frame to every other node, or loses it with the stated probability, independently for
 each receiver. The script sends 100 messages of 20 bytes, in blocks of one and of ten, at three loss rates. It
 prints how many frames all nodes sent per message, by kind. It fails if a receiver does not have every message in
-order. `crates/lab/src/broadcast/hop.rs` simulates the same ("Repair on one hop" in docs/broadcast); its counts
+order. `crates/lab/src/broadcast/hop.rs` simulates this setup ("Repair on one hop" in docs/broadcast); its counts
 contain fragments and repairs, but no requests.
 """
 

@@ -3,7 +3,8 @@
 # instrumentation works on stable; only the sanitizers need nightly.
 #
 # usage: tools/fuzz.sh SECONDS [TARGET...]
-# Failing inputs are saved in fuzz/artifacts/TARGET/. To repeat one, run `fuzz/target/HOST/release/TARGET FILE`.
+# Failing inputs are saved in fuzz/artifacts/TARGET/. To reproduce a failure, run
+# `fuzz/target/HOST/release/TARGET FILE`.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
 seconds=${1:?usage: tools/fuzz.sh SECONDS [TARGET...]}

@@ -95,7 +95,7 @@ fn sealed(fleet: &mut Fleet, epochs: u64, size: u32) -> Result<Vec<Vec<u8>>, Fai
     Ok(fleet.seal(epochs, size)?.into_iter().flatten().map(|bundle| bundle.bytes).collect())
 }
 
-/// Verifies each bundle separately, as a verifier does that receives only one bundle. Returns the
+/// Verifies each bundle separately, as a verifier that receives only one bundle does. Returns the
 /// number of events.
 fn verified(roster: &Roster, bundles: &[Vec<u8>]) -> Result<usize, Failed> {
     let mut events = 0;

@@ -91,8 +91,8 @@ fn run() -> Report {
     report
 }
 
-/// Measures a message at a receiver that has already verified the signature, compared with HMAC
-/// with a cached key.
+/// Measures the verification of a message at a receiver that has already verified the signature,
+/// compared with HMAC with a cached key.
 fn verification(report: &mut Report) {
     let (messages, key) = (messages(MESSAGES), chains::key(Algorithm::Ed25519));
     let hmac = Hmac::new(&messages);
@@ -124,8 +124,8 @@ fn verification(report: &mut Report) {
     }
 }
 
-/// Measures a complete chain with its signature at a receiver, compared with a signature per
-/// message.
+/// Measures the verification of a complete chain with its signature at a receiver, compared with a
+/// signature per message.
 fn whole_chains(report: &mut Report) {
     let messages = messages(MESSAGES);
     for (algorithm, bar) in SUITES {

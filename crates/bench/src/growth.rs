@@ -1,4 +1,4 @@
-//! Measures how costs grow with the amount of data: sealing an event under ever longer seals, and
+//! Measures how costs grow with the amount of data: sealing an event in ever longer seals, and
 //! fetching a sample of fixed size from ever larger stores. Prints one table and optionally draws
 //! one figure.
 

@@ -213,7 +213,8 @@ fn verification(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     );
 }
 
-/// An epoch as in a bundle, either complete or from a round on, and its signature.
+/// An epoch as it is in a bundle, with its signature. It is complete, or has only the levels from a
+/// round on.
 pub(crate) struct SealedEpoch {
     salt: Salt,
     n: u32,
@@ -374,8 +375,8 @@ fn tree_sealing(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     report.add("  by core's loops alone", times.ratio(3, 0), "D", None);
 }
 
-/// Measures an eighth of a tree's leaves, selected by level, with one compact multiproof for the
-/// other leaves.
+/// Measures the verification of an eighth of a tree's leaves, selected by level, with one compact
+/// multiproof for the other leaves.
 fn tree_sampling(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     let mut levels = vec![0; events.len()];
     host.levels(&SALT, 16, 0, &mut levels);

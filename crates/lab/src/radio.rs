@@ -150,7 +150,7 @@ impl Ord for Due {
     }
 }
 
-/// A place for a node: the state that survives reboots, and the node while it is running.
+/// A simulated node: the state that survives reboots, and the node itself while it is running.
 pub struct Station<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     settings: Settings<'a>,
     /// The node; `None` while it is not running.

@@ -202,8 +202,8 @@ pub struct Point {
     pub sies: f64,
     /// The value for `SECOA^S`.
     pub secoa: f64,
-    /// Number of epochs over which `SECOA^S` is averaged. They are fewer because one epoch takes
-    /// long.
+    /// Number of epochs over which `SECOA^S` is averaged. There are fewer of these epochs, because
+    /// one of them takes a long time.
     pub secoa_epochs: u32,
 }
 

@@ -172,8 +172,8 @@ impl PublicKey {
         out
     }
 
-    /// Returns whether a signature of a message is valid under this key. If `(r, s)` is valid, `(r,
-    /// n - s)` is also valid, because SEC 1 excludes neither.
+    /// Returns whether a signature of a message is valid under this key. If `(r, s)` is valid,
+    /// `(r, n - s)` is also valid, because SEC 1 excludes neither.
     #[must_use]
     pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE]) -> bool {
         let (r, s) =

@@ -116,8 +116,8 @@ impl Load {
 }
 
 /// The size of the runs and open items that wait for verification. When it exceeds
-/// [`Waiting::MOST`], they are verified. This limits how much unverified input is processed before
-/// its signatures are checked.
+/// [`Waiting::MOST`], all waiting items are verified. This limits how much unverified input is
+/// processed before its signatures are checked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
     parts: usize,

@@ -33,7 +33,8 @@ pub struct Device {
     pub name: String,
     /// The digest of the device's first certificate, which is the `prev` of its first seal.
     pub certificate: Digest,
-    /// The device's keys with the first seal index at which each applies, sorted by this index.
+    /// Each key of the device, with the first seal index to which the key applies, sorted by this
+    /// index.
     keys: Vec<(SealIndex, PublicKey)>,
 }
 

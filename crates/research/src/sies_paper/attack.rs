@@ -1,6 +1,6 @@
-//! Attacks on the weaknesses of the paper's scheme. The attacks work on bare residues modulo `p =
-//! 2^256 - 189`, so that they can be tried on every scheme of the form `K_t * m + k_{i,t}`. Each
-//! attack succeeds on the paper's scheme and must fail on `moteseal-sum`.
+//! Attacks on the weaknesses of the paper's scheme. The attacks work on bare residues modulo
+//! `p = 2^256 - 189`, so that they can be tried on every scheme of the form `K_t * m + k_{i,t}`.
+//! Each attack succeeds on the paper's scheme and must fail on `moteseal-sum`.
 //!
 //! `value_shift` is the position of the value in `m`. In the paper's scheme it is
 //! [`VALUE_SHIFT`](super::VALUE_SHIFT).

@@ -45,7 +45,7 @@ pub(crate) fn run() -> Report {
     report
 }
 
-/// Returns readings like those of a sensor: they change slowly, and many are equal.
+/// Returns readings that resemble a sensor's readings: they change slowly, and many are equal.
 fn events(count: usize) -> Vec<[u8; 4]> {
     let mut state = 1_u64;
     let mut value = 2_000_i32;

@@ -62,13 +62,13 @@ pub(crate) struct Effort {
     units: &'static [usize],
     /// Sizes of the receiver's memory for figure 9, in digests.
     caches: &'static [usize],
-    /// Numbers of events of the trees of figure 11.
+    /// Numbers of events in the trees of figure 11.
     trees: &'static [usize],
     /// The degrees for table VI.
     degrees: &'static [usize],
     /// Number of packets per repetition of table VI.
     packets: usize,
-    /// Numbers of events per epoch, for the overhead by the length of an epoch.
+    /// Numbers of events per epoch for which the overhead is measured.
     lengths: &'static [u64],
 }
 

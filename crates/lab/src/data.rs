@@ -87,7 +87,7 @@ impl Source {
         }
     }
 
-    /// Returns a description of the recorded data, and of the paper's source that they replace.
+    /// Returns a description of the recorded data, and of the paper's source that it replaces.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {

@@ -58,7 +58,7 @@ pub enum ReadErrorKind {
 pub struct ReadError {
     /// What is wrong.
     pub kind: ReadErrorKind,
-    /// The position in the stream of the item that is rejected, from 0.
+    /// The position of the rejected item in the stream, from 0.
     pub item: usize,
     /// The device to which the item belongs, if it is known.
     pub device: Option<DeviceId>,

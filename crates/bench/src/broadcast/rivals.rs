@@ -211,7 +211,7 @@ pub(super) struct Paper {
 }
 
 impl Paper {
-    /// The number of signatures that are created and verified to measure one.
+    /// The number of signatures that one measurement creates and verifies.
     const SIGNED: usize = 4;
 
     pub(super) fn new(messages: &[Message], per_block: usize) -> Self {

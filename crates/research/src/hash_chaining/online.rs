@@ -132,7 +132,7 @@ impl Scheme for OnlineChain {
         scheme::pick(events, ask)
     }
 
-    /// Returns the size of the number of the next one-time key.
+    /// Returns the size of the next one-time key's number.
     fn device_state(&self, _: u64, _: usize) -> u64 {
         8
     }

@@ -17,7 +17,8 @@ pub struct Claim {
     pub source: u32,
     /// The inflation certificate of this source.
     pub certificate: [u8; CERTIFICATE_BYTES],
-    /// The deflation certificate: the fold of the SEALs of all sources below.
+    /// The deflation certificate: the fold of the SEALs of all sources below the sender of this
+    /// message.
     pub seal: Seal,
 }
 

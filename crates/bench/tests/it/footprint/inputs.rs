@@ -288,7 +288,7 @@ impl Inputs {
         List::default().item(TEXT).0
     }
 
-    /// Compares the digests of the text with those that OpenSSL computes.
+    /// Compares the digests of the text with the digests that OpenSSL computes.
     pub(crate) fn check_hashes(&self, run: &Program) {
         let expect = |name, hex: &[u8]| run.expect(name, &number(hex).to_bytes_be());
         expect("md5", b"781e5e245d69b566979b86e28d23f2c7");

@@ -18,7 +18,7 @@ pub struct Day {
     pub readings: usize,
     /// The mean of the first [`TRUNCATED`] readings.
     pub truncated: f64,
-    /// The mean of the first `readings` readings of the day, so of as many as were sampled.
+    /// The mean of the first readings of the day. Their number is `readings`.
     pub truncated_alike: Option<f64>,
 }
 

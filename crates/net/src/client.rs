@@ -426,8 +426,8 @@ fn is_refused(error: &reqwest::Error) -> bool {
 /// Describes why there is no response. Suggests the other scheme if this one seems to be wrong.
 fn unreached(url: &Url, error: &reqwest::Error) -> String {
     let cause = cause_of(error);
-    // `InvalidContentType` is the error of rustls for bytes that are not TLS. `invalid HTTP
-    // version` is the error of hyper for bytes that are not HTTP.
+    // For bytes that are not TLS, rustls returns the error `InvalidContentType`. For bytes that are
+    // not HTTP, hyper returns the error `invalid HTTP version`.
     match url.scheme() {
         "https" if cause.contains("InvalidContentType") => {
             "the service there does not use TLS; try http://".to_owned()

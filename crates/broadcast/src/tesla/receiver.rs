@@ -267,8 +267,9 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
     }
 
     /// Keeps a packet if it is safe: only the sender can have known the packet's key when the
-    /// packet arrived. The packet is safe if `x < i + d`. Here `i` is the packet's interval, and `x
-    /// = floor((now + D_t - T_0) / T_int)` is the highest interval in which the sender can be now.
+    /// packet arrived. The packet is safe if `x < i + d`. Here `i` is the packet's interval, and
+    /// `x = floor((now + D_t - T_0) / T_int)` is the highest interval in which the sender can be
+    /// now.
     ///
     /// # Errors
     /// [`PacketError`]. A rejected packet changes nothing, except that `NoRoom` is counted as a

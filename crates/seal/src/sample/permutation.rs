@@ -262,8 +262,8 @@ mod tests {
 
     /// Over 2,000 seeds, every draw hits each of 20 positions equally often: chi-square with 19
     /// degrees of freedom is below its 99.9 % quantile. The same is tested for the sum of all five
-    /// draws. The five draws never hit a position twice. This multiplies the variance by `(N - m) /
-    /// (N - 1)`, so this statistic is divided by that factor.
+    /// draws. The five draws never hit a position twice. This multiplies the variance by
+    /// `(N - m) / (N - 1)`, so this statistic is divided by that factor.
     #[test]
     fn positions_are_uniform_over_2000_seeds() {
         const POSITIONS: usize = 20;

@@ -237,7 +237,7 @@ fn measure(
     let mut aggregator = Vec::new();
     for &fanout in effort.fanouts {
         let setting = Setting { fanout, ..effort.default };
-        progress(&format!("figure 5: an aggregator of {fanout}"));
+        progress(&format!("figure 5: an aggregator with {fanout} children"));
         let epochs = readings.values(&setting, effort.default_decimals, effort.epochs);
         let exact = exact(&setting, &epochs)?;
         opened += exact.opened();

@@ -114,7 +114,7 @@ pub(crate) struct Source {
     /// NAME.DEVICE-ID.chain next to the key
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// The separator of columns; default: detected from the header
+    /// The column separator; default: detected from the header
     #[arg(long, value_enum)]
     delimiter: Option<Separator>,
     /// Leave out rows that lack a value

@@ -95,7 +95,7 @@ pub enum BundleError {
     #[error("the schema is not the one that the seal refers to")]
     SchemaMismatch,
     /// The part has no signature; a store keeps only signed seals.
-    #[error("only parts with their own signature can be stored; upload each part signed")]
+    #[error("only parts with their own signature can be stored; sign each part before its upload")]
     Unsigned,
     /// The events are neither all surviving events nor all surviving events from some round on, or
     /// the digests and events do not lead to the root.

@@ -1,5 +1,5 @@
-//! A file appears complete or not at all: through links, in devices and pipes, and after processes
-//! were killed.
+//! An output file appears complete or not at all. The tests write through links and into devices and
+//! pipes, and kill the writing process.
 
 use std::fs::{self, FileTimes, OpenOptions};
 use std::io::{Read as _, Write as _};

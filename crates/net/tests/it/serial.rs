@@ -34,7 +34,7 @@ fn mote_options(address: &str) -> Options {
     Options { side: Side::Mote(MOTE), ..options(address) }
 }
 
-/// Starts a proxy that joins the first two connections to it. The proxy forwards all bytes after
+/// Starts a proxy between the first two clients that connect to it. It forwards all bytes after
 /// `change` has altered them. Returns the proxy's address.
 async fn joined(change: fn(&mut u64, &mut Vec<u8>)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -108,8 +108,8 @@ pub enum Event<'a> {
     Problem(&'a str, &'a str),
 }
 
-/// One part of a run that failed verification, for comparison with the explaining form that the
-/// store returns. None of its content is verified.
+/// One part of a run that failed verification. None of its content is verified. The client compares
+/// it with the explaining form, which the store returns on request, to find the fault.
 #[derive(Clone, Debug)]
 pub struct Suspect {
     /// The seal, rebuilt from the received part.

@@ -15,8 +15,8 @@ use std::path::Path;
 /// block size of most disks. If a disk requires a larger alignment, the first write fails.
 pub(super) const BLOCK: u64 = 4096;
 const ALIGNMENT: usize = BLOCK as usize;
-/// The maximum length of a frame that is written directly, in bytes. For a longer frame the copy
-/// into aligned memory costs more than direct writing saves.
+/// The maximum length of a frame that is written directly, in bytes. A frame must be copied into
+/// aligned memory first. For longer frames, the copy takes more time than direct writing saves.
 pub(super) const LONGEST: usize = 1 << 20;
 
 /// A second handle of the journal's file.

@@ -427,8 +427,8 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let texts = shares.iter().map(|&share| format!("{} at {}", enough(share), percent(share)));
     Ok(Entry::new("sealing-figure-10", TITLE_10, COMMAND)
         .paper("a picture: a higher sampling rate gives more throughput; a lower one needs more memory \
-             at a GSC signer, and 7 digests are enough at 1 %; with 2 digests an application of 10 \
-             % verifies a block of 50 %, with 3 one of 25 %")
+             at a GSC signer, and 7 digests are enough at 1 %; an application that needs \
+             10 % of the events verifies a block of 50 % if there are 2 digests, and a block of 25 % if there are 3")
         .ours(format!("digests from which on GSC is within a tenth of its best: {}", texts.collect::<Vec<_>>().join(", ")))
         .why(
             "Our result agrees with the paper's, within the noise of a small share of events. At 1 % \

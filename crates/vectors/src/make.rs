@@ -200,7 +200,7 @@ impl File {
         self.invalid.push((name.into(), op, input, error));
     }
 
-    /// Adds a mutation of `field`, which stands for one case per change (spec/README.md).
+    /// Adds a mutation of `field`. It represents one test case for each change (spec/README.md).
     pub fn mutate(
         &mut self,
         name: impl Into<String>,

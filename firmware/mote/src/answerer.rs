@@ -58,7 +58,7 @@ struct Running {
     key: SourceKey,
     /// The next epoch to answer.
     next: u64,
-    /// The first epoch that the mote observes for this query from the epoch's beginning.
+    /// The first epoch of this query in which the mote was running from the start of the epoch.
     whole_from: u64,
     /// The two newest epochs that have a reading, the older epoch first, each with its newest
     /// reading.

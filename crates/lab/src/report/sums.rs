@@ -540,9 +540,9 @@ fn table5(
     }
     entries.push(
         Entry::new("sums-table-5", "Table V: bytes on an edge", COMMAND)
-            .paper("CMT 20; SECOA^S 37.8 KB, to the querier 832 (448 to 6.7 KB); SIES 32")
+            .paper("CMT 20; SECOA^S 37.8 KB, and 832 on the edge to the querier (448 to 6.7 KB); SIES 32")
             .ours(format!(
-                "CMT {}; SECOA^S {}, to the querier {}; SIES {}",
+                "CMT {}; SECOA^S {}, and {} on the edge to the querier; SIES {}",
                 edges.cmt,
                 thousands(edges.secoa),
                 thousands(edges.secoa_last),

@@ -110,7 +110,7 @@ tests-it:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test it
 
 tests-other:
-	@$(MAKE) STREAMS= firmware-test c python examples tests-programs
+	@$(MAKE) --keep-going STREAMS= firmware-test c python examples tests-programs
 
 # The unit tests, and the integration tests that are separate programs (CONTRIBUTING.md).
 PROGRAMS := $(notdir $(basename $(wildcard crates/*/tests/*.rs bindings/*/tests/*.rs)))

@@ -266,7 +266,7 @@ def test_invalid_configurations_raise(group: Group, tmp_path: Path) -> None:
         ("columns =", "colums =", moteseal.BadFile, "colums"),
         ("url =", "uri =", moteseal.BadFile, "uri"),
         ('key = "keys/q.key.pem"', 'key = "keys/op.key.pem"', moteseal.UsageError, "WrongQuerier"),
-        ("0..1000", "0-1000", moteseal.UsageError, r'ranges\.reading: "0-1000": UsageError: two numbers'),
+        ("0..1000", "0-1000", moteseal.UsageError, r'ranges\.reading: "0-1000": UsageError: a range is two numbers'),
         ("querier.children.key", "q.pub.pem", moteseal.BadFile, "64 hexadecimal digits"),
         ('reading = "0', 'pressure = "0', moteseal.UsageError, "pressure"),
     ):

@@ -3,7 +3,7 @@
 
 use crate::group;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::group::{FIRST, secret};
 use moteseal_core::record::Scheme;
@@ -128,6 +128,12 @@ fn serve(roster: &Roster, folder: &Path) -> Station {
 
 #[test]
 fn in_recorded_time_a_device_that_jumps_ahead_ends_no_epochs_of_other_devices() {
+    // On a busy machine this process may be stopped for longer than the grace time.
+    assert!((0..10).any(|_| jump_ahead()), "the machine is too busy for this test");
+}
+
+/// Returns `false` if the devices did not send often enough to keep their epoch open.
+fn jump_ahead() -> bool {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(3, BUDGET, 1000);
     let runtime =
@@ -155,13 +161,20 @@ fn in_recorded_time_a_device_that_jumps_ahead_ends_no_epochs_of_other_devices() 
             links[usize::from(device)].send(frame.into()).await.unwrap();
         };
         // Two devices are at the same epoch. The third jumps ahead of them repeatedly.
+        let (mut sent_at, mut longest) = (Instant::now(), Duration::ZERO);
         for jump in 0..30 {
+            longest = longest.max(sent_at.elapsed());
+            sent_at = Instant::now();
             send(0, 0, FIRST).await;
             send(1, 0, FIRST).await;
             send(2, jump, FIRST + u64::from(jump) * 1000).await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        assert_eq!(epochs_ended(&watch).await, 0);
+        let ended = epochs_ended(&watch).await;
+        if longest > Duration::from_millis(300) {
+            return false;
+        }
+        assert_eq!(ended, 0);
         // When most devices are at the next epoch, the previous epoch ends after the grace time.
         for _ in 0..100 {
             send(0, 1, FIRST + 1).await;
@@ -174,5 +187,6 @@ fn in_recorded_time_a_device_that_jumps_ahead_ends_no_epochs_of_other_devices() 
         assert_eq!(epochs_ended(&watch).await, 1);
         let _ = stop.send(());
         running.await.unwrap();
-    });
+        true
+    })
 }

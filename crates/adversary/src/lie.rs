@@ -139,3 +139,32 @@ impl Lie {
         Self { schemes, ..self }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lie_has_the_schemes_and_the_names_that_its_table_states() {
+        let general = lie("bent", "what it does", &["NotAuthentic"], |_, _| true);
+        assert_eq!((general.name, general.what, general.heavy), ("bent", "what it does", false));
+        assert_eq!((general.schemes, general.explained), (Schemes::Both, None));
+        let special = general.explained("Block", "Leaf").only(Schemes::Tree);
+        let explains: fn(Explains, Scheme) -> &'static str = Explains::of;
+        let names = special
+            .explained
+            .map(|names| [Scheme::Star, Scheme::Tree].map(|scheme| explains(names, scheme)));
+        assert_eq!(names, Some(["Block", "Leaf"]));
+        let include: fn(Schemes, Scheme) -> bool = Schemes::include;
+        for (schemes, star, tree) in [
+            (Schemes::Both, true, true),
+            (Schemes::Star, true, false),
+            (special.schemes, false, true),
+        ] {
+            assert_eq!(
+                (include(schemes, Scheme::Star), include(schemes, Scheme::Tree)),
+                (star, tree)
+            );
+        }
+    }
+}

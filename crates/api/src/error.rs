@@ -92,3 +92,17 @@ impl fmt::Display for ErrorKind {
         f.write_str(self.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ErrorKind::{self, Incomplete, Internal, Refused, Unreachable, Usage};
+
+    #[test]
+    fn every_kind_is_written_as_its_name_in_lower_case() {
+        for kind in [Usage, Refused, Incomplete, Unreachable, Internal] {
+            let text: fn(ErrorKind) -> &'static str = ErrorKind::as_str;
+            assert_eq!(text(kind), format!("{kind:?}").to_lowercase());
+            assert_eq!(kind.to_string(), text(kind));
+        }
+    }
+}

@@ -126,6 +126,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_seal_states_its_round_and_conflict_only_if_there_are_any() {
+        let text = |kept_from, conflict| {
+            let entry = SealEntry {
+                index: 1,
+                epoch: 2,
+                digest: String::new(),
+                prev: String::new(),
+                scheme: "star".to_owned(),
+                events: 3,
+                last_in_epoch: true,
+                restart: false,
+                kept_from,
+                conflict,
+            };
+            serde_json::to_value(entry).unwrap()
+        };
+        let (plain, marked) = (text(0, false), text(4, true));
+        assert_eq!((plain.get("kept_from"), plain.get("conflict")), (None, None));
+        assert_eq!((&marked["kept_from"], &marked["conflict"]), (&4.into(), &true.into()));
+    }
+
+    #[test]
     fn a_receipt_without_conflicts_is_two_counts() {
         let receipt = Receipt { stored: 3, known: 1, conflicts: Vec::new() };
         let text = serde_json::to_string(&receipt).unwrap();

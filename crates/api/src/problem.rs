@@ -200,6 +200,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_cause_of_a_stopped_response_determines_its_status() {
+        for (name, status) in [
+            ("Equivocation", 409),
+            ("QueryTooLarge", 413),
+            ("Closed", 503),
+            ("StoreDamaged", 500),
+            ("RateUnavailable", 422),
+        ] {
+            let problem = ProblemType::of_response(name);
+            assert_eq!((problem.name(), problem.status()), (name, status));
+        }
+    }
+
+    #[test]
     fn the_specification_lists_every_type_with_its_status() {
         let specified = include_str!("../../../spec/errors.md");
         for problem in ProblemType::ALL {

@@ -242,3 +242,46 @@ fn cause(error: &io::Error) -> String {
         _ => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_file_names_the_file_and_the_remedy() {
+        for (kind, remedy) in [
+            (io::ErrorKind::StorageFull, "make room"),
+            (io::ErrorKind::QuotaExceeded, "make room"),
+            (io::ErrorKind::FileTooLarge, "ulimit -f"),
+            (io::ErrorKind::PermissionDenied, "you may write to"),
+            (io::ErrorKind::ReadOnlyFilesystem, "on another one"),
+        ] {
+            let error = OutputError::new(Path::new("rows.csv"), &kind.into());
+            let text = error.to_string();
+            assert!(text.contains("rows.csv") && text.contains(remedy), "{text}");
+            assert_eq!((error.name(), error.kind()), ("OutputFailed", ErrorKind::Internal));
+            // The error survives the way through a writer.
+            let wrapped = OutputError::new(Path::new("other"), &io::Error::other(error));
+            assert_eq!(wrapped.to_string(), text);
+            let temporary = OutputError::temporary(&kind.into()).to_string();
+            assert!(temporary.contains("TMPDIR") && temporary.contains(remedy), "{temporary}");
+        }
+        let missing = OutputError::new(Path::new("none/rows.csv"), &io::ErrorKind::NotFound.into());
+        assert_eq!(missing.kind(), ErrorKind::Usage);
+        assert!(missing.to_string().contains("there is no folder none"), "{missing}");
+        let file = OutputError::new(Path::new("a/rows.csv"), &io::ErrorKind::NotADirectory.into());
+        assert!(file.to_string().contains("a is not a folder"), "{file}");
+    }
+
+    #[test]
+    fn an_error_of_the_caller_is_a_usage_error() {
+        assert_eq!(OutputError::interrupted().kind(), ErrorKind::Usage);
+        assert_eq!(OutputError::unfit("the column is missing").kind(), ErrorKind::Usage);
+        let encoding = OutputError::of("the disk");
+        assert_eq!(encoding.to_string(), "cannot write the rows: the disk");
+        let error = Error::from(encoding);
+        assert_eq!((error.name(), error.kind()), ("OutputFailed", ErrorKind::Internal));
+        let unknown = Error::UnknownDevice { name: "attic".to_owned(), known: String::new() };
+        assert_eq!((unknown.name(), unknown.kind()), ("UnknownDevice", ErrorKind::Usage));
+    }
+}

@@ -321,3 +321,107 @@ impl From<Rejection> for Rejected {
         Self { rejection, finding: None }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Concerns = (Option<DeviceId>, Option<SealIndex>, Option<EpochNumber>);
+
+    /// One rejection of every kind, with its name, its kind and what it concerns.
+    fn rejections() -> Vec<(Rejection, &'static str, ErrorKind, Concerns)> {
+        use ErrorKind::{Incomplete, Refused, Usage};
+        let (device, index, epoch) = (DeviceId([7; 8]), SealIndex(3), EpochNumber(5));
+        let (d, i, e) = (Some(device), Some(index), Some(epoch));
+        let choice = ChoiceError::RateUnavailable;
+        let incomplete = |error| Rejection::Epoch { error, device, epoch };
+        vec![
+            (
+                Rejection::Choice { error: choice, device, index },
+                choice.name(),
+                Refused,
+                (d, i, None),
+            ),
+            (incomplete(EpochError::Missing), "Missing", Incomplete, (d, None, e)),
+            (incomplete(EpochError::TailUnknown), "TailUnknown", Incomplete, (d, None, e)),
+            (Rejection::NotAsAsked { device: d, index: i }, "NotAsAsked", Refused, (d, i, None)),
+            (
+                Rejection::NotAsAsked { device: None, index: None },
+                "NotAsAsked",
+                Refused,
+                (None, None, None),
+            ),
+            (
+                Rejection::Missing { device, index, epoch: e, pinned: true },
+                "Missing",
+                Incomplete,
+                (d, i, e),
+            ),
+            (
+                Rejection::Unshown { device, epoch, seal: Digest([0; 32]) },
+                "Missing",
+                Incomplete,
+                (d, None, e),
+            ),
+            (Rejection::ManifestNotAsAsked { epoch }, "NotAsAsked", Refused, (None, None, e)),
+            (Rejection::TwoManifests { epoch }, "TwoManifests", Refused, (None, None, e)),
+            (Rejection::Equivocation { device, index }, "Equivocation", Refused, (d, i, None)),
+            (
+                Rejection::stopped("StoreDamaged", "bad"),
+                "StoreDamaged",
+                Incomplete,
+                (None, None, None),
+            ),
+            (
+                Rejection::stopped("SchemeMismatch", "a star"),
+                "SchemeMismatch",
+                Usage,
+                (None, None, None),
+            ),
+            (Rejection::stopped("\x1b[2J", "x"), "Problem", Incomplete, (None, None, None)),
+            (Rejection::Unended, "Truncated", Refused, (None, None, None)),
+            (Rejection::Trailing, "TrailingBytes", Refused, (None, None, None)),
+            (Rejection::EpochTooLarge { device, epoch }, "TooManyEvents", Refused, (d, None, e)),
+            (
+                Rejection::NotAProof { cause: "it is empty".to_owned() },
+                "NotAProof",
+                Refused,
+                (None, None, None),
+            ),
+            (
+                Rejection::UnknownRoster { digest: "00".to_owned() },
+                "UnknownRoster",
+                Refused,
+                (None, None, None),
+            ),
+        ]
+    }
+
+    #[test]
+    fn every_rejection_has_a_specified_name_and_states_what_it_concerns() {
+        let specified = include_str!("../../../spec/errors.md");
+        for (rejection, name, kind, concerns) in rejections() {
+            let found = (rejection.device(), rejection.index(), rejection.epoch());
+            assert_eq!((rejection.name(), rejection.kind(), found), (name, kind, concerns));
+            let text = rejection.to_string();
+            if let Some(device) = concerns.0 {
+                assert!(text.contains(&device.to_string()), "{text}");
+            }
+            assert!(name == "Problem" || specified.contains(&format!("`{name}`")), "{name}");
+            // Without a finding, the rejected response has the properties of the rejection.
+            let rejected = Rejected::from(rejection);
+            let found = (rejected.device(), rejected.index(), rejected.epoch());
+            assert_eq!((rejected.name(), rejected.kind(), found), (name, kind, concerns));
+            assert_eq!(rejected.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_store_cannot_control_a_terminal() {
+        let Rejection::Stopped { detail, .. } = Rejection::stopped("X", &"\x1b[2J\n".repeat(200))
+        else {
+            panic!("another rejection")
+        };
+        assert!(detail.len() <= 400 && !detail.contains(char::is_control), "{detail:?}");
+    }
+}

@@ -67,16 +67,35 @@ pub(crate) async fn stored(
     };
     shared.metrics.store_queue.decrement(1);
     shared.metrics.store_seconds.record(start.elapsed());
-    result.map_err(|error| {
-        match error {
-            PutError::Busy | PutError::Closed => {}
-            _ => warn!(name = error.name(), %error, "the store failed"),
+    result.map_err(|error| refusal(&error))
+}
+
+/// Returns the response to an upload that the store rejected. Logs a failure of the store.
+fn refusal(error: &PutError) -> Refusal {
+    let problem = match error {
+        PutError::Busy | PutError::Closed => ProblemType::UNAVAILABLE,
+        PutError::DiskFull { .. } => ProblemType::STORE_FULL,
+        _ => ProblemType::STORE_FAILED,
+    };
+    if problem != ProblemType::UNAVAILABLE {
+        warn!(name = error.name(), %error, "the store failed");
+    }
+    Refusal::new(problem, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_retries_if_the_store_is_busy_and_not_if_it_failed() {
+        for (error, status) in [
+            (PutError::Busy, 503),
+            (PutError::Closed, 503),
+            (PutError::DiskFull { store: "epochs".to_owned() }, 507),
+            (PutError::Failed { store: "epochs".to_owned(), what: "an error".to_owned() }, 500),
+        ] {
+            assert_eq!(refusal(&error).problem().status, status, "{error}");
         }
-        let of = match error {
-            PutError::Busy | PutError::Closed => ProblemType::UNAVAILABLE,
-            PutError::DiskFull { .. } => ProblemType::STORE_FULL,
-            _ => ProblemType::STORE_FAILED,
-        };
-        Refusal::new(of, error.to_string())
-    })
+    }
 }

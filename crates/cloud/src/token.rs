@@ -211,6 +211,14 @@ mod tests {
             let error = Tokens::parse(text).unwrap_err().to_string();
             assert!(!error.contains("aaaa"), "{error}");
         }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "reed aaaaaaaaaaaaaaaa").unwrap();
+        let error = Tokens::read(file.path()).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(file.path().to_str().unwrap()) && !text.contains("aaaa"), "{text}");
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        std::fs::write(file.path(), "read aaaaaaaaaaaaaaaa").unwrap();
+        assert_eq!(format!("{:?}", Tokens::read(file.path()).unwrap()), "Tokens(1)");
         let missing = Tokens::read(Path::new("no/such/file")).unwrap_err().to_string();
         assert!(missing.contains("no/such/file"), "{missing}");
     }

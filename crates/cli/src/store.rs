@@ -1,9 +1,10 @@
-//! `moteseal store`: checks a cloud's store.
+//! `moteseal store`: checks a cloud's store, and discards a journal that cannot be restored.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use moteseal_store::check::{Finding, check};
+use moteseal_store::discard_journal;
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
@@ -22,6 +23,21 @@ pub(crate) enum Command {
                             The file is not modified. Stop the cloud first. Exit codes: 0 no damage, 5 something is damaged.\n\
                             Devices can push damaged seals again into a new store.")]
     Check(Check),
+    /// Let a store start without its journal, if the journal is lost or damaged.
+    #[command(after_help = "Example:\n  \
+                            moteseal store discard-journal epochs.redb\n\n\
+                            Stop the cloud first. The uploads that were acknowledged last are lost if only the journal had them:\n\
+                            push the devices' data again. An existing journal is renamed, not deleted.")]
+    DiscardJournal(DiscardJournal),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DiscardJournal {
+    /// The store's file
+    store: PathBuf,
+    /// Print the result as JSON on stdout
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -42,7 +58,24 @@ pub(crate) struct Check {
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Check(arguments) => run_check(&arguments),
+        Command::DiscardJournal(arguments) => run_discard_journal(&arguments),
     }
+}
+
+fn run_discard_journal(arguments: &DiscardJournal) -> Result<(), Failure> {
+    let kept = discard_journal(&arguments.store).map_err(|error| store_failure(&error))?;
+    let mut out = Stdout::lock();
+    if arguments.json {
+        return out.line(json!({ "store": arguments.store, "kept": kept }));
+    }
+    let kept = kept.map_or_else(
+        || "it had no journal".to_owned(),
+        |kept| format!("its journal is now {}", kept.display()),
+    );
+    out.line(format_args!(
+        "{} starts without a journal ({kept}); push the devices' data again",
+        arguments.store.display()
+    ))
 }
 
 /// Suppresses the panic messages of the database library, which panics on damage. The check catches

@@ -168,6 +168,9 @@ impl Client {
             .connect_timeout(options.connect_timeout)
             .read_timeout(options.idle_timeout)
             .redirect(reqwest::redirect::Policy::none());
+        // A proxy of the environment is for other machines. It would see a token for a service on
+        // this one, which `TokenInClear` permits because the token does not leave the machine.
+        let builder = if is_this_machine(&url) { builder.no_proxy() } else { builder };
         #[cfg(feature = "tls")]
         let builder = match &options.ca {
             Some(path) => builder.tls_certs_merge(tls::authorities(path)?),

@@ -32,7 +32,7 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 use crate::bundle::SealKey;
 use crate::embedded::{
     self, EQUIVOCATIONS, MANIFESTS, PIECES, SCHEMAS, SEALS, UNORDERED, frozen_journal, guarded,
-    open_frozen, read_body,
+    open_frozen, read_body, resolve,
 };
 use crate::embedded::{OpenError, Options};
 use crate::epochs::ReadError;
@@ -148,6 +148,7 @@ pub fn check(
     directory: &dyn Directory,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, OpenError> {
+    let path = &resolve(path)?;
     let damaged = Damaged::default();
     let mut report = Report::default();
     let mut database =

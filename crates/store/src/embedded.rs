@@ -44,8 +44,8 @@ use redb::{
     Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
 };
 
-pub use open::{OpenError, Options};
-pub(crate) use open::{frozen_journal, open_frozen};
+pub use open::{OpenError, Options, discard_journal};
+pub(crate) use open::{frozen_journal, open_frozen, resolve};
 
 use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Reply};
@@ -192,6 +192,7 @@ impl RedbStore {
     /// # Errors
     /// [`OpenError`].
     pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
+        let path = &resolve(path)?;
         let database = open::open(path, &options)?;
         let (journal, withheld) = open::journal(path, &database, &options)?;
         let shared = Arc::new(Shared {

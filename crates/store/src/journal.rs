@@ -86,6 +86,9 @@ enum PastCache {
 }
 
 impl Journal {
+    /// The length in bytes of a journal without records.
+    pub(crate) const EMPTY_BYTES: u64 = HEADER.len() as u64;
+
     /// Opens the journal at `path`, or creates an empty one. Removes an incomplete last frame.
     ///
     /// # Errors

@@ -9,8 +9,9 @@
 //! or returns a damaged value. The backend does not return an error for a damaged page, because
 //! after an error redb would reject every further operation.
 //!
-//! The last 32 bytes of the first page, which redb does not use, mark the file as a store and state
-//! its version.
+//! The last 40 bytes of the first page, which redb does not use, belong to the store. The last 32
+//! of them mark the file as a store and state its version. The 8 bytes before them state whether
+//! the store needs its journal ([`set_needs_journal`]).
 //!
 //! [`Pages::frozen`] never writes to the file. Everything that redb writes, for example to repair
 //! the file or to record that it is open, stays in memory.
@@ -19,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::ops::Bound;
+use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redb::backends::FileBackend;
@@ -31,6 +33,11 @@ const STRIDE: u64 = PAGE + 8;
 const MARK_AT: u64 = PAGE - 32;
 /// The mark that distinguishes a store from other redb files.
 const MARK: &[u8; 32] = b"moteseal epoch store, version 1\n";
+
+/// The position in the file, in bytes, of [`NEEDS_JOURNAL`] or of as many zeros.
+const JOURNAL_AT: u64 = MARK_AT - NEEDS_JOURNAL.len() as u64;
+/// States that the store's journal may have acknowledged data that is not in the tables.
+const NEEDS_JOURNAL: &[u8; 8] = b"journal\n";
 
 /// The numbers of the pages that were read and found damaged.
 pub(crate) type Damaged = Arc<Mutex<BTreeSet<u64>>>;
@@ -103,6 +110,22 @@ pub(crate) fn is_marked(file: &File) -> io::Result<bool> {
     let mut found = [0; MARK.len()];
     backend(file.try_clone()?)?.read(MARK_AT, &mut found)?;
     Ok(found == *MARK)
+}
+
+/// Records in a store's file whether its journal may have acknowledged data that is not in the
+/// tables. The record is durable when this returns.
+pub(crate) fn set_needs_journal(file: &File, needs: bool) -> io::Result<()> {
+    let record = if needs { *NEEDS_JOURNAL } else { [0; NEEDS_JOURNAL.len()] };
+    file.write_all_at(&record, JOURNAL_AT)?;
+    file.sync_data()
+}
+
+/// Returns whether the record of [`set_needs_journal`] in a store's file is true. Stores of earlier
+/// versions have no record.
+pub(crate) fn needs_journal(file: &File) -> io::Result<bool> {
+    let mut found = [0; NEEDS_JOURNAL.len()];
+    file.read_exact_at(&mut found, JOURNAL_AT)?;
+    Ok(found == *NEEDS_JOURNAL)
 }
 
 fn backend(file: File) -> io::Result<FileBackend> {

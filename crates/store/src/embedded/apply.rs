@@ -275,9 +275,11 @@ fn close(shared: &Shared) {
         return;
     }
     if shared.state().withheld.records.is_empty() {
-        if let Some(journal) = guard.take() {
-            // If the removal fails, the next start applies the records again, which changes
-            // nothing.
+        // If a step fails, the journal stays, and the next start applies its records again, which
+        // changes nothing.
+        if let Some(journal) = guard.take()
+            && open::set_needs_journal(&shared.path, false).is_ok()
+        {
             let _ = journal.remove();
         }
     } else if let Some(journal) = guard.as_mut() {

@@ -107,10 +107,19 @@ pub enum OpenError {
         .0.display()
     )]
     Orphaned(PathBuf),
+    /// The store was not closed, and its journal does not exist.
+    #[error(
+        "{} is missing, and with it the last acknowledged uploads; restore it, or run \
+         `moteseal store discard-journal` and push the devices' data again",
+        .0.display()
+    )]
+    JournalMissing(PathBuf),
     /// The store's journal is damaged; with the place of the damage.
     #[error(
         "{} is damaged {}, so the last acknowledged uploads are lost; restore it from a \
-         copy, or move it away and push the devices' data again", .0.display(), .1)]
+         copy, or run `moteseal store discard-journal` and push the devices' data again",
+        .0.display(), .1
+    )]
     JournalDamaged(PathBuf, String),
     /// The file with the name of the store's journal is not a journal.
     #[error(
@@ -175,6 +184,7 @@ impl OpenError {
             Self::DiskFull(_) => "DiskFull",
             Self::Damaged(..) => "StoreDamaged",
             Self::Orphaned(_) => "JournalOrphaned",
+            Self::JournalMissing(_) => "JournalMissing",
             Self::JournalDamaged(..) => "JournalDamaged",
             Self::NotAJournal(_) => "NotAJournal",
             Self::Io(..) => "StoreFailed",
@@ -185,7 +195,7 @@ impl OpenError {
     /// rather than as a mistake of the user.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
-        matches!(self, Self::Damaged(..) | Self::JournalDamaged(..))
+        matches!(self, Self::Damaged(..) | Self::JournalDamaged(..) | Self::JournalMissing(_))
     }
 
     /// Returns [`Usage`](ErrorKind::Usage) if the file is the wrong one, otherwise
@@ -216,6 +226,72 @@ pub(crate) fn journal_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Returns the file to which a path leads, if the path is a symbolic link. All names of a store thus
+/// lead to the same journal.
+///
+/// # Errors
+/// `NotFound` for a link to a file that does not exist: a new store would replace the link.
+pub(crate) fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_symlink() => {
+            path.canonicalize().map_err(|error| OpenError::io(path, &error))
+        }
+        _ => Ok(path.to_owned()),
+    }
+}
+
+/// Checks that the journal of a store exists, if the store needs it.
+fn check_journal_exists(path: &Path) -> Result<(), OpenError> {
+    let io = |error: io::Error| OpenError::io(path, &error);
+    if !pages::needs_journal(&File::open(path).map_err(io)?).map_err(io)? {
+        return Ok(());
+    }
+    let journal = journal_path(path);
+    match fs::metadata(&journal) {
+        Ok(metadata) if metadata.len() >= Journal::EMPTY_BYTES => Ok(()),
+        Ok(_) => Err(OpenError::JournalDamaged(journal, "at byte 0, which is missing".to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(OpenError::JournalMissing(journal))
+        }
+        Err(error) => Err(OpenError::io(&journal, &error)),
+    }
+}
+
+/// Records in the file of a store whether the store needs its journal.
+pub(super) fn set_needs_journal(path: &Path, needs: bool) -> io::Result<()> {
+    pages::set_needs_journal(&OpenOptions::new().write(true).open(path)?, needs)
+}
+
+/// Opens a store without its journal from now on: the acknowledged data that is only in the journal
+/// is lost. An existing journal is kept under another name, which is returned.
+///
+/// # Errors
+/// [`OpenError`] if the file is not a store, is in use, or cannot be written.
+pub fn discard_journal(path: &Path) -> Result<Option<PathBuf>, OpenError> {
+    let path = &resolve(path)?;
+    // Opening the tables locks the store against other processes.
+    let database = open(path, &Options { create: false, ..Options::default() })?;
+    let journal = journal_path(path);
+    let kept = (1_u32..).map(|number| {
+        let mut name = journal.as_os_str().to_owned();
+        name.push(format!(".discarded-{number}"));
+        PathBuf::from(name)
+    });
+    let kept = kept.into_iter().find(|kept| fs::symlink_metadata(kept).is_err());
+    let kept = match kept.map(|kept| fs::rename(&journal, &kept).map(|()| kept)) {
+        Some(Ok(kept)) => Some(kept),
+        Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(OpenError::io(&journal, &error));
+        }
+        _ => None,
+    };
+    let io = |error: io::Error| OpenError::io(path, &error);
+    sync_directory(path).map_err(io)?;
+    set_needs_journal(path, false).map_err(io)?;
+    drop(database);
+    Ok(kept)
+}
+
 /// Opens or creates a store's journal, and applies its batches durably to the store. Batches that
 /// need a damaged page are withheld.
 pub(super) fn journal(
@@ -223,7 +299,9 @@ pub(super) fn journal(
     database: &Database,
     options: &Options,
 ) -> Result<(Journal, Withheld), OpenError> {
+    check_journal_exists(path)?;
     let journal = Journal::open_strict(&journal_path(path)).map_err(OpenError::journal)?;
+    set_needs_journal(path, true).map_err(|error| OpenError::io(path, &error))?;
     let mut journal = journal.fill_ahead(AHEAD.min(options.journal_bytes / 8));
     if journal.synced_records() == 0 {
         return Ok((journal, Withheld::default()));
@@ -251,6 +329,7 @@ pub(super) fn journal(
 /// Applies the batches of a store's journal to a frozen store in memory, so that a check covers
 /// them. Writes to neither file.
 pub(crate) fn frozen_journal(path: &Path, database: &Database) -> Result<(), OpenError> {
+    check_journal_exists(path)?;
     let path = journal_path(path);
     if !path.exists() {
         return Ok(());

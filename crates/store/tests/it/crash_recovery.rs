@@ -15,7 +15,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::SealIndex;
 use moteseal_store::check::check;
 use moteseal_store::conformance::{Made, Mote, Motes, assert_reads_back};
-use moteseal_store::{EpochStore, Options, Receipt, RedbStore};
+use moteseal_store::{EpochStore, Options, Receipt, RedbStore, discard_journal};
 
 const NAME: &str = "mote";
 
@@ -117,11 +117,11 @@ fn an_incomplete_last_frame_loses_nothing_that_was_acknowledged() {
     let starts = frames(&journal);
     assert_eq!(starts.len(), 4);
     assert!(journal[starts[3]..].iter().all(|&byte| byte == 0), "only zeros may follow the frames");
-    for length in (0..20).chain(starts[2]..=starts[3]).chain([starts[3] + 1, journal.len()]) {
+    for length in (starts[2]..=starts[3]).chain([starts[3] + 1, journal.len()]) {
         let path = place(directory.path(), (&store, &journal[..length]));
         let expected = if length >= starts[3] { 3 } else { 2 };
         let store = RedbStore::open(&path, lazy()).unwrap();
-        assert!(length < 20 || count(&store) == expected, "{length} of {} bytes", journal.len());
+        assert_eq!(count(&store), expected, "{length} of {} bytes", journal.len());
     }
 }
 
@@ -294,4 +294,77 @@ fn receipts_are_exact_under_concurrent_duplicates() {
         (forks.len(), forks)
     );
     made.iter().for_each(|made| assert_reads_back(&*store, made));
+}
+
+/// Finding A6 of the review.
+#[test]
+fn a_store_that_was_not_closed_does_not_open_without_its_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, journal) = killed(directory.path(), &bundles(2));
+    for left in [None, Some(&journal[..0]), Some(&journal[..19])] {
+        let path = place(directory.path(), (&store, left.unwrap_or_default()));
+        let name = if left.is_none() {
+            fs::remove_file(journal_of(&path)).unwrap();
+            "JournalMissing"
+        } else {
+            "JournalDamaged"
+        };
+        let text = RedbStore::open(&path, lazy()).unwrap_err().named().to_string();
+        assert!(
+            text.starts_with(&format!("{name}: ")) && text.contains("epochs-journal"),
+            "{text}"
+        );
+        let report = check(&path, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
+        assert_eq!(report.damage.iter().map(|finding| finding.name).collect::<Vec<_>>(), [name]);
+        assert_eq!(journal_of(&path).exists(), left.is_some(), "the error must not create a file");
+    }
+    // With its journal, the same store has everything.
+    let path = place(directory.path(), (&store, &journal));
+    assert_eq!(count(&RedbStore::open(&path, lazy()).unwrap()), 2);
+    assert!(!journal_of(&path).exists());
+}
+
+/// Finding A6 of the review.
+#[test]
+fn all_names_of_a_store_lead_to_its_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, journal) = killed(directory.path(), &bundles(2));
+    let path = place(directory.path(), (&store, &journal));
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink("epochs", &link).unwrap();
+    let report = check(&link, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
+    assert!(report.is_clean() && report.seals == 2, "{report:?}");
+    assert_eq!(count(&RedbStore::open(&link, lazy()).unwrap()), 2);
+    assert!(!journal_of(&link).exists() && !journal_of(&path).exists());
+
+    // A hard link cannot be followed to the other name, and with it to the journal.
+    let path = place(directory.path(), (&store, &journal));
+    let second = directory.path().join("second");
+    fs::hard_link(&path, &second).unwrap();
+    let error = RedbStore::open(&second, lazy()).unwrap_err();
+    assert_eq!(error.name(), "JournalMissing");
+
+    // A link to a store that does not exist is not replaced by a new store.
+    let dangling = directory.path().join("dangling");
+    std::os::unix::fs::symlink("nowhere", &dangling).unwrap();
+    assert_eq!(RedbStore::open(&dangling, lazy()).unwrap_err().name(), "StoreNotFound");
+    assert!(fs::symlink_metadata(&dangling).unwrap().is_symlink());
+}
+
+#[test]
+fn a_discarded_journal_is_kept_and_the_store_opens_without_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = bundles(2);
+    let (store, journal) = killed(directory.path(), &made);
+    for number in 1..3 {
+        let path = place(directory.path(), (&store, &journal));
+        let kept = discard_journal(&path).unwrap().unwrap();
+        assert!(kept.ends_with(format!("epochs-journal.discarded-{number}")), "{kept:?}");
+        assert_eq!(fs::read(kept).unwrap(), journal);
+        assert_eq!(discard_journal(&path).unwrap(), None);
+        let store = RedbStore::open(&path, lazy()).unwrap();
+        assert_eq!(count(&store), 0);
+        assert_eq!(discard_journal(&path).unwrap_err().name(), "StoreLocked");
+        assert_eq!(store.put(vec![made[0].bundle.clone()]).unwrap().stored, 1);
+    }
 }

@@ -424,6 +424,12 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
     });
     let is_answered_by_both = |row: &&Value| row["participants"] == 2;
     motes.iter().for_each(|mote| mote.until("answered"));
+    // On a busy machine the motes' clocks lose ticks, and answers can be too late. Do not reboot
+    // the motes before one epoch has the answers of both.
+    let is_answered = || collected.lock().unwrap().iter().any(|row| is_answered_by_both(&row));
+    while !collector.is_finished() && !is_answered() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
     // Send two commands to both motes: a shorter interval, and, after some epochs with stars, a
     // change to trees.
     let _faster = site.broadcast("interval=6");
@@ -454,16 +460,11 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
         }
     }
     let rebooted: usize = done.iter().sum();
-    // On a busy machine the motes' clocks lose ticks, and answers can be too late. Continue until
-    // one epoch has the answers of both motes.
-    while !collector.is_finished() {
-        let rows = collected.lock().unwrap();
-        if rows.len() >= SUM_EPOCHS && rows.iter().any(|row| is_answered_by_both(&row)) {
-            Command::new("kill").args(["-INT", &querier.0.id().to_string()]).status().unwrap();
-            break;
-        }
-        drop(rows);
+    while !collector.is_finished() && collected.lock().unwrap().len() < SUM_EPOCHS {
         std::thread::sleep(Duration::from_millis(50));
+    }
+    if !collector.is_finished() {
+        Command::new("kill").args(["-INT", &querier.0.id().to_string()]).status().unwrap();
     }
     collector.join().unwrap();
     querier.0.wait().unwrap();

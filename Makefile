@@ -104,13 +104,18 @@ tests: setup-test ## Run only the tests: Rust, C, Python and the mote's firmware
 	$(call step,the test program that runs alone)
 	$(TEST) --test $(ALONE)
 
-# The integration tests of all crates take about as long as everything else.
-.PHONY: tests-it tests-other tests-programs
+# This part of the integration tests keeps one processor busy for a minute.
+SLOW = footprint::
+# The other integration tests take about as long as everything else.
+.PHONY: tests-it tests-other tests-slow tests-programs
 tests-it:
-	$(BY_ITSELF) $(TEST) --no-fail-fast --test it
+	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- --skip $(SLOW)
 
 tests-other:
-	@$(MAKE) --keep-going STREAMS= firmware-test c python examples tests-programs
+	@$(MAKE) --keep-going STREAMS= firmware-test c python tests-slow examples tests-programs
+
+tests-slow:
+	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW)
 
 # The unit tests, and the integration tests that are separate programs (CONTRIBUTING.md).
 PROGRAMS := $(notdir $(basename $(wildcard crates/*/tests/*.rs bindings/*/tests/*.rs)))

@@ -268,9 +268,11 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
     for run in 0..=RUNS {
         let (all, part) = (application.get(range, Rate::ALL)?, application.get(range, eighth)?);
         if (all.rows, all.sum) != (total, sealed) {
-            return Err(
-                format!("the cloud returned {} of {total} rows, or other rows", all.rows).into()
-            );
+            return Err(format!(
+                "the cloud returned {} rows instead of {total}, or rows with other content",
+                all.rows
+            )
+            .into());
         }
         let theirs = [
             driver.read(&files, &key, How::All)?,
@@ -282,7 +284,7 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
         for whole in [&theirs[0], &theirs[3]] {
             if (whole.entries, whole.sum) != (total, sealed) {
                 return Err(format!(
-                    "Tessera read {} of {total} entries, or others",
+                    "Tessera read {} entries instead of {total}, or entries with other content",
                     whole.entries
                 )
                 .into());

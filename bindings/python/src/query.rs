@@ -72,7 +72,7 @@ fn wrong_type(what: &str, expected: &str, found: &Bound<'_, PyAny>) -> PyErr {
 
 /// Converts a name, or an iterable of names.
 fn names(devices: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    const EXPECTED: &str = "a device's name or a list of names";
+    const EXPECTED: &str = "a device's name or an iterable of names";
     if let Ok(name) = devices.cast::<PyString>() {
         return Ok(vec![name.extract()?]);
     }

@@ -174,7 +174,7 @@ def test_a_range_without_readings_is_an_empty_table(client: moteseal.Client) -> 
         ({"sample": 5, "seed": "abc"}, ValueError, "seed: expected 32 bytes"),
         ({"sample": 5, "seed": 7}, TypeError, "seed: expected"),
         ({"rate": 1, "seed": SEED}, ValueError, "seed"),
-        ({"rate": 1, "devices": 5}, TypeError, "devices: expected a device's name or a list of names, got int"),
+        ({"rate": 1, "devices": 5}, TypeError, "devices: expected a device's name or an iterable of names, got int"),
         ({"rate": 1, "devices": [b"dev1"]}, TypeError, "devices: expected"),
         ({"rate": 1, "devices": b"dev1"}, TypeError, "devices: expected"),
         ({"rate": 1, "since": datetime(2010, 5, 9)}, ValueError, "since: the datetime has no time zone"),

@@ -35,7 +35,7 @@ pub enum Malice {
     ReplayEpoch,
     /// Sends the sums of another query.
     ReplayQuery,
-    /// Exchanges the sums of two slots.
+    /// Sends the sum of each slot in place of the previous slot's.
     SwapSlots,
     /// Exchanges the sums of two key groups.
     SwapKeyGroups,
@@ -83,8 +83,10 @@ impl Malice {
             Self::Scale => "doubles the sum",
             Self::ReplayEpoch => "sends the sums of the previous epoch",
             Self::ReplayQuery => "sends the sums of another query",
-            Self::SwapSlots => "sends the sum of one slot in place of another's",
-            Self::SwapKeyGroups => "sends the sum of one key group in place of another's",
+            Self::SwapSlots => "sends the sum of each slot in place of the sum of another slot",
+            Self::SwapKeyGroups => {
+                "sends the sum of each key group in place of the sum of another key group"
+            }
             Self::SwapChildren => "omits one child and names another as silent",
             Self::HideParticipant => "names a child as silent although its values are included",
             Self::InventParticipant => "names a silent source as a participant",

@@ -90,8 +90,8 @@ impl ProblemType {
         Self::new(name, status)
     }
 
-    /// Returns the type of an error that prevents a response from starting. The status is 409 for
-    /// an equivocation, 413 if the query exceeds a limit, 500 if the store failed, 503 if the store
+    /// Returns the type of an error that stops a response or prevents it from starting. The status
+    /// is 409 for an equivocation, 413 if the query exceeds a limit, 500 if the store failed, 503 if the store
     /// is closed, and 422 otherwise.
     #[must_use]
     pub fn of_response(name: &'static str) -> Self {

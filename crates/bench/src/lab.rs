@@ -249,7 +249,7 @@ fn run(
              paper's primitives, RSA-1024 and DSA-512 over MD5, SHA-1 and SHA-256 (by AWS-LC and \
              RustCrypto, for comparison only), and with ours. The paper's figures are pictures \
              without numbers, so our numbers are compared with its text. The paper's machine is a \
-             quad-core desktop of 3.40 GHz; its tables are from 2018.",
+             quad-core desktop of 3.40 GHz; the paper's tables are from 2018.",
             "sealing",
             sealing.paper,
         ),

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use moteseal_api::NamedError as _;
 use moteseal_cloud::{Cloud, Config};
 use moteseal_service::{TlsFiles, stop_signal};
-use moteseal_store::{EpochStore, OpenError, Options, RedbStore};
+use moteseal_store::{EpochStore, OpenError, Options, RedbStore, resolve};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Exit, Failure};
@@ -97,12 +97,13 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     {
         let store = arguments.store.display();
         return Err(Failure::usage(format_args!(
-            "--store {store}: the directory {} does not exist; make it first",
+            "--store {store}: there is no folder {}; make it first",
             folder.display()
         )));
     }
     let existed = arguments.store.exists();
-    let mut record = arguments.store.clone().into_os_string();
+    let file = resolve(&arguments.store).map_err(|error| store_failure(&error))?;
+    let mut record = file.into_os_string();
     record.push("-roster");
     // If the store was removed, its recorded roster does not apply to the new store.
     let succession = if existed {

@@ -88,7 +88,7 @@ pub(crate) enum Command {
                             device   = \"dev1\"\n  \
                             [[port]]\n  \
                             address  = \"tcp://127.0.0.1:4001\"\n\n\
-                            [link] is the broker of `gateway run`, [sums] determines the parents of the motes' private sums, and\n\
+                            [link] is the broker of `gateway run`, [sums] determines the aggregators of the motes' private sums, and\n\
                             [broadcast] is the medium of `broadcast send`. Each may be omitted. A port without `device` accepts any\n\
                             mote of the roster.\n\
                             Paths are relative to the file. SIGTERM or Ctrl-C stops it cleanly. It prints the address of\n\

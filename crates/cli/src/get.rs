@@ -28,7 +28,7 @@ use crate::terminal::{Stdout, diagnostic};
                   moteseal get --all --from https://cloud.example --roster roster.cbor \\\n      \
                   --operator keys/op.pub.pem --since -30d --at-most 100 --format jsonl\n\n\
                   Times are RFC 3339, YYYY-MM-DD, -7d for seven days ago, or @N for epoch N. The range is rounded\n\
-                  to whole epochs. --at-most and --sample need whole epochs: an epoch that is not closed yet has no rows.\n\n\
+                  to whole epochs. --at-most and --sample need closed epochs: an epoch that is not closed yet has no rows.\n\n\
                   No row is written before everything is verified. The newest seal of each device is pinned: a later\n\
                   response that omits or contradicts it is rejected.\n\n\
                   Exit codes: 0 verified, 3 rejected, 4 something is withheld or not yet sealed, 6 the cloud does not respond."

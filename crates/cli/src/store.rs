@@ -1,10 +1,10 @@
 //! `moteseal store`: checks a cloud's store, and discards a journal that cannot be restored.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use moteseal_store::check::{Finding, check};
-use moteseal_store::discard_journal;
+use moteseal_store::{DiscardedJournal, discard_journal};
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  \
                             moteseal store discard-journal epochs.redb\n\n\
                             Stop the cloud first. The uploads that were acknowledged last are lost if only the journal had them:\n\
-                            push the devices' data again. An existing journal is renamed, not deleted.")]
+                            push the devices' data again. An existing journal is renamed, not deleted, and not checked.")]
     DiscardJournal(DiscardJournal),
 }
 
@@ -62,19 +62,35 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
+/// Checks that a path is not a directory.
+fn check_is_file(store: &Path) -> Result<(), Failure> {
+    if store.is_dir() {
+        let store = store.display();
+        return Err(Failure::usage(format_args!("{store} is a directory; name a store's file")));
+    }
+    Ok(())
+}
+
 fn run_discard_journal(arguments: &DiscardJournal) -> Result<(), Failure> {
-    let kept = discard_journal(&arguments.store).map_err(|error| store_failure(&error))?;
+    check_is_file(&arguments.store)?;
+    let discarded = quietly(|| discard_journal(&arguments.store));
+    let DiscardedJournal { was_needed, kept } = discarded.map_err(|error| store_failure(&error))?;
     let mut out = Stdout::lock();
     if arguments.json {
-        return out.line(json!({ "store": arguments.store, "kept": kept }));
+        return out.line(json!({
+            "store": arguments.store.display().to_string(),
+            "needed": was_needed,
+            "kept": kept.map(|kept| kept.display().to_string()),
+        }));
     }
-    let kept = kept.map_or_else(
-        || "it had no journal".to_owned(),
-        |kept| format!("its journal is now {}", kept.display()),
-    );
+    let store = arguments.store.display();
+    let kept = match kept {
+        Some(kept) => format!("its journal is now {}", kept.display()),
+        None if was_needed => "its journal does not exist".to_owned(),
+        None => return out.line(format_args!("{store} needs no journal; nothing was changed")),
+    };
     out.line(format_args!(
-        "{} starts without a journal ({kept}); push the devices' data again",
-        arguments.store.display()
+        "{store} will open without its journal ({kept}); push the devices' data again"
     ))
 }
 
@@ -90,12 +106,7 @@ fn quietly<T>(work: impl FnOnce() -> T) -> T {
 
 fn run_check(arguments: &Check) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
-    if arguments.store.is_dir() {
-        return Err(Failure::usage(format_args!(
-            "{} is a directory; name a store's file",
-            arguments.store.display()
-        )));
-    }
+    check_is_file(&arguments.store)?;
     let progress = bar(0, "checking");
     let report = quietly(|| {
         check(&arguments.store, &roster, &mut |now| {
@@ -137,10 +148,17 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
         return Ok(());
     }
     let first = report.damage.first().map_or_else(String::new, |finding| named(&roster, finding));
+    // The text of a finding about the journal already says what to do.
+    let is_journal = report.damage.first().is_some_and(|first| first.name.contains("Journal"));
+    let remedy = if is_journal {
+        ""
+    } else {
+        "; restore the file, or push the devices' bundles into a new one"
+    };
     Err(Failure::new(
         Exit::Finding,
         format_args!(
-            "{}: {} damaged, the first: {first}; restore the file, or push the devices' bundles into a new one",
+            "{}: {} damaged, the first: {first}{remedy}",
             arguments.store.display(),
             report.damage.len()
         ),

@@ -159,7 +159,7 @@ fn read(path: &Path) -> Result<BTreeMap<Digest, PinnedSeal>, OutputError> {
     parse(&text).ok_or_else(|| {
         OutputError::because(
             path,
-            "it does not contain pinned seals; name another file, or delete this one to start afresh",
+            "it does not contain pinned seals; name another file, or delete this one, which discards all pinned seals",
         )
     })
 }

@@ -383,7 +383,7 @@ mod tests {
             (Rejection::Trailing, "TrailingBytes", Refused, (None, None, None)),
             (Rejection::EpochTooLarge { device, epoch }, "TooManyEvents", Refused, (d, None, e)),
             (
-                Rejection::NotAProof { cause: "it is empty".to_owned() },
+                Rejection::NotAProof { cause: "the file is empty".to_owned() },
                 "NotAProof",
                 Refused,
                 (None, None, None),

@@ -88,8 +88,8 @@ named_errors! {
     FrameError {
         /// The bytes are not a frame.
         Malformed => "the bytes are not a frame of this version",
-        /// The tag does not match: the frame is damaged, forged or of another group.
-        NotAuthentic => "the tag does not match: the frame is damaged, forged or of another group",
+        /// The tag does not match: the frame is damaged, forged, or made with another link secret.
+        NotAuthentic => "the tag does not match: the frame is damaged, forged, or made with another link secret",
     }
 }
 

@@ -199,7 +199,7 @@ fn table(results: &Results, out: &mut Stdout) -> Result<(), Failure> {
     let transmissions = format!(
         "\n{}: {} fragments sent or relayed, {} responses, {} requests, {} certificates and heads, {} advertisements; {} bytes\n\
          {} without the attacker; the paper has 741 at blocks of 10 and loss 0.2\n\
-         a node's memory is {} bytes, whatever frames it receives",
+         a node's memory is {} bytes, regardless of the frames that it receives",
         count(sent.all(), "transmission"),
         thousands(sent.fragments),
         thousands(sent.answers),

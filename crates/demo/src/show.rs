@@ -143,7 +143,7 @@ fn verified(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()
     );
     row(out, ink, "query", &query)?;
     let verified = format!(
-        "{} devices, {} seals by {} signatures in {:.0} ms; no event of the sample is missing",
+        "{} devices, {} seals by {} signatures in {:.0} ms; the sample was predetermined, and no event of it is missing",
         sampled.devices.len(),
         thousands(sampled.seals()),
         sampled.signatures,
@@ -283,7 +283,7 @@ fn choice(choice: Choice) -> String {
     match choice {
         Choice::Rate(rate) => format!("{rate} of the readings"),
         Choice::AtMost(most) => format!("at most {most} readings per epoch"),
-        Choice::Sample { count, .. } => format!("{count} readings per epoch, selected by a seed"),
+        Choice::Sample { count, .. } => format!("{count} readings per epoch, drawn by a seed"),
     }
 }
 

@@ -64,8 +64,8 @@ pub enum ScheduleRejected {
     /// The schedule's number of sources or size of key groups differs from the device's
     /// configuration.
     #[error(
-        "the query schedule has other sources or key groups than this device's key file; set \
-         up the sums again"
+        "the query schedule has another number of sources, or another size of key groups, than \
+         this device's key file; set up the sums again"
     )]
     OtherSources,
     /// A schedule with a higher number, or a different schedule with this number, was accepted

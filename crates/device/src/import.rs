@@ -217,7 +217,7 @@ pub enum ImportErrorKind {
     /// A time is in the future.
     #[error(
         "{} is in the future, and after it is sealed, the device can seal no earlier reading; \
-         correct the time, or give --allow-future",
+         correct its time or this machine's clock, or give --allow-future",
         display_ms(*.unix_ms)
     )]
     Future {

@@ -36,8 +36,8 @@ impl fmt::Display for BatchRefused {
         match self.refused {
             SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. } => write!(
                 f,
-                "the reading at {at} is in an epoch that the device has already closed; skip readings \
-                 that are not new (--new-only)"
+                "the reading at {at} is in an epoch that the device has already closed or passed; skip \
+                 readings that are not new (--new-only)"
             ),
             SealRefused::EpochOutOfRange { epoch } => {
                 write!(

@@ -161,7 +161,7 @@ named_errors! {
         WrongLength {
             /// The record's length in bytes.
             length: usize,
-        } => "a record of {length} bytes does not have the size that the schema requires",
+        } => "a record of {length} bytes does not have the schema's size, or is longer than 65,535 bytes",
         /// The record is too long to be forwarded by a device of a group with a budget.
         TooLong {
             /// The record's length in bytes.

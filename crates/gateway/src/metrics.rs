@@ -103,7 +103,8 @@ impl Metrics {
             ),
             held: gauge(
                 "moteseal_gateway_outbox_held",
-                "Epochs and late seals that stay in the outbox because the cloud rejected them.",
+                "Epochs and late seals that stay in the outbox because the cloud rejected them, or \
+                 because they cannot be read or removed.",
             ),
             commit_seconds: table.histogram(
                 "moteseal_gateway_commit_seconds",

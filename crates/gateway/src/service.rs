@@ -478,7 +478,7 @@ impl Keeper {
                 Some(name) => error!(
                     name,
                     detail = detail(),
-                    "the state cannot be stored; frames are neither accepted nor acknowledged, and devices keep them"
+                    "frames are neither accepted nor acknowledged, and devices keep them"
                 ),
                 None => info!("frames are accepted again"),
             }

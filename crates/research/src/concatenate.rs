@@ -29,14 +29,7 @@ impl Scheme for Concatenate {
     ) -> Result<Sealed, SignError> {
         let signature =
             signer.signature(&message(context, events.iter().map(Vec::as_slice)))?.to_vec();
-        let overhead = signature.len();
-        Ok(Sealed {
-            algorithm: signer.algorithm(),
-            events: events.to_vec(),
-            signatures: vec![signature],
-            digests: Vec::new(),
-            overhead,
-        })
+        Ok(Sealed::new(signer, events, vec![signature]))
     }
 
     /// Serves every event for every query, because fewer events prove nothing.

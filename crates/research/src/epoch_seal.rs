@@ -214,13 +214,7 @@ impl Scheme for EpochSeal {
     ) -> Result<Sealed, SignError> {
         let (seal, digests) = seal(self.0, context, signer.algorithm(), events);
         let signature = signer.signature(seal.message(&mut [0; MAX_MESSAGE]))?.to_vec();
-        let mut sealed = Sealed {
-            algorithm: signer.algorithm(),
-            events: events.to_vec(),
-            signatures: vec![signature],
-            digests,
-            overhead: 0,
-        };
+        let mut sealed = Sealed { digests, ..Sealed::new(signer, events, vec![signature]) };
         let whole = self.encode(context, &sealed, &Ask::All).unwrap_or_default();
         let mut records = Vec::new();
         events.iter().for_each(|event| put_event(&mut records, context.framing, event));

@@ -82,14 +82,7 @@ impl Scheme for PaperStar {
             star.push(event);
         }
         let signature = signer.signature(&context.message("star", &star.root().0))?.to_vec();
-        let overhead = signature.len();
-        Ok(Sealed {
-            algorithm: signer.algorithm(),
-            events: events.to_vec(),
-            signatures: vec![signature],
-            digests: star.0.to_vec(),
-            overhead,
-        })
+        Ok(Sealed { digests: star.0.to_vec(), ..Sealed::new(signer, events, vec![signature]) })
     }
 
     /// Serves the selected blocks, and the digest of every other block.

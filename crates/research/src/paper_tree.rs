@@ -105,14 +105,7 @@ impl Scheme for PaperTree {
     ) -> Result<Sealed, SignError> {
         let leaves: Vec<Digest> = events.iter().map(|event| Digest::of(&[event])).collect();
         let signature = signer.signature(&context.message("tree", &root(&leaves).0))?.to_vec();
-        let overhead = signature.len();
-        Ok(Sealed {
-            algorithm: signer.algorithm(),
-            events: events.to_vec(),
-            signatures: vec![signature],
-            digests: Vec::new(),
-            overhead,
-        })
+        Ok(Sealed::new(signer, events, vec![signature]))
     }
 
     fn serve(

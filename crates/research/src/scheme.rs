@@ -51,6 +51,16 @@ pub struct Sealed {
     pub overhead: usize,
 }
 
+impl Sealed {
+    /// Returns events that only these signatures prove, without digests.
+    #[must_use]
+    pub fn new(signer: &dyn Signer, events: &[Vec<u8>], signatures: Vec<Vec<u8>>) -> Self {
+        let overhead = signatures.iter().map(Vec::len).sum();
+        let (algorithm, events) = (signer.algorithm(), events.to_vec());
+        Self { algorithm, events, signatures, digests: Vec::new(), overhead }
+    }
+}
+
 /// An event that an application received.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {

@@ -30,14 +30,7 @@ impl Scheme for SignEach {
         };
         let signatures: Vec<Vec<u8>> =
             (0..).zip(events).map(sign).collect::<Result<_, SignError>>()?;
-        let overhead = signatures.iter().map(Vec::len).sum();
-        Ok(Sealed {
-            algorithm: signer.algorithm(),
-            events: events.to_vec(),
-            signatures,
-            digests: Vec::new(),
-            overhead,
-        })
+        Ok(Sealed::new(signer, events, signatures))
     }
 
     fn serve(

@@ -71,7 +71,7 @@ pub enum ArchiveError {
     #[error("another chain with the reference {0} is stored; the sender must use a new number")]
     ReferenceTaken(ChainRef),
     /// The disk is full.
-    #[error("no space left for {}; free some space and restart", .0.display())]
+    #[error("no space left for {}; free some space, then start the program again", .0.display())]
     DiskFull(PathBuf),
     /// Another error of the operating system.
     #[error("{}: {}", .0.display(), .1)]

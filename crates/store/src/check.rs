@@ -614,7 +614,7 @@ impl Check<'_> {
         }
         for device in unordered.symmetric_difference(&self.unordered).copied().collect::<Vec<_>>() {
             let what = if unordered.contains(&device) {
-                "is listed as a device with seals out of order, but they are in order"
+                "is listed as a device with seals out of order, but its seals are in order"
             } else {
                 "has seals out of order, but is not in the list of such devices"
             };

@@ -44,8 +44,8 @@ use redb::{
     Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
 };
 
-pub use open::{OpenError, Options, discard_journal};
-pub(crate) use open::{frozen_journal, open_frozen, resolve};
+pub use open::{DiscardedJournal, OpenError, Options, discard_journal, resolve};
+pub(crate) use open::{frozen_journal, open_frozen};
 
 use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Reply};

@@ -58,7 +58,7 @@ mod tiles;
 
 pub use archive::{Archive, ArchiveError};
 pub use bundle::{Bundle, BundleError, SealKey};
-pub use embedded::{OpenError, Options, RedbStore, discard_journal};
+pub use embedded::{DiscardedJournal, OpenError, Options, RedbStore, discard_journal, resolve};
 pub use epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Receipt, Reply};
 pub use journal::Journal;
 pub use manifest::{ManifestKey, StoredManifest};

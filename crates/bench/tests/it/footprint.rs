@@ -294,17 +294,12 @@ fn the_footprint_is_up_to_date_and_within_its_bars() {
     let mut part = Part::new("other stars of 16 levels, for comparison");
     let events = paper.get("events");
     part.row(
-        "the paper's H(H(e), D), an event",
+        "the paper's step (two hashes), per event",
         "instructions",
         paper.get("paper").div_ceil(events),
         None,
     );
-    part.row(
-        "one compression per event, an event",
-        "instructions",
-        paper.get("one").div_ceil(events),
-        None,
-    );
+    part.row("one compression, per event", "instructions", paper.get("one").div_ceil(events), None);
     figures.add(part);
 
     let mut part = Part::new(

@@ -30,7 +30,7 @@ use crate::time::instant;
 #[command(
     after_help = "Examples:\n  moteseal broadcast verify orders.evidence --ca base.pub.pem\n  \
                         moteseal broadcast verify image.evidence --ca base.pub.pem --out image.bin\n\n\
-                        Messages are printed on stdout, one per line with its number. The content of a file goes only to --out.\n\
+                        Messages are printed on stdout, one per line with its number. The content of an image goes only to --out.\n\
                         Exit codes: 0 the whole chain is verified, 3 refused, 4 verified, but the chain is not complete."
 )]
 pub(crate) struct Arguments {

@@ -31,6 +31,8 @@ use crate::terminal::{Plain, Stdout, diagnostic};
 const REFUSALS: Duration = Duration::from_secs(10);
 /// The maximum number of links.
 const MAX_LINKS: usize = 8;
+/// The maximum number of base stations.
+const MAX_BASES: usize = u8::MAX as usize;
 
 /// Receive authenticated broadcasts: print messages and save files once they are verified, and send
 /// other receivers what they lost.
@@ -43,8 +45,8 @@ const MAX_LINKS: usize = 8;
                         moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --on mqtts://broker/field --state broadcast.state\n\n\
                         Messages are printed on stdout, one per line, in order. For a complete file its path is printed. --json\n\
                         prints more. After a kill a message may be printed again: sender, chain and number identify it.\n\
-                        Exit codes: 0 stopped, or received --chains chains; 3 no chain was complete within --wait, and frames were\n\
-                        refused; 4 fewer chains than --chains were complete within --wait.")]
+                        Exit codes: 0 --chains chains were complete, or stopped without --chains. With --chains: 3 stopped before\n\
+                        any chain was complete, and frames were refused; 4 stopped with fewer complete chains.")]
 pub(crate) struct Arguments {
     /// The public key of a base station; may be repeated
     #[arg(long, value_name = "PUBLIC_KEY", required = true)]
@@ -93,7 +95,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map(NetworkId::of)
         .ok_or_else(|| Failure::usage("give the public key of a base station with --ca"))?;
     let network = arguments.network.unwrap_or(own);
-    if arguments.on.len() > MAX_LINKS || bases.len() > usize::from(u8::MAX) {
+    if bases.len() > MAX_BASES {
+        return Err(Failure::usage(format_args!("--ca may be given at most {MAX_BASES} times")));
+    }
+    if arguments.on.len() > MAX_LINKS {
         return Err(Failure::usage(format_args!("--on may be given at most {MAX_LINKS} times")));
     }
     let revocations = arguments

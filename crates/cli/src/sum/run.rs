@@ -116,7 +116,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let closed = output.closed;
     let announced = format!("query {}: {}", query.id(), query.plan());
     let participants = format!(
-        "{} are queried, at least {} must answer",
+        "the query is for {}, of which at least {} must answer",
         count(u64::from(query.sources()), "source"),
         query.floor()
     );

@@ -3,7 +3,8 @@
 
 use crate::scene;
 use std::fs;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
+use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -154,6 +155,30 @@ fn a_key_used_twice_is_reported() {
         assert_eq!(run.json()["stored"], stored, "{run:?}");
         assert_eq!(run.json()["conflicts"][0]["index"], 0, "{run:?}");
     }
+}
+
+/// Finding B6 of the review.
+#[test]
+fn a_token_for_a_cloud_on_this_machine_is_not_sent_to_a_proxy() {
+    let scene = Scene::new();
+    scene.table("data.csv", 10);
+    scene.seal("data.csv", "dev1", &[]).done();
+    scene.write("tokens", "read,write writing-writing-1\n");
+    scene.write("write.token", "writing-writing-1\n");
+    let cloud = scene.cloud_with("epochs.redb", &["--tokens", "tokens"]);
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.set_nonblocking(true).unwrap();
+    let proxy_url = format!("http://{}", proxy.local_addr().unwrap());
+    let arguments = ["push", "bundles", "--to", &cloud.url, "--token", "write.token"];
+    let output = scene
+        .command(&arguments)
+        .envs(["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"].map(|name| (name, &proxy_url)))
+        .env_remove("no_proxy")
+        .env_remove("NO_PROXY")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(proxy.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "no connection");
 }
 
 #[test]

@@ -48,6 +48,44 @@ fn flipped_bits_are_found_and_the_device_is_named() {
     assert_eq!(fs::read(scene.path("epochs.redb")).unwrap(), altered, "the file was modified");
 }
 
+/// Finding A6 of the review.
+#[test]
+fn a_store_without_its_journal_is_reported_and_opens_after_the_journal_is_discarded() {
+    let scene = Scene::new();
+    scene.table("data.csv", 10);
+    scene.seal("data.csv", "dev1", &[]).done();
+    let discard = ["store", "discard-journal", "epochs.redb"];
+    let cloud = scene.cloud("epochs.redb");
+    scene.run(&["push", "bundles", "--to", &cloud.url]).done();
+    // The cloud is killed, and the journal is lost.
+    drop(cloud);
+    fs::remove_file(scene.path("epochs.redb-journal")).unwrap();
+    let check = ["store", "check", "epochs.redb"];
+    let run = scene.with_roster(&check);
+    assert!(run.failed(5).contains("JournalMissing"), "{run:?}");
+    assert!(run.stderr.trim_end().ends_with("push the devices' data again"), "{run:?}");
+    let run =
+        scene.with_roster(&["cloud", "run", "--store", "epochs.redb", "--listen", "127.0.0.1:0"]);
+    assert!(run.failed(5).contains("moteseal store discard-journal STORE"), "{run:?}");
+
+    let run = scene.run(&discard).done();
+    assert!(run.out.contains("epochs.redb will open without its journal"), "{run:?}");
+    scene.with_roster(&check).done();
+    let run = scene.run(&discard).done();
+    assert!(run.out.contains("epochs.redb needs no journal; nothing was changed"), "{run:?}");
+    let cloud = scene.cloud("epochs.redb");
+    let run = scene.run(&discard);
+    assert!(run.failed(2).contains("StoreLocked"), "{run:?}");
+    scene.run(&["push", "bundles", "--to", &cloud.url]).done();
+    drop(cloud);
+    let json = scene.run(&[&discard[..], &["--json"]].concat()).done().json();
+    assert_eq!(
+        (&json["store"], &json["needed"], &json["kept"]),
+        (&"epochs.redb".into(), &true.into(), &"epochs.redb-journal.discarded-1".into())
+    );
+    assert!(scene.path("epochs.redb-journal.discarded-1").exists());
+}
+
 #[test]
 fn reports_a_file_that_is_not_a_store() {
     let scene = Scene::new();

@@ -171,6 +171,7 @@ fn jump_ahead() -> bool {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let ended = epochs_ended(&watch).await;
+        longest = longest.max(sent_at.elapsed());
         if longest > Duration::from_millis(300) {
             return false;
         }

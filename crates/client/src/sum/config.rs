@@ -108,7 +108,9 @@ fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let length = number.parse::<u64>().ok().zip(factor);
     let length = length.and_then(|(number, factor)| number.checked_mul(factor));
     length.filter(|length| *length > 0).map(Duration::from_millis).ok_or_else(|| {
-        D::Error::custom(format_args!("{text:?} is not a number and a unit, such as 500ms or 2s"))
+        D::Error::custom(format_args!(
+            "{text:?} must be a number above 0 and a unit, such as 500ms, 2s or 1m"
+        ))
     })
 }
 

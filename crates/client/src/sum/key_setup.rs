@@ -89,7 +89,7 @@ pub fn setup(
 fn file_of(name: &str) -> Result<String, InputError> {
     if name.contains(['/', '\0']) || name.starts_with('.') || name == "querier" {
         return Err(InputError::argument(format_args!(
-            "the roster's device {name:?} has a name that cannot name a key file; rename the device"
+            "the name of the roster's device {name:?} cannot be used as a file name; rename the device"
         )));
     }
     Ok(format!("{name}.sum.key"))

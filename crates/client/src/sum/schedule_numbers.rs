@@ -14,9 +14,9 @@ use moteseal_api::ErrorKind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleNumberError {
-    /// Another process runs a query with this file.
+    /// Another query runs with this file.
     #[error(
-        "another process runs a query with {}; end that query first, or use another state file",
+        "another query runs with {}; end that query first, or use another state file",
         _0.display()
     )]
     Busy(PathBuf),

@@ -48,7 +48,10 @@ pub enum ShareError {
     Participation(#[from] ParticipationError),
     /// The number of records is not the number of slots times the number of key groups that have a
     /// participant.
-    #[error("the share has {found} partial state records, but its participants need {expected}")]
+    #[error(
+        "the share does not have the {expected} partial state records that its participants need \
+         (counted {found})"
+    )]
     WrongPsrCount {
         /// The number of records that the participants require.
         expected: usize,

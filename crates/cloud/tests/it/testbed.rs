@@ -128,9 +128,9 @@ impl Mote {
     /// Seals events and returns the bundle. `last` marks the seal as the last of its epoch.
     pub fn seal(&mut self, scheme: Scheme, epoch: u64, last: bool, events: &[u32]) -> Vec<u8> {
         let position = self.position;
-        let (seal, blocks, records) = self.made(scheme, epoch, last, events);
+        let (seal, _, records) = self.made(scheme, epoch, last, events);
         self.position = seal.position();
-        self.bundle(position, &seal, &blocks, &records)
+        self.bundle(position, &seal, &records)
     }
 
     /// Like [`seal`](Self::seal), but does not advance the position: the next seal has the same
@@ -182,25 +182,18 @@ impl Mote {
         (Seal::new(statement, root, Algorithm::Ed25519), blocks.to_vec(), records)
     }
 
-    fn bundle(
-        &self,
-        before: Position,
-        seal: &Seal<Unverified>,
-        _: &[Digest],
-        records: &[u8],
-    ) -> Vec<u8> {
+    fn bundle(&self, before: Position, seal: &Seal<Unverified>, records: &[u8]) -> Vec<u8> {
+        let mut out = self.head(before);
+        self.part(&mut out, seal, seal.statement().surviving(), &[], records, true);
+        out
+    }
+
+    /// Returns the items before the parts of a stream that continues at `before`.
+    fn head(&self, before: Position) -> Vec<u8> {
         let mut out = Vec::new();
         write::schema(&mut out, &schema());
-        write::open(
-            &mut out,
-            &Open {
-                device: self.id,
-                roster_version: 0,
-                prev: Some(before.prev),
-                last: before.last,
-            },
-        );
-        self.part(&mut out, seal, seal.statement().surviving(), &[], records, true);
+        let Position { prev, last, .. } = before;
+        write::open(&mut out, &Open { device: self.id, roster_version: 0, prev: Some(prev), last });
         out
     }
 
@@ -228,10 +221,7 @@ impl Mote {
     /// Returns a stream that verifies but is not a bundle, because its part has no events.
     pub fn partial(&self, epoch: u64, events: &[u32]) -> Vec<u8> {
         let (seal, blocks, _) = self.made(Scheme::Star, epoch, true, events);
-        let mut out = Vec::new();
-        write::schema(&mut out, &schema());
-        let Position { prev, last, .. } = self.position;
-        write::open(&mut out, &Open { device: self.id, roster_version: 0, prev: Some(prev), last });
+        let mut out = self.head(self.position);
         self.part(&mut out, &seal, 0, &write::star_evidence(&seal, &blocks, 0), &[], true);
         out
     }
@@ -304,17 +294,7 @@ impl Mote {
                 (proof.iter().flat_map(|digest| digest.0).collect(), records.collect())
             }
         };
-        let mut out = Vec::new();
-        write::schema(&mut out, &schema());
-        write::open(
-            &mut out,
-            &Open {
-                device: self.id,
-                roster_version: 0,
-                prev: Some(before.prev),
-                last: before.last,
-            },
-        );
+        let mut out = self.head(before);
         self.part(&mut out, seal, mask, &digests, &kept, true);
         out
     }
@@ -325,10 +305,7 @@ impl Mote {
         let mut statement = seal.statement().clone();
         statement.counters.as_mut_slice()[usize::from(LEVELS) - 1] = n;
         let forged = Seal::new(statement, *seal.root(), Algorithm::Ed25519);
-        let mut out = Vec::new();
-        write::schema(&mut out, &schema());
-        let Position { prev, last, .. } = self.position;
-        write::open(&mut out, &Open { device: self.id, roster_version: 0, prev: Some(prev), last });
+        let mut out = self.head(self.position);
         self.part(&mut out, &forged, 1 << (LEVELS - 1), &[], &[], true);
         out
     }

@@ -333,7 +333,7 @@ impl PortTask {
         let Some(link) = link else {
             self.refuse(
                 "NoLink",
-                "the mote sent a frame to a coordinator or an aggregator, but none is configured for it",
+                "the mote sent a frame to a coordinator or an aggregator that is not configured for this mote",
             );
             return Ok(());
         };

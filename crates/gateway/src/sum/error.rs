@@ -26,10 +26,10 @@ named_errors! {
         WrongQuery => "no query with this reference is running",
         /// The query does not ask for this epoch, or the epoch is still too far ahead.
         WrongEpoch => "the query does not ask for this epoch, or the epoch has not begun yet; check the child's clock",
-        /// The sum of the epoch was already sent to the parent, without this share.
-        EpochOver => "the share is late: the sum of its epoch was already sent; check the child's clock, or raise `grace`",
-        /// A participant is not below this child.
-        NotBeneath => "the share names a source that is not below this child; give all gateways the same tree",
+        /// The epoch is over: its sum was already sent to the parent, or the epoch was skipped.
+        EpochOver => "the share is late: its epoch is already over at this gateway; check the child's clock, or raise `grace`",
+        /// A source or a gateway is not below this child.
+        NotBeneath => "the frame names a source or a gateway that is not below this child; give all gateways the same tree",
         /// The number of records does not match the query's slots and the key groups of the
         /// participants.
         WrongPsrCount => "the number of records is wrong: one is needed for each slot of the query in each key group of the participants",

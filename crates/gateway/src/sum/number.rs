@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use moteseal_api::ErrorKind;
 
 /// The file in the state folder that contains the number, and the file that is locked while a
-/// process uses the folder. A query schedule was formerly called an agenda. The file names keep
-/// that word, so that a new version of the gateway finds the number that an old version stored.
+/// process uses the folder. The names are part of the folder's format: under another name, a
+/// gateway would not find the number that it stored, and would accept an older schedule.
 const NUMBER: &str = "agenda";
 const LOCK: &str = "agenda.lock";
 /// The length of the longest number and its newline, in bytes.
@@ -25,7 +25,7 @@ pub enum NumberError {
     /// The file does not contain a number.
     #[error(
         "{} does not contain the number of a query schedule; restore it, or remove it to accept \
-         the next query schedule",
+         the next query schedule, even if that schedule is an old one",
         .0.display()
     )]
     StateDamaged(PathBuf),

@@ -128,8 +128,9 @@ impl Place {
         let bad = |cause: &str| bad_address(url, cause);
         let host =
             parsed.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-        let address: IpAddr =
-            host.parse().map_err(|_| bad("its host must be the IP address of a group"))?;
+        let address: IpAddr = host
+            .parse()
+            .map_err(|_| bad("its host must be a multicast or broadcast IP address"))?;
         let port = parsed.port().filter(|port| *port > 0).ok_or_else(|| bad("it has no port"))?;
         if !parsed.username().is_empty()
             || !matches!(parsed.path(), "" | "/")
@@ -154,7 +155,7 @@ impl Place {
             None => Ok(Ipv4Addr::UNSPECIFIED),
             Some(text) => text
                 .parse()
-                .map_err(|_| bad("for IPv4, interface must be the address of an interface")),
+                .map_err(|_| bad("for IPv4, interface must be an IPv4 address of this machine")),
         };
         match address {
             IpAddr::V4(group) if group.is_multicast() => Ok(Self::Multicast4 {

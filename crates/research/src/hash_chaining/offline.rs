@@ -44,14 +44,7 @@ impl Scheme for OfflineChain {
     ) -> Result<Sealed, SignError> {
         let head = head(context, events.iter().map(Vec::as_slice), END);
         let signature = signer.signature(&context.message("offline", &head.0))?.to_vec();
-        let overhead = signature.len();
-        Ok(Sealed {
-            algorithm: signer.algorithm(),
-            events: events.to_vec(),
-            signatures: vec![signature],
-            digests: Vec::new(),
-            overhead,
-        })
+        Ok(Sealed::new(signer, events, vec![signature]))
     }
 
     /// Serves every event up to the last selected one, and the digest of the remaining events.

@@ -61,13 +61,7 @@ impl Scheme for OnlineChain {
             signatures.push(key.sign(&digest(event, digests.get(at + 1).unwrap_or(&Digest::NULL))));
         }
         let overhead = digests.len() * 32 + signatures.iter().map(Vec::len).sum::<usize>();
-        Ok(Sealed {
-            algorithm: signer.algorithm(),
-            events: events.to_vec(),
-            signatures,
-            digests,
-            overhead,
-        })
+        Ok(Sealed { digests, overhead, ..Sealed::new(signer, events, signatures) })
     }
 
     fn serve(

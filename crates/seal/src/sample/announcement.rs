@@ -18,11 +18,11 @@ named_errors! {
         /// The bytes do not decode.
         Decode(error: DecodeError) => from,
         /// It is not signed with the signature suite of the coordinator's key.
-        AlgorithmMismatch => "it is not signed with the signature suite of the coordinator's key",
+        AlgorithmMismatch => "the announcement or manifest is not signed with the signature suite of the coordinator's key",
         /// The signature was rejected.
         Signature(error: SignatureError) => from,
         /// It is signed for another group.
-        WrongGroup => "it is signed for another group",
+        WrongGroup => "the announcement or manifest is signed for another group",
         /// The devices are not sorted by id, or one has no seals.
         UnsortedDevices => "the devices are not sorted by id, or one has no seals",
     }

@@ -110,23 +110,37 @@ pub enum OpenError {
     /// The store was not closed, and its journal does not exist.
     #[error(
         "{} is missing, and with it the last acknowledged uploads; restore it, or run \
-         `moteseal store discard-journal` and push the devices' data again",
+         `moteseal store discard-journal STORE` and push the devices' data again",
         .0.display()
     )]
     JournalMissing(PathBuf),
     /// The store's journal is damaged; with the place of the damage.
     #[error(
         "{} is damaged {}, so the last acknowledged uploads are lost; restore it from a \
-         copy, or run `moteseal store discard-journal` and push the devices' data again",
+         copy, or run `moteseal store discard-journal STORE` and push the devices' data again",
         .0.display(), .1
     )]
     JournalDamaged(PathBuf, String),
     /// The file with the name of the store's journal is not a journal.
     #[error(
-        "{} has the name of the store's journal but is not a journal; move it away",
+        "{} has the name of the store's journal but is not a journal; restore the journal, or \
+         run `moteseal store discard-journal STORE` and push the devices' data again",
         .0.display()
     )]
     NotAJournal(PathBuf),
+    /// The store was opened through a symbolic link, and a journal exists next to the link. A store
+    /// uses only the journal next to its file.
+    #[error(
+        "{} is not the journal of this store, because the store is a symbolic link; if {} does \
+         not exist, rename the file to this name, otherwise move it away",
+        .found.display(), .journal.display()
+    )]
+    JournalMisplaced {
+        /// The journal next to the link.
+        found: PathBuf,
+        /// The path of the store's journal.
+        journal: PathBuf,
+    },
     /// Another failure of the operating system.
     #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, io::Error),
@@ -187,6 +201,7 @@ impl OpenError {
             Self::JournalMissing(_) => "JournalMissing",
             Self::JournalDamaged(..) => "JournalDamaged",
             Self::NotAJournal(_) => "NotAJournal",
+            Self::JournalMisplaced { .. } => "JournalMisplaced",
             Self::Io(..) => "StoreFailed",
         }
     }
@@ -208,6 +223,7 @@ impl OpenError {
             | Self::Empty(_)
             | Self::NotAStore(_)
             | Self::NotAJournal(_)
+            | Self::JournalMisplaced { .. }
             | Self::Orphaned(_) => ErrorKind::Usage,
             _ => ErrorKind::Internal,
         }
@@ -226,18 +242,25 @@ pub(crate) fn journal_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Returns the file to which a path leads, if the path is a symbolic link. All names of a store thus
-/// lead to the same journal.
+/// Returns the file to which a path leads, if the path is a symbolic link. A store and the symbolic
+/// links to it thus have the same journal.
 ///
 /// # Errors
 /// `NotFound` for a link to a file that does not exist: a new store would replace the link.
-pub(crate) fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
-    match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_symlink() => {
-            path.canonicalize().map_err(|error| OpenError::io(path, &error))
-        }
-        _ => Ok(path.to_owned()),
+/// `JournalMisplaced` if there is a journal next to the link.
+pub fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
+    if !fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink()) {
+        return Ok(path.to_owned());
     }
+    let file = path.canonicalize().map_err(|error| {
+        let target = fs::read_link(path).unwrap_or_default();
+        OpenError::io(&path.parent().unwrap_or(Path::new("")).join(target), &error)
+    })?;
+    let (found, journal) = (journal_path(path), journal_path(&file));
+    if found != journal && fs::symlink_metadata(&found).is_ok() {
+        return Err(OpenError::JournalMisplaced { found, journal });
+    }
+    Ok(file)
 }
 
 /// Checks that the journal of a store exists, if the store needs it.
@@ -249,7 +272,10 @@ fn check_journal_exists(path: &Path) -> Result<(), OpenError> {
     let journal = journal_path(path);
     match fs::metadata(&journal) {
         Ok(metadata) if metadata.len() >= Journal::EMPTY_BYTES => Ok(()),
-        Ok(_) => Err(OpenError::JournalDamaged(journal, "at byte 0, which is missing".to_owned())),
+        Ok(_) => {
+            let what = "in its header, which is incomplete".to_owned();
+            Err(OpenError::JournalDamaged(journal, what))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(OpenError::JournalMissing(journal))
         }
@@ -262,34 +288,45 @@ pub(super) fn set_needs_journal(path: &Path, needs: bool) -> io::Result<()> {
     pages::set_needs_journal(&OpenOptions::new().write(true).open(path)?, needs)
 }
 
-/// Opens a store without its journal from now on: the acknowledged data that is only in the journal
-/// is lost. An existing journal is kept under another name, which is returned.
+/// What [`discard_journal`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiscardedJournal {
+    /// Whether the store was not closed, so that it could not be opened without its journal.
+    pub was_needed: bool,
+    /// The new name of the journal; `None` if there was no journal.
+    pub kept: Option<PathBuf>,
+}
+
+/// Lets a store open without its journal from now on: the acknowledged data that is only in the
+/// journal is lost. An existing journal is kept under another name.
 ///
 /// # Errors
 /// [`OpenError`] if the file is not a store, is in use, or cannot be written.
-pub fn discard_journal(path: &Path) -> Result<Option<PathBuf>, OpenError> {
+pub fn discard_journal(path: &Path) -> Result<DiscardedJournal, OpenError> {
     let path = &resolve(path)?;
+    let io = |error: io::Error| OpenError::io(path, &error);
     // Opening the tables locks the store against other processes.
     let database = open(path, &Options { create: false, ..Options::default() })?;
+    let was_needed = pages::needs_journal(&File::open(path).map_err(io)?).map_err(io)?;
     let journal = journal_path(path);
-    let kept = (1_u32..).map(|number| {
+    let mut names = (1_u32..).map(|number| {
         let mut name = journal.as_os_str().to_owned();
         name.push(format!(".discarded-{number}"));
         PathBuf::from(name)
     });
-    let kept = kept.into_iter().find(|kept| fs::symlink_metadata(kept).is_err());
-    let kept = match kept.map(|kept| fs::rename(&journal, &kept).map(|()| kept)) {
-        Some(Ok(kept)) => Some(kept),
+    let free = names.find(|name| fs::symlink_metadata(name).is_err());
+    let kept = match free.map(|name| fs::rename(&journal, &name).map(|()| name)) {
+        Some(Ok(name)) => Some(name),
         Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
             return Err(OpenError::io(&journal, &error));
         }
-        _ => None,
+        // There was no journal.
+        Some(Err(_)) | None => None,
     };
-    let io = |error: io::Error| OpenError::io(path, &error);
     sync_directory(path).map_err(io)?;
     set_needs_journal(path, false).map_err(io)?;
     drop(database);
-    Ok(kept)
+    Ok(DiscardedJournal { was_needed, kept })
 }
 
 /// Opens or creates a store's journal, and applies its batches durably to the store. Batches that
@@ -330,25 +367,25 @@ pub(super) fn journal(
 /// them. Writes to neither file.
 pub(crate) fn frozen_journal(path: &Path, database: &Database) -> Result<(), OpenError> {
     check_journal_exists(path)?;
-    let path = journal_path(path);
-    if !path.exists() {
+    let journal_path = journal_path(path);
+    if !journal_path.exists() {
         return Ok(());
     }
-    let journal = Journal::open_frozen(&path).map_err(OpenError::journal)?;
-    match replay(database, &path.display().to_string(), &mut Known::default(), &journal, usize::MAX)
-    {
+    let journal = Journal::open_frozen(&journal_path).map_err(OpenError::journal)?;
+    let name = journal_path.display().to_string();
+    match replay(database, &name, &mut Known::default(), &journal, usize::MAX) {
         Ok(withheld) if withheld.is_empty() => Ok(()),
         Ok(_) => Err(OpenError::Damaged(
-            path,
-            "a page of the store that its batches need is damaged".to_owned(),
+            path.to_owned(),
+            "a page that the batches of its journal need is damaged".to_owned(),
         )),
         Err(Failure::Journal(error)) => Err(OpenError::journal(error)),
         Err(Failure::NotABatch(number)) => Err(OpenError::JournalDamaged(
-            path,
+            journal_path,
             format!("in record {number}, which is not a batch"),
         )),
         Err(Failure::Unwritable(error)) => {
-            Err(OpenError::Io(path, io::Error::other(error.to_string())))
+            Err(OpenError::Io(journal_path, io::Error::other(error.to_string())))
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
@@ -15,7 +16,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::SealIndex;
 use moteseal_store::check::check;
 use moteseal_store::conformance::{Made, Mote, Motes, assert_reads_back};
-use moteseal_store::{EpochStore, Options, Receipt, RedbStore, discard_journal};
+use moteseal_store::{DiscardedJournal, EpochStore, Options, Receipt, RedbStore, discard_journal};
 
 const NAME: &str = "mote";
 
@@ -296,12 +297,28 @@ fn receipts_are_exact_under_concurrent_duplicates() {
     made.iter().for_each(|made| assert_reads_back(&*store, made));
 }
 
+/// A crash while a closed store is opened leaves an incomplete header and no mark.
+#[test]
+fn a_closed_store_opens_with_a_journal_that_has_an_incomplete_header() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, journal) = killed(directory.path(), &bundles(2));
+    let path = directory.path().join("epochs");
+    drop(RedbStore::open(&path, lazy()).unwrap());
+    for length in 0..20 {
+        fs::write(journal_of(&path), &journal[..length]).unwrap();
+        let report = check(&path, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
+        assert!(report.is_clean(), "{length} bytes: {report:?}");
+        assert_eq!(count(&RedbStore::open(&path, lazy()).unwrap()), 0, "{length} bytes");
+    }
+}
+
 /// Finding A6 of the review.
 #[test]
 fn a_store_that_was_not_closed_does_not_open_without_its_journal() {
     let directory = tempfile::tempdir().unwrap();
     let (store, journal) = killed(directory.path(), &bundles(2));
-    for left in [None, Some(&journal[..0]), Some(&journal[..19])] {
+    let shorter_than_a_header = (0..20).map(|length| Some(&journal[..length]));
+    for left in iter::once(None).chain(shorter_than_a_header) {
         let path = place(directory.path(), (&store, left.unwrap_or_default()));
         let name = if left.is_none() {
             fs::remove_file(journal_of(&path)).unwrap();
@@ -317,6 +334,11 @@ fn a_store_that_was_not_closed_does_not_open_without_its_journal() {
         let report = check(&path, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
         assert_eq!(report.damage.iter().map(|finding| finding.name).collect::<Vec<_>>(), [name]);
         assert_eq!(journal_of(&path).exists(), left.is_some(), "the error must not create a file");
+        assert!(left.is_none() || text.contains("in its header, which is incomplete"), "{text}");
+        // Without the journal, the store has what was applied before.
+        let discarded = discard_journal(&path).unwrap();
+        assert_eq!((discarded.was_needed, discarded.kept.is_some()), (true, left.is_some()));
+        assert_eq!(count(&RedbStore::open(&path, lazy()).unwrap()), 0);
     }
     // With its journal, the same store has everything.
     let path = place(directory.path(), (&store, &journal));
@@ -326,7 +348,7 @@ fn a_store_that_was_not_closed_does_not_open_without_its_journal() {
 
 /// Finding A6 of the review.
 #[test]
-fn all_names_of_a_store_lead_to_its_journal() {
+fn a_symbolic_link_leads_to_the_journal_and_a_hard_link_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let (store, journal) = killed(directory.path(), &bundles(2));
     let path = place(directory.path(), (&store, &journal));
@@ -336,6 +358,13 @@ fn all_names_of_a_store_lead_to_its_journal() {
     assert!(report.is_clean() && report.seals == 2, "{report:?}");
     assert_eq!(count(&RedbStore::open(&link, lazy()).unwrap()), 2);
     assert!(!journal_of(&link).exists() && !journal_of(&path).exists());
+
+    // A journal next to the link may have acknowledged uploads, but does not belong to the store.
+    fs::write(journal_of(&link), &journal).unwrap();
+    let error = RedbStore::open(&link, lazy()).unwrap_err();
+    assert_eq!(error.name(), "JournalMisplaced");
+    assert!(error.to_string().contains("link-journal"), "{error}");
+    fs::remove_file(journal_of(&link)).unwrap();
 
     // A hard link cannot be followed to the other name, and with it to the journal.
     let path = place(directory.path(), (&store, &journal));
@@ -358,10 +387,13 @@ fn a_discarded_journal_is_kept_and_the_store_opens_without_it() {
     let (store, journal) = killed(directory.path(), &made);
     for number in 1..3 {
         let path = place(directory.path(), (&store, &journal));
-        let kept = discard_journal(&path).unwrap().unwrap();
+        let DiscardedJournal { was_needed, kept } = discard_journal(&path).unwrap();
+        let kept = kept.unwrap();
+        assert!(was_needed);
         assert!(kept.ends_with(format!("epochs-journal.discarded-{number}")), "{kept:?}");
         assert_eq!(fs::read(kept).unwrap(), journal);
-        assert_eq!(discard_journal(&path).unwrap(), None);
+        let nothing = DiscardedJournal { was_needed: false, kept: None };
+        assert_eq!(discard_journal(&path).unwrap(), nothing);
         let store = RedbStore::open(&path, lazy()).unwrap();
         assert_eq!(count(&store), 0);
         assert_eq!(discard_journal(&path).unwrap_err().name(), "StoreLocked");

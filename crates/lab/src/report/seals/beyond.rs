@@ -231,7 +231,7 @@ fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> 
         ))
         .why(
             "A level of our star keeps its incomplete block of 64 bytes in addition to its hash \
-             state, so an event takes part of one compression; the paper's star keeps a digest and \
+             state, so an event takes a fraction of one compression; the paper's star keeps a digest and \
              computes three compressions per event.",
         )
         .show(Shown::Figure("resolution.png".to_owned()))

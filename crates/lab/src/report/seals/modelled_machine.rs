@@ -11,7 +11,7 @@ use super::super::page::{Entry, Shown};
 use super::super::{Out, ReportError};
 use super::throughput::series_of;
 use super::{COMMAND, decades, digits, events_an_epoch, line, rate, rates};
-use crate::figure::{Axis, Colour, Figure, Panel, Stroke};
+use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
 use crate::seals::footprint::Footprint;
 use crate::seals::{Measured, paper};
 use crate::table::Table;
@@ -93,6 +93,17 @@ fn modelled(epoch: f64) -> Vec<Modelled> {
     UNITS.map(|units| row("GSC", units)).chain(UNITS.map(|units| row("DTC", units))).collect()
 }
 
+/// Returns the points of a scheme's curve over the memory of the signer.
+fn curve(model: &[Modelled], scheme: &str, value: fn(&Modelled) -> f64) -> Vec<(f64, f64)> {
+    let rows = model.iter().filter(|row| row.scheme == scheme);
+    rows.map(|row| (f64::from(row.units), value(row))).collect()
+}
+
+/// Returns a horizontal line at a value of our firmware, which does not depend on the memory.
+fn firmware_level(name: &str, level: f64) -> Series {
+    line(name, Colour::Green, Stroke::Dotted, vec![(1.0, level), (12.0, level)])
+}
+
 fn constants(epoch: f64) -> String {
     format!(
         "**A model.** All constants are from the paper's table I (Cortex-M3 at 72 MHz): DSA 192.8 \
@@ -109,13 +120,7 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let model = modelled(epoch);
     out.rows("fig12.csv", &model)?;
     let footprint = measured.footprint.as_ref();
-    let curve = |scheme: &str| {
-        model
-            .iter()
-            .filter(|row| row.scheme == scheme)
-            .map(|row| (f64::from(row.units), row.model_per_second))
-            .collect()
-    };
+    let curve = |scheme| curve(&model, scheme, |row| row.model_per_second);
     let here = |scheme: &str| {
         series_of(&measured.by_space, scheme, "DSA")
             .into_iter()
@@ -143,12 +148,7 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             ("the product's star on a Cortex-M3 at 72 MHz, a model: at most", quick),
             ("and by the paper's cycles per instruction", slow),
         ] {
-            series.push(line(
-                name,
-                Colour::Green,
-                Stroke::Dotted,
-                vec![(1.0, level), (12.0, level)],
-            ));
+            series.push(firmware_level(name, level));
         }
         ours = format!(
             "the product's star with Ed25519 {} to {} events per second on a Cortex-M3 at 72 MHz, \
@@ -215,13 +215,7 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let model = modelled(epoch);
     out.rows("fig13.csv", &model)?;
     let footprint = measured.footprint.as_ref();
-    let curve = |scheme: &str| {
-        model
-            .iter()
-            .filter(|row| row.scheme == scheme)
-            .map(|row| (f64::from(row.units), row.model_uj))
-            .collect()
-    };
+    let curve = |scheme| curve(&model, scheme, |row| row.model_uj);
     let mut series = vec![
         line(
             "DTC, DSA + MD5: a model by the paper's table I",
@@ -246,12 +240,7 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             ("the product's star, Ed25519: a model, at least", least),
             ("the same at the paper's cycles per instruction", least * cycles),
         ] {
-            series.push(line(
-                name,
-                Colour::Green,
-                Stroke::Dotted,
-                vec![(1.0, level), (12.0, level)],
-            ));
+            series.push(firmware_level(name, level));
         }
         ours = format!(
             "the product's star with Ed25519 {} to {} µJ per event, by a model from counted instructions",
@@ -261,7 +250,7 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         constants += &format!(
             "  For the product: {} instructions per event, including the event's share of an epoch's \
              signature, counted in QEMU (`docs/footprint.csv`). They take at least one cycle each, \
-             and {:.2} cycles each if the paper's 0.098 ms for SHA-256 apply. The power is {:.3} W, \
+             and {:.2} cycles each according to the paper's 0.098 ms for SHA-256. The power is {:.3} W, \
              the energy divided by the time in table I.",
             digits(instructions),
             cycles,

@@ -207,8 +207,8 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         ))
         .why(format!(
             "A tree with memory for u digests has 2^u - 1 events per signature; a star signs once per \
-             epoch, which has {} events here on average. With the least and with the most \
-             memory, DTC signs at {first} and {last} of the rate of GSC.",
+             epoch, which has {} events here on average. The signing rate of DTC, relative \
+             to GSC, is {first} and {last}, with the least and the most memory.",
             digits(super::events_an_epoch(measured))
         ))
         .replacement(format!("{MACHINE} {}", fed(measured)))

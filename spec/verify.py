@@ -2049,9 +2049,7 @@ class ChainReceiver:
 
 def broadcast_frame(data):
     frame = array(decode(data))
-    # An empty array has no kind.
-    if not frame:
-        raise Refused("Truncated")
+    wrong_type(not frame)
     kind = uint(frame[0])
     lengths = {32: 2, 33: 2, 34: 2, 35: 5, 36: 4, 37: 4, 38: 3, 39: 6}
     if kind not in lengths:

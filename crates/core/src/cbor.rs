@@ -42,9 +42,12 @@ named_errors! {
     }
 }
 
+/// The error of an item that has passed [`item_length`]. The item is complete, so a missing element
+/// is an unexpected number of elements. minicbor also reports the end of the input if it looks for
+/// the sign of a negative integer after the last byte, in order to name the type that it found.
 impl From<minicbor::decode::Error> for DecodeError {
-    fn from(error: minicbor::decode::Error) -> Self {
-        if error.is_end_of_input() { Self::Truncated } else { Self::UnexpectedType }
+    fn from(_: minicbor::decode::Error) -> Self {
+        Self::UnexpectedType
     }
 }
 
@@ -323,7 +326,7 @@ impl<'b> Reader<'b> {
     /// Skips the next item and returns its bytes.
     ///
     /// # Errors
-    /// `Truncated` at the end of the input.
+    /// `UnexpectedType` at the end of the input.
     pub fn raw(&mut self) -> Result<&'b [u8], DecodeError> {
         let start = self.0.position();
         self.0.skip()?;

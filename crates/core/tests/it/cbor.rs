@@ -1,7 +1,7 @@
 //! Tests of the CBOR scanner, which checks all input. It agrees with a slow reference, whether the
 //! input arrives whole or in pieces of any size.
 
-use moteseal_core::cbor::{DecodeError, MAX_DEPTH, Scanner, item_length};
+use moteseal_core::cbor::{DecodeError, MAX_DEPTH, Reader, Scanner, item_length};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -122,5 +122,40 @@ fn an_impossible_length_is_truncated_input() {
         let expected = crate::reference::item_length(&bytes);
         assert_eq!(item_length(&bytes), expected, "{head}");
         assert_eq!(expected, Err(DecodeError::Truncated), "{head}");
+    }
+}
+
+/// Finding F3 of the review. The last element of an item is a negative integer whose head has an
+/// argument. The item is complete, so the element has the wrong type and nothing is truncated.
+#[test]
+fn a_complete_item_is_never_reported_as_truncated() {
+    type Read = fn(&mut Reader<'_>) -> Result<(), DecodeError>;
+    let reads: [(&str, Read); 10] = [
+        ("array", |reader| reader.array(2)),
+        ("array_any", |reader| reader.array_any().map(|_| ())),
+        ("map", |reader| reader.map().map(|_| ())),
+        ("u64", |reader| reader.u64().map(|_| ())),
+        ("bool", |reader| reader.bool().map(|_| ())),
+        ("bytes", |reader| reader.bytes().map(|_| ())),
+        ("text", |reader| reader.text().map(|_| ())),
+        ("tag", |reader| reader.tag().map(|_| ())),
+        ("version", |reader| reader.version()),
+        ("optional", |reader| reader.optional(Reader::bytes).map(|_| ())),
+    ];
+    for item in ["20", "3818", "38ff", "390100", "3a00010000", "3b0000000100000000"] {
+        let bytes = hex::decode(item).unwrap();
+        for (name, read) in reads {
+            let found = read(&mut Reader::new(&bytes).unwrap());
+            assert_eq!(found, Err(DecodeError::UnexpectedType), "{name} of {item}");
+        }
+        // The same element as the last one of an array, and an element after the last one.
+        let of_array = [&[0x82, 0x07][..], &bytes].concat();
+        let mut reader = Reader::new(&of_array).unwrap();
+        assert_eq!(reader.array(2).and_then(|()| reader.u64()), Ok(7));
+        assert_eq!(reader.bytes(), Err(DecodeError::UnexpectedType), "{item}");
+        let mut reader = Reader::new(&bytes).unwrap();
+        assert!(reader.raw().is_ok());
+        assert_eq!(reader.u64(), Err(DecodeError::UnexpectedType), "{item}");
+        assert_eq!(reader.raw(), Err(DecodeError::UnexpectedType), "{item}");
     }
 }

@@ -396,7 +396,7 @@ fn frames() -> File {
     for (what, item, error) in [
         ("an unknown kind", array([int(31), leaf.clone()]), "UnknownItem"),
         ("a negative kind", array([int(-1), leaf.clone()]), "UnexpectedType"),
-        ("no kind", Value::Array(Vec::new()), "Truncated"),
+        ("no kind", Value::Array(Vec::new()), "UnexpectedType"),
         ("no array", leaf.clone(), "UnexpectedType"),
         ("a certificate and more", array([int(32), leaf.clone(), leaf.clone()]), "UnexpectedType"),
         ("a certificate that is no byte string", array([int(32), text("leaf")]), "UnexpectedType"),
@@ -419,6 +419,9 @@ fn frames() -> File {
             array([int(39), chain, int(2), int(5), int(1 << 16), leaf]),
             "FieldOutOfRange",
         ),
+        ("an integer below -24", int(-25), "UnexpectedType"),
+        ("a kind below -24", array([int(-25)]), "UnexpectedType"),
+        ("a head that is an integer below -24", array([int(34), int(-25)]), "UnexpectedType"),
     ] {
         file.invalid(what, op, super::of(&item.encode()), error);
     }

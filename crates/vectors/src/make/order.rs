@@ -65,6 +65,10 @@ fn items() -> File {
             "UnexpectedType",
         ),
         ("a tag", Value::Tag(18, Box::new(array([int(3)]))), "UnexpectedType"),
+        ("an integer below -24", int(-25), "UnexpectedType"),
+        ("a kind below -24", array([int(-25)]), "UnexpectedType"),
+        ("a manifest that is an integer below -24", array([int(7), int(-33)]), "UnexpectedType"),
+        ("a proof of an integer below -24", array([int(5), int(1), int(-25)]), "UnexpectedType"),
     ] {
         file.invalid(format!("an item: {name}"), "stream.read", of(&item.encode()), error);
         file.invalid(

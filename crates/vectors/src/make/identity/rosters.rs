@@ -272,6 +272,7 @@ pub(super) fn rosters() -> File {
         )),
         "NonCanonical",
     );
+    file.invalid("an integer below -24", "roster.open", of(&int(-25).encode()), "UnexpectedType");
     file.mutate(
         "every change of a small one",
         "roster.open",

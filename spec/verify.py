@@ -2,7 +2,7 @@
 """A second verifier of Moteseal's formats, written only from the text of spec/: its pages, moteseal.cddl and errors.md.
 
 usage: verify.py --vectors DIR                                  replay every test vector, compare verdicts and error names
-       verify.py bundle FILE... --roster R --operator PUB.pem   verify streams: bundles (.mseal), answers, proofs (.mproof)
+       verify.py bundle FILE... --roster R --operator PUB.pem   verify files: bundles (.mseal), proofs (.mproof)
        verify.py merkle [DIR|TAR]                               check the tree against independent test data for RFC 9162
 
 It shares no code with the implementation, and follows the order of the text instead of optimising for speed. Section
@@ -1182,11 +1182,13 @@ class Reader:
     def __init__(self, roster, known=None, max_events=MAX_EVENTS):
         self.roster, self.known, self.max_events = roster, known or {}, max_events
         self.schema = self.device = None
+        self.consumed = 0  # bytes of the items that were read
         self.next_run()
 
     def read(self, data):
         """Yields ("part", Rebuilt) for each proven part, and the other items in the order of the stream."""
         for kind, value, length in items(data):
+            self.consumed += length
             if kind in ("schema", "open", "part") or self.run:
                 self.run_items += length
             if kind != "part":
@@ -1473,7 +1475,7 @@ class History:
 
     def __init__(self, device, since, until):
         self.device, self.since = device, since
-        self.end = float("inf") if until is None else until
+        self.end = M64 if until is None else until
         self.ended, self.last, self.unknown = since >= self.end, None, since
 
     def broken(self, seal):
@@ -1532,85 +1534,225 @@ class CheckedDevice:
 
 
 def answer_items(reader, data):
-    """The manifests and parts of an answer. Its last item must be an end item."""
-    ended = False
+    """The manifests and parts of an answer, and its end item, after which there must be nothing."""
     for kind, value in reader.read(data):
-        if ended:
-            raise Refused("TrailingBytes")
-        if kind == "end":
-            ended = True
-        elif kind == "problem":
+        if kind == "problem":
             raise Refused(value[0], value[1])
-        elif kind in ("manifest", "part"):
-            yield kind, value
-        else:
+        if kind not in ("manifest", "part", "end"):
             raise Refused("NotAsAsked", kind)
-    if not ended:
-        raise Refused("Truncated")
+        yield kind, value
+        if kind == "end":
+            if reader.consumed < len(data):
+                raise Refused("TrailingBytes")
+            return
+    raise Refused("Truncated")
+
+
+class AnswerCheck:
+    """Checks the items of an answer to a query in their order."""
+
+    def __init__(self, roster, query):
+        self.roster, self.since, self.until = roster, query["since"], query["until"]
+        self.devices = [unhex(device) for device in query["devices"]]
+        choice = query.get("sample") or query
+        self.choice = {key: choice[key] for key in ("rate", "at_most", "count", "seed") if choice.get(key) is not None}
+        if "rate" in self.choice:
+            self.choice["rate"] = rate_of(self.choice["rate"])
+        if "seed" in self.choice:
+            self.choice["seed"] = unhex(self.choice["seed"])
+        self.manifests = {}
+        self.checked = []
+        self.at = None  # the current device
+        self.begun = False
+
+    def manifest(self, manifest):
+        epoch, newest = manifest.epoch, max(self.manifests, default=-1)
+        if newest == epoch and self.manifests[newest].digest != manifest.digest:
+            raise Refused("TwoManifests", f"epoch {epoch}")
+        inside = self.since <= epoch < (M64 if self.until is None else self.until)
+        if self.roster.budget is None or self.begun or not inside or epoch <= newest:
+            raise Refused("NotAsAsked", f"the manifest of epoch {epoch}")
+        self.manifests[epoch] = manifest
+
+    def part(self, rebuilt):
+        seal, self.begun = rebuilt.seal, True
+        if self.at != seal.device:
+            self.leave()
+            if seal.device not in self.devices[len(self.checked) :]:
+                raise Refused("NotAsAsked", seal.device.hex())
+            self.close_before(self.devices.index(seal.device))
+            self.enter(seal.device)
+        broken = self.history.broken(seal)
+        if broken:
+            raise Refused(broken[0], f"index {broken[1]}")
+        inside = self.history.take(seal)
+        if self.held and self.held[0].seal.epoch != seal.epoch:
+            self.release(seal)
+        if not inside:
+            if rebuilt.part.select != 0:
+                raise Refused("NotAsAsked", "events after the range")
+            return
+        if (seal.epoch, seal.digest) in self.unseen:
+            self.unseen.remove((seal.epoch, seal.digest))
+        elif seal.epoch in self.manifests:
+            self.late += 1
+        if "rate" in self.choice:
+            check_choice([rebuilt], self.choice)
+            self.hand_out([rebuilt])
+        else:
+            self.held.append(rebuilt)
+
+    def end(self):
+        self.leave()
+        self.close_before(len(self.devices))
+
+    def enter(self, device):
+        self.at, self.history = device, History(device, self.since, self.until)
+        self.held, self.rows, self.seals, self.late, self.unmanifested = [], [], 0, 0, None
+        listed = ((epoch, dict(manifest.devices).get(device, [])) for epoch, manifest in self.manifests.items())
+        self.unseen = {(epoch, digest) for epoch, digests in listed for digest in digests}
+
+    def leave(self):
+        """Ends the checks of the current device."""
+        if self.at is None:
+            return
+        self.release(None)
+        if self.unseen:
+            raise Refused("Missing", "a seal that a manifest lists")
+        tail = self.history.tail
+        standing, since = ("Complete", None) if tail is None else ("TailUnknown", tail)
+        if self.unmanifested is not None:
+            standing, since = "ManifestMissing", self.unmanifested
+        self.checked.append(CheckedDevice(self.at, standing, since, self.seals, self.late, self.rows))
+        self.at = None
+
+    def close_before(self, place):
+        """Ends the checks of the devices before a place, of which the answer has no seal."""
+        while len(self.checked) < place:
+            self.enter(self.devices[len(self.checked)])
+            self.leave()
+
+    def release(self, following):
+        """Checks the parts of an epoch together. `following` is the device's next seal in the answer."""
+        parts, self.held = self.held, []
+        if not parts:
+            return
+        seals, epoch = [rebuilt.seal for rebuilt in parts], parts[0].seal.epoch
+        if seals[0].prev_epoch is not None and seals[0].prev_epoch >= epoch:
+            raise Refused("Missing", f"index {seals[0].prev_index}")
+        if any(seal.last_in_epoch for seal in seals[:-1]):
+            raise Refused("EpochClosed")
+        follows = following is not None and following.epoch > epoch and following.prev == seals[-1].digest
+        whole = seals[-1].last_in_epoch or follows
+        if self.roster.budget is not None and epoch not in self.manifests:
+            if any(rebuilt.part.select != 0 for rebuilt in parts):
+                raise Refused("NotAsAsked", f"epoch {epoch} has no manifest")
+            if whole and self.unmanifested is None:
+                self.unmanifested = epoch
+        elif whole:
+            check_choice(parts, self.choice, self.manifests[epoch].round if epoch in self.manifests else 0)
+            self.hand_out(parts)
+
+    def hand_out(self, parts):
+        self.seals += len(parts)
+        self.rows += [[rebuilt.seal.index, seq, record.hex()] for rebuilt in parts for seq, _, record in rebuilt.rows]
 
 
 def check_answer(reader, data, query):
     """Checks an answer to a query. Returns the content for each device, and the manifests by epoch."""
-    since, until, devices = query["since"], query["until"], [unhex(device) for device in query["devices"]]
-    choice = dict(query.get("sample", query))
-    choice = {key: choice[key] for key in ("rate", "at_most", "count", "seed") if key in choice}
-    if "rate" in choice:
-        choice["rate"] = Fraction(choice["rate"])
-    if "seed" in choice:
-        choice["seed"] = unhex(choice["seed"])
-    within = reader.roster.budget is not None
-    manifests, parts_of, at = {}, [[] for _ in devices], -1
+    check = AnswerCheck(reader.roster, query)
     for kind, value in answer_items(reader, data):
-        if kind == "manifest":
-            newest = max(manifests, default=-1)
-            if newest == value.epoch and manifests[newest].digest != value.digest:
-                raise Refused("TwoManifests", f"epoch {value.epoch}")
-            inside = since <= value.epoch and (until is None or value.epoch < until)
-            if not within or at >= 0 or not inside or value.epoch <= newest:
-                raise Refused("NotAsAsked", f"the manifest of epoch {value.epoch}")
-            manifests[value.epoch] = value
+        if kind == "end":
+            check.end()
         else:
-            place = devices.index(value.seal.device) if value.seal.device in devices else -1
-            if place < max(at, 0):
-                raise Refused("NotAsAsked", value.seal.device.hex())
-            at = place
-            parts_of[at].append(value)
-    checked = [
-        check_device(device, parts, (since, until), choice, manifests if within else None)
-        for device, parts in zip(devices, parts_of)
-    ]
-    return checked, manifests
+            {"manifest": check.manifest, "part": check.part}[kind](value)
+    return check.checked, check.manifests
 
 
-def check_device(device, parts, span, choice, manifests):
-    """Checks the answer for one device. `manifests` is None in a group without a budget."""
-    seals = [rebuilt.seal for rebuilt in parts]
-    inside, tail = check_history(seals, device, *span)
-    if any(rebuilt.part.select != 0 for rebuilt in parts[inside:]):
-        raise Refused("NotAsAsked", "events after the range")
-    shown = {(seal.epoch, seal.digest) for seal in seals[:inside]}
-    listed = {(epoch, seal) for epoch, manifest in (manifests or {}).items() for seal in dict(manifest.devices).get(device, [])}
-    if listed - shown:
-        raise Refused("Missing", "a seal that a manifest lists")
-    late = sum(epoch in (manifests or {}) for epoch, _ in shown - listed)
-    counted, rows, unmanifested = 0, [], None
-    for epoch in sorted({seal.epoch for seal in seals[:inside]}):
-        mine = [rebuilt for rebuilt in parts[:inside] if rebuilt.seal.epoch == epoch]
-        if "rate" not in choice:
-            if not mine[-1].seal.last_in_epoch and mine[-1] is parts[-1]:
-                break  # Nothing shows the last part of this epoch.
-            if manifests is not None and epoch not in manifests:
-                if any(rebuilt.part.select != 0 for rebuilt in mine):
-                    raise Refused("NotAsAsked", f"epoch {epoch} has no manifest")
-                unmanifested = epoch if unmanifested is None else unmanifested
-                continue
-        check_choice(mine, choice, manifests[epoch].round if manifests and epoch in manifests else 0)
-        counted += len(mine)
-        rows += [[rebuilt.seal.index, seq, record.hex()] for rebuilt in mine for seq, _, record in rebuilt.rows]
-    standing, from_epoch = ("Complete", None) if tail is None else ("TailUnknown", tail)
-    if unmanifested is not None:
-        standing, from_epoch = "ManifestMissing", unmanifested
-    return CheckedDevice(device, standing, from_epoch, counted, late, rows)
+def rate_of(text):
+    """The rate that a query states."""
+    found = re.fullmatch(r"([0-9]{1,18})(?:/([0-9]{1,18})|\.([0-9]{1,18}))?", text)
+    if not found:
+        raise Refused("BadQuery", "not a rate")
+    whole, divisor, digits = found.groups()
+    if divisor is not None and int(divisor) == 0:
+        raise Refused("BadQuery", "a rate over 0")
+    rate = Fraction(int(whole), int(divisor or 1)) + Fraction(int(digits or 0), 10 ** len(digits or ""))
+    if rate > 1 or int(rate * 2**31) == 0:
+        raise Refused("BadQuery", "a rate of 0, or above 1")
+    return rate
+
+
+def query_check(query):
+    """Checks the members of a query. Returns it with all of them."""
+
+    def refuse(condition, why):
+        if condition:
+            raise Refused("BadQuery", why)
+
+    def number(value, most, why):
+        refuse(type(value) is not int or not 0 <= value <= most, why)
+        return value
+
+    def digits(value, length, why):
+        refuse(type(value) is not str or not re.fullmatch(f"[0-9a-fA-F]{{{length}}}", value), why)
+        return value
+
+    refuse(type(query) is not dict, "not an object")
+    known = {"devices", "since", "until", "rate", "at_most", "sample"}
+    refuse(not {"devices", "since"} <= set(query) <= known, "a name that is unknown or missing")
+    query = dict.fromkeys(known) | query
+    refuse(type(query["devices"]) is not list or not query["devices"], "no devices")
+    devices = [digits(device, 16, "not a device id").lower() for device in query["devices"]]
+    refuse(len(set(devices)) < len(devices), "a device twice")
+    number(query["since"], M64, "since")
+    if query["until"] is not None:
+        refuse(number(query["until"], M64, "until") <= query["since"], "an empty range")
+    refuse(sum(query[name] is not None for name in ("rate", "at_most", "sample")) != 1, "not exactly one choice")
+    if query["rate"] is not None:
+        refuse(type(query["rate"]) is not str, "a rate is a text")
+        rate_of(query["rate"])
+    if query["at_most"] is not None:
+        number(query["at_most"], M64, "at_most")
+    if query["sample"] is not None:
+        sample = query["sample"]
+        refuse(type(sample) is not dict or set(sample) != {"count", "seed"}, "a sample has a count and a seed")
+        refuse(number(sample["count"], 0xFFFFFFFF, "count") == 0, "a sample of nothing")
+        digits(sample["seed"], 64, "a seed")
+    return query
+
+
+def proof_query(text, roster):
+    """The query of a proof's first item, which was answered under a version of this roster."""
+
+    def whole(digits):
+        if digits.startswith("-"):
+            raise ValueError("a negative number")
+        return int(digits)
+
+    def refuse(number):
+        raise ValueError(f"{number} is not a whole number")
+
+    try:
+        query = json.loads(text, parse_int=whole, parse_float=refuse, parse_constant=refuse)
+        named = type(query) is dict and "roster" in query
+        digest = query.pop("roster") if named else ""
+        if named and (type(digest) is not str or not re.fullmatch("[0-9a-fA-F]{64}", digest)):
+            raise ValueError("its roster is not a digest")
+        query = query_check(query)
+    except (ValueError, RecursionError, Refused) as error:
+        raise Refused("NotAProof", str(error)) from None
+    if named and unhex(digest) not in [*roster.history, roster.digest]:
+        raise Refused("UnknownRoster", digest)
+    return query
+
+
+def check_proof(reader, data):
+    """Checks a proof: its query, and the answer to it. Returns what `check_answer` returns."""
+    kind, text, length = next(items(data), (None, None, 0))
+    if kind != "proof":
+        raise Refused("NotAProof")
+    return check_answer(reader, data[length:], proof_query(text, reader.roster))
 
 
 # ---------------------------------------------------------------- section 8.2: the link
@@ -2954,13 +3096,15 @@ def audit(reader, data, since, until):
     manifests, latest, seals_of, listed = {}, -1, {}, set()
 
     def inside(epoch):
-        return since <= epoch and (until is None or epoch < until)
+        return since <= epoch < (M64 if until is None else until)
 
     broken = {}  # by epoch: the faults of the devices' chains
     histories, at = {}, None
     for kind, value in answer_items(reader, data):
+        if kind == "end":
+            continue
         if kind == "manifest":
-            if value.epoch < since:
+            if value.epoch < since or at is not None:
                 raise Refused("NotAsAsked", f"the manifest of epoch {value.epoch}")
             latest = max(latest, value.epoch)
             listed |= {(value.epoch, device, digest) for device, digests in value.devices for digest in digests}
@@ -3357,8 +3501,7 @@ def bundle_vector(case, given):
     return {"parts": parts}
 
 
-def answer_vector(case, given):
-    checked, manifests = check_answer(reader_of(case, given), unhex(given["bytes"]), given["query"])
+def show_answer(checked, manifests):
     devices = [
         {
             "device": one.device.hex(),
@@ -3371,6 +3514,14 @@ def answer_vector(case, given):
         for one in checked
     ]
     return {"devices": devices, "rounds": [[epoch, manifests[epoch].round] for epoch in sorted(manifests)]}
+
+
+def answer_vector(case, given):
+    return show_answer(*check_answer(reader_of(case, given), unhex(given["bytes"]), query_check(given["query"])))
+
+
+def proof_vector(case, given):
+    return show_answer(*check_proof(reader_of(case, given), unhex(given["bytes"])))
 
 
 def audit_vector(case, given):
@@ -3620,6 +3771,7 @@ OPERATIONS = {
     "word.announcement": announcement_vector,
     "word.manifest": manifest_vector,
     "answer.open": answer_vector,
+    "proof.open": proof_vector,
     "audit.range": audit_vector,
     "link.secret": lambda _, given: {
         "secret": link_secret(unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"])).hex()
@@ -3748,24 +3900,8 @@ def run_bundle(files, roster_path, operator_path):
     worst = 0
     for file in files:
         try:
-            rows, partial, answer, rounds = 0, None, False, {}
-            for kind, value in Reader(roster).read(pathlib.Path(file).read_bytes()):
-                if kind == "part":
-                    if not is_whole(value, rounds, roster.budget) and partial is None:
-                        partial = value.seal.index
-                    rows += len(value.rows)
-                    seal, name = value.seal, roster.device(value.seal.device).name
-                    scheme = "tree" if seal.scheme else "star"
-                    count = f"{len(value.rows)} of {sum(seal.counters)} events"
-                    print(f"{file}: {name} index {seal.index} epoch {seal.epoch} {scheme}: {count}")
-                elif kind == "manifest":
-                    rounds.setdefault(value.epoch, []).append(value.round)
-                elif kind == "problem":
-                    print(f"{file}: the server reported {value[0]}: {value[1]}")
-                answer = answer or kind in ("proof", "end")
-            # The query of an answer is not known here, so its completeness is not checked. A bundle must be complete.
-            if partial is not None and not answer:
-                raise Refused("NotWhole", f"index {partial}")
+            data = pathlib.Path(file).read_bytes()
+            rows = run_proof(file, roster, data) if data[:2] == b"\x83\x05" else run_stream(file, roster, data)
             print(f"{file}: verified, {rows} events")
         except Refused as refused:
             print(f"{file}: refused, {refused}")
@@ -3777,6 +3913,37 @@ def run_bundle(files, roster_path, operator_path):
             print(f"{file}: {error.strerror}", file=sys.stderr)
             worst = 2
     return worst
+
+
+def run_proof(file, roster, data):
+    """Verifies a proof: the whole answer to its query. Returns the number of events."""
+    checked, _ = check_proof(Reader(roster), data)
+    for one in checked:
+        device = roster.device(one.device)
+        name, since = device.name if device else one.device.hex(), "" if one.since is None else f" from epoch {one.since} on"
+        print(f"{file}: {name}: {one.seals} seals, {len(one.rows)} events, {one.standing}{since}")
+    return sum(len(one.rows) for one in checked)
+
+
+def run_stream(file, roster, data):
+    """Verifies a file of bundles, each of which must be whole. Returns the number of events."""
+    rows, seals, rounds = 0, 0, {}
+    for kind, value in Reader(roster).read(data):
+        if kind == "part":
+            if not is_whole(value, rounds, roster.budget):
+                raise Refused("NotWhole", f"index {value.seal.index}")
+            rows, seals = rows + len(value.rows), seals + 1
+            seal, name = value.seal, roster.device(value.seal.device).name
+            scheme = "tree" if seal.scheme else "star"
+            count = f"{len(value.rows)} of {sum(seal.counters)} events"
+            print(f"{file}: {name} index {seal.index} epoch {seal.epoch} {scheme}: {count}")
+        elif kind == "manifest":
+            rounds.setdefault(value.epoch, []).append(value.round)
+        elif kind == "problem":
+            print(f"{file}: the server reported {value[0]}: {value[1]}")
+    if seals == 0:
+        raise Refused("NotWhole", "the file has no seal")
+    return rows
 
 
 def merkle_probes(root):
@@ -3820,7 +3987,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vectors", metavar="DIR", help="replay the test vectors under DIR")
     commands = parser.add_subparsers(dest="command")
-    bundle = commands.add_parser("bundle", help="verify bundles, answers and proofs")
+    bundle = commands.add_parser("bundle", help="verify bundles and proofs")
     bundle.add_argument("files", nargs="+", metavar="FILE")
     bundle.add_argument("--roster", required=True)
     bundle.add_argument("--operator", required=True, help="the operator's public key, PEM")

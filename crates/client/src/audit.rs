@@ -129,9 +129,9 @@ impl<'r> Audit<'r> {
     #[must_use]
     pub fn stream(&mut self) -> Feed<'_, 'r> {
         Feed {
-            reader: StreamReader::new(self.roster, Limits::default()),
+            reader: StreamReader::new(self.roster, Limits::default()).of_answer(),
             audit: self,
-            ended: false,
+            items: Items::default(),
         }
     }
 
@@ -145,15 +145,22 @@ impl<'r> Audit<'r> {
     }
 
     fn is_in_range(&self, epoch: EpochNumber) -> bool {
-        epoch >= self.since && self.until.is_none_or(|until| epoch < until)
+        (self.since..self.until.unwrap_or(EpochNumber(u64::MAX))).contains(&epoch)
     }
 
     /// Adds an authentic manifest. A manifest after the range shows that the coordinator has
     /// continued with later epochs, and which seals of these epochs it accepted.
+    ///
+    /// Once seals have arrived, manifests are ignored. A coordinator may sign a manifest while the
+    /// audit reads one stream after the other. The seals of the earlier streams were not compared
+    /// with it, so its round would seem to be wrong.
     fn manifest(&mut self, manifest: &Manifest<'_>) -> Result<(), Rejection> {
         let epoch = manifest.epoch();
         if epoch < self.since {
             return Err(Rejection::NotAsAsked { device: None, index: None });
+        }
+        if !self.done.is_empty() {
+            return Ok(());
         }
         self.newest = self.newest.max(Some(epoch));
         if !self.is_in_range(epoch) {
@@ -333,10 +340,8 @@ impl<'r> Audit<'r> {
             }
         }
         // Report missing seals also for epochs that have neither a manifest nor a seal.
-        let of_range = |number: &EpochNumber| {
-            *number >= self.since && self.until.is_none_or(|until| *number < until)
-        };
-        for (number, found) in findings.into_iter().filter(|(number, _)| of_range(number)) {
+        let range = self.since..self.until.unwrap_or(EpochNumber(u64::MAX));
+        for (number, found) in findings.into_iter().filter(|(number, _)| range.contains(number)) {
             epochs.push(EpochReport::without_manifest(number, 0, found, has_gone_on(number)));
         }
         epochs.sort_by_key(|epoch| epoch.epoch);
@@ -424,7 +429,16 @@ impl Sheet {
 pub struct Feed<'a, 'r> {
     audit: &'a mut Audit<'r>,
     reader: StreamReader<'r, Roster>,
-    ended: bool,
+    items: Items,
+}
+
+/// The items of a stream that have arrived.
+#[derive(Debug, Default)]
+struct Items {
+    /// Whether there was a seal. No manifest may follow it.
+    have_seals: bool,
+    /// Whether there was an end item.
+    have_ended: bool,
 }
 
 impl<'r> Feed<'_, 'r> {
@@ -433,9 +447,9 @@ impl<'r> Feed<'_, 'r> {
     /// # Errors
     /// [`Rejection`] if a manifest or a seal is not authentic, or was not requested.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Rejection> {
-        let Self { audit, reader, ended } = self;
+        let Self { audit, reader, items } = self;
         audit.bytes += bytes.len() as u64;
-        reader.feed::<Rejection>(bytes, &mut |event| take(audit, ended, &event))
+        reader.feed::<Rejection>(bytes, &mut |event| items.take(audit, &event))
     }
 
     /// Ends the stream.
@@ -443,9 +457,9 @@ impl<'r> Feed<'_, 'r> {
     /// # Errors
     /// [`Rejection`]. Its name is `Truncated` if the stream has no end item.
     pub fn finish(self) -> Result<(), Rejection> {
-        let Self { audit, reader, mut ended } = self;
-        reader.finish::<Rejection>(&mut |event| take(audit, &mut ended, &event))?;
-        if ended { Ok(()) } else { Err(Rejection::Unended) }
+        let Self { audit, reader, mut items } = self;
+        reader.finish::<Rejection>(&mut |event| items.take(audit, &event))?;
+        if items.have_ended { Ok(()) } else { Err(Rejection::Unended) }
     }
 
     /// Returns the parts of the run that was not proven. The caller can compare them with an
@@ -456,23 +470,26 @@ impl<'r> Feed<'_, 'r> {
     }
 }
 
-fn take(audit: &mut Audit<'_>, ended: &mut bool, event: &Event<'_>) -> Result<(), Rejection> {
-    if *ended {
-        return Err(Rejection::Trailing);
-    }
-    match event {
-        Event::Manifest(manifest, _) => audit.manifest(manifest),
-        Event::Proven(proven) => {
-            audit.signatures += u64::from(proven.part.signature.is_some());
-            audit.seal(proven.seal)
-        }
-        Event::End => {
-            *ended = true;
-            Ok(())
-        }
-        Event::Problem(name, detail) => Err(Rejection::stopped(name, detail)),
-        Event::Proof(_) | Event::Explain(..) => {
-            Err(Rejection::NotAsAsked { device: None, index: None })
+impl Items {
+    fn take(&mut self, audit: &mut Audit<'_>, event: &Event<'_>) -> Result<(), Rejection> {
+        match event {
+            Event::Manifest(manifest, _) if self.have_seals => {
+                Err(Rejection::ManifestNotAsAsked { epoch: manifest.epoch() })
+            }
+            Event::Manifest(manifest, _) => audit.manifest(manifest),
+            Event::Proven(proven) => {
+                self.have_seals = true;
+                audit.signatures += u64::from(proven.part.signature.is_some());
+                audit.seal(proven.seal)
+            }
+            Event::End => {
+                self.have_ended = true;
+                Ok(())
+            }
+            Event::Problem(name, detail) => Err(Rejection::stopped(name, detail)),
+            Event::Proof(_) | Event::Explain(..) => {
+                Err(Rejection::NotAsAsked { device: None, index: None })
+            }
         }
     }
 }

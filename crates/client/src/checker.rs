@@ -82,25 +82,19 @@ impl<'r> Checker<'r> {
     }
 
     pub(crate) fn event(&mut self, event: Event<'_>, sink: &mut dyn Sink) -> Result<(), Stop> {
-        if self.ended {
-            return Err(Rejection::Trailing.into());
-        }
         match event {
             Event::Proof(text) if self.query.is_none() => Ok(self.read_query(text)?),
-            _ if self.query.is_none() => {
-                Err(Rejection::NotAProof { cause: "the file does not start with a query".into() }
-                    .into())
-            }
             Event::Proven(proven) => self.part(proven, sink),
             Event::End => {
                 self.leave_device(sink)?;
+                self.pass_over(self.query.as_ref().map_or(0, |query| query.devices.len()))?;
                 self.ended = true;
                 Ok(())
             }
             Event::Problem(name, detail) => Err(Rejection::stopped(name, detail).into()),
             Event::Manifest(manifest, _) => {
                 self.report.signatures += 1;
-                // The query is known here, because the arms above handle the case that it is not.
+                // The query is known here, because the reader accepts nothing before it.
                 Ok(self
                     .query
                     .as_ref()
@@ -114,10 +108,11 @@ impl<'r> Checker<'r> {
     }
 
     pub(crate) fn finish(mut self) -> Result<(Report, Vec<(DeviceId, PinnedSeal)>), Stop> {
-        match &self.query {
-            None => return Err(Rejection::NotAProof { cause: "the file is empty".into() }.into()),
-            Some(_) if !self.ended => return Err(Rejection::Unended.into()),
-            Some(query) => self.pass_over(query.devices.len())?,
+        if self.query.is_none() {
+            return Err(Rejection::NotAProof { cause: "the file is empty".into() }.into());
+        }
+        if !self.ended {
+            return Err(Rejection::Unended.into());
         }
         self.report.rounds = self.manifests.rounds().collect();
         Ok((self.report, self.newest))

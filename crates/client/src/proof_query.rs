@@ -22,8 +22,11 @@ pub(crate) fn encode(query: &Query, roster: &Roster) -> String {
 pub(crate) fn decode(text: &str) -> Result<(Query, Option<String>), String> {
     let mut text: Value =
         serde_json::from_str(text).map_err(|error| format!("its query is not JSON ({error})"))?;
-    let roster = text.as_object_mut().and_then(|text| text.remove("roster"));
-    let roster = match roster {
+    // The decoder of queries also accepts the values of an object as an array, without their names.
+    let is_array = text["sample"].is_array();
+    let object = text.as_object_mut().filter(|_| !is_array);
+    let object = object.ok_or("its query, or the sample in it, is not an object")?;
+    let roster = match object.remove("roster") {
         None => None,
         Some(Value::String(digest))
             if digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) =>

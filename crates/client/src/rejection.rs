@@ -113,9 +113,6 @@ pub enum Rejection {
     /// The response ends before its end item.
     #[error("the response ended before its end item")]
     Unended,
-    /// There are bytes after the end item.
-    #[error("the response has more bytes after the end item")]
-    Trailing,
     /// An epoch whose parts must be checked together exceeds the memory limit.
     #[error(
         "epoch {epoch} of device {device} is too large to be checked as a whole; ask for a rate \
@@ -178,7 +175,6 @@ impl Rejection {
             Self::Equivocation { .. } => "Equivocation",
             Self::Stopped { name, .. } => name,
             Self::Unended => "Truncated",
-            Self::Trailing => "TrailingBytes",
             Self::EpochTooLarge { .. } => "TooManyEvents",
             Self::NotAProof { .. } => "NotAProof",
             Self::UnknownRoster { .. } => "UnknownRoster",
@@ -380,7 +376,6 @@ mod tests {
             ),
             (Rejection::stopped("\x1b[2J", "x"), "Problem", Incomplete, (None, None, None)),
             (Rejection::Unended, "Truncated", Refused, (None, None, None)),
-            (Rejection::Trailing, "TrailingBytes", Refused, (None, None, None)),
             (Rejection::EpochTooLarge { device, epoch }, "TooManyEvents", Refused, (d, None, e)),
             (
                 Rejection::NotAProof { cause: "the file is empty".to_owned() },

@@ -48,6 +48,7 @@ impl<'r> Session<'r> {
     fn of(roster: &'r Roster, query: Option<Query>, pinned: Option<&PinnedSeals>) -> Self {
         let engine = Recall::detect();
         let reader = StreamReader::with_engine(roster, Limits::default(), engine.clone());
+        let reader = if query.is_some() { reader.of_answer() } else { reader.of_proof() };
         Self { reader, checker: Checker::new(roster, engine, query, pinned) }
     }
 

@@ -18,6 +18,7 @@
 //!   `stream/runs`
 //! - `plans`: `query`
 //! - `private`: `sum`, except `sum/agendas`
+//! - `proofs`: `proof`
 //! - `pruned`: `stream/manifests`, `stream/no-budget`, `stream/no-coordinator`, `stream/pruned`
 //! - `schedules`: `sum/agendas`
 //! - `served`: `choice/answers`, `choice/ranges`, `permutation/answers`
@@ -37,6 +38,7 @@ mod order;
 mod parts;
 mod plans;
 mod private;
+mod proofs;
 mod pruned;
 mod schedules;
 mod served;
@@ -65,6 +67,7 @@ pub fn files() -> BTreeMap<String, Value> {
     pruned::make(&mut files);
     kept::make(&mut files);
     within::make(&mut files);
+    proofs::make(&mut files);
     audits::make(&mut files);
     links::make(&mut files);
     private::make(&mut files);

@@ -214,6 +214,7 @@ impl Shared {
             "word.manifest" => sampling::manifest(self.roster(), input),
             "stream.bundle" => sampling::bundle(self.roster(), self.limits, input),
             "answer.open" => sampling::answer(self.roster(), input),
+            "proof.open" => sampling::proof(self.roster(), input),
             "audit.range" => audit::range(self.roster(), input),
             "link.secret" => Ok(link::secret(input)),
             "link.follow" => Ok(link::follow(input)),

@@ -98,7 +98,17 @@ pub fn bundle(roster: &Roster, limits: Limits, input: &Value) -> Verdict {
 
 /// Checks a response to a query as a client does.
 pub fn answer(roster: &Roster, input: &Value) -> Verdict {
-    let query = Query::from_json(input["query"].to_string().as_bytes()).unwrap();
+    let query = Query::from_json(input["query"].to_string().as_bytes())
+        .map_err(|error| error.name().to_owned())?;
+    verify(Session::new(roster, query, None), input)
+}
+
+/// Checks a proof as a client does.
+pub fn proof(roster: &Roster, input: &Value) -> Verdict {
+    verify(Session::of_proof(roster, None), input)
+}
+
+fn verify(mut session: Session<'_>, input: &Value) -> Verdict {
     let mut rows: BTreeMap<DeviceId, Vec<Value>> = BTreeMap::new();
     let mut sink = |part: &Rows<'_>| -> Result<(), OutputError> {
         let of_device = rows.entry(part.device()).or_default();
@@ -111,7 +121,6 @@ pub fn answer(roster: &Roster, input: &Value) -> Verdict {
         Stop::Rejected(refusal) => refusal.name().to_owned(),
         Stop::Output(error) => panic!("{error}"),
     };
-    let mut session = Session::new(roster, query, None);
     session.feed(&bytes(input, "bytes"), &mut sink).map_err(refused)?;
     let (report, _) = session.finish(&mut sink).map_err(refused)?;
     let devices = report.devices.iter().map(|device| {

@@ -50,6 +50,12 @@ pub enum ReadErrorKind {
     /// A stream of bundles contains an item other than schema, open, part and end.
     #[error("only schema, open, part and end items may occur among bundles")]
     NoBundle,
+    /// A proof starts with another item than its query.
+    #[error("the file does not start with a query; `moteseal get --proof` writes proofs")]
+    NotAProof,
+    /// The end item of an answer is not the last one.
+    #[error("there are more bytes after the end item")]
+    Trailing,
 }
 
 /// Why a stream is rejected, and where.
@@ -83,6 +89,8 @@ impl ReadErrorKind {
             Self::TooManyEvents(_) => "TooManyEvents",
             Self::NotWhole => "NotWhole",
             Self::NoBundle => "BadBody",
+            Self::NotAProof => "NotAProof",
+            Self::Trailing => "TrailingBytes",
         }
     }
 

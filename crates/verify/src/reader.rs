@@ -42,6 +42,17 @@ pub struct Bundles {
     pub events: u64,
 }
 
+/// What an answer or a proof may contain next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// The query of a proof.
+    Query,
+    /// Any item.
+    Item,
+    /// Nothing, because the end item was read.
+    Nothing,
+}
+
 /// Reads a stream.
 pub struct StreamReader<'d, D: ?Sized> {
     directory: &'d D,
@@ -49,6 +60,8 @@ pub struct StreamReader<'d, D: ?Sized> {
     known: Option<Known<'d>>,
     /// The limits, and the remaining amounts; `None` if the stream need not consist of bundles.
     bundles: Option<(Bundles, Bundles)>,
+    /// What may follow; `None` if the stream is neither an answer nor a proof.
+    next: Option<Next>,
     schema: Option<Arc<SchemaEntry>>,
     buffer: Vec<u8>,
     /// The offset of the next item in the buffer.
@@ -162,6 +175,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
             follower: Follower::new(directory, engine, limits),
             known: None,
             bundles: None,
+            next: None,
             schema: None,
             buffer: Vec::new(),
             at: 0,
@@ -199,6 +213,20 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
     #[must_use]
     pub const fn of_bundles(mut self, most: Bundles) -> Self {
         self.bundles = Some((most, most));
+        self
+    }
+
+    /// Sets the reader to accept one answer: nothing may follow its end item.
+    #[must_use]
+    pub const fn of_answer(mut self) -> Self {
+        self.next = Some(Next::Item);
+        self
+    }
+
+    /// Sets the reader to accept one proof: its query, and then an answer.
+    #[must_use]
+    pub const fn of_proof(mut self) -> Self {
+        self.next = Some(Next::Query);
         self
     }
 
@@ -288,6 +316,9 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         if rest.is_empty() {
             return Ok(Step::NeedMore);
         }
+        if self.next == Some(Next::Nothing) {
+            return Err(self.error(ReadErrorKind::Trailing).into());
+        }
         // Scan at most one byte more than the longest allowed item.
         let decoded = match self.scanner.scan(&rest[..rest.len().min(MAX_ITEM + 1)]) {
             Ok(length) if length <= MAX_ITEM => {
@@ -312,6 +343,12 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         if let Some(kind) = self.no_bundle(&item) {
             self.flush(buffer, visit)?;
             return Err(self.error(kind).into());
+        }
+        if self.next == Some(Next::Query) {
+            if !matches!(item, Item::Proof { .. }) {
+                return Err(self.error(ReadErrorKind::NotAProof).into());
+            }
+            self.next = Some(Next::Item);
         }
         self.load.add(&item, length, !self.run.is_empty());
         let range = self.at..self.at + length;
@@ -365,27 +402,39 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
                     manifest.map_err(|error| self.error(ReadErrorKind::Manifest(error)))?;
                 visit(Event::Manifest(manifest, bytes))?;
             }
-            Item::Proof { query } => {
-                self.flush(buffer, visit)?;
-                visit(Event::Proof(query))?;
-            }
+            Item::Proof { query } => self.pass(Event::Proof(query), buffer, visit)?,
             Item::Explain { seal, digests } => {
-                self.flush(buffer, visit)?;
-                visit(Event::Explain(seal, digests))?;
+                self.pass(Event::Explain(seal, digests), buffer, visit)?;
             }
             Item::Problem { name, detail } => {
-                self.flush(buffer, visit)?;
-                visit(Event::Problem(name, detail))?;
+                self.pass(Event::Problem(name, detail), buffer, visit)?;
             }
             Item::End => {
                 self.flush(buffer, visit)?;
                 self.unless_in_run(buffer)?;
                 visit(Event::End)?;
+                self.next = self.next.map(|_| Next::Nothing);
             }
         }
         self.at = range.end;
         self.items += 1;
         Ok(Step::Item)
+    }
+
+    /// Passes an item to `visit` that may occur within a run. If `visit` rejects the item, and a
+    /// pending part before it has an error, reports the error of the part instead.
+    fn pass<E: From<ReadError>>(
+        &mut self,
+        event: Event<'_>,
+        buffer: &[u8],
+        visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.flush(buffer, visit)?;
+        let visited = visit(event);
+        if visited.is_err() {
+            self.check_pending(buffer)?;
+        }
+        visited
     }
 
     /// Verifies the waiting runs together up to the first error, and then one by one, to report the

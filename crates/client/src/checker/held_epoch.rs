@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use moteseal_core::record::EpochNumber;
 use moteseal_seal::sample::permutation::{Swap, scratch_for};
-use moteseal_seal::sample::{Choice, EpochError, Kept, UniformSample, WholeEpoch};
+use moteseal_seal::sample::{Choice, ChoiceError, EpochError, Kept, UniformSample, WholeEpoch};
+use moteseal_seal::stream::Select;
 use moteseal_seal::{Authentic, Seal};
 use moteseal_verify::{Proven, SchemaEntry};
 
@@ -57,6 +58,9 @@ impl HeldEpoch {
     /// If nothing shows that the last part has arrived, the store may have withheld the last parts
     /// in order to change the sample. In that case, no rows are passed to the sink, and the history
     /// reports that the device's tail is unknown from this epoch on.
+    ///
+    /// Without a manifest, it is unknown which events should be served. The parts must then have no
+    /// events, whether or not the last part has arrived, and no rows are passed to the sink.
     pub(super) fn release(
         &mut self,
         next: Option<&Seal<Authentic>>,
@@ -69,43 +73,41 @@ impl HeldEpoch {
         else {
             return Ok(());
         };
-        let whole = match WholeEpoch::new(&seals, next) {
-            Ok(whole) => whole,
-            Err(EpochError::TailUnknown) => return Ok(()),
-            Err(error) => return Err(Rejection::Epoch { error, device, epoch }.into()),
-        };
         let refuse = |seal: &Seal<Authentic>| {
             let index = seal.statement().index;
             move |error| Rejection::Choice { error, device, index }
         };
+        let whole = match WholeEpoch::new(&seals, next) {
+            Ok(whole) => Some(whole),
+            Err(EpochError::TailUnknown) => None,
+            Err(error) => return Err(Rejection::Epoch { error, device, epoch }.into()),
+        };
+        let Some(round) = outlet.manifests.round(epoch) else {
+            let has_events =
+                |kept: &Kept<Vec<u8>>| !matches!(kept.sample().select(), Select::Levels(0));
+            if let Some(place) = samples.iter().position(|(kept, _)| has_events(kept)) {
+                return Err(refuse(&seals[place])(ChoiceError::NotAsAsked).into());
+            }
+            if whole.is_some() {
+                outlet.check.without_manifest(epoch);
+            }
+            return Ok(());
+        };
+        let Some(whole) = whole else { return Ok(()) };
         let (mut chosen, mut scratch) = (Vec::new(), Vec::new());
         let forced = match choice {
-            Choice::AtMost(most) => match outlet.manifests.round(epoch) {
-                Some(round) => whole.at_most_from(round, most),
-                None => {
-                    outlet.check.without_manifest(epoch);
-                    whole.at_most(0)
-                }
-            },
-            Choice::Sample { count, seed } => match outlet.manifests.round(epoch) {
-                Some(round) => {
-                    let drawn = whole.counts_from(round).existing().min(count.into());
-                    let too_large = Rejection::EpochTooLarge { device, epoch };
-                    let room = usize::try_from(drawn)
-                        .ok()
-                        .filter(|_| drawn <= MAX_DRAWN)
-                        .ok_or(too_large)?;
-                    chosen.resize(room, 0);
-                    scratch.resize(scratch_for(room), Swap::FREE);
-                    let drawn =
-                        whole.draw(outlet.engine, round, (count, &seed), &mut chosen, &mut scratch);
-                    drawn.map_err(refuse(&seals[0]))?
-                }
-                None => {
-                    outlet.check.without_manifest(epoch);
-                    whole.at_most(0)
-                }
-            },
+            Choice::AtMost(most) => whole.at_most_from(round, most),
+            Choice::Sample { count, seed } => {
+                let drawn = whole.counts_from(round).existing().min(count.into());
+                let too_large = Rejection::EpochTooLarge { device, epoch };
+                let room =
+                    usize::try_from(drawn).ok().filter(|_| drawn <= MAX_DRAWN).ok_or(too_large)?;
+                chosen.resize(room, 0);
+                scratch.resize(scratch_for(room), Swap::FREE);
+                whole
+                    .draw(outlet.engine, round, (count, &seed), &mut chosen, &mut scratch)
+                    .map_err(refuse(&seals[0]))?
+            }
             // This arm is not reached, because the parts of a rate are checked one by one and are
             // never held.
             Choice::Rate(rate) => {
@@ -124,11 +126,6 @@ impl HeldEpoch {
             Ok((part.seal().statement(), sample, schema))
         });
         let checked = checked.collect::<Result<Vec<_>, Rejection>>()?;
-        if outlet.manifests.round(epoch).is_none() {
-            // Without a manifest, it is unknown which events should have been served. No row is
-            // passed to the sink.
-            return Ok(());
-        }
         for (statement, sample, schema) in checked {
             outlet.emit(choice, statement, &sample, schema)?;
         }

@@ -39,7 +39,8 @@ impl Manifests {
     /// all parts.
     pub(super) fn take(&mut self, manifest: &Manifest<'_>, query: &Query) -> Result<(), Rejection> {
         let epoch = manifest.epoch();
-        let in_range = epoch >= query.since && query.until.is_none_or(|until| epoch < until);
+        let until = query.until.unwrap_or(EpochNumber(u64::MAX));
+        let in_range = (query.since..until).contains(&epoch);
         if let Some((last, (_, digest))) = self.ended.last_key_value()
             && *last == epoch
             && *digest != manifest.digest()

@@ -226,3 +226,36 @@ fn a_part_that_is_not_listed_leaves_the_epoch_undetermined() {
         );
     }
 }
+
+/// Finding F6 of the review: an honest coordinator is not accused. It ends an epoch while an audit
+/// reads one stream after the other, so only the later streams have the manifest. The seals of the
+/// earlier streams do not count, and without them the round is too high.
+#[test]
+fn ignores_a_manifest_that_was_signed_during_the_audit() {
+    let group = Group::budgeted(50);
+    let mut motes = ["mote-1", "mote-2"];
+    motes.sort_by_key(|name| group.device(name));
+    let records: Vec<Vec<u8>> = (0..40).map(|value| vec![value]).collect();
+    let seals = motes.map(|name| {
+        let mut position = group.start(name);
+        [EPOCH, EPOCH + 1]
+            .map(|epoch| group.seal(name, &mut position, epoch, &["a:V:u8"], &records))
+    });
+    let [first, second] =
+        [0, 1].map(|at| group.manifest(EPOCH + at as u64, 1, &[&seals[0][at], &seals[1][at]]));
+    let mut audit = Audit::new(&group.roster, EpochNumber(EPOCH), None).unwrap();
+    for (manifests, device) in [(&[&first][..], 0), (&[&first, &second], 1)] {
+        let mut feed = audit.stream();
+        let parts = [(&seals[device][0], 0), (&seals[device][1], 0)];
+        feed.feed(&group.answer_after(manifests, &parts)).unwrap();
+        feed.finish().unwrap();
+    }
+    let report = audit.finish();
+    assert_eq!(report.findings().next(), None, "{report:?}");
+    assert_eq!(of(&report, EPOCH).verdict(), "Justified", "{report:?}");
+    assert_eq!(names(of(&report, EPOCH + 1)), ["NoManifest"]);
+    // An audit that gets both manifests first agrees with the round.
+    let shown: Vec<&Sealed> = seals.iter().flatten().collect();
+    let report = audited(&group, (EPOCH, None), &[&first, &second], &shown);
+    assert_eq!(report.verdict(), Verdict::Justified, "{report:?}");
+}

@@ -161,6 +161,33 @@ fn an_epoch_without_its_manifest_gives_no_rows() {
     assert_eq!(report.devices[0].standing, Standing::TailUnknown { from: EpochNumber(EPOCH + 1) });
 }
 
+/// Finding F2 of the review. Nothing is served of an epoch without a manifest, also if it is unknown
+/// whether the epoch has further parts.
+#[test]
+fn rejects_events_of_an_open_epoch_without_its_manifest() {
+    let group = Group::budgeted(BUDGET);
+    let mut position = group.start("mote-1");
+    let records: Vec<Vec<u8>> = (0..80).map(|value| vec![value]).collect();
+    let last = (EPOCH, false);
+    let open = group.seal_part("mote-1", &mut position, last, &["a:V:u8"], &records);
+    let manifest = group.manifest(EPOCH, 2, &[&open]);
+    let verify = |until, manifests: &[&Vec<u8>], mask| {
+        let query = group.query(&["mote-1"], until, Choice::AtMost(1000));
+        let answer = group.answer_after(manifests, &[(&open, mask)]);
+        group.verify(query, None, &answer, &mut nowhere())
+    };
+    for until in [None, Some(EPOCH + 1), Some(EPOCH + 3)] {
+        for mask in [ALL, from(2), 1] {
+            assert_eq!(verify(until, &[], mask).unwrap_err(), "NotAsAsked");
+        }
+        let report = verify(until, &[], 0).unwrap();
+        assert_eq!(report.devices[0].standing, Standing::TailUnknown { from: EpochNumber(EPOCH) });
+        assert_eq!(report.rows(), 0);
+        // With the manifest, the selection cannot be checked yet, and no rows are returned.
+        assert_eq!(verify(until, &[&manifest], from(2)).unwrap().rows(), 0);
+    }
+}
+
 #[test]
 fn accepts_each_manifest_of_the_range_once_and_in_order() {
     let world = world();

@@ -2,9 +2,11 @@
 //! without pinned seals.
 
 use crate::support::{EPOCH, Group, Sealed, everything, nowhere};
-use moteseal_client::{PinnedSeals, Standing};
+use moteseal_client::{Error, PinnedSeals, Session, Standing};
 use moteseal_core::record::EpochNumber;
 use moteseal_seal::sample::Choice;
+use moteseal_seal::stream::{Item, Open, Selection};
+use moteseal_verify::write;
 
 const ALL: u32 = u32::MAX;
 
@@ -289,4 +291,91 @@ fn rejects_a_truncated_answer_and_bytes_after_the_end() {
     }
     let doubled = [&answer[..], &answer[..]].concat();
     assert_eq!(group.verify(query(), None, &doubled, &mut nowhere()).unwrap_err(), "TrailingBytes");
+}
+
+/// Finding F1 of the review. Whatever follows the end item is unsigned, also a schema and an open
+/// item, which the verification of no part needs.
+#[test]
+fn rejects_a_schema_and_an_open_item_after_the_end() {
+    let (group, sealed) = five();
+    let answer = whole(&group, &sealed);
+    let mut schema = Vec::new();
+    write::schema(&mut schema, &sealed[0].schema);
+    let statement = sealed[0].seal.statement();
+    let mut open = Vec::new();
+    let prev = Some(statement.prev);
+    write::open(
+        &mut open,
+        &Open { device: statement.device, roster_version: 0, prev, last: statement.last },
+    );
+    for tail in [&schema[..], &open, &[schema.clone(), open.clone()].concat(), &[0xff], &[0x82]] {
+        let longer = [&answer, tail].concat();
+        let query = group.query(&["mote-1"], None, everything());
+        assert_eq!(
+            group.verify(query, None, &longer, &mut nowhere()).unwrap_err(),
+            "TrailingBytes"
+        );
+        // The same for a proof, whole and byte by byte.
+        let mut proof = Vec::new();
+        write::proof(&mut proof, &group.query(&["mote-1"], None, everything()).to_json());
+        proof.extend(&longer);
+        for size in [1, proof.len()] {
+            let mut session = Session::of_proof(&group.roster, None);
+            let refused =
+                proof.chunks(size).find_map(|piece| session.feed(piece, &mut nowhere()).err());
+            assert_eq!(Error::from(refused.unwrap()).name(), "TrailingBytes");
+        }
+    }
+}
+
+/// Finding F4 of the review. A part of a run is checked before the item after it, although its
+/// signature has not arrived.
+#[test]
+fn an_error_of_an_unproven_part_precedes_that_of_the_next_item() {
+    let (group, sealed) = five();
+    let part = |signed: bool| {
+        let mut out = Vec::new();
+        let signature = [0; 64];
+        let seal = &sealed[0].seal;
+        let root = write::star_evidence(seal, &sealed[0].blocks, 0);
+        let signature = signed.then_some(&signature[..]);
+        write::part(&mut out, seal, Selection::Levels(0), &root, &[], signature);
+        out
+    };
+    let head = |answer: &[u8]| {
+        let (_, schema) = Item::decode(answer).unwrap();
+        let (_, open) = Item::decode(&answer[schema..]).unwrap();
+        (answer[..schema].to_vec(), answer[schema..schema + open].to_vec())
+    };
+    let (schema, open) = head(&whole(&group, &sealed[..1]));
+    let (mut explanation, mut problem) = (Vec::new(), Vec::new());
+    write::explain(&mut explanation, &[], &[]);
+    write::problem(&mut problem, "StoreFailed", "the disk");
+    for (item, own) in [(&explanation, "NotAsAsked"), (&problem, "StoreFailed")] {
+        for (pieces, expected) in
+            [(vec![&schema], "NoOpen"), (vec![&open], "SchemaUnknown"), (vec![&schema, &open], own)]
+        {
+            let start = pieces.into_iter().flatten().copied().collect::<Vec<u8>>();
+            let answer = [&start[..], &part(false), item].concat();
+            let query = group.query(&["mote-1"], None, everything());
+            assert_eq!(group.verify(query, None, &answer, &mut nowhere()).unwrap_err(), expected);
+        }
+    }
+}
+
+/// Finding F4 of the review. The end item ends the checks of every device of the query, before
+/// anything after it is read.
+#[test]
+fn a_missing_seal_precedes_bytes_after_the_end() {
+    let (group, sealed) = five();
+    let mut pinned = PinnedSeals::new();
+    let query = || group.query(&["mote-1"], None, everything());
+    group.verify(query(), Some(&mut pinned), &whole(&group, &sealed), &mut nowhere()).unwrap();
+    for shown in [0, 3] {
+        let answer = [&whole(&group, &sealed[..shown])[..], &[0]].concat();
+        assert_eq!(
+            group.verify(query(), Some(&mut pinned), &answer, &mut nowhere()).unwrap_err(),
+            "Missing"
+        );
+    }
 }

@@ -31,18 +31,18 @@ pub fn make(files: &mut Files) {
 }
 
 /// The final rounds of the epochs 10, 11 and 12.
-const ROUNDS: [(u64, u8); 3] = [(10, 2), (11, 0), (12, 1)];
+pub(super) const ROUNDS: [(u64, u8); 3] = [(10, 2), (11, 0), (12, 1)];
 
 /// The seals of two devices for the epochs 10 (in one or two parts), 11, 12 and 13. The seal of
 /// epoch 13 proves that no further seal of epoch 12 exists.
-struct World {
-    north: Vec<Sealed>,
-    south: Vec<Sealed>,
+pub(super) struct World {
+    pub(super) north: Vec<Sealed>,
+    pub(super) south: Vec<Sealed>,
 }
 
 impl World {
     /// Creates the scene, in which the device `south` raises its own round in epoch 11.
-    fn new(scheme: Scheme, own_round: u8) -> Self {
+    pub(super) fn new(scheme: Scheme, own_round: u8) -> Self {
         let seal = |name, epochs: &[(u64, u32, bool)]| {
             let mut device = device(name);
             let seal = |&(epoch, count, last_in_epoch): &(u64, u32, bool)| {
@@ -68,7 +68,7 @@ impl World {
         vec![of("north", &self.north), of("south", &self.south)]
     }
 
-    fn manifests(&self) -> Vec<Vec<u8>> {
+    pub(super) fn manifests(&self) -> Vec<Vec<u8>> {
         ROUNDS
             .iter()
             .map(|&(epoch, round)| item(&manifest(epoch, round, &self.listed(epoch))))
@@ -78,7 +78,7 @@ impl World {
 
 /// Returns the mask of levels of each seal of a device for a query for *at most* `m` events per
 /// epoch. The mask is empty for epochs without a round, among them the epochs after the range.
-fn at_most(sealed: &[Sealed], m: u64, rounds: &[(u64, u8)]) -> Vec<u32> {
+pub(super) fn at_most(sealed: &[Sealed], m: u64, rounds: &[(u64, u8)]) -> Vec<u32> {
     let rounds: BTreeMap<u64, u8> = rounds.iter().copied().collect();
     let mask = |one: &Sealed| {
         let epoch = one.seal.statement().epoch;
@@ -94,7 +94,7 @@ fn at_most(sealed: &[Sealed], m: u64, rounds: &[(u64, u8)]) -> Vec<u32> {
 }
 
 /// Returns one device's section of an answer: each seal with the levels of its mask.
-fn course(sealed: &[Sealed], masks: &[u32]) -> Vec<u8> {
+pub(super) fn course(sealed: &[Sealed], masks: &[u32]) -> Vec<u8> {
     course_of(sealed, &masks.iter().map(|mask| Pick::Levels(*mask)).collect::<Vec<_>>())
 }
 
@@ -109,13 +109,13 @@ fn course_of(sealed: &[Sealed], picks: &[Pick]) -> Vec<u8> {
     out
 }
 
-fn ended(pieces: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn ended(pieces: &[Vec<u8>]) -> Vec<u8> {
     let mut out = pieces.concat();
     write::end(&mut out);
     out
 }
 
-fn case(bytes: &[u8], names: &[&str], until: Option<u64>, choice: &Json) -> Json {
+pub(super) fn case(bytes: &[u8], names: &[&str], until: Option<u64>, choice: &Json) -> Json {
     let devices: Vec<String> = names.iter().map(|name| id(name).to_string()).collect();
     let mut query = choice.clone();
     (query["devices"], query["since"], query["until"]) = (json!(devices), json!(10), json!(until));
@@ -257,13 +257,39 @@ fn answers() -> File {
         open.seal(&Epoch { last_in_epoch: false, ..Epoch::new(Scheme::Star, 10, count) })
     });
     let listed = vec![(id("north"), open.iter().map(|one| one.seal.digest()).collect::<Vec<_>>())];
-    let open =
+    let of_open =
         ended(&[item(&manifest(10, 2, &listed)), course(&open, &at_most(&open, 1000, &ROUNDS))]);
     file.valid(
         "an epoch that neither of its parts closes",
         OP,
-        case(&open, &both[..1], Some(13), &most(1000)),
+        case(&of_open, &both[..1], Some(13), &most(1000)),
     );
+    // Finding F2 of the review: nothing is served without a manifest, also if the tail is unknown.
+    for (name, masks) in [("all", [0xff, 0xff]), ("some", [0, 0x01])] {
+        let served = ended(&[course(&open, &masks)]);
+        file.invalid(
+            format!("no manifest of an epoch that is not whole, and {name} of its events"),
+            OP,
+            case(&served, &both[..1], Some(13), &most(1000)),
+            "NotAsAsked",
+        );
+    }
+    let mut faulty = device("north");
+    let faulty = [true, false].map(|last_in_epoch| {
+        faulty.seal(&Epoch { last_in_epoch, ..Epoch::new(Scheme::Star, 10, 20) })
+    });
+    let reopened = |masks: [u32; 2]| {
+        [course(&faulty[..1], &masks[..1]), course(&faulty[1..], &masks[1..])].concat()
+    };
+    for (name, masks) in [("nothing", [0, 0]), ("all", [0xff, 0xff])] {
+        let served = ended(&[reopened(masks)]);
+        file.invalid(
+            format!("no manifest, a part behind the last of its epoch, and {name} of its events"),
+            OP,
+            case(&served, &both[..1], Some(13), &most(1000)),
+            "EpochClosed",
+        );
+    }
     let one_part = ended(&[course(north, &[0, 0xff, 0, 0, 0])]);
     let name = "no manifest, and events of one of an epoch's parts";
     file.invalid(name, OP, case(&one_part, &both[..1], Some(13), &most(1000)), "NotAsAsked");
@@ -512,6 +538,14 @@ fn samples() -> File {
     file.valid("no manifest of an epoch", OP, asked(&without, 4));
     let served = ended(&[there, course_of(north, &drawn(north, 4, &ROUNDS))]);
     file.invalid("no manifest of an epoch, and events of it", OP, asked(&served, 4), "NotAsAsked");
+    // Finding F2 of the review.
+    let open = ended(&[course_of(&north[..1], &[Pick::Events(vec![0, 7])])]);
+    file.invalid(
+        "no manifest of an epoch that is not whole, and events of it",
+        OP,
+        asked(&open, 4),
+        "NotAsAsked",
+    );
     let other = ended(&[manifests.concat(), course_of(north, &drawn(north, 5, &ROUNDS))]);
     file.invalid("one event more", OP, asked(&other, 4), "NotAsAsked");
     file

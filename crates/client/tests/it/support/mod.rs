@@ -39,10 +39,10 @@ pub fn coordinator() -> SecretKey {
 #[derive(Clone)]
 pub struct Sealed {
     pub seal: Seal<Unverified>,
-    blocks: Vec<Digest>,
+    pub blocks: Vec<Digest>,
     /// The events of each level.
     events: Vec<Vec<u8>>,
-    schema: Vec<u8>,
+    pub schema: Vec<u8>,
 }
 
 /// One sealed tree.

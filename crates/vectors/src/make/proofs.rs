@@ -1,0 +1,395 @@
+//! Vectors of proofs: the text of their query, and which failure counts if an answer has several
+//! (spec/formats.md, section 5).
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::Scheme;
+use moteseal_core::signature::Algorithm;
+use moteseal_seal::sample::Rate;
+use moteseal_verify::write;
+use serde_json::{Value as Json, json};
+
+use super::coordinator::{file_within, group_within, id, manifest};
+use super::pruned::{device, item};
+use super::within::{ROUNDS, World, at_most, case, course, ended};
+use super::{File, Files, of};
+use moteseal_fixtures::cbor_tree::{NULL, Value, bytes, encode_sequence, sequence};
+use moteseal_fixtures::world::{Epoch, FIXED, LEVELS, Pick, Sealed, schema};
+
+const ED: Algorithm = Algorithm::Ed25519;
+const OP: &str = "proof.open";
+
+pub fn make(files: &mut Files) {
+    files.add(queries());
+    files.add(order());
+}
+
+/// Returns a proof with this query and this answer.
+fn proof(query: &str, answer: &[u8]) -> Json {
+    let mut out = Vec::new();
+    write::proof(&mut out, query);
+    of(&[&out, answer].concat())
+}
+
+fn queries() -> File {
+    let mut file = file_within(
+        "proof/queries.json",
+        "The text of a proof's query: section 5. The answers are empty, except those to a rate.",
+        ED,
+    );
+    let (north, south) = (id("north").to_string(), id("south").to_string());
+    let roster = group_within(ED).digest().to_string();
+    let empty = ended(&[]);
+    let seed = "77".repeat(32);
+    let base = format!(r#""devices":["{north}"],"since":10,"until":13"#);
+    let valid = [
+        ("a rate", format!(r#"{{{base},"rate":"1/8"}}"#)),
+        ("the rate 1", format!(r#"{{{base},"rate":"1"}}"#)),
+        (
+            "the longest rates",
+            format!(r#"{{{base},"rate":"000000000000000001.000000000000000000"}}"#),
+        ),
+        ("the lowest rate", format!(r#"{{{base},"rate":"1/2147483648"}}"#)),
+        ("at most", format!(r#"{{{base},"at_most":0}}"#)),
+        ("at most 2^64-1", format!(r#"{{{base},"at_most":18446744073709551615}}"#)),
+        ("a sample", format!(r#"{{{base},"sample":{{"count":1,"seed":"{seed}"}}}}"#)),
+        (
+            "a sample of 2^32-1",
+            format!(r#"{{{base},"sample":{{"seed":"{seed}","count":4294967295}}}}"#),
+        ),
+        ("the digest of the roster", format!(r#"{{{base},"rate":"1","roster":"{roster}"}}"#)),
+        (
+            "the digest of the version before",
+            format!(r#"{{{base},"rate":"1","roster":"{}"}}"#, Digest::of(&[b"version 0"])),
+        ),
+        (
+            "upper case",
+            format!(
+                r#"{{"devices":["{}"],"since":10,"until":13,"rate":"1","roster":"{}"}}"#,
+                north.to_uppercase(),
+                roster.to_uppercase()
+            ),
+        ),
+        ("no end", format!(r#"{{"devices":["{north}"],"since":10,"rate":"1"}}"#)),
+        (
+            "an end of null",
+            format!(r#"{{"devices":["{north}"],"since":10,"until":null,"rate":"1"}}"#),
+        ),
+        ("choices of null", format!(r#"{{{base},"rate":null,"at_most":7,"sample":null}}"#)),
+        ("the last epoch", {
+            format!(
+                r#"{{"devices":["{north}"],"since":18446744073709551614,"until":18446744073709551615,"rate":"1"}}"#
+            )
+        }),
+        ("a name twice: the last counts", format!(r#"{{{base},"rate":"x","rate":"1"}}"#)),
+        (
+            "white space and escapes",
+            format!("\n{{\t{base} ,\r\n \"r\\u0061te\" : \"1\\u002f8\" }} "),
+        ),
+        ("two devices", {
+            format!(r#"{{"devices":["{south}","{north}"],"since":10,"until":13,"rate":"1"}}"#)
+        }),
+        (
+            "a device that the roster does not have",
+            r#"{"devices":["0011223344556677"],"since":10,"until":13,"rate":"1"}"#.to_owned(),
+        ),
+    ];
+    for (name, query) in valid {
+        file.valid(name, OP, proof(&query, &empty));
+    }
+    let World { north: sealed, .. } = World::new(Scheme::Star, 0);
+    for text in ["1/8", "0.125", "02/16", "0.2", "1/3", "1", "1.000", "7/7", "0.999", "127/128"] {
+        let mask = text.parse::<Rate>().unwrap().levels(LEVELS).unwrap();
+        let answer = ended(&[course(&sealed, &[mask, mask, mask, mask, 0])]);
+        let query = format!(r#"{{{base},"rate":"{text}"}}"#);
+        file.valid(format!("a rate of {text}, with readings"), OP, proof(&query, &answer));
+    }
+    let low = ended(&[course(&sealed, &[0; 5])]);
+    file.invalid(
+        "a rate that rounds to 0, with readings",
+        OP,
+        proof(&format!(r#"{{{base},"rate":"1/256"}}"#), &low),
+        "RateUnavailable",
+    );
+    for text in [
+        "",
+        "0",
+        "0/8",
+        "0.0",
+        "9/8",
+        "1.5",
+        "2",
+        "-1",
+        "+1",
+        "1/0",
+        "1/",
+        "/2",
+        "0.",
+        ".5",
+        "1e-3",
+        " 1",
+        "1 ",
+        "1/2/4",
+        "0.5.5",
+        "1/2.0",
+        "0x1",
+        "½",
+        "１",
+        "1/2147483649",
+        "0.0000000001",
+        "0000000000000000001",
+        "1/1000000000000000000",
+        "0.0000000000000000001",
+    ] {
+        let query = format!(r#"{{{base},"rate":"{text}"}}"#);
+        file.invalid(format!("a rate of \"{text}\""), OP, proof(&query, &empty), "NotAProof");
+    }
+    let with = |fields: &str| format!("{{{fields}}}");
+    let invalid = [
+        ("nothing", String::new()),
+        ("a text that is no JSON", "rate".to_owned()),
+        ("more behind it", format!(r#"{{{base},"rate":"1"}} {{}}"#)),
+        ("a comma too many", format!(r#"{{{base},"rate":"1",}}"#)),
+        ("an array", format!(r#"[["{north}"],10,13,"1",null,null]"#)),
+        ("null", "null".to_owned()),
+        ("no devices", with(r#""since":10,"until":13,"rate":"1""#)),
+        ("an empty list of devices", with(r#""devices":[],"since":10,"until":13,"rate":"1""#)),
+        ("devices that are a text", {
+            with(&format!(r#""devices":"{north}","since":10,"until":13,"rate":"1""#))
+        }),
+        ("a device twice", {
+            let upper = north.to_uppercase();
+            with(&format!(r#""devices":["{north}","{upper}"],"since":10,"until":13,"rate":"1""#))
+        }),
+        ("a device's name", with(r#""devices":["north"],"since":10,"until":13,"rate":"1""#)),
+        ("no first epoch", with(&format!(r#""devices":["{north}"],"until":13,"rate":"1""#))),
+        ("a first epoch of null", {
+            with(&format!(r#""devices":["{north}"],"since":null,"until":13,"rate":"1""#))
+        }),
+        ("a negative epoch", {
+            with(&format!(r#""devices":["{north}"],"since":-1,"until":13,"rate":"1""#))
+        }),
+        ("minus zero", {
+            with(&format!(r#""devices":["{north}"],"since":-0,"until":13,"rate":"1""#))
+        }),
+        ("an epoch with a fraction", {
+            with(&format!(r#""devices":["{north}"],"since":10.0,"until":13,"rate":"1""#))
+        }),
+        ("an epoch with an exponent", {
+            with(&format!(r#""devices":["{north}"],"since":1e1,"until":13,"rate":"1""#))
+        }),
+        ("epoch 2^64", {
+            with(&format!(
+                r#""devices":["{north}"],"since":10,"until":18446744073709551616,"rate":"1""#
+            ))
+        }),
+        ("an empty range", {
+            with(&format!(r#""devices":["{north}"],"since":13,"until":13,"rate":"1""#))
+        }),
+        ("no choice", with(&base)),
+        ("two choices", with(&format!(r#"{base},"rate":"1","at_most":1"#))),
+        ("a rate that is a number", with(&format!(r#"{base},"rate":1"#))),
+        ("at most -1", with(&format!(r#"{base},"at_most":-1"#))),
+        ("at most a text", with(&format!(r#"{base},"at_most":"1""#))),
+        ("a sample of nothing", {
+            with(&format!(r#"{base},"sample":{{"count":0,"seed":"{seed}"}}"#))
+        }),
+        ("a sample of 2^32", {
+            with(&format!(r#"{base},"sample":{{"count":4294967296,"seed":"{seed}"}}"#))
+        }),
+        ("a short seed", {
+            with(&format!(r#"{base},"sample":{{"count":1,"seed":"{}"}}"#, &seed[2..]))
+        }),
+        ("a sample without a seed", with(&format!(r#"{base},"sample":{{"count":1}}"#))),
+        ("a sample with more", {
+            with(&format!(r#"{base},"sample":{{"count":1,"seed":"{seed}","of":1}}"#))
+        }),
+        ("a sample that is an array", { with(&format!(r#"{base},"sample":[1,"{seed}"]"#)) }),
+        ("a name that is unknown", with(&format!(r#"{base},"rate":"1","Roster":"""#))),
+        ("a roster of null", with(&format!(r#"{base},"rate":"1","roster":null"#))),
+        ("an empty roster", with(&format!(r#"{base},"rate":"1","roster":"""#))),
+        ("a roster of 31 bytes", {
+            with(&format!(r#"{base},"rate":"1","roster":"{}""#, &roster[2..]))
+        }),
+    ];
+    for (name, query) in invalid {
+        file.invalid(name, OP, proof(&query, &empty), "NotAProof");
+    }
+    let other = "00".repeat(32);
+    file.invalid(
+        "another roster",
+        OP,
+        proof(&format!(r#"{{{base},"rate":"1","roster":"{other}"}}"#), &empty),
+        "UnknownRoster",
+    );
+    file.invalid(
+        "another roster, and no choice",
+        OP,
+        proof(&format!(r#"{{{base},"roster":"{other}"}}"#), &empty),
+        "NotAProof",
+    );
+    file
+}
+
+/// Returns the proof of an answer to a query for the readings of these devices.
+fn proof_of(answer: &[u8], names: &[&str], choice: &Json) -> Json {
+    proof(&case(&[], names, Some(13), choice)["query"].to_string(), answer)
+}
+
+/// Returns the items of a device's section of an answer after a change of its parts. The first two
+/// items are the schema and the open item.
+fn changed(sealed: &[Sealed], masks: &[u32], change: impl FnOnce(&mut Vec<Value>)) -> Vec<u8> {
+    let mut items = sequence(&course(sealed, masks));
+    change(&mut items);
+    encode_sequence(&items)
+}
+
+fn order() -> File {
+    let mut file = file_within(
+        "proof/order.json",
+        "What an answer may contain, and which failure counts: section 5, the order of the checks.",
+        ED,
+    );
+    let world = World::new(Scheme::Star, 0);
+    let (north, south) = (&world.north, &world.south);
+    let manifests = world.manifests().concat();
+    let both = ["north", "south"];
+    let most = json!({ "at_most": 1000 });
+    let (to_north, to_south) = (at_most(north, 1000, &ROUNDS), at_most(south, 1000, &ROUNDS));
+    let (of_north, of_south) = (course(north, &to_north), course(south, &to_south));
+    let good = ended(&[manifests.clone(), of_north.clone(), of_south.clone()]);
+    file.valid("the proof that the others are made of", OP, proof_of(&good, &both, &most));
+    let refused = |file: &mut File, name: &str, pieces: &[&[u8]], error| {
+        file.invalid(name, OP, proof_of(&pieces.concat(), &both, &most), error);
+    };
+    let (mut schema_item, mut end) = (Vec::new(), Vec::new());
+    write::schema(&mut schema_item, &schema(FIXED));
+    write::end(&mut end);
+    let explanation = north[0].explain(false);
+    let (mut query_item, mut problem) = (Vec::new(), Vec::new());
+    write::proof(&mut query_item, "{}");
+    write::problem(&mut problem, "StoreFailed", "the disk");
+
+    // Finding F1 of the review: what follows the end item.
+    let unsigned = north[0].part(&Pick::Levels(0xff), false);
+    for (name, tail) in [
+        ("a schema", &schema_item[..]),
+        ("an open", &north[0].open(true)),
+        ("a schema and an open", &[schema_item.clone(), north[0].open(true)].concat()),
+        ("a part", &unsigned),
+        ("a device again", &of_north),
+        ("an end", &end),
+        ("a problem", &problem),
+        ("a query", &query_item),
+        ("an explanation", &explanation),
+        ("an unknown item", &[0x81, 8]),
+        ("an item cut short", &[0x82]),
+        ("a byte that no item starts with", &[0xff]),
+    ] {
+        refused(&mut file, &format!("{name} behind the end"), &[&good, tail], "TrailingBytes");
+    }
+
+    // Finding F4 of the review: the error of a part comes before that of the item behind it.
+    let strange = [
+        ("an explanation", &explanation, "NotAsAsked"),
+        ("a query", &query_item, "NotAsAsked"),
+        ("a problem", &problem, "StoreFailed"),
+    ];
+    let at_north = &[schema_item.clone(), north[0].open(true)].concat();
+    let empty = changed(&north[..1], &[0], |items| {
+        items[2] = items[2].with(13, NULL).with(11, bytes(&[]));
+    });
+    let altered = changed(&north[..1], &[0xff], |items| {
+        let Value::Array(fields) = &items[2] else { panic!() };
+        let Value::Bytes(mut records) = fields[12].clone() else { panic!() };
+        records[0] ^= 1;
+        items[2] = items[2].with(12, Value::Bytes(records));
+    });
+    for (what, item, error) in strange {
+        for (name, part, first) in [
+            ("no open", &unsigned, "NoOpen"),
+            ("no schema", &[north[0].open(true), unsigned.clone()].concat(), "SchemaUnknown"),
+            ("no digest", &empty, "DigestCount"),
+            ("another record", &altered, "NotAuthentic"),
+            ("no fault", &[at_north.clone(), unsigned.clone()].concat(), error),
+        ] {
+            let name = format!("a part of {name}, then {what}");
+            refused(&mut file, &name, &[part, item, &end], first);
+        }
+    }
+    refused(&mut file, "a part of a run, then the end", &[at_north, &unsigned, &end], "Unsigned");
+
+    // The end item ends the checks of all devices, before anything behind it.
+    refused(
+        &mut file,
+        "a device that is not shown, and a byte behind the end",
+        &[&manifests, &of_north, &end, &[0]],
+        "Missing",
+    );
+    refused(
+        &mut file,
+        "a device that is shown in part, and a byte behind the end",
+        &[&manifests, &of_north, &course(&south[..2], &to_south), &end, &[0]],
+        "Missing",
+    );
+    refused(&mut file, "no end, and a device not shown", &[&manifests, &of_north], "Truncated");
+
+    // The parts are checked as they come: the first failure counts.
+    let levels = |sealed: &[Sealed], masks: &[u32], at: usize, mask: u32| {
+        let mut masks = masks.to_vec();
+        masks[at] = mask;
+        course(sealed, &masks)
+    };
+    let short = levels(north, &to_north, 0, 0x80);
+    refused(
+        &mut file,
+        "an epoch that is not as asked, then no item",
+        &[&manifests, &short, &[0xff]],
+        "NotAsAsked",
+    );
+    refused(
+        &mut file,
+        "the last epoch of a device that is not as asked, then no item",
+        &[&manifests, &levels(&north[..4], &to_north, 3, 0x80), &[0xff]],
+        "NonCanonical",
+    );
+    let behind = [north[3].open(true), north[3].part(&Pick::Levels(0), true)].concat();
+    let skipping = [course(&north[..2], &[0x80, 0x80]), behind].concat();
+    refused(
+        &mut file,
+        "an epoch that is not as asked, then a seal behind one that is missing",
+        &[&manifests, &skipping, &end],
+        "Missing",
+    );
+    refused(
+        &mut file,
+        "listed seals that are not shown, then a device that was not asked",
+        &[&manifests, &course(&north[..3], &to_north), &{
+            let mut east = device("east");
+            let sealed = [east.seal(&Epoch::new(Scheme::Star, 10, 5))];
+            course(&sealed, &[0xff])
+        }],
+        "Missing",
+    );
+    refused(
+        &mut file,
+        "a device that is passed over, then a level less of the next",
+        &[&manifests, &levels(south, &to_south, 0, 0x80), &end],
+        "Missing",
+    );
+    let elsewhere = vec![(id("north"), vec![Digest([0x78; 32])])];
+    refused(
+        &mut file,
+        "a listed seal that is not shown, then an epoch that is not as asked",
+        &[&item(&manifest(10, 2, &elsewhere)), &levels(north, &to_north, 0, 0xff), &end],
+        "NotAsAsked",
+    );
+
+    // What is no proof.
+    file.invalid("nothing", OP, of(&[]), "NotAProof");
+    file.invalid("an answer", OP, of(&good), "NotAProof");
+    file.invalid("a schema first", OP, of(&[schema_item, good.clone()].concat()), "NotAProof");
+    file.invalid("an item that is none", OP, of(&[0x80]), "UnexpectedType");
+    file.invalid("half of the query", OP, of(&[0x83, 0x05, 0x01]), "Truncated");
+    refused(&mut file, "nothing behind the query", &[], "Truncated");
+    file
+}

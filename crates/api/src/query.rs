@@ -218,6 +218,18 @@ mod tests {
     }
 
     #[test]
+    fn a_query_without_devices_has_no_encoding() {
+        let query = Query {
+            devices: Vec::new(),
+            since: EpochNumber(0),
+            until: None,
+            choice: Choice::AtMost(1),
+        };
+        let error = serde_json::to_string(&query).unwrap_err().to_string();
+        assert!(error.contains("at least one device"), "{error}");
+    }
+
+    #[test]
     fn errors_state_what_is_wrong_with_a_query() {
         let cases = [
             (r#"{"devices":[],"since":0,"until":1,"rate":"1"}"#, "no devices"),
@@ -239,6 +251,10 @@ mod tests {
             (
                 r#"{"devices":["0011223344556677"],"since":0,"until":1,"sample":{"count":0,"seed":""}}"#,
                 "64 hex",
+            ),
+            (
+                r#"{"devices":["0011223344556677"],"since":0,"until":1,"sample":{"count":0,"seed":"0000000000000000000000000000000000000000000000000000000000000000"}}"#,
+                "the sample has 0 events",
             ),
             (r#"{"devices":["0011223344556677"],"since":0,"until":1,"rat":"1"}"#, "unknown field"),
             (

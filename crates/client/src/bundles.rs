@@ -443,3 +443,91 @@ fn report(
         restarts: statements().filter(|statement| statement.restart).count(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// The device, index and epoch that a fault concerns.
+    type Concerns = (Option<DeviceId>, Option<SealIndex>, Option<EpochNumber>);
+
+    #[test]
+    fn every_fault_has_a_specified_name_and_states_what_it_concerns() {
+        use ErrorKind::{Incomplete, Internal, Refused, Usage};
+        let specified = include_str!("../../../spec/errors.md");
+        let (device, index, epoch) = (DeviceId([7; 8]), SealIndex(3), EpochNumber(5));
+        let (d, i, e) = (Some(device), Some(index), Some(epoch));
+        let (name, named_by) = ("dev1".to_owned(), SealIndex(4));
+        let faults: [(BundleFault, &str, ErrorKind, Concerns); 8] = [
+            (
+                BundleFault::File(io::ErrorKind::NotFound.into()),
+                "BadFile",
+                Usage,
+                (None, None, None),
+            ),
+            (
+                BundleFault::File(io::ErrorKind::InvalidData.into()),
+                "BadFile",
+                Internal,
+                (None, None, None),
+            ),
+            (BundleFault::Empty, "NotWhole", Refused, (None, None, None)),
+            (
+                BundleFault::NotWhole {
+                    device,
+                    name: name.clone(),
+                    index,
+                    epoch,
+                    present: 2,
+                    all: 9,
+                },
+                "NotWhole",
+                Refused,
+                (d, i, e),
+            ),
+            (
+                BundleFault::TwoSeals {
+                    device,
+                    name: name.clone(),
+                    index,
+                    other: PathBuf::from("other.mseal"),
+                },
+                "Equivocation",
+                Refused,
+                (d, i, None),
+            ),
+            (
+                BundleFault::Missing { device, name: name.clone(), index, epoch: e, named_by },
+                "Missing",
+                Incomplete,
+                (d, i, e),
+            ),
+            (
+                BundleFault::TwoHistories { device, name, index, named_by },
+                "Equivocation",
+                Refused,
+                (d, i, None),
+            ),
+            (
+                BundleFault::Chain {
+                    device,
+                    error: moteseal_seal::Incomplete::TailUnknown { device, from: epoch },
+                },
+                "TailUnknown",
+                Refused,
+                (d, None, None),
+            ),
+        ];
+        for (fault, name, kind, concerns) in faults {
+            let found = (fault.device(), fault.index(), fault.epoch());
+            assert_eq!((fault.name(), fault.kind(), found), (name, kind, concerns));
+            assert!(specified.contains(&format!("`{name}`")), "{name}");
+            let text = fault.to_string();
+            assert!(concerns.1.is_none() || text.contains("dev1"), "{text}");
+            let error = BundleError { path: PathBuf::from("a.mseal"), fault };
+            assert_eq!((error.name(), error.kind()), (name, kind));
+            assert_eq!(error.to_string(), format!("a.mseal: {text}"));
+        }
+    }
+}

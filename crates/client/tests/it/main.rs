@@ -16,6 +16,7 @@ mod columns;
 mod files;
 mod outputs;
 mod pruned_trees;
+mod requests;
 mod sum_outputs;
 mod sum_refusals;
 mod sum_running;

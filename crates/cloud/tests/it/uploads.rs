@@ -187,6 +187,10 @@ async fn two_seals_of_one_index_are_kept_and_reported_everywhere() {
         let read = verified(&roster, &cloud.get(&path).await.bytes().await.unwrap()).unwrap();
         assert_eq!((read.rows.len(), read.ended), (9, true));
     }
+    let other = format!("{}?digest={}", paths::bundle(mote.id, SealIndex(1)), "0".repeat(64));
+    let missing = problem(cloud.get(&other).await).await;
+    assert_eq!((missing.name(), missing.status), ("NotFound", 404));
+    assert!(missing.detail.contains("no seal 1 with that digest"), "{missing:?}");
     let explained = cloud.get(&paths::explain(mote.id, SealIndex(1))).await.bytes().await.unwrap();
     let (_, first) = moteseal_seal::stream::Item::decode(&explained).unwrap();
     assert!(matches!(

@@ -1,6 +1,8 @@
 //! Tests that an engine with a cache returns the results of the scalar loops, whatever it has
 //! computed before.
 
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_lanes::{Host, Recall};
 use moteseal_seal::engine::{Engine, Scalar};
 use moteseal_seal::level::Salt;
@@ -55,5 +57,18 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn the_digests_of_blocks_equal_computed_digests() {
+    let (device, index) = (DeviceId([7; 8]), SealIndex(3));
+    let blocks: [&[u8]; 4] = [b"one", b"", &[9; 500], b"four"];
+    for engine in [Recall::detect(), Recall::from(Host::detect())] {
+        let (mut recalled, mut hashed) = ([Digest::NULL; 4], [Digest::NULL; 4]);
+        engine.block_digests(device, index, &blocks, &mut recalled);
+        Scalar.block_digests(device, index, &blocks, &mut hashed);
+        assert_eq!(recalled, hashed);
+        assert_eq!(hashed.map(|digest| digest == Digest::NULL), [false, true, false, false]);
     }
 }

@@ -109,13 +109,12 @@ pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure
         )));
     }
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).map_err(fail)?;
+        let created = if mode == moteseal_files::PRIVATE {
+            moteseal_files::create_folder(folder)
+        } else {
+            fs::create_dir_all(folder)
+        };
+        created.map_err(fail)?;
     }
     input::create(path, bytes, mode).map_err(|error| client_error::input(&error))
-}
-
-/// Returns the path of the temporary file for `path`, in the same folder.
-pub(crate) fn temporary_path(path: &Path) -> PathBuf {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    path.with_file_name(format!(".{name}.{}.part", std::process::id()))
 }

@@ -6,9 +6,6 @@
 //! levels or budget differed, honest epochs would fail the checks. The record is the roster itself
 //! with the operator's signature, which is verified when the record is read.
 
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use moteseal_verify::Roster;
@@ -70,27 +67,8 @@ impl<'a> Succession<'a> {
         if self.is_recorded {
             return Ok(());
         }
-        let temporary = files::temporary_path(&self.record);
-        let written = (|| {
-            let mut file = fs::OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o644)
-                .open(&temporary)?;
-            file.write_all(self.roster.bytes())?;
-            file.sync_all()?;
-            fs::rename(&temporary, &self.record)?;
-            let folder = self
-                .record
-                .parent()
-                .filter(|folder| !folder.as_os_str().is_empty())
-                .unwrap_or(Path::new("."));
-            fs::File::open(folder)?.sync_all()
-        })();
-        written.map_err(|error| {
-            let _ = fs::remove_file(&temporary);
-            Failure::file("write", &self.record, &error)
-        })
+        moteseal_files::remove_abandoned(&self.record);
+        moteseal_files::replace(&self.record, self.roster.bytes(), 0o644)
+            .map_err(|error| Failure::file("write", &self.record, &error))
     }
 }

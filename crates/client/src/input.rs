@@ -2,9 +2,8 @@
 //! and state what to do.
 
 use std::fmt::Display;
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use moteseal_api::ErrorKind;
@@ -289,17 +288,5 @@ pub fn looks_like(head: &[u8]) -> Option<&'static str> {
 /// # Errors
 /// [`InputError`] if a file with this name exists, or if the file cannot be written.
 pub fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), InputError> {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let temporary = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
-    let written = (|| {
-        let mut file =
-            fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        // Unlike a rename, creating a link fails if another process has created the file in the
-        // meantime.
-        fs::hard_link(&temporary, path)
-    })();
-    let _ = fs::remove_file(&temporary);
-    written.map_err(|error| InputError::io("write", path, &error))
+    moteseal_files::create(path, bytes, mode).map_err(|error| InputError::io("write", path, &error))
 }

@@ -124,7 +124,8 @@ impl PinnedSeals {
             keep_newest(&mut self.newest, certificate, seal);
         }
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|error| OutputError::new(&path, &error))?;
+            moteseal_files::create_folder(folder)
+                .map_err(|error| OutputError::new(&path, &error))?;
         }
         let entry = |(certificate, seal): (&Digest, &PinnedSeal)| {
             let digest = seal.digest.to_string();

@@ -17,8 +17,9 @@
 //! ever signed twice. Locks on the state and on the directory prevent two processes from sealing at
 //! the same time.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,6 +30,7 @@ use moteseal_api::ErrorKind;
 use moteseal_core::Digest;
 use moteseal_core::cbor::{DecodeError, Reader, Writer};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_files::{PRIVATE, Temporary, create_folder};
 use moteseal_seal::Position;
 use moteseal_seal::follow::Limits;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
@@ -188,9 +190,8 @@ impl Outbox {
         // Each write replaces the state file, so the lock is on a separate file that is not
         // replaced.
         let no_state = |error| OutboxError::NoState { path: state.to_owned(), error };
-        let mut options = File::options();
         let lock_path = with_suffix(state, ".lock");
-        let state_lock = options
+        let state_lock = moteseal_files::private()
             .read(true)
             .write(true)
             .create(true)
@@ -198,7 +199,8 @@ impl Outbox {
             .open(&lock_path)
             .map_err(no_state)?;
         lock(&state_lock, state)?;
-        fs::create_dir_all(directory).map_err(at(directory))?;
+        moteseal_files::remove_abandoned(state);
+        create_folder(directory).map_err(at(directory))?;
         let directory_lock = File::open(directory).map_err(at(directory))?;
         lock(&directory_lock, directory)?;
         let outbox = Self {
@@ -259,14 +261,8 @@ impl Outbox {
     /// # Errors
     /// `Io`. The state has not changed.
     pub fn persist(&self, chain: &Chain) -> Result<(), OutboxError> {
-        write_durably(&self.state, &encode(self.device, chain, &self.whole))
-            .map_err(at(&self.state))?;
-        let directory = self
-            .state
-            .parent()
-            .filter(|path| !path.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        sync_directory(directory)
+        let bytes = encode(self.device, chain, &self.whole);
+        moteseal_files::replace(&self.state, &bytes, PRIVATE).map_err(at(&self.state))
     }
 
     /// Stores bundles of one chain durably and in order: either all bundles or none. Calls `stored`
@@ -282,7 +278,7 @@ impl Outbox {
         stored: &mut dyn FnMut(&Bundle),
     ) -> Result<Vec<PathBuf>, OutboxError> {
         let Some(last) = bundles.last() else { return Ok(Vec::new()) };
-        let mut staged = Staged(Vec::with_capacity(bundles.len()));
+        let mut paths = Vec::with_capacity(bundles.len());
         let mut missing = Vec::with_capacity(bundles.len());
         for bundle in bundles {
             let path = self.path(bundle.index());
@@ -292,13 +288,13 @@ impl Outbox {
                     return Err(OutboxError::Unknown { bundle: path, state: self.state.clone() });
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    staged.0.push(path.with_extension(format!("{EXTENSION}.tmp")));
+                    paths.push(path.with_extension(format!("{EXTENSION}.tmp")));
                     missing.push(bundle);
                 }
                 Err(error) => return Err(at(&path)(error)),
             }
         }
-        write_all(&missing, &staged.0, stored)?;
+        let staged = write_all(&missing, &paths, stored)?;
         let before = self.read_state()?.map(|(chain, _)| chain);
         let mut opened = before.unwrap_or(Chain {
             position: Position::start(Digest::NULL),
@@ -315,9 +311,9 @@ impl Outbox {
         // only the first epoch, so that the later epochs of this batch can still be sealed.
         opened.epoch = bundles.first().map(Bundle::epoch);
         self.persist(&opened)?;
-        for (bundle, temporary) in missing.iter().zip(&staged.0) {
+        for (bundle, temporary) in missing.iter().zip(staged) {
             let path = self.path(bundle.index());
-            fs::rename(temporary, &path).map_err(at(&path))?;
+            temporary.replace(&path).map_err(at(&path))?;
         }
         sync_directory(&self.directory)?;
         self.persist(&last.chain)?;
@@ -389,18 +385,6 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
-}
-
-/// Temporary files that have not been renamed. They are removed when this value is dropped.
-struct Staged(Vec<PathBuf>);
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            // A renamed file no longer exists under its temporary name.
-            let _ = fs::remove_file(path);
-        }
-    }
 }
 
 /// What a verified bundle proves about the chain.
@@ -492,56 +476,50 @@ fn decode(device: DeviceId, bytes: &[u8]) -> Option<(Chain, PathBuf)> {
     read().ok().filter(|(found, _)| *found == device).map(|(_, state)| state)
 }
 
-/// Writes every bundle durably to its path. Several bundles are written concurrently, so that one
-/// commit of the file system's own journal covers many files.
+/// Writes every bundle durably to its temporary path. Several bundles are written concurrently, so
+/// that one commit of the file system's own journal covers many files. The lock on the directory
+/// excludes other processes.
 fn write_all(
     bundles: &[&Bundle],
     paths: &[PathBuf],
     stored: &mut dyn FnMut(&Bundle),
-) -> Result<(), OutboxError> {
+) -> Result<Vec<Temporary>, OutboxError> {
     let next = AtomicUsize::new(0);
     let (send, written) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..WRITERS.min(bundles.len()) {
             let (send, next) = (send.clone(), &next);
             scope.spawn(move || {
-                while let Some((&bundle, path)) = {
+                while let Some((i, bundle, path)) = {
                     let i = next.fetch_add(1, Ordering::Relaxed);
-                    bundles.get(i).zip(paths.get(i))
+                    bundles.get(i).zip(paths.get(i)).map(|(bundle, path)| (i, bundle, path))
                 } {
-                    let result = write_file(path, &bundle.bytes).map_err(at(path));
-                    if send.send(result.map(|()| bundle)).is_err() {
+                    let result = Temporary::create_named(path.clone(), PRIVATE)
+                        .and_then(|temporary| temporary.filled(&bundle.bytes))
+                        .map_err(at(path));
+                    if send.send(result.map(|temporary| (i, temporary))).is_err() {
                         break;
                     }
                 }
             });
         }
         drop(send);
+        let mut staged: BTreeMap<usize, Temporary> = BTreeMap::new();
         let mut outcome = Ok(());
         for result in written {
             match result {
-                Ok(bundle) => stored(bundle),
+                Ok((i, temporary)) => {
+                    stored(bundles[i]);
+                    staged.insert(i, temporary);
+                }
                 Err(error) => {
                     next.store(bundles.len(), Ordering::Relaxed);
                     outcome = outcome.and(Err(error));
                 }
             }
         }
-        outcome
+        outcome.map(|()| staged.into_values().collect())
     })
-}
-
-fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_data()
-}
-
-/// Replaces a file atomically: a reader sees either the old bytes or the new ones.
-fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = Staged(vec![with_suffix(path, ".tmp")]);
-    write_file(&temporary.0[0], bytes)?;
-    fs::rename(&temporary.0[0], path)
 }
 
 fn sync_directory(directory: &Path) -> Result<(), OutboxError> {

@@ -163,7 +163,7 @@ impl Outbox {
     /// # Errors
     /// [`OutboxError`].
     pub fn open(folder: &Path) -> Result<Self, OutboxError> {
-        fs::create_dir_all(folder).map_err(at(folder))?;
+        moteseal_files::create_folder(folder).map_err(at(folder))?;
         let mut items = BTreeMap::new();
         for entry in fs::read_dir(folder).map_err(at(folder))? {
             let entry = entry.map_err(at(folder))?;
@@ -196,7 +196,6 @@ impl Outbox {
         }
         let path = self.path(name);
         let temporary = self.folder.join(format!("{name}.tmp"));
-        let _ = fs::remove_file(&temporary);
         let written = write(&temporary, item)
             .map_err(|error| OutboxError::journal(&path, error))
             .and_then(|()| {
@@ -265,7 +264,7 @@ impl Outbox {
 }
 
 fn write(path: &Path, item: &Item) -> Result<(), JournalError> {
-    let mut journal = Journal::open(path)?;
+    let mut journal = Journal::create(path)?;
     let manifest = item.manifest.as_deref().unwrap_or_default();
     for record in std::iter::once(manifest).chain(item.bundles.iter().map(Vec::as_slice)) {
         if matches!(journal.append(record), Err(JournalError::TooMuch(_))) {

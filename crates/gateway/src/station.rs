@@ -215,7 +215,8 @@ impl Station {
     ) -> Result<(Self, Recovered), StationError> {
         check(&roster, &*signer)?;
         let coordinator = GroupCoordinator::new(roster, secret).ok_or(StationError::NoBudget)?;
-        fs::create_dir_all(folder).map_err(|error| StationError::Io(folder.to_owned(), error))?;
+        moteseal_files::create_folder(folder)
+            .map_err(|error| StationError::Io(folder.to_owned(), error))?;
         let journal_path = folder.join("journal");
         let journal = Journal::open_strict(&journal_path)?;
         let outbox = Arc::new(Outbox::open(&folder.join("outbox"))?);

@@ -150,7 +150,7 @@ impl Archive {
         {
             return Err(ArchiveError::NotAnArchive(folder.to_owned()));
         }
-        fs::create_dir_all(folder).and_then(|()| sync_directory(folder)).map_err(io)?;
+        moteseal_files::create_folder(folder).and_then(|()| sync_directory(folder)).map_err(io)?;
         let mut journal = match Journal::open_strict(&path) {
             Err(JournalError::NotAJournal(_)) => {
                 return Err(ArchiveError::NotAnArchive(folder.to_owned()));

@@ -35,6 +35,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use moteseal_files::private;
 use xxhash_rust::xxh64::xxh64;
 
 use direct::{BLOCK, Direct};
@@ -94,7 +95,17 @@ impl Journal {
     /// # Errors
     /// [`JournalError`].
     pub fn open(path: &Path) -> Result<Self, JournalError> {
-        Self::open_as(path, Tail::Lenient)
+        Self::open_with(path, Tail::Lenient, private().create(true))
+    }
+
+    /// Creates an empty journal. Removes a file or a symbolic link that has this name.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn create(path: &Path) -> Result<Self, JournalError> {
+        let _ = fs::remove_file(path);
+        // `create_new` never follows a symbolic link.
+        Self::open_with(path, Tail::Lenient, private().create_new(true))
     }
 
     /// Like [`open`](Self::open), but if the last frame is damaged in a way that a crash cannot
@@ -103,7 +114,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError`].
     pub fn open_strict(path: &Path) -> Result<Self, JournalError> {
-        Self::open_as(path, Tail::Strict)
+        Self::open_with(path, Tail::Strict, private().create(true))
     }
 
     /// Opens an existing journal for reading only. Like [`open_strict`](Self::open_strict), but
@@ -151,15 +162,9 @@ impl Journal {
         self
     }
 
-    fn open_as(path: &Path, tail: Tail) -> Result<Self, JournalError> {
+    fn open_with(path: &Path, tail: Tail, options: &mut OpenOptions) -> Result<Self, JournalError> {
         let io = |error| JournalError::io(path, error);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(io)?;
+        let mut file = options.read(true).write(true).truncate(false).open(path).map_err(io)?;
         lock(path, &file)?;
         let length = file.metadata().map_err(io)?.len();
         let mut journal = Self::at(path, file, length);
@@ -499,10 +504,9 @@ impl Journal {
         temporary: &Path,
         fill: impl FnOnce(&Self, &mut Self) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let _ = fs::remove_file(temporary);
         // Lock the new file before it gets the journal's name, so that no other process can open it
         // first.
-        let mut journal = Self::open(temporary)?;
+        let mut journal = Self::create(temporary)?;
         fill(self, &mut journal)?;
         journal.sync()?;
         fs::rename(temporary, &self.path).map_err(|error| JournalError::io(&self.path, error))?;

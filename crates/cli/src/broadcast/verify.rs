@@ -11,6 +11,7 @@ use moteseal_broadcast::{EvidenceCheck, Head, Kind, Revocation, SenderCertificat
 use moteseal_core::cbor::{DecodeError, item_length};
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
+use moteseal_files::{PUBLIC, Temporary};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure};
@@ -316,7 +317,7 @@ impl<'a> Report<'a> {
 /// A new file that becomes visible only when it is complete.
 struct Unfinished {
     path: PathBuf,
-    temporary: PathBuf,
+    temporary: Temporary,
     out: BufWriter<fs::File>,
 }
 
@@ -328,10 +329,10 @@ impl Unfinished {
                 path.display()
             )));
         }
-        let temporary = files::temporary_path(path);
-        let file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary);
-        let file = file.map_err(|error| Failure::file("write", path, &error))?;
-        Ok(Self { path: path.to_owned(), temporary, out: BufWriter::new(file) })
+        let fail = |error| Failure::file("write", path, &error);
+        let temporary = Temporary::create(path, PUBLIC).map_err(fail)?;
+        let out = BufWriter::new(temporary.file().map_err(fail)?);
+        Ok(Self { path: path.to_owned(), temporary, out })
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
@@ -340,16 +341,9 @@ impl Unfinished {
 
     fn finish(mut self) -> Result<(), Failure> {
         let written = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
-        // Use a hard link instead of a rename: it fails if another process has created the file in
-        // the meantime.
+        // Unlike a rename, a link fails if another process has created the file in the meantime.
         written
-            .and_then(|()| fs::hard_link(&self.temporary, &self.path))
+            .and_then(|()| self.temporary.link(&self.path))
             .map_err(|error| Failure::file("write", &self.path, &error))
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.temporary);
     }
 }

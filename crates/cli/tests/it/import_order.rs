@@ -21,6 +21,7 @@ const FLOORS: &[&[&str]] = &[
     &["moteseal-net"],
     &["moteseal-store"],
     &["moteseal-terminal"],
+    &["moteseal-files"],
     &["moteseal-api"],
     &["moteseal-research", "moteseal-adversary", "moteseal-fixtures"],
     &["moteseal-verify"],

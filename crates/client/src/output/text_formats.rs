@@ -88,6 +88,28 @@ fn names(entry: &SchemaEntry, units: bool) -> Result<Vec<String>, OutputError> {
     Ok(names)
 }
 
+/// Returns a text with the marks of Unicode's bidirectional algorithm escaped as in JSON
+/// (`\u202e`). The names of columns come from devices, which may be hostile. The marks could make a
+/// terminal or a spreadsheet show the name in another order.
+fn escaped(text: &str) -> String {
+    let is_mark = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_mark(c) {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Returns a name for a cell of CSV. A spreadsheet takes a cell that begins with one of these
+/// characters for a formula, even if the cell is quoted. An apostrophe makes it a text.
+fn unexecuted(name: String) -> String {
+    if name.starts_with(['=', '+', '-', '@']) { format!("'{name}") } else { name }
+}
+
 /// Writes aligned columns. The widths are computed from the header and the first thousand rows.
 pub(super) struct Table<W> {
     out: W,
@@ -99,7 +121,12 @@ pub(super) struct Table<W> {
 
 impl<W: Write> Table<W> {
     pub(super) fn new(out: W, schema: &Arc<SchemaEntry>) -> Result<Self, OutputError> {
-        Ok(Self { out, schema: schema.clone(), held: vec![names(schema, true)?], widths: None })
+        Ok(Self {
+            out,
+            schema: schema.clone(),
+            held: vec![names(schema, true)?.iter().map(|name| escaped(name)).collect()],
+            widths: None,
+        })
     }
 
     pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
@@ -164,7 +191,9 @@ pub(super) struct Csv<W: Write> {
 impl<W: Write> Csv<W> {
     pub(super) fn new(out: W, schema: &Arc<SchemaEntry>) -> Result<Self, OutputError> {
         let mut out = csv::Writer::from_writer(out);
-        out.write_record(names(schema, false)?).map_err(OutputError::of)?;
+        let names = names(schema, false)?;
+        out.write_record(names.iter().map(|name| unexecuted(escaped(name))))
+            .map_err(OutputError::of)?;
         Ok(Self { out, schema: schema.clone() })
     }
 
@@ -193,7 +222,7 @@ impl<W: Write> JsonLines<W> {
         let numeric: Vec<bool> =
             schema.fields().map(|field| field.kind != FieldType::Time).collect();
         let keys: Vec<String> =
-            names(rows.schema(), false)?.iter().map(|name| quoted(name)).collect();
+            names(rows.schema(), false)?.iter().map(|name| escaped(&quoted(name))).collect();
         cells(rows, &mut |row| {
             let mut text = String::with_capacity(128);
             for (column, (key, cell)) in keys.iter().zip(row).enumerate() {

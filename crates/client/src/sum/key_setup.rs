@@ -1,7 +1,6 @@
 //! Creates the key files of private sums: one for the querier, and one for each device. The keys of
 //! the devices are derived from the querier's keys.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use moteseal_core::roster::Directory as _;
@@ -73,7 +72,7 @@ pub fn setup(
     let text =
         QuerierKeys::encode(&circle, querier, &secret, &mut *pem).map_err(InputError::internal)?;
     let keys = QuerierKeys::decode(text.as_bytes()).map_err(InputError::internal)?;
-    fs::create_dir_all(out).map_err(|error| InputError::io("write", out, &error))?;
+    moteseal_files::create_folder(out).map_err(|error| InputError::io("write", out, &error))?;
     // Write the querier's file first, because the devices' keys are useless without it.
     create(&files.querier, text.as_bytes(), 0o600)?;
     for ((position, device), path) in (0..).zip(&devices).zip(&files.devices) {

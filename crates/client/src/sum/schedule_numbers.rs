@@ -4,7 +4,7 @@
 //! A querier locks the file while it runs. A group has only one query schedule at a time, so two
 //! queriers would end each other's queries.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -70,7 +70,7 @@ impl ScheduleNumbers {
     /// number, or if it cannot be opened or read.
     pub fn open(path: &Path) -> Result<Self, ScheduleNumberError> {
         let fail = |error| ScheduleNumberError::File(path.to_owned(), error);
-        let mut file = OpenOptions::new()
+        let mut file = moteseal_files::private()
             .read(true)
             .write(true)
             .create(true)

@@ -66,6 +66,34 @@ fn written(format: Format) -> Vec<u8> {
     bytes.clone()
 }
 
+/// Finding B8 of the review. A hostile device can choose the names of its columns, and many users
+/// open CSV with a spreadsheet.
+#[test]
+fn a_hostile_column_name_is_neither_executed_nor_shown_in_another_order() {
+    let fields = ["=1+1::u8", "@x::u8", "+5V::u8", "-x::u8", "a\u{202e}b::u8", "a=b::u8"];
+    let group = Group::new();
+    let mut position = group.start("mote-1");
+    let sealed = group.seal("mote-1", &mut position, EPOCH, &fields, &[vec![1; 6]]);
+    let written = |format| {
+        let buffer = Buffer::default();
+        let mut writer = Writer::new(format, buffer.clone());
+        let answer = group.answer(&[(&sealed, u32::MAX)]);
+        let query = group.query(&["mote-1"], Some(EPOCH + 1), everything());
+        group.verify(query, None, &answer, &mut writer).unwrap();
+        writer.finish().unwrap();
+        let bytes = buffer.0.lock().unwrap();
+        String::from_utf8(bytes.clone()).unwrap()
+    };
+    let csv = written(Format::Csv);
+    let header = csv.lines().next().unwrap();
+    assert!(header.ends_with(r"seq,'=1+1,'@x,'+5V,'-x,a\u202eb,a=b"), "{header}");
+    assert!(written(Format::Table).contains(r"+5V  -x  a\u202eb"));
+    let line = written(Format::JsonLines);
+    assert!(!line.contains('\u{202e}'), "{line}");
+    let row: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&row["=1+1"], &row["a\u{202e}b"]), (&json!(1), &json!(1)), "names stay exact");
+}
+
 #[test]
 fn csv_is_exact_to_the_last_digit_of_the_scale() {
     let text = String::from_utf8(written(Format::Csv)).unwrap();

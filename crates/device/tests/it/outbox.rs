@@ -198,6 +198,19 @@ fn a_failed_batch_can_be_stored_again() {
 }
 
 #[test]
+fn a_full_disk_is_reported_with_what_to_do() {
+    let error = OutboxError::Io {
+        path: "bundles/dev1-0000000002.mseal.tmp".into(),
+        error: std::io::ErrorKind::StorageFull.into(),
+    };
+    assert_eq!(
+        error.to_string(),
+        "bundles/dev1-0000000002.mseal.tmp: the disk is full; nothing was stored; free some space \
+         and try again"
+    );
+}
+
+#[test]
 fn only_one_process_seals_into_a_directory() {
     let directory = tempfile::tempdir().unwrap();
     let first = open(directory.path()).unwrap();

@@ -167,11 +167,17 @@ fn a_failed_start_leaves_the_readings_in_the_journal() {
     let (mut recorder, _) = open(directory.path());
     take(&mut recorder, 0..10);
     drop(recorder);
-    for obstacle in ["state.tmp", "journal.new"] {
-        fs::create_dir(directory.path().join(obstacle)).unwrap();
-        assert!(try_open(directory.path(), u32::MAX, "v").is_err(), "{obstacle}");
-        fs::remove_dir(directory.path().join(obstacle)).unwrap();
-    }
+    let obstacle = directory.path().join("journal.new");
+    fs::create_dir(&obstacle).unwrap();
+    assert!(try_open(directory.path(), u32::MAX, "v").is_err());
+    fs::remove_dir(&obstacle).unwrap();
+    // The name of the state's temporary file cannot be predicted, so the state itself is in the way.
+    let (state, kept) = (directory.path().join("state"), directory.path().join("kept"));
+    fs::rename(&state, &kept).unwrap();
+    fs::create_dir(&state).unwrap();
+    assert!(try_open(directory.path(), u32::MAX, "v").is_err());
+    fs::remove_dir(&state).unwrap();
+    fs::rename(&kept, &state).unwrap();
     let (mut recorder, recovered) = open(directory.path());
     assert_eq!(recovered, Recovered { readings: 10, restarted: true });
     recorder.close(true).unwrap();

@@ -1,11 +1,12 @@
 //! Stores the number of the newest query schedule that a gateway has accepted, so that nobody can
 //! replay an older schedule after a restart.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Read as _, Write as _};
+use std::fs::{File, TryLockError};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use moteseal_api::ErrorKind;
+use moteseal_files::PRIVATE;
 
 /// The file in the state folder that contains the number, and the file that is locked while a
 /// process uses the folder. The names are part of the folder's format: under another name, a
@@ -76,9 +77,9 @@ impl NumberFile {
             let path = path.to_owned();
             move |error| NumberError::StateFailed(path, error)
         };
-        fs::create_dir_all(folder).map_err(failed(folder))?;
+        moteseal_files::create_folder(folder).map_err(failed(folder))?;
         let path = folder.join(LOCK);
-        let lock = File::options()
+        let lock = moteseal_files::private()
             .create(true)
             .truncate(false)
             .write(true)
@@ -89,6 +90,7 @@ impl NumberFile {
             TryLockError::Error(error) => NumberError::StateFailed(path, error),
         })?;
         let path = folder.join(NUMBER);
+        moteseal_files::remove_abandoned(&path);
         let number = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(NumberError::StateFailed(path, error)),
@@ -113,18 +115,16 @@ impl NumberFile {
     /// # Errors
     /// The errors of the operating system.
     pub fn store(&self, number: u64) -> io::Result<()> {
-        let (path, temporary) = (self.folder.join(NUMBER), self.folder.join("agenda.tmp"));
-        let mut file = File::create(&temporary)?;
-        writeln!(file, "{number}")?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        File::open(&self.folder)?.sync_all()
+        let text = format!("{number}\n");
+        moteseal_files::replace(&self.folder.join(NUMBER), text.as_bytes(), PRIVATE)
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -162,9 +162,10 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         let (file, _) = NumberFile::open(folder.path()).unwrap();
-        fs::create_dir(folder.path().join("agenda.tmp")).unwrap();
+        fs::create_dir(folder.path().join(NUMBER)).unwrap();
         file.store(7).unwrap_err();
         drop(file);
+        fs::remove_dir(folder.path().join(NUMBER)).unwrap();
         assert_eq!(NumberFile::open(folder.path()).unwrap().1, 0);
     }
 }

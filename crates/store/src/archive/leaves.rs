@@ -7,7 +7,7 @@
 //! node requests the missing leaves again. If a leaf has two records, the later one is valid.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -49,8 +49,8 @@ pub(super) struct Leaves {
 impl Leaves {
     /// Opens the file of a chain, or creates an empty one.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = moteseal_files::private();
+        let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
         let length = file.metadata()?.len();
         let mut leaves = Self { file, end: 0, places: HashMap::new() };
         let mut buffer = Vec::new();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moteseal_api::ErrorKind;
+use moteseal_files::{PRIVATE, Temporary};
 use redb::{Database, DatabaseError, ReadableDatabase, StorageError};
 
 use super::commit::{Known, sync};
@@ -466,27 +467,17 @@ fn database(path: &Path, pages: Pages, options: &Options) -> Result<Database, Op
 fn make(path: &Path, options: &Options) -> Result<(), OpenError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
-    let temporary = PathBuf::from(name);
-    let made = make_at(&temporary, options).and_then(|()| {
-        let io = |error: io::Error| OpenError::io(path, &error);
-        fs::rename(&temporary, path).map_err(io)?;
-        sync_directory(path).map_err(io)
-    });
-    made.inspect_err(|_| {
-        let _ = fs::remove_file(&temporary);
-    })
+    let io = |error: io::Error| OpenError::io(path, &error);
+    let temporary = Temporary::create_named(PathBuf::from(name), PRIVATE).map_err(io)?;
+    make_at(&temporary, options)?;
+    temporary.replace(path).map_err(io)?;
+    sync_directory(path).map_err(io)
 }
 
-fn make_at(path: &Path, options: &Options) -> Result<(), OpenError> {
+fn make_at(temporary: &Temporary, options: &Options) -> Result<(), OpenError> {
+    let path = temporary.path();
     let io = |error: io::Error| OpenError::io(path, &error);
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path)
-        .map_err(io)?;
-    let handle = file.try_clone().map_err(io)?;
+    let (file, handle) = (temporary.file().map_err(io)?, temporary.file().map_err(io)?);
     let database = database(path, Pages::new(file, Damaged::default()).map_err(io)?, options)?;
     pages::mark(&handle).map_err(io)?;
     make_tables(&database).map_err(|error| match error {

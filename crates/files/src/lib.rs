@@ -1,0 +1,312 @@
+//! Files that only their owner may read, and files that appear complete or not at all.
+//!
+//! Stores, journals, keys and the state of devices and gateways tell who measured what and when, so
+//! only their owner may read them. [`private`] and [`create_folder`] create them with this
+//! permission. An existing file or folder keeps its permissions.
+//!
+//! [`replace`] and [`create`] write a file under a temporary name and then give it its name. A
+//! [`Temporary`] is always a new file: if another user has prepared a file or a symbolic link with
+//! the temporary name, nothing is written to it.
+//!
+//! ```
+//! # fn main() -> std::io::Result<()> {
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("state");
+//! moteseal_files::replace(&path, b"first", moteseal_files::PRIVATE)?;
+//! moteseal_files::replace(&path, b"second", moteseal_files::PRIVATE)?;
+//! assert_eq!(std::fs::read(&path)?, b"second");
+//! assert!(moteseal_files::create(&path, b"third", moteseal_files::PRIVATE).is_err());
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::collections::hash_map::RandomState;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The Unix mode of a file that only its owner may read and write.
+pub const PRIVATE: u32 = 0o600;
+/// The Unix mode of a file that everyone may read, reduced by the umask.
+pub const PUBLIC: u32 = 0o666;
+/// The Unix mode of a folder that only its owner may use.
+const PRIVATE_FOLDER: u32 = 0o700;
+/// The number of names that are tried for a temporary file.
+const ATTEMPTS: u32 = 16;
+/// The maximum length of the part of a temporary name that is taken from the file's name, in bytes.
+/// With it, a temporary name is never longer than a file system permits.
+const STEM: usize = 200;
+/// The ending of temporary names.
+const ENDING: &str = "tmp";
+
+/// Returns options that create a file with the mode [`PRIVATE`]. The caller selects the access.
+#[must_use]
+pub fn private() -> OpenOptions {
+    let mut options = File::options();
+    options.mode(PRIVATE);
+    options
+}
+
+/// Creates a folder and its missing parents, which only their owner may use. Does nothing if the
+/// folder exists.
+///
+/// # Errors
+/// The errors of the operating system.
+pub fn create_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)
+}
+
+/// Replaces a file, or creates it. After a crash, the file has either the old content or the new
+/// content. When this function returns, the new content is durable.
+///
+/// # Errors
+/// The errors of the operating system. The file has not changed, unless only the folder could not
+/// be synced.
+pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    Temporary::create(path, mode)?.filled(bytes)?.replace(path)?;
+    sync_folder_of(path)
+}
+
+/// Creates a file, completely or not at all. Never replaces a file.
+///
+/// # Errors
+/// `AlreadyExists` if there is a file with this name, and the errors of the operating system.
+pub fn create(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    Temporary::create(path, mode)?.filled(bytes)?.link(path)?;
+    sync_folder_of(path)
+}
+
+/// Removes the temporary files of a file, which processes that were killed have left. Call this
+/// only while a lock guarantees that no other process writes the file.
+pub fn remove_abandoned(path: &Path) {
+    let prefix = prefix(path);
+    for entry in fs::read_dir(folder_of(path)).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let random = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(&prefix)?.strip_suffix(ENDING)?.strip_suffix('.'));
+        let is_ours = random.is_some_and(|random| {
+            random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit())
+        });
+        if is_ours {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Makes the names in the folder of `path` durable.
+///
+/// # Errors
+/// The errors of the operating system.
+pub fn sync_folder_of(path: &Path) -> io::Result<()> {
+    File::open(folder_of(path))?.sync_all()
+}
+
+/// A new file under a temporary name. If this value is dropped before [`replace`](Self::replace),
+/// the file is removed.
+#[derive(Debug)]
+pub struct Temporary {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl Temporary {
+    /// Creates an empty file in the folder of `target`, under a name that no other user can
+    /// predict.
+    ///
+    /// # Errors
+    /// The errors of the operating system.
+    pub fn create(target: &Path, mode: u32) -> io::Result<Self> {
+        let mut attempt = 1;
+        loop {
+            let random = RandomState::new().build_hasher().finish();
+            let name = format!("{}{random:016x}.{ENDING}", prefix(target));
+            match Self::at(target.with_file_name(name), mode) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS =>
+                {
+                    attempt += 1;
+                }
+                made => return made,
+            }
+        }
+    }
+
+    /// Creates an empty file with the given name. Removes a file or symbolic link that has this
+    /// name. Use this only for a folder in which a lock excludes other processes.
+    ///
+    /// # Errors
+    /// The errors of the operating system, for example if the name belongs to a folder.
+    pub fn create_named(path: PathBuf, mode: u32) -> io::Result<Self> {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Self::at(path, mode),
+        }
+    }
+
+    fn at(path: PathBuf, mode: u32) -> io::Result<Self> {
+        // `create_new` fails for every existing name. It never follows a symbolic link (`O_EXCL`).
+        let file =
+            File::options().read(true).write(true).create_new(true).mode(mode).open(&path)?;
+        Ok(Self { path, file: Some(file) })
+    }
+
+    /// Returns the temporary path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns a handle of the file, which is open for reading and writing.
+    ///
+    /// # Errors
+    /// The errors of the operating system; `NotFound` after [`filled`](Self::filled).
+    pub fn file(&self) -> io::Result<File> {
+        self.file.as_ref().ok_or(io::ErrorKind::NotFound)?.try_clone()
+    }
+
+    /// Writes the content, makes it durable, and closes the file.
+    ///
+    /// # Errors
+    /// The errors of the operating system.
+    pub fn filled(mut self, bytes: &[u8]) -> io::Result<Self> {
+        let mut file = self.file.take().ok_or(io::ErrorKind::NotFound)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        Ok(self)
+    }
+
+    /// Gives the file its name, and replaces a file with this name. The new name is durable after
+    /// [`sync_folder_of`].
+    ///
+    /// # Errors
+    /// The errors of the operating system. The temporary file is then removed.
+    pub fn replace(self, target: &Path) -> io::Result<()> {
+        // After the rename, no file has the temporary name, and dropping this value does nothing.
+        fs::rename(&self.path, target)
+    }
+
+    /// Gives the file its name, but never replaces a file. The new name is durable after
+    /// [`sync_folder_of`].
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is a file with this name, and the errors of the operating system.
+    /// The temporary file is then removed.
+    pub fn link(self, target: &Path) -> io::Result<()> {
+        // Unlike a rename, creating a link fails if the file exists.
+        fs::hard_link(&self.path, target)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Returns the start of the temporary names of a file.
+fn prefix(target: &Path) -> String {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    format!(".{}.", &name[..name.floor_char_boundary(STEM)])
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    /// Finding B8 of the review.
+    #[test]
+    fn only_the_owner_may_read_private_files_and_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("a/b");
+        create_folder(&inner).unwrap();
+        create_folder(&inner).unwrap();
+        assert_eq!((mode(&inner), mode(&folder.path().join("a"))), (0o700, 0o700));
+        private().write(true).create(true).truncate(false).open(inner.join("journal")).unwrap();
+        replace(&inner.join("state"), b"1", PRIVATE).unwrap();
+        create(&inner.join("key"), b"1", PRIVATE).unwrap();
+        for name in ["journal", "state", "key"] {
+            assert_eq!(mode(&inner.join(name)), 0o600, "{name}");
+        }
+        assert_eq!(names(&inner).len(), 3, "no temporary file is left");
+    }
+
+    /// Finding B8 of the review. Another user may write to the folder.
+    #[test]
+    fn nothing_is_written_through_a_prepared_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let (target, named) = (folder.path().join("state"), folder.path().join("state.tmp"));
+        symlink(&victim, &named).unwrap();
+        let temporary = Temporary::create_named(named.clone(), PRIVATE).unwrap();
+        temporary.filled(b"new").unwrap().replace(&target).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"new");
+        // The target itself is replaced, too, even if it is a link.
+        fs::remove_file(&target).unwrap();
+        symlink(&victim, &target).unwrap();
+        replace(&target, b"newer", PRIVATE).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"newer");
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        fs::create_dir(&named).unwrap();
+        Temporary::create_named(named.clone(), PRIVATE).unwrap_err();
+        assert!(named.is_dir());
+    }
+
+    #[test]
+    fn a_failure_leaves_the_old_content_and_no_temporary_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let taken = folder.path().join("taken");
+        fs::create_dir(&taken).unwrap();
+        assert!(replace(&taken, b"1", PRIVATE).is_err());
+        let file = folder.path().join("file");
+        create(&file, b"old", PRIVATE).unwrap();
+        assert_eq!(
+            create(&file, b"new", PRIVATE).unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
+        assert_eq!(fs::read(&file).unwrap(), b"old");
+        drop(Temporary::create(&file, PRIVATE).unwrap());
+        assert_eq!(names(folder.path()).len(), 2);
+        let long = folder.path().join("\u{e4}".repeat(127));
+        replace(&long, b"1", PUBLIC).unwrap();
+        assert_eq!(fs::read(&long).unwrap(), b"1");
+    }
+
+    #[test]
+    fn temporary_files_of_killed_processes_are_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        replace(&state, b"1", PRIVATE).unwrap();
+        let kept = [".state.tmp", ".state.0123456789abcdeg.tmp", ".other.0123456789abcdef.tmp"];
+        for name in kept {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        std::mem::forget(Temporary::create(&state, PRIVATE).unwrap());
+        assert_eq!(names(folder.path()).len(), 5);
+        remove_abandoned(&state);
+        let mut left = names(folder.path());
+        left.sort();
+        assert_eq!(left, [kept[2], kept[1], kept[0], "state"]);
+    }
+}

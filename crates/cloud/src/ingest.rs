@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use axum::response::Json;
 use moteseal_api::ProblemType;
+use moteseal_service::Peer;
 use moteseal_store::{PutError, Reply};
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -13,8 +14,9 @@ use tracing::warn;
 use crate::refusal::Refusal;
 use crate::state::Shared;
 
-/// Uploads of up to this many bytes are verified on the thread that received them, because passing
-/// them to another thread would cost more time than it saves.
+/// The maximum size of an upload, in bytes, that is verified on the thread that received it. Passing
+/// a small upload to another thread would cost more time than it saves. The upload must also have
+/// few signatures, because a signature takes longer to verify than several KiB take to hash.
 pub(crate) const INLINE: usize = 64 << 10;
 
 /// Converts the result of an upload to its response, and counts rejected uploads.
@@ -28,17 +30,18 @@ pub(crate) fn acknowledge<T>(
     result.map(Json)
 }
 
-/// Runs `work` on a thread that may block. At most one such thread per core runs at a time. If the
-/// client closes the connection, `work` still runs to its end, and its memory counts against the
-/// limits until then.
+/// Runs `work` on a thread that may block. The number of these threads is limited, in total and per
+/// address. If the client closes the connection, `work` still runs to its end, and its memory counts
+/// against the limits until then.
 pub(crate) async fn on_verifier<T: Send + 'static>(
     shared: &Arc<Shared>,
+    peer: Peer,
     work: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let core = Arc::clone(&shared.verifiers).acquire_owned().await;
+    let thread = shared.verifiers.wait(peer, 1).await;
     let shared = Arc::clone(shared);
     let verified = tokio::task::spawn_blocking(move || {
-        let _core = core;
+        let _thread = thread;
         work(&shared)
     });
     let failed = |_| {
@@ -53,6 +56,7 @@ pub(crate) async fn on_verifier<T: Send + 'static>(
 /// Calls `submit`, which passes an upload to the store, and waits until the upload is durable.
 pub(crate) async fn stored(
     shared: &Shared,
+    peer: Peer,
     submit: impl FnOnce(Reply) -> Result<(), PutError>,
 ) -> Result<moteseal_store::Receipt, Refusal> {
     let (reply, stored) = oneshot::channel();
@@ -67,19 +71,22 @@ pub(crate) async fn stored(
     };
     shared.metrics.store_queue.decrement(1);
     shared.metrics.store_seconds.record(start.elapsed());
-    result.map_err(|error| refusal(&error))
+    result.map_err(|error| {
+        let refusal = refusal(&error);
+        if refusal.problem().status != 503 && shared.log.allows(peer) {
+            warn!(name = error.name(), %error, "the store failed");
+        }
+        refusal
+    })
 }
 
-/// Returns the response to an upload that the store rejected. Logs a failure of the store.
+/// Returns the response to an upload that the store rejected.
 fn refusal(error: &PutError) -> Refusal {
     let problem = match error {
         PutError::Busy | PutError::Closed => ProblemType::UNAVAILABLE,
         PutError::DiskFull { .. } => ProblemType::STORE_FULL,
         _ => ProblemType::STORE_FAILED,
     };
-    if problem != ProblemType::UNAVAILABLE {
-        warn!(name = error.name(), %error, "the store failed");
-    }
     Refusal::new(problem, error.to_string())
 }
 

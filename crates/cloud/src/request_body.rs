@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
-use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use axum::http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt;
 use moteseal_api::ProblemType;
 use moteseal_service::{Held, Peer};
@@ -31,9 +31,17 @@ pub(crate) fn place(shared: &Shared, peer: Peer) -> Result<Held, Refusal> {
         .ok_or_else(|| Refusal::busy("too many requests are in progress; try again shortly"))
 }
 
-/// Rejects a body that does not have the media type `expected`. A request without `Content-Type` is
-/// accepted.
+/// Rejects a body that does not have the media type `expected` or that has a content coding, such as
+/// gzip (RFC 9110, section 8.4). A request without `Content-Type` is accepted.
 fn media_type(headers: &HeaderMap, expected: &str) -> Result<(), Refusal> {
+    let is_identity = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"identity");
+    if !headers.get_all(CONTENT_ENCODING).iter().all(is_identity) {
+        return Err(Refusal::new(
+            ProblemType::UNSUPPORTED_MEDIA_TYPE,
+            "the body has a content coding, which this service does not decode; send the body \
+             without Content-Encoding",
+        ));
+    }
     let Some(found) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let found = found.to_str().unwrap_or_default();
     if found.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(expected) {

@@ -14,6 +14,7 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post, put};
 use axum::{Extension, Router};
 use moteseal_api::{JSON, ProblemType, paths};
+use moteseal_service::log_limit::cut;
 use moteseal_service::{Peer, monitor};
 use tracing::{debug, info, warn};
 
@@ -98,15 +99,16 @@ async fn gate(
     }
     let (status, took) = (response.status().as_u16(), start.elapsed());
     shared.metrics.request(route, status, took);
-    let (path, took_us) = (uri.path(), u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    let (path, took_us) = (cut(uri.path()), u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     match (status, response.extensions().get::<Reason>()) {
+        (_, None) => debug!(%method, %path, status, took_us, "served"),
+        (_, Some(_)) if !shared.log.allows(peer) => {}
         (500.., Some(Reason { name, detail })) => {
-            warn!(%method, path, status, %name, detail, took_us, "failed");
+            warn!(%method, %path, status, %name, detail = %cut(detail), took_us, "failed");
         }
         (_, Some(Reason { name, detail })) => {
-            info!(%method, path, status, %name, detail, took_us, "rejected");
+            info!(%method, %path, status, %name, detail = %cut(detail), took_us, "rejected");
         }
-        _ => debug!(%method, path, status, took_us, "served"),
     }
     response
 }
@@ -154,7 +156,8 @@ async fn openapi() -> impl IntoResponse {
 }
 
 async fn render_metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    monitor::metrics_page(shared.metrics.render())
+    let of = Arc::clone(&shared);
+    shared.metrics_page.get(move || of.metrics.render()).await
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> Result<impl IntoResponse, Refusal> {

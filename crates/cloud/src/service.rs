@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use hyper_util::service::TowerToHyperService;
 use moteseal_api::ErrorKind;
+use moteseal_service::log_limit::log_suppressed;
 use moteseal_service::metrics::UPKEEP;
 use moteseal_service::{ConnectionLimits, ListenError, Listener};
 use moteseal_store::EpochStore;
@@ -111,12 +112,14 @@ impl Cloud {
             loop {
                 interval.tick().await;
                 shared.metrics.upkeep();
+                log_suppressed(&shared.log.suppressed());
             }
         };
         tokio::select! {
             () = listener.serve(service, &limits, Some(&shared.metrics.connections), stop) => {}
             () = upkeep => {}
         }
+        log_suppressed(&shared.log.finish());
     }
 }
 

@@ -3,15 +3,20 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use moteseal_service::Pool;
+use moteseal_service::{LogLimit, MetricsPage, Peer, Pool};
 use moteseal_store::EpochStore;
 use moteseal_verify::Roster;
-use tokio::sync::Semaphore;
 
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::token::Tokens;
+
+/// The maximum number of log lines that one address can cause per [`LOG_INTERVAL`].
+const LOG_LINES: u32 = 20;
+/// The interval at which suppressed log lines are reported.
+pub(crate) const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(crate) struct Shared {
     pub(crate) roster: Roster,
@@ -19,6 +24,9 @@ pub(crate) struct Shared {
     pub(crate) tokens: Option<Tokens>,
     pub(crate) limits: Limits,
     pub(crate) metrics: Metrics,
+    pub(crate) metrics_page: MetricsPage,
+    /// The log lines that each address can cause.
+    pub(crate) log: LogLimit<Peer>,
     pub(crate) stopping: AtomicBool,
     /// Requests in progress. A request counts once its body has fully arrived.
     pub(crate) requests: Arc<Pool>,
@@ -31,8 +39,9 @@ pub(crate) struct Shared {
     /// Bytes of uploads that are being verified and stored, in addition to their bodies: one copy
     /// in the reader and one in the store.
     pub(crate) bundles: Arc<Pool>,
-    /// One permit for each core. A long upload is verified on a thread that holds a permit.
-    pub(crate) verifiers: Arc<Semaphore>,
+    /// Threads that verify uploads which are not verified inline. There are twice as many as cores:
+    /// one address can use all cores, and the uploads of other addresses still start at once.
+    pub(crate) verifiers: Arc<Pool>,
 }
 
 impl Shared {
@@ -50,6 +59,8 @@ impl Shared {
             store,
             tokens,
             metrics: Metrics::new(),
+            metrics_page: MetricsPage::default(),
+            log: LogLimit::new(LOG_LINES, LOG_INTERVAL),
             stopping: AtomicBool::new(false),
             requests: pool(limits.requests),
             responses: pool(limits.answers),
@@ -57,7 +68,7 @@ impl Shared {
             // One upload of the maximum size must always be possible.
             bodies: Pool::new((limits.upload_bytes as u64 / 3).max(body), percent, body),
             bundles: pool(limits.upload_bytes / 3 * 2),
-            verifiers: Arc::new(Semaphore::new(cores)),
+            verifiers: pool(2 * cores),
             limits,
         }
     }

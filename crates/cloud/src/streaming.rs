@@ -7,14 +7,16 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody as _};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Response};
 use futures_util::stream;
+use http_body_util::BodyExt as _;
 use moteseal_api::{CBOR_SEQ, Problem, ProblemType};
 use moteseal_service::{Held, Peer};
 use moteseal_store::ReadError;
 use moteseal_verify::write;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::refusal::Refusal;
@@ -25,6 +27,9 @@ use crate::state::Shared;
 pub(crate) const PIECE: usize = 128 << 10;
 /// The maximum number of pieces that wait for the client.
 pub(crate) const AHEAD: usize = 2;
+/// The memory of a response that was built as a whole counts if the response has more bytes than
+/// this. The number of connections limits the memory of shorter responses.
+const SMALL: u64 = 16 << 10;
 /// A place among the responses in progress. The producer and the body share it. The place therefore
 /// becomes free only after the producer has noticed that the client closed the connection.
 pub(crate) type Place = Arc<Held>;
@@ -95,13 +100,18 @@ impl<'s> Outgoing<'s> {
         self.send(piece.into())
     }
 
+    /// Sends a part. `memory` counts the events of a long part until their last piece has been sent.
+    pub(crate) fn part(&mut self, part: PartOutput, memory: Option<Held>) -> Result<(), Gone> {
+        if part.events.len() > PIECE {
+            self.long_part(part, memory)
+        } else {
+            self.item(|piece| part.write(piece))
+        }
+    }
+
     /// Sends a part without copying its events. `memory` counts the events until their last piece
     /// has been sent.
-    pub(crate) fn long_part(
-        &mut self,
-        mut part: PartOutput,
-        memory: Option<Held>,
-    ) -> Result<(), Gone> {
+    fn long_part(&mut self, mut part: PartOutput, memory: Option<Held>) -> Result<(), Gone> {
         part.write_head(&mut self.piece);
         self.flush()?;
         part.write_tail(&mut self.piece);
@@ -117,16 +127,63 @@ impl<'s> Outgoing<'s> {
     }
 }
 
+/// Waits on this thread until there is memory for a part of `bytes` bytes. Returns `None` if the
+/// part is short or if the client has closed the connection. Short parts fit into the pieces, whose
+/// number is limited.
+pub(crate) fn part_memory(
+    shared: &Shared,
+    peer: Peer,
+    send: &mpsc::Sender<Piece>,
+    bytes: u64,
+) -> Option<Held> {
+    if bytes <= PIECE as u64 {
+        return None;
+    }
+    Handle::current().block_on(async {
+        tokio::select! {
+            held = shared.response_bytes.wait(peer, bytes) => held,
+            () = send.closed() => None,
+        }
+    })
+}
+
 /// Bytes whose memory counts against a peer until they are dropped.
-struct CountedBytes {
-    bytes: Vec<u8>,
+struct CountedBytes<B> {
+    bytes: B,
     _memory: Option<Held>,
 }
 
-impl AsRef<[u8]> for CountedBytes {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for CountedBytes<B> {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_ref()
     }
+}
+
+/// Counts the memory of a response that was built as a whole, until the client has received it.
+/// Rejects the request if there is no memory for it.
+pub(crate) fn counted(
+    shared: &Shared,
+    peer: Peer,
+    response: Response<Body>,
+) -> Result<Response<Body>, Refusal> {
+    let length = response.body().size_hint().exact().unwrap_or(0);
+    if length <= SMALL {
+        return Ok(response);
+    }
+    // A response may be longer than the whole memory, which must not exclude it for ever.
+    let length = length.min(shared.limits.answer_bytes as u64);
+    let memory = shared
+        .response_bytes
+        .take(peer, length)
+        .ok_or_else(|| Refusal::busy("the memory for responses is full; try again shortly"))?;
+    let mut memory = Some(memory);
+    Ok(response.map(|body| {
+        // The whole body is one frame.
+        Body::new(body.map_frame(move |frame| {
+            frame
+                .map_data(|bytes| Bytes::from_owner(CountedBytes { bytes, _memory: memory.take() }))
+        }))
+    }))
 }
 
 /// Waits for the first piece and returns a response whose body consists of the pieces.
@@ -160,4 +217,46 @@ pub(crate) async fn respond(
 /// Returns the problem that reports an error of the store.
 pub(crate) fn unreadable(error: ReadError) -> Refusal {
     Refusal::new(ProblemType::of_response(error.name()), error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::IpAddr;
+
+    use moteseal_core::signature::{Algorithm, SecretKey};
+    use moteseal_store::{Options, RedbStore};
+    use moteseal_verify::Roster;
+    use moteseal_verify::issue::FirstRoster;
+
+    use super::*;
+    use crate::limits::Limits;
+
+    /// Finding B2 of the review. hyper keeps a response in its buffer until the client has read it,
+    /// and drops the body earlier.
+    #[tokio::test]
+    async fn the_memory_of_a_whole_response_counts_until_its_bytes_are_dropped() {
+        let key = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
+        let first =
+            FirstRoster { group: "g", epoch_ms: 1000, levels: 8, budget: None, devices: &[] };
+        let roster = Roster::open(&first.issue(&key).unwrap(), &key.public()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let store = RedbStore::open(&directory.path().join("s.redb"), Options::default()).unwrap();
+        let limits = Limits { answer_bytes: 50_000, ..Limits::default() };
+        let shared = Shared::new(roster, Arc::new(store), None, limits);
+        let peer = Peer::from(IpAddr::from([127, 0, 0, 1]));
+        let made = |length: usize| Response::new(Body::from(vec![7; length]));
+        let response = counted(&shared, peer, made(40_000)).unwrap();
+        let refused = counted(&shared, peer, made(40_000)).unwrap_err();
+        assert_eq!(refused.problem().status, 503);
+        assert!(counted(&shared, peer, made(100)).is_ok(), "a short response does not count");
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(bytes, vec![7; 40_000]);
+        assert!(counted(&shared, peer, made(40_000)).is_err(), "the bytes are still in memory");
+        drop(bytes);
+        let long = counted(&shared, peer, made(1_000_000)).unwrap();
+        assert!(counted(&shared, peer, made(20_000)).is_err());
+        drop(long);
+        assert!(counted(&shared, peer, made(20_000)).is_ok());
+    }
 }

@@ -1,5 +1,6 @@
 //! The parts that every long-running process of Moteseal needs: a listener with limits and TLS,
-//! health and metrics pages, a table of metrics, and the handling of the signals that stop it.
+//! health and metrics pages, a table of metrics, a limit on log lines, and the handling of the
+//! signals that stop it.
 //!
 //! This crate is for authors of services. The cloud serves its HTTP interface with [`Listener`].
 //! The gateways serve `/metrics`, `/healthz` and `/readyz` with [`Monitor`]. This crate does not
@@ -41,7 +42,9 @@
 
 #![forbid(unsafe_code)]
 
+mod descriptors;
 pub mod listener;
+pub mod log_limit;
 pub mod metrics;
 pub mod monitor;
 mod paced_stream;
@@ -55,8 +58,9 @@ pub mod tls;
 mod tls_files;
 
 pub use listener::{ConnectionLimits, ConnectionMetrics, ListenError, Listener};
+pub use log_limit::LogLimit;
 pub use metrics::Table;
-pub use monitor::{Monitor, Monitored};
+pub use monitor::{MetricsPage, Monitor, Monitored};
 pub use pool::{Held, Peer, Pool};
 pub use signals::stop_signal;
 pub use tls::TlsError;

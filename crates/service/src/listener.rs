@@ -1,7 +1,8 @@
 //! A listener for HTTP/1.1, with or without TLS, that limits its connections.
 //!
 //! There is a limit on the number of open connections, in total and per address. A client must send
-//! the head of a request within a maximum time, and must receive a response at a minimum rate.
+//! the head of a request within a maximum time, and must receive a response at a minimum rate. After
+//! each request, the other connections get a turn.
 
 use std::convert::Infallible;
 use std::error::Error as StdError;
@@ -26,6 +27,8 @@ use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use crate::TlsFiles;
+use crate::descriptors;
+use crate::log_limit::LogLimit;
 use crate::paced_stream::PacedStream;
 use crate::pool::{Held, Peer, Pool};
 use crate::tls::{self, TlsAcceptor, TlsError};
@@ -40,12 +43,14 @@ const MAX_HEADERS: usize = 64;
 /// The pause after the operating system has failed to accept a connection. The most common cause is
 /// that the process has no free file descriptor. It gets one when another connection closes.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often the listener logs that it cannot accept a connection.
+const ACCEPT_LOG: Duration = Duration::from_secs(10);
 
 /// The limits of a listener's connections.
 #[derive(Clone, Debug)]
 pub struct ConnectionLimits {
     /// The maximum number of open connections. The listener rejects further connections with status
-    /// 503.
+    /// 503. If the process may not open enough files, the number is lower.
     pub connections: usize,
     /// The share of [`connections`](Self::connections), in percent, that one address may use once
     /// half of the connections are in use; see [`Pool`].
@@ -200,7 +205,16 @@ impl Listener {
         B::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
         let Self { listener, tls, .. } = self;
-        let places = Pool::new(limits.connections as u64, limits.peer_percent, 1);
+        let most = descriptors::connections(limits.connections);
+        if most < limits.connections {
+            warn!(
+                connections = most,
+                wanted = limits.connections,
+                "the limit on open files permits fewer connections; raise it, for example with ulimit -n"
+            );
+        }
+        let places = Pool::new(most as u64, limits.peer_percent, 1);
+        let accept_log = LogLimit::new(1, ACCEPT_LOG);
         let (stop_sender, stop_receiver) = watch::channel(());
         let limits = Arc::new(limits.clone());
         let mut connections = JoinSet::new();
@@ -236,7 +250,9 @@ impl Listener {
                         connections.spawn(connection.run(stream, tls.clone(), service.clone()));
                     }
                     Err(error) => {
-                        warn!(%error, "cannot accept a connection");
+                        if accept_log.allows(()) {
+                            warn!(%error, "cannot accept a connection");
+                        }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -312,7 +328,14 @@ impl Connection {
         let peer = self.peer;
         let service = service_fn(|mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer);
-            service.call(request)
+            let response = service.call(request);
+            async {
+                let response = response.await;
+                // A client may send many requests without waiting for their responses. Without this
+                // pause, hyper would serve many of them before another connection gets a turn.
+                tokio::task::yield_now().await;
+                response
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -336,5 +359,61 @@ impl Connection {
             Ok(Err(error)) => debug!(%error, "the connection failed"),
             Err(_) => debug!("closed a connection at the end of its maximum lifetime"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// Finding B3 of the review. Four clients send many requests without waiting for the responses.
+    /// A client that connects after them waits for few of these requests.
+    #[tokio::test]
+    async fn pipelined_requests_alternate_with_those_of_other_connections() {
+        let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), None).await.unwrap();
+        let address = listener.address();
+        let (served, before) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (count, seen) = (Arc::clone(&served), Arc::clone(&before));
+        let service = service_fn(move |request: Request<Incoming>| {
+            let number = count.fetch_add(1, Ordering::SeqCst);
+            if request.uri().path() == "/other" {
+                seen.store(number, Ordering::SeqCst);
+            }
+            async { Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())) }
+        });
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            let requests = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(200);
+            client.write_all(&requests).await.unwrap();
+            clients.push(client);
+        }
+        let mut other = TcpStream::connect(address).await.unwrap();
+        other.write_all(b"GET /other HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let serve = tokio::spawn(async move {
+            let limits = ConnectionLimits {
+                connections: 8,
+                peer_percent: 100,
+                head_time: Duration::from_secs(10),
+                head_bytes: 16 << 10,
+                connection_time: None,
+                write_stall: Duration::from_secs(10),
+                write_rate: 1,
+                stop_time: Duration::ZERO,
+            };
+            listener.serve(service, &limits, None, std::future::pending()).await;
+        });
+        assert!(other.read(&mut [0; 64]).await.unwrap() > 0);
+        let before = before.load(Ordering::SeqCst);
+        assert!(before <= 16, "{before} requests were served first");
+        serve.abort();
     }
 }

@@ -1,11 +1,10 @@
 //! The pages `/metrics`, `/healthz` and `/readyz`.
 //!
 //! [`Monitor`] serves these pages on their own listener, for services without another HTTP
-//! interface. A service that has an HTTP interface uses [`metrics_page`], [`alive`] and [`ready`]
+//! interface. A service that has an HTTP interface uses [`MetricsPage`], [`alive`] and [`ready`]
 //! in its own routes.
 
 use std::convert::Infallible;
-use std::future::ready as done;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +16,8 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use moteseal_api::paths;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::listener::{ConnectionLimits, ListenError, Listener};
 
@@ -63,21 +64,27 @@ impl Monitor {
 
     /// Serves the pages until the future is dropped.
     pub async fn serve<M: Monitored>(self, monitored: Arc<M>) {
+        let page = Arc::new(MetricsPage::default());
         let service = service_fn(move |request: Request<Incoming>| {
-            done(Ok::<_, Infallible>(respond(&request, &*monitored)))
+            let (monitored, page) = (Arc::clone(&monitored), Arc::clone(&page));
+            async move { Ok::<_, Infallible>(respond(&request, monitored, &page).await) }
         });
         self.0.serve(service, &LIMITS, None, std::future::pending()).await;
     }
 }
 
-fn respond(request: &Request<Incoming>, monitored: &impl Monitored) -> Response<Full<Bytes>> {
+async fn respond<M: Monitored>(
+    request: &Request<Incoming>,
+    monitored: Arc<M>,
+    page: &MetricsPage,
+) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
         return response;
     }
     match request.uri().path() {
-        paths::METRICS => metrics_page(monitored.metrics()),
+        paths::METRICS => page.get(move || monitored.metrics()).await,
         paths::HEALTHZ => alive(),
         paths::READYZ => match monitored.trouble() {
             Some(trouble) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n")),
@@ -87,14 +94,44 @@ fn respond(request: &Request<Incoming>, monitored: &impl Monitored) -> Response<
     }
 }
 
-/// Returns the response for `/metrics`.
-#[must_use]
-pub fn metrics_page(rendered: String) -> Response<Full<Bytes>> {
-    let mut response = text(StatusCode::OK, rendered);
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
-    response
+/// The page `/metrics`. It renders the metrics on a thread that may block, once at a time, so that
+/// any number of requests occupies at most one core and delays no other requests.
+#[derive(Debug, Default)]
+pub struct MetricsPage {
+    /// The newest page, and when its rendering started.
+    newest: Mutex<Option<(Instant, Bytes)>>,
+}
+
+impl MetricsPage {
+    /// Returns the response for `/metrics`. `render` returns all metrics in Prometheus' text format
+    /// ([`Table::render`](crate::Table::render)). The page contains everything that was counted
+    /// before this call: requests that wait at the same time share the next rendering.
+    pub async fn get(
+        &self,
+        render: impl FnOnce() -> String + Send + 'static,
+    ) -> Response<Full<Bytes>> {
+        let asked = Instant::now();
+        let mut newest = self.newest.lock().await;
+        let page = match &*newest {
+            Some((start, page)) if *start > asked => Some(page.clone()),
+            _ => {
+                let start = Instant::now();
+                let page = tokio::task::spawn_blocking(render).await.ok().map(Bytes::from);
+                newest.clone_from(&page.clone().map(|page| (start, page)));
+                page
+            }
+        };
+        drop(newest);
+        let Some(page) = page else {
+            return text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be rendered\n");
+        };
+        let mut response = text(StatusCode::OK, page);
+        response.headers_mut().insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"),
+        );
+        response
+    }
 }
 
 /// Returns the response for `/healthz` while the process runs.
@@ -116,4 +153,39 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    /// Finding B3 of the review.
+    #[tokio::test]
+    async fn requests_that_wait_share_one_rendering_that_is_newer_than_they_are() {
+        let page = Arc::new(MetricsPage::default());
+        let renderings = Arc::new(AtomicUsize::new(0));
+        let mut requests = JoinSet::new();
+        for _ in 0..100 {
+            let (page, renderings) = (Arc::clone(&page), Arc::clone(&renderings));
+            requests.spawn(async move {
+                let response = page
+                    .get(move || {
+                        std::thread::sleep(Duration::from_millis(100));
+                        renderings.fetch_add(1, Ordering::SeqCst).to_string()
+                    })
+                    .await;
+                assert_eq!(response.status(), StatusCode::OK);
+            });
+        }
+        requests.join_all().await;
+        assert_eq!(renderings.load(Ordering::SeqCst), 2, "the first one, and one for all others");
+        let counted = Arc::clone(&renderings);
+        let _ = page.get(move || counted.fetch_add(1, Ordering::SeqCst).to_string()).await;
+        assert_eq!(renderings.load(Ordering::SeqCst), 3, "a later request gets a new page");
+    }
 }

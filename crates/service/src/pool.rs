@@ -7,6 +7,7 @@
 //! rates on requests and responses.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,6 +24,15 @@ impl From<IpAddr> for Peer {
             IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
             v4 => v4,
         })
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V4(address) => address.fmt(f),
+            IpAddr::V6(network) => write!(f, "{network}/64"),
+        }
     }
 }
 

@@ -4,18 +4,22 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use axum::Extension;
+use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use axum::response::Json;
+use axum::http::Response;
+use axum::response::{IntoResponse, Json};
 use moteseal_api::{DeviceEntry, DeviceList, Newest, ProblemType, SealEntry, SealList};
 use moteseal_core::record::{DeviceId, SealIndex};
+use moteseal_service::Peer;
 use moteseal_store::{Head, ReadError, StoredSeal};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::parameters::device;
 use crate::refusal::Refusal;
 use crate::state::Shared;
-use crate::streaming::unreadable;
+use crate::streaming::{counted, unreadable};
 
 /// The number of devices that are read from the store at a time.
 const PAGE: usize = 1024;
@@ -23,9 +27,10 @@ const PAGE: usize = 1024;
 /// Handles `GET /v1/devices`.
 pub(crate) async fn devices(
     State(shared): State<Arc<Shared>>,
-) -> Result<Json<DeviceList>, Refusal> {
-    blocking(move || {
-        let heads = heads(&shared).map_err(unreadable)?;
+    Extension(peer): Extension<Peer>,
+) -> Result<Response<Body>, Refusal> {
+    listing(shared, peer, |shared| {
+        let heads = heads(shared).map_err(unreadable)?;
         let roster = &shared.roster;
         let entry = |device: &moteseal_verify::roster::Device| DeviceEntry {
             id: device.id.to_string(),
@@ -36,12 +41,12 @@ pub(crate) async fn devices(
                 digest: head.key.digest.to_string(),
             }),
         };
-        Ok(Json(DeviceList {
+        Ok(DeviceList {
             group: roster.group_name().to_owned(),
             roster_version: roster.version(),
             roster_digest: roster.digest().to_string(),
             devices: roster.devices().map(entry).collect(),
-        }))
+        })
     })
     .await
 }
@@ -71,27 +76,28 @@ pub(crate) struct Page {
 /// Handles `GET /v1/devices/{device}/seals`.
 pub(crate) async fn seals(
     State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
     path: Result<Path<String>, PathRejection>,
     page: Result<Query<Page>, QueryRejection>,
-) -> Result<Json<SealList>, Refusal> {
+) -> Result<Response<Body>, Refusal> {
     let Path(text) = path.map_err(|error| Refusal::bad_query(error.body_text()))?;
     let Query(page) = page.map_err(|error| Refusal::bad_query(error.body_text()))?;
     let device = device(&shared, &text)?;
     let most = shared.limits.page;
     let limit = page.limit.unwrap_or(most).clamp(1, most);
-    blocking(move || {
-        let (seals, next) = page_of(&shared, device, SealIndex(page.from.unwrap_or(0)), limit)
+    listing(shared, peer, move |shared| {
+        let (seals, next) = page_of(shared, device, SealIndex(page.from.unwrap_or(0)), limit)
             .map_err(unreadable)?;
         let index = |at: usize| seals.get(at).map(|seal| seal.seal().statement().index);
         let entries = (0..seals.len()).map(|at| {
             let twin = index(at + 1) == index(at) || (at > 0 && index(at - 1) == index(at));
             entry(&seals[at], twin)
         });
-        Ok(Json(SealList {
+        Ok(SealList {
             device: device.to_string(),
             seals: entries.collect(),
             next: next.map(|next| next.0),
-        }))
+        })
     })
     .await
 }
@@ -131,12 +137,16 @@ fn entry(seal: &StoredSeal, conflict: bool) -> SealEntry {
     }
 }
 
-/// Runs `read`, which reads the store, on a thread that may block.
-async fn blocking<T: Send + 'static>(
-    read: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
+/// Runs `read`, which reads the store, on a thread that may block, and returns its result as JSON.
+async fn listing<T: Serialize + Send + 'static>(
+    shared: Arc<Shared>,
+    peer: Peer,
+    read: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
+) -> Result<Response<Body>, Refusal> {
     let failed = |_| {
         Refusal::new(ProblemType::STORE_FAILED, "reading the store failed unexpectedly; try again")
     };
-    tokio::task::spawn_blocking(read).await.map_err(failed)?
+    let store = Arc::clone(&shared);
+    let list = tokio::task::spawn_blocking(move || read(&store)).await.map_err(failed)??;
+    counted(&shared, peer, Json(list).into_response())
 }

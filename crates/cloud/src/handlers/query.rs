@@ -11,11 +11,10 @@ use axum::http::Response as HttpResponse;
 use moteseal_api::{JSON, Problem, ProblemType, Query};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_seal::sample::Choice;
-use moteseal_service::Peer;
+use moteseal_service::{Held, Peer};
 use moteseal_store::StoredSeal;
 use moteseal_verify::write;
 use serde::Deserialize;
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::parameters::device_and_index;
@@ -23,7 +22,9 @@ use crate::refusal::Refusal;
 use crate::request_body;
 use crate::response::{Manifests, PartOutput, Response, ResponseItem, Selected, open_before};
 use crate::state::Shared;
-use crate::streaming::{AHEAD, Outgoing, PIECE, Piece, respond, response_permit, unreadable};
+use crate::streaming::{
+    AHEAD, Gone, Outgoing, Piece, part_memory, respond, response_permit, unreadable,
+};
 
 /// The maximum length of a query, in bytes. A query for 4096 devices has about 80 KiB.
 const QUERY_BYTES: usize = 1 << 20;
@@ -93,21 +94,10 @@ fn check(shared: &Shared, query: &Query) -> Result<(), Refusal> {
 /// Sends the response until it ends or the client closes the connection.
 fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>) {
     let memory = RefCell::new(None);
-    let runtime = Handle::current();
-    // Before a long part is read, the producer waits for memory, until the memory is free or the
-    // client has closed the connection. Short parts fit into the pieces, whose memory is bounded
-    // separately.
+    // Before a long part is read, the producer waits for memory.
     let gate = |bytes: u64| {
-        if bytes > PIECE as u64 {
-            memory.replace(None);
-            let held = runtime.block_on(async {
-                tokio::select! {
-                    held = shared.response_bytes.wait(peer, bytes) => held,
-                    () = send.closed() => None,
-                }
-            });
-            memory.replace(held);
-        }
+        memory.replace(None);
+        memory.replace(part_memory(shared, peer, send, bytes));
     };
     let mut outgoing = Outgoing::new(shared, send);
     for item in Response::new(&*shared.store, &shared.roster, query).with_gate(gate) {
@@ -115,9 +105,7 @@ fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>
             ResponseItem::Problem { name, detail } => {
                 return outgoing.stop(&Problem::new(ProblemType::of_response(name), detail));
             }
-            ResponseItem::Part(part) if part.events.len() > PIECE => {
-                outgoing.long_part(*part, memory.take())
-            }
+            ResponseItem::Part(part) => outgoing.part(*part, memory.take()),
             ResponseItem::Manifest(manifest) => {
                 outgoing.preamble(|piece| write::manifest(piece, &manifest))
             }
@@ -151,19 +139,25 @@ pub(crate) async fn bundle(
     let working = Arc::clone(&permit);
     tokio::task::spawn_blocking(move || {
         let _working = working;
-        let made = one(&shared, device, index, which.digest.as_deref())
-            .map_err(|refusal| refusal.problem().clone());
-        let _ = send.blocking_send(made.map(Bytes::from));
+        let mut outgoing = Outgoing::new(&shared, &send);
+        let found = one(&shared, device, index, which.digest.as_deref());
+        let whole = found.and_then(|seal| Whole::read(&shared, peer, seal, &send));
+        match whole {
+            Err(refusal) => outgoing.stop(refusal.problem()),
+            // If the client has closed the connection, nothing is left to do.
+            Ok(whole) => drop(whole.send(&mut outgoing)),
+        }
     });
     respond(receive, permit).await
 }
 
+/// Returns the only seal with this index, and with this digest if one is given.
 fn one(
     shared: &Shared,
     device: DeviceId,
     index: SealIndex,
     digest: Option<&str>,
-) -> Result<Vec<u8>, Refusal> {
+) -> Result<StoredSeal, Refusal> {
     let mut seals = found(shared, device, index)?;
     if let Some(digest) = digest {
         seals.retain(|seal| seal.key().digest.to_string() == digest.to_ascii_lowercase());
@@ -180,40 +174,62 @@ fn one(
         );
         return Err(Refusal::new(ProblemType::EQUIVOCATION, detail));
     }
-    let statement = seal.seal().statement();
-    let schema = shared.store.schema(&statement.schema).map_err(unreadable)?;
-    let schema = schema.ok_or_else(|| {
-        damaged(format!("the schema of seal {index} of device {device} is not in the store"))
-    })?;
-    let unknown = || {
-        damaged(format!(
-            "seal {index} of device {device} refers to a roster that this service does not have"
-        ))
-    };
-    let open = open_before(&shared.roster, &seal).ok_or_else(unknown)?;
-    let (epoch, pruned) = (statement.epoch, seal.kept_from().0 > 0);
-    let selection = Selected::Levels(seal.kept());
-    let part = PartOutput::read(&*shared.store, seal, selection, true).map_err(unreadable)?;
-    let mut out = Vec::with_capacity(part.events.len() + schema.len() + 4096);
-    if pruned {
-        // A pruned bundle is complete only with respect to its epoch's round, so the epoch's
-        // manifests precede it.
-        for manifest in
-            Manifests::new(&*shared.store, epoch, epoch.0.checked_add(1).map(EpochNumber))
-        {
-            ResponseItem::Manifest(manifest.map_err(unreadable)?.bytes().to_vec()).write(&mut out);
+    Ok(seal)
+}
+
+/// A bundle, with all items that precede its part.
+struct Whole {
+    items: Vec<ResponseItem>,
+    part: PartOutput,
+    /// Counts the events of a long part.
+    memory: Option<Held>,
+}
+
+impl Whole {
+    /// Reads the bundle of a seal, as soon as there is memory for it.
+    fn read(
+        shared: &Shared,
+        peer: Peer,
+        seal: StoredSeal,
+        send: &mpsc::Sender<Piece>,
+    ) -> Result<Self, Refusal> {
+        let statement = seal.seal().statement();
+        let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
+        let schema = shared.store.schema(&statement.schema).map_err(unreadable)?;
+        let schema = schema.ok_or_else(|| {
+            damaged(format!("the schema of seal {index} of device {device} is not in the store"))
+        })?;
+        let unknown = || {
+            damaged(format!(
+                "seal {index} of device {device} refers to a roster that this service does not have"
+            ))
+        };
+        let open = open_before(&shared.roster, &seal).ok_or_else(unknown)?;
+        let mut items = Vec::new();
+        if seal.kept_from().0 > 0 {
+            // A pruned bundle is complete only with respect to its epoch's round, so the epoch's
+            // manifests precede it.
+            let until = epoch.0.checked_add(1).map(EpochNumber);
+            for manifest in Manifests::new(&*shared.store, epoch, until) {
+                let manifest = manifest.map_err(unreadable)?;
+                items.push(ResponseItem::Manifest(manifest.bytes().to_vec()));
+            }
         }
+        items.extend([ResponseItem::Schema(schema), ResponseItem::Open(open)]);
+        let memory = part_memory(shared, peer, send, seal.most_bytes());
+        let selection = Selected::Levels(seal.kept());
+        let part = PartOutput::read(&*shared.store, seal, selection, true).map_err(unreadable)?;
+        Ok(Self { items, part, memory })
     }
-    for item in [
-        ResponseItem::Schema(schema),
-        ResponseItem::Open(open),
-        ResponseItem::Part(Box::new(part)),
-        ResponseItem::End,
-    ] {
-        item.write(&mut out);
+
+    fn send(self, outgoing: &mut Outgoing<'_>) -> Result<(), Gone> {
+        for item in self.items {
+            outgoing.item(|piece| item.write(piece))?;
+        }
+        outgoing.part(self.part, self.memory)?;
+        outgoing.item(write::end)?;
+        outgoing.flush()
     }
-    shared.metrics.response_bytes.increment(out.len() as u64);
-    Ok(out)
 }
 
 /// Handles `GET /v1/devices/{device}/seals/{index}/explain`.

@@ -329,6 +329,26 @@ async fn queries_above_a_limit_are_rejected() {
     cloud.stop().await;
 }
 
+/// Finding B7 of the review. A coded body would otherwise be read as if it were not coded, and the
+/// client would get a misleading error.
+#[tokio::test]
+async fn a_body_with_a_content_coding_is_rejected() {
+    let (cloud, mut motes, _directory) = limited(Limits::default()).await;
+    let body = motes[0].seal(Star, 1, true, &[1, 2, 3]);
+    let put = |path: &str, coding: &str, body: Vec<u8>| {
+        cloud.http.put(cloud.at(path)).header("content-encoding", coding).body(body).send()
+    };
+    for coding in ["gzip", "br", "identity, zstd", "unknown", ""] {
+        for path in [paths::BUNDLES, paths::MANIFESTS] {
+            let rejected = problem(put(path, coding, body.clone()).await.unwrap()).await;
+            assert_eq!((rejected.name(), rejected.status), ("UnsupportedMediaType", 415));
+            assert!(rejected.detail.contains("Content-Encoding"), "{}", rejected.detail);
+        }
+    }
+    assert_eq!(put(paths::BUNDLES, "Identity", body).await.unwrap().status(), 200);
+    cloud.stop().await;
+}
+
 /// The cloud allows one request in progress. A forged upload that claims many events is in progress
 /// until the cloud has computed the levels of the claimed events.
 #[tokio::test]

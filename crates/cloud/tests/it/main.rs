@@ -4,6 +4,7 @@
 
 mod concurrency;
 mod contract;
+mod fairness;
 mod limits;
 mod manifests;
 mod pruned;

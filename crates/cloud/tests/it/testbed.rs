@@ -34,7 +34,12 @@ pub const EPOCH_MS: u64 = 60_000;
 
 /// Returns the group's roster, and a mote with a secret key for each device.
 pub fn group(names: &[&str]) -> (Roster, Vec<Mote>) {
-    group_with(names, None)
+    group_with(names, None, Algorithm::Ed25519)
+}
+
+/// Returns a group whose devices sign with ESP256. Its signatures take longest to verify.
+pub fn esp256_group(names: &[&str]) -> (Roster, Vec<Mote>) {
+    group_with(names, None, Algorithm::Esp256)
 }
 
 /// Returns the secret key of the coordinator of groups with a budget.
@@ -44,14 +49,14 @@ pub fn coordinator() -> SecretKey {
 
 /// Returns a group with a budget of `events` events per epoch.
 pub fn budgeted(names: &[&str], events: u64) -> (Roster, Vec<Mote>) {
-    group_with(names, Some(Budget { events, coordinator: coordinator().public() }))
+    let budget = Budget { events, coordinator: coordinator().public() };
+    group_with(names, Some(budget), Algorithm::Ed25519)
 }
 
-fn group_with(names: &[&str], budget: Option<Budget>) -> (Roster, Vec<Mote>) {
+fn group_with(names: &[&str], budget: Option<Budget>, algorithm: Algorithm) -> (Roster, Vec<Mote>) {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[77; 32]).unwrap();
-    let secret = |i: usize| {
-        SecretKey::from_seed(Algorithm::Ed25519, &[u8::try_from(i).unwrap() + 1; 32]).unwrap()
-    };
+    let secret =
+        |i: usize| SecretKey::from_seed(algorithm, &[u8::try_from(i).unwrap() + 1; 32]).unwrap();
     let devices: Vec<_> =
         names.iter().enumerate().map(|(i, name)| (*name, secret(i).public())).collect();
     let first = FirstRoster {
@@ -179,7 +184,7 @@ impl Mote {
             order.retain(|&seq| salt.level(Sequence(seq as u64), LEVELS).0 >= own_round);
         }
         let records = order.iter().flat_map(|&seq| events[seq].to_be_bytes()).collect();
-        (Seal::new(statement, root, Algorithm::Ed25519), blocks.to_vec(), records)
+        (Seal::new(statement, root, self.secret.algorithm()), blocks.to_vec(), records)
     }
 
     fn bundle(&self, before: Position, seal: &Seal<Unverified>, records: &[u8]) -> Vec<u8> {

@@ -1,0 +1,199 @@
+//! One client sends expensive requests, or reads slowly. The latency of other clients stays low, and
+//! the memory for responses stays within its limit.
+//!
+//! A latency is compared with another latency of the same test, so that the tests pass on a busy
+//! machine. The cloud and its clients share the thread of the test. A request that occupies the
+//! cloud's thread therefore delays all other requests.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use moteseal_api::paths;
+use moteseal_cloud::{Config, Limits};
+use moteseal_core::record::Scheme::Star;
+use moteseal_core::record::SealIndex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::testbed::{Running, esp256_group, group};
+
+/// The address of the hostile clients. Honest clients use another address.
+const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+/// Opens a connection from [`STRANGER`] and sends `bytes`.
+async fn stranger(cloud: &Running, bytes: &[u8]) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((STRANGER, 0).into()).unwrap();
+    let mut stream = socket.connect(cloud.address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    stream
+}
+
+/// Clients that repeat one upload until they are stopped.
+struct Replays {
+    stop: Arc<AtomicBool>,
+    clients: JoinSet<()>,
+}
+
+impl Replays {
+    fn start(cloud: &Running, body: &[u8], clients: usize) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let http = reqwest::Client::builder().local_address(STRANGER).build().unwrap();
+        let mut tasks = JoinSet::new();
+        for _ in 0..clients {
+            let (http, url, body) = (http.clone(), cloud.at(paths::BUNDLES), body.to_vec());
+            let stop = Arc::clone(&stop);
+            tasks.spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let response = http.put(&url).body(body.clone()).send().await.unwrap();
+                    assert_eq!(response.status(), 200);
+                }
+            });
+        }
+        Self { stop, clients: tasks }
+    }
+
+    async fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.clients.join_all().await;
+    }
+}
+
+/// Returns the median time of `count` calls of `request`, with a short pause before each call.
+async fn median<F: Future<Output = ()>>(count: usize, mut request: impl FnMut() -> F) -> Duration {
+    let mut times = Vec::new();
+    for _ in 0..count {
+        sleep(Duration::from_millis(2)).await;
+        let start = Instant::now();
+        request().await;
+        times.push(start.elapsed());
+    }
+    times.sort();
+    times[count / 2]
+}
+
+/// Finding B1 of the review. The bodies are short, but they take long to verify, because they have
+/// many signatures.
+#[tokio::test]
+async fn uploads_with_many_signatures_do_not_delay_other_requests() {
+    let (roster, mut motes) = esp256_group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster)).await;
+    let body: Vec<u8> = (0..150).flat_map(|epoch| motes[0].seal(Star, epoch, true, &[1])).collect();
+    assert!(body.len() < 64 << 10);
+    let put = || async { assert_eq!(cloud.put(body.clone()).await.status(), 200) };
+    let alone = median(3, put).await;
+    let replays = Replays::start(&cloud, &body, 8);
+    let get = || async { assert_eq!(cloud.get(paths::HEALTHZ).await.status(), 200) };
+    let health = median(21, get).await;
+    replays.stop().await;
+    assert!(health < alone / 4, "{health:?} for a health check, {alone:?} for an upload");
+    cloud.stop().await;
+}
+
+/// Finding B1 of the review. One address has many uploads to verify. An upload from another address
+/// is verified at the same time instead of after all of them.
+#[tokio::test]
+async fn uploads_of_one_address_do_not_queue_before_those_of_others() {
+    let (roster, mut motes) = esp256_group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster)).await;
+    let body: Vec<u8> = (0..40).flat_map(|epoch| motes[0].seal(Star, epoch, true, &[1])).collect();
+    let put = || async { assert_eq!(cloud.put(body.clone()).await.status(), 200) };
+    let alone = median(9, put).await;
+    let clients = 12 * std::thread::available_parallelism().unwrap().get();
+    let replays = Replays::start(&cloud, &body, clients);
+    sleep(alone * 3).await;
+    let loaded = median(9, put).await;
+    replays.stop().await;
+    assert!(loaded < alone * 6, "{loaded:?} under load, {alone:?} alone");
+    cloud.stop().await;
+}
+
+/// Finding B2 of the review. The clients of one address request long bundles and do not read them.
+/// The cloud reads a bundle only if there is memory for it. Other addresses get their share, and a
+/// client that does not read loses its connection and its memory.
+#[tokio::test]
+async fn bundles_for_clients_that_do_not_read_stay_within_the_memory() {
+    let events: Vec<u32> = (0..1_500_000).collect();
+    let length = 4 * events.len();
+    let limits = Limits {
+        answer_bytes: 2 * length + length / 4,
+        write_stall: Duration::from_secs(1),
+        ..Limits::default()
+    };
+    let (roster, mut motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config { limits, ..Config::new(roster) }).await;
+    assert_eq!(cloud.put(motes[0].seal(Star, 1, true, &events)).await.status(), 200);
+    let path = paths::bundle(motes[0].id, SealIndex(0));
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    let mut idle = Vec::new();
+    for _ in 0..6 {
+        idle.push(stranger(&cloud, request.as_bytes()).await);
+    }
+    sleep(Duration::from_millis(500)).await;
+    let mut waiting = Vec::new();
+    let mut responses = Vec::new();
+    for stream in idle {
+        match timeout(Duration::from_millis(50), stream.peek(&mut [0])).await {
+            Err(_) => waiting.push(stream),
+            Ok(peeked) => {
+                assert_eq!(peeked.unwrap(), 1);
+                responses.push(stream);
+            }
+        }
+    }
+    assert_eq!((responses.len(), waiting.len()), (1, 5), "the memory has room for one");
+    let bundle = timeout(Duration::from_secs(5), cloud.get(&path)).await.expect("in time");
+    assert_eq!(bundle.status(), 200);
+    let bundle = timeout(Duration::from_secs(5), bundle.bytes()).await.expect("in time").unwrap();
+    assert!(bundle.len() > length, "{}", bundle.len());
+    // After `write_stall`, the client that does not read is disconnected, and another one is served.
+    let next = async {
+        loop {
+            for stream in &waiting {
+                if timeout(Duration::from_millis(20), stream.peek(&mut [0])).await.is_ok() {
+                    return;
+                }
+            }
+        }
+    };
+    timeout(Duration::from_secs(20), next).await.expect("the memory is free again");
+    let mut cut = Vec::new();
+    let _ = timeout(Duration::from_secs(5), responses[0].read_to_end(&mut cut)).await.expect("cut");
+    assert!(cut.len() < length, "{} of {length} bytes", cut.len());
+    drop((waiting, responses));
+    cloud.stop().await;
+}
+
+/// Finding B3 of the review. The clients send many requests for the metrics without waiting for the
+/// responses.
+#[tokio::test]
+async fn pipelined_requests_for_metrics_do_not_delay_other_requests() {
+    let (roster, _) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster)).await;
+    let get = || async { assert_eq!(cloud.get(paths::HEALTHZ).await.status(), 200) };
+    let alone = median(21, get).await;
+    let requests = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".repeat(400);
+    let mut floods = JoinSet::new();
+    for _ in 0..4 {
+        let (mut receive, mut send) = stranger(&cloud, b"").await.into_split();
+        let requests = requests.clone();
+        floods.spawn(async move { while send.write_all(requests.as_bytes()).await.is_ok() {} });
+        floods.spawn(async move {
+            let mut pages = vec![0; 1 << 16];
+            while receive.read(&mut pages).await.is_ok_and(|length| length > 0) {}
+        });
+    }
+    sleep(Duration::from_millis(100)).await;
+    let loaded = median(21, get).await;
+    floods.shutdown().await;
+    assert!(loaded < alone * 20, "{loaded:?} under load, {alone:?} alone");
+    cloud.stop().await;
+}

@@ -229,6 +229,20 @@ pub enum LinkError {
         /// The innermost cause.
         cause: String,
     },
+    /// Two programs use the same MQTT client id. The broker disconnects one of them whenever the
+    /// other one connects.
+    #[error(
+        "{url}: {cause}; another program uses the MQTT client id {client}: stop it, because a group \
+         has one gateway of each kind, and each device runs once"
+    )]
+    ClientIdTaken {
+        /// The address.
+        url: String,
+        /// The client id.
+        client: String,
+        /// What the broker did.
+        cause: String,
+    },
     /// The serial port does not exist, or the connection was refused or broke.
     #[error(
         "{url}: {cause}; check that the mote, its adapter or its emulator is connected, that \
@@ -275,6 +289,7 @@ impl LinkError {
             Self::BadFile { .. } => "BadFile",
             Self::PasswordInClear { .. } => "PasswordInClear",
             Self::Unreachable { .. } => "Unreachable",
+            Self::ClientIdTaken { .. } => "ClientIdTaken",
             Self::LineDown { .. } => "LineDown",
             Self::NotTrusted { .. } => "NotTrusted",
             Self::Refused { .. } => "Refused",

@@ -116,6 +116,7 @@ impl Sender {
 /// A connection to a broker. It connects and reconnects while [`next`](Self::next) is called.
 pub(super) struct Connection {
     url: String,
+    client: String,
     events: Events,
     is_persistent: bool,
 }
@@ -153,6 +154,7 @@ impl Connection {
             }
             _ => None,
         };
+        let id = client.clone();
         let host = url
             .host_str()
             .unwrap_or_default()
@@ -209,7 +211,7 @@ impl Connection {
                 (Sender::V5(client), Events::V5(Box::new(events)))
             }
         };
-        Ok((Self { url: options.url.clone(), events, is_persistent }, sender))
+        Ok((Self { url: options.url.clone(), client: id, events, is_persistent }, sender))
     }
 
     /// Waits for the next event. Connects first if necessary. After an error, call this function
@@ -316,6 +318,13 @@ impl Connection {
                             cause: "a client sent a packet that is too long".to_owned(),
                         });
                     }
+                    if let v5::ConnectionError::MqttState(v5::StateError::ServerDisconnect {
+                        reason_code: v5::DisconnectReasonCode::SessionTakenOver,
+                        ..
+                    }) = error
+                    {
+                        return Err(self.client_id_taken("the broker closed the connection"));
+                    }
                     let (v5::ConnectionError::ConnectionRefused(code)
                     | v5::ConnectionError::MqttState(v5::StateError::ConnFail { reason: code })) =
                         error
@@ -344,6 +353,12 @@ impl Connection {
             url: self.url.clone(),
             cause: "the broker rejected the subscription to the group's topics".to_owned(),
         }
+    }
+
+    /// Returns the error for a connection that ended because of another client with the same id.
+    pub(super) fn client_id_taken(&self, cause: &str) -> LinkError {
+        let (url, client) = (self.url.clone(), self.client.clone());
+        LinkError::ClientIdTaken { url, client, cause: cause.to_owned() }
     }
 
     /// Returns the error for a failed connection for which the broker gave no reason.

@@ -13,12 +13,15 @@ use super::connection::{Connection, Happened, Sender};
 use super::{Backoff, Options, named};
 use crate::client::spread;
 use crate::fair;
-use crate::link::{Down, MAX_FRAME, State, Up};
+use crate::link::{Down, LinkError, MAX_FRAME, State, Up};
 
 /// The maximum total size of the frames that wait at the parent, in bytes.
 const PARENT_BYTES: usize = 64 << 20;
 /// The maximum number of frames that wait at a child. At the limit, the oldest frame is dropped.
 const DEVICE_FRAMES: usize = 256;
+
+/// After this many successive connections that broke soon, another client probably has the same id.
+const SHORT_CONNECTIONS: u32 = 3;
 
 /// The destination of incoming messages. It drops a message that is too long or on another topic.
 pub(super) trait Inbox: Clone + Send + 'static {
@@ -74,7 +77,7 @@ async fn drive(
     state: watch::Sender<State>,
     connected: watch::Sender<()>,
 ) {
-    let (mut attempt, mut up_since) = (0, None::<Instant>);
+    let (mut attempt, mut up_since, mut short) = (0, None::<Instant>, 0);
     loop {
         let (cause, asks_again) = match connection.next().await {
             Ok(Happened::Message { topic, payload }) => {
@@ -96,9 +99,19 @@ async fn drive(
         };
         // A connection that lasted long enough counts as a success. A connection that broke soon
         // counts as another failure.
-        if up_since.take().is_some_and(|since| since.elapsed() > backoff.longest) {
+        let lasted = up_since.take().map(|since| since.elapsed());
+        if lasted.is_some_and(|lasted| lasted > backoff.longest) {
             attempt = 0;
         }
+        // Two clients with the same id take turns: every attempt succeeds and ends soon. If a broker
+        // stops or the network fails, attempts fail. With MQTT 3.1.1, the broker gives no reason.
+        short = if lasted.is_some_and(|lasted| lasted <= backoff.longest) { short + 1 } else { 0 };
+        let cause = match cause {
+            LinkError::Unreachable { .. } if short >= SHORT_CONNECTIONS => {
+                connection.client_id_taken("the broker repeatedly closed the connection soon")
+            }
+            cause => cause,
+        };
         let again_in = backoff.wait(attempt, spread());
         attempt = attempt.saturating_add(1);
         state.send_replace(State::Down { cause, again_in });

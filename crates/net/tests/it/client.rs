@@ -187,6 +187,32 @@ async fn a_silent_service_causes_a_timeout() {
     );
 }
 
+/// Finding B7 of the review. Informational responses (RFC 9110, section 15.2) prove that a service
+/// is alive, but a client must not wait for the final response for ever.
+#[tokio::test]
+async fn endless_informational_responses_do_not_extend_the_timeout() {
+    for pause in [Duration::ZERO, Duration::from_millis(20)] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.read(&mut [0; 4096]).await.unwrap();
+            while stream.write_all(b"HTTP/1.1 103 Early Hints\r\n\r\n").await.is_ok() {
+                tokio::time::sleep(pause).await;
+            }
+        });
+        let options = Options { idle_timeout: Duration::from_millis(300), ..quick() };
+        let client = Client::new(&url, &options).unwrap();
+        let asked = tokio::time::timeout(Duration::from_secs(10), client.get("x"));
+        let error = asked.await.expect("in time").map(|_| ()).unwrap_err();
+        assert!(
+            error.name() == "Unreachable" && error.to_string().contains("no response in time"),
+            "{error}"
+        );
+        server.abort();
+    }
+}
+
 #[tokio::test]
 async fn an_address_without_a_listener_is_unreachable() {
     // This port was free a moment ago, so nothing listens on it.

@@ -216,6 +216,32 @@ async fn waits_for_a_broker_that_does_not_run() {
     }
 }
 
+/// Finding B9 of the review. Two gateways of one group disconnect each other.
+#[tokio::test]
+async fn reports_another_program_with_the_same_client_id() {
+    let broker = Broker::start(Asks::Nothing);
+    for version in VERSIONS {
+        let options = options(&broker, version);
+        let parents = [(); 2].map(|()| MqttParent::new(&options, [A, B]).unwrap());
+        let is_named = |state: &State| {
+            matches!(state, State::Down { cause: LinkError::ClientIdTaken { .. }, .. })
+        };
+        let [mut one, mut other] = parents.each_ref().map(ParentLink::state);
+        let named = async {
+            tokio::select! {
+                state = one.wait_for(is_named) => state.unwrap().clone(),
+                state = other.wait_for(is_named) => state.unwrap().clone(),
+            }
+        };
+        let State::Down { cause, .. } = timeout(LONG, named).await.expect("named in time") else {
+            panic!("the link is down")
+        };
+        let text = cause.to_string();
+        assert!(text.contains("moteseal-group-hub") && text.contains("stop it"), "{text}");
+        assert_eq!(cause.name(), "ClientIdTaken");
+    }
+}
+
 #[tokio::test]
 async fn reports_which_side_does_not_trust_the_other() {
     let broker = Broker::start(Asks::Password);

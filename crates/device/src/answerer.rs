@@ -23,6 +23,7 @@ use moteseal_sum::wire::close_share;
 use tracing::{debug, info, warn};
 
 use crate::durable::{DurableError, DurableMote, QueryScheduleRefused};
+use crate::warning_log::WarningLog;
 
 /// The answer to an epoch is sent within one tenth of an epoch after the epoch's end, or not at
 /// all.
@@ -118,6 +119,7 @@ pub struct Answerer {
     schema: Vec<u8>,
     clock: Box<dyn Fn() -> u64 + Send + Sync>,
     running: Vec<Running>,
+    log: WarningLog,
 }
 
 impl fmt::Debug for Answerer {
@@ -138,7 +140,7 @@ impl Answerer {
         schema: Vec<u8>,
         clock: Box<dyn Fn() -> u64 + Send + Sync>,
     ) -> Self {
-        Self { membership, schema, clock, running: Vec::new() }
+        Self { membership, schema, clock, running: Vec::new(), log: WarningLog::new() }
     }
 
     /// Receives a query schedule. If the schedule is rejected, logs the reason.
@@ -151,7 +153,7 @@ impl Answerer {
         mote: &mut DurableMote<K>,
     ) -> Result<(), DurableError> {
         if let Err(error) = self.try_receive(announcement, mote)? {
-            warn!(error = %error.named(), "a query schedule was rejected");
+            self.log.warn("a query schedule was rejected", error.named());
         }
         Ok(())
     }

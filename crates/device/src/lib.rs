@@ -71,6 +71,7 @@ pub mod recording;
 pub mod replay;
 pub mod runner;
 pub mod seal;
+mod warning_log;
 
 pub use answerer::Answerer;
 pub use durable::DurableMote;

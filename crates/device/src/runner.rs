@@ -27,6 +27,7 @@ use crate::durable::{DurableError, DurableMote, Taken};
 use crate::import::Recording;
 use crate::mote::BUFFER;
 use crate::seal::SealRefused;
+use crate::warning_log::WarningLog;
 
 /// The maximum number of readings that are made durable together.
 const BATCH: usize = 256;
@@ -369,6 +370,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
         retry: Retry::new(settings),
         is_ended: false,
         gives_up: false,
+        log: WarningLog::new(),
     };
     let mut state = link.state();
     let mut stop = pin!(stop);
@@ -438,6 +440,7 @@ struct Run<'a, K> {
     is_ended: bool,
     /// Whether newer seals are being given up because too many wait.
     gives_up: bool,
+    log: WarningLog,
 }
 
 impl<K: Signer + Send> Run<'_, K> {
@@ -592,7 +595,7 @@ impl<K: Signer + Send> Run<'_, K> {
                 error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }),
             )) => {
                 self.ran.refused += 1;
-                warn!(error = %error.named(), "skipped a reading");
+                self.log.warn("skipped a reading", error.named());
             }
             Err(error) => return Err(error.into()),
         }
@@ -615,7 +618,7 @@ impl<K: Signer + Send> Run<'_, K> {
                 Ok(Ok(())) => {}
                 Ok(Err(LinkError::Closed)) => return Err(RunError::Link(LinkError::Closed)),
                 // The frame is lost. A link may lose any frame, so the frame is sent again later.
-                Ok(Err(error)) => warn!(error = %error.named(), "a frame was not sent"),
+                Ok(Err(error)) => self.log.warn("a frame was not sent", error.named()),
                 Err(_) => return Ok(false),
             }
         }
@@ -642,9 +645,7 @@ impl<K: Signer + Send> Run<'_, K> {
                         self.retry.reset();
                     }
                 }
-                Err(error) => {
-                    warn!(error = %error.named(), "ignored an announcement that is not the coordinator's");
-                }
+                Err(error) => self.log.warn("ignored another sender's announcement", error.named()),
             },
             Down::Frame(frame) => match self.mote.acknowledged(frame)? {
                 Ok(is_news) => {
@@ -653,9 +654,7 @@ impl<K: Signer + Send> Run<'_, K> {
                         self.retry.reset();
                     }
                 }
-                Err(error) => {
-                    warn!(error = %error.named(), "ignored a frame that is not the gateway's");
-                }
+                Err(error) => self.log.warn("ignored another sender's frame", error.named()),
             },
         }
         Ok(())

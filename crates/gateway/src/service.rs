@@ -21,11 +21,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use moteseal_api::NamedError as _;
-use moteseal_core::record::EpochNumber;
+use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_net::link::State;
 use moteseal_net::{Client, LinkError, ParentLink, Up};
+use moteseal_service::log_limit::log_suppressed;
 use moteseal_service::metrics::{UPKEEP, gauge_value as value};
-use moteseal_service::{Monitor, Monitored};
+use moteseal_service::{LogLimit, Monitor, Monitored};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
@@ -310,8 +311,8 @@ struct Keeper {
     flooder: Option<[u8; 8]>,
     /// When a frame of another device last arrived while one device was flooding.
     others: Option<Instant>,
-    /// When rejected frames were last logged.
-    rejection_logged: Option<Instant>,
+    /// The log lines about rejected frames, by sender.
+    rejection_log: LogLimit<DeviceId>,
     counted: Counts,
 }
 
@@ -343,7 +344,7 @@ impl Keeper {
             committed_in: Duration::ZERO,
             flooder: None,
             others: None,
-            rejection_logged: None,
+            rejection_log: LogLimit::new(1, LOG_INTERVAL),
             counted,
         }
     }
@@ -529,13 +530,13 @@ impl Keeper {
             }
             Err(refused) => {
                 self.shared.metrics.refused(refused.name());
+                let device = DeviceId(up.device);
                 let is_lasting = refused == Refused::OverQuota || refused.is_final().is_some();
-                if is_lasting && self.rejection_logged.is_none_or(|at| at.elapsed() >= LOG_INTERVAL)
-                {
-                    self.rejection_logged = Some(Instant::now());
-                    warn!(name = refused.name(), device = %moteseal_core::DeviceId(up.device), %refused, "frames of a device are rejected");
+                if is_lasting && self.rejection_log.allows(device) {
+                    warn!(name = refused.name(), %device, %refused, "frames of a device are rejected");
                 }
-                debug!(device = %moteseal_core::DeviceId(up.device), name = refused.name(), %refused, "rejected a frame");
+                log_suppressed(&self.rejection_log.suppressed());
+                debug!(%device, name = refused.name(), %refused, "rejected a frame");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `moteseal broadcast watch`: receives authenticated broadcasts, prints or saves them once they
 //! are verified, and sends other receivers what they lost.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
 use moteseal_device::broadcast::{Options, WatchError, WatchEvent, Watcher, now};
 use moteseal_net::Broadcast;
+use moteseal_service::LogLimit;
 use moteseal_store::Archive;
 use moteseal_store::archive::QUOTA;
 use serde_json::{Value, json};
@@ -137,7 +138,8 @@ async fn watch(
         arguments,
         out: Stdout::lock(),
         complete: 0,
-        refused: BTreeMap::new(),
+        refused: BTreeSet::new(),
+        refusals: LogLimit::new(1, REFUSALS),
         enough: &enough,
     };
     let options = Options {
@@ -187,8 +189,10 @@ struct Reporter<'a> {
     arguments: &'a Arguments,
     out: Stdout,
     complete: u64,
-    /// For each name of a refusal: when it was last reported, and how often it has occurred since.
-    refused: BTreeMap<&'static str, (Instant, u64)>,
+    /// The names of all refusals.
+    refused: BTreeSet<&'static str>,
+    /// The reports of refusals, by name.
+    refusals: LogLimit<&'static str>,
     enough: &'a Notify,
 }
 
@@ -349,21 +353,19 @@ impl Reporter<'_> {
         if matches!(refused, NotThisBlock | UnknownChain | RefusedBefore) {
             return Ok(());
         }
-        let (reported, times) =
-            self.refused.entry(refused.name()).or_insert_with(|| (Instant::now(), 0));
-        *times += 1;
-        let is_first = *times == 1 && reported.elapsed() < REFUSALS;
-        if !is_first && reported.elapsed() < REFUSALS {
+        let name = refused.name();
+        self.refused.insert(name);
+        // A refusal is reported at once, and the further ones with its name when the interval ends.
+        for (of, times) in self.refusals.suppressed() {
+            let of = of.unwrap_or(name);
+            let shown = format!("{of}: refused {times} more times");
+            self.event(json!({ "event": "refused", "name": of, "times": times }), &shown)?;
+        }
+        if !self.refusals.allows(name) {
             return Ok(());
         }
-        let times = std::mem::take(times);
-        *reported = Instant::now();
-        let shown = if times > 1 {
-            format!("{} ({times} times)", refused.named())
-        } else {
-            refused.named().to_string()
-        };
-        self.event(json!({ "event": "refused", "name": refused.name(), "times": times, "detail": refused.named().to_string() }), &shown)
+        let shown = refused.named().to_string();
+        self.event(json!({ "event": "refused", "name": name, "times": 1, "detail": shown }), &shown)
     }
 
     fn verdict(self) -> Result<(), Failure> {
@@ -373,7 +375,7 @@ impl Reporter<'_> {
         }
         let found =
             format!("{} of {} were complete in time", self.complete, count(expected, "chain"));
-        let names: Vec<&str> = self.refused.keys().copied().collect();
+        let names: Vec<&str> = self.refused.iter().copied().collect();
         Err(match (self.complete, names.is_empty()) {
             (0, false) => Failure::refused(format_args!("{found}; refused: {}", names.join(", "))),
             (_, false) => Failure::new(

@@ -275,3 +275,25 @@ fn gives_up_a_chain_larger_than_the_quota_and_accepts_the_next() {
     send_line(&network, "and again", &[]);
     assert_eq!(again.until("message")["text"], "and again");
 }
+
+/// Finding B4 of the review. Anyone can send any number of forged frames.
+#[test]
+fn forged_frames_do_not_fill_the_output() {
+    let network = Network::new();
+    let watcher = network.watch("w", &[&network.url("")], &[]);
+    let certificate = fs::read(network.path("ops.cert")).unwrap();
+    for forgery in 0..100 {
+        let mut forged = certificate.clone();
+        let at = forged.len() - 1 - forgery % 60;
+        forged[at] ^= 0x55;
+        put(&network, &BroadcastFrame::Certificate(&forged));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    send_line(&network, "end", &[]);
+    let refusals = std::cell::Cell::new(0);
+    watcher.find(|event| {
+        refusals.set(refusals.get() + u32::from(event["event"] == "refused"));
+        event["event"] == "message"
+    });
+    assert!((1..=4).contains(&refusals.get()), "{} lines", refusals.get());
+}

@@ -22,8 +22,9 @@ use moteseal_api::NamedError as _;
 use moteseal_core::DeviceId;
 use moteseal_net::link::State;
 use moteseal_net::{ChildLink, Down, LinkError, ParentLink};
+use moteseal_service::log_limit::log_suppressed;
 use moteseal_service::metrics::{UPKEEP, gauge_value as value};
-use moteseal_service::{Monitor, Monitored};
+use moteseal_service::{LogLimit, Monitor, Monitored};
 use tokio::sync::watch;
 use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
@@ -82,8 +83,8 @@ pub struct SumGateway {
     monitor: Option<Monitor>,
     shown: Arc<Shown>,
     clock: Clock,
-    /// When rejected frames were last logged.
-    refused: Option<Instant>,
+    /// The log lines about rejected frames, by sender.
+    refused: LogLimit<String>,
 }
 
 impl fmt::Debug for SumGateway {
@@ -116,7 +117,7 @@ impl SumGateway {
             monitor,
             shown,
             clock: Clock::new(CLOCK_GRACE),
-            refused: None,
+            refused: LogLimit::new(1, LOG_INTERVAL),
         })
     }
 
@@ -298,8 +299,8 @@ impl SumGateway {
     fn refuse(&mut self, sender: &str, refused: Refused) {
         self.shown.metrics.refused(refused.name());
         debug!(from = sender, refused = %refused.named(), "rejected a frame");
-        if self.refused.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
-            self.refused = Some(Instant::now());
+        log_suppressed(&self.refused.suppressed());
+        if self.refused.allows(sender.to_owned()) {
             warn!(from = sender, refused = %refused.named(), "frames are rejected");
         }
     }

@@ -36,3 +36,49 @@ impl Drop for WarningLog {
         log_suppressed(&self.0.finish());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+
+    /// Counts log lines.
+    struct Lines(Arc<AtomicUsize>);
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// Finding B4 of the review. Anyone who can write to the broker can send forged frames.
+    #[test]
+    fn a_flood_of_forged_frames_causes_a_few_lines_and_a_summary() {
+        let lines = Arc::new(AtomicUsize::new(0));
+        tracing::subscriber::with_default(Lines(Arc::clone(&lines)), || {
+            let log = WarningLog::new();
+            for _ in 0..1000 {
+                log.warn("ignored another sender's frame", "WrongTag");
+            }
+            log.warn("a query schedule was rejected", "WrongTag");
+            assert_eq!(lines.load(Ordering::SeqCst), 3 + 1);
+            drop(log);
+        });
+        assert_eq!(lines.load(Ordering::SeqCst), 3 + 1 + 1);
+    }
+}

@@ -12,8 +12,8 @@ pub struct Limits {
     /// IPv6, one /64 network) may use once half of them are in use. It prevents one client from
     /// excluding the others. Use 100 if a proxy limits the clients. Default 25.
     pub peer_percent: u8,
-    /// The maximum number of open connections. Further connections are closed with status 503.
-    /// Default 1024.
+    /// The maximum number of open connections. Further connections are closed with status 503. The
+    /// number is lower if the process may not open enough files. Default 1024.
     pub connections: usize,
     /// The maximum number of requests in progress. A request counts once its body has fully
     /// arrived. Further requests are rejected with status 503. Default 256.
@@ -21,8 +21,9 @@ pub struct Limits {
     /// The maximum number of responses to queries and of bundles that are sent at the same time.
     /// Further requests for responses or bundles are rejected with status 429. Default 32.
     pub answers: usize,
-    /// Memory for the events of all long parts that are being sent. A response waits until this
-    /// memory has room for its next long part. Default 256 MiB.
+    /// Memory for whole bundles, long parts of answers and listings, until the client has received
+    /// them. A response waits until this memory has room for its next long part; a listing is
+    /// rejected with status 503. Default 256 MiB.
     pub answer_bytes: usize,
     /// The maximum size of one upload in bytes. A longer upload is rejected with status 413.
     /// Default 64 MiB.

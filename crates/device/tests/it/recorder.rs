@@ -171,11 +171,12 @@ fn a_failed_start_leaves_the_readings_in_the_journal() {
     fs::create_dir(&obstacle).unwrap();
     assert!(try_open(directory.path(), u32::MAX, "v").is_err());
     fs::remove_dir(&obstacle).unwrap();
-    // The name of the state's temporary file cannot be predicted, so the state itself is in the way.
+    // A folder with the name of the state prevents that the state is replaced.
+    let (sealer, outbox) = sealer(directory.path(), u32::MAX, "v");
     let (state, kept) = (directory.path().join("state"), directory.path().join("kept"));
     fs::rename(&state, &kept).unwrap();
     fs::create_dir(&state).unwrap();
-    assert!(try_open(directory.path(), u32::MAX, "v").is_err());
+    assert!(Recorder::open(sealer, outbox, &directory.path().join("journal")).is_err());
     fs::remove_dir(&state).unwrap();
     fs::rename(&kept, &state).unwrap();
     let (mut recorder, recovered) = open(directory.path());

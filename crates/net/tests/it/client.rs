@@ -196,7 +196,7 @@ async fn endless_informational_responses_do_not_extend_the_timeout() {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            stream.read(&mut [0; 4096]).await.unwrap();
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
             while stream.write_all(b"HTTP/1.1 103 Early Hints\r\n\r\n").await.is_ok() {
                 tokio::time::sleep(pause).await;
             }

@@ -187,8 +187,14 @@ impl Rejection {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            // The query requested a sample by count and seed from seals that are not trees.
-            Self::Stopped { name, .. } if name == "SchemeMismatch" => ErrorKind::Usage,
+            // The seals do not support the query: it requested a sample by count and seed from
+            // seals that are not trees, or a rate above the available one. The kind is the same
+            // whether the store notices this before or after it has sent a part.
+            Self::Stopped { name, .. }
+                if matches!(name.as_str(), "SchemeMismatch" | "RateUnavailable") =>
+            {
+                ErrorKind::Usage
+            }
             Self::Missing { .. } | Self::Unshown { .. } | Self::Stopped { .. } => {
                 ErrorKind::Incomplete
             }
@@ -371,6 +377,12 @@ mod tests {
             (
                 Rejection::stopped("SchemeMismatch", "a star"),
                 "SchemeMismatch",
+                Usage,
+                (None, None, None),
+            ),
+            (
+                Rejection::stopped("RateUnavailable", "the highest available rate is 1/8"),
+                "RateUnavailable",
                 Usage,
                 (None, None, None),
             ),

@@ -26,7 +26,7 @@ use cursor::{Cursor, Found};
 pub(crate) use item::open_before;
 pub use item::{PartOutput, ResponseItem, Selected};
 pub(crate) use manifests::Manifests;
-use plan::{Planned, at_most, by_rate, follows, permuted};
+use plan::{KeptLevels, Planned, at_most, by_rate, follows, permuted};
 use run_limits::Run;
 use stop::Stop;
 
@@ -49,6 +49,8 @@ pub struct Response<'s> {
     /// The position of the next device in the query.
     next_device: usize,
     device: Option<Cursor<'s>>,
+    /// The levels of the seals that were read, if the query has a rate.
+    kept: KeptLevels,
     /// The planned parts of the current epoch, if the query's choice has to consider all seals of
     /// an epoch together.
     epoch: VecDeque<Planned>,
@@ -83,6 +85,7 @@ impl<'s> Response<'s> {
             rounds: BTreeMap::new(),
             next_device: 0,
             device: None,
+            kept: KeptLevels::default(),
             epoch: VecDeque::new(),
             ahead: None,
             schema: None,
@@ -119,7 +122,11 @@ impl<'s> Response<'s> {
                     return Some(Ok(Planned { seal, selection: Selected::Levels(0) }));
                 }
                 Ok(Some(Found::Seal(seal))) => match self.query.choice {
-                    Choice::Rate(rate) => return Some(by_rate(seal, rate)),
+                    Choice::Rate(rate) => {
+                        self.kept.add(&seal);
+                        let planned = by_rate(seal, rate);
+                        return Some(planned.map_err(|seal| self.rate_unavailable(&seal)));
+                    }
                     Choice::AtMost(_) | Choice::Sample { .. } => {
                         let planned =
                             cursor.rest_of_epoch(seal).and_then(|parts| self.whole_epoch(parts));
@@ -132,6 +139,21 @@ impl<'s> Response<'s> {
                 Ok(None) => self.device = None,
             }
         }
+    }
+
+    /// Reads the remaining seals of the query, and returns the error for a rate that `refused` does
+    /// not have. The error states the highest rate of the whole query, whichever seal was refused.
+    fn rate_unavailable(&mut self, refused: &StoredSeal) -> Stop {
+        let Query { since, until, .. } = self.query;
+        let following = self.query.devices.iter().skip(self.next_device);
+        let following = following.map(|device| Cursor::new(self.store, *device, since, until));
+        for mut cursor in self.device.take().into_iter().chain(following) {
+            // If the seals of a device cannot be read, the error states the rate of the others.
+            while let Ok(Some(Found::Seal(seal))) = cursor.next() {
+                self.kept.add(&seal);
+            }
+        }
+        self.kept.rate_unavailable(refused)
     }
 
     /// Plans the parts of an epoch, for a choice that has to consider all seals of the epoch
@@ -147,7 +169,10 @@ impl<'s> Response<'s> {
                 permuted(parts, self.roster.levels(), round, (count, &seed))
             }
             Choice::AtMost(most) => at_most(parts, self.roster.levels(), round, most),
-            Choice::Rate(rate) => parts.into_iter().map(|seal| by_rate(seal, rate)).collect(),
+            Choice::Rate(rate) => parts
+                .into_iter()
+                .map(|seal| by_rate(seal, rate).map_err(|seal| self.kept.rate_unavailable(&seal)))
+                .collect(),
         }
     }
 

@@ -246,6 +246,31 @@ async fn estimates_a_group_with_a_budget_at_the_common_rate() {
     assert!(code != 0 && stderr.contains("RateUnavailable"), "{code} {stderr}");
 }
 
+/// Finding F7 of the review. The first epoch lacks the levels of the rate 1. Only the last one lacks
+/// those of the lower rate, after the cloud has sent parts of the others. Both rates are refused with
+/// one exit code, and name one rate that is available.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_rate_above_the_common_rate_is_refused_in_the_same_way() {
+    let mut group = Group::new(Scheme::Star, 12, 200, 3);
+    let loads = [[400, 500, 30, 60], [100, 40, 0, 30], [2000, 1500, 1800, 2100]];
+    let uploads: Vec<_> = loads.iter().map(|readings| group.epoch(*readings)).collect();
+    let [first, _, last] = [0, 1, 2].map(|at: usize| uploads[at].round.0);
+    assert!(0 < first && first < last, "{first} {last}");
+    let client = ClientFolder::of(&group, &uploads).await;
+    let available = format!("the highest available rate is 1/{}", 1 << last);
+    for round in 0..last {
+        let rate = format!("1/{}", 1 << round);
+        for command in [&["get"][..], &["estimate", "mean", "place"]] {
+            let (code, out, stderr) = client.ask(&[command, &["--rate", &rate]].concat());
+            assert_eq!((code, &out[..]), (2, ""), "{command:?} {rate}: {stderr}");
+            assert!(stderr.contains("RateUnavailable"), "{command:?} {rate}: {stderr}");
+            assert!(stderr.contains(&available), "{command:?} {rate}: {stderr}");
+        }
+    }
+    let (code, _, stderr) = client.ask(&["get", "--rate", &format!("1/{}", 1 << last)]);
+    assert_eq!(code, 0, "{stderr}");
+}
+
 /// A device whose link was down had to raise its own round above the round of the epoch's manifest,
 /// so the readings below its own round are lost. This lowers the common rate of the whole group. A
 /// query of only the other devices keeps their higher rate.

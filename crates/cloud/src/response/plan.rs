@@ -37,30 +37,50 @@ pub(super) fn follows(part: &Planned, next: &Planned) -> bool {
         && new.schema == old.schema
 }
 
-/// Selects the levels of a rate from one seal.
-pub(super) fn by_rate(seal: StoredSeal, rate: Rate) -> Result<Planned, Stop> {
+/// Selects the levels of a rate from one seal. Returns the seal if the rate needs levels that the
+/// device or the coordinator discarded.
+pub(super) fn by_rate(seal: StoredSeal, rate: Rate) -> Result<Planned, Box<StoredSeal>> {
     match rate_levels(rate, seal.seal().statement()) {
         Ok(mask) if mask & !seal.kept() == 0 => {
             Ok(Planned { seal, selection: Selected::Levels(mask) })
         }
-        _ => Err(rate_unavailable(&seal)),
+        _ => Err(Box::new(seal)),
     }
 }
 
-/// Returns the error for a rate that needs levels that the device or the coordinator discarded.
-/// The error states the highest available rate.
-fn rate_unavailable(seal: &StoredSeal) -> Stop {
-    let statement = seal.seal().statement();
-    let levels = statement.counters.levels();
-    let lacking = (0..levels)
-        .filter(|&level| statement.counters.at(Level(level)) > 0 && seal.kept() >> level & 1 == 0);
-    let round = Round(lacking.max().map_or(0, |level| level + 1));
-    let highest = highest_rate(round, levels).map_or_else(
-        || "no rate is available".to_owned(),
-        |rate| format!("the highest available rate is {rate}"),
-    );
-    let detail = format!("epoch {} was kept from round {round} on: {highest}", statement.epoch);
-    Stop::at("RateUnavailable", seal, &detail)
+/// The seals of a query, as far as they determine which rates are available for all of them.
+#[derive(Debug, Default)]
+pub(super) struct KeptLevels {
+    /// The seal that lacks the highest level, with the round from which on it has all its events.
+    least: Option<(Round, StoredSeal)>,
+}
+
+impl KeptLevels {
+    /// Adds a seal.
+    pub(super) fn add(&mut self, seal: &StoredSeal) {
+        let counters = &seal.seal().statement().counters;
+        let is_lacking =
+            |level: &u8| counters.at(Level(*level)) > 0 && seal.kept() >> level & 1 == 0;
+        let Some(level) = (0..counters.levels()).rev().find(is_lacking) else { return };
+        let round = Round(level + 1);
+        if self.least.as_ref().is_none_or(|(least, _)| *least < round) {
+            self.least = Some((round, seal.clone()));
+        }
+    }
+
+    /// Returns the error for a rate that `refused` does not have. It states the highest rate that
+    /// all seals have, and the seal that determines it.
+    pub(super) fn rate_unavailable(&self, refused: &StoredSeal) -> Stop {
+        let (round, seal) =
+            self.least.as_ref().map_or((Round(0), refused), |(round, seal)| (*round, seal));
+        let statement = seal.seal().statement();
+        let highest = highest_rate(round, statement.counters.levels()).map_or_else(
+            || "no rate is available".to_owned(),
+            |rate| format!("the highest available rate is {rate}"),
+        );
+        let detail = format!("epoch {} was kept from round {round} on: {highest}", statement.epoch);
+        Stop::at("RateUnavailable", seal, &detail)
+    }
 }
 
 /// Returns the highest rate that needs no level below `round`, in a group with `levels` levels.

@@ -153,6 +153,20 @@ async fn an_answer_begins_with_the_manifests_and_has_the_surviving_events() {
         assert_eq!((rejected.name(), rejected.status), ("RateUnavailable", 422), "{rejected}");
         assert!(rejected.detail.contains(detail), "{}", rejected.detail);
     }
+    // Finding F7 of the review: whichever seal of the query lacks a level first, the error states
+    // the highest rate of the whole query.
+    let highest = "index 1: epoch 4 was kept from round 3 on: the highest available rate is 1/8";
+    for asked in ["1", "1/2"] {
+        let both = query(&[mote.id], 3, Some(5), rate(asked));
+        let rejected = problem(cloud.ask(&both).await).await;
+        assert_eq!((rejected.name(), rejected.status), ("RateUnavailable", 422), "{rejected}");
+        assert!(rejected.detail.ends_with(highest), "{}", rejected.detail);
+    }
+    let both = query(&[mote.id], 3, Some(5), rate("1/4"));
+    let read = verified(&roster, &cloud.ask(&both).await.bytes().await.unwrap()).unwrap();
+    let (name, detail) = read.problem.unwrap();
+    assert!(name == "RateUnavailable" && detail.ends_with(highest), "{name}: {detail}");
+    assert_eq!((read.parts.len(), read.ended), (1, false));
     // The cloud also rejects the rate if the device, and not the coordinator, discarded the levels.
     mote.own_round = 3;
     assert_eq!(cloud.put(mote.seal(Star, 6, true, &events)).await.status(), 200);

@@ -1537,7 +1537,8 @@ def answer_items(reader, data):
     """The manifests and parts of an answer, and its end item, after which there must be nothing."""
     for kind, value in reader.read(data):
         if kind == "problem":
-            raise Refused(value[0], value[1])
+            is_name = re.fullmatch("[0-9A-Za-z]{1,64}", value[0])
+            raise Refused(value[0] if is_name else "Problem", value[1])
         if kind not in ("manifest", "part", "end"):
             raise Refused("NotAsAsked", kind)
         yield kind, value

@@ -15,6 +15,7 @@
 
 mod audit;
 mod broadcast;
+pub mod changed;
 mod link;
 pub mod make;
 mod ops;

@@ -316,6 +316,14 @@ fn order() -> File {
             refused(&mut file, &name, &[part, item, &end], first);
         }
     }
+    for name in ["", "Two words", "\u{1b}[2J", "Ä", &"N".repeat(65)] {
+        let mut nameless = Vec::new();
+        write::problem(&mut nameless, name, "");
+        refused(&mut file, &format!("a problem named {name:?}"), &[&nameless, &end], "Problem");
+    }
+    let mut long = Vec::new();
+    write::problem(&mut long, "Closed", &"text ".repeat(200));
+    refused(&mut file, "a problem with a longer text", &[&long], "Closed");
     refused(&mut file, "a part of a run, then the end", &[at_north, &unsigned, &end], "Unsigned");
 
     // The end item ends the checks of all devices, before anything behind it.

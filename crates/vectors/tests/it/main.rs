@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod error_names;
+mod second_verifier;
 
 use moteseal_vectors::{committed, make, replay};
 

@@ -166,7 +166,9 @@ impl Bundle {
 pub enum FoundBy {
     /// By the audit, as a finding.
     Audit,
-    /// By the audit, which reports that a fact cannot be determined.
+    /// By the audit, which reports that a fact cannot be determined. It stays undetermined when the
+    /// devices' chains continue: if the seals arrive too late, an honest coordinator does not list
+    /// them either, and nothing that is signed shows when a seal arrived.
     Doubt,
     /// By a verifier of the bundle. This is the cloud that ingests it, or a client if the cloud
     /// colludes.

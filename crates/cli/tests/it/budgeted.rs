@@ -133,6 +133,33 @@ impl Group {
         Upload::read(&self.roster, &ended.manifest, &ended.bundles).unwrap()
     }
 
+    /// Runs the next epoch with an honest coordinator, while the links of the devices at these
+    /// positions are down. Their seals arrive after the epoch has ended. Returns what the
+    /// coordinator uploads, with the late seals.
+    pub fn late_epoch(&mut self, readings: [u32; 4], late: &[usize]) -> Upload {
+        let epoch = self.next;
+        self.next.0 += 1;
+        for (mote, count) in self.motes.iter_mut().zip(readings) {
+            (0..count).for_each(|place| mote.sense(epoch, &place.to_be_bytes()).unwrap());
+            mote.end(epoch).unwrap();
+        }
+        let send = |group: &mut Self, at: usize| {
+            while !group.motes[at].is_done() {
+                for frame in group.motes[at].frames(64).unwrap() {
+                    let _ = group.coordinator.receive(&frame, epoch).unwrap();
+                }
+                let acknowledged = group.coordinator.acknowledgement(group.devices[at]).unwrap();
+                group.motes[at].acknowledged(&acknowledged).unwrap();
+            }
+        };
+        (0..self.motes.len()).filter(|at| !late.contains(at)).for_each(|at| send(self, at));
+        let ended = self.coordinator.end(epoch, &coordinator()).unwrap();
+        late.iter().for_each(|at| send(self, *at));
+        let late = self.coordinator.take_late().into_iter().map(|(_, bundle)| bundle);
+        let bundles: Vec<Vec<u8>> = ended.bundles.into_iter().chain(late).collect();
+        Upload::read(&self.roster, &ended.manifest, &bundles).unwrap()
+    }
+
     /// Runs the next epoch with a cheating coordinator that announces `round` before any reading.
     /// Collects the seals without [`GroupCoordinator`], which would refuse a round that is higher
     /// than its own. Returns the upload with the due round.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::budgeted::{Cloud, FIRST, Group, NAMES, coordinator, secret};
 use crate::upload_verifiers::{audited, audited_alone, rows_of};
-use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload};
+use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload, stream};
 use moteseal_adversary::{Answer, Item, Select};
 use moteseal_client::audit::{Doubt, EpochReport, Finding, Report, Verdict};
 use moteseal_core::identity::encode_public_pem;
@@ -139,6 +139,34 @@ fn assert_found(group: &Group, uploads: &[Upload], cheat: &Cheat, at: usize, dev
         }
         Finding::Replayed { from, .. } => assert_eq!(from.0 + 1, epoch.0, "{case}"),
         _ => {}
+    }
+}
+
+/// Finding F6 of the review. A coordinator that leaves a seal out of its manifest, and an honest one
+/// that receives the seal after its manifest, upload the same bytes. So the audit cannot decide
+/// between them, although the device's chain continues and both coordinators list its next seal.
+#[test]
+fn a_seal_that_is_left_out_and_a_late_one_are_the_same_data() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let loads = [[10, 20, 30, 20], [20, 10, 25, 30], [30, 20, 10, 20]];
+        let (mut honest_group, mut group) =
+            (Group::new(scheme, 10, BUDGET, 7), Group::new(scheme, 10, BUDGET, 7));
+        let honest = [
+            honest_group.epoch(loads[0]),
+            honest_group.late_epoch(loads[1], &[2]),
+            honest_group.epoch(loads[2]),
+        ];
+        let mut cheating = loads.map(|readings| group.epoch(readings));
+        let cheat = CHEATS.iter().find(|cheat| cheat.name == "device-unlisted").unwrap();
+        assert!((cheat.alter)(&mut cheating, 1, group.devices[2]));
+        let uploaded = |uploads: &[Upload]| stream(uploads, &group.roster, &coordinator()).unwrap();
+        assert!(uploaded(&honest) == uploaded(&cheating), "{scheme:?}: the uploads differ");
+        let report = audited(&group.roster, &cheating, &coordinator()).unwrap();
+        let verdicts: Vec<_> = report.epochs.iter().map(EpochReport::verdict).collect();
+        assert_eq!(verdicts, ["Justified", "Undetermined", "Justified"], "{report:?}");
+        let late = report.epochs[1].doubts.iter().find(|doubt| doubt.name() == "Late").unwrap();
+        let text = late.describe(&group.roster);
+        assert!(text.contains("arrived after the manifest, or the coordinator left it"), "{text}");
     }
 }
 

@@ -290,7 +290,9 @@ pub enum Doubt {
         /// The device.
         device: DeviceId,
     },
-    /// The manifest does not list a seal of the epoch, because the seal arrived after the manifest.
+    /// The manifest does not list a seal of the epoch: either the seal arrived after the manifest, or
+    /// the coordinator left it out. Nothing that is signed shows when a seal arrived, so this doubt
+    /// remains when the device's chain continues.
     Late {
         /// The device.
         device: DeviceId,
@@ -379,7 +381,8 @@ impl Doubt {
                 format!("Restarted: {who} may have forwarded readings that it never sealed")
             }
             Self::Late { index, .. } => format!(
-                "Late: seal {index} of {who} arrived after the manifest, and was not counted"
+                "Late: the manifest does not list seal {index} of {who}, and it was not counted: \
+                 either it arrived after the manifest, or the coordinator left it out"
             ),
             Self::Withheld { index, .. } => {
                 format!("Withheld: seal {index} of {who} is listed and exists, but was not found")

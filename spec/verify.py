@@ -1812,11 +1812,14 @@ def frame_up(frame, group_secret, group):
     device = bytes(frame[3:11])
     try:
         fields = array(frame_item(frame, link_secret(group_secret, group, device), b"up"))
-        kind = {(1, 9): "forward", (1, 10): "forward", (2, 5): "close", (3, 3): "schema"}.get((uint(fields[0]), len(fields)))
+        kinds = {(1, 9): "forward", (1, 10): "forward", (2, 5): "close", (3, 3): "schema", (6, 3): "challenge"}
+        kind = kinds.get((uint(fields[0]), len(fields)))
         wrong_type(kind is None)
         read = {"frame": kind, "device": byte_string(fields[1], 8).hex()}
         if kind == "schema":
             return read | {"schema": byte_string(fields[2]).hex()}
+        if kind == "challenge":
+            return read | {"challenge": uint(fields[2])}
         if kind == "close":
             schema, opening, part = byte_string(fields[2], 32), byte_string(fields[3]), byte_string(fields[4])
             return read | {"schema": schema.hex(), "open": opening.hex(), "part": part.hex()}
@@ -1865,15 +1868,23 @@ class Followed:
         return what, first
 
 
+def stored_seal(item):
+    """The newest seal that a coordinator has stored of a device."""
+    index, epoch, last, digest = array(item, 4)
+    index, epoch, last, digest = uint(index, 32), uint(epoch), uint(last), byte_string(digest, 32)
+    out_of_range(last > 1)
+    return {"index": index, "epoch": epoch, "last": last, "digest": digest.hex()}
+
+
 def frame_down(frame, group_secret, group, device):
     """Opens an acknowledgement, as the device does."""
     try:
-        fields = array(frame_item(frame, link_secret(group_secret, group, device), b"down"), 6)
+        fields = array(frame_item(frame, link_secret(group_secret, group, device), b"down"), 7)
         kind, to = uint(fields[0]), byte_string(fields[1], 8)
-        index, next_seq, sealed = uint(fields[2], 32), uint(fields[3], 32), optional(fields[4], uint, 32)
-        wants = uint(fields[5])
+        index, next_seq, sealed = uint(fields[2], 32), uint(fields[3], 32), optional(fields[4], stored_seal)
+        wants, challenge = uint(fields[5]), optional(fields[6], uint)
         out_of_range(kind != 16 or to != device or wants > 1)
-        return {"index": index, "next": next_seq, "sealed": sealed, "wants": wants}
+        return {"index": index, "next": next_seq, "sealed": sealed, "wants": wants, "challenge": challenge}
     except Refused as refused:
         raise refused if refused.name == "NotAuthentic" else Refused("Malformed", str(refused)) from None
 

@@ -7,7 +7,7 @@ use moteseal_core::link::{LinkKey, MAX_FRAME, claimed_device};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Round, SealIndex, Sequence};
 use moteseal_seal::sample::{Announcement, Forwarder, MAX_ANNOUNCEMENT, Manifest, ManifestDraft};
-use moteseal_seal::wire::{Acknowledgement, Uplink};
+use moteseal_seal::wire::{Acknowledgement, StoredSeal, Uplink};
 
 use crate::fixture;
 
@@ -142,12 +142,20 @@ pub fn seeds() -> Vec<Vec<u8>> {
     for uplink in [
         Uplink::Schema(&schema),
         Uplink::Close { schema: Digest::of(&[&schema]), open: b"\x83\x01\x02\x03", part: b"\x80" },
+        Uplink::Challenge(7 << 32),
     ] {
         add(uplink.close(device, &key, &mut out).unwrap());
     }
-    for sealed in [None, Some(SealIndex(300))] {
+    let stored = StoredSeal {
+        index: SealIndex(300),
+        epoch: EpochNumber(70),
+        last_in_epoch: true,
+        digest: sealed.seal.digest(),
+    };
+    for (sealed, challenge) in [(None, None), (Some(stored), Some(7 << 32))] {
         let (index, next) = (SealIndex(301), Sequence(70_000));
-        let acknowledgement = Acknowledgement { index, next, sealed, wants_schema: true };
+        let acknowledgement =
+            Acknowledgement { index, next, sealed, wants_schema: true, challenge };
         add(acknowledgement.close(device, &key, &mut out).unwrap());
     }
     // The tags are computed from the specification. If they were wrong, no frame would open.

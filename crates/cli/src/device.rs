@@ -188,8 +188,12 @@ fn work(arguments: &Run) -> Result<(), Failure> {
             config.device
         ))));
     }
+    let challenge = getrandom::u64().map_err(|error| {
+        Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
+    })?;
+    let link_key = LinkKey::new(&secret);
     let identity =
-        Identity { profile, signer: key, salt_key, link: LinkKey::new(&secret), coordinator };
+        Identity { profile, signer: key, salt_key, link: link_key, challenge, coordinator };
     let mut mote =
         DurableMote::open(identity, opened, &state.join("journal"), config.waiting_seals)?;
     if mote.mote().waiting() > 0 {
@@ -233,10 +237,17 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     progress.finish_and_clear();
     let (readings, left_out) = (count(ran.readings, "reading"), thousands(ran.left_out));
     let rest = mote.mote().waiting() + usize::from(mote.mote().opened().is_some());
-    let end = if ran.is_done {
-        "the gateway has everything".to_owned()
-    } else {
-        format!("{} wait in the journal", count(rest as u64, "seal"))
+    let end = match (ran.is_done, ran.given_up) {
+        (true, 0) => "the gateway has everything".to_owned(),
+        (true, lost) => {
+            format!("{} were given up; the gateway has all others", count(lost, "reading"))
+        }
+        (false, 0) => format!("{} wait in the journal", count(rest as u64, "seal")),
+        (false, lost) => format!(
+            "{} were given up; {} wait in the journal",
+            count(lost, "reading"),
+            count(rest as u64, "seal")
+        ),
     };
     diagnostic(format_args!(
         "{}: {readings} taken, {left_out} already taken before; {end}",

@@ -18,6 +18,7 @@ use moteseal_device::mote::Mote as Sampler;
 use moteseal_device::{Chain, Profile};
 use moteseal_gateway::{Ended, GroupCoordinator};
 use moteseal_net::Client;
+use moteseal_seal::device_session::DeviceSession;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::{Announcement, Choice, MAX_ANNOUNCEMENT, Rate};
 use moteseal_seal::wire::Uplink;
@@ -212,12 +213,13 @@ impl<'k> Group<'k> {
             let link =
                 LinkKey::new(&LinkKey::secret_of(&keys.link, roster.group(), profile.device));
             links.push((profile.device, link.clone()));
+            let session = DeviceSession::new(profile.device, link, 0);
             let chain = Chain::start(profile.certificate);
             samplers.push(Sampler::new(
                 profile,
                 secret.clone(),
                 SaltKey::new(**salt),
-                link,
+                session,
                 chain,
                 Vec::new(),
                 4,

@@ -402,6 +402,7 @@ fn durable(
     let (signer, salt) = &keys.devices[place];
     let identity = Identity {
         link: LinkKey::new(&LinkKey::secret_of(&keys.link, keys.roster.group(), profile.device)),
+        challenge: u64::from_be_bytes(*random::bytes()?),
         profile,
         signer: signer.clone(),
         salt_key: SaltKey::new(**salt),

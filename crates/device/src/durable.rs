@@ -25,6 +25,7 @@ use moteseal_core::link::{FrameError, LinkKey};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, GroupId, SealIndex};
 use moteseal_core::signature::{PublicKey, Signer};
+use moteseal_seal::device_session::DeviceSession;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::{Announcement, AnnouncementError};
 use moteseal_seal::wire::Refusal;
@@ -33,7 +34,7 @@ use moteseal_store::journal::JournalError;
 use moteseal_sum::guard::EpochGuard;
 use tracing::warn;
 
-use crate::mote::{Mote, Unstated};
+use crate::mote::{Mote, Received, Unstated};
 use crate::outbox::{Outbox, OutboxError};
 use crate::seal::{Chain, Profile, SealRefused};
 
@@ -171,6 +172,9 @@ pub struct DurableMote<K> {
     /// The number of seals that were given up because the gateway refused them, since this process
     /// opened the journal.
     refused: u64,
+    /// The number of times that the gateway had more than the state, since this process opened the
+    /// journal.
+    rollbacks: u64,
     /// The guard of the query epochs; `None` until answers are permitted.
     guard: Option<Box<EpochGuard>>,
     /// The number and the digest of the newest accepted query schedule.
@@ -188,6 +192,8 @@ pub struct Identity<K> {
     pub salt_key: SaltKey,
     /// The keys of the link to the gateway.
     pub link: LinkKey,
+    /// The first challenge of the session with the gateway: a random number.
+    pub challenge: u64,
     /// The coordinator's key.
     pub coordinator: PublicKey,
 }
@@ -205,7 +211,7 @@ impl<K: Signer> DurableMote<K> {
         path: &Path,
         most_waiting: u32,
     ) -> Result<Self, DurableError> {
-        let Identity { profile, signer, salt_key, link, coordinator } = identity;
+        let Identity { profile, signer, salt_key, link, challenge, coordinator } = identity;
         let (device, group, schema, scheme) =
             (profile.device, profile.group, profile.schema_digest, profile.scheme);
         let journal = Journal::open(path)?;
@@ -232,7 +238,11 @@ impl<K: Signer> DurableMote<K> {
         // The replay must sign the same seals as before, so use the scheme with which the journal
         // starts.
         let profile = Profile { scheme: start.scheme, ..profile };
-        let mote = Mote::new(profile, signer, salt_key, link, start.before.chain, Vec::new(), most);
+        let session = DeviceSession::new(device, link, challenge);
+        let mut mote =
+            Mote::new(profile, signer, salt_key, session, start.before.chain, Vec::new(), most);
+        // Journals that were written before challenges existed do not state what was sent.
+        mote.set_sent_before(None);
         let mut durable = Self {
             mote,
             journal,
@@ -248,6 +258,7 @@ impl<K: Signer> DurableMote<K> {
             taken: start.before.taken,
             announcement: None,
             refused: 0,
+            rollbacks: 0,
             guard: None,
             schedule: None,
         };
@@ -279,6 +290,7 @@ impl<K: Signer> DurableMote<K> {
         durable.most_waiting =
             most_waiting.max(u32::try_from(durable.mote.waiting()).unwrap_or(u32::MAX)).max(1);
         durable.mote.set_most_waiting(durable.most_waiting as usize);
+        durable.mote.begin_session();
         durable.compact()?;
         Ok(durable)
     }
@@ -312,6 +324,13 @@ impl<K: Signer> DurableMote<K> {
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// Returns how often the gateway had more of this device than its state, since the device was
+    /// opened ([`Rollback`](crate::mote::Rollback)).
+    #[must_use]
+    pub const fn rollbacks(&self) -> u64 {
+        self.rollbacks
     }
 
     /// Adds a reading to the open seal. The reading is durable after the next [`sync`](Self::sync).
@@ -364,10 +383,30 @@ impl<K: Signer> DurableMote<K> {
             return self.receive_refusal(frame);
         }
         // Most acknowledgements change nothing. They are not written to the journal.
+        let sent_before = self.mote.sent_before();
         let result = self.mote.acknowledged(frame);
-        if result == Ok(true) {
-            self.append(&Input::Acknowledgement(frame))?;
-            self.tidy()?;
+        if self.mote.sent_before() != sent_before {
+            self.append(&Input::SentBefore(None))?;
+        }
+        match result {
+            Ok(Received::Progress(progress)) => {
+                self.append(&Input::Progress(progress))?;
+                self.tidy()?;
+            }
+            Ok(Received::Ahead(rollback)) => {
+                warn!(
+                    stored = rollback.stored.map(|stored| stored.index.0),
+                    stored_digest = rollback.stored.map(|stored| stored.digest.to_string()),
+                    signed = rollback.signed.map(|(index, _)| index.0),
+                    signed_digest = rollback.signed.map(|(_, digest)| digest.to_string()),
+                    continues_at = rollback.next_index.0,
+                    lost_readings = rollback.readings,
+                    "{rollback}; sealing continues after a gap"
+                );
+                self.rollbacks += 1;
+                self.input(&Input::ContinueAfter(rollback.next_index, rollback.stored))?;
+            }
+            _ => {}
         }
         if let Some(index) = self.mote.abandoned() {
             warn!(
@@ -376,7 +415,7 @@ impl<K: Signer> DurableMote<K> {
             );
             self.give_up(index)?;
         }
-        Ok(result)
+        Ok(result.map(|received| received != Received::Nothing))
     }
 
     /// Gives up a seal that the gateway refuses, if the seal would otherwise delay all later seals
@@ -482,9 +521,11 @@ impl<K: Signer> DurableMote<K> {
                     self.keep_newest(&announcement, bytes);
                 }
             }
-            Input::Acknowledgement(frame) => {
-                let _ = self.mote.acknowledged(frame);
+            Input::Progress(ref progress) => _ = self.mote.advance(progress),
+            Input::ContinueAfter(next, ref stored) => {
+                self.mote.continue_after(stored.as_ref(), next);
             }
+            Input::SentBefore(before) => self.mote.set_sent_before(before),
             Input::Begin(epoch) => self.mote.begin(epoch)?,
             Input::End(epoch) => self.mote.end(epoch)?,
             Input::PassOver(next_index, epoch, readings, closed) => {
@@ -513,7 +554,8 @@ impl<K: Signer> DurableMote<K> {
         }
         let after = self.mote.chain();
         // Skipping unused indices opens no seal.
-        if after.next_index > chain.next_index && !matches!(input, Input::SkipTo(_)) {
+        let skips = matches!(input, Input::SkipTo(_) | Input::ContinueAfter(..));
+        if after.next_index > chain.next_index && !skips {
             // The same input may also have closed the previous seal. An announcement never opens a
             // seal.
             let index = SealIndex(after.next_index.0 - 1);
@@ -616,6 +658,7 @@ impl<K: Signer> DurableMote<K> {
             let index = SealIndex(now.chain.next_index.0.saturating_sub(1));
             kept.push_back(Opened { index, record, before: now });
         }
+        records.push(Input::SentBefore(self.mote.sent_before()).encode());
         self.journal.compact(records.iter().map(Vec::as_slice))?;
         self.opened = kept;
         self.records = records.len() as u64;

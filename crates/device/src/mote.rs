@@ -15,6 +15,10 @@
 //! If a gateway has lost data that it had acknowledged, the device can no longer send that data.
 //! [`Mote::abandoned`] then returns the seal, and the caller must give it up.
 //!
+//! If a gateway has more of this device than the device's state contains, then the state is older
+//! than the device's past, or a second device has the key. [`Mote::acknowledged`] then returns a
+//! [`Rollback`], and the caller must continue with [`Mote::continue_after`].
+//!
 //! [`Chain`](crate::Chain) must survive a restart, as for every sealer: persist the result of
 //! [`Mote::would_open`] before the first event of a seal is added. Closed seals survive if the
 //! caller stores [`Waiting`]. The readings of an open seal are lost in a restart, and the next seal
@@ -24,13 +28,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
-use moteseal_core::link::{FrameError, LinkKey, MAX_FRAME};
+use moteseal_core::link::{FrameError, MAX_FRAME};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::signature::Signer;
-use moteseal_seal::device_session::{
-    Closing, DeviceSession, Outstanding, is_sealed, link_statement,
-};
+use moteseal_seal::device_session::{Closing, DeviceSession, Outstanding, link_statement};
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::LevelKey;
 use moteseal_seal::level::{Counters, SaltKey};
@@ -43,8 +45,10 @@ use moteseal_verify::write;
 
 use crate::seal::{Chain, Profile, SealRefused};
 
+mod rollback;
 mod unstated;
 
+pub use rollback::{Progress, Received, Rollback, SentBefore};
 pub use unstated::Unstated;
 
 /// The maximum number of bytes of forwarded events that a mote buffers for one seal.
@@ -67,6 +71,11 @@ pub struct Mote<K> {
     most_waiting: usize,
     /// Answers that no seal states yet, or that only an abandoned seal stated.
     unstated: Unstated,
+    /// What the mote may have sent before this session, until the gateway has answered; afterwards
+    /// `None`.
+    sent_before: Option<SentBefore>,
+    /// The number of readings in seals that were given up, since the start of the session.
+    given_up: u64,
 }
 
 /// A seal that is open.
@@ -89,8 +98,10 @@ enum Folded {
 }
 
 /// A closed seal that the gateway has not received completely.
+#[derive(Clone)]
 pub struct Waiting {
     index: SealIndex,
+    digest: Digest,
     forwarder: Box<Forwarder<BUFFER>>,
     /// The open item and the part item of the seal's closing frame.
     open: Vec<u8>,
@@ -150,20 +161,20 @@ impl std::fmt::Debug for Waiting {
 }
 
 impl<K: Signer> Mote<K> {
-    /// Creates a mote that continues `chain` with the closed seals `waiting`. At most
-    /// `most_waiting` (at least 1) closed seals wait for the gateway.
+    /// Creates a mote that continues `chain` with the closed seals `waiting`, in a new session with
+    /// its gateway. At most `most_waiting` (at least 1) closed seals wait for the gateway.
     #[must_use]
     pub fn new(
         profile: Profile,
         signer: K,
         salt_key: SaltKey,
-        link: LinkKey,
+        session: DeviceSession,
         chain: Chain,
         waiting: Vec<Waiting>,
         most_waiting: usize,
     ) -> Self {
-        Self {
-            session: DeviceSession::new(profile.device, link),
+        let mut mote = Self {
+            session,
             profile,
             signer,
             salt_key,
@@ -172,7 +183,11 @@ impl<K: Signer> Mote<K> {
             waiting: waiting.into(),
             most_waiting: most_waiting.max(1),
             unstated: Unstated::default(),
-        }
+            sent_before: None,
+            given_up: 0,
+        };
+        mote.begin_session();
+        mote
     }
 
     /// Returns the position in the chain, which includes the open seal's index and epoch.
@@ -261,6 +276,8 @@ impl<K: Signer> Mote<K> {
     /// it is missing from the chain. The seal's answers are discarded, so read
     /// [`answers_of`](Self::answers_of) first.
     pub fn give_up(&mut self, index: SealIndex) {
+        let kept = self.kept().filter(|kept| kept.index == index);
+        self.given_up += kept.map(|kept| kept.events).sum::<u64>();
         self.waiting.retain(|waiting| waiting.index != index);
         if self.opened() == Some(index) {
             self.open = None;
@@ -351,6 +368,7 @@ impl<K: Signer> Mote<K> {
             return self.close(last_in_epoch);
         }
         if let Some(open) = self.open.take() {
+            self.given_up += open.counters.total();
             self.unstated.add_all(&open.answers);
         }
         Ok(())
@@ -461,7 +479,8 @@ impl<K: Signer> Mote<K> {
         self.chain.position = seal.position();
         if let Some(Open { index, answers, mut forwarder, .. }) = self.open.take() {
             forwarder.end();
-            self.waiting.push_back(Waiting { index, forwarder, open: item, part, answers });
+            let digest = seal.digest();
+            self.waiting.push_back(Waiting { index, digest, forwarder, open: item, part, answers });
         }
         Ok(())
     }
@@ -492,31 +511,6 @@ impl<K: Signer> Mote<K> {
             }
         }
         Ok(frames)
-    }
-
-    /// Receives the gateway's acknowledgement. Returns whether the mote now keeps less data than
-    /// before. A journal must contain every acknowledgement for which this returns `true`, in
-    /// order; it may omit other acknowledgements.
-    ///
-    /// # Errors
-    /// [`FrameError`].
-    pub fn acknowledged(&mut self, frame: &[u8]) -> Result<bool, FrameError> {
-        let acknowledgement = self.session.open_acknowledgement(frame)?;
-        let before = self.waiting.len();
-        while self.waiting.front().is_some_and(|waiting| is_sealed(&acknowledgement, waiting.index))
-        {
-            self.waiting.pop_front();
-        }
-        let mut is_news = self.waiting.len() < before;
-        let waiting = self.waiting.iter_mut().map(|waiting| &mut waiting.forwarder);
-        for forwarder in waiting.chain(self.open.as_mut().map(|open| &mut open.forwarder)) {
-            is_news |= forwarder.acknowledge(&acknowledgement);
-        }
-        let waiting = self.waiting.front().map(|waiting| &waiting.forwarder);
-        let oldest = waiting.or(self.open.as_ref().map(|open| &open.forwarder));
-        let oldest = oldest.map(|forwarder| (forwarder.index(), forwarder.acknowledged()));
-        self.session.acknowledged(&acknowledgement, oldest, is_news);
-        Ok(is_news)
     }
 
     /// Receives the gateway's refusal of a seal. Returns the seal and the name of the refusal if

@@ -17,7 +17,7 @@
 //! ever signed twice. Locks on the state and on the directory prevent two processes from sealing at
 //! the same time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -231,9 +231,13 @@ impl Outbox {
     /// # Errors
     /// `Io`.
     pub fn bundles(&self) -> Result<Vec<(SealIndex, PathBuf)>, OutboxError> {
+        self.bundles_in(&self.directory)
+    }
+
+    fn bundles_in(&self, directory: &Path) -> Result<Vec<(SealIndex, PathBuf)>, OutboxError> {
         let mut found = Vec::new();
-        for entry in fs::read_dir(&self.directory).map_err(at(&self.directory))? {
-            let name = entry.map_err(at(&self.directory))?.file_name();
+        for entry in fs::read_dir(directory).map_err(at(directory))? {
+            let name = entry.map_err(at(directory))?.file_name();
             let name = name.to_string_lossy();
             let digits = name.strip_prefix(&self.stem).and_then(|rest| rest.strip_prefix('-'));
             let digits = digits
@@ -242,7 +246,7 @@ impl Outbox {
             if let Some(index) = digits.and_then(|digits| digits.parse().ok()).map(SealIndex)
                 && name == self.file_name(index)
             {
-                found.push((index, self.path(index)));
+                found.push((index, directory.join(&*name)));
             }
         }
         found.sort_unstable();
@@ -338,11 +342,19 @@ impl Outbox {
             roster.device(self.device).map_or(Digest::NULL, |device| device.certificate);
         let (mut chain, newest) =
             self.read_state()?.unwrap_or_else(|| (Chain::start(certificate), self.whole.clone()));
-        let from = chain.position.last.map_or(0, |(index, _)| index.0 + 1);
-        for index in (from..chain.next_index.0).map(SealIndex) {
-            // The directory that the state names may have been renamed, so look there and in this
-            // directory.
-            for directory in [&newest, &self.directory] {
+        let from = chain.position.last.map_or(0, |(index, _)| index.0.saturating_add(1));
+        // The directory that the state names may have been renamed, so look there and in this
+        // directory. After a gap, most indices have no bundle.
+        let directories = [&newest, &self.directory];
+        let indices: BTreeSet<SealIndex> = directories
+            .into_iter()
+            .filter_map(|directory| self.bundles_in(directory).ok())
+            .flatten()
+            .map(|(index, _)| index)
+            .filter(|index| (from..chain.next_index.0).contains(&index.0))
+            .collect();
+        for index in indices {
+            for directory in directories {
                 let bytes = fs::read(directory.join(self.file_name(index))).ok();
                 let Some(found) = bytes.and_then(|bytes| proven(&bytes, roster, self.device))
                 else {

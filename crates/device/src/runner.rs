@@ -29,6 +29,10 @@ use crate::mote::BUFFER;
 use crate::seal::SealRefused;
 use crate::warning_log::WarningLog;
 
+mod retry;
+
+use retry::Retry;
+
 /// The maximum number of readings that are made durable together.
 const BATCH: usize = 256;
 /// The maximum number of frames that are sent before the gateway's frames are received again.
@@ -106,7 +110,11 @@ pub struct Ran {
     pub left_out: u64,
     /// Live readings that could not be sealed, because their size is wrong or they are too long.
     pub refused: u64,
-    /// Whether the gateway has received everything.
+    /// The number of readings in seals that were given up, because the device's state was older
+    /// than its past, because the gateway refused the seals or lost their events, or because too
+    /// many seals were waiting.
+    pub given_up: u64,
+    /// Whether the gateway has received everything that was not given up.
     pub is_done: bool,
 }
 
@@ -290,44 +298,6 @@ impl<'a> Readings<'a> {
     }
 }
 
-/// Determines when frames that the gateway has not acknowledged are sent again.
-struct Retry {
-    first: Duration,
-    longest: Duration,
-    /// The current wait, which ends at `at`.
-    wait: Duration,
-    at: Instant,
-    /// When a frame or announcement last arrived from the gateway.
-    last_received: Instant,
-}
-
-impl Retry {
-    fn new(settings: Settings) -> Self {
-        let (first, longest, now) = (settings.first_wait, settings.longest_wait, Instant::now());
-        Self { first, longest, wait: first, at: now + first, last_received: now }
-    }
-
-    /// Starts again with the shortest wait, because the gateway makes progress.
-    fn reset(&mut self) {
-        self.wait = self.first;
-        self.at = Instant::now() + self.wait;
-    }
-
-    /// Starts the next wait. It is twice as long if the previous wait was `in_vain`.
-    fn back_off(&mut self, in_vain: bool) {
-        if in_vain {
-            self.wait = (self.wait * 2).min(self.longest);
-        }
-        self.at = Instant::now() + self.wait;
-    }
-
-    /// Records that something arrived from the gateway. Returns whether this ends a long silence.
-    fn received(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.last_received, Instant::now());
-        self.last_received - before >= self.longest / 2
-    }
-}
-
 /// Runs a device until `stop` completes, or until its source has ended and the gateway has received
 /// everything. The future may be dropped at any moment, because accepted readings are in the
 /// journal. `taken` is called with the number of readings that were sealed so far.
@@ -375,6 +345,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
     let mut state = link.state();
     let mut stop = pin!(stop);
     loop {
+        run.ran.given_up = run.mote.mote().given_up();
         run.end_passed_epochs(&mut readings)?;
         let is_up = matches!(*state.borrow_and_update(), State::Up);
         let has_more = if is_up {
@@ -603,10 +574,11 @@ impl<K: Signer + Send> Run<'_, K> {
     }
 
     /// Returns whether a recording without a pace must wait for the gateway, because a full queue
-    /// or buffer would lose readings that would not be lost in real time.
+    /// or buffer would lose readings that would not be lost in real time. The same applies to a
+    /// state that turns out to be older than the device's past when the gateway first answers.
     fn holds_back(&self) -> bool {
         let mote = self.mote.mote();
-        mote.waiting() >= MOST_WAITING || mote.buffered() > BUFFER / 2
+        !mote.has_begun() || mote.waiting() >= MOST_WAITING || mote.buffered() > BUFFER / 2
     }
 
     /// Makes everything durable and sends what is due. Returns whether there may be more frames.
@@ -639,7 +611,7 @@ impl<K: Signer + Send> Run<'_, K> {
                     }
                     // The gateway's grace period may be shorter than the current wait. Send the
                     // missed frames at once, so that they are not late.
-                    if self.retry.received() && !self.mote.mote().is_done() {
+                    if self.retry.received() && self.mote.mote().awaits_answer() {
                         debug!("the gateway is back; sending again");
                         self.mote.timeout();
                         self.retry.reset();
@@ -662,7 +634,7 @@ impl<K: Signer + Send> Run<'_, K> {
 
     /// Marks everything to be sent again, because the wait for an acknowledgement is over.
     fn try_again(&mut self, is_up: bool) {
-        let in_vain = is_up && !self.mote.mote().is_done();
+        let in_vain = is_up && self.mote.mote().awaits_answer();
         if in_vain {
             debug!(
                 seconds = self.retry.wait.as_secs_f64(),

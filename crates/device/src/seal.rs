@@ -133,7 +133,7 @@ impl Chain {
     /// then state that the device restarted.
     #[must_use]
     pub fn restarted(&self) -> bool {
-        self.next_index.0 != self.position.last.map_or(0, |(index, _)| index.0 + 1)
+        self.next_index.0 != self.position.last.map_or(0, |(index, _)| index.0.saturating_add(1))
     }
 }
 

@@ -25,7 +25,7 @@ use moteseal_core::record::{
 };
 use moteseal_core::roster::Directory as _;
 use moteseal_seal::sample::Coordinator;
-use moteseal_seal::wire::{Acknowledgement, Uplink};
+use moteseal_seal::wire::{Acknowledgement, MAX_ACKNOWLEDGEMENT, StoredSeal, Uplink};
 use moteseal_seal::{Authentic, Seal, tree};
 use moteseal_verify::{Roster, SchemaEntry};
 use zeroize::Zeroizing;
@@ -63,7 +63,7 @@ pub struct FrameEffect {
     pub durable: bool,
     /// The epoch whose round has risen, and its new round, which must be announced.
     pub raised: Option<(EpochNumber, Round)>,
-    /// The seal that the frame concerns, and its epoch; `None` for a schema.
+    /// The seal that the frame concerns, and its epoch; `None` for a schema or a challenge.
     pub about: Option<(SealIndex, EpochNumber)>,
 }
 
@@ -150,6 +150,9 @@ pub struct GroupCoordinator {
     abandoned: BTreeMap<u32, (SealIndex, EpochNumber)>,
     /// For each open epoch, the slot of the device that sent its first frame.
     openers: BTreeMap<EpochNumber, u32>,
+    /// For each device, by slot: the newest challenge that was received since the coordinator was
+    /// created.
+    challenges: HashMap<u32, u64>,
 }
 
 /// The effect of a frame whose device is known.
@@ -244,6 +247,7 @@ impl GroupCoordinator {
             rounds: BTreeMap::new(),
             abandoned: BTreeMap::new(),
             openers: BTreeMap::new(),
+            challenges: HashMap::new(),
         })
     }
 
@@ -293,6 +297,10 @@ impl GroupCoordinator {
                 (Some(about), outcome)
             }
             Uplink::Schema(bytes) => (None, self.learn(slot, bytes, has_room)?),
+            Uplink::Challenge(challenge) => {
+                self.challenges.insert(slot, challenge);
+                (None, Outcome::Stale)
+            }
         };
         Ok(match outcome {
             Outcome::Stale => FrameEffect { device, durable: false, raised: None, about },
@@ -335,7 +343,8 @@ impl GroupCoordinator {
     /// it acknowledges is durable.
     #[must_use]
     pub fn acknowledgement(&mut self, device: DeviceId) -> Option<Vec<u8>> {
-        let member = &self.devices[self.slot(device)? as usize];
+        let slot = self.slot(device)?;
+        let member = &self.devices[slot as usize];
         let (index, next) = match &member.open {
             Some(open) => (open.followed.index, open.followed.next),
             None => (
@@ -343,10 +352,15 @@ impl GroupCoordinator {
                 Sequence(0),
             ),
         };
-        let sealed = member.sealed.map(|sealed| sealed.index);
-        let acknowledgement =
-            Acknowledgement { index, next, sealed, wants_schema: member.wants_schema };
-        let mut out = [0; 96];
+        let sealed = member.sealed.map(|Newest { index, digest, epoch, is_last }| StoredSeal {
+            index,
+            epoch,
+            last_in_epoch: is_last,
+            digest,
+        });
+        let (wants_schema, challenge) = (member.wants_schema, self.challenges.get(&slot).copied());
+        let acknowledgement = Acknowledgement { index, next, sealed, wants_schema, challenge };
+        let mut out = [0; MAX_ACKNOWLEDGEMENT];
         let frame = match &member.key {
             Some(key) => acknowledgement.close(device, key, &mut out),
             None => acknowledgement.close(

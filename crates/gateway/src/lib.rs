@@ -43,7 +43,8 @@
 //! let (parent, child) = (network.parent(), network.child(id.0));
 //!
 //! // The first frame of a device's session is its schema.
-//! let mut session = DeviceSession::new(id, LinkKey::new(&secret));
+//! let challenge = 1 << 32; // Use a random number.
+//! let mut session = DeviceSession::new(id, LinkKey::new(&secret), challenge);
 //! let schema = (Schema::OPAQUE.as_bytes(), Schema::OPAQUE.digest());
 //! let mut out = [0; MAX_FRAME];
 //! let frame = session.next_frame::<1024>(schema, None, &mut [], &mut out).map_err(|_| "no room")?;

@@ -531,7 +531,8 @@ impl Keeper {
             Err(refused) => {
                 self.shared.metrics.refused(refused.name());
                 let device = DeviceId(up.device);
-                let is_lasting = refused == Refused::OverQuota || refused.is_final().is_some();
+                let is_lasting = matches!(refused, Refused::OverQuota | Refused::OtherSeal)
+                    || refused.is_final().is_some();
                 if is_lasting && self.rejection_log.allows(device) {
                     warn!(name = refused.name(), %device, %refused, "frames of a device are rejected");
                 }

@@ -334,6 +334,10 @@ impl Station {
             .receive_if(frame, now, |device| quota.admits(device, size_of_record(frame)));
         let news = received.inspect_err(|refused| {
             self.refusals.extend(self.coordinator.refusal(frame, refused));
+            if *refused == Refused::OtherSeal {
+                // The acknowledgement tells the device which seal the gateway has.
+                self.received.extend(claimed_device(frame));
+            }
         })?;
         self.received.insert(news.device);
         if news.durable {

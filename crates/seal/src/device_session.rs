@@ -8,6 +8,12 @@
 //!
 //! Seals are sent one after the other. A frame of the next seal would tell the coordinator that the
 //! device has abandoned the outstanding seal.
+//!
+//! Acknowledgements are fresh: the device sends a challenge, and an acknowledgement that does not
+//! repeat the current challenge has no effect. Until the coordinator has answered the first
+//! challenge of a session, the device sends nothing else except the schema. If the device's state
+//! is older than its past, [`is_ahead`] therefore detects this before the device sends a seal with
+//! an index that it has used before.
 
 use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
@@ -22,6 +28,17 @@ use crate::{Position, Statement};
 /// permanently. A timeout counts if the coordinator's next acknowledgement does not cover data that
 /// it had acknowledged before.
 const PATIENCE: u8 = 4;
+
+/// The number of indices that a device leaves unused after the newest index that its coordinator
+/// knows, if the device's state is older than its past. A device opens one index per epoch, and a
+/// few more if seals are full or the device restarts. Of the indices that the coordinator does not
+/// know, the device may have signed some before it lost its state. With epochs of one minute, the
+/// gap covers the indices of 45 days in which no seal arrived at the coordinator.
+const INDEX_GAP: u32 = 1 << 16;
+/// The upper bound of the random part that is added to [`INDEX_GAP`]. Without it, a device that
+/// loses its state again before the coordinator has received anything would continue at the same
+/// index a second time.
+const INDEX_SPREAD: u64 = 1 << 20;
 
 /// The oldest seal that the coordinator does not have. Its events are in a buffer of `N` bytes.
 #[derive(Debug)]
@@ -61,6 +78,14 @@ pub struct DeviceSession {
     /// The number of consecutive timeouts after which an acknowledgement did not cover already
     /// acknowledged data of the oldest seal.
     unknown: u8,
+    /// The current challenge.
+    challenge: u64,
+    /// Whether a frame with the challenge is due.
+    sends_challenge: bool,
+    /// Whether the coordinator has answered the current challenge.
+    is_answered: bool,
+    /// Whether the coordinator has answered any challenge of this session.
+    has_begun: bool,
 }
 
 impl core::fmt::Debug for DeviceSession {
@@ -69,15 +94,19 @@ impl core::fmt::Debug for DeviceSession {
             .field("device", &self.device)
             .field("announced", &self.announced)
             .field("unknown", &self.unknown)
+            .field("challenge", &self.challenge)
             .finish_non_exhaustive()
     }
 }
 
 impl DeviceSession {
-    /// Creates a session that has neither sent nor received anything. Its first frame is the
-    /// schema.
+    /// Creates a session that has neither sent nor received anything. Its first frames are the
+    /// schema and the challenge. `challenge` must differ from all challenges of earlier sessions,
+    /// and so must the numbers that follow it: each session uses at most 2^32 consecutive numbers.
+    /// A device with a random number generator uses a random number; a device that counts its
+    /// starts uses that count, multiplied by 2^32.
     #[must_use]
-    pub const fn new(device: DeviceId, link: LinkKey) -> Self {
+    pub const fn new(device: DeviceId, link: LinkKey, challenge: u64) -> Self {
         Self {
             device,
             link,
@@ -86,7 +115,17 @@ impl DeviceSession {
             closing_sent: None,
             has_asked: false,
             unknown: 0,
+            challenge,
+            sends_challenge: true,
+            is_answered: false,
+            has_begun: false,
         }
+    }
+
+    /// Returns whether the coordinator has answered a challenge of this session.
+    #[must_use]
+    pub const fn has_begun(&self) -> bool {
+        self.has_begun
     }
 
     /// Returns the newest epoch that the coordinator has announced, and the round of that epoch.
@@ -113,7 +152,9 @@ impl DeviceSession {
 
     /// Writes the next frame that is due to `out`, or returns `None` if no frame is due. The length
     /// of `scratch` limits the events and digests of one frame. Frames are sent in this order: the
-    /// schema, the outstanding seal's events, the outstanding seal's closing frame.
+    /// schema, the challenge, the outstanding seal's events, the outstanding seal's closing frame.
+    /// Frames of the seal are due only after the coordinator has answered a challenge of this
+    /// session.
     ///
     /// # Errors
     /// [`BufferTooSmall`] if a single event does not fit `scratch`, or a frame does not fit `out`.
@@ -127,6 +168,12 @@ impl DeviceSession {
         let (device, link) = (self.device, &self.link);
         if core::mem::take(&mut self.wants_schema) {
             return Uplink::Schema(schema).close(device, link, out).map(Some);
+        }
+        if core::mem::take(&mut self.sends_challenge) {
+            return Uplink::Challenge(self.challenge).close(device, link, out).map(Some);
+        }
+        if !self.has_begun {
+            return Ok(None);
         }
         let Some(Outstanding { index, forwarder, closing }) = outstanding else { return Ok(None) };
         if let Some(forwarder) = forwarder
@@ -144,9 +191,10 @@ impl DeviceSession {
         }
     }
 
-    /// Schedules all data that the coordinator has not acknowledged to be sent again. Call this if
-    /// frames may have been lost.
+    /// Schedules the challenge and all data that the coordinator has not acknowledged to be sent
+    /// again. Call this if frames may have been lost.
     pub fn resend<const N: usize>(&mut self, outstanding: Option<Outstanding<'_, N>>) {
+        self.sends_challenge = true;
         let Some(Outstanding { forwarder, closing, .. }) = outstanding else { return };
         // The coordinator may have been replaced. The new coordinator does not have the schema that
         // the closed seal needs.
@@ -157,24 +205,59 @@ impl DeviceSession {
         }
     }
 
-    /// Does the same as [`resend`](Self::resend). Call this if the coordinator has not replied for
-    /// a while. The next acknowledgement shows whether the coordinator still has its data of the
-    /// outstanding seal.
+    /// Does the same as [`resend`](Self::resend), with the next challenge if the current one was
+    /// answered. Call this if the coordinator has not replied for a while. The next acknowledgement
+    /// shows whether the coordinator still has its data of the outstanding seal.
+    ///
+    /// A challenge that was not answered stays the current one, so that a late answer counts even
+    /// if the link is slower than the device's timeouts.
     pub fn timeout<const N: usize>(&mut self, outstanding: Option<Outstanding<'_, N>>) {
+        if core::mem::take(&mut self.is_answered) {
+            self.challenge = self.challenge.wrapping_add(1);
+        }
         self.resend(outstanding);
         self.has_asked = true;
     }
 
-    /// Opens an acknowledgement. The caller must then drop the seals that the acknowledgement
-    /// covers ([`is_sealed`]), pass it to the forwarders of the remaining seals
-    /// ([`Forwarder::acknowledge`]), and call [`acknowledged`](Self::acknowledged).
+    /// Opens an acknowledgement. Returns `None` if it does not answer the current challenge; it then
+    /// has no effect. Otherwise the caller must check whether the coordinator [`is_ahead`] of the
+    /// device. If it is not, the caller must drop the seals that the acknowledgement covers, pass
+    /// it to the forwarders of the remaining seals ([`Forwarder::acknowledge`]), and call
+    /// [`acknowledged`](Self::acknowledged).
     ///
     /// # Errors
     /// [`FrameError`] if the frame is not an acknowledgement of the coordinator to this device.
-    pub fn open_acknowledgement(&mut self, frame: &[u8]) -> Result<Acknowledgement, FrameError> {
+    pub fn open_acknowledgement(
+        &mut self,
+        frame: &[u8],
+    ) -> Result<Option<Acknowledgement>, FrameError> {
         let acknowledgement = Acknowledgement::open(frame, self.device, &self.link)?;
+        if acknowledgement.challenge != Some(self.challenge) {
+            // A coordinator that was restarted knows no challenge. Do not wait for a timeout.
+            self.sends_challenge |= acknowledgement.challenge.is_none();
+            return Ok(None);
+        }
+        (self.is_answered, self.has_begun) = (true, true);
         self.wants_schema |= acknowledgement.wants_schema;
-        Ok(acknowledgement)
+        Ok(Some(acknowledgement))
+    }
+
+    /// Returns the index at which the device must continue if its coordinator [`is_ahead`]. The
+    /// device has signed no seal with this index or a later one, even if the coordinator has not
+    /// received its newest seals. The index depends on the session's challenge, so that two
+    /// sessions do not continue at the same index.
+    #[must_use]
+    pub fn index_after(
+        &self,
+        acknowledgement: &Acknowledgement,
+        next_index: SealIndex,
+    ) -> SealIndex {
+        let sealed = acknowledgement.sealed.map_or(SealIndex(0), |sealed| sealed.index);
+        let known = sealed.max(acknowledgement.index);
+        // The remainder is below 2^20.
+        #[allow(clippy::cast_possible_truncation)]
+        let spread = ((self.challenge >> 32) % INDEX_SPREAD) as u32;
+        next_index.max(SealIndex(known.0.saturating_add(INDEX_GAP + spread)))
     }
 
     /// Detects a coordinator that has lost data: counts consecutive acknowledgements that do not
@@ -184,8 +267,8 @@ impl DeviceSession {
     /// advanced because of the acknowledgement.
     ///
     /// An acknowledgement may be late or repeated. It is therefore counted only if it is the first
-    /// one after a [`timeout`](Self::timeout), and any acknowledgement that covers the data resets
-    /// the count.
+    /// one after a [`timeout`](Self::timeout), so that each counted one answers another challenge.
+    /// Any acknowledgement that covers the data resets the count.
     pub fn acknowledged(
         &mut self,
         acknowledgement: &Acknowledgement,
@@ -250,10 +333,68 @@ impl DeviceSession {
 }
 
 /// Returns whether an acknowledgement states that the coordinator has stored the seal `index`
-/// durably.
+/// durably. The caller has checked that the coordinator is not ahead ([`is_ahead`]).
 #[must_use]
 pub fn is_sealed(acknowledgement: &Acknowledgement, index: SealIndex) -> bool {
-    acknowledgement.sealed.is_some_and(|sealed| index <= sealed)
+    acknowledgement.sealed.is_some_and(|sealed| index <= sealed.index)
+}
+
+/// A seal that a device keeps: it is open, or waits for the coordinator.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// The seal's index.
+    pub index: SealIndex,
+    /// The number of its events that the device may have sent.
+    pub events: u64,
+    /// The seal's digest; `None` while the seal is open.
+    pub digest: Option<Digest>,
+}
+
+/// Returns whether a coordinator has stored more of a device than the device's state accounts for:
+/// an event or a seal that the device has not recorded, or another seal under an index that the
+/// device has signed. The state is then older than the device's past, or a second device has the
+/// key. If so, the acknowledgement covers none of the device's seals.
+///
+/// `position` and `next_index` are the device's position in its chain and its next unused index;
+/// `kept` are the open seal and the seals that wait. The device compares the digest wherever it
+/// knows the seal. Each seal contains the digest of its predecessor, so two equal digests show that
+/// all earlier seals are equal, too.
+#[must_use]
+pub fn is_ahead(
+    acknowledgement: &Acknowledgement,
+    position: &Position,
+    next_index: SealIndex,
+    kept: impl Iterator<Item = Kept>,
+) -> bool {
+    let Acknowledgement { index, next, sealed, .. } = *acknowledgement;
+    if next.0 > 0 && index >= next_index {
+        return true;
+    }
+    let (mut keeps_earlier, mut is_equal) = (false, false);
+    for seal in kept {
+        if seal.index == index && next.0 > seal.events {
+            return true;
+        }
+        let Some(sealed) = sealed else { continue };
+        keeps_earlier |= seal.index < sealed.index;
+        if seal.index == sealed.index {
+            if seal.digest != Some(sealed.digest) {
+                return true;
+            }
+            is_equal = true;
+        }
+    }
+    let Some(sealed) = sealed else { return false };
+    if sealed.index >= next_index {
+        return true;
+    }
+    match position.last {
+        Some((last, _)) if sealed.index == last => sealed.digest != position.prev,
+        // The device no longer knows this seal, unless it still keeps an earlier one.
+        Some((last, _)) if sealed.index < last => keeps_earlier && !is_equal,
+        // The device has opened the index, but has never signed a seal with it.
+        _ => true,
+    }
 }
 
 /// Completes the statement of a forwarded seal. Links it into its device's chain at `position`, and
@@ -266,6 +407,7 @@ pub fn link_statement<const N: usize>(
 ) {
     statement.index = forwarder.index();
     (statement.prev, statement.last) = (position.prev, position.last);
-    statement.restart = statement.index.0 != position.last.map_or(0, |(index, _)| index.0 + 1);
+    let next = position.last.map_or(0, |(index, _)| index.0.saturating_add(1));
+    statement.restart = statement.index.0 != next;
     (statement.round, statement.own_round, statement.lost) = forwarder.rounds();
 }

@@ -8,8 +8,9 @@
 
 use core::ops::Range;
 
+use crate::Position;
 use crate::tree::geometry;
-use moteseal_core::cbor::{BufferTooSmall, Reader, Writer, head};
+use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer, head};
 use moteseal_core::digest::Digest;
 use moteseal_core::link::{Direction, FrameError, LinkKey, MAX_FRAME, TAG, closed, opened};
 use moteseal_core::record::{
@@ -46,6 +47,9 @@ pub enum Uplink<'a> {
     },
     /// A stream schema, sent before its first use and on request.
     Schema(&'a [u8]),
+    /// A number that the coordinator must repeat in its acknowledgements, which shows that they are
+    /// newer than this frame.
+    Challenge(u64),
 }
 
 /// All events within a range of sequence numbers whose levels are at or above the device's round.
@@ -79,10 +83,41 @@ pub struct Acknowledgement {
     pub index: SealIndex,
     /// Every forwarded event before this one is stored durably.
     pub next: Sequence,
-    /// Every seal up to this one is stored durably.
-    pub sealed: Option<SealIndex>,
+    /// The device's newest seal that is stored durably. The seals before it in its chain are also
+    /// stored or cannot be stored any more.
+    pub sealed: Option<StoredSeal>,
     /// Whether the device should send the schema.
     pub wants_schema: bool,
+    /// The newest challenge that the coordinator has received from the device since it started.
+    pub challenge: Option<u64>,
+}
+
+/// Maximum length of the frame of an acknowledgement in bytes.
+pub const MAX_ACKNOWLEDGEMENT: usize = 1 + 1 + 9 + 5 + 5 + (1 + 5 + 9 + 1 + 34) + 1 + 9 + TAG;
+
+/// A seal that a coordinator has stored durably.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredSeal {
+    /// The seal's index.
+    pub index: SealIndex,
+    /// The seal's epoch.
+    pub epoch: EpochNumber,
+    /// Whether the seal is the device's last seal of that epoch.
+    pub last_in_epoch: bool,
+    /// The seal's digest.
+    pub digest: Digest,
+}
+
+impl StoredSeal {
+    /// Returns the position in the device's chain after this seal.
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        Position {
+            prev: self.digest,
+            last: Some((self.index, self.epoch)),
+            epoch_closed: self.last_in_epoch,
+        }
+    }
 }
 
 impl<'a> Uplink<'a> {
@@ -121,6 +156,7 @@ impl<'a> Uplink<'a> {
                 part: reader.bytes()?,
             },
             (3, 3) => Self::Schema(reader.bytes()?),
+            (6, 3) => Self::Challenge(reader.u64()?),
             _ => return Err(FrameError::Malformed),
         })
     }
@@ -167,6 +203,9 @@ impl<'a> Uplink<'a> {
             }
             Self::Schema(schema) => {
                 out.array(3)?.uint(3u8)?.bytes(&device.0)?.bytes(schema)?;
+            }
+            Self::Challenge(challenge) => {
+                out.array(3)?.uint(6u8)?.bytes(&device.0)?.uint(*challenge)?;
             }
         }
         closed(out, key, Direction::Up)
@@ -269,21 +308,27 @@ impl Acknowledgement {
     /// [`FrameError`].
     pub fn open(frame: &[u8], device: DeviceId, key: &LinkKey) -> Result<Self, FrameError> {
         let mut reader = Reader::new(opened(frame, key, Direction::Down)?)?;
-        reader.array(6)?;
+        reader.array(7)?;
         let (kind, to) = (reader.u64()?, DeviceId(reader.fixed()?));
         let (index, next) = (SealIndex(reader.uint()?), Sequence(reader.u64()?));
-        let sealed = reader.optional(Reader::uint)?.map(SealIndex);
-        let wants: u8 = reader.uint()?;
-        if kind != 16 || to != device || next.0 > u64::from(u32::MAX) || wants > 1 {
+        let sealed = reader.optional(|reader| {
+            reader.array(4)?;
+            let (index, epoch) = (SealIndex(reader.uint()?), EpochNumber(reader.u64()?));
+            let last_in_epoch = flag(reader)?;
+            Ok(StoredSeal { index, epoch, last_in_epoch, digest: Digest(reader.fixed()?) })
+        })?;
+        let wants_schema = flag(&mut reader)?;
+        let challenge = reader.optional(Reader::u64)?;
+        if kind != 16 || to != device || next.0 > u64::from(u32::MAX) {
             return Err(FrameError::Malformed);
         }
-        Ok(Self { index, next, sealed, wants_schema: wants != 0 })
+        Ok(Self { index, next, sealed, wants_schema, challenge })
     }
 
     /// Writes the frame.
     ///
     /// # Errors
-    /// [`BufferTooSmall`].
+    /// [`BufferTooSmall`]; [`MAX_ACKNOWLEDGEMENT`] bytes suffice.
     pub fn close<'o>(
         &self,
         device: DeviceId,
@@ -291,9 +336,25 @@ impl Acknowledgement {
         out: &'o mut [u8],
     ) -> Result<&'o [u8], BufferTooSmall> {
         let mut out = Writer::new(out);
-        out.array(6)?.uint(16u8)?.bytes(&device.0)?.uint(self.index.0)?.uint(self.next.0)?;
-        out.optional(self.sealed, |out, sealed| out.uint(sealed.0))?;
+        out.array(7)?.uint(16u8)?.bytes(&device.0)?.uint(self.index.0)?.uint(self.next.0)?;
+        out.optional(self.sealed, |out, sealed| {
+            out.array(4)?
+                .uint(sealed.index.0)?
+                .uint(sealed.epoch.0)?
+                .uint(u8::from(sealed.last_in_epoch))?
+                .bytes(&sealed.digest.0)
+        })?;
         out.uint(u8::from(self.wants_schema))?;
+        out.optional(self.challenge, |out, challenge| out.uint(challenge))?;
         closed(out, key, Direction::Down)
+    }
+}
+
+/// Reads a flag that is encoded as 0 or 1.
+fn flag(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
+    match reader.u64()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(DecodeError::FieldOutOfRange),
     }
 }

@@ -9,7 +9,7 @@ use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
 use moteseal_seal::sample::{Followed, FrameOutcome};
-use moteseal_seal::wire::{Acknowledgement, Forward, Refusal, Uplink};
+use moteseal_seal::wire::{Acknowledgement, Forward, Refusal, StoredSeal, Uplink};
 use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, list};
@@ -80,6 +80,11 @@ pub fn up(input: &Value) -> Verdict {
         Uplink::Schema(schema) => {
             json!({ "frame": "schema", "device": device.to_string(), "schema": hex::encode(schema) })
         }
+        Uplink::Challenge(challenge) => json!({
+            "frame": "challenge",
+            "device": device.to_string(),
+            "challenge": challenge,
+        }),
     })
 }
 
@@ -87,11 +92,20 @@ pub fn up(input: &Value) -> Verdict {
 pub fn down(input: &Value) -> Verdict {
     let (frame, device) = (bytes(input, "frame"), DeviceId(fixed(input, "device")));
     let opened = Acknowledgement::open(&frame, device, &key_of(input, device)).map_err(name)?;
+    let sealed = |sealed: StoredSeal| {
+        json!({
+            "index": sealed.index.0,
+            "epoch": sealed.epoch.0,
+            "last": u8::from(sealed.last_in_epoch),
+            "digest": sealed.digest.to_string(),
+        })
+    };
     Ok(json!({
         "index": opened.index.0,
         "next": opened.next.0,
-        "sealed": opened.sealed.map(|sealed| sealed.0),
+        "sealed": opened.sealed.map(sealed),
         "wants": u8::from(opened.wants_schema),
+        "challenge": opened.challenge,
     }))
 }
 

@@ -13,6 +13,7 @@ use moteseal_broadcast::{ChainNumber, KeyId};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_seal::wire::StoredSeal;
 use moteseal_seal::{Answered, Answers, Position};
 use moteseal_sum::guard::{EpochGuard, GUARD_LENGTH, GuardError, Permit};
 use moteseal_sum::query::QueryId;
@@ -478,10 +479,7 @@ impl<F: Flash> Durable<F> {
     /// [`JournalError`]; `Full` if no index is left.
     pub fn open_seal(&mut self, epoch: EpochNumber) -> Result<SealIndex, JournalError> {
         let index = self.memory.next_index;
-        let next = index.0.checked_add(1).ok_or(JournalError::Full)?;
-        let mut content = Content::new();
-        content.put(&next.to_be_bytes())?.put(&[1])?.put(&epoch.0.to_be_bytes())?;
-        self.record(OPEN, &content)?;
+        self.open_up_to(index.0.checked_add(1).ok_or(JournalError::Full)?, Some(epoch))?;
         Ok(index)
     }
 
@@ -491,13 +489,35 @@ impl<F: Flash> Durable<F> {
     /// [`JournalError`].
     pub fn skip_index(&mut self) -> Result<(), JournalError> {
         let next = self.memory.next_index.0.checked_add(1).ok_or(JournalError::Full)?;
-        let epoch = self.memory.epoch;
+        self.open_up_to(next, self.memory.epoch)
+    }
+
+    fn open_up_to(&mut self, next: u32, epoch: Option<EpochNumber>) -> Result<(), JournalError> {
         let mut content = Content::new();
         content
             .put(&next.to_be_bytes())?
             .put(&[u8::from(epoch.is_some())])?
             .put(&epoch.unwrap_or_default().0.to_be_bytes())?;
         self.record(OPEN, &content)
+    }
+
+    /// Continues the chain after a seal that the coordinator has stored, at the index `next`. Call
+    /// this after all seals were given up. If the power fails before this method returns, the
+    /// coordinator's next acknowledgement has the same effect again.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn continue_after(
+        &mut self,
+        stored: Option<&StoredSeal>,
+        next: SealIndex,
+    ) -> Result<(), JournalError> {
+        self.open_up_to(next.0, self.memory.epoch.max(stored.map(|stored| stored.epoch)))?;
+        let start = Position::start(self.memory.certificate);
+        let position = stored.map_or(start, StoredSeal::position);
+        let mut content = Content::new();
+        content.position(&position)?.put(&self.memory.resume.to_be_bytes())?;
+        self.record(POSITION, &content)
     }
 
     /// Stores a signed seal with its items. Call this before you send any of the items. `position`

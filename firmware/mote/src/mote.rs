@@ -15,10 +15,12 @@ use moteseal_core::provision::Provisioning;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
 use moteseal_core::schema::Schema;
-use moteseal_seal::device_session::{Closing, DeviceSession, Outstanding, is_sealed};
+use moteseal_seal::device_session::{
+    Closing, DeviceSession, Kept, Outstanding, is_ahead, is_sealed,
+};
 use moteseal_seal::sample::Announcement;
 use moteseal_seal::star::PushError;
-use moteseal_seal::wire::Refusal;
+use moteseal_seal::wire::{Acknowledgement, Refusal};
 use moteseal_serial::Channel;
 
 use crate::answerer::Answerer;
@@ -91,6 +93,9 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
     open: Option<Open<L, N>>,
     /// Whether readings were lost. If so, an index is skipped before the next seal.
     has_missed: bool,
+    /// The first index that was not opened before this start, until the coordinator has answered;
+    /// afterwards `None`.
+    first_index: Option<SealIndex>,
     /// Whether all readings are sealed and the coordinator has every seal.
     is_done: bool,
     retry: Retry,
@@ -113,7 +118,10 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             session: DeviceSession::new(
                 provisioning.device,
                 LinkKey::new(&provisioning.link_secret),
+                // The mote has no random number generator. The number of starts is never repeated.
+                u64::from(durable.memory().boots()) << 32,
             ),
+            first_index: Some(durable.memory().next_index()),
             schema: Digest::NULL,
             framing: Framing::Prefixed,
             place: 0,
@@ -279,9 +287,11 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         frame.ok()?.map(<[u8]>::len)
     }
 
-    /// Returns whether the coordinator has not acknowledged everything yet.
+    /// Returns whether the coordinator has not acknowledged everything yet, or has not answered in
+    /// this session.
     fn awaits_acknowledgement(&self) -> bool {
-        self.durable.memory().sealed().is_some()
+        !self.session.has_begun()
+            || self.durable.memory().sealed().is_some()
             || self.open.as_ref().is_some_and(|open| !open.forwarder.is_drained())
     }
 
@@ -342,7 +352,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             .position()
             .last
             .filter(|_| memory.position().epoch_closed)
-            .map(|(_, epoch)| EpochNumber(epoch.0 + 1));
+            .map(|(_, epoch)| EpochNumber(epoch.0.saturating_add(1)));
         let least = memory.epoch().max(closed).unwrap_or_default();
         let epoch = own.max(least);
         if last.is_some_and(|last| epoch > last) {
@@ -431,9 +441,13 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         frame: &[u8],
         notify: &mut OnNotice<'_>,
     ) -> Result<(), Fault> {
-        let Ok(acknowledgement) = self.session.open_acknowledgement(frame) else {
+        let Ok(Some(acknowledgement)) = self.session.open_acknowledgement(frame) else {
             return Ok(());
         };
+        if self.is_behind(&acknowledgement) {
+            return self.continue_after(now_ms, &acknowledgement, notify);
+        }
+        self.first_index = None;
         let sealed =
             self.durable.memory().sealed().map(|sealed| (sealed.index, events_of(sealed.part())));
         if let Some((index, _)) = sealed.filter(|(index, _)| is_sealed(&acknowledgement, *index)) {
@@ -457,6 +471,47 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         } else if self.session.is_abandoned() {
             self.give_up(now_ms, notify)?;
         }
+        Ok(())
+    }
+
+    /// Returns whether the coordinator is ahead of the mote ([`is_ahead`]).
+    fn is_behind(&self, acknowledgement: &Acknowledgement) -> bool {
+        let memory = self.durable.memory();
+        let position = memory.position();
+        let sealed = memory.sealed().map(|sealed| Kept {
+            index: sealed.index,
+            events: events_of(sealed.part()),
+            digest: Some(position.prev),
+        });
+        let open = self.open.as_ref().map(|open| Kept {
+            index: open.index,
+            events: open.forwarder.noted().into(),
+            digest: None,
+        });
+        let next_index = self.first_index.unwrap_or(memory.next_index());
+        is_ahead(acknowledgement, &position, next_index, sealed.into_iter().chain(open))
+    }
+
+    /// Continues after the newest seal that the coordinator has, because the mote's state is older
+    /// than its past, or because a second device has the key. Gives up the seals that the mote
+    /// keeps.
+    #[inline(never)]
+    fn continue_after(
+        &mut self,
+        now_ms: u64,
+        acknowledgement: &Acknowledgement,
+        notify: &mut OnNotice<'_>,
+    ) -> Result<(), Fault> {
+        let stored = &acknowledgement.sealed;
+        let next = self.session.index_after(acknowledgement, self.durable.memory().next_index());
+        notify(Notice::RolledBack(stored.map(|stored| stored.index), next));
+        while self.durable.memory().sealed().is_some() || self.open.is_some() {
+            self.give_up(now_ms, notify)?;
+        }
+        self.durable.continue_after(stored.as_ref(), next)?;
+        self.first_index = None;
+        self.session.reset_patience();
+        self.retry.progress(now_ms);
         Ok(())
     }
 

@@ -25,6 +25,10 @@ pub enum Notice {
     /// The mote gave up a seal, because the coordinator refuses the seal, or has lost some of its
     /// events after acknowledging them.
     GivenUp(SealIndex),
+    /// The coordinator has more of this device than the mote's state: the state is older than the
+    /// mote's past, or a second device has the key. The mote continues at the second index. The
+    /// first index is the newest seal that the coordinator has.
+    RolledBack(Option<SealIndex>, SealIndex),
     /// All readings are sealed, and the coordinator has every seal.
     Done,
     /// The mote skips readings that are earlier than the roster's first epoch. The field is the
@@ -60,6 +64,10 @@ impl fmt::Display for Notice {
             }
             Self::Taken(index) => write!(f, "taken {index}"),
             Self::GivenUp(index) => write!(f, "given-up {index}"),
+            Self::RolledBack(Some(stored), next) => {
+                write!(f, "rolled-back stored {stored} next {next}")
+            }
+            Self::RolledBack(None, next) => write!(f, "rolled-back next {next}"),
             Self::Done => f.write_str("done"),
             Self::TooEarly(at) => write!(f, "too-early {at}"),
             Self::OutOfRange(at) => write!(f, "out-of-range {at}"),

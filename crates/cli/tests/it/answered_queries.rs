@@ -330,8 +330,9 @@ fn while_no_seal_can_be_closed_answers_are_bounded_and_no_reading_is_lost() {
 fn later_seals_state_the_answers_of_seals_that_the_gateway_refuses_permanently() {
     let mut scene = Scene::new(16);
     let id = group::device_id(&scene.roster, 0);
-    // The device's clock was set back and its state was lost: the gateway has already received a
-    // later epoch than the device seals now.
+    group::begin_session(scene.mote.as_mut().unwrap(), &mut scene.station);
+    // The device's clock was set back: the gateway has already received a later epoch than the
+    // device seals now.
     let earlier_frame =
         group::forward_frame((id, &group::link_key(&scene.roster, id)), (0, FIRST + 4), 0..1, 5);
     let now = EpochNumber(FIRST + 9);
@@ -344,7 +345,8 @@ fn later_seals_state_the_answers_of_seals_that_the_gateway_refuses_permanently()
     }
     let mut refused = 0;
     while !scene.mote().mote().is_done() {
-        scene.exchange(now, 1);
+        // The first exchange of a session is the challenge and its answer.
+        scene.exchange(now, 2);
         scene.mote().sync().unwrap();
         refused += scene.mote().refused();
         scene.restart();

@@ -20,9 +20,10 @@ use moteseal_device::mote::Mote;
 use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::GroupCoordinator;
 use moteseal_net::{Client, NetError, Options};
+use moteseal_seal::device_session::DeviceSession;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT};
-use moteseal_seal::wire::{Acknowledgement, Uplink};
+use moteseal_seal::wire::{Acknowledgement, MAX_ACKNOWLEDGEMENT, StoredSeal, Uplink};
 use moteseal_store::{EpochStore, RedbStore};
 use moteseal_sum::query::QueryId;
 use moteseal_verify::Roster;
@@ -75,12 +76,13 @@ impl Group {
             let profile = Profile::new(&roster, name, scheme, &schema).unwrap();
             let link =
                 LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), profile.device));
+            let session = DeviceSession::new(profile.device, link, 1);
             let chain = Chain::start(profile.certificate);
             Mote::new(
                 profile,
                 secret(byte),
                 SaltKey::new([salts ^ byte; 32]),
-                link,
+                session,
                 chain,
                 Vec::new(),
                 3,
@@ -177,8 +179,25 @@ impl Group {
                 self.roster.group(),
                 self.devices[at],
             ));
+            let device = self.devices[at];
+            let acknowledge = |mote: &mut Mote<SecretKey>, index, sealed, challenge| {
+                let (next, wants_schema) = (Sequence(0), false);
+                let answer = Acknowledgement { index, next, sealed, wants_schema, challenge };
+                let mut out = [0; MAX_ACKNOWLEDGEMENT];
+                mote.acknowledged(answer.close(device, &link, &mut out).unwrap()).unwrap()
+            };
             let mut levels: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
-            for frame in mote.frames(usize::MAX).unwrap() {
+            // The mote sends its first seal only after its challenge was answered.
+            mote.timeout();
+            let mut frames = mote.frames(usize::MAX).unwrap();
+            let challenge =
+                frames.iter().find_map(|frame| match Uplink::open(frame, &link).unwrap() {
+                    Uplink::Challenge(challenge) => Some(challenge),
+                    _ => None,
+                });
+            acknowledge(mote, SealIndex(0), None, challenge);
+            frames.extend(mote.frames(usize::MAX).unwrap());
+            for frame in frames {
                 match Uplink::open(&frame, &link).unwrap() {
                     Uplink::Forward(forward) => {
                         forward.events().for_each(|(_, level, record)| {
@@ -196,17 +215,17 @@ impl Group {
                         answer.items.insert(0, Item::Schema(mote.profile().schema.clone()));
                         bundles.push((index, answer.encode()));
                     }
-                    Uplink::Schema(_) => {}
+                    Uplink::Schema(_) | Uplink::Challenge(_) => {}
                 }
             }
             let (index, _) = bundles.last().unwrap();
-            let done = Acknowledgement {
-                index: SealIndex(index.0 + 1),
-                next: Sequence(0),
-                sealed: Some(*index),
-                wants_schema: false,
+            let stored = StoredSeal {
+                index: *index,
+                epoch,
+                last_in_epoch: true,
+                digest: mote.chain().position.prev,
             };
-            mote.acknowledged(done.close(self.devices[at], &link, &mut [0; 96]).unwrap()).unwrap();
+            acknowledge(mote, SealIndex(index.0 + 1), Some(stored), challenge);
             assert!(mote.is_done());
         }
         // Replace the coordinator: it has not received these seals, so it would not list later

@@ -227,6 +227,7 @@ fn a_gateway_that_has_an_older_copy_of_its_state_gets_the_next_seal() {
 #[test]
 fn late_acknowledgements_lose_no_seal() {
     let (_folder, _, mut station, mut mote) = scene();
+    group::begin_session(&mut mote, &mut station);
     sense(&mut mote, EPOCH, 0..100);
     let frames = mote.frames(64).unwrap();
     for frame in &frames {
@@ -270,6 +271,7 @@ fn accepts_an_announcement_of_the_open_epoch_although_another_device_is_ahead() 
     let after_restarts = |restarts: usize| {
         let folder = tempfile::tempdir().unwrap();
         let mut mote = group::mote(&roster, 0, folder.path(), 3);
+        group::answer_challenge(&roster, &mut mote);
         sense(&mut mote, EPOCH, 0..500);
         for (epoch, round, is_accepted) in
             [(next, 2, false), (EPOCH, 3, true), (EPOCH, 1, false), (next, 1, false)]
@@ -287,6 +289,7 @@ fn accepts_an_announcement_of_the_open_epoch_although_another_device_is_ahead() 
         for _ in 0..restarts {
             drop(mote);
             mote = group::mote(&roster, 0, folder.path(), 3);
+            group::answer_challenge(&roster, &mut mote);
         }
         sense(&mut mote, next, 0..500);
         (mote.frames(1000).unwrap(), mote.mote().buffered())

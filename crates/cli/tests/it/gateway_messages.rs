@@ -1,28 +1,47 @@
 //! Tests messages from a gateway with a valid key. After any message, a device has lost at most the
-//! closed seals that the message acknowledges or refuses. The device keeps its open seal, recovers
-//! the same state from its journal, and continues.
+//! closed seals that the message acknowledges or refuses, or it reports that the gateway has more
+//! than the device. The device recovers the same state from its journal, and continues.
 
 use crate::group;
 use crate::group::FIRST;
+use moteseal_core::digest::Digest;
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_core::signature::SecretKey;
 use moteseal_device::DurableMote;
-use moteseal_seal::wire::{Acknowledgement, MAX_REFUSAL, Refusal};
+use moteseal_seal::wire::{
+    Acknowledgement, MAX_ACKNOWLEDGEMENT, MAX_REFUSAL, Refusal, StoredSeal, Uplink,
+};
 use moteseal_verify::Roster;
 
-/// Makes a device whose closed seals 0 and 1 wait and whose seal 2 is open. The gateway has
-/// acknowledged nothing.
-fn device(roster: &Roster, folder: &std::path::Path) -> DurableMote<SecretKey> {
+/// A device whose closed seals 0 and 1 wait and whose seal 2 is open, with 20 events each. The
+/// gateway has acknowledged nothing.
+struct Waiting {
+    device: DurableMote<SecretKey>,
+    /// The current challenge.
+    challenge: u64,
+    /// The digests of the closed seals.
+    digests: [Digest; 2],
+}
+
+fn device(roster: &Roster, folder: &std::path::Path) -> Waiting {
     let mut device = group::mote(roster, 0, folder, 8);
-    for epoch in FIRST..FIRST + 3 {
+    group::answer_challenge(roster, &mut device);
+    let mut digests = [Digest::NULL; 2];
+    for (epoch, place) in (FIRST..FIRST + 3).zip(0..) {
         (0..20u32).for_each(|n| device.sense(EpochNumber(epoch), &n.to_be_bytes()).unwrap());
-        if epoch < FIRST + 2 {
+        if let Some(digest) = digests.get_mut(place) {
             device.end(EpochNumber(epoch)).unwrap();
+            *digest = device.mote().chain().position.prev;
         }
     }
     device.timeout();
-    device.frames(64).unwrap();
-    device
+    let key = group::link_key(roster, group::device_id(roster, 0));
+    let frames = device.frames(64).unwrap();
+    let challenge = frames.iter().find_map(|frame| match Uplink::open(frame, &key).unwrap() {
+        Uplink::Challenge(challenge) => Some(challenge),
+        _ => None,
+    });
+    Waiting { device, challenge: challenge.unwrap(), digests }
 }
 
 /// Returns the state of a device that must survive a restart: the number of waiting seals, the open
@@ -33,26 +52,36 @@ fn state(device: &DurableMote<SecretKey>) -> (usize, Option<SealIndex>, usize, S
 }
 
 /// Sends a message to a new device and asserts that the device continues. Returns how many closed
-/// seals still wait, and which seal is open.
-fn after_message(roster: &Roster, message: &[u8]) -> (usize, Option<u32>) {
+/// seals still wait, which seal is open, and how often the gateway had more than the device.
+fn after_message(
+    roster: &Roster,
+    message: &dyn Fn(&Waiting) -> Vec<u8>,
+) -> (usize, Option<u32>, u64) {
     let folder = tempfile::tempdir().unwrap();
-    let mut device = device(roster, folder.path());
-    let before = state(&device);
-    device.acknowledged(message).unwrap().unwrap();
-    let after = state(&device);
+    let mut waiting = device(roster, folder.path());
+    let message = message(&waiting);
+    let device = &mut waiting.device;
+    let before = state(device);
+    device.acknowledged(&message).unwrap().unwrap();
+    let (after, rollbacks) = (state(device), device.rollbacks());
     assert!(
-        after.0 <= before.0 && after.2 <= before.2 && after.3 == before.3,
+        after.0 <= before.0 && after.2 <= before.2 && (after.3 == before.3 || rollbacks > 0),
         "{before:?}, {after:?}"
     );
     device.sync().unwrap();
-    drop(device);
+    drop(waiting);
     let mut device = group::mote(roster, 0, folder.path(), 8);
     assert_eq!(state(&device), after);
-    device.sense(EpochNumber(FIRST + 2), &[7; 4]).unwrap();
-    device.end(EpochNumber(FIRST + 2)).unwrap();
-    assert_eq!(device.mote().waiting(), after.0 + 1);
-    assert!(!device.frames(64).unwrap().is_empty());
-    (after.0, after.1.map(|index| index.0))
+    group::answer_challenge(roster, &mut device);
+    // The message may have moved the device to an epoch that is far ahead.
+    let epoch = device.mote().chain().epoch.unwrap_or(EpochNumber(FIRST + 2));
+    if after.3 != SealIndex(u32::MAX) {
+        device.sense(epoch, &[7; 4]).unwrap();
+        device.end(epoch).unwrap();
+        assert_eq!(device.mote().waiting(), after.0 + 1);
+        assert!(!device.frames(64).unwrap().is_empty());
+    }
+    (after.0, after.1.map(|index| index.0), rollbacks)
 }
 
 #[test]
@@ -60,21 +89,83 @@ fn an_acknowledgement_removes_at_most_the_seals_that_it_acknowledges() {
     let roster = group::roster(1, 1000, 1000);
     let id = group::device_id(&roster, 0);
     let key = group::link_key(&roster, id);
-    let sealed = [(None, 2), (Some(0), 1), (Some(1), 0), (Some(2), 0), (Some(u32::MAX), 0)];
+    // The index of the newest stored seal, whether its digest is the device's, and the number of
+    // seals that wait afterwards; `None` if the gateway has more than the device.
+    let sealed = [
+        (None, Some(2)),
+        (Some((0, true)), Some(1)),
+        (Some((0, false)), None),
+        (Some((1, true)), Some(0)),
+        (Some((1, false)), None),
+        (Some((2, false)), None),
+        (Some((3, false)), None),
+        (Some((u32::MAX, false)), None),
+    ];
     for index in [0, 1, 2, 3, u32::MAX] {
         for next in [0, 1, 20, 21, u64::from(u32::MAX)] {
             for (sealed, left) in sealed {
-                let (index, next, sealed) =
-                    (SealIndex(index), Sequence(next), sealed.map(SealIndex));
-                let message =
-                    Acknowledgement { index, next, sealed, wants_schema: next.0 % 2 == 1 };
-                let message = message.close(id, &key, &mut [0; 96]).unwrap().to_vec();
+                let message = |waiting: &Waiting| {
+                    let sealed = sealed.map(|(index, is_own): (u32, bool)| StoredSeal {
+                        index: SealIndex(index),
+                        epoch: EpochNumber(FIRST),
+                        last_in_epoch: false,
+                        digest: if is_own {
+                            waiting.digests[index as usize]
+                        } else {
+                            Digest([9; 32])
+                        },
+                    });
+                    let message = Acknowledgement {
+                        index: SealIndex(index),
+                        next: Sequence(next),
+                        sealed,
+                        wants_schema: next % 2 == 1,
+                        challenge: Some(waiting.challenge),
+                    };
+                    message.close(id, &key, &mut [0; MAX_ACKNOWLEDGEMENT]).unwrap().to_vec()
+                };
+                // The device has opened three seals with 20 events each.
+                let has_events = next == 0 || (index <= 2 && next <= 20);
+                let expected = match left.filter(|_| has_events) {
+                    Some(left) => (left, Some(2), 0),
+                    None => (0, None, 1),
+                };
                 assert_eq!(
                     after_message(&roster, &message),
-                    (left, Some(2)),
-                    "{index}, {next:?}, {sealed:?}"
+                    expected,
+                    "{index}, {next}, {sealed:?}"
                 );
             }
+        }
+    }
+}
+
+/// Finding A5 of the review.
+#[test]
+fn an_acknowledgement_that_does_not_answer_the_current_challenge_has_no_effect() {
+    let roster = group::roster(1, 1000, 1000);
+    let id = group::device_id(&roster, 0);
+    let key = group::link_key(&roster, id);
+    for (index, is_own) in [(0, true), (1, true), (1, false), (9, false)] {
+        for offset in [None, Some(-1), Some(1), Some(1 << 40)] {
+            let message = |waiting: &Waiting| {
+                let stored = StoredSeal {
+                    index: SealIndex(index),
+                    epoch: EpochNumber(FIRST),
+                    last_in_epoch: true,
+                    digest: if is_own { waiting.digests[index as usize] } else { Digest::NULL },
+                };
+                let challenge = offset.map(|offset| waiting.challenge.wrapping_add_signed(offset));
+                let message = Acknowledgement {
+                    index: SealIndex(2),
+                    next: Sequence(20),
+                    sealed: Some(stored),
+                    wants_schema: false,
+                    challenge,
+                };
+                message.close(id, &key, &mut [0; MAX_ACKNOWLEDGEMENT]).unwrap().to_vec()
+            };
+            assert_eq!(after_message(&roster, &message), (2, Some(2), 0), "{index}, {offset:?}");
         }
     }
 }
@@ -89,7 +180,11 @@ fn a_refusal_removes_at_most_the_oldest_seal_that_it_names() {
             let message = Refusal { index: SealIndex(index), is_final, name: "NotAsForwarded" };
             let message = message.close(id, &key, &mut [0; MAX_REFUSAL]).unwrap().to_vec();
             let left = if index == 0 && is_final { 1 } else { 2 };
-            assert_eq!(after_message(&roster, &message), (left, Some(2)), "{index}, {is_final}");
+            assert_eq!(
+                after_message(&roster, &|_| message.clone()),
+                (left, Some(2), 0),
+                "{index}, {is_final}"
+            );
         }
     }
 }

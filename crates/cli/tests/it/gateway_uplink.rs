@@ -19,6 +19,7 @@ use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::{Gateway, Settings, Station};
 use moteseal_net::in_memory::{Faults, Network};
 use moteseal_net::{Client, Options};
+use moteseal_seal::device_session::DeviceSession;
 use moteseal_seal::level::SaltKey;
 use moteseal_store::{EpochStore, RedbStore};
 use moteseal_verify::Roster;
@@ -61,12 +62,13 @@ impl Site {
             let profile = Profile::new(&roster, name, Scheme::Star, &schema).unwrap();
             let link =
                 LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), profile.device));
+            let session = DeviceSession::new(profile.device, link, 1);
             let chain = Chain::start(profile.certificate);
             Mote::new(
                 profile,
                 secret(at),
                 SaltKey::new([at ^ 0x33; 32]),
-                link,
+                session,
                 chain,
                 Vec::new(),
                 8,

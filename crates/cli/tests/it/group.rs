@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -29,7 +29,7 @@ use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::Manifest;
-use moteseal_seal::wire::{Forward, Uplink};
+use moteseal_seal::wire::{Acknowledgement, Forward, MAX_ACKNOWLEDGEMENT, Uplink};
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 
@@ -152,14 +152,53 @@ pub(crate) fn open_mote(
     let folder = folder.join(format!("mote-{device}"));
     std::fs::create_dir_all(&folder).unwrap();
     let state = unlocked(|| Outbox::open(&folder, &folder.join("chain"), roster, profile.device));
+    // Each session has its own challenges.
+    static SESSIONS: AtomicU64 = AtomicU64::new(1);
     let identity = Identity {
         link: link_key(roster, profile.device),
+        challenge: SESSIONS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         profile,
         signer: secret(device),
         salt_key: SaltKey::new([device ^ 0x33; 32]),
         coordinator: secret(COORDINATOR).public(),
     };
     DurableMote::open(identity, state, &folder.join("journal"), most_waiting)
+}
+
+/// Delivers a device's schema and challenge and the gateway's answer, so that the device then sends
+/// its seals.
+pub(crate) fn begin_session(mote: &mut DurableMote<SecretKey>, station: &mut Station) {
+    for frame in mote.frames(8).unwrap() {
+        let _ = station.receive(&frame, EpochNumber(FIRST)).unwrap();
+    }
+    for (_, answer) in station.commit().unwrap().acknowledgements {
+        mote.acknowledged(&answer).unwrap().unwrap();
+    }
+    assert!(mote.mote().has_begun());
+}
+
+/// Answers a device's challenge like a gateway that has nothing of the device. Returns the frames
+/// that the device sent first, and its challenge.
+pub(crate) fn answer_challenge(
+    roster: &Roster,
+    mote: &mut DurableMote<SecretKey>,
+) -> (Vec<Vec<u8>>, u64) {
+    let (device, frames) = (mote.mote().profile().device, mote.frames(8).unwrap());
+    let key = link_key(roster, device);
+    let challenge = frames.iter().find_map(|frame| match Uplink::open(frame, &key).unwrap() {
+        Uplink::Challenge(challenge) => Some(challenge),
+        _ => None,
+    });
+    let answer = Acknowledgement {
+        index: SealIndex(0),
+        next: Sequence(0),
+        sealed: None,
+        wants_schema: false,
+        challenge,
+    };
+    let mut out = [0; MAX_ACKNOWLEDGEMENT];
+    mote.acknowledged(answer.close(device, &key, &mut out).unwrap()).unwrap().unwrap();
+    (frames, challenge.expect("a session begins with a challenge"))
 }
 
 pub(crate) fn station(roster: &Roster, folder: &Path, bound: u64) -> Station {

@@ -41,7 +41,7 @@ fn honest_frames(roster: &Roster, number: u8, folder: &std::path::Path) -> Frame
     let mut mote =
         group::open_mote(roster, number, folder, 3, |profile| profile.scheme = Scheme::Tree)
             .unwrap();
-    let mut frames = Vec::new();
+    let (mut frames, _) = group::answer_challenge(roster, &mut mote);
     for reading in 0..READINGS {
         mote.sense(EPOCH, &reading.to_be_bytes()).unwrap();
         if reading == READINGS / 4 {
@@ -89,7 +89,7 @@ fn lie(roster: &Roster, honest: &Frames, alter: fn(&mut Vec<Frame>) -> bool) -> 
                 });
             }
             Uplink::Close { .. } => after.push(bytes.clone()),
-            Uplink::Schema(_) => before.push(bytes.clone()),
+            Uplink::Schema(_) | Uplink::Challenge(_) => before.push(bytes.clone()),
         }
     }
     assert!(alter(&mut forwards), "the lie is not applicable");

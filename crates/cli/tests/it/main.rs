@@ -40,6 +40,7 @@ mod outputs_and_proofs;
 mod push_and_replay;
 mod readme;
 mod refused_seals;
+mod rollback;
 mod roster_versions;
 mod sampling_faults;
 mod scene;

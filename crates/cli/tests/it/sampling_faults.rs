@@ -1,5 +1,6 @@
 //! Simulates a group that samples within a budget, from a seed. Frames are lost, repeated and
-//! reordered, devices reboot or die, and the gateway is killed at any moment. In every run, each
+//! reordered, devices reboot, die, lose their state or continue with an old copy of it, and the
+//! gateway is killed at any moment. In every run, each
 //! seal verifies or a later seal states its loss, and the kept events are within the budget. The
 //! audit has no findings: an epoch is either justified, or undetermined for exactly the devices
 //! that were silent in it. Under the same faults, each cheat of a coordinator is found, or its
@@ -12,16 +13,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::chance::Chance;
 use conclusions::{Caught, Outcome};
 use moteseal_adversary::coordinator::{CHEATS, FoundBy};
-use moteseal_core::link::LinkKey;
+use moteseal_core::link::{LinkKey, claimed_device};
 use moteseal_core::record::EpochNumber;
 use moteseal_core::record::Scheme;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_core::{DeviceId, Round};
-use moteseal_device::mote::{Mote, Waiting};
+use moteseal_device::mote::{Mote, Received, SentBefore, Waiting};
 use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::{Ended, GroupCoordinator};
+use moteseal_seal::device_session::DeviceSession;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT};
 use moteseal_verify::Roster;
@@ -46,6 +48,8 @@ struct FaultRates {
     reboots: u64,
     deaths: u64,
     kills: u64,
+    /// How many of 100 reboots begin with an old copy of the state, or with none.
+    rollbacks: u64,
 }
 
 struct Device {
@@ -56,8 +60,42 @@ struct Device {
     chain: Chain,
     /// The sensed records by the index of the seal that was open, with that seal's epoch.
     truth: BTreeMap<u32, (EpochNumber, Vec<[u8; 4]>)>,
+    /// A copy of the device's state at an earlier reboot.
+    copy: Option<(Chain, Vec<Waiting>)>,
+    /// What the device may have sent before its current session.
+    sent_before: Option<SentBefore>,
+    /// The truth before the state was lost or copied back, and the next index of the state after
+    /// that; `None` after the gateway has answered.
+    past: Option<(BTreeMap<u32, (EpochNumber, Vec<[u8; 4]>)>, u32)>,
     quiet: u64,
     dead: bool,
+}
+
+impl Device {
+    /// Receives an acknowledgement. If the state was lost or copied back before, the first answer
+    /// decides which readings may reach the cloud: those of the past, or those of the new state.
+    fn receive(&mut self, frame: &[u8]) -> bool {
+        let Some(mote) = &mut self.mote else { return false };
+        let received = mote.acknowledged(frame).unwrap();
+        let begins = mote.has_begun();
+        let is_ahead = if let Received::Ahead(rollback) = received {
+            assert!(self.past.is_some(), "an intact state was taken for an old one: {rollback:?}");
+            mote.continue_after(rollback.stored.as_ref(), rollback.next_index);
+            self.chain = mote.chain();
+            true
+        } else {
+            false
+        };
+        if begins && let Some((mut past, next_index)) = self.past.take() {
+            if !is_ahead {
+                // The gateway has nothing that the old state does not contain.
+                past.retain(|index, _| *index < next_index);
+                past.append(&mut self.truth);
+            }
+            self.truth = past;
+        }
+        is_ahead
+    }
 }
 
 enum Log {
@@ -78,6 +116,10 @@ struct World {
     /// Frames in transit: the time of arrival, the recipient (`None`: the coordinator), the frame.
     air: Vec<(u64, Option<usize>, Vec<u8>)>,
     announcements: Vec<(u64, usize, Announcement)>,
+    /// The number of starts of devices, from which the challenges are derived.
+    boots: u64,
+    /// How often the gateway had more of a device than the device's state.
+    rolled_back: u64,
     ended: Vec<Ended>,
     /// The bundles of seals that arrived after their epoch's manifest, with their epochs. A
     /// coordinator that was killed may return some of them again.
@@ -97,6 +139,7 @@ impl World {
             reboots: up_to(2),
             deaths: up_to(1),
             kills: up_to(3),
+            rollbacks: up_to(40),
         };
         let count = 1 + chance.below(5) as u8;
         let budget = 5 + chance.below(150);
@@ -125,6 +168,9 @@ impl World {
                 mote: None,
                 chain: Chain::start(profile.certificate),
                 truth: BTreeMap::new(),
+                copy: None,
+                sent_before: None,
+                past: None,
                 quiet: 0,
                 dead: false,
             }
@@ -141,6 +187,8 @@ impl World {
             log: Vec::new(),
             air: Vec::new(),
             announcements: Vec::new(),
+            boots: 0,
+            rolled_back: 0,
             ended: Vec::new(),
             late: BTreeSet::new(),
             sensed: 0,
@@ -157,8 +205,35 @@ impl World {
         let profile = Profile::new(&self.roster, name, device.scheme, &schema).unwrap();
         let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, self.roster.group(), device.id));
         let salt_key = SaltKey::new([at as u8 ^ 0x33; 32]);
-        device.mote =
-            Some(Mote::new(profile, secret(at as u8), salt_key, link, device.chain, waiting, 3));
+        self.boots += 1;
+        let challenge = self.boots.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let session = DeviceSession::new(profile.device, link, challenge);
+        let mut mote =
+            Mote::new(profile, secret(at as u8), salt_key, session, device.chain, waiting, 3);
+        if device.sent_before.is_some() {
+            mote.set_sent_before(device.sent_before);
+        }
+        device.mote = Some(mote);
+    }
+
+    /// Replaces the state of a device that is off by an old copy, or deletes it.
+    fn roll_back(&mut self, at: usize, deletes: bool) -> Vec<Waiting> {
+        let device = &mut self.devices[at];
+        let id = device.id;
+        let certificate = self.roster.device(id).unwrap().certificate;
+        let copy = device.copy.clone().filter(|_| !deletes);
+        let (chain, waiting) = copy.unwrap_or((Chain::start(certificate), Vec::new()));
+        let mut past = std::mem::take(&mut device.truth);
+        if let Some((before, _)) = device.past.take() {
+            // The gateway has not answered since the previous loss. What was sensed in between was
+            // never sent.
+            past = before;
+        }
+        device.past = Some((past, chain.next_index.0));
+        (device.chain, device.sent_before) = (chain, None);
+        // Frames that are still on their way would arrive as the device's own.
+        self.air.retain(|(_, to, frame)| to.is_some() || claimed_device(frame) != Some(id));
+        waiting
     }
 
     fn send(&mut self, now: u64, to: Option<usize>, frame: Vec<u8>) {
@@ -211,8 +286,8 @@ impl World {
             let (_, to, frame) = due.swap_remove(place);
             if let Some(at) = to {
                 let device = &mut self.devices[at];
-                if let Some(mote) = &mut device.mote {
-                    mote.acknowledged(&frame).unwrap();
+                if device.mote.is_some() {
+                    self.rolled_back += u64::from(device.receive(&frame));
                     device.quiet = 0;
                 }
                 continue;
@@ -331,12 +406,29 @@ impl World {
         }
         if self.chance.percent(self.faults.reboots) && senses {
             let device = &mut self.devices[at];
-            let (chain, waiting) = device.mote.take().unwrap().into_parts();
+            let mote = device.mote.take().unwrap();
+            device.sent_before = mote.sent_before();
+            let (chain, waiting) = mote.into_parts();
             device.chain = chain;
             if self.chance.percent(self.faults.deaths * 20) {
-                self.devices[at].dead = true;
+                let device = &mut self.devices[at];
+                device.dead = true;
+                if let Some((past, _)) = device.past.take() {
+                    // The gateway has received nothing of the state after that.
+                    device.truth = past;
+                }
                 return;
             }
+            let waiting = if self.chance.percent(self.faults.rollbacks) {
+                let deletes = self.chance.percent(50);
+                self.roll_back(at, deletes)
+            } else {
+                let device = &mut self.devices[at];
+                if device.past.is_none() {
+                    device.copy = Some((chain, waiting.clone()));
+                }
+                waiting
+            };
             self.boot(at, waiting);
         }
         let due: Vec<_> = {
@@ -369,11 +461,24 @@ impl World {
         }
         while now < (EPOCHS + 5) * TICKS {
             if now == (EPOCHS + 3) * TICKS {
-                self.faults =
-                    FaultRates { loss: 0, repeats: 0, delay: 0, reboots: 0, deaths: 0, kills: 0 };
+                self.faults = FaultRates {
+                    loss: 0,
+                    repeats: 0,
+                    delay: 0,
+                    reboots: 0,
+                    deaths: 0,
+                    kills: 0,
+                    rollbacks: 0,
+                };
             }
             self.tick(now, false);
             now += 1;
+        }
+        // A device that has nothing to send does not repeat its challenge.
+        for device in &mut self.devices {
+            if let Some((past, _)) = device.past.take() {
+                device.truth = past;
+            }
         }
     }
 }
@@ -391,6 +496,7 @@ fn simulate(seeds: std::ops::Range<u64>) -> Outcome {
         total.justified += outcome.justified;
         total.undetermined += outcome.undetermined;
         total.left += outcome.left;
+        total.rolled_back += outcome.rolled_back;
         if let Some(caught) = caught {
             let (tried, found) = total.cheats.entry(cheat.name).or_default();
             *tried += 1;
@@ -409,6 +515,7 @@ fn under_any_faults_the_audit_has_findings_only_for_cheating_coordinators() {
     // The runs must include both justified and undetermined epochs.
     println!("{seeds} runs: {total:?}");
     assert!(total.justified > seeds && total.undetermined > seeds / 8, "{total:?}");
+    assert!(total.rolled_back > seeds / 20, "{total:?}");
     assert_eq!(total.left, 0, "every live device must be done once there are no faults");
     // Each cheat must have been applied often enough. Cheats that can be found must have been found
     // in at least a third of the runs.

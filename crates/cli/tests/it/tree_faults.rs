@@ -86,6 +86,7 @@ fn accepts_a_seal_whose_round_rose_after_its_last_frame() {
         };
         let count = (3..).find(is_last_level).unwrap();
         (0..count).for_each(|_| mote.sense(EPOCH, &[7; 40]).unwrap());
+        group::begin_session(&mut mote, &mut station);
         // All frames arrive, but the acknowledgement is lost.
         mote.frames(1000)
             .unwrap()
@@ -111,6 +112,7 @@ fn a_seal_has_the_round_that_a_full_buffer_raised_last() {
     for n in 0..300u32 {
         mote.sense(EPOCH, &n.to_be_bytes()).unwrap();
     }
+    group::begin_session(&mut mote, &mut station);
     mote.frames(1000).unwrap().iter().for_each(|frame| _ = station.receive(frame, EPOCH).unwrap());
     let _ = station.commit().unwrap();
     // None of these frames is acknowledged, so the buffer fills many times.
@@ -147,6 +149,7 @@ fn records_of_any_length_make_a_tree_whose_rounds_rise_late() {
 /// Returns the closing frames that are due.
 fn closing_frames(roster: &Roster, mote: &mut DurableMote<SecretKey>) -> Vec<Vec<u8>> {
     let key = group::link_key(roster, group::device_id(roster, 0));
+    group::answer_challenge(roster, mote);
     mote.timeout();
     let frames = mote.frames(100_000).unwrap().into_iter();
     frames
@@ -200,6 +203,7 @@ fn a_gateway_keeps_its_disk_limit_with_digests_longer_than_readings() {
         let roster = group::roster(1, budget, 1000);
         let mut station = group::station(&roster, &folder, bound);
         let mut mote = mote(&roster, &folder, 8, (Scheme::Tree, Some("reading::u8"), u32::MAX));
+        group::begin_session(&mut mote, &mut station);
         let mut forwarded = 0;
         for n in 0..readings {
             mote.sense(EPOCH, &[u8::try_from(n % 251).unwrap()]).unwrap();

@@ -16,6 +16,7 @@ use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::{Gateway, Settings, Station, Time};
 use moteseal_net::in_memory::{Faults, Network};
 use moteseal_net::{ChildLink as _, Client, Options};
+use moteseal_seal::device_session::DeviceSession;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::Announcement;
 use moteseal_verify::Roster;
@@ -29,7 +30,8 @@ fn mote(roster: &Roster, device: u8) -> Mote<SecretKey> {
     let profile = Profile::new(roster, &format!("mote-{device}"), Scheme::Star, &schema).unwrap();
     let (link, chain) =
         (group::link_key(roster, profile.device), Chain::start(profile.certificate));
-    Mote::new(profile, secret(device), SaltKey::new([device; 32]), link, chain, Vec::new(), 8)
+    let session = DeviceSession::new(profile.device, link, 1);
+    Mote::new(profile, secret(device), SaltKey::new([device; 32]), session, chain, Vec::new(), 8)
 }
 
 /// Returns a frame with the first event of a seal.

@@ -11,7 +11,7 @@
 //!   - 1 for trees, 0 or nothing for stars (1).
 //! - 1: a reading: its epoch (8), the record.
 //! - 2: an announcement, as it was received.
-//! - 3: an acknowledgement, as it was received.
+//! - 3: an acknowledgement, as earlier versions received it (they did not write kind 14).
 //! - 4: an epoch (8) was begun.
 //! - 5: an epoch (8) has ended.
 //! - 6: seals were given up: the next index (4), the newest epoch (8), its readings (8), whether
@@ -26,16 +26,26 @@
 //! - 12: the answers that no seal stated: runs of a query (16), the first epoch (8) and their
 //!   number (4).
 //! - 13: the open seal had no room for an answer: it was closed, and its epoch (8) continues.
+//! - 14: the gateway has stored the events of a seal (4) before a sequence number (8), and the
+//!   waiting seals up to an index: `?` index (4).
+//! - 15: the gateway had more than this state: all seals were given up, and the chain continues at
+//!   the next index (4), after the newest stored seal: `?` index (4), epoch (8), whether that epoch
+//!   is closed (1), digest (32).
+//! - 16: what the mote may have sent before a session in which the gateway has not answered yet:
+//!   `?` next index (4), number of events of the seal before it (8). Absent once the gateway has
+//!   answered.
 
+use moteseal_core::cbor::Reader;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
+use moteseal_seal::wire::StoredSeal;
 use moteseal_seal::{Answered, Position};
 use moteseal_sum::guard::{EpochGuard, GUARD_LENGTH};
 use moteseal_sum::query::QueryId;
 
 use super::Before;
-use crate::mote::Unstated;
+use crate::mote::{Progress, SentBefore, Unstated};
 use crate::seal::Chain;
 
 /// One input of a mote.
@@ -43,7 +53,6 @@ use crate::seal::Chain;
 pub(super) enum Input<'a> {
     Reading(EpochNumber, &'a [u8]),
     Announcement(&'a [u8]),
-    Acknowledgement(&'a [u8]),
     Begin(EpochNumber),
     End(EpochNumber),
     PassOver(SealIndex, EpochNumber, u64, bool),
@@ -54,6 +63,9 @@ pub(super) enum Input<'a> {
     Guard(Box<EpochGuard>),
     Unstated(Unstated),
     Part(EpochNumber),
+    Progress(Progress),
+    ContinueAfter(SealIndex, Option<StoredSeal>),
+    SentBefore(Option<SentBefore>),
 }
 
 impl<'a> Input<'a> {
@@ -61,7 +73,6 @@ impl<'a> Input<'a> {
         match self {
             Self::Reading(epoch, record) => [&[1][..], &epoch.0.to_be_bytes(), record].concat(),
             Self::Announcement(bytes) => [&[2][..], bytes].concat(),
-            Self::Acknowledgement(bytes) => [&[3][..], bytes].concat(),
             Self::Begin(epoch) => [&[4][..], &epoch.0.to_be_bytes()].concat(),
             Self::End(epoch) => [&[5][..], &epoch.0.to_be_bytes()].concat(),
             Self::PassOver(index, epoch, readings, closed) => [
@@ -85,6 +96,29 @@ impl<'a> Input<'a> {
             Self::Guard(guard) => [&[11][..], &guard.encode()].concat(),
             Self::Unstated(answers) => [&[12][..], &runs(answers)].concat(),
             Self::Part(epoch) => [&[13][..], &epoch.0.to_be_bytes()].concat(),
+            Self::Progress(Progress { index, next, sealed }) => {
+                let sealed = sealed.map(|sealed| sealed.0.to_be_bytes());
+                let sealed = optional(sealed.as_ref().map(|index| &index[..]));
+                [&[14][..], &index.0.to_be_bytes(), &next.0.to_be_bytes(), &sealed].concat()
+            }
+            Self::ContinueAfter(next, stored) => {
+                let stored = stored.map(|stored| {
+                    [
+                        &stored.index.0.to_be_bytes()[..],
+                        &stored.epoch.0.to_be_bytes(),
+                        &[u8::from(stored.last_in_epoch)],
+                        &stored.digest.0,
+                    ]
+                    .concat()
+                });
+                [&[15][..], &next.0.to_be_bytes(), &optional(stored.as_deref())].concat()
+            }
+            Self::SentBefore(before) => {
+                let before = before.map(|SentBefore { next_index, events }| {
+                    [&next_index.0.to_be_bytes()[..], &events.to_be_bytes()].concat()
+                });
+                [&[16][..], &optional(before.as_deref())].concat()
+            }
         }
     }
 
@@ -97,7 +131,7 @@ impl<'a> Input<'a> {
                 Self::Reading(EpochNumber(u64::from_be_bytes(*at)), record)
             }
             2 => Self::Announcement(rest),
-            3 => Self::Acknowledgement(rest),
+            3 => Self::Progress(earlier_acknowledgement(rest)?),
             4 => Self::Begin(epoch(rest)?),
             5 => Self::End(epoch(rest)?),
             6 => {
@@ -142,15 +176,80 @@ impl<'a> Input<'a> {
             }
             12 => Self::Unstated(unstated(rest)?),
             13 => Self::Part(epoch(rest)?),
+            14 => {
+                let mut rest = rest;
+                let rest = &mut rest;
+                let index = SealIndex(u32::from_be_bytes(take(rest)?));
+                let next = Sequence(u64::from_be_bytes(take(rest)?));
+                let sealed = take_optional(rest)?.map(u32::from_be_bytes).map(SealIndex);
+                rest.is_empty().then_some(Self::Progress(Progress { index, next, sealed }))?
+            }
+            15 => {
+                let mut rest = rest;
+                let rest = &mut rest;
+                let next = SealIndex(u32::from_be_bytes(take(rest)?));
+                let stored = match take::<1>(rest)? {
+                    [0] => None,
+                    _ => Some(StoredSeal {
+                        index: SealIndex(u32::from_be_bytes(take(rest)?)),
+                        epoch: EpochNumber(u64::from_be_bytes(take(rest)?)),
+                        last_in_epoch: take(rest)? != [0],
+                        digest: Digest(take(rest)?),
+                    }),
+                };
+                rest.is_empty().then_some(Self::ContinueAfter(next, stored))?
+            }
+            16 => {
+                let mut rest = rest;
+                let rest = &mut rest;
+                let before = match take::<1>(rest)? {
+                    [0] => None,
+                    _ => Some(SentBefore {
+                        next_index: SealIndex(u32::from_be_bytes(take(rest)?)),
+                        events: u64::from_be_bytes(take(rest)?),
+                    }),
+                };
+                rest.is_empty().then_some(Self::SentBefore(before))?
+            }
             _ => return None,
         })
+    }
+}
+
+/// Reads an acknowledgement in the form in which earlier versions wrote it to the journal: `[16,
+/// device, index, next, sealed / null, wants]` and a tag of 16 bytes, which was checked before.
+fn earlier_acknowledgement(frame: &[u8]) -> Option<Progress> {
+    let (item, _) = frame.split_last_chunk::<16>()?;
+    let mut reader = Reader::new(item).ok()?;
+    reader.array(6).ok()?;
+    let (16, Ok(_)) = (reader.u64().ok()?, reader.fixed::<8>()) else { return None };
+    let (index, next) = (SealIndex(reader.uint().ok()?), Sequence(reader.u64().ok()?));
+    let sealed = reader.optional(Reader::uint).ok()?.map(SealIndex);
+    Some(Progress { index, next, sealed })
+}
+
+/// Encodes 0 if the bytes are absent, or 1 and the bytes.
+fn optional(bytes: Option<&[u8]>) -> Vec<u8> {
+    bytes.map_or_else(|| vec![0], |bytes| [&[1], bytes].concat())
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (bytes, tail) = rest.split_first_chunk()?;
+    *rest = tail;
+    Some(*bytes)
+}
+
+fn take_optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
+    match take::<1>(rest)? {
+        [0] => Some(None),
+        _ => Some(Some(take(rest)?)),
     }
 }
 
 /// Returns whether a record, other than the first one, concerns no seal. Such records are kept even
 /// if no seal waits.
 pub(super) fn is_of_no_seal(record: &[u8]) -> bool {
-    matches!(record.first(), Some(2 | 9..=12))
+    matches!(record.first(), Some(2 | 9..=12 | 16))
 }
 
 /// The length of an encoded run of answers, in bytes.
@@ -195,8 +294,6 @@ pub(super) struct Start {
 
 impl Start {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let optional =
-            |bytes: Option<&[u8]>| bytes.map_or_else(|| vec![0], |bytes| [&[1], bytes].concat());
         let Chain { position, next_index, epoch, .. } = self.before.chain;
         let (index, last) = position
             .last
@@ -224,29 +321,18 @@ impl Start {
     }
 
     pub(super) fn decode(record: &[u8]) -> Option<Self> {
-        fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-            let (bytes, tail) = rest.split_first_chunk()?;
-            *rest = tail;
-            Some(*bytes)
-        }
-        fn optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
-            match take::<1>(rest)? {
-                [0] => Some(None),
-                _ => Some(Some(take(rest)?)),
-            }
-        }
         let mut rest = record.strip_prefix(&[0])?;
         let rest = &mut rest;
         let (device, schema) = (DeviceId(take(rest)?), Digest(take(rest)?));
         let most_waiting = u32::from_be_bytes(take(rest)?);
         let prev = Digest(take(rest)?);
-        let index = optional(rest)?.map(|index| SealIndex(u32::from_be_bytes(index)));
-        let last = optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
+        let index = take_optional(rest)?.map(|index| SealIndex(u32::from_be_bytes(index)));
+        let last = take_optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
         let [closed] = take(rest)?;
         let position = Position { prev, last: index.zip(last), epoch_closed: closed != 0 };
         let next_index = SealIndex(u32::from_be_bytes(take(rest)?));
-        let epoch = optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
-        let taken = optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
+        let epoch = take_optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
+        let taken = take_optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
         let readings = u64::from_be_bytes(take(rest)?);
         let chain = Chain { position, next_index, epoch, readings: 0 };
         let before = Before {

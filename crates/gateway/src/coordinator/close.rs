@@ -9,9 +9,9 @@
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Level, SealIndex};
-use moteseal_seal::Statement;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::stream::{Item, Open as OpenItem, Part};
+use moteseal_seal::{Seal, Statement};
 
 use super::error::Refused;
 use super::intake::Open;
@@ -67,7 +67,10 @@ impl GroupCoordinator {
         let member = &self.devices[slot as usize];
         let closing = Closing::read(member.id, open, part)?;
         let about = (closing.index, closing.epoch);
-        if member.sealed.is_some_and(|sealed| closing.index <= sealed.index) {
+        if let Some(newest) = member.sealed.filter(|newest| closing.index <= newest.index) {
+            if closing.index == newest.index && self.is_other(slot, &closing, &newest) {
+                return Err(Refused::OtherSeal);
+            }
             return Ok((about, Outcome::Stale));
         }
         self.check_epoch(slot, closing.epoch, now)?;
@@ -104,6 +107,24 @@ impl GroupCoordinator {
     /// Returns the device's open seal, if it has this index.
     fn open_as(&self, slot: u32, index: SealIndex) -> Option<&Open> {
         self.devices[slot as usize].open.as_deref().filter(|open| open.followed.index == index)
+    }
+
+    /// Returns whether a closing frame is of another seal than the device's newest stored seal,
+    /// which has the same index. After the end of the seal's epoch, the coordinator has only the
+    /// epoch for the comparison.
+    fn is_other(&self, slot: u32, closing: &Closing<'_>, newest: &Newest) -> bool {
+        let mut sealed = self.epochs.get(&newest.epoch).into_iter().flat_map(|state| &state.sealed);
+        let Some(sealed) = sealed.find(|sealed| sealed.seal.digest() == newest.digest) else {
+            return (closing.epoch, closing.part.last_in_epoch) != (newest.epoch, newest.is_last);
+        };
+        debug_assert_eq!(sealed.slot.0, slot, "a digest belongs to one device");
+        let signature = closing.part.signature.unwrap_or_default();
+        // A device that repeats a seal repeats the signature. Otherwise check whether this is
+        // another signature of the same seal.
+        let same = || {
+            Seal::new(sealed.seal.statement().clone(), *sealed.seal.root(), sealed.seal.algorithm())
+        };
+        sealed.signature != signature && same().verify(&self.roster, signature).is_err()
     }
 
     /// Returns whether every event that the seal covers has been received.

@@ -54,6 +54,12 @@ pub enum Refused {
     /// contains events or digests, which only earlier frames may contain.
     #[error("the closing frame is malformed")]
     MalformedClose,
+    /// The gateway has another seal of this device with the same index.
+    #[error(
+        "the gateway has another seal with this index: a second device has the key, or the \
+         device's state is an old copy"
+    )]
+    OtherSeal,
     /// The seal does not verify with the events that the coordinator has. The field is the name of
     /// the verifier's error.
     #[error("the seal does not verify")]
@@ -77,6 +83,7 @@ impl Refused {
             Self::FramingChanged => "FramingChanged",
             Self::Schema => "Schema",
             Self::MalformedClose => "MalformedClose",
+            Self::OtherSeal => "OtherSeal",
             Self::NotProven(name) => name,
         }
     }
@@ -92,14 +99,16 @@ impl Refused {
     /// Returns whether the device must be informed that its seal is rejected. `Some(true)`: the
     /// rejection is final. `Some(false)`: another roster, another version of the gateway or a
     /// corrected clock may change the decision. `None`: the device is not informed, because the
-    /// sender is unknown, or because the same frame may be accepted later, when epochs have ended
-    /// or there is room again.
+    /// sender is unknown, because the same frame may be accepted later, when epochs have ended or
+    /// there is room again, or because an acknowledgement informs it.
     pub(crate) const fn is_final(&self) -> Option<bool> {
         match self {
             Self::EpochGoesBack | Self::NotAsForwarded | Self::FramingChanged => Some(true),
             Self::EpochTooFar | Self::MalformedClose | Self::NotProven(_) => Some(false),
             Self::Frame(_)
             | Self::UnknownDevice
+            // The acknowledgement tells the device more than a refusal would: which seal is stored.
+            | Self::OtherSeal
             | Self::RoundNotAnnounced
             | Self::TooManyEpochs
             | Self::EpochFull

@@ -21,7 +21,7 @@ impl GroupCoordinator {
         let index = match Uplink::open(frame, &key).ok()? {
             Uplink::Forward(forward) => forward.index,
             Uplink::Close { open, part, .. } => close::index_of(device, open, part)?,
-            Uplink::Schema(_) => return None,
+            Uplink::Schema(_) | Uplink::Challenge(_) => return None,
         };
         let mut out = [0; MAX_REFUSAL];
         let refusal =

@@ -84,6 +84,7 @@ fn forwarded_tree(n: u32, round: u8, size: usize) -> (u64, u64) {
                     next,
                     sealed: None,
                     wants_schema: false,
+                    challenge: None,
                 });
             }
         }

@@ -13,7 +13,10 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing};
 use moteseal_core::{DeviceId, Digest, GroupId, Level, Round, SealIndex, Sequence};
 use moteseal_seal::tree::geometry;
-use moteseal_seal::wire::{Acknowledgement, Forward, MAX_REFUSAL, Refusal, Uplink, encode_event};
+use moteseal_seal::wire::{
+    Acknowledgement, Forward, MAX_ACKNOWLEDGEMENT, MAX_REFUSAL, Refusal, StoredSeal, Uplink,
+    encode_event,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -93,7 +96,7 @@ fn opens_down(item: &[u8]) -> bool {
     match Acknowledgement::open(&frame, DEVICE, &key()) {
         Ok(acknowledgement) => {
             assert_eq!(
-                acknowledgement.close(DEVICE, &key(), &mut [0; 96]).unwrap(),
+                acknowledgement.close(DEVICE, &key(), &mut [0; MAX_ACKNOWLEDGEMENT]).unwrap(),
                 frame,
                 "a second encoding of the same frame"
             );
@@ -142,12 +145,21 @@ fn honest() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
                 .close(DEVICE, &key(), &mut [0; 300])
                 .unwrap(),
         ),
+        item_of(Uplink::Challenge(7 << 32).close(DEVICE, &key(), &mut [0; 100]).unwrap()),
     ];
-    let down = [(Some(SealIndex(3)), true), (None, false)].map(|(sealed, wants_schema)| {
-        let acknowledgement =
-            Acknowledgement { index: SealIndex(4), next: Sequence(1000), sealed, wants_schema };
-        item_of(acknowledgement.close(DEVICE, &key(), &mut [0; 96]).unwrap())
-    });
+    let stored = StoredSeal {
+        index: SealIndex(3),
+        epoch: EpochNumber(70_000),
+        last_in_epoch: true,
+        digest: Digest([5; 32]),
+    };
+    let down = [(Some(stored), true, Some(7 << 32)), (None, false, None)].map(
+        |(sealed, wants_schema, challenge)| {
+            let (index, next) = (SealIndex(4), Sequence(1000));
+            let acknowledgement = Acknowledgement { index, next, sealed, wants_schema, challenge };
+            item_of(acknowledgement.close(DEVICE, &key(), &mut [0; MAX_ACKNOWLEDGEMENT]).unwrap())
+        },
+    );
     (up, down.into())
 }
 

@@ -146,7 +146,8 @@ impl World {
             }
         }
         let (index, next) = (self.followed.index, self.followed.next);
-        let acknowledgement = Acknowledgement { index, next, sealed: None, wants_schema: false };
+        let acknowledgement =
+            Acknowledgement { index, next, sealed: None, wants_schema: false, challenge: None };
         let mut out = [0; 100];
         self.down.push_back(acknowledgement.close(DEVICE, &key(), &mut out).unwrap().to_vec());
     }
@@ -431,6 +432,7 @@ fn frames_continue_after_dropped_events() {
             next: Sequence(next),
             sealed: None,
             wants_schema: false,
+            challenge: None,
         };
         assert!(device.acknowledge(&acknowledgement) && !device.acknowledge(&acknowledgement));
     };

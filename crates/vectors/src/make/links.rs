@@ -8,7 +8,9 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
-use moteseal_seal::wire::{Acknowledgement, Forward, Refusal, Uplink, encode_event};
+use moteseal_seal::wire::{
+    Acknowledgement, Forward, MAX_ACKNOWLEDGEMENT, Refusal, StoredSeal, Uplink, encode_event,
+};
 use serde_json::{Value as Json, json};
 
 use super::coordinator::id;
@@ -177,6 +179,24 @@ fn up() -> File {
     let fixed = schema(FIXED);
     file.valid("schema", op, of_up(&frame(&Uplink::Schema(&fixed))));
     file.valid("schema: what it holds is judged later", op, of_up(&frame(&Uplink::Schema(b""))));
+    for challenge in [0, 7, 1 << 32, u64::MAX] {
+        let challenge_frame = frame(&Uplink::Challenge(challenge));
+        file.valid(format!("challenge {challenge}"), op, of_up(&challenge_frame));
+    }
+    let challenge = array([int(6), bytes(&id("north").0), Value::Uint(1 << 40)]);
+    for (what, item) in [
+        ("a negative challenge", challenge.with(2, int(-1))),
+        ("a challenge of null", challenge.with(2, NULL)),
+        ("a challenge of bytes", challenge.with(2, bytes(&[0; 8]))),
+        ("a challenge of two fields", Value::Array(challenge.clone().elements()[..2].to_vec())),
+        (
+            "a challenge of four fields",
+            Value::Array([&challenge.clone().elements()[..], &[int(0)]].concat()),
+        ),
+    ] {
+        let frame = ours(&item.encode());
+        file.invalid(format!("{what}, with the right tag"), op, of_up(&frame), "Malformed");
+    }
 
     let good = frame(&Uplink::Forward(forward(40, 80, four, &some)));
     let item = &good[..good.len() - 16];
@@ -384,18 +404,51 @@ fn up() -> File {
     file
 }
 
-fn ack(index: u32, next: u64, sealed: Option<u32>, wants_schema: bool) -> Acknowledgement {
+/// Returns an acknowledgement. `sealed` is the index, the epoch and the mark `last_in_epoch` of the
+/// stored seal.
+fn ack(
+    index: u32,
+    next: u64,
+    sealed: Option<(u32, u64, bool)>,
+    wants_schema: bool,
+    challenge: Option<u64>,
+) -> Acknowledgement {
+    let sealed = sealed.map(|(index, epoch, last_in_epoch)| StoredSeal {
+        index: SealIndex(index),
+        epoch: EpochNumber(epoch),
+        last_in_epoch,
+        digest: Digest(SEALED),
+    });
     Acknowledgement {
         index: SealIndex(index),
         next: Sequence(next),
-        sealed: sealed.map(SealIndex),
+        sealed,
         wants_schema,
+        challenge,
     }
+}
+
+/// The digest of the stored seal in the acknowledgements.
+const SEALED: [u8; 32] = [0x66; 32];
+
+/// Returns the fields of an acknowledgement, and the fields of the stored seal in it.
+fn ack_fields() -> (Value, Value) {
+    let sealed = array([int(6), int(30), int(1), bytes(&SEALED)]);
+    let fields = [
+        int(16),
+        bytes(&id("north").0),
+        int(7),
+        int(40),
+        sealed.clone(),
+        int(1),
+        Value::Uint(1 << 40),
+    ];
+    (array(fields), sealed)
 }
 
 /// Returns an acknowledgement whose tag is computed for the given direction.
 fn ack_frame(direction: &str) -> Vec<u8> {
-    let item = array([int(16), bytes(&id("north").0), int(7), int(40), int(6), int(1)]);
+    let (item, _) = ack_fields();
     tagged(&secret_of(&GROUP_SECRET, GROUP, id("north")), direction, &item.encode())
 }
 
@@ -408,17 +461,29 @@ fn of_down(frame: &[u8], name: &str) -> Json {
 fn down() -> File {
     let mut file = File::new("link/down.json", "Acknowledgements of a coordinator: section 8.2.");
     let op = "link.down";
-    let closed =
-        |ack: &Acknowledgement| ack.close(id("north"), &key(), &mut [0; 64]).unwrap().to_vec();
+    let closed = |ack: &Acknowledgement| {
+        ack.close(id("north"), &key(), &mut [0; MAX_ACKNOWLEDGEMENT]).unwrap().to_vec()
+    };
     for (name, ack) in [
-        ("nothing yet", ack(0, 0, None, false)),
-        ("the schema is wanted", ack(0, 0, None, true)),
-        ("events and seals", ack(7, 40, Some(6), false)),
-        ("as far as can be", ack(u32::MAX, u64::from(u32::MAX), Some(u32::MAX), true)),
+        ("nothing yet", ack(0, 0, None, false, Some(0))),
+        ("the schema is wanted", ack(0, 0, None, true, Some(1))),
+        ("no challenge was received", ack(7, 40, Some((6, 30, true)), false, None)),
+        ("events and seals", ack(7, 40, Some((6, 30, true)), false, Some(1 << 40))),
+        ("the epoch of the seal continues", ack(7, 0, Some((6, 30, false)), false, Some(7))),
+        (
+            "as far as can be",
+            ack(
+                u32::MAX,
+                u64::from(u32::MAX),
+                Some((u32::MAX, u64::MAX, true)),
+                true,
+                Some(u64::MAX),
+            ),
+        ),
     ] {
         file.valid(name, op, of_down(&closed(&ack), "north"));
     }
-    let good = closed(&ack(7, 40, Some(6), true));
+    let good = closed(&ack(7, 40, Some((6, 30, true)), true, Some(1 << 40)));
     assert_eq!(good, ack_frame("down"));
     file.mutate("changed everywhere", op, of_down(&good, "north"), "frame", &[0x01, 0x20, 0x80]);
     let item = &good[..good.len() - 16];
@@ -452,7 +517,8 @@ fn down() -> File {
     ] {
         file.invalid(what, op, of_down(&frame, name), error);
     }
-    let fields = array([int(16), bytes(&id("north").0), int(7), int(40), int(6), int(1)]);
+    let (fields, sealed) = ack_fields();
+    let first = |count: usize| Value::Array(fields.clone().elements()[..count].to_vec());
     for (what, item) in [
         ("another device's id", fields.with(1, bytes(&id("south").0))),
         ("an id of 9 bytes", fields.with(1, bytes(&[0; 9]))),
@@ -462,13 +528,34 @@ fn down() -> File {
         ("a next of 2^32", fields.with(3, Value::Uint(1 << 32))),
         ("a negative next", fields.with(3, int(-1))),
         ("a next of null", fields.with(3, NULL)),
-        ("a seal of 2^32", fields.with(4, Value::Uint(1 << 32))),
         ("a seal of false", fields.with(4, FALSE)),
+        ("a seal without epoch and digest", fields.with(4, int(6))),
+        ("a seal of 2^32", fields.with(4, sealed.with(0, Value::Uint(1 << 32)))),
+        ("a seal of a negative epoch", fields.with(4, sealed.with(1, int(-1)))),
+        ("a seal whose mark is 2", fields.with(4, sealed.with(2, int(2)))),
+        ("a seal whose mark is true", fields.with(4, sealed.with(2, Value::Simple(21)))),
+        ("a seal's digest of 31 bytes", fields.with(4, sealed.with(3, bytes(&SEALED[1..])))),
+        ("a seal's digest of null", fields.with(4, sealed.with(3, NULL))),
+        (
+            "a seal of three fields",
+            fields.with(4, Value::Array(sealed.clone().elements()[..3].to_vec())),
+        ),
+        (
+            "a seal of five fields",
+            fields.with(4, Value::Array([&sealed.clone().elements()[..], &[int(0)]].concat())),
+        ),
         ("2 is wanted", fields.with(5, int(2))),
         ("256 is wanted", fields.with(5, int(256))),
         ("true is wanted", fields.with(5, Value::Simple(21))),
-        ("five fields", Value::Array(fields.clone().elements()[..5].to_vec())),
-        ("seven fields", Value::Array([&fields.clone().elements()[..], &[int(0)]].concat())),
+        ("a negative challenge", fields.with(6, int(-1))),
+        ("a challenge of bytes", fields.with(6, bytes(&[0; 8]))),
+        ("five fields", first(5)),
+        ("six fields", first(6)),
+        ("eight fields", Value::Array([&fields.clone().elements()[..], &[int(0)]].concat())),
+        (
+            "the form before challenges",
+            array([int(16), bytes(&id("north").0), int(7), int(40), int(6), int(1)]),
+        ),
     ] {
         let frame = tagged(&secret, "down", &item.encode());
         file.invalid(

@@ -7,4 +7,5 @@ mod durable;
 mod faulty_flash;
 mod journal;
 mod listener;
+mod rollback;
 mod whole_mote;

@@ -23,24 +23,24 @@ use moteseal_seal::level::Counters;
 use moteseal_seal::sample::{Followed, FrameOutcome};
 use moteseal_seal::stream::Item;
 use moteseal_seal::tree::Tree;
-use moteseal_seal::wire::{Acknowledgement, Uplink};
+use moteseal_seal::wire::{Acknowledgement, MAX_ACKNOWLEDGEMENT, StoredSeal, Uplink};
 use moteseal_seal::{Position, Seal, Statement, star};
 use moteseal_serial::Channel;
 use zeroize::Zeroizing;
 
-const DEVICE: DeviceId = DeviceId([7; 8]);
+pub(crate) const DEVICE: DeviceId = DeviceId([7; 8]);
 const LEVELS: u8 = 8;
-const COUNT: u32 = 900;
+pub(crate) const COUNT: u32 = 900;
 const EPOCH_MS: u64 = 60_000;
-const BUFFER: usize = 1024;
-const CERTIFICATE: Digest = Digest([8; 32]);
+pub(crate) const BUFFER: usize = 1024;
+pub(crate) const CERTIFICATE: Digest = Digest([8; 32]);
 const SECRET: [u8; 32] = [3; 32];
 
 fn secret() -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[9; 32]).unwrap()
 }
 
-fn provisioning(schema: &[u8], scheme: Scheme) -> Provisioning<'_> {
+pub(crate) fn provisioning(schema: &[u8], scheme: Scheme) -> Provisioning<'_> {
     Provisioning {
         device: DEVICE,
         group: GroupId([2; 8]),
@@ -116,32 +116,34 @@ impl Readings for Sensor {
 
 /// The content of the frames that the coordinator has received for one seal.
 #[derive(Debug)]
-struct Taken {
+pub(crate) struct Taken {
     epoch: u64,
-    restart: bool,
+    pub(crate) restart: bool,
     own_round: u8,
     has_lost: bool,
-    count: u64,
+    pub(crate) count: u64,
     /// The records by sequence number.
-    records: BTreeMap<u64, [u8; 4]>,
+    pub(crate) records: BTreeMap<u64, [u8; 4]>,
 }
 
 /// A coordinator of one mote. It rebuilds each seal from the forwarded events; the signature then
 /// proves whether the events are complete.
-struct Coordinator {
+pub(crate) struct Coordinator {
     key: LinkKey,
     public: PublicKey,
     schema: Digest,
-    followed: Option<Followed>,
+    pub(crate) followed: Option<Followed>,
     events: BTreeMap<u64, [u8; 4]>,
     position: Position,
-    sealed: BTreeMap<u32, Taken>,
+    pub(crate) sealed: BTreeMap<u32, Taken>,
+    challenge: Option<u64>,
 }
 
 impl Coordinator {
-    fn receive(&mut self, frame: &[u8]) -> Vec<u8> {
+    pub(crate) fn receive(&mut self, frame: &[u8]) -> Vec<u8> {
         match Uplink::open(frame, &self.key).unwrap() {
             Uplink::Schema(_) => {}
+            Uplink::Challenge(challenge) => self.challenge = Some(challenge),
             Uplink::Forward(forward) => {
                 let followed = self.followed.get_or_insert(Followed::start(&forward));
                 let mut outcome = followed.receive(&forward);
@@ -162,9 +164,12 @@ impl Coordinator {
         let (index, next) = self
             .followed
             .map_or((SealIndex(0), Sequence(0)), |followed| (followed.index, followed.next));
-        let sealed = self.sealed.keys().next_back().map(|index| SealIndex(*index));
-        let acknowledgement = Acknowledgement { index, next, sealed, wants_schema: false };
-        acknowledgement.close(DEVICE, &self.key, &mut [0; 128]).unwrap().to_vec()
+        let Position { prev: digest, last, epoch_closed: last_in_epoch } = self.position;
+        let sealed = last.map(|(index, epoch)| StoredSeal { index, epoch, last_in_epoch, digest });
+        let (wants_schema, challenge) = (false, self.challenge);
+        let acknowledgement = Acknowledgement { index, next, sealed, wants_schema, challenge };
+        let mut out = [0; MAX_ACKNOWLEDGEMENT];
+        acknowledgement.close(DEVICE, &self.key, &mut out).unwrap().to_vec()
     }
 
     fn close(&mut self, open: &[u8], part: &[u8]) {
@@ -246,7 +251,7 @@ impl Coordinator {
 }
 
 /// Creates a coordinator that has not received anything.
-fn coordinator(schema: &Schema<'_>) -> Coordinator {
+pub(crate) fn coordinator(schema: &Schema<'_>) -> Coordinator {
     let (key, public) = (LinkKey::new(&SECRET), secret().public());
     let position = Position::start(CERTIFICATE);
     Coordinator {
@@ -257,6 +262,7 @@ fn coordinator(schema: &Schema<'_>) -> Coordinator {
         events: BTreeMap::new(),
         position,
         sealed: BTreeMap::new(),
+        challenge: None,
     }
 }
 

@@ -124,6 +124,7 @@ impl World {
                 "{of:?} and {audited:?}"
             );
         }
+        outcome.rolled_back = self.rolled_back;
         for device in &self.devices {
             if !device.dead {
                 outcome.left += device.mote.as_ref().unwrap().waiting() as u64;
@@ -382,6 +383,8 @@ pub(super) struct Outcome {
     pub(super) justified: u64,
     pub(super) undetermined: u64,
     pub(super) left: u64,
+    /// How often the gateway had more of a device than the device's state.
+    pub(super) rolled_back: u64,
     /// For each cheat, by name: how often it was applied, and how often it was found.
     pub(super) cheats: BTreeMap<&'static str, (u64, u64)>,
 }

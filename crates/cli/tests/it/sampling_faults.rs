@@ -52,21 +52,23 @@ struct FaultRates {
     rollbacks: u64,
 }
 
+/// The sensed records by the index of the seal that was open, with that seal's epoch.
+type Truth = BTreeMap<u32, (EpochNumber, Vec<[u8; 4]>)>;
+
 struct Device {
     id: DeviceId,
     scheme: Scheme,
     mote: Option<Mote<SecretKey>>,
     /// The device's durable state: its chain, including the index of the open seal.
     chain: Chain,
-    /// The sensed records by the index of the seal that was open, with that seal's epoch.
-    truth: BTreeMap<u32, (EpochNumber, Vec<[u8; 4]>)>,
+    truth: Truth,
     /// A copy of the device's state at an earlier reboot.
     copy: Option<(Chain, Vec<Waiting>)>,
     /// What the device may have sent before its current session.
     sent_before: Option<SentBefore>,
     /// The truth before the state was lost or copied back, and the next index of the state after
     /// that; `None` after the gateway has answered.
-    past: Option<(BTreeMap<u32, (EpochNumber, Vec<[u8; 4]>)>, u32)>,
+    past: Option<(Truth, u32)>,
     quiet: u64,
     dead: bool,
 }

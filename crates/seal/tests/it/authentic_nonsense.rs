@@ -407,10 +407,10 @@ fn rejects_acknowledgements_with_numbers_out_of_range() {
     const LAST: u64 = u32::MAX as u64;
     let of =
         |kind: u64, device: DeviceId, index: u64, next: u64, sealed: Option<u64>, wants: u64| {
-            let mut out = [0; 96];
+            let mut out = [0; MAX_ACKNOWLEDGEMENT];
             let mut writer = Writer::new(&mut out);
             writer
-                .array(6)
+                .array(7)
                 .unwrap()
                 .uint(kind)
                 .unwrap()
@@ -420,13 +420,22 @@ fn rejects_acknowledgements_with_numbers_out_of_range() {
                 .unwrap()
                 .uint(next)
                 .unwrap();
-            writer.optional(sealed, |out, sealed| out.uint(sealed)).unwrap().uint(wants).unwrap();
+            writer
+                .optional(sealed, |out, sealed| {
+                    out.array(4)?.uint(sealed)?.uint(7_u8)?.uint(wants)?.bytes(&[5; 32])
+                })
+                .unwrap()
+                .uint(wants)
+                .unwrap()
+                .null()
+                .unwrap();
             opens_down(writer.finish())
         };
     assert!(of(16, DEVICE, 0, 0, None, 0) && of(16, DEVICE, LAST, LAST, Some(LAST), 1));
     assert!(!of(16, DEVICE, LAST + 1, 0, None, 0) && !of(16, DEVICE, 0, LAST + 1, None, 0));
     assert!(
         !of(16, DEVICE, 0, 0, Some(LAST + 1), 0)
+            && !of(16, DEVICE, 0, 0, Some(0), 2)
             && !of(16, DEVICE, 0, 0, None, 2)
             && !of(16, DEVICE, 0, 0, None, 256)
     );
@@ -438,8 +447,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
-    fn any_item_with_a_valid_tag_is_rejected_or_round_trips(item in vec(any::<u8>(), 0..120), start in 0..6usize) {
-        let starts: [&[u8]; 6] = [&[0x89, 1, 0x48], &[0x85, 2, 0x48], &[0x83, 3, 0x48], &[0x86, 16, 0x48], &[0x85, 4, 0x48], &[]];
+    fn any_item_with_a_valid_tag_is_rejected_or_round_trips(item in vec(any::<u8>(), 0..120), start in 0..7usize) {
+        let starts: [&[u8]; 7] = [&[0x89, 1, 0x48], &[0x85, 2, 0x48], &[0x83, 3, 0x48], &[0x87, 16, 0x48], &[0x85, 4, 0x48], &[0x83, 6, 0x48], &[]];
         let item = [starts[start], &item].concat();
         opens_up(&item);
         opens_down(&item);

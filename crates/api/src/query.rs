@@ -264,7 +264,7 @@ mod tests {
         ];
         for (text, expected) in cases {
             let error = Query::from_json(text.as_bytes()).unwrap_err();
-            assert_eq!(error.name(), "BadQuery");
+            assert_eq!((error.name(), error.kind()), ("BadQuery", ErrorKind::Usage));
             let error = error.to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }

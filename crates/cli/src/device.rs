@@ -240,7 +240,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let end = match (ran.is_done, ran.given_up) {
         (true, 0) => "the gateway has everything".to_owned(),
         (true, lost) => {
-            format!("{} were given up; the gateway has all others", count(lost, "reading"))
+            format!("{} were given up; the gateway has the others", count(lost, "reading"))
         }
         (false, 0) => format!("{} wait in the journal", count(rest as u64, "seal")),
         (false, lost) => format!(

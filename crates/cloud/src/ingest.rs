@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::refusal::Refusal;
-use crate::state::Shared;
+use crate::state::{Finding, Shared};
 
 /// The maximum size of an upload, in bytes, that is verified on the thread that received it. Passing
 /// a small upload to another thread would cost more time than it saves. The upload must also have
@@ -56,7 +56,6 @@ pub(crate) async fn on_verifier<T: Send + 'static>(
 /// Calls `submit`, which passes an upload to the store, and waits until the upload is durable.
 pub(crate) async fn stored(
     shared: &Shared,
-    peer: Peer,
     submit: impl FnOnce(Reply) -> Result<(), PutError>,
 ) -> Result<moteseal_store::Receipt, Refusal> {
     let (reply, stored) = oneshot::channel();
@@ -73,7 +72,7 @@ pub(crate) async fn stored(
     shared.metrics.store_seconds.record(start.elapsed());
     result.map_err(|error| {
         let refusal = refusal(&error);
-        if refusal.problem().status != 503 && shared.log.allows(peer) {
+        if refusal.problem().status != 503 && shared.findings_log.allows(Finding::Failure) {
             warn!(name = error.name(), %error, "the store failed");
         }
         refusal

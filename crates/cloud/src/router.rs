@@ -21,7 +21,7 @@ use tracing::{debug, info, warn};
 use crate::handlers::{bundles, listings, manifests, query};
 use crate::refusal::{Reason, Refusal};
 use crate::request_body;
-use crate::state::Shared;
+use crate::state::{Finding, Shared};
 use crate::token::{Access, Scope};
 
 /// The HTTP contract as an OpenAPI 3.1 document.
@@ -102,7 +102,8 @@ async fn gate(
     let (path, took_us) = (cut(uri.path()), u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     match (status, response.extensions().get::<Reason>()) {
         (_, None) => debug!(%method, %path, status, took_us, "served"),
-        (_, Some(_)) if !shared.log.allows(peer) => {}
+        (500 | 507, Some(_)) if !shared.findings_log.allows(Finding::Failure) => {}
+        (status, Some(_)) if !matches!(status, 500 | 507) && !shared.log.allows(peer) => {}
         (500.., Some(Reason { name, detail })) => {
             warn!(%method, %path, status, %name, detail = %cut(detail), took_us, "failed");
         }

@@ -113,6 +113,7 @@ impl Cloud {
                 interval.tick().await;
                 shared.metrics.upkeep();
                 log_suppressed(&shared.log.suppressed());
+                log_suppressed(&shared.findings_log.suppressed());
             }
         };
         tokio::select! {
@@ -120,6 +121,7 @@ impl Cloud {
             () = upkeep => {}
         }
         log_suppressed(&shared.log.finish());
+        log_suppressed(&shared.findings_log.finish());
     }
 }
 

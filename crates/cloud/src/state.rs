@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_service::{LogLimit, MetricsPage, Peer, Pool};
 use moteseal_store::EpochStore;
 use moteseal_verify::Roster;
@@ -18,6 +19,28 @@ const LOG_LINES: u32 = 20;
 /// The interval at which suppressed log lines are reported.
 pub(crate) const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
+/// What a log line reports that a client cannot cause alone. These lines are counted separately, so
+/// that no client can suppress them with other lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Finding {
+    /// A device signed different seals under one index.
+    Equivocation(DeviceId),
+    /// The coordinator signed different manifests of this epoch.
+    TwoManifests(EpochNumber),
+    /// The store or the service failed.
+    Failure,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Equivocation(device) => write!(f, "equivocations of device {device}"),
+            Self::TwoManifests(epoch) => write!(f, "different manifests of epoch {epoch}"),
+            Self::Failure => f.write_str("failures"),
+        }
+    }
+}
+
 pub(crate) struct Shared {
     pub(crate) roster: Roster,
     pub(crate) store: Arc<dyn EpochStore>,
@@ -27,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) metrics_page: MetricsPage,
     /// The log lines that each address can cause.
     pub(crate) log: LogLimit<Peer>,
+    /// The log lines that each kind of finding can cause.
+    pub(crate) findings_log: LogLimit<Finding>,
     pub(crate) stopping: AtomicBool,
     /// Requests in progress. A request counts once its body has fully arrived.
     pub(crate) requests: Arc<Pool>,
@@ -61,6 +86,7 @@ impl Shared {
             metrics: Metrics::new(),
             metrics_page: MetricsPage::default(),
             log: LogLimit::new(LOG_LINES, LOG_INTERVAL),
+            findings_log: LogLimit::new(LOG_LINES, LOG_INTERVAL),
             stopping: AtomicBool::new(false),
             requests: pool(limits.requests),
             responses: pool(limits.answers),

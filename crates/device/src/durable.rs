@@ -25,6 +25,7 @@ use moteseal_core::link::{FrameError, LinkKey};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, GroupId, SealIndex};
 use moteseal_core::signature::{PublicKey, Signer};
+use moteseal_seal::Position;
 use moteseal_seal::device_session::DeviceSession;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::{Announcement, AnnouncementError};
@@ -175,6 +176,9 @@ pub struct DurableMote<K> {
     /// The number of times that the gateway had more than the state, since this process opened the
     /// journal.
     rollbacks: u64,
+    /// The positions that the mote left because the gateway was ahead. Until the newest position is
+    /// persisted, the chain's state may contain one of them.
+    superseded: Vec<Position>,
     /// The guard of the query epochs; `None` until answers are permitted.
     guard: Option<Box<EpochGuard>>,
     /// The number and the digest of the newest accepted query schedule.
@@ -259,6 +263,7 @@ impl<K: Signer> DurableMote<K> {
             announcement: None,
             refused: 0,
             rollbacks: 0,
+            superseded: Vec::new(),
             guard: None,
             schedule: None,
         };
@@ -272,13 +277,14 @@ impl<K: Signer> DurableMote<K> {
             durable.mote.set_scheme(scheme);
         }
         let ours = durable.mote.chain();
-        let (signed, found) = (
-            ours.position.last.map(|(index, _)| index),
-            chain.position.last.map(|(index, _)| index),
-        );
         // If the process was killed, the state may lack seals that the replay of the journal has
         // signed. A position that the replay did not reach was written by another sealer.
-        if found > signed || (found == signed && chain.position.prev != ours.position.prev) {
+        let reached = |position: &Position| {
+            let index = |position: &Position| position.last.map(|(index, _)| index);
+            let (found, reached) = (index(&chain.position), index(position));
+            found < reached || (found == reached && chain.position.prev == position.prev)
+        };
+        if !reached(&ours.position) && !durable.superseded.iter().any(reached) {
             let (journal, next) = (durable.path, ours.next_index);
             return Err(DurableError::SealedElsewhere { journal, next, found: chain.next_index });
         }
@@ -483,7 +489,9 @@ impl<K: Signer> DurableMote<K> {
         self.journal.sync()?;
         // Write the position after the journal, because a position that is ahead of the journal
         // indicates another sealer.
-        self.persist(chain)
+        self.persist(chain)?;
+        self.superseded.clear();
+        Ok(())
     }
 
     fn persist(&mut self, chain: Chain) -> Result<(), DurableError> {
@@ -523,6 +531,7 @@ impl<K: Signer> DurableMote<K> {
             }
             Input::Progress(ref progress) => _ = self.mote.advance(progress),
             Input::ContinueAfter(next, ref stored) => {
+                self.superseded.push(chain.position);
                 self.mote.continue_after(stored.as_ref(), next);
             }
             Input::SentBefore(before) => self.mote.set_sent_before(before),
@@ -590,6 +599,10 @@ impl<K: Signer> DurableMote<K> {
     /// Rewrites the journal with only those records that lead to open or waiting seals. For the
     /// seals that were given up, writes a record that skips them.
     fn compact(&mut self) -> Result<(), DurableError> {
+        if !self.superseded.is_empty() {
+            // The compacted journal does not contain the superseded positions.
+            self.sync()?;
+        }
         let Profile { device, schema_digest: schema, scheme, .. } = *self.mote.profile();
         let old = self.journal.iter().collect::<Result<Vec<_>, _>>()?;
         let (announcement, unstated) = (self.announcement.clone(), self.mote.unstated().clone());

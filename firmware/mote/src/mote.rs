@@ -118,7 +118,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             session: DeviceSession::new(
                 provisioning.device,
                 LinkKey::new(&provisioning.link_secret),
-                // The mote has no random number generator. The number of starts is never repeated.
+                // The mote has no random number generator. The number of starts repeats only if the
+                // flash is erased or restored.
                 u64::from(durable.memory().boots()) << 32,
             ),
             first_index: Some(durable.memory().next_index()),

@@ -270,6 +270,45 @@ fn readings_that_an_old_state_sealed_before_the_first_answer_are_reported_as_giv
     }
 }
 
+/// The journal is synced before the chain's state is written. A device that is killed in between
+/// must start again.
+#[test]
+fn a_device_that_is_killed_while_it_continues_after_the_stored_seals_starts_again() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let mut scene = Scene::new(scheme);
+        let mut mote = scene.open();
+        sense_and_end(&mut mote, FIRST, 0..30);
+        exchange(&mut mote, &mut scene.station, FIRST);
+        drop(mote);
+        std::fs::remove_dir_all(scene.folder.path().join("mote-0")).unwrap();
+        // The new state signs more seals than the gateway has stored.
+        let mut mote = scene.open();
+        for epoch in FIRST + 1..FIRST + 4 {
+            sense_and_end(&mut mote, epoch, 0..7);
+        }
+        mote.sync().unwrap();
+        let chain = scene.folder.path().join("mote-0/chain");
+        let before = std::fs::read(&chain).unwrap();
+        exchange(&mut mote, &mut scene.station, FIRST + 3);
+        assert_eq!((mote.rollbacks(), mote.mote().given_up()), (1, 21));
+        mote.sync().unwrap();
+        drop(mote);
+        assert_ne!(std::fs::read(&chain).unwrap(), before);
+        std::fs::write(&chain, before).unwrap();
+
+        let mut mote = scene.open();
+        sense_and_end(&mut mote, FIRST + 4, 0..9);
+        assert_eq!(exchange(&mut mote, &mut scene.station, FIRST + 4), Vec::<&str>::new());
+        assert_eq!(mote.rollbacks(), 0);
+        drop(mote);
+        drop(scene.open());
+        let audited = audited(&scene.roster, &mut scene.station, FIRST..FIRST + 5);
+        let id = group::device_id(&scene.roster, 0);
+        let sealed = |epoch: u64| audited.sensed.get(&(id, FIRST + epoch)).copied();
+        assert_eq!([0, 1, 2, 3, 4].map(sealed), [Some(30), None, None, None, Some(9)]);
+    }
+}
+
 /// Finding A1 of the review: a state that is deleted before any seal was stored.
 #[test]
 fn a_state_that_is_gone_before_the_first_seal_was_stored_is_detected() {

@@ -31,7 +31,7 @@ use crate::ingest::{INLINE, acknowledge, on_verifier, stored};
 use crate::refusal::Refusal;
 use crate::request_body;
 use crate::response::Manifests;
-use crate::state::Shared;
+use crate::state::{Finding, Shared};
 
 /// A short upload that claims up to this many events is verified on the thread that received it.
 /// The cloud computes the level of every claimed event, even if the event was not sent. This takes
@@ -93,7 +93,7 @@ async fn receive(
         };
         on_verifier(shared, peer, work).await?
     };
-    let receipt = store(shared, peer, bundles).await?;
+    let receipt = store(shared, bundles).await?;
     shared.metrics.upload_bytes.increment(bytes);
     Ok(receipt)
 }
@@ -314,15 +314,18 @@ fn known(shared: &Shared, device: DeviceId, index: SealIndex) -> Option<Digest> 
 }
 
 /// Stores verified bundles and returns once they are durable.
-async fn store(shared: &Shared, peer: Peer, bundles: Vec<Bundle>) -> Result<Receipt, Refusal> {
+async fn store(shared: &Shared, bundles: Vec<Bundle>) -> Result<Receipt, Refusal> {
     if bundles.is_empty() {
         return Ok(Receipt::default());
     }
-    let receipt = stored(shared, peer, |reply| shared.store.submit(bundles, reply)).await?;
+    let receipt = stored(shared, |reply| shared.store.submit(bundles, reply)).await?;
     shared.metrics.stored.increment(receipt.stored);
     shared.metrics.known.increment(receipt.known);
     shared.metrics.conflicts.increment(receipt.equivocations.len() as u64);
-    for (device, index) in receipt.equivocations.iter().filter(|_| shared.log.allows(peer)) {
+    let is_logged = |(device, _): &&(DeviceId, SealIndex)| {
+        shared.findings_log.allows(Finding::Equivocation(*device))
+    };
+    for (device, index) in receipt.equivocations.iter().filter(is_logged) {
         warn!(%device, %index, "the device signed different seals under one index");
     }
     let conflict = |(device, index): &(DeviceId, SealIndex)| Conflict {

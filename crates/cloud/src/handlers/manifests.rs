@@ -25,7 +25,7 @@ use crate::ingest::{INLINE, acknowledge, on_verifier, stored};
 use crate::refusal::Refusal;
 use crate::request_body;
 use crate::response::Manifests;
-use crate::state::Shared;
+use crate::state::{Finding, Shared};
 use crate::streaming::{AHEAD, Outgoing, Piece, respond, response_permit, unreadable};
 
 /// Handles `PUT /v1/manifests`.
@@ -58,12 +58,16 @@ async fn receive(
         on_verifier(shared, peer, work).await?
     };
     let receipt =
-        stored(shared, peer, |reply| shared.store.submit_manifests(vec![manifest], reply)).await?;
+        stored(shared, |reply| shared.store.submit_manifests(vec![manifest], reply)).await?;
     shared.metrics.upload_bytes.increment(bytes);
     shared.metrics.manifests_stored.increment(receipt.stored);
     shared.metrics.manifests_known.increment(receipt.known);
     shared.metrics.manifests_doubled.increment(receipt.doubled.len() as u64);
-    for epoch in receipt.doubled.iter().filter(|_| shared.log.allows(peer)) {
+    for epoch in receipt
+        .doubled
+        .iter()
+        .filter(|epoch| shared.findings_log.allows(Finding::TwoManifests(**epoch)))
+    {
         warn!(%epoch, "the coordinator signed different manifests of one epoch");
     }
     Ok(ManifestReceipt {

@@ -123,7 +123,7 @@ async fn bundles_for_clients_that_do_not_read_stay_within_the_memory() {
     let length = 4 * events.len();
     let limits = Limits {
         answer_bytes: 2 * length + length / 4,
-        write_stall: Duration::from_secs(1),
+        write_stall: Duration::from_secs(3),
         ..Limits::default()
     };
     let (roster, mut motes) = group(&["a"]);
@@ -136,7 +136,18 @@ async fn bundles_for_clients_that_do_not_read_stay_within_the_memory() {
     for _ in 0..6 {
         idle.push(stranger(&cloud, request.as_bytes()).await);
     }
-    sleep(Duration::from_millis(500)).await;
+    // Wait for the first response. The others would follow it soon.
+    let first = async {
+        loop {
+            for stream in &idle {
+                if timeout(Duration::from_millis(20), stream.peek(&mut [0])).await.is_ok() {
+                    return;
+                }
+            }
+        }
+    };
+    timeout(Duration::from_secs(20), first).await.expect("no response");
+    sleep(Duration::from_millis(300)).await;
     let mut waiting = Vec::new();
     let mut responses = Vec::new();
     for stream in idle {

@@ -594,9 +594,9 @@ fn lists() -> File {
             case(&[&pieces[..], &[vec![0x81, 3], pieces[0].clone()]].concat(), 10, None),
             "TrailingBytes",
         ),
-        ("a manifest behind a seal", with(5, pieces[0].clone()), "NotAsAsked"),
+        ("a manifest after a seal", with(5, pieces[0].clone()), "NotAsAsked"),
         (
-            "a schema behind the end",
+            "a schema after the end",
             case(&[&pieces[..], &[vec![0x81, 3, 0x82, 0, 0x42, 0x82, 1]]].concat(), 10, None),
             "TrailingBytes",
         ),

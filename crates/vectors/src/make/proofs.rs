@@ -147,7 +147,7 @@ fn queries() -> File {
     let invalid = [
         ("nothing", String::new()),
         ("a text that is no JSON", "rate".to_owned()),
-        ("more behind it", format!(r#"{{{base},"rate":"1"}} {{}}"#)),
+        ("more after it", format!(r#"{{{base},"rate":"1"}} {{}}"#)),
         ("a comma too many", format!(r#"{{{base},"rate":"1",}}"#)),
         ("an array", format!(r#"[["{north}"],10,13,"1",null,null]"#)),
         ("null", "null".to_owned()),
@@ -285,10 +285,10 @@ fn order() -> File {
         ("an item cut short", &[0x82]),
         ("a byte that no item starts with", &[0xff]),
     ] {
-        refused(&mut file, &format!("{name} behind the end"), &[&good, tail], "TrailingBytes");
+        refused(&mut file, &format!("{name} after the end"), &[&good, tail], "TrailingBytes");
     }
 
-    // Finding F4 of the review: the error of a part comes before that of the item behind it.
+    // Finding F4 of the review: the error of a part comes before that of the item after it.
     let strange = [
         ("an explanation", &explanation, "NotAsAsked"),
         ("a query", &query_item, "NotAsAsked"),
@@ -326,16 +326,16 @@ fn order() -> File {
     refused(&mut file, "a problem with a longer text", &[&long], "Closed");
     refused(&mut file, "a part of a run, then the end", &[at_north, &unsigned, &end], "Unsigned");
 
-    // The end item ends the checks of all devices, before anything behind it.
+    // The end item ends the checks of all devices, before anything after it.
     refused(
         &mut file,
-        "a device that is not shown, and a byte behind the end",
+        "a device that is not shown, and a byte after the end",
         &[&manifests, &of_north, &end, &[0]],
         "Missing",
     );
     refused(
         &mut file,
-        "a device that is shown in part, and a byte behind the end",
+        "a device that is shown in part, and a byte after the end",
         &[&manifests, &of_north, &course(&south[..2], &to_south), &end, &[0]],
         "Missing",
     );
@@ -360,11 +360,11 @@ fn order() -> File {
         &[&manifests, &levels(&north[..4], &to_north, 3, 0x80), &[0xff]],
         "NonCanonical",
     );
-    let behind = [north[3].open(true), north[3].part(&Pick::Levels(0), true)].concat();
-    let skipping = [course(&north[..2], &[0x80, 0x80]), behind].concat();
+    let after = [north[3].open(true), north[3].part(&Pick::Levels(0), true)].concat();
+    let skipping = [course(&north[..2], &[0x80, 0x80]), after].concat();
     refused(
         &mut file,
-        "an epoch that is not as asked, then a seal behind one that is missing",
+        "an epoch that is not as asked, then a seal after one that is missing",
         &[&manifests, &skipping, &end],
         "Missing",
     );
@@ -396,8 +396,8 @@ fn order() -> File {
     file.invalid("nothing", OP, of(&[]), "NotAProof");
     file.invalid("an answer", OP, of(&good), "NotAProof");
     file.invalid("a schema first", OP, of(&[schema_item, good.clone()].concat()), "NotAProof");
-    file.invalid("an item that is none", OP, of(&[0x80]), "UnexpectedType");
+    file.invalid("an item that is not a stream item", OP, of(&[0x80]), "UnexpectedType");
     file.invalid("half of the query", OP, of(&[0x83, 0x05, 0x01]), "Truncated");
-    refused(&mut file, "nothing behind the query", &[], "Truncated");
+    refused(&mut file, "nothing after the query", &[], "Truncated");
     file
 }

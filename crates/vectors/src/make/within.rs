@@ -284,7 +284,7 @@ fn answers() -> File {
     for (name, masks) in [("nothing", [0, 0]), ("all", [0xff, 0xff])] {
         let served = ended(&[reopened(masks)]);
         file.invalid(
-            format!("no manifest, a part behind the last of its epoch, and {name} of its events"),
+            format!("no manifest, a part after the last of its epoch, and {name} of its events"),
             OP,
             case(&served, &both[..1], Some(13), &most(1000)),
             "EpochClosed",

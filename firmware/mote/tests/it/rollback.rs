@@ -35,7 +35,7 @@ fn simulate_steps(
         let mut durable = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings).unwrap();
         let recording = Recording::new(&table, 4, provisioning.window).unwrap();
         let mut mote = Mote::<_, _, 8, BUFFER>::new(&provisioning, &mut durable, None, recording);
-        let mut told = Vec::new();
+        let mut of_life = Vec::new();
         mote.start(now_ms, &mut |_| ()).unwrap();
         let mut out = [0; 1400];
         for _ in 0..60_000 {
@@ -43,15 +43,15 @@ fn simulate_steps(
             if mote.is_done() || coordinator.sealed.len() >= most {
                 break;
             }
-            let tell = &mut |notice: Notice| told.push(notice);
-            mote.work(now_ms, tell).unwrap();
-            if let Some((_, length)) = mote.next_body(now_ms, &mut out, tell).unwrap() {
+            let notify = &mut |notice: Notice| of_life.push(notice);
+            mote.work(now_ms, notify).unwrap();
+            if let Some((_, length)) = mote.next_body(now_ms, &mut out, notify).unwrap() {
                 let answer = coordinator.receive(&out[..length]);
-                mote.receive(now_ms, Channel::Coordinator, &answer, tell).unwrap();
+                mote.receive(now_ms, Channel::Coordinator, &answer, notify).unwrap();
             }
         }
         assert!(mote.is_done() || coordinator.sealed.len() >= most, "the mote is never done");
-        notices.push(told);
+        notices.push(of_life);
         if most < usize::MAX {
             let now = flash.repowered();
             flash = change(&now, &earlier);
@@ -93,7 +93,10 @@ fn a_mote_with_an_old_copy_of_its_flash_continues_after_the_stored_seals() {
                 earlier.clone()
             }
         });
-        assert_eq!(notices.iter().map(|told| rolled_back(told)).collect::<Vec<_>>(), [0, 0, 1]);
+        assert_eq!(
+            notices.iter().map(|of_life| rolled_back(of_life)).collect::<Vec<_>>(),
+            [0, 0, 1]
+        );
         let after: Vec<&Taken> =
             coordinator.sealed.range(1 << 16..).map(|(_, taken)| taken).collect();
         assert!(after[0].restart && coordinator.sealed.len() - after.len() == 6, "{after:?}");
@@ -118,24 +121,24 @@ fn replayed_acknowledgements_have_no_effect_while_the_coordinator_is_away() {
     mote.start(0, &mut |_| ()).unwrap();
     let (mut out, mut recorded, mut given_up) = ([0; 1400], Vec::<Vec<u8>>::new(), 0);
     for now_ms in 1..100_000 {
-        let tell = &mut |notice: Notice| {
+        let notify = &mut |notice: Notice| {
             given_up += u32::from(matches!(notice, Notice::GivenUp(_) | Notice::RolledBack(..)));
         };
         // The coordinator goes away while the second seal is open and partly acknowledged.
         let is_away = coordinator.sealed.len() == 1
             && coordinator.followed.is_some_and(|of| of.index == SealIndex(1) && of.next.0 > 20);
-        mote.work(now_ms, tell).unwrap();
-        let body = mote.next_body(now_ms, &mut out, tell).unwrap();
+        mote.work(now_ms, notify).unwrap();
+        let body = mote.next_body(now_ms, &mut out, notify).unwrap();
         if is_away {
             if now_ms % 250 > 0 {
                 continue;
             }
             for answer in &recorded {
-                mote.receive(now_ms, Channel::Coordinator, answer, tell).unwrap();
+                mote.receive(now_ms, Channel::Coordinator, answer, notify).unwrap();
             }
         } else if let Some((_, length)) = body {
             let answer = coordinator.receive(&out[..length]);
-            mote.receive(now_ms, Channel::Coordinator, &answer, tell).unwrap();
+            mote.receive(now_ms, Channel::Coordinator, &answer, notify).unwrap();
             recorded.push(answer);
         }
     }

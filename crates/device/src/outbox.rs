@@ -535,5 +535,5 @@ fn write_all(
 }
 
 fn sync_directory(directory: &Path) -> Result<(), OutboxError> {
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(at(directory))
+    moteseal_files::sync_folder(directory).map_err(at(directory))
 }

@@ -29,6 +29,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 /// The Unix mode of a file that only its owner may read and write.
 pub const PRIVATE: u32 = 0o600;
 /// The Unix mode of a file that everyone may read, reduced by the umask.
@@ -98,12 +100,25 @@ pub fn remove_abandoned(path: &Path) {
     }
 }
 
-/// Makes the names in the folder of `path` durable.
+/// Makes the names in the folder of `path` durable, like [`sync_folder`].
 ///
 /// # Errors
 /// The errors of the operating system.
 pub fn sync_folder_of(path: &Path) -> io::Result<()> {
-    File::open(folder_of(path))?.sync_all()
+    sync_folder(folder_of(path))
+}
+
+/// Makes the names in a folder durable. Some file systems cannot sync folders, for example network
+/// file systems. On these, this function does nothing.
+///
+/// # Errors
+/// The errors of the operating system.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    match rustix::fs::fsync(File::open(folder)?) {
+        // The errors of a file system that cannot sync folders.
+        Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
+        synced => Ok(synced?),
+    }
 }
 
 /// A new file under a temporary name. If this value is dropped before [`replace`](Self::replace),
@@ -291,6 +306,18 @@ mod tests {
         let long = folder.path().join("\u{e4}".repeat(127));
         replace(&long, b"1", PUBLIC).unwrap();
         assert_eq!(fs::read(&long).unwrap(), b"1");
+    }
+
+    /// Linux cannot sync the folders of the file system `/proc`: fsync returns EINVAL.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_folder_that_cannot_be_synced_is_not_an_error() {
+        let folder = Path::new("/proc/self");
+        assert_eq!(File::open(folder).unwrap().sync_all().unwrap_err().raw_os_error(), Some(22));
+        sync_folder(folder).unwrap();
+        sync_folder_of(&folder.join("status")).unwrap();
+        let missing = sync_folder(&folder.join("missing")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -200,9 +200,7 @@ impl Outbox {
             .map_err(|error| OutboxError::journal(&path, error))
             .and_then(|()| {
                 fs::rename(&temporary, &path).map_err(at(&path))?;
-                File::open(&self.folder)
-                    .and_then(|folder| folder.sync_all())
-                    .map_err(at(&self.folder))?;
+                moteseal_files::sync_folder(&self.folder).map_err(at(&self.folder))?;
                 Ok(fs::metadata(&path).map_err(at(&path))?.len())
             });
         if written.is_err() {

@@ -245,17 +245,9 @@ fn sweep(place: &Path, prefix: &str) {
 /// Makes the new name of a file durable. The name is part of the folder, so the folder is synced.
 #[cfg(unix)]
 fn sync_folder(path: &Path) -> io::Result<()> {
-    match File::open(folder(path)).and_then(|folder| folder.sync_all()) {
-        // The process may not read the folder, or the file system cannot sync folders. Both are
-        // accepted.
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput
-            ) =>
-        {
-            Ok(())
-        }
+    match moteseal_files::sync_folder_of(path) {
+        // The process may write to the folder but not read it.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         done => done,
     }
 }

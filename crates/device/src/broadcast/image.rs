@@ -58,7 +58,7 @@ pub fn save(
     let placed = write(&part, fill).and_then(|()| place(folder, name, &part));
     let _ = fs::remove_file(&part);
     let path = placed?;
-    File::open(folder)?.sync_all()?;
+    moteseal_files::sync_folder(folder)?;
     Ok(path)
 }
 

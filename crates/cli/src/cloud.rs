@@ -10,6 +10,7 @@ use moteseal_api::NamedError as _;
 use moteseal_cloud::{Cloud, Config};
 use moteseal_service::{TlsFiles, stop_signal};
 use moteseal_store::{EpochStore, OpenError, Options, RedbStore, resolve};
+use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Exit, Failure};
@@ -142,7 +143,19 @@ fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
     let options = Options { on_recovery: Some(on_recovery), ..Options::default() };
     let store = RedbStore::open(path, options);
     progress.finish_and_clear();
-    store.map(|store| Arc::new(store) as _).map_err(|error| store_failure(&error))
+    let store = store.map_err(|error| store_failure(&error))?;
+    let torn = store.torn_bytes();
+    if torn > 0 {
+        warn!(
+            bytes = torn,
+            "the tail of the store's journal may have lost uploads: a crash interrupted its last \
+             write, or acknowledged uploads are damaged; push the devices' data again"
+        );
+    }
+    if store.is_full() {
+        warn!("the store's disk is full; uploads are rejected until there is space again");
+    }
+    Ok(Arc::new(store))
 }
 
 /// Returns the failure for a store that cannot be opened. If the store is damaged, the exit code is

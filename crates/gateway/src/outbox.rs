@@ -217,7 +217,7 @@ impl Outbox {
     pub fn read(&self, name: Name) -> Result<Item, OutboxError> {
         let path = self.path(name);
         let damaged = |error| OutboxError::journal(&path, error);
-        let journal = Journal::open_frozen(&path).map_err(damaged)?;
+        let journal = Journal::open_frozen(&path, 0).map_err(damaged)?;
         if journal.torn_bytes() > 0 {
             // A file gets this name only after all of it is durable. An incomplete record at its
             // end is therefore damage.

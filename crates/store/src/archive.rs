@@ -22,7 +22,7 @@ use moteseal_broadcast::recovery::{Item, Store};
 use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
 use moteseal_core::record::NetworkId;
 
-use crate::journal::{Journal, JournalError, is_full, sync_directory};
+use crate::journal::{Journal, JournalError, is_full};
 use facts::{Fact, Facts};
 use leaves::Leaves;
 
@@ -150,7 +150,9 @@ impl Archive {
         {
             return Err(ArchiveError::NotAnArchive(folder.to_owned()));
         }
-        moteseal_files::create_folder(folder).and_then(|()| sync_directory(folder)).map_err(io)?;
+        moteseal_files::create_folder(folder)
+            .and_then(|()| moteseal_files::sync_folder_of(folder))
+            .map_err(io)?;
         let mut journal = match Journal::open_strict(&path) {
             Err(JournalError::NotAJournal(_)) => {
                 return Err(ArchiveError::NotAnArchive(folder.to_owned()));

@@ -161,7 +161,16 @@ pub fn check(
             Err(error) => return Err(error),
         };
     match frozen_journal(path, &database) {
-        Ok(()) => {}
+        Ok(0) => {}
+        Ok(torn) => report.damage.push(Finding {
+            name: "JournalTorn",
+            device: None,
+            indices: None,
+            what: format!(
+                "the tail of the store's journal may have lost {torn} bytes: a crash interrupted \
+                 its last write, or acknowledged uploads are damaged; push the devices' data again"
+            ),
+        }),
         Err(error @ (OpenError::Locked(_) | OpenError::Io(..))) => return Err(error),
         Err(error) => report.damage.push(Finding {
             name: error.name(),

@@ -31,6 +31,7 @@ mod power;
 mod writer;
 
 use std::fmt;
+use std::fs::File;
 use std::ops::{Bound, Range, RangeInclusive};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -54,6 +55,7 @@ use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::{self, StoredSeal};
 use apply::Pending;
 use journal_replay::Withheld;
+use open::Opened;
 use writer::{Job, Writer};
 
 /// Maps a [`SealKey`] to the head, followed by the body if it is short.
@@ -115,6 +117,7 @@ pub struct RedbStore {
     shared: Arc<Shared>,
     // Dropping the writer ends its threads, so it must be dropped before `shared`.
     writer: Writer,
+    torn_bytes: u64,
 }
 
 /// The state that readers and the two writing threads share. Locks are acquired in the order
@@ -124,6 +127,8 @@ struct Shared {
     name: String,
     options: Options,
     path: std::path::PathBuf,
+    /// The store's file, for the records in its first page.
+    file: File,
     /// `None` only if the file could not be opened again after a failed write.
     database: RwLock<Option<Database>>,
     /// `None` once the store is closed.
@@ -184,7 +189,9 @@ impl Shared {
 
 impl RedbStore {
     /// Opens a store, or creates one if the file does not exist and the options allow it. Applies
-    /// the batches that a crash left in the journal.
+    /// the batches that a crash left in the journal. If the disk has no space for them, applies them
+    /// in memory: they can be read, and the store accepts no new batches until the disk has space
+    /// ([`is_full`](Self::is_full)).
     ///
     /// If the store was not closed, because the process or the machine died, this reads the whole
     /// file once. [`Options::on_recovery`] receives the progress.
@@ -193,16 +200,25 @@ impl RedbStore {
     /// [`OpenError`].
     pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
         let path = &resolve(path)?;
-        let database = open::open(path, &options)?;
-        let (journal, withheld) = open::journal(path, &database, &options)?;
+        let opened =
+            open::open(path, &options).and_then(|database| open::journal(path, database, &options));
+        let Opened { database, journal, withheld, held } = match opened {
+            Err(OpenError::DiskFull(full)) => {
+                open::on_full_disk(path, &options).map_err(|_| OpenError::DiskFull(full))?
+            }
+            opened => opened?,
+        };
+        let torn_bytes = journal.torn_bytes();
+        let file = open::writable(path).map_err(|error| OpenError::io(path, &error))?;
         let shared = Arc::new(Shared {
+            file,
             name: path.display().to_string(),
             options,
             path: path.to_owned(),
             database: RwLock::new(Some(database)),
             journal: Mutex::new(Some(journal)),
             withholding: AtomicBool::new(!withheld.is_empty()),
-            state: Mutex::new(State { withheld, ..State::default() }),
+            state: Mutex::new(State { withheld, held, ..State::default() }),
             queued: Condvar::new(),
             due: Condvar::new(),
             applied: Condvar::new(),
@@ -210,7 +226,22 @@ impl RedbStore {
         });
         let writer =
             Writer::start(Arc::clone(&shared)).map_err(|error| OpenError::io(path, &error))?;
-        Ok(Self { shared, writer })
+        Ok(Self { shared, writer, torn_bytes })
+    }
+
+    /// Returns whether the store currently accepts no batches because the disk has no space for
+    /// those that it has acknowledged.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self.shared.state().held, Some(PutError::DiskFull { .. }))
+    }
+
+    /// Returns the length of the incomplete write at the end of the journal that was dropped when
+    /// the store was opened, in bytes. Usually a crash interrupted the write, and nothing of it was
+    /// acknowledged. After a power loss, damage to the last acknowledged batches can look the same.
+    #[must_use]
+    pub const fn torn_bytes(&self) -> u64 {
+        self.torn_bytes
     }
 
     /// Waits until everything acknowledged so far is in the tables, for one device or for all

@@ -23,7 +23,9 @@
 //! If the last frame is damaged, it resembles an incomplete frame: [`Journal::open`] drops it, and
 //! [`Journal::torn_bytes`] returns its length. A service that acknowledges what it has synced, such
 //! as the embedded store or a gateway, opens its journal with [`Journal::open_strict`]. A last
-//! frame that has its full length and no missing sector is then reported as damage.
+//! frame that has its full length and no missing sector is then reported as damage. A service that
+//! also records, in another file, up to which length it has acknowledged the journal, opens it with
+//! [`Journal::open_acknowledged`]. A shorter journal is then reported as damage, too.
 //!
 //! A journal with space written in advance bypasses the page cache when it writes frames, if the
 //! system allows this ([`direct`]). This reduces the operating system's work per frame by a third.
@@ -35,7 +37,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use moteseal_files::private;
+use moteseal_files::{private, sync_folder_of};
 use xxhash_rust::xxh64::xxh64;
 
 use direct::{BLOCK, Direct};
@@ -114,15 +116,25 @@ impl Journal {
     /// # Errors
     /// [`JournalError`].
     pub fn open_strict(path: &Path) -> Result<Self, JournalError> {
-        Self::open_with(path, Tail::Strict, private().create(true))
+        Self::open_acknowledged(path, 0)
     }
 
-    /// Opens an existing journal for reading only. Like [`open_strict`](Self::open_strict), but
-    /// never writes to the file.
+    /// Like [`open_strict`](Self::open_strict), for a journal whose [`length`](Self::length) was at
+    /// least `acknowledged` bytes after a sync. If its complete frames are shorter, returns
+    /// [`JournalError::Damaged`].
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn open_acknowledged(path: &Path, acknowledged: u64) -> Result<Self, JournalError> {
+        Self::open_with(path, Tail::Strict { acknowledged }, private().create(true))
+    }
+
+    /// Opens an existing journal for reading only. Like
+    /// [`open_acknowledged`](Self::open_acknowledged), but never writes to the file.
     ///
     /// # Errors
     /// [`JournalError`]; `Io` if the file does not exist.
-    pub fn open_frozen(path: &Path) -> Result<Self, JournalError> {
+    pub fn open_frozen(path: &Path, acknowledged: u64) -> Result<Self, JournalError> {
         let io = |error| JournalError::io(path, error);
         // A lock requires a file that is open for writing.
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
@@ -130,7 +142,7 @@ impl Journal {
         let length = file.metadata().map_err(io)?.len();
         let mut journal = Self::at(path, file, length);
         if journal.has_header()? {
-            journal.find_end(length, Tail::Strict)?;
+            journal.find_end(length, Tail::Strict { acknowledged })?;
         }
         Ok(journal)
     }
@@ -173,7 +185,7 @@ impl Journal {
             file = journal.handle()?;
             file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(HEADER)).map_err(io)?;
             file.sync_all().map_err(io)?;
-            sync_directory(path).map_err(io)?;
+            sync_folder_of(path).map_err(io)?;
             journal.filled = HEADER.len() as u64;
             return Ok(journal);
         }
@@ -207,11 +219,18 @@ impl Journal {
             self.end += (FRAME_HEAD + records.len()) as u64;
         }
         let rest = self.read_from(self.end)?;
-        let Some(last) = rest.iter().rposition(|&byte| byte != 0) else { return Ok(()) };
-        self.torn = last as u64 + 1;
-        if self.complete_frame_after(&rest, length)?
-            || (tail == Tail::Strict && !can_be_torn(self.end, &rest))
-        {
+        let damaged = match rest.iter().rposition(|&byte| byte != 0) {
+            None => tail.lacks(self.end),
+            Some(last) => {
+                let stated =
+                    frame_length(self.end, &rest).map_or(0, |length| length.min(rest.len()));
+                self.torn = stated.max(last + 1) as u64;
+                tail.lacks(self.end)
+                    || self.complete_frame_after(&rest, length)?
+                    || (tail.is_strict() && !can_be_torn(self.end, &rest))
+            }
+        };
+        if damaged {
             return Err(JournalError::Damaged {
                 path: self.path.clone(),
                 offset: self.end,
@@ -222,7 +241,8 @@ impl Journal {
     }
 
     /// Returns the length of the incomplete frame that was dropped when the journal was opened, in
-    /// bytes. None of its records had been synced.
+    /// bytes. If a crash interrupted its write, none of its records had been synced. A synced frame
+    /// of which a sector was later overwritten with zeros looks the same.
     #[must_use]
     pub const fn torn_bytes(&self) -> u64 {
         self.torn
@@ -392,7 +412,7 @@ impl Journal {
     /// Removes the file. The removal is durable when this returns.
     pub(crate) fn remove(self) -> Result<(), JournalError> {
         fs::remove_file(&self.path)
-            .and_then(|()| sync_directory(&self.path))
+            .and_then(|()| sync_folder_of(&self.path))
             .map_err(|error| JournalError::io(&self.path, error))
     }
 
@@ -496,7 +516,7 @@ impl Journal {
         *self = compacted?.fill_ahead(ahead);
         // The new file now has the journal's name. Use it from here on, even after an error:
         // otherwise later records would go to the removed file.
-        Ok(sync_directory(&self.path).map_err(|error| JournalError::io(&self.path, error))?)
+        Ok(sync_folder_of(&self.path).map_err(|error| JournalError::io(&self.path, error))?)
     }
 
     fn write_compact<E: From<JournalError>>(
@@ -579,7 +599,20 @@ enum Tail {
     /// Always treat them as an incomplete frame.
     Lenient,
     /// Treat them as an incomplete frame only if a crash can have caused them, otherwise as damage.
-    Strict,
+    /// The file has had complete frames up to `acknowledged`, in bytes.
+    Strict { acknowledged: u64 },
+}
+
+impl Tail {
+    const fn is_strict(self) -> bool {
+        matches!(self, Self::Strict { .. })
+    }
+
+    /// Returns whether acknowledged frames are missing from a journal with complete frames up to
+    /// `end`.
+    const fn lacks(self, end: u64) -> bool {
+        matches!(self, Self::Strict { acknowledged } if end < acknowledged)
+    }
 }
 
 fn lock(path: &Path, file: &File) -> Result<(), JournalError> {
@@ -610,15 +643,20 @@ fn records_length(offset: u64, head: &[u8; FRAME_HEAD]) -> Option<u32> {
     sound.then(|| u32::from_be_bytes([head[4], head[5], head[6], head[7]]))
 }
 
+/// Returns the length of the frame at the start of `rest`, if its head is valid. `offset` is the
+/// position of `rest` in the file.
+fn frame_length(offset: u64, rest: &[u8]) -> Option<usize> {
+    let size = records_length(offset, rest.first_chunk()?)?;
+    Some(FRAME_HEAD.saturating_add(size as usize))
+}
+
 /// Returns whether `rest`, which follows the last complete frame at `offset`, can be a frame that a
 /// crash left incomplete. Such a frame is too short, or it has its full length but some of its
 /// sectors were never written.
 fn can_be_torn(offset: u64, rest: &[u8]) -> bool {
-    let Some(head) = rest.first_chunk::<FRAME_HEAD>() else { return true };
     // If the head is damaged, the length of the frame is unknown, so only the sectors of the head
     // are examined.
-    let length = records_length(offset, head)
-        .map_or(FRAME_HEAD, |size| FRAME_HEAD.saturating_add(size as usize));
+    let length = frame_length(offset, rest).unwrap_or(FRAME_HEAD);
     let Some(frame) = rest.get(..length) else { return true };
     #[allow(clippy::cast_possible_truncation)]
     let (first, others) = frame.split_at(((SECTOR - offset % SECTOR) as usize).min(frame.len()));
@@ -654,13 +692,6 @@ pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
         kind,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
     )
-}
-
-/// Syncs the directory of a new or renamed file, which makes its name durable.
-pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
-    let directory =
-        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@
 //! or returns a damaged value. The backend does not return an error for a damaged page, because
 //! after an error redb would reject every further operation.
 //!
-//! The last 40 bytes of the first page, which redb does not use, belong to the store. The last 32
+//! The last 56 bytes of the first page, which redb does not use, belong to the store. The last 32
 //! of them mark the file as a store and state its version. The 8 bytes before them state whether
-//! the store needs its journal ([`set_needs_journal`]).
+//! the store needs its journal ([`set_needs_journal`]), and the 16 bytes before these how much of
+//! the journal was acknowledged ([`set_acknowledged`]).
 //!
 //! [`Pages::frozen`] never writes to the file. Everything that redb writes, for example to repair
 //! the file or to record that it is open, stays in memory.
@@ -38,6 +39,9 @@ const MARK: &[u8; 32] = b"moteseal epoch store, version 1\n";
 const JOURNAL_AT: u64 = MARK_AT - NEEDS_JOURNAL.len() as u64;
 /// States that the store's journal may have acknowledged data that is not in the tables.
 const NEEDS_JOURNAL: &[u8; 8] = b"journal\n";
+
+/// The position in the file, in bytes, of the record of [`set_acknowledged`].
+const ACKNOWLEDGED_AT: u64 = JOURNAL_AT - 16;
 
 /// The numbers of the pages that were read and found damaged.
 pub(crate) type Damaged = Arc<Mutex<BTreeSet<u64>>>;
@@ -113,11 +117,38 @@ pub(crate) fn is_marked(file: &File) -> io::Result<bool> {
 }
 
 /// Records in a store's file whether its journal may have acknowledged data that is not in the
-/// tables. The record is durable when this returns.
+/// tables. If not, also removes the record of [`set_acknowledged`]. The record is durable when this
+/// returns.
 pub(crate) fn set_needs_journal(file: &File, needs: bool) -> io::Result<()> {
-    let record = if needs { *NEEDS_JOURNAL } else { [0; NEEDS_JOURNAL.len()] };
-    file.write_all_at(&record, JOURNAL_AT)?;
+    if needs {
+        file.write_all_at(NEEDS_JOURNAL, JOURNAL_AT)?;
+    } else {
+        file.write_all_at(&[0; 16 + NEEDS_JOURNAL.len()], ACKNOWLEDGED_AT)?;
+    }
     file.sync_data()
+}
+
+/// Records in a store's file the length of its journal up to which all batches were acknowledged,
+/// in bytes, with a checksum of the length. After a kill of the process the record is exact. After
+/// a power loss it may be an older one, because this function does not sync it.
+pub(crate) fn set_acknowledged(file: &File, length: u64) -> io::Result<()> {
+    let mut record = [0; 16];
+    if length > 0 {
+        record[..8].copy_from_slice(&length.to_be_bytes());
+        let sum = xxh64(&record[..8], ACKNOWLEDGED_AT);
+        record[8..].copy_from_slice(&sum.to_be_bytes());
+    }
+    file.write_all_at(&record, ACKNOWLEDGED_AT)
+}
+
+/// Returns the length that [`set_acknowledged`] recorded, or 0 if there is no valid record. Stores
+/// of earlier versions have no record.
+pub(crate) fn acknowledged(file: &File) -> io::Result<u64> {
+    let mut found = [0; 16];
+    file.read_exact_at(&mut found, ACKNOWLEDGED_AT)?;
+    let (length, sum) = found.split_at(8);
+    let valid = xxh64(length, ACKNOWLEDGED_AT).to_be_bytes() == sum;
+    Ok(if valid { u64::from_be_bytes(length.try_into().unwrap_or_default()) } else { 0 })
 }
 
 /// Returns whether the record of [`set_needs_journal`] in a store's file is true. Stores of earlier

@@ -86,6 +86,38 @@ fn a_store_without_its_journal_is_reported_and_opens_after_the_journal_is_discar
     assert!(scene.path("epochs.redb-journal.discarded-1").exists());
 }
 
+/// Finding A7 of the review.
+#[test]
+fn damage_after_a_kill_is_a_finding_in_the_journal_and_in_the_store() {
+    let scene = Scene::new();
+    scene.table("data.csv", 2000);
+    scene.seal("data.csv", "dev1", &[]).done();
+    let cloud = scene.cloud("epochs.redb");
+    scene.run(&["push", "bundles", "--to", &cloud.url]).done();
+    drop(cloud);
+    let check = ["store", "check", "epochs.redb"];
+    scene.with_roster(&check).done();
+
+    let path = scene.path("epochs.redb-journal");
+    let journal = fs::read(&path).unwrap();
+    let last = journal.iter().rposition(|&byte| byte != 0).unwrap();
+    let mut zeroed = journal.clone();
+    zeroed[last / 512 * 512..=last].fill(0);
+    fs::write(&path, &zeroed).unwrap();
+    let run = scene.with_roster(&check);
+    assert!(run.failed(5).contains("JournalDamaged"), "{run:?}");
+    let start = ["cloud", "run", "--store", "epochs.redb", "--listen", "127.0.0.1:0"];
+    let run = scene.with_roster(&start);
+    assert!(run.failed(5).contains("the last acknowledged uploads are lost"), "{run:?}");
+
+    fs::write(&path, &journal).unwrap();
+    let store = fs::read(scene.path("epochs.redb")).unwrap();
+    fs::write(scene.path("epochs.redb"), &store[..store.len() / 2]).unwrap();
+    let run = scene.with_roster(&check);
+    assert!(run.failed(5).contains("StoreDamaged"), "{run:?}");
+    assert!(scene.with_roster(&start).failed(5).contains("is truncated"));
+}
+
 #[test]
 fn reports_a_file_that_is_not_a_store() {
     let scene = Scene::new();

@@ -193,7 +193,7 @@ fn checkpoint(shared: &Shared, known: &mut Known) {
 /// Removes from the journal the batches that are durable in the tables.
 fn empty(shared: &Shared, journal: &mut Journal) {
     let mut state = shared.state();
-    if let Err(error) = state.withheld.empty(journal) {
+    if let Err(error) = open::empty_journal(&shared.file, &state.withheld, journal) {
         // The journal may now end with data that a crash would remove, so no further batch may be
         // written after this data.
         state.held = Some(PutError::Failed { store: shared.name.clone(), what: error.to_string() });

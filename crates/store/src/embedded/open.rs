@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moteseal_api::ErrorKind;
-use moteseal_files::{PRIVATE, Temporary};
+use moteseal_files::{PRIVATE, Temporary, sync_folder_of};
 use redb::{Database, DatabaseError, ReadableDatabase, StorageError};
 
 use super::commit::{Known, sync};
 use super::journal_replay::{Failure, Withheld, replay};
 use super::{EQUIVOCATIONS, MANIFESTS, PIECES, SCHEMAS, SEALS, UNORDERED};
 use crate::epochs::PutError;
-use crate::journal::{Journal, JournalError, is_full, sync_directory};
+use crate::journal::{Journal, JournalError, is_full};
 use crate::pages::{self, Damaged, Pages};
 
 /// A callback that receives the share of the work done (0 to 1) while a store recovers.
@@ -183,6 +183,11 @@ impl OpenError {
             {
                 Self::Damaged(path.to_owned(), "its header is not that of a store".to_owned())
             }
+            DatabaseError::Storage(StorageError::Io(error))
+                if error.kind() == io::ErrorKind::UnexpectedEof =>
+            {
+                Self::Damaged(path.to_owned(), "it is truncated".to_owned())
+            }
             DatabaseError::Storage(StorageError::Io(error)) => Self::io(path, &error),
             other => Self::Damaged(path.to_owned(), other.to_string()),
         }
@@ -264,15 +269,19 @@ pub fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
     Ok(file)
 }
 
-/// Checks that the journal of a store exists, if the store needs it.
-fn check_journal_exists(path: &Path) -> Result<(), OpenError> {
+/// Checks that the journal of a store exists, if the store needs it. Returns the length of the
+/// journal up to which the store is known to have acknowledged it, in bytes.
+fn check_journal_exists(path: &Path) -> Result<u64, OpenError> {
     let io = |error: io::Error| OpenError::io(path, &error);
-    if !pages::needs_journal(&File::open(path).map_err(io)?).map_err(io)? {
-        return Ok(());
+    let file = File::open(path).map_err(io)?;
+    if !pages::needs_journal(&file).map_err(io)? {
+        return Ok(0);
     }
     let journal = journal_path(path);
     match fs::metadata(&journal) {
-        Ok(metadata) if metadata.len() >= Journal::EMPTY_BYTES => Ok(()),
+        Ok(metadata) if metadata.len() >= Journal::EMPTY_BYTES => {
+            pages::acknowledged(&file).map_err(io)
+        }
         Ok(_) => {
             let what = "in its header, which is incomplete".to_owned();
             Err(OpenError::JournalDamaged(journal, what))
@@ -286,7 +295,25 @@ fn check_journal_exists(path: &Path) -> Result<(), OpenError> {
 
 /// Records in the file of a store whether the store needs its journal.
 pub(super) fn set_needs_journal(path: &Path, needs: bool) -> io::Result<()> {
-    pages::set_needs_journal(&OpenOptions::new().write(true).open(path)?, needs)
+    pages::set_needs_journal(&writable(path)?, needs)
+}
+
+/// Opens the file of a store, to write the store's records in its first page.
+pub(super) fn writable(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).open(path)
+}
+
+/// Removes from a journal the batches that are durable in the tables of the store `file`.
+pub(super) fn empty_journal(
+    file: &File,
+    withheld: &Withheld,
+    journal: &mut Journal,
+) -> Result<(), JournalError> {
+    // The store must not state a longer journal than it has, also after a power loss.
+    pages::set_acknowledged(file, 0)
+        .and_then(|()| file.sync_data())
+        .map_err(|error| JournalError::Io(journal.path().to_owned(), error))?;
+    withheld.empty(journal)
 }
 
 /// What [`discard_journal`] found.
@@ -324,30 +351,76 @@ pub fn discard_journal(path: &Path) -> Result<DiscardedJournal, OpenError> {
         // There was no journal.
         Some(Err(_)) | None => None,
     };
-    sync_directory(path).map_err(io)?;
+    sync_folder_of(path).map_err(io)?;
     set_needs_journal(path, false).map_err(io)?;
     drop(database);
     Ok(DiscardedJournal { was_needed, kept })
+}
+
+/// The tables and the journal of a store that was opened.
+pub(super) struct Opened {
+    pub(super) database: Database,
+    pub(super) journal: Journal,
+    pub(super) withheld: Withheld,
+    /// Why the file cannot be written, or `None` if it can.
+    pub(super) held: Option<PutError>,
+}
+
+/// Opens a store whose journal has batches for which the disk has no space. Applies the batches in
+/// memory.
+pub(super) fn on_full_disk(path: &Path, options: &Options) -> Result<Opened, OpenError> {
+    let acknowledged = check_journal_exists(path)?;
+    let journal = Journal::open_acknowledged(&journal_path(path), acknowledged)
+        .map_err(OpenError::journal)?
+        .fill_ahead(ahead(options));
+    let database = open_frozen(path, options, &Damaged::default())?;
+    let name = path.display().to_string();
+    let replayed = replay(&database, &name, &mut Known::default(), &journal, usize::MAX);
+    let withheld = replayed.map_err(|failure| not_replayed(path, &journal, failure))?;
+    let held = Some(PutError::DiskFull { store: name });
+    Ok(Opened { database, journal, withheld, held })
+}
+
+/// Returns how much space the journal writes in advance at a time, in bytes.
+fn ahead(options: &Options) -> u64 {
+    AHEAD.min(options.journal_bytes / 8)
 }
 
 /// Opens or creates a store's journal, and applies its batches durably to the store. Batches that
 /// need a damaged page are withheld.
 pub(super) fn journal(
     path: &Path,
-    database: &Database,
+    database: Database,
     options: &Options,
-) -> Result<(Journal, Withheld), OpenError> {
-    check_journal_exists(path)?;
-    let journal = Journal::open_strict(&journal_path(path)).map_err(OpenError::journal)?;
+) -> Result<Opened, OpenError> {
+    let acknowledged = check_journal_exists(path)?;
+    let journal = Journal::open_acknowledged(&journal_path(path), acknowledged)
+        .map_err(OpenError::journal)?;
     set_needs_journal(path, true).map_err(|error| OpenError::io(path, &error))?;
-    let mut journal = journal.fill_ahead(AHEAD.min(options.journal_bytes / 8));
+    let mut journal = journal.fill_ahead(ahead(options));
     if journal.synced_records() == 0 {
-        return Ok((journal, Withheld::default()));
+        return Ok(Opened { database, journal, withheld: Withheld::default(), held: None });
     }
     let name = path.display().to_string();
-    let replayed = replay(database, &name, &mut Known::default(), &journal, usize::MAX)
-        .and_then(|withheld| Ok((withheld, sync(database, &name).map_err(Failure::Unwritable)?)));
-    let (withheld, synced) = replayed.map_err(|failure| match failure {
+    let replayed = replay(&database, &name, &mut Known::default(), &journal, usize::MAX)
+        .and_then(|withheld| Ok((withheld, sync(&database, &name).map_err(Failure::Unwritable)?)));
+    let (withheld, synced) = match replayed {
+        Ok(replayed) => replayed,
+        Err(failure) => {
+            // After a failed write, redb may panic when it closes the file.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(database)));
+            return Err(not_replayed(path, &journal, failure));
+        }
+    };
+    if synced {
+        let file = writable(path).map_err(|error| OpenError::io(path, &error))?;
+        empty_journal(&file, &withheld, &mut journal).map_err(OpenError::journal)?;
+    }
+    Ok(Opened { database, journal, withheld, held: None })
+}
+
+fn not_replayed(path: &Path, journal: &Journal, failure: Failure) -> OpenError {
+    match failure {
         Failure::Journal(error) => OpenError::journal(error),
         Failure::NotABatch(number) => OpenError::JournalDamaged(
             journal.path().to_owned(),
@@ -357,25 +430,22 @@ pub(super) fn journal(
         Failure::Unwritable(error) => {
             OpenError::Io(path.to_owned(), io::Error::other(error.to_string()))
         }
-    })?;
-    if synced {
-        withheld.empty(&mut journal).map_err(OpenError::journal)?;
     }
-    Ok((journal, withheld))
 }
 
 /// Applies the batches of a store's journal to a frozen store in memory, so that a check covers
-/// them. Writes to neither file.
-pub(crate) fn frozen_journal(path: &Path, database: &Database) -> Result<(), OpenError> {
-    check_journal_exists(path)?;
+/// them. Writes to neither file. Returns the length of the journal's incomplete last frame, in
+/// bytes.
+pub(crate) fn frozen_journal(path: &Path, database: &Database) -> Result<u64, OpenError> {
+    let acknowledged = check_journal_exists(path)?;
     let journal_path = journal_path(path);
     if !journal_path.exists() {
-        return Ok(());
+        return Ok(0);
     }
-    let journal = Journal::open_frozen(&journal_path).map_err(OpenError::journal)?;
+    let journal = Journal::open_frozen(&journal_path, acknowledged).map_err(OpenError::journal)?;
     let name = journal_path.display().to_string();
     match replay(database, &name, &mut Known::default(), &journal, usize::MAX) {
-        Ok(withheld) if withheld.is_empty() => Ok(()),
+        Ok(withheld) if withheld.is_empty() => Ok(journal.torn_bytes()),
         Ok(_) => Err(OpenError::Damaged(
             path.to_owned(),
             "a page that the batches of its journal need is damaged".to_owned(),
@@ -385,9 +455,11 @@ pub(crate) fn frozen_journal(path: &Path, database: &Database) -> Result<(), Ope
             journal_path,
             format!("in record {number}, which is not a batch"),
         )),
-        Err(Failure::Unwritable(error)) => {
-            Err(OpenError::Io(journal_path, io::Error::other(error.to_string())))
-        }
+        // All writes go to memory, so they fail only if a page cannot be read.
+        Err(Failure::Unwritable(error)) => Err(OpenError::Damaged(
+            path.to_owned(),
+            format!("its journal cannot be applied: {error}"),
+        )),
     }
 }
 
@@ -471,7 +543,7 @@ fn make(path: &Path, options: &Options) -> Result<(), OpenError> {
     let temporary = Temporary::create_named(PathBuf::from(name), PRIVATE).map_err(io)?;
     make_at(&temporary, options)?;
     temporary.replace(path).map_err(io)?;
-    sync_directory(path).map_err(io)
+    sync_folder_of(path).map_err(io)
 }
 
 fn make_at(temporary: &Temporary, options: &Options) -> Result<(), OpenError> {

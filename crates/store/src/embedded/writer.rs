@@ -38,6 +38,7 @@ use crate::batch::Batch;
 use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{PutError, Receipt, Reply};
 use crate::journal::{Journal, JournalError};
+use crate::pages;
 
 /// The minimum time between two attempts to write a store after a failure.
 const RETRY: Duration = Duration::from_secs(1);
@@ -223,7 +224,13 @@ fn flush(
     answers: &mut Vec<(Reply, Result<Receipt, PutError>)>,
 ) -> Group {
     let written = journal.as_mut().map_or(Ok(()), |journal| {
-        journal.write(shared.options.sync).inspect_err(|_| journal.discard())
+        journal.write(shared.options.sync).inspect_err(|_| journal.discard())?;
+        if shared.options.sync {
+            // After a crash, this record distinguishes damage to acknowledged batches from an
+            // interrupted write. The store keeps its promise without the record.
+            let _ = pages::set_acknowledged(&shared.file, journal.length());
+        }
+        Ok(())
     });
     // Update the state while the journal is still locked: a thread that locks the journal must know
     // which of its records are pending.

@@ -114,15 +114,104 @@ fn batches_that_are_only_in_the_journal_survive_a_kill() {
 #[test]
 fn an_incomplete_last_frame_loses_nothing_that_was_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
-    let (store, journal) = killed(directory.path(), &bundles(3));
+    let made = bundles(3);
+    let (before, _) = killed(directory.path(), &made[..2]);
+    let (_, journal) = killed(directory.path(), &made);
     let starts = frames(&journal);
     assert_eq!(starts.len(), 4);
     assert!(journal[starts[3]..].iter().all(|&byte| byte == 0), "only zeros may follow the frames");
     for length in (starts[2]..=starts[3]).chain([starts[3] + 1, journal.len()]) {
-        let path = place(directory.path(), (&store, &journal[..length]));
+        let path = place(directory.path(), (&before, &journal[..length]));
         let expected = if length >= starts[3] { 3 } else { 2 };
         let store = RedbStore::open(&path, lazy()).unwrap();
         assert_eq!(count(&store), expected, "{length} of {} bytes", journal.len());
+    }
+}
+
+/// Returns the names of the findings of a check.
+fn findings(path: &Path) -> Vec<&'static str> {
+    let report = check(path, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
+    report.damage.iter().map(|finding| finding.name).collect()
+}
+
+/// Returns copies of `journal` in which one aligned sector of the frame in `frame` is zeros.
+fn without_a_sector(journal: &[u8], frame: std::ops::Range<usize>) -> Vec<Vec<u8>> {
+    let mut copies = Vec::new();
+    for size in [512, 4096] {
+        for sector in frame.start / size..frame.end.div_ceil(size) {
+            let mut copy = journal.to_vec();
+            copy[(sector * size).max(20)..(sector + 1) * size].fill(0);
+            copies.push(copy);
+        }
+    }
+    copies
+}
+
+/// Returns seals whose frames in the journal have several sectors.
+fn long_bundles(count: u64) -> Vec<Made> {
+    let mut mote = Mote::new(NAME, false);
+    (0..count).map(|epoch| mote.seal_some(Scheme::Star, epoch, 500)).collect()
+}
+
+/// Finding A7 of the review.
+#[test]
+fn an_acknowledged_frame_without_a_sector_is_damage_after_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, journal) = killed(directory.path(), &long_bundles(3));
+    let starts = frames(&journal);
+    assert!(starts[3] - starts[2] > 1024, "{starts:?}");
+    for damaged in without_a_sector(&journal, starts[2]..starts[3]) {
+        let path = place(directory.path(), (&store, &damaged));
+        assert_eq!(findings(&path), ["JournalDamaged"]);
+        assert_eq!(RedbStore::open(&path, lazy()).unwrap_err().name(), "JournalDamaged");
+        assert!(fs::read(journal_of(&path)).unwrap() == damaged, "the journal was modified");
+    }
+    for length in (20..starts[3]).step_by(211).chain([starts[2], starts[3] - 1]) {
+        let path = place(directory.path(), (&store, &journal[..length]));
+        assert_eq!(
+            RedbStore::open(&path, lazy()).unwrap_err().name(),
+            "JournalDamaged",
+            "the journal ends at byte {length}"
+        );
+    }
+}
+
+/// Finding A7 of the review.
+#[test]
+fn a_last_frame_without_a_sector_is_a_doubt_after_a_power_loss() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = long_bundles(3);
+    // The power loss undid the newest record of what was acknowledged.
+    let (before, _) = killed(directory.path(), &made[..2]);
+    let (_, journal) = killed(directory.path(), &made);
+    let starts = frames(&journal);
+    for damaged in without_a_sector(&journal, starts[2].next_multiple_of(4096)..starts[3]) {
+        let path = place(directory.path(), (&before, &damaged));
+        let report = check(&path, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
+        let lost = format!("may have lost {} bytes", starts[3] - starts[2]);
+        assert!(
+            report.damage.len() == 1
+                && report.damage[0].name == "JournalTorn"
+                && report.damage[0].what.contains(&lost),
+            "{:?}",
+            report.damage
+        );
+        let store = RedbStore::open(&path, lazy()).unwrap();
+        assert_eq!((count(&store), store.torn_bytes()), (2, (starts[3] - starts[2]) as u64));
+    }
+    let path = place(directory.path(), (&before, &journal));
+    assert!(findings(&path).is_empty());
+    assert_eq!(RedbStore::open(&path, lazy()).unwrap().torn_bytes(), 0);
+}
+
+/// Finding A7 of the review.
+#[test]
+fn a_truncated_store_that_was_not_closed_is_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, journal) = killed(directory.path(), &long_bundles(3));
+    for length in (4096..store.len()).step_by(4104).chain([5000, store.len() - 1]) {
+        let path = place(directory.path(), (&store[..length], &journal));
+        assert!(findings(&path).contains(&"StoreDamaged"), "{length} of {} bytes", store.len());
     }
 }
 

@@ -44,7 +44,10 @@ fn write_until_killed() {
     let (Ok(path), Ok(round)) = (env::var("MOTESEAL_STORE"), env::var("MOTESEAL_ROUND")) else {
         return;
     };
-    let store = Arc::new(RedbStore::open(Path::new(&path), Options::default()).unwrap());
+    // In every other round the journal is emptied often.
+    let journal_bytes = if round.ends_with(['0', '2', '4', '6', '8']) { 1 << 20 } else { 32 << 20 };
+    let options = Options { journal_bytes, ..Options::default() };
+    let store = Arc::new(RedbStore::open(Path::new(&path), options).unwrap());
     let output = Arc::new(Mutex::new(std::io::stdout()));
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
@@ -169,6 +172,9 @@ fn fill_the_disk() {
                     "{text}"
                 );
                 rejected += 1;
+                if rejected == 3 && env::var_os("MOTESEAL_KILL").is_some() {
+                    std::process::abort();
+                }
                 // Stored seals can still be read.
                 let first = batches("filler").next().unwrap();
                 assert_reads_back(&store, &first[0]);
@@ -210,6 +216,67 @@ fn a_full_disk_fails_only_the_batch() {
         assert!(!lost, "batch {number} was acknowledged but is lost");
         assert_reads_back(&store, &batch[0]);
     }
+}
+
+/// The child process that starts after another one was killed on the same full disk.
+#[test]
+#[ignore = "run by a_store_opens_on_a_full_disk_after_a_kill in a process with a limit"]
+fn open_on_a_full_disk() {
+    let (Ok(path), Ok(count)) = (env::var("MOTESEAL_STORE"), env::var("MOTESEAL_COUNT")) else {
+        return;
+    };
+    let store = RedbStore::open(Path::new(&path), Options::default()).unwrap();
+    assert!(store.is_full());
+    for batch in batches("filler").take(count.parse().unwrap()) {
+        assert_reads_back(&store, &batch[0]);
+    }
+    let next = batches("other").next().unwrap();
+    let error = store.put(next.iter().map(|made| made.bundle.clone()).collect()).unwrap_err();
+    assert_eq!(error.name(), "DiskFull");
+}
+
+/// Finding A8 of the review.
+#[test]
+fn a_store_opens_on_a_full_disk_after_a_kill() {
+    let _alone = crate::alone();
+    let directory = tempfile::tempdir().unwrap();
+    let path: PathBuf = directory.path().join("epochs");
+    drop(RedbStore::open(&path, Options::default()).unwrap());
+    let child = |test: &str| {
+        let command = format!(
+            "trap '' XFSZ; ulimit -c 0; ulimit -f 4096; \
+             exec \"$0\" --exact crash::{test} --ignored --nocapture"
+        );
+        let mut child = Command::new("sh");
+        child.args(["-c", &command]).arg(env::current_exe().unwrap()).env("MOTESEAL_STORE", &path);
+        child
+    };
+    let killed = child("fill_the_disk").env("MOTESEAL_KILL", "1").output().unwrap();
+    assert!(!killed.status.success(), "the child was not killed");
+    let text = String::from_utf8(killed.stdout).unwrap();
+    let acknowledged: Vec<usize> = text
+        .lines()
+        .filter_map(|line| line.split_once("acknowledged "))
+        .map(|(_, number)| number.parse().unwrap())
+        .collect();
+    let count = acknowledged.iter().zip(0..).take_while(|(number, at)| *number == at).count();
+    assert!(count > 3, "{text}");
+    let opened = child("open_on_a_full_disk").env("MOTESEAL_COUNT", count.to_string()).output();
+    let opened = opened.unwrap();
+    assert!(
+        opened.status.success() && String::from_utf8_lossy(&opened.stdout).contains("1 passed"),
+        "{opened:?}"
+    );
+    // With space again, the store has everything and accepts batches.
+    let store = RedbStore::open(&path, Options::default()).unwrap();
+    assert!(!store.is_full());
+    for (number, batch) in batches("filler").take(acknowledged.last().unwrap() + 1).enumerate() {
+        if acknowledged.contains(&number) {
+            batch.iter().for_each(|made| assert_reads_back(&store, made));
+        }
+    }
+    let next = batches("other").next().unwrap();
+    store.put(next.iter().map(|made| made.bundle.clone()).collect()).unwrap();
 }
 
 #[test]

@@ -31,11 +31,13 @@ use run_limits::Run;
 use stop::Stop;
 
 /// A function that is called before a part is read, with an upper bound on the size of the part's
-/// events in bytes.
-type Gate<'s> = Box<dyn FnMut(u64) + 's>;
+/// events in bytes, and with 0 before a seal is read without its events. Returns whether the response
+/// is still wanted.
+type Gate<'s> = Box<dyn FnMut(u64) -> bool + 's>;
 
 /// An iterator over the items of a response, in order. The last item is [`ResponseItem::End`] or
-/// [`ResponseItem::Problem`].
+/// [`ResponseItem::Problem`], unless the response is no longer wanted
+/// ([`with_gate`](Self::with_gate)).
 pub struct Response<'s> {
     store: &'s dyn EpochStore,
     roster: &'s Roster,
@@ -62,6 +64,8 @@ pub struct Response<'s> {
     ready: VecDeque<ResponseItem>,
     started: bool,
     ended: bool,
+    /// Whether the gate has reported that the response is no longer wanted.
+    unwanted: bool,
 }
 
 impl std::fmt::Debug for Response<'_> {
@@ -93,13 +97,16 @@ impl<'s> Response<'s> {
             ready: VecDeque::new(),
             started: false,
             ended: false,
+            unwanted: false,
         }
     }
 
     /// Sets a function that is called before a part is read, with an upper bound on the size of the
-    /// part's events in bytes. A server can wait for memory in this function.
+    /// part's events in bytes, and with 0 before a seal is read without its events. A server can
+    /// wait for memory in this function. If it returns `false`, the response ends without another
+    /// item.
     #[must_use]
-    pub fn with_gate(self, gate: impl FnMut(u64) + 's) -> Self {
+    pub fn with_gate(self, gate: impl FnMut(u64) -> bool + 's) -> Self {
         Self { gate: Some(Box::new(gate)), ..self }
     }
 
@@ -141,15 +148,21 @@ impl<'s> Response<'s> {
         }
     }
 
-    /// Reads the remaining seals of the query, and returns the error for a rate that `refused` does
-    /// not have. The error states the highest rate of the whole query, whichever seal was refused.
+    /// Reads the remaining seals of the query, as long as the response is wanted, and returns the
+    /// error for a rate that `refused` does not have. The error states the highest rate of the whole
+    /// query, whichever seal was refused.
     fn rate_unavailable(&mut self, refused: &StoredSeal) -> Stop {
         let Query { since, until, .. } = self.query;
         let following = self.query.devices.iter().skip(self.next_device);
         let following = following.map(|device| Cursor::new(self.store, *device, since, until));
         for mut cursor in self.device.take().into_iter().chain(following) {
             // If the seals of a device cannot be read, the error states the rate of the others.
-            while let Ok(Some(Found::Seal(seal))) = cursor.next() {
+            loop {
+                self.unwanted = self.gate.as_mut().is_some_and(|gate| !gate(0));
+                if self.unwanted {
+                    return self.kept.rate_unavailable(refused);
+                }
+                let Ok(Some(Found::Seal(seal))) = cursor.next() else { break };
                 self.kept.add(&seal);
             }
         }
@@ -220,8 +233,11 @@ impl<'s> Response<'s> {
         let ahead = self.ahead.as_ref().and_then(|ahead| ahead.as_ref().ok());
         let next = ahead.filter(|ahead| follows(&current, ahead)).map(Planned::most_records);
         let Planned { seal, selection } = current;
-        if let (Some(gate), true) = (&mut self.gate, selection != Selected::Levels(0)) {
-            gate(seal.most_bytes());
+        if let (Some(gate), true) = (&mut self.gate, selection != Selected::Levels(0))
+            && !gate(seal.most_bytes())
+        {
+            self.unwanted = true;
+            return Ok(());
         }
         let mut part = PartOutput::read(self.store, seal, selection, false)?;
         if part.most_bytes() > MAX_ITEM {
@@ -260,7 +276,11 @@ impl Iterator for Response<'_> {
 
     fn next(&mut self) -> Option<ResponseItem> {
         while self.ready.is_empty() && !self.ended {
-            if let Err(stop) = self.step() {
+            let step = self.step();
+            if self.unwanted {
+                self.ready.clear();
+                self.ended = true;
+            } else if let Err(stop) = step {
                 self.ready.clear();
                 self.ready
                     .push_back(ResponseItem::Problem { name: stop.name, detail: stop.detail });

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes, HttpBody as _};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response};
 use futures_util::stream;
 use http_body_util::BodyExt as _;
@@ -47,7 +47,8 @@ pub(crate) fn response_permit(shared: &Shared, peer: Peer) -> Result<Place, Refu
 /// A piece of a response, or the problem that is sent instead of a response.
 pub(crate) type Piece = Result<Bytes, Problem>;
 
-/// The error of sending a piece after the client has closed the connection.
+/// The client has closed the connection.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Gone;
 
 /// The producer's end of a streamed response.
@@ -128,21 +129,24 @@ impl<'s> Outgoing<'s> {
 }
 
 /// Waits on this thread until there is memory for a part of `bytes` bytes. Returns `None` if the
-/// part is short or if the client has closed the connection. Short parts fit into the pieces, whose
-/// number is limited.
+/// part is short: short parts fit into the pieces, whose number is limited.
 pub(crate) fn part_memory(
     shared: &Shared,
     peer: Peer,
     send: &mpsc::Sender<Piece>,
     bytes: u64,
-) -> Option<Held> {
+) -> Result<Option<Held>, Gone> {
+    if send.is_closed() {
+        return Err(Gone);
+    }
     if bytes <= PIECE as u64 {
-        return None;
+        return Ok(None);
     }
     Handle::current().block_on(async {
         tokio::select! {
-            held = shared.response_bytes.wait(peer, bytes) => held,
-            () = send.closed() => None,
+            // The pool exists as long as `shared`.
+            held = shared.response_bytes.wait(peer, bytes) => held.map(Some).ok_or(Gone),
+            () = send.closed() => Err(Gone),
         }
     })
 }
@@ -164,12 +168,14 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for CountedBytes<B> {
 pub(crate) fn counted(
     shared: &Shared,
     peer: Peer,
-    response: Response<Body>,
+    mut response: Response<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let length = response.body().size_hint().exact().unwrap_or(0);
     if length <= SMALL {
         return Ok(response);
     }
+    // The body below does not know its length.
+    response.headers_mut().insert(CONTENT_LENGTH, length.into());
     // A response may be longer than the whole memory, which must not exclude it for ever.
     let length = length.min(shared.limits.answer_bytes as u64);
     let memory = shared
@@ -232,18 +238,40 @@ mod tests {
     use super::*;
     use crate::limits::Limits;
 
-    /// Finding B2 of the review. hyper keeps a response in its buffer until the client has read it,
-    /// and drops the body earlier.
-    #[tokio::test]
-    async fn the_memory_of_a_whole_response_counts_until_its_bytes_are_dropped() {
+    fn shared(directory: &std::path::Path, limits: Limits) -> Shared {
         let key = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
         let first =
             FirstRoster { group: "g", epoch_ms: 1000, levels: 8, budget: None, devices: &[] };
         let roster = Roster::open(&first.issue(&key).unwrap(), &key.public()).unwrap();
+        let store = RedbStore::open(&directory.join("s.redb"), Options::default()).unwrap();
+        Shared::new(roster, Arc::new(store), None, limits)
+    }
+
+    /// Finding B2 of the review. A part may be read without counted memory only if it is short.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_client_that_is_gone_is_not_a_short_part() {
         let directory = tempfile::tempdir().unwrap();
-        let store = RedbStore::open(&directory.path().join("s.redb"), Options::default()).unwrap();
-        let limits = Limits { answer_bytes: 50_000, ..Limits::default() };
-        let shared = Shared::new(roster, Arc::new(store), None, limits);
+        let shared =
+            shared(directory.path(), Limits { answer_bytes: 1 << 20, ..Limits::default() });
+        let peer = Peer::from(IpAddr::from([127, 0, 0, 1]));
+        let (send, receive) = mpsc::channel(AHEAD);
+        let long = PIECE as u64 + 1;
+        let wait = |bytes| tokio::task::block_in_place(|| part_memory(&shared, peer, &send, bytes));
+        assert!(wait(PIECE as u64).is_ok_and(|memory| memory.is_none()), "a short part");
+        let all = wait(1 << 20).ok().flatten();
+        assert!(all.is_some(), "a long part");
+        drop(receive);
+        for bytes in [1, long] {
+            assert!(wait(bytes).is_err(), "the client is gone");
+        }
+    }
+
+    /// Finding B2 of the review. hyper keeps a response in its buffer until the client has read it,
+    /// and drops the body earlier.
+    #[tokio::test]
+    async fn the_memory_of_a_whole_response_counts_until_its_bytes_are_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let shared = shared(directory.path(), Limits { answer_bytes: 50_000, ..Limits::default() });
         let peer = Peer::from(IpAddr::from([127, 0, 0, 1]));
         let made = |length: usize| Response::new(Body::from(vec![7; length]));
         let response = counted(&shared, peer, made(40_000)).unwrap();

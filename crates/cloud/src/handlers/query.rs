@@ -97,7 +97,8 @@ fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>
     // Before a long part is read, the producer waits for memory.
     let gate = |bytes: u64| {
         memory.replace(None);
-        memory.replace(part_memory(shared, peer, send, bytes));
+        let held = part_memory(shared, peer, send, bytes);
+        held.map(|held| memory.replace(held)).is_ok()
     };
     let mut outgoing = Outgoing::new(shared, send);
     for item in Response::new(&*shared.store, &shared.roster, query).with_gate(gate) {
@@ -145,7 +146,7 @@ pub(crate) async fn bundle(
         match whole {
             Err(refusal) => outgoing.stop(refusal.problem()),
             // If the client has closed the connection, nothing is left to do.
-            Ok(whole) => drop(whole.send(&mut outgoing)),
+            Ok(whole) => drop(whole.and_then(|whole| whole.send(&mut outgoing))),
         }
     });
     respond(receive, permit).await
@@ -186,13 +187,14 @@ struct Whole {
 }
 
 impl Whole {
-    /// Reads the bundle of a seal, as soon as there is memory for it.
+    /// Reads the bundle of a seal, as soon as there is memory for it, unless the client has closed
+    /// the connection.
     fn read(
         shared: &Shared,
         peer: Peer,
         seal: StoredSeal,
         send: &mpsc::Sender<Piece>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Result<Self, Gone>, Refusal> {
         let statement = seal.seal().statement();
         let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
         let schema = shared.store.schema(&statement.schema).map_err(unreadable)?;
@@ -216,10 +218,13 @@ impl Whole {
             }
         }
         items.extend([ResponseItem::Schema(schema), ResponseItem::Open(open)]);
-        let memory = part_memory(shared, peer, send, seal.most_bytes());
+        let memory = match part_memory(shared, peer, send, seal.most_bytes()) {
+            Ok(memory) => memory,
+            Err(Gone) => return Ok(Err(Gone)),
+        };
         let selection = Selected::Levels(seal.kept());
         let part = PartOutput::read(&*shared.store, seal, selection, true).map_err(unreadable)?;
-        Ok(Self { items, part, memory })
+        Ok(Ok(Self { items, part, memory }))
     }
 
     fn send(self, outgoing: &mut Outgoing<'_>) -> Result<(), Gone> {

@@ -3,7 +3,7 @@
 
 use crate::testbed::{LEVELS, Mote, Read, Running, group, problem, query, verified};
 use moteseal_api::{DeviceList, Receipt, SealList, paths};
-use moteseal_cloud::Config;
+use moteseal_cloud::{Config, Response};
 use moteseal_core::record::Scheme::{self, Star, Tree};
 use moteseal_core::record::{DeviceId, EpochNumber, Level, SealIndex, Sequence};
 use moteseal_seal::level::SaltKey;
@@ -371,6 +371,52 @@ async fn levels_that_a_device_did_not_keep_are_an_error() {
     assert_eq!((rejected.name(), rejected.status), ("RateUnavailable", 422));
     let read = asked(&cloud, &roster, &query(&[mote.id], 2, Some(3), Choice::AtMost(1000))).await;
     assert_eq!(read.rows, kept(&sealed(1)));
+    cloud.stop().await;
+}
+
+/// A client that asked for an unavailable rate closes the connection. The seals that the error would
+/// have considered are not read.
+#[tokio::test]
+async fn an_unavailable_rate_reads_no_seals_for_a_client_that_is_gone() {
+    let (roster, mut motes) = group(&["a", "b"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let mut body = Vec::new();
+    for mote in &mut motes {
+        mote.own_round = 2;
+        body.extend((1..50).flat_map(|epoch| mote.seal(Star, epoch, true, &[7; 100])));
+    }
+    assert_eq!(cloud.put(body).await.status(), 200);
+    let query = query(&[motes[0].id, motes[1].id], 1, None, Choice::Rate(Rate::ALL));
+    for wanted in [0, 1, 30, usize::MAX] {
+        let mut calls = 0;
+        let gate = |_| {
+            calls += 1;
+            calls <= wanted
+        };
+        let items = Response::new(&*cloud.store, &roster, query.clone()).with_gate(gate).count();
+        let expected = if wanted == usize::MAX { (2 * 49, 1) } else { (wanted + 1, 0) };
+        assert!(
+            calls >= expected.0 && items == expected.1,
+            "{wanted}: {calls} calls, {items} items"
+        );
+        assert!(wanted == usize::MAX || calls == expected.0, "{calls} calls after {wanted}");
+    }
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_long_listing_states_its_length() {
+    let (roster, mut motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster)).await;
+    let body: Vec<u8> = (0..200).flat_map(|epoch| motes[0].seal(Star, epoch, true, &[1])).collect();
+    assert_eq!(cloud.put(body).await.status(), 200);
+    let listing = cloud.get(&paths::seals(motes[0].id, SealIndex(0), 200)).await;
+    let stated = listing.headers()["content-length"].to_str().unwrap().parse::<usize>().unwrap();
+    let bytes = listing.bytes().await.unwrap();
+    assert!(bytes.len() > 16 << 10, "{} bytes", bytes.len());
+    assert_eq!(bytes.len(), stated);
     cloud.stop().await;
 }
 

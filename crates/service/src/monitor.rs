@@ -16,7 +16,7 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use moteseal_api::paths;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::listener::{ConnectionLimits, ListenError, Listener};
@@ -99,8 +99,10 @@ async fn respond<M: Monitored>(
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     /// The newest page, and when its rendering started.
-    newest: Mutex<Option<(Instant, Bytes)>>,
+    newest: Arc<Mutex<Newest>>,
 }
+
+type Newest = Option<(Instant, Bytes)>;
 
 impl MetricsPage {
     /// Returns the response for `/metrics`. `render` returns all metrics in Prometheus' text format
@@ -111,17 +113,16 @@ impl MetricsPage {
         render: impl FnOnce() -> String + Send + 'static,
     ) -> Response<Full<Bytes>> {
         let asked = Instant::now();
-        let mut newest = self.newest.lock().await;
+        let newest = Arc::clone(&self.newest).lock_owned().await;
         let page = match &*newest {
             Some((start, page)) if *start > asked => Some(page.clone()),
+            // The thread keeps the lock until the page is rendered. If the request is cancelled, a
+            // second rendering can therefore not start earlier.
             _ => {
                 let start = Instant::now();
-                let page = tokio::task::spawn_blocking(render).await.ok().map(Bytes::from);
-                newest.clone_from(&page.clone().map(|page| (start, page)));
-                page
+                tokio::task::spawn_blocking(move || rendered(newest, start, render)).await.ok()
             }
         };
-        drop(newest);
         let Some(page) = page else {
             return text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be rendered\n");
         };
@@ -132,6 +133,17 @@ impl MetricsPage {
         );
         response
     }
+}
+
+/// Renders a page and makes it the newest one. `start` is when its rendering started.
+fn rendered(
+    mut newest: OwnedMutexGuard<Newest>,
+    start: Instant,
+    render: impl FnOnce() -> String,
+) -> Bytes {
+    let page = Bytes::from(render());
+    *newest = Some((start, page.clone()));
+    page
 }
 
 /// Returns the response for `/healthz` while the process runs.
@@ -187,5 +199,27 @@ mod tests {
         let counted = Arc::clone(&renderings);
         let _ = page.get(move || counted.fetch_add(1, Ordering::SeqCst).to_string()).await;
         assert_eq!(renderings.load(Ordering::SeqCst), 3, "a later request gets a new page");
+    }
+
+    /// Finding B3 of the review. A client closes its connection while its page is rendered.
+    #[tokio::test]
+    async fn a_cancelled_request_does_not_let_a_second_rendering_start() {
+        let page = Arc::new(MetricsPage::default());
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let render = || {
+            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            move || {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(100));
+                running.fetch_sub(1, Ordering::SeqCst);
+                String::new()
+            }
+        };
+        for _ in 0..3 {
+            let cancelled = tokio::time::timeout(Duration::from_millis(20), page.get(render()));
+            assert!(cancelled.await.is_err());
+        }
+        assert_eq!(page.get(render()).await.status(), StatusCode::OK);
+        assert_eq!(most.load(Ordering::SeqCst), 1, "renderings at the same time");
     }
 }

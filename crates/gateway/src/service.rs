@@ -316,6 +316,12 @@ struct Keeper {
     counted: Counts,
 }
 
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        log_suppressed(&self.rejection_log.finish());
+    }
+}
+
 impl Keeper {
     fn new(
         station: Station,
@@ -368,6 +374,7 @@ impl Keeper {
             if self.measured.is_none_or(|measured| measured.elapsed() >= TICK) {
                 self.measured = Some(Instant::now());
                 self.measure();
+                log_suppressed(&self.rejection_log.suppressed());
             }
             if is_last {
                 return Ok(());
@@ -536,7 +543,6 @@ impl Keeper {
                 if is_lasting && self.rejection_log.allows(device) {
                     warn!(name = refused.name(), %device, %refused, "frames of a device are rejected");
                 }
-                log_suppressed(&self.rejection_log.suppressed());
                 debug!(%device, name = refused.name(), %refused, "rejected a frame");
             }
         }

@@ -93,6 +93,12 @@ impl fmt::Debug for SumGateway {
     }
 }
 
+impl Drop for SumGateway {
+    fn drop(&mut self) {
+        log_suppressed(&self.refused.finish());
+    }
+}
+
 impl SumGateway {
     /// Creates a gateway that stores the number of its query schedule in `number`. Serves metrics
     /// and health on the address `listen`, if there is one.
@@ -186,6 +192,7 @@ impl SumGateway {
                     metrics.upkeep();
                     metrics.frames_dropped.absolute(children.dropped());
                     metrics.held_bytes.set(value(self.aggregator.held_bytes() as u64));
+                    log_suppressed(&self.refused.suppressed());
                 }
             }
         }
@@ -299,7 +306,6 @@ impl SumGateway {
     fn refuse(&mut self, sender: &str, refused: Refused) {
         self.shown.metrics.refused(refused.name());
         debug!(from = sender, refused = %refused.named(), "rejected a frame");
-        log_suppressed(&self.refused.suppressed());
         if self.refused.allows(sender.to_owned()) {
             warn!(from = sender, refused = %refused.named(), "frames are rejected");
         }

@@ -21,7 +21,7 @@ fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-fn roster() -> Roster {
+pub(crate) fn roster() -> Roster {
     let budget = Some(Budget { events: 100, coordinator: secret(99).public() });
     let devices = [("mote", secret(1).public())];
     let first =
@@ -29,17 +29,17 @@ fn roster() -> Roster {
     Roster::open(&first.issue(&secret(98)).unwrap(), &secret(98).public()).unwrap()
 }
 
-fn station(folder: &Path) -> Result<Station, StationError> {
+pub(crate) fn station(folder: &Path) -> Result<Station, StationError> {
     Station::open(folder, roster(), GROUP_SECRET, Box::new(secret(99)), 1 << 30)
         .map(|(station, _)| station)
 }
 
 /// Returns a frame with one event for each sequence number.
-fn frame(device: DeviceId, range: std::ops::Range<u8>) -> Vec<u8> {
+pub(crate) fn frame(device: DeviceId, epoch: u64, range: std::ops::Range<u8>) -> Vec<u8> {
     let events: Vec<u8> = range.clone().flat_map(|seq| [7, 0, 0, 0, seq]).collect();
     let forward = Forward {
         index: SealIndex(0),
-        epoch: EpochNumber(70),
+        epoch: EpochNumber(epoch),
         own_round: Round(0),
         from: Sequence(range.start.into()),
         until: Sequence(range.end.into()),
@@ -108,7 +108,7 @@ fn a_crash_during_a_commit_is_not_reported_as_damage() {
     let folder = tempfile::tempdir().unwrap();
     let device = roster().id("mote").unwrap();
     let mut station = station(folder.path()).unwrap();
-    let _ = station.receive(&frame(device, 0..40), EpochNumber(70)).unwrap();
+    let _ = station.receive(&frame(device, 70, 0..40), EpochNumber(70)).unwrap();
     station.commit().unwrap();
     drop(station);
     let journal = folder.path().join("journal");

@@ -6,6 +6,7 @@ mod aggregator;
 mod damage;
 mod hostile_frames;
 mod hostile_shares;
+mod log_lines;
 mod lying_gateways;
 mod queues;
 mod sum_service;

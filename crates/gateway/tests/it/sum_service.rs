@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::log_lines::Lines;
 use crate::summing::{OpenedShare, World};
 use bytes::Bytes;
 use moteseal_gateway::sum::number::NumberFile;
@@ -195,6 +196,38 @@ async fn frames_that_arrived_while_a_gateway_was_suspended_are_processed_before_
     }
     root.stop.send(()).unwrap();
     root.task.await.unwrap();
+}
+
+/// Finding B4 of the review.
+#[tokio::test(start_paused = true)]
+async fn an_aggregator_reports_the_lines_that_it_suppressed_after_an_interval_and_when_it_stops() {
+    let lines = Lines::default();
+    let _recording = tracing::subscriber::set_default(lines.clone());
+    let states = tempfile::tempdir().unwrap();
+    let field = Field::new(&[("root", QUERIER)], &["root"; 8]);
+    let (file, number) = NumberFile::open(&states.path().join("root")).unwrap();
+    let gateway = SumGateway::bind(field.world.gateway("root", number), file, None).await.unwrap();
+    let (children, up) =
+        (field.networks["root"].parent(), field.networks[QUERIER].child(gateway_id("root").0));
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(gateway.run(children, up, async { drop(stopped.await) }));
+    let forge = async |count: usize| {
+        let before = lines.count(&["rejected a frame"]);
+        for _ in 0..count {
+            field.motes[0].send(Bytes::from_static(b"no frame")).await.unwrap();
+        }
+        while lines.count(&["rejected a frame"]) < before + count {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    forge(5).await;
+    assert_eq!((lines.count(&["are rejected"]), lines.count(&["were suppressed"])), (1, 0));
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    assert_eq!(lines.count(&["were suppressed", "lines=4;"]), 1, "no later frame was rejected");
+    forge(3).await;
+    stop.send(()).unwrap();
+    task.await.unwrap().unwrap();
+    assert_eq!(lines.count(&["were suppressed", "lines=2;"]), 1);
 }
 
 /// Waits until the gateway's metrics contain a line.

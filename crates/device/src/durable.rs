@@ -662,7 +662,10 @@ impl<K: Signer> DurableMote<K> {
                 record: records.len() as u64,
                 before: before.clone(),
             });
-            records.extend_from_slice(inputs);
+            // The record at the end of the journal replaces these records.
+            let is_replaced =
+                |record: &&Vec<u8>| matches!(Input::decode(record), Some(Input::SentBefore(_)));
+            records.extend(inputs.iter().filter(|record| !is_replaced(record)).cloned());
         }
         if gave_up {
             let record = records.len() as u64;

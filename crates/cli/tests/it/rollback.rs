@@ -373,6 +373,28 @@ fn a_second_device_with_the_same_key_is_detected_and_both_continue() {
     }
 }
 
+/// A device that restarts often while its gateway is away.
+#[test]
+fn restarts_without_a_gateway_do_not_lengthen_the_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(1, 1000, 1000);
+    let mut device = group::mote(&roster, 0, folder.path(), 8);
+    for epoch in 0..3 {
+        device.sense(EpochNumber(FIRST + epoch), &[7; 4]).unwrap();
+    }
+    device.sync().unwrap();
+    drop(device);
+    let restarted = || {
+        let sent_before = group::mote(&roster, 0, folder.path(), 8).mote().sent_before();
+        (sent_before, std::fs::metadata(folder.path().join("mote-0/journal")).unwrap().len())
+    };
+    let once = restarted();
+    assert!(once.0.is_some(), "the gateway has not answered");
+    for _ in 0..10 {
+        assert_eq!(restarted(), once);
+    }
+}
+
 /// Finding A5 of the review.
 #[test]
 fn replayed_acknowledgements_have_no_effect_while_the_gateway_is_away() {

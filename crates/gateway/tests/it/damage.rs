@@ -75,7 +75,7 @@ fn reports_a_damaged_journal_and_does_not_modify_it() {
     let journal = folder.path().join("journal");
     let mut ends = vec![std::fs::metadata(&journal).unwrap().len()];
     for range in [0..40, 40..80, 80..120] {
-        let news = station.receive(&frame(device, range), EpochNumber(70)).unwrap();
+        let news = station.receive(&frame(device, 70, range), EpochNumber(70)).unwrap();
         assert!(news.durable);
         assert_eq!(
             station.commit().unwrap().acknowledgements.len(),

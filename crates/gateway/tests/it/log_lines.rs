@@ -1,5 +1,5 @@
-//! Gateways limit the log lines about rejected frames, and report how many they suppressed: after each
-//! interval, and when they stop.
+//! Gateways limit the log lines about rejected frames, and report how many they suppressed when they
+//! stop.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};

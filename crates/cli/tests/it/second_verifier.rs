@@ -3,9 +3,8 @@
 //! every suite and scheme, and report the same error name for bad bundles.
 
 use std::fs;
-use std::process::Command;
 
-use crate::scene::{COLUMNS, Scene, repository};
+use crate::scene::{COLUMNS, Scene};
 use moteseal_adversary::{Answer, Holdings, Select};
 use moteseal_core::identity::decode_public_pem;
 use moteseal_verify::Roster;
@@ -13,21 +12,8 @@ use moteseal_verify::Roster;
 /// Returns the result of the second verifier for each file: "verified" or the name of the error.
 /// Returns `None` if Python is not set up.
 fn second_verifier(scene: &Scene, files: &[String], roster: &str) -> Option<Vec<String>> {
-    let python = repository(".venv/bin/python");
-    if !python.exists() {
-        let missing = "no .venv for spec/verify.py; tools/setup.sh test makes it";
-        assert!(
-            std::env::var_os("MOTESEAL_DATA_REQUIRED").is_none_or(|required| required != "1"),
-            "{missing}"
-        );
-        println!("SKIPPED: {missing}");
-        return None;
-    }
-    let mut command = Command::new(python);
-    command
-        .arg(repository("spec/verify.py"))
-        .arg("bundle")
-        .args(files.iter().map(|file| scene.path(file)));
+    let mut command = moteseal_fixtures::second_verifier()?;
+    command.arg("bundle").args(files.iter().map(|file| scene.path(file)));
     command
         .arg("--roster")
         .arg(scene.path(roster))

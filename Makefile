@@ -149,7 +149,7 @@ absent-data:
 	@tools/absent_data.py
 
 .PHONY: test-long
-test-long: setup-test ## Run the long tests: 10,000 simulated groups and broadcasts with faults, 100,000 private sums, 100 reboots, clippy of the peers
+test-long: setup-test ## Run the long tests: 10,000 simulated groups and broadcasts with faults, 100,000 private sums, 20 minutes of hostile clients, 100 reboots, clippy of the peers
 	$(call step,ten thousand groups)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test it sampling_faults -- --nocapture
 	$(call step,a hundred thousand private sums and queries)
@@ -159,6 +159,8 @@ test-long: setup-test ## Run the long tests: 10,000 simulated groups and broadca
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test it sum_refusals:: -- --nocapture
 	$(call step,ten thousand broadcasts)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test it broadcast_faults -- --nocapture
+	$(call step,hostile clients of a cloud for twenty minutes)
+	MOTESEAL_SOAK_SECONDS=1200 cargo test --release $(CARGO_FLAGS) -p moteseal --test it soak -- --nocapture
 	$(call step,a hundred reboots of whole motes)
 	MOTESEAL_SEEDS=5 cargo test $(CARGO_FLAGS) -p moteseal --test it mote_qemu -- --nocapture
 	$(call step,the measurements of peers)

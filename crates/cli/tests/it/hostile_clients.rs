@@ -2,7 +2,7 @@
 //! their limits, and other clients are served.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use socket2::{Domain, Socket, Type};
 use crate::scene::Scene;
 
 /// A cloud that a shell has started, with its log in a file.
-struct Cloud {
-    process: Child,
-    address: SocketAddr,
+pub(crate) struct Cloud {
+    pub(crate) process: Child,
+    pub(crate) address: SocketAddr,
 }
 
 impl Cloud {
     /// Starts a cloud after the shell command `prepare`.
-    fn start(scene: &Scene, prepare: &str, more: &[&str]) -> Self {
+    pub(crate) fn start(scene: &Scene, prepare: &str, more: &[&str]) -> Self {
         let group = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
         let run = ["cloud", "run", "--store", "epochs.redb", "--listen", "127.0.0.1:0"];
         let binary = scene.command(&[&run[..], &group, more].concat());
@@ -35,18 +35,12 @@ impl Cloud {
     }
 
     /// Opens a connection from the address 127.0.0.`host`.
-    fn connect(&self, host: u8) -> TcpStream {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0));
-        socket.bind(&from.into()).unwrap();
-        socket.connect(&self.address.into()).unwrap();
-        let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        stream
+    pub(crate) fn connect(&self, host: u8) -> TcpStream {
+        connect(self.address, host).unwrap()
     }
 
     /// Asks the cloud to stop, and returns its log.
-    fn stop(mut self, scene: &Scene) -> String {
+    pub(crate) fn stop(mut self, scene: &Scene) -> String {
         let kill = Command::new("kill").arg(self.process.id().to_string()).status().unwrap();
         assert!(kill.success() && self.process.wait().unwrap().success());
         fs::read_to_string(scene.path("log")).unwrap()
@@ -58,6 +52,17 @@ impl Drop for Cloud {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Opens a connection from the address 127.0.0.`host`.
+pub(crate) fn connect(to: SocketAddr, host: u8) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0));
+    socket.bind(&from.into())?;
+    socket.connect(&to.into())?;
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    Ok(stream)
 }
 
 /// Returns the status line of the response to a request for `/healthz`.

@@ -46,6 +46,7 @@ mod sampling_faults;
 mod scene;
 mod second_verifier;
 mod serial_gateway;
+mod soak;
 mod store_check;
 mod sum_bad_input;
 mod sum_gateway;

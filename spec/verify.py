@@ -539,19 +539,71 @@ def certificate_open(data, operator):
 
 
 @dataclass
+class Term:
+    """The seals for which a certified key is valid."""
+
+    certificate: Certificate
+    first_epoch: int
+    end_index: object
+    end_epoch: object
+    key: object = None
+
+    def ended(self, index, epoch):
+        by_index = self.end_index is not None and index >= self.end_index
+        return by_index or (self.end_epoch is not None and epoch >= self.end_epoch)
+
+
+@dataclass
 class Device:
     id: bytes
     name: str
-    certificates: list
-    keys: list = field(default_factory=list)
+    since: int
+    terms: list
 
-    def key(self, index):
-        """The key of the seal with this index: that of the last certificate whose first index is not above it."""
-        found = None
-        for certificate, key in zip(self.certificates, self.keys):
-            if certificate.first_index <= index:
-                found = key
-        return found
+    def key(self, index, epoch):
+        """The key of the seal with this index in this epoch: that of the last term whose first index and first epoch are not
+        above them. None if there is no such term; refused if it has ended."""
+        begun = [term for term in self.terms if term.certificate.first_index <= index and term.first_epoch <= epoch]
+        if not begun:
+            return None
+        if begun[-1].ended(index, epoch):
+            raise Refused("KeyEnded", self.name)
+        return begun[-1].key
+
+    def is_void(self, index, epoch):
+        """Whether the roster has ended the key of this seal."""
+        try:
+            self.key(index, epoch)
+            return False
+        except Refused:
+            return True
+
+    def is_member(self, epoch):
+        ends = ((term.first_epoch, term.end_epoch) for term in self.terms)
+        return any(first <= epoch and (end is None or epoch < end) for first, end in ends)
+
+    def can_seal(self, after, since, until):
+        """Whether a key is valid for any seal behind the index `after` (None: any) in the epochs since .. until-1."""
+        for term in self.terms:
+            first = max(term.first_epoch, since)
+            in_time = first < until and (term.end_epoch is None or first < term.end_epoch)
+            if in_time and (term.end_index is None or after is None or term.end_index > after + 1):
+                return True
+        return False
+
+
+@dataclass
+class Period:
+    """Epochs with the same length, number of levels, budget and coordinator."""
+
+    version: int
+    first_epoch: int
+    start_ms: object
+    epoch_ms: int
+    levels: int
+    budget: object
+    coordinator: object
+    coordinator_key: object = None
 
 
 @dataclass
@@ -561,20 +613,28 @@ class Roster:
     group: bytes
     version: int
     history: list
-    epoch_ms: int
-    levels: int
-    budget: object
-    first_epoch: int
+    periods: list
     last_epoch: object
-    coordinator: object
+    querier: object
     devices: list
-    coordinator_key: object = None
 
     def device(self, id):
         return next((device for device in self.devices if device.id == id), None)
 
     def digest_of(self, version):
         return (self.history + [self.digest])[version] if version <= self.version else None
+
+    def period(self, epoch):
+        """The period of an epoch. The first period counts for the epochs before it."""
+        begun = [period for period in self.periods if period.first_epoch <= epoch]
+        return begun[-1] if begun else self.periods[0]
+
+    def contains(self, epoch):
+        return self.periods[0].first_epoch <= epoch and (self.last_epoch is None or epoch <= self.last_epoch)
+
+    @property
+    def has_budget(self):
+        return any(period.budget is not None for period in self.periods)
 
 
 def check_name(name):
@@ -585,63 +645,7 @@ def check_name(name):
 def roster_open(data, operator):
     object = signed(data, ROSTER)
     object.verify(operator)
-    fields = array(decode(object.payload), 12)
-    version_one(fields[0])
-    roster = Roster(
-        object.digest,
-        text(fields[1]),
-        byte_string(fields[2], 8),
-        uint(fields[3], 32),
-        [byte_string(digest, 32) for digest in array(fields[4])],
-        uint(fields[5]),
-        uint(fields[6]),
-        optional(fields[7], uint),
-        uint(fields[8]),
-        optional(fields[9], uint),
-        optional(fields[10], byte_string),
-        [],
-    )
-    listed = []
-    for entry in array(fields[11]):
-        id, name, certificates = array(entry, 3)
-        listed.append((byte_string(id, 8), text(name), [byte_string(certificate) for certificate in array(certificates)]))
-    check_name(roster.group_name)
-    if roster.group != group_id(roster.group_name):
-        raise Refused("GroupMismatch")
-    if len(roster.history) != roster.version:
-        raise Refused("HistoryLength")
-    if not 1 <= roster.epoch_ms <= 1 << 53:
-        raise Refused("EpochLengthOutOfRange")
-    if not 1 <= roster.levels <= 32:
-        raise Refused("LevelsOutOfRange")
-    if roster.budget == 0:
-        raise Refused("BudgetOutOfRange")
-    if roster.last_epoch is not None and roster.last_epoch < roster.first_epoch:
-        raise Refused("EpochRangeEmpty")
-    if roster.coordinator is not None:
-        roster.coordinator = certificate_decode(roster.coordinator)
-        if roster.coordinator.group != roster.group:
-            raise Refused("CertificateMismatch", "of the coordinator")
-    for id, name, certificates in listed:
-        device = Device(id, name, [])
-        check_name(device.name)
-        if device.id != device_id(roster.group_name, device.name):
-            raise Refused("DeviceMismatch", device.name)
-        for encoded in certificates:
-            certificate = certificate_decode(encoded)
-            if (certificate.group, certificate.device) != (roster.group, device.id):
-                raise Refused("CertificateMismatch", device.name)
-            if device.certificates and device.certificates[-1].first_index >= certificate.first_index:
-                raise Refused("UnsortedCertificates", device.name)
-            device.certificates.append(certificate)
-        if not device.certificates:
-            raise Refused("CertificateMissing", device.name)
-        last = roster.devices[-1].id if roster.devices else None
-        if device.id == last or (roster.coordinator and roster.coordinator.device == device.id):
-            raise Refused("DuplicateDevice", device.name)
-        if last is not None and last > device.id:
-            raise Refused("UnsortedDevices", device.name)
-        roster.devices.append(device)
+    roster = roster_read(object.digest, decode(object.payload))
 
     def prove(certificate):
         try:
@@ -651,11 +655,156 @@ def roster_open(data, operator):
                 raise Refused("CertificateNotAuthentic") from None
             raise
 
-    if roster.coordinator is not None:
-        roster.coordinator_key = prove(roster.coordinator)
+    for period in roster.periods:
+        if period.coordinator is not None:
+            period.coordinator_key = prove(period.coordinator)
+    if roster.querier is not None:
+        prove(roster.querier)
     for device in roster.devices:
-        device.keys = [prove(certificate) for certificate in device.certificates]
+        for term in device.terms:
+            term.key = prove(term.certificate)
     return roster
+
+
+def roster_read(digest, payload):
+    """Reads the payload of a roster and checks all but the signatures of the certificates."""
+    fields = [*array(payload), None, None, None, None]  # a field that is not there has another type
+    version_one(fields[0])
+    group_name, group, version = text(fields[1]), byte_string(fields[2], 8), uint(fields[3], 32)
+    fields = array(payload, 9 if version else 12)
+    history = [byte_string(digest, 32) for digest in array(fields[4])]
+    if version == 0:
+        epoch_ms, levels, budget = uint(fields[5]), uint(fields[6]), optional(fields[7], uint)
+        first_epoch, last_epoch = uint(fields[8]), optional(fields[9], uint)
+        coordinator = optional(fields[10], byte_string)
+        start_ms = first_epoch * epoch_ms
+        periods = [Period(0, first_epoch, start_ms, epoch_ms, levels, budget, coordinator)]
+        querier = None
+    else:
+        periods = [
+            Period(uint(version, 32), uint(first), uint(start), uint(length), uint(levels), optional(budget, uint), optional(key, byte_string))
+            for version, first, start, length, levels, budget, key in (array(period, 7) for period in array(fields[5]))
+        ]
+        last_epoch, querier = optional(fields[6], uint), optional(fields[7], byte_string)
+    listed = []
+    for entry in array(fields[-1]):
+        if version == 0:
+            id, name, certificates = array(entry, 3)
+            id, name, since = byte_string(id, 8), text(name), 0
+            terms = [(byte_string(certificate), 0, None, None) for certificate in array(certificates)]
+        else:
+            id, name, since, of_device = array(entry, 4)
+            id, name, since, terms = byte_string(id, 8), text(name), uint(since, 32), []
+            for term in array(of_device):
+                certificate, first, end_index, end_epoch = array(term, 4)
+                term = byte_string(certificate), uint(first), optional(end_index, lambda end: uint(end, 32)), optional(end_epoch, uint)
+                terms.append(term)
+        listed.append((id, name, since, terms))
+
+    check_name(group_name)
+    if group != group_id(group_name):
+        raise Refused("GroupMismatch")
+    if len(history) != version:
+        raise Refused("HistoryLength")
+    before = None
+    for period in periods:
+        check_period(period, before, group)
+        before = period
+    if not periods or before.version > version:
+        raise Refused("UnsortedPeriods")
+    if last_epoch is not None and last_epoch < before.first_epoch:
+        raise Refused("EpochRangeEmpty")
+    if querier is not None:
+        querier = certificate_decode(querier)
+        if (querier.group, querier.device) != (group, device_id(group_name, "querier")):
+            raise Refused("CertificateMismatch", "of the querier")
+    coordinators = [period.coordinator.device for period in periods if period.coordinator is not None]
+    devices = []
+    for id, name, since, terms in listed:
+        device = Device(id, name, since, [])
+        check_name(name)
+        if id != device_id(group_name, name):
+            raise Refused("DeviceMismatch", name)
+        if since > version:
+            raise Refused("SinceOutOfRange", name)
+        for encoded, first_epoch, end_index, end_epoch in terms:
+            certificate = certificate_decode(encoded)
+            if (certificate.group, certificate.device) != (group, id):
+                raise Refused("CertificateMismatch", name)
+            first = certificate.first_index, first_epoch
+            if device.terms:
+                last = device.terms[-1].certificate.first_index, device.terms[-1].first_epoch
+                if first == last or first[0] < last[0] or first[1] < last[1]:
+                    raise Refused("UnsortedCertificates", name)
+            if (end_index is not None and end_index < first[0]) or (end_epoch is not None and end_epoch < first[1]):
+                raise Refused("TermRangeEmpty", name)
+            device.terms.append(Term(certificate, first_epoch, end_index, end_epoch))
+        if not device.terms:
+            raise Refused("CertificateMissing", name)
+        last = devices[-1].id if devices else None
+        if id == last or id in coordinators:
+            raise Refused("DuplicateDevice", name)
+        if last is not None and last > id:
+            raise Refused("UnsortedDevices", name)
+        devices.append(device)
+    return Roster(digest, group_name, group, version, history, periods, last_epoch, querier, devices)
+
+
+def check_period(period, before, group):
+    """Checks a period that follows `before`, or the first one. Decodes its coordinator's certificate."""
+    if not 1 <= period.epoch_ms <= 1 << 53:
+        raise Refused("EpochLengthOutOfRange")
+    if not 1 <= period.levels <= 32:
+        raise Refused("LevelsOutOfRange")
+    if period.budget == 0:
+        raise Refused("BudgetOutOfRange")
+    if before is None:
+        ascends, start_ms = period.version == 0, period.first_epoch * period.epoch_ms
+    else:
+        ascends = period.version > before.version and period.first_epoch > before.first_epoch
+        start_ms = before.start_ms + (period.first_epoch - before.first_epoch) * before.epoch_ms
+    if not ascends:
+        raise Refused("UnsortedPeriods")
+    if period.start_ms != start_ms:
+        raise Refused("EpochStartMismatch")
+    if period.coordinator is not None:
+        period.coordinator = certificate_decode(period.coordinator)
+        if period.coordinator.group != group:
+            raise Refused("CertificateMismatch", "of the coordinator")
+
+
+def check_succession(later, before):
+    """Checks that a roster is a later version of another."""
+    if later.group != before.group:
+        raise Refused("WrongGroup")
+    if later.version <= before.version or later.digest_of(before.version) != before.digest:
+        raise Refused("NotLater")
+    known = len(before.periods)
+
+    def of_period(period):
+        key = period.coordinator_key
+        of_key = key and (key.alg, key.raw)
+        return period.version, period.first_epoch, period.epoch_ms, period.levels, period.budget, of_key
+
+    if [of_period(period) for period in later.periods[:known]] != [of_period(period) for period in before.periods]:
+        raise Refused("PeriodsChanged")
+    if any(period.version <= before.version for period in later.periods[known:]):
+        raise Refused("PeriodsChanged")
+
+    def tightens(new, old):
+        return old is None or (new is not None and new <= old)
+
+    for earlier in before.devices:
+        device = later.device(earlier.id)
+        if device is None or device.since != earlier.since or len(device.terms) < len(earlier.terms):
+            raise Refused("DeviceChanged", earlier.name)
+        for new, old in zip(device.terms, earlier.terms):
+            same = new.certificate.digest == old.certificate.digest and new.first_epoch == old.first_epoch
+            if not same or not tightens(new.end_index, old.end_index) or not tightens(new.end_epoch, old.end_epoch):
+                raise Refused("DeviceChanged", earlier.name)
+    for device in later.devices:
+        if before.device(device.id) is None and device.since <= before.version:
+            raise Refused("DeviceChanged", device.name)
 
 
 # ---------------------------------------------------------------- section 8.1: rounds, manifests
@@ -700,7 +849,7 @@ def announcement_open(data, roster):
     """The epoch and the round of a coordinator's announcement."""
     object = signed(data, ROUND)
     out_of_range(len(object.payload) > 32)
-    object.verify(roster.coordinator_key)
+    object.verify(roster.periods[-1].coordinator_key)
     fields = array(decode(object.payload), 4)
     version_one(fields[0])
     group, epoch, announced = byte_string(fields[1], 8), uint(fields[2]), uint(fields[3], 8)
@@ -719,11 +868,24 @@ class Manifest:
     devices: list  # (device id, seal digests)
 
 
+def manifest_epoch(data):
+    """The epoch that a manifest states, read before its signature is checked; None if there is none."""
+    try:
+        fields = array(decode(signed(data, MANIFEST).payload), 6)
+        version_one(fields[0])
+        byte_string(fields[1], 8), byte_string(fields[2], 32)
+        return uint(fields[3])
+    except Refused:
+        return None
+
+
 def manifest_open(data, roster):
-    if roster.coordinator_key is None:
+    stated = manifest_epoch(data)
+    coordinator = roster.period(M64 if stated is None else stated).coordinator_key
+    if coordinator is None:
         raise Refused("NoCoordinator")
     object = signed(data, MANIFEST)
-    object.verify(roster.coordinator_key)
+    object.verify(coordinator)
     fields = array(decode(object.payload), 6)
     version_one(fields[0])
     group, under = byte_string(fields[1], 8), byte_string(fields[2], 32)
@@ -740,9 +902,11 @@ def manifest_open(data, roster):
         raise Refused("UnsortedDevices")
     if under not in roster.history + [roster.digest]:
         raise Refused("UnknownRoster")
-    if epoch < roster.first_epoch or (roster.last_epoch is not None and epoch > roster.last_epoch):
+    if not roster.contains(epoch):
         raise Refused("EpochOutOfRange")
-    if final > roster.levels:
+    if (roster.history + [roster.digest]).index(under) < roster.period(epoch).version:
+        raise Refused("RosterOutdated")
+    if final > roster.period(epoch).levels:
         raise Refused("RoundOutOfRange")
     return Manifest(object.digest, under, epoch, final, devices)
 
@@ -1058,7 +1222,7 @@ def urgent_open(data, roster):
     if event.group != roster.group:
         raise Refused("WrongGroup")
     device = roster.device(event.device)
-    key = device.key(event.index) if device else None
+    key = device.key(event.index, event.epoch) if device else None
     if key is None:
         raise Refused("UnknownDevice")
     object.verify(key)
@@ -1229,7 +1393,8 @@ class Reader:
         self.roster_digest = self.roster.digest_of(version)
         if self.roster_digest is None:
             raise Refused("UnknownRoster", str(version))
-        first = self.device.certificates[0].digest
+        self.version = version
+        first = self.device.terms[0].certificate.digest
         if index is None:
             if prev not in (None, first):
                 raise Refused("PrevMismatch")
@@ -1241,7 +1406,7 @@ class Reader:
         self.prev, self.index, self.epoch, self.closed = prev, index, epoch, False
 
     def part(self, part):
-        roster, levels = self.roster, self.roster.levels
+        roster = self.roster
         if self.device is None:
             raise Refused("NoOpen")
         if self.schema is None:
@@ -1250,13 +1415,16 @@ class Reader:
         if index > 0xFFFFFFFF:
             raise Refused("IndexOutOfRange")
         epoch = part.advance if self.epoch is None else self.epoch + part.advance
-        if epoch > M64 or epoch < roster.first_epoch or (roster.last_epoch is not None and epoch > roster.last_epoch):
+        if epoch > M64 or not roster.contains(epoch):
             raise Refused("EpochOutOfRange")
         if part.skipped and not part.restart:
             raise Refused("GapWithoutRestart")
         if self.closed and part.advance == 0:
             raise Refused("EpochClosed")
-        key = self.device.key(index)
+        if self.version < roster.period(epoch).version:
+            raise Refused("RosterOutdated")
+        levels = roster.period(epoch).levels
+        key = self.device.key(index, epoch)
         if key is None:
             raise Refused("IndexOutOfRange")
         if part.round > part.own_round or part.own_round >= levels:
@@ -1363,7 +1531,7 @@ class Reader:
     def prove(self):
         """Proves the newest seal by its signature. This proves the others, which were rebuilt with each other's digests."""
         newest = self.run[-1]
-        key = self.device.key(newest.seal.index)
+        key = self.device.key(newest.seal.index, newest.seal.epoch)
         key.verify(newest.seal.message, newest.part.signature)
 
 
@@ -1376,9 +1544,10 @@ def whole_from(rebuilt):
     return lowest if select == surviving >> lowest << lowest else None
 
 
-def is_whole(rebuilt, rounds, budget):
+def is_whole(rebuilt, rounds, roster):
     """Whether a part is whole; within a budget, from a round of its epoch's manifests on. `rounds` are by epoch."""
     lowest = whole_from(rebuilt)
+    budget = roster.period(rebuilt.seal.epoch).budget
     enough = [0] if budget is None else [0, *rounds.get(rebuilt.seal.epoch, [])]
     return lowest is not None and lowest <= max(enough)
 
@@ -1478,14 +1647,18 @@ class History:
         self.end = M64 if until is None else until
         self.ended, self.last, self.unknown = since >= self.end, None, since
 
-    def broken(self, seal):
+    def broken(self, seal, roster=None):
         """The error of the next seal, with the index and epoch of the seal that it concerns; None if there is none."""
         last = self.last
+        device = roster and roster.device(self.device)
+        void = bool(device) and seal.prev_index is not None and device.is_void(seal.prev_index, seal.prev_epoch)
         if seal.device != self.device or seal.epoch < self.since or self.ended:
             return "NotAsAsked", seal.index, seal.epoch
         if last is None:
             inside = seal.prev_epoch is not None and seal.prev_epoch >= self.since
-            return ("Missing", seal.prev_index, seal.prev_epoch) if inside else None
+            return ("Missing", seal.prev_index, seal.prev_epoch) if inside and not void else None
+        if void and seal.prev_index > last.index:
+            return None
         if seal.index == last.index and seal.digest != last.digest:
             return "Equivocation", seal.index, seal.epoch
         if seal.index <= last.index:
@@ -1571,7 +1744,7 @@ class AnswerCheck:
         if newest == epoch and self.manifests[newest].digest != manifest.digest:
             raise Refused("TwoManifests", f"epoch {epoch}")
         inside = self.since <= epoch < (M64 if self.until is None else self.until)
-        if self.roster.budget is None or self.begun or not inside or epoch <= newest:
+        if self.roster.period(epoch).budget is None or self.begun or not inside or epoch <= newest:
             raise Refused("NotAsAsked", f"the manifest of epoch {epoch}")
         self.manifests[epoch] = manifest
 
@@ -1583,7 +1756,7 @@ class AnswerCheck:
                 raise Refused("NotAsAsked", seal.device.hex())
             self.close_before(self.devices.index(seal.device))
             self.enter(seal.device)
-        broken = self.history.broken(seal)
+        broken = self.history.broken(seal, self.roster)
         if broken:
             raise Refused(broken[0], f"index {broken[1]}")
         inside = self.history.take(seal)
@@ -1620,7 +1793,10 @@ class AnswerCheck:
         self.release(None)
         if self.unseen:
             raise Refused("Missing", "a seal that a manifest lists")
-        tail = self.history.tail
+        tail, device = self.history.tail, self.roster.device(self.at)
+        newest = self.history.last and self.history.last.index
+        if tail is not None and self.until is not None and device and not device.can_seal(newest, tail, self.until):
+            tail = None
         standing, since = ("Complete", None) if tail is None else ("TailUnknown", tail)
         if self.unmanifested is not None:
             standing, since = "ManifestMissing", self.unmanifested
@@ -1645,7 +1821,7 @@ class AnswerCheck:
             raise Refused("EpochClosed")
         follows = following is not None and following.epoch > epoch and following.prev == seals[-1].digest
         whole = seals[-1].last_in_epoch or follows
-        if self.roster.budget is not None and epoch not in self.manifests:
+        if self.roster.period(epoch).budget is not None and epoch not in self.manifests:
             if any(rebuilt.part.select != 0 for rebuilt in parts):
                 raise Refused("NotAsAsked", f"epoch {epoch} has no manifest")
             if whole and self.unmanifested is None:
@@ -3103,7 +3279,7 @@ class DeviceSeals:
 def audit(reader, data, since, until):
     """Audits the epochs since .. until-1. Returns an entry for each manifest, by epoch."""
     roster = reader.roster
-    if roster.budget is None:
+    if not roster.has_budget:
         raise Refused("NoBudget")
     manifests, latest, seals_of, listed = {}, -1, {}, set()
 
@@ -3116,7 +3292,7 @@ def audit(reader, data, since, until):
         if kind == "end":
             continue
         if kind == "manifest":
-            if value.epoch < since or at is not None:
+            if value.epoch < since or at is not None or roster.period(value.epoch).budget is None:
                 raise Refused("NotAsAsked", f"the manifest of epoch {value.epoch}")
             latest = max(latest, value.epoch)
             listed |= {(value.epoch, device, digest) for device, digests in value.devices for digest in digests}
@@ -3129,7 +3305,7 @@ def audit(reader, data, since, until):
                 raise Refused("NotAsAsked", seal.device.hex())
             at = seal.device
             history = histories.setdefault(at, History(at, since, until))
-            found = history.broken(seal)
+            found = history.broken(seal, roster)
             if found:
                 name, index, epoch = found
                 if name == "NotAsAsked":
@@ -3167,10 +3343,13 @@ def audit_manifest(roster, manifest, devices, seals, found, gone_on):
     """The verdict on one manifest."""
     listed, epoch, final = dict(manifest.devices), manifest.epoch, manifest.round
     mine = [seal for seal in seals if seal.digest in listed.get(seal.device, [])]
-    counts = [sum(seal.counters[level] for seal in mine) for level in range(roster.levels)]
-    due = next((j for j in range(roster.levels) if sum(counts[j:]) <= roster.budget), roster.levels)
+    levels, budget = roster.period(epoch).levels, roster.period(epoch).budget
+    counts = [sum(seal.counters[level] for seal in mine) for level in range(levels)]
+    due = next((j for j in range(levels) if sum(counts[j:]) <= budget), levels)
     findings, doubts = list(found), []
     for device, device_seals in devices.items():
+        if not roster.device(device).is_member(epoch) and device not in listed:
+            continue
         more, unclear = device_seals.check(epoch, listed.get(device, []), gone_on)
         findings += more
         doubts += unclear
@@ -3227,7 +3406,7 @@ def explain_check(roster, rebuilt, seal_bytes, digests):
     """Raises the error of the first difference between an explained seal and a rebuilt part."""
     object, explained = seal_decode(seal_bytes)
     device = roster.device(rebuilt.seal.device)
-    key = device.key(rebuilt.seal.index) if device else None
+    key = device.key(rebuilt.seal.index, rebuilt.seal.epoch) if device else None
     if key is None:
         raise Refused("IndexOutOfRange")
     object.verify(key)
@@ -3449,12 +3628,36 @@ def roster_vector(case, given):
         "group_name": roster.group_name,
         "group": roster.group.hex(),
         "version": roster.version,
-        "epoch_ms": roster.epoch_ms,
-        "levels": roster.levels,
-        "first_epoch": roster.first_epoch,
+        "periods": [
+            {
+                "version": period.version,
+                "first_epoch": period.first_epoch,
+                "start_ms": period.start_ms if period.start_ms <= M64 else None,
+                "epoch_ms": period.epoch_ms,
+                "levels": period.levels,
+                "budget": period.budget,
+                "coordinator": period.coordinator and period.coordinator.digest.hex(),
+            }
+            for period in roster.periods
+        ],
         "last_epoch": roster.last_epoch,
-        "devices": [[device.id.hex(), device.name, len(device.certificates)] for device in roster.devices],
+        "querier": roster.querier and roster.querier.digest.hex(),
+        "devices": [
+            [
+                device.id.hex(),
+                device.name,
+                device.since,
+                [[term.certificate.first_index, term.first_epoch, term.end_index, term.end_epoch] for term in device.terms],
+            ]
+            for device in roster.devices
+        ],
     }
+
+
+def succession_vector(case, given):
+    before, later = (roster_open(unhex(given[name]), operator_of(case)) for name in ("before", "later"))
+    check_succession(later, before)
+    return {"version": later.version}
 
 
 def schema_vector(_case, given):
@@ -3506,7 +3709,7 @@ def bundle_vector(case, given):
         if kind == "manifest":
             rounds.setdefault(value.epoch, []).append(value.round)
         elif kind == "part":
-            if not is_whole(value, rounds, reader.roster.budget):
+            if not is_whole(value, rounds, reader.roster):
                 raise Refused("NotWhole")
             seal, lowest = value.seal, whole_from(value)
             parts.append({"index": seal.index, "epoch": seal.epoch, "from": lowest, "events": len(value.rows)})
@@ -3747,6 +3950,7 @@ OPERATIONS = {
     "cose.seal": seal_vector,
     "certificate.open": certificate_vector,
     "roster.open": roster_vector,
+    "roster.succeed": succession_vector,
     "schema.open": schema_vector,
     "schema.record": lambda _, given: {
         "values": [show_value(v) for v in schema_decode(unhex(given["schema"])).values(unhex(given["record"]))]
@@ -3942,7 +4146,7 @@ def run_stream(file, roster, data):
     rows, seals, rounds = 0, 0, {}
     for kind, value in Reader(roster).read(data):
         if kind == "part":
-            if not is_whole(value, rounds, roster.budget):
+            if not is_whole(value, rounds, roster):
                 raise Refused("NotWhole", f"index {value.seal.index}")
             rows, seals = rows + len(value.rows), seals + 1
             seal, name = value.seal, roster.device(value.seal.device).name

@@ -11,7 +11,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, SealIndex, Sequence,
 };
-use moteseal_core::roster::{DeviceDraft, Directory, Roster, RosterDraft};
+use moteseal_core::roster::{DeviceDraft, Directory, Period, Roster, RosterDraft, Term};
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_seal::engine::Scalar;
@@ -56,21 +56,58 @@ pub fn roster() -> &'static [u8] {
     static ROSTER: OnceLock<Vec<u8>> = OnceLock::new();
     ROSTER.get_or_init(|| {
         let certificates = NAMES.map(|(name, _)| certificate(name));
-        let held = [[&certificates[0][..]], [&certificates[1][..]]];
+        let held = [[Term::always(&certificates[0])], [Term::always(&certificates[1])]];
         let mut devices = [
-            DeviceDraft { name: NAMES[0].0, certificates: &held[0] },
-            DeviceDraft { name: NAMES[1].0, certificates: &held[1] },
+            DeviceDraft { name: NAMES[0].0, since: 0, terms: &held[0] },
+            DeviceDraft { name: NAMES[1].0, since: 0, terms: &held[1] },
         ];
         devices.sort_by_key(|device| device.id(GROUP));
         let draft = RosterDraft {
             group_name: GROUP,
             history: &[],
-            epoch_ms: 3_600_000,
-            levels: LEVELS,
-            budget: None,
-            first_epoch: EpochNumber(0),
+            periods: &[Period::first(3_600_000, LEVELS, None, EpochNumber(0), None)],
             last_epoch: Some(EpochNumber(1 << 40)),
-            coordinator: None,
+            querier: None,
+            devices: &devices,
+        };
+        let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
+        draft.sign(&operator(), &mut scratch, &mut out).unwrap().to_vec()
+    })
+}
+
+/// Returns the bytes of the next version: a new period, and a device whose key changes.
+pub fn later_roster() -> &'static [u8] {
+    static ROSTER: OnceLock<Vec<u8>> = OnceLock::new();
+    ROSTER.get_or_init(|| {
+        let certificates = NAMES.map(|(name, _)| certificate(name));
+        let end = Some(EpochNumber(1000));
+        let held = [
+            vec![Term { end_epoch: end, ..Term::always(&certificates[0]) }],
+            vec![
+                Term { end_index: Some(SealIndex(7)), ..Term::always(&certificates[1]) },
+                Term { first_epoch: EpochNumber(900), ..Term::always(&certificates[1]) },
+            ],
+        ];
+        let mut devices = [
+            DeviceDraft { name: NAMES[0].0, since: 0, terms: &held[0] },
+            DeviceDraft { name: NAMES[1].0, since: 1, terms: &held[1] },
+        ];
+        devices.sort_by_key(|device| device.id(GROUP));
+        let first = Period::first(3_600_000, LEVELS, None, EpochNumber(0), None);
+        let second = Period {
+            version: 1,
+            first_epoch: EpochNumber(1000),
+            start_ms: first.epoch_start_ms(EpochNumber(1000)),
+            epoch_ms: 60_000,
+            budget: Some(5),
+            ..first
+        };
+        let draft = RosterDraft {
+            group_name: GROUP,
+            history: &[Digest([3; 32])],
+            periods: &[first, second],
+            last_epoch: None,
+            querier: None,
             devices: &devices,
         };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);

@@ -2,8 +2,8 @@
 //! arbitrary payload that the operator has signed.
 
 use moteseal_core::cose::{Sign1, Typ};
-use moteseal_core::record::{DeviceId, GroupId, MAX_LEVELS, SealIndex};
-use moteseal_core::roster::{Directory, Roster, RosterDraft, SCRATCH_OVERHEAD};
+use moteseal_core::record::{DeviceId, EpochNumber, GroupId, MAX_LEVELS, SealIndex};
+use moteseal_core::roster::{Directory, NoKey, Period, Roster, RosterDraft, SCRATCH_OVERHEAD};
 use moteseal_core::signature::{Algorithm, Signer};
 
 use crate::fixture;
@@ -34,8 +34,18 @@ fn open(bytes: &[u8]) -> Option<()> {
 /// Checks the properties that every opened roster must have.
 fn check(roster: &Roster<'_>) {
     assert_eq!(roster.group(), GroupId::of(roster.group_name()));
-    assert!((1..=MAX_LEVELS).contains(&usize::from(roster.levels())));
-    assert!(roster.epoch_ms() > 0);
+    let mut before: Option<Period<'_>> = None;
+    for period in roster.periods() {
+        assert!((1..=MAX_LEVELS).contains(&usize::from(period.levels)));
+        assert!(period.epoch_ms > 0 && period.version <= roster.version());
+        if let Some(before) = before {
+            assert!(before.version < period.version && before.first_epoch < period.first_epoch);
+            assert_eq!(before.epoch_start_ms(period.first_epoch), period.start_ms);
+        }
+        assert_eq!(roster.levels(period.first_epoch), period.levels);
+        before = Some(period);
+    }
+    assert_eq!(before, Some(roster.newest_period()));
     assert_eq!(roster.history().count(), roster.version() as usize);
     let mut last: Option<DeviceId> = None;
     for device in roster.devices() {
@@ -46,12 +56,13 @@ fn check(roster: &Roster<'_>) {
             assert_eq!((certificate.group, certificate.device), (roster.group(), device.id));
             assert!(certificate.key().is_ok());
         }
-        let _ = device.key(SealIndex(u32::MAX)).expect("the last key has no expiry");
+        let last = device.key(SealIndex(u32::MAX), EpochNumber(u64::MAX));
+        assert_ne!(last.err(), Some(NoKey::Unknown), "the last term has begun");
     }
 }
 
-/// Returns the fixture's roster, and its payload.
+/// Returns the fixture's roster, its payload, and the payload of a later version.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let payload = Sign1::decode(fixture::roster(), Typ::Roster).unwrap().payload;
-    vec![fixture::roster().to_vec(), payload.to_vec()]
+    let payload = |bytes| Sign1::decode(bytes, Typ::Roster).unwrap().payload.to_vec();
+    vec![fixture::roster().to_vec(), payload(fixture::roster()), payload(fixture::later_roster())]
 }

@@ -328,6 +328,20 @@ enum moteseal_error
   // All tags of the block match, but the block's digest does not: the receiver discards the
   // block and waits for its leaves again.
   MOTESEAL_ERROR_BLOCK_MISMATCH = 146,
+  // The roster's periods are out of order, or there is none.
+  MOTESEAL_ERROR_UNSORTED_PERIODS = 147,
+  // A period does not start where the epoch before its first one ends.
+  MOTESEAL_ERROR_EPOCH_START_MISMATCH = 148,
+  // A device is listed since a later version than the roster's.
+  MOTESEAL_ERROR_SINCE_OUT_OF_RANGE = 149,
+  // A certificate's term ends before it begins.
+  MOTESEAL_ERROR_TERM_RANGE_EMPTY = 150,
+  // The draft of a first version has content that only later versions can have.
+  MOTESEAL_ERROR_NOT_A_FIRST_VERSION = 151,
+  // The roster has ended the key of the seal.
+  MOTESEAL_ERROR_KEY_ENDED = 152,
+  // The seal names a version of the roster that is too early for its epoch.
+  MOTESEAL_ERROR_ROSTER_OUTDATED = 153,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -373,10 +387,12 @@ typedef struct {
   uint8_t certificate[32];
   // The digest of the schema.
   uint8_t schema[32];
-  // The length of an epoch, in milliseconds: epoch `e` starts `e * epoch_ms` after
-  // 1970-01-01T00:00:00Z.
+  // The length of an epoch, in milliseconds.
   uint64_t epoch_ms;
-  // The first epoch that may be sealed.
+  // The start of the first epoch that may be sealed, in milliseconds since
+  // 1970-01-01T00:00:00Z. Epoch `e` starts `(e - first_epoch) * epoch_ms` after it.
+  uint64_t start_ms;
+  // The first epoch that may be sealed: the first one of the newest period of the roster.
   uint64_t first_epoch;
   // The last epoch that may be sealed; `UINT64_MAX` if there is no last one.
   uint64_t last_epoch;
@@ -631,9 +647,10 @@ moteseal_error moteseal_device_set_schema(moteseal_device *device,
                                           const uint8_t *schema,
                                           size_t schema_length);
 
-// Returns the epoch of a time in milliseconds since 1970: `unix_ms / device->epoch_ms`.
+// Returns the epoch of a time in milliseconds since 1970.
 //
-// @return `EpochLengthOutOfRange` if `epoch_ms` is 0.
+// @return `EpochLengthOutOfRange` if `epoch_ms` is 0, `EpochOutOfRange` if the time is before
+// `start_ms`.
 moteseal_error moteseal_device_epoch(const moteseal_device *device,
                                      uint64_t unix_ms,
                                      uint64_t *epoch);
@@ -1324,7 +1341,7 @@ moteseal_error moteseal_broadcast_restore(moteseal_broadcast *broadcast,
 #define MOTESEAL_ALIGNOF(type) _Alignof(type)
 #endif
 #ifdef MOTESEAL_ASSERT
-MOTESEAL_ASSERT(sizeof(moteseal_device) == (sizeof(void *) == 8 ? 144 : 144), "moteseal_device");
+MOTESEAL_ASSERT(sizeof(moteseal_device) == (sizeof(void *) == 8 ? 152 : 152), "moteseal_device");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_device) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_device");
 MOTESEAL_ASSERT(sizeof(moteseal_chain) == (sizeof(void *) == 8 ? 128 : 128), "moteseal_chain");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_chain) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_chain");

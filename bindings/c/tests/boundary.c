@@ -70,6 +70,7 @@ static moteseal_device a_device(uint8_t algorithm) {
     memset(device.roster, 3, sizeof device.roster);
     memset(device.certificate, 4, sizeof device.certificate);
     device.epoch_ms = 3600000;
+    device.start_ms = 0;
     device.first_epoch = 10;
     device.last_epoch = 1000;
     device.levels = 8;

@@ -34,15 +34,15 @@ pub(crate) fn query(
         .raise(py));
     }
     let devices = roster.named(names.as_deref()).map_err(|problem| problem.raise(py))?;
-    let epoch_ms = roster.roster.epoch_ms();
+    let calendar = roster.roster.calendar();
     let since = since
         .map(|since| instant(since, "since"))
         .transpose()?
-        .map_or(0, |since| since.floor_ms() / epoch_ms);
+        .map_or(0, |since| calendar.epoch_of(since.floor_ms()).0);
     let until = until
         .map(|until| instant(until, "until"))
         .transpose()?
-        .map(|until| until.ceil_ms().div_ceil(epoch_ms));
+        .map(|until| calendar.epoch_from(until.ceil_ms()).0);
     if until.is_some_and(|until| until <= since) {
         return Err(Problem::new(
             ErrorKind::Usage,

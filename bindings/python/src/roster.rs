@@ -51,16 +51,17 @@ impl Roster {
         self.roster.digest().to_string()
     }
 
-    /// The length of an epoch, in milliseconds.
+    /// The length of an epoch in the newest period, in milliseconds.
     #[getter]
     fn epoch_ms(&self) -> u64 {
-        self.roster.epoch_ms()
+        self.roster.newest_period().epoch_ms
     }
 
-    /// The maximum number of events that the group keeps per epoch; None if it keeps all events.
+    /// The maximum number of events that the group keeps per epoch in the newest period; None if it
+    /// keeps all events.
     #[getter]
     fn budget(&self) -> Option<u64> {
-        self.roster.budget()
+        self.roster.newest_period().budget
     }
 
     /// The names of the devices.

@@ -66,8 +66,9 @@ impl Upload {
     #[must_use]
     pub fn read(roster: &Roster, manifest: &[u8], bundles: &[Vec<u8>]) -> Option<Self> {
         let mut scratch = vec![0; manifest.len() + 64];
-        let manifest =
-            Manifest::open(manifest, roster.group(), roster.coordinator()?, &mut scratch).ok()?;
+        let epoch = Manifest::claimed_epoch(manifest)?;
+        let coordinator = roster.period(epoch).coordinator.as_ref()?;
+        let manifest = Manifest::open(manifest, roster.group(), coordinator, &mut scratch).ok()?;
         let bundles =
             bundles.iter().map(|bytes| Bundle::read(roster, bytes)).collect::<Option<Vec<_>>>()?;
         Some(Self {

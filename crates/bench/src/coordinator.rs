@@ -202,7 +202,7 @@ fn receive(roster: &Roster, frames: &[Vec<u8>]) {
             "every frame is new"
         );
     }
-    let budget = roster.budget().unwrap_or_default();
+    let budget = roster.budget(EPOCH).unwrap_or_default();
     assert!(
         coordinator.kept(EPOCH) > budget / 4 && coordinator.kept(EPOCH) <= budget,
         "{} of {budget}",

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use moteseal_core::digest::{INITIAL, compress256, state_bytes};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{Framing, Level, Round};
-use moteseal_core::roster::Directory;
+use moteseal_core::roster::{Directory, NoKey};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::{DeviceId, Digest, EpochNumber, GroupId, SealIndex, Sequence};
 use moteseal_lanes::{Host, merkle};
@@ -153,7 +153,7 @@ impl Directory for OneDevice {
         GroupId::of("bench")
     }
 
-    fn levels(&self) -> u8 {
+    fn levels(&self, _: EpochNumber) -> u8 {
         LEVELS.try_into().expect("at most 32")
     }
 
@@ -165,8 +165,15 @@ impl Directory for OneDevice {
         Some(Digest::NULL)
     }
 
-    fn with_key(&self, _: DeviceId, _: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
+    fn with_key(
+        &self,
+        _: DeviceId,
+        _: SealIndex,
+        _: EpochNumber,
+        use_key: &mut dyn FnMut(&PublicKey),
+    ) -> Result<(), NoKey> {
         use_key(&self.0);
+        Ok(())
     }
 
     fn first_prev(&self, _: DeviceId) -> Option<Digest> {
@@ -238,7 +245,7 @@ impl SealedEpoch {
             directory.group(),
             Digest::NULL,
             DEVICE,
-            directory.levels(),
+            directory.levels(EpochNumber(0)),
         );
         statement.salt = SALT;
         statement.counters = counters;
@@ -265,10 +272,10 @@ impl SealedEpoch {
             directory.group(),
             Digest::NULL,
             DEVICE,
-            directory.levels(),
+            directory.levels(EpochNumber(0)),
         );
         (statement.salt, statement.round, statement.own_round) = (salt, round, round);
-        statement.counters = Scalar.counters(&salt, directory.levels(), n);
+        statement.counters = Scalar.counters(&salt, directory.levels(EpochNumber(0)), n);
         // The device sets levels below its round to null, so they have no digest.
         let digest = |(level, block): (u8, &Vec<u8>)| match statement.is_null(Level(level)) {
             true => Digest::NULL,

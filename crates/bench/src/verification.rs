@@ -255,7 +255,11 @@ fn measure<'r>(answer: &Answer<'r>, is_bar: bool, report: &mut Report) {
         }),
         Contender::new(events, || {
             for Placed { part, .. } in &parts {
-                black_box(follower.engine().counters(&part.salt, answer.roster.levels(), part.n));
+                black_box(follower.engine().counters(
+                    &part.salt,
+                    answer.roster.newest_period().levels,
+                    part.n,
+                ));
             }
         }),
     ];

@@ -10,13 +10,14 @@ use moteseal_api::NamedError as _;
 use moteseal_cloud::{Cloud, Config};
 use moteseal_service::{TlsFiles, stop_signal};
 use moteseal_store::{EpochStore, OpenError, Options, RedbStore, resolve};
+use moteseal_verify::Roster;
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Exit, Failure};
-use crate::files;
 use crate::progress::bar;
-use crate::succession::Succession;
+use crate::roster_watch::RosterWatch;
+use crate::succession::{Succession, record_roster};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -75,7 +76,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
 }
 
 fn serve(arguments: Run) -> Result<(), Failure> {
-    let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    let (roster_watch, roster) =
+        RosterWatch::open(arguments.roster.clone(), arguments.operator.clone())?;
     log(arguments.log);
     let tls = arguments.tls_cert.zip(arguments.tls_key).map(|(chain, key)| TlsFiles { chain, key });
     let mut config = Config {
@@ -106,11 +108,12 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     let file = resolve(&arguments.store).map_err(|error| store_failure(&error))?;
     let mut record = file.into_os_string();
     record.push("-roster");
+    let record = PathBuf::from(record);
     // If the store was removed, its recorded roster does not apply to the new store.
     let succession = if existed {
-        Succession::check(record.into(), &roster, &arguments.roster, &arguments.operator)?
+        Succession::check(record.clone(), &roster, &arguments.roster, &arguments.operator)?
     } else {
-        Succession::start(record.into(), &roster)
+        Succession::start(record.clone(), &roster)
     };
     let store = open(&arguments.store)?;
     runtime()?.block_on(async move {
@@ -129,7 +132,12 @@ fn serve(arguments: Run) -> Result<(), Failure> {
         succession.record()?;
         // A closed stdout does not stop the service.
         let _ = writeln!(std::io::stdout(), "{}", cloud.url());
-        cloud.run(async { drop(stop_signal().await) }).await;
+        let cloud = cloud.with_rosters(roster_watch.rosters());
+        let accept = |roster: &Roster| record_roster(&record, roster);
+        tokio::select! {
+            () = cloud.run(async { drop(stop_signal().await) }) => {}
+            () = roster_watch.run(accept) => {}
+        }
         Ok(())
     })
 }

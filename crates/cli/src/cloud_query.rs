@@ -59,8 +59,8 @@ impl CloudQuery {
     /// Returns the first epoch of the range and the epoch after its last, or `None` without
     /// `--until`.
     pub(crate) fn epochs(&self, roster: &Roster) -> (EpochNumber, Option<EpochNumber>) {
-        let since = self.since.map_or(EpochNumber(0), |since| since.epoch(roster.epoch_ms()));
-        (since, self.until.map(|until| until.epoch_after(roster.epoch_ms())))
+        let since = self.since.map_or(EpochNumber(0), |since| since.epoch(roster.calendar()));
+        (since, self.until.map(|until| until.epoch_after(roster.calendar())))
     }
 
     /// Returns the devices with these names, or all devices of the roster if `names` is empty.

@@ -28,6 +28,8 @@ pub(crate) struct Gateway {
     pub(crate) operator: PathBuf,
     /// The coordinator's secret key.
     pub(crate) key: PathBuf,
+    /// The key that a newer roster certifies, while the coordinator's key changes.
+    pub(crate) next_key: Option<PathBuf>,
     pub(crate) link_secret: PathBuf,
     /// The folder with the journal and the outbox.
     pub(crate) state: PathBuf,
@@ -130,6 +132,8 @@ pub(crate) struct Device {
     /// The device's name in the roster.
     pub(crate) device: String,
     pub(crate) key: PathBuf,
+    /// The key that a newer roster certifies, while the device's key changes.
+    pub(crate) next_key: Option<PathBuf>,
     pub(crate) salt_key: Option<PathBuf>,
     pub(crate) roster: PathBuf,
     pub(crate) operator: PathBuf,

@@ -177,7 +177,11 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
     if let Some(budget) = report.budget {
         diagnostic(format_args!(
             "{}",
-            kept((budget, roster.levels()), report.round_span(), report.rounds.len() as u64)
+            kept(
+                (budget, roster.newest_period().levels),
+                report.round_span(),
+                report.rounds.len() as u64
+            )
         ));
     }
     diagnostic(format_args!(

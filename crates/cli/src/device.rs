@@ -13,6 +13,7 @@ use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_device::answerer::{Answerer, Membership};
 use moteseal_device::durable::Identity;
 use moteseal_device::import::{Clock, display_ms};
+use moteseal_device::key_ring::KeyRing;
 use moteseal_device::outbox::default_state_path;
 use moteseal_device::runner;
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
@@ -22,15 +23,17 @@ use moteseal_net::{ChildLink as _, LinkError};
 use moteseal_seal::wire::MAX_RECORD;
 use moteseal_service::stop_signal;
 use moteseal_sum::key_file::SourceKeys;
-use moteseal_verify::Roster;
+use moteseal_verify::{Calendar, Roster};
 use tokio::sync::mpsc;
 
 use crate::cloud::{Log, log, runtime};
 use crate::config::{self, aggregator_options, link_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::input_table::check_state;
 use crate::progress::{bar, count, thousands};
 use crate::replay::{Speed, speed};
+use crate::roster_watch::RosterWatch;
 use crate::terminal::diagnostic;
 use crate::time;
 
@@ -120,19 +123,34 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let (config, folder): (config::Device, _) = config::load(file)?;
     let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let roster_path = folder.join(&config.roster);
-    let roster =
-        files::roster(&roster_path, &folder.join(&config.operator)).map_err(in_key("roster"))?;
+    let (roster_watch, roster) =
+        RosterWatch::open(roster_path.clone(), folder.join(&config.operator))
+            .map_err(in_key("roster"))?;
     let device = files::device(&roster, &roster_path, &config.device).map_err(in_key("device"))?;
-    let coordinator =
-        roster.coordinator().filter(|_| roster.budget().is_some()).cloned().ok_or_else(|| {
-            let what = format_args!(
-                "{} gives the group no budget, so there is no coordinator to forward to",
-                roster_path.display()
-            );
-            in_key("roster")(Failure::usage(what))
-        })?;
+    let coordinators = roster.coordinators();
+    if coordinators.is_empty() {
+        return Err(in_key("roster")(Failure::usage(format_args!(
+            "{} gives the group no budget, so there is no coordinator to forward to",
+            roster_path.display()
+        ))));
+    }
+    let listed = roster
+        .device(device)
+        .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
     let key_path = folder.join(&config.key);
-    let key = files::secret_key(&key_path).map_err(in_key("key"))?;
+    let mut keys = vec![files::secret_key(&key_path).map_err(in_key("key"))?];
+    let public = keys[0].public();
+    if let Some(next_key) = &config.next_key {
+        keys.push(files::secret_key(&folder.join(next_key)).map_err(in_key("next_key"))?);
+    }
+    let keys = KeyRing::new(keys, listed).ok_or_else(|| {
+        in_key("key")(Failure::usage(format_args!(
+            "{} is not the key that {} certifies for {}; use the secret key that belongs to the public key in the roster",
+            key_path.display(),
+            roster_path.display(),
+            config.device
+        )))
+    })?;
     let salt_path = config
         .salt_key
         .as_ref()
@@ -142,7 +160,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
     let link = link_options(&config.link, "link", file, &folder, &roster)?;
     let source =
-        Source::read(&config.source, &folder, roster.epoch_ms()).map_err(in_key("source"))?;
+        Source::read(&config.source, &folder, roster.calendar()).map_err(in_key("source"))?;
     let schema = Schema::decode(source.schema()).map_err(|error| Failure::usage(error.named()))?;
     let profile = Profile::new(&roster, &config.device, config.scheme.into(), &schema)
         .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
@@ -151,6 +169,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         Some(chain) => folder.join(chain),
         None => default_state_path(&key_path, device)?,
     };
+    check_state(listed, &public, &key_path, &chain_path, "chain").map_err(in_key("chain"))?;
     let sums = config
         .sum
         .as_ref()
@@ -179,21 +198,11 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     }
     log(arguments.log);
     let opened = Outbox::open(&state, &chain_path, &roster, device)?;
-    if roster.device(device).and_then(|entry| entry.key(opened.1.next_index)) != Some(&key.public())
-    {
-        return Err(in_key("key")(Failure::usage(format_args!(
-            "{} is not the key that {} certifies for {}; use the secret key that belongs to the public key in the roster",
-            key_path.display(),
-            roster_path.display(),
-            config.device
-        ))));
-    }
     let challenge = getrandom::u64().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
     })?;
     let link_key = LinkKey::new(&secret);
-    let identity =
-        Identity { profile, signer: key, salt_key, link: link_key, challenge, coordinator };
+    let identity = Identity { profile, keys, salt_key, link: link_key, challenge, coordinators };
     let mut mote =
         DurableMote::open(identity, opened, &state.join("journal"), config.waiting_seals)?;
     if mote.mote().waiting() > 0 {
@@ -203,7 +212,8 @@ fn work(arguments: &Run) -> Result<(), Failure> {
             count(mote.mote().waiting() as u64, "seal")
         ));
     }
-    let settings = runner::Settings::new(roster.epoch_ms());
+    let rosters = Some(roster_watch.rosters());
+    let settings = runner::Settings { rosters, ..runner::Settings::new(roster.calendar().clone()) };
     let progress = bar(source.len(), "forwarding");
     let broken = Arc::new(OnceLock::new());
     let ran = runtime()?.block_on(async {
@@ -227,11 +237,22 @@ fn work(arguments: &Run) -> Result<(), Failure> {
                 runner::Source::Live { records, clock: &runner::system_clock }
             }
         };
+        // The sums of a query have the sources of one version of the roster.
+        let answers = answerer.is_some();
+        let accept = |_: &Roster| {
+            if answers {
+                return Err(Failure::usage(
+                    "private sums need new keys for this version; run `moteseal sum setup` and restart the device",
+                ));
+            }
+            Ok(())
+        };
         tokio::select! {
             ran = runner::run_answering(&mut mote, &mut link, readings, settings, answerer.as_mut().zip(sum_link.as_mut()), &mut taken, stop) => {
                 ran.map_err(Failure::from)
             }
             error = refused => Err(error.into()),
+            () = roster_watch.run(accept) => Err(Failure::new(Exit::Internal, "the roster is no longer watched")),
         }
     })?;
     progress.finish_and_clear();
@@ -350,7 +371,7 @@ enum Source {
 }
 
 impl Source {
-    fn read(config: &config::Source, folder: &Path, epoch_ms: u64) -> Result<Self, Failure> {
+    fn read(config: &config::Source, folder: &Path, calendar: &Calendar) -> Result<Self, Failure> {
         let Some(table) = &config.table else {
             let fields: Result<Vec<_>, _> =
                 config.columns.iter().map(|spec| Field::parse(spec)).collect();
@@ -384,7 +405,7 @@ impl Source {
             columns: config.columns.clone(),
             opaque: config.opaque.clone(),
             clock,
-            keep_time: config.keep_time.then_some(epoch_ms),
+            keep_time: config.keep_time.then(|| calendar.clone()),
             delimiter: None,
             skip_incomplete: config.skip_incomplete,
             sort: config.sort,

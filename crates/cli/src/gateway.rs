@@ -8,7 +8,9 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use moteseal_gateway::station;
+use moteseal_core::signature::Signer;
+use moteseal_gateway::service::Rosters;
+use moteseal_gateway::station::{self, CoordinatorKeys};
 use moteseal_gateway::{Gateway, Settings, Station, StationError, Time};
 use moteseal_net::ParentLink as _;
 use moteseal_net::link::until_up;
@@ -21,7 +23,8 @@ use crate::config::{self, link_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bytes, count, thousands};
-use crate::succession::Succession;
+use crate::roster_watch::RosterWatch;
+use crate::succession::{Succession, record_roster};
 use crate::terminal::Stdout;
 
 #[derive(Debug, Subcommand)]
@@ -122,11 +125,17 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let (config, folder): (config::Gateway, _) = config::load(file)?;
     let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let (roster_path, operator) = (folder.join(&config.roster), folder.join(&config.operator));
-    let roster = files::roster(&roster_path, &operator).map_err(in_key("roster"))?;
-    let key = files::secret_key(&folder.join(&config.key)).map_err(in_key("key"))?;
+    let (roster_watch, roster) =
+        RosterWatch::open(roster_path.clone(), operator.clone()).map_err(in_key("roster"))?;
+    let mut keys: Vec<Box<dyn Signer + Send>> =
+        vec![Box::new(files::secret_key(&folder.join(&config.key)).map_err(in_key("key"))?)];
+    if let Some(next_key) = &config.next_key {
+        keys.push(Box::new(files::secret_key(&folder.join(next_key)).map_err(in_key("next_key"))?));
+    }
+    let mut keys = CoordinatorKeys::from(keys);
     let secret =
         files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
-    station::check(&roster, &key).map_err(|error| {
+    station::check(&roster, &mut keys).map_err(|error| {
         let key = if matches!(error, StationError::NoBudget) { "roster" } else { "key" };
         Failure::from(error).about_key(file, key)
     })?;
@@ -140,7 +149,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             state.display()
         ))));
     }
-    let succession = Succession::check(state.join("roster"), &roster, &roster_path, &operator)
+    let record = state.join("roster");
+    let succession = Succession::check(record.clone(), &roster, &roster_path, &operator)
         .map_err(in_key("roster"))?;
     let time = match config.time {
         config::Time::Clock => Time::Clock,
@@ -157,7 +167,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             .block_on(async { MqttParent::new(&link, members).map(drop) })
             .map_err(|error| Failure::from(error).about_key(file, "link"))?;
         let mut out = Stdout::lock();
-        let budget = roster.budget().unwrap_or_default();
+        let period = roster.newest_period();
+        let budget = period.budget.unwrap_or_default();
         out.line(format_args!(
             "group    {}, {}",
             roster.group_name(),
@@ -166,7 +177,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         out.line(format_args!(
             "budget   {} events per epoch of {} ms",
             thousands(budget),
-            roster.epoch_ms()
+            period.epoch_ms
         ))?;
         out.line(format_args!("link     {}", config.link.url))?;
         out.line(format_args!("state    {}, at most {}", state.display(), bytes(config.disk)))?;
@@ -189,9 +200,16 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     if cloud.is_none() {
         warn!("no cloud is configured: epochs stay in the state folder until it is full");
     }
-    let (station, recovered) =
-        Station::open(&state, roster.clone(), secret, Box::new(key), config.disk)?;
-    succession.record()?;
+    // The journal was written under the recorded version. Its ended epochs must have left it before
+    // a later version is loaded.
+    let before = succession.before().unwrap_or(&roster).clone();
+    let is_later = before.digest() != roster.digest();
+    let (mut station, mut recovered) = Station::open(&state, before, secret, keys, config.disk)?;
+    if is_later {
+        recovered = station.load(roster.clone(), |roster| record_roster(&record, roster))?;
+    } else {
+        succession.record()?;
+    }
     info!(
         frames = recovered.frames,
         refused = recovered.refused,
@@ -200,7 +218,15 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     );
     runtime()?.block_on(async move {
         let parent = MqttParent::new(&link, members)?;
-        let gateway = Gateway::bind(station, settings, cloud).await?;
+        let write = record.clone();
+        let rosters = Rosters {
+            newest: roster_watch.rosters(),
+            record: Box::new(move |roster| {
+                moteseal_files::remove_abandoned(&write);
+                moteseal_files::replace(&write, roster.bytes(), 0o644)
+            }),
+        };
+        let gateway = Gateway::bind(station, settings, cloud).await?.with_rosters(rosters);
         if let Some(address) = gateway.address() {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
@@ -221,7 +247,10 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
                 error = refused => refusal = Some(error),
             }
         };
-        let ended = gateway.run(parent, stop).await;
+        let ended = tokio::select! {
+            ended = gateway.run(parent, stop) => ended,
+            () = roster_watch.run(|_| Ok(())) => Ok(()),
+        };
         match refusal {
             Some(error) => Err(error.into()),
             None => ended.map_err(Failure::from),

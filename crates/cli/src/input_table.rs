@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{ArgGroup, Args, ValueEnum};
+use moteseal_core::record::DeviceId;
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::schema::Schema;
-use moteseal_core::signature::SecretKey;
+use moteseal_core::signature::{PublicKey, SecretKey};
 use moteseal_device::import::{Clock, Delimiter, ImportErrorKind};
+use moteseal_device::key_ring::KeyRing;
 use moteseal_device::outbox::default_state_path;
 use moteseal_device::{Import, Outbox, Profile, Recording, Sealer};
 use moteseal_verify::Roster;
+use moteseal_verify::roster::{Device, Term};
 use serde::Deserialize;
 
 use crate::failure::{Exit, Failure};
@@ -148,6 +150,27 @@ impl Ready {
     }
 }
 
+/// Checks that a key which replaces an earlier key of the device continues the earlier key's chain:
+/// that the state of the chain exists. `option` is the option that names the state.
+pub(crate) fn check_state(
+    entry: &Device,
+    key: &PublicKey,
+    key_path: &Path,
+    state: &Path,
+    option: &str,
+) -> Result<(), Failure> {
+    let is_first = entry.terms().first().is_none_or(|term| term.key == *key);
+    if is_first || state.exists() {
+        return Ok(());
+    }
+    Err(Failure::usage(format_args!(
+        "{} replaces an earlier key of {}, and the state of that key's chain is not at {}; name it with {option}",
+        key_path.display(),
+        entry.name,
+        state.display()
+    )))
+}
+
 impl Source {
     /// Reads all files, but seals nothing.
     pub(crate) fn ready(&self) -> Result<Ready, Failure> {
@@ -163,31 +186,33 @@ impl Source {
             .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
         profile.max_events = self.max_events.unwrap_or(profile.max_events);
         let state = self.state(device)?;
+        let entry = roster
+            .device(device)
+            .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
+        check_state(entry, &key.public(), &self.key, &state, "--state")?;
         let (outbox, chain) = Outbox::open(&self.out, &state, &roster, device)?;
-        let entry = roster.device(device);
-        if entry.and_then(|device| device.key(chain.next_index)) != Some(&key.public()) {
-            if entry.is_some_and(|device| {
-                [SealIndex(0), SealIndex(u32::MAX)]
-                    .iter()
-                    .any(|&at| device.key(at) == Some(&key.public()))
-            }) {
-                return Err(Failure::usage(format_args!(
-                    "{} certifies {} for {}, but not for index {}, the next one in {}; give the state of this key's chain with --state",
-                    self.roster.display(),
-                    self.key.display(),
-                    self.device,
-                    chain.next_index,
-                    state.display()
-                )));
-            }
+        let is_of_key = |term: &&Term| term.key == key.public();
+        let Some(term) = entry.terms().iter().find(is_of_key) else {
             return Err(Failure::usage(format_args!(
                 "{} is not the key that {} certifies for {}; use the secret key that belongs to the public key in the roster",
                 self.key.display(),
                 self.roster.display(),
                 self.device
             )));
+        };
+        if chain.next_index < term.first_index {
+            return Err(Failure::usage(format_args!(
+                "{} certifies {} for {}, but not for index {}, the next one in {}; give the state of this key's chain with --state",
+                self.roster.display(),
+                self.key.display(),
+                self.device,
+                chain.next_index,
+                state.display()
+            )));
         }
-        Ok(Ready { sealer: Sealer::new(profile, key, salt_key, chain), roster, recording, outbox })
+        let keys = KeyRing::new(vec![key], entry)
+            .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the key"))?;
+        Ok(Ready { sealer: Sealer::new(profile, keys, salt_key, chain), roster, recording, outbox })
     }
 
     /// Returns the path of the chain's state: `--state`, or the file next to the key. Rejects a new
@@ -226,7 +251,7 @@ impl Source {
             columns: self.columns.clone(),
             opaque: self.opaque.clone(),
             clock,
-            keep_time: self.keep_time.then(|| roster.epoch_ms()),
+            keep_time: self.keep_time.then(|| roster.calendar().clone()),
             delimiter: self.delimiter.map(|separator| match separator {
                 Separator::Comma => Delimiter::Comma,
                 Separator::Semicolon => Delimiter::Semicolon,

@@ -3,13 +3,13 @@
 
 pub(crate) mod sender;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use moteseal_core::identity::{MAX_PEM, encode_public_pem, encode_secret_pem};
 use moteseal_core::link::LinkKey;
 use moteseal_core::roster::Directory as _;
-use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_verify::aggregation::{check_gateway_name, gateway_id};
 use zeroize::Zeroizing;
 
@@ -114,46 +114,77 @@ fn link(arguments: &Link) -> Result<(), Failure> {
 }
 
 fn new(arguments: &New) -> Result<(), Failure> {
-    let name = arguments.out.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-        Failure::usage(format_args!(
-            "--out {} does not name a file; for example: --out keys/dev1",
-            arguments.out.display()
-        ))
-    })?;
-    let path = |suffix: &str| arguments.out.with_file_name(format!("{name}.{suffix}"));
-    let paths = [path("key.pem"), path("pub.pem"), path("salt.key")];
-    if let Some(existing) = paths.iter().find(|path| path.exists()) {
-        return Err(Failure::usage(format_args!(
-            "{} already exists; keys are never replaced",
-            existing.display()
-        )));
-    }
     let algorithm = Algorithm::from_name(&arguments.alg).ok_or_else(|| {
         Failure::usage(format_args!("--alg {}: use ed25519, esp256 or ml-dsa-44", arguments.alg))
     })?;
-    let secret = generate(algorithm)?;
-    let mut salt = Zeroizing::new([0; 32]);
-    random(&mut *salt)?;
-
-    let internal = |error| Failure::new(Exit::Internal, error);
-    let mut pem = Zeroizing::new([0; MAX_PEM]);
-    files::create(
-        &paths[0],
-        encode_secret_pem(&secret, &mut *pem).map_err(internal)?.as_bytes(),
-        0o600,
-    )?;
-    let salt_text = Zeroizing::new(hex::encode(*salt) + "\n");
-    files::create(&paths[2], salt_text.as_bytes(), 0o600)?;
-    let mut pem = [0; MAX_PEM];
-    files::create(
-        &paths[1],
-        encode_public_pem(&secret.public(), &mut pem).map_err(internal)?.as_bytes(),
-        0o644,
-    )?;
-    for (path, what) in paths.iter().zip(["secret key", "public key", "salt key"]) {
+    let files = KeyFiles::make(&arguments.out, algorithm)?;
+    for (path, bytes, mode) in files.contents()? {
+        files::create(path, &bytes, mode)?;
+    }
+    for (path, what) in files.paths.iter().zip(["secret key", "public key", "salt key"]) {
         diagnostic(format_args!("{what:<10}  {}", path.display()));
     }
     Ok(())
+}
+
+/// A key file: its path, its contents and its mode.
+pub(crate) type KeyFile<'a> = (&'a Path, Zeroizing<Vec<u8>>, u32);
+
+/// A new key pair with its salt key, and the files to which they are written.
+pub(crate) struct KeyFiles {
+    secret: SecretKey,
+    salt: Zeroizing<[u8; 32]>,
+    /// The files of the secret key, the public key and the salt key.
+    paths: [PathBuf; 3],
+}
+
+impl KeyFiles {
+    /// Makes keys for the files `OUT.key.pem`, `OUT.pub.pem` and `OUT.salt.key`. Writes nothing.
+    ///
+    /// # Errors
+    /// A usage failure if one of the files exists.
+    pub(crate) fn make(out: &Path, algorithm: Algorithm) -> Result<Self, Failure> {
+        let name = out.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
+            Failure::usage(format_args!(
+                "--out {} does not name a file; for example: --out keys/dev1",
+                out.display()
+            ))
+        })?;
+        let path = |suffix: &str| out.with_file_name(format!("{name}.{suffix}"));
+        let paths = [path("key.pem"), path("pub.pem"), path("salt.key")];
+        if let Some(existing) = paths.iter().find(|path| path.exists()) {
+            return Err(Failure::usage(format_args!(
+                "{} already exists; keys are never replaced",
+                existing.display()
+            )));
+        }
+        let secret = generate(algorithm)?;
+        let mut salt = Zeroizing::new([0; 32]);
+        random(&mut *salt)?;
+        Ok(Self { secret, salt, paths })
+    }
+
+    /// Returns the public key.
+    pub(crate) fn public(&self) -> PublicKey {
+        self.secret.public()
+    }
+
+    /// Returns the files and their contents. The secret files are readable only by their owner.
+    ///
+    /// # Errors
+    /// An internal failure if a key cannot be encoded.
+    pub(crate) fn contents(&self) -> Result<[KeyFile<'_>; 3], Failure> {
+        let internal = |error| Failure::new(Exit::Internal, error);
+        let mut pem = Zeroizing::new([0; MAX_PEM]);
+        let secret = encode_secret_pem(&self.secret, &mut *pem).map_err(internal)?;
+        let secret = Zeroizing::new(secret.as_bytes().to_vec());
+        let mut pem = [0; MAX_PEM];
+        let public = encode_public_pem(&self.public(), &mut pem).map_err(internal)?;
+        let public = Zeroizing::new(public.as_bytes().to_vec());
+        let salt = Zeroizing::new((hex::encode(*self.salt) + "\n").into_bytes());
+        let [secret_path, public_path, salt_path] = &self.paths;
+        Ok([(secret_path, secret, 0o600), (salt_path, salt, 0o600), (public_path, public, 0o644)])
+    }
 }
 
 /// Generates a key from the system's random number generator. If a seed is not a valid key (for

@@ -26,6 +26,7 @@ mod key;
 mod push;
 mod replay;
 mod roster;
+mod roster_watch;
 mod seal;
 mod store;
 mod succession;

@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 
     let progress = bar(ready.recording.len() as u64, "replaying");
-    let replay = Replay { epoch_ms: ready.roster.epoch_ms(), speed: arguments.speed.0 };
+    let replay = Replay { calendar: ready.roster.calendar().clone(), speed: arguments.speed.0 };
     let waiting = recorder.outbox().bundles()?.into_iter().map(|(_, path)| path).collect();
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
     let (replayed, pushed) = runtime()?.block_on(async {

@@ -1,12 +1,18 @@
 //! `moteseal roster`: makes and shows a group's roster, the list of its devices that the operator
 //! signs.
 
-use std::collections::{HashMap, HashSet};
+mod change;
+mod enrol;
+
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use moteseal_client::start_text;
 use moteseal_core::signature::PublicKey;
+use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
+use moteseal_verify::roster::Term;
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -24,6 +30,37 @@ pub(crate) enum Command {
                             --device dev1=keys/dev1.pub.pem --out roster.cbor"
     )]
     New(New),
+    /// Add devices to a group.
+    #[command(
+        after_help = "Example:\n  moteseal roster add --roster roster.cbor --operator keys/op.key.pem --device dev2=keys/dev2.pub.pem\n  \
+                            moteseal roster add --roster roster.cbor --operator keys/op.key.pem --devices-file names.txt --keys keys\n\n\
+                            Services that run with roster.cbor load the new version when the file changes."
+    )]
+    Add(change::Add),
+    /// Remove devices from a group. Their past seals stay verifiable.
+    #[command(
+        after_help = "Example: moteseal roster remove --roster roster.cbor --operator keys/op.key.pem --device dev2"
+    )]
+    Remove(change::Remove),
+    /// Give devices new keys.
+    #[command(
+        after_help = "Example: moteseal roster rotate --roster roster.cbor --operator keys/op.key.pem \\\n             \
+                            --device dev1=keys/dev1b.pub.pem --from 2027-01-01\n\n\
+                            The device keeps its old key until then: `key` and `next_key` in its configuration."
+    )]
+    Rotate(change::Rotate),
+    /// Revoke the newest key of a device, from a time or a seal index on.
+    #[command(
+        after_help = "Example: moteseal roster revoke --roster roster.cbor --operator keys/op.key.pem --device dev1 --from -2d\n\n\
+                            Seals from there on are no longer valid, also those that are stored already. Add the device\n\
+                            again with `roster add` and a new key."
+    )]
+    Revoke(change::Revoke),
+    /// Change the epoch length, levels, budget or coordinator from an epoch on, or the querier.
+    #[command(
+        after_help = "Example: moteseal roster set --roster roster.cbor --operator keys/op.key.pem --epoch 10m --from 2027-01-01"
+    )]
+    Set(change::Set),
     /// Verify the operator's signature of a roster and show the roster.
     Show(Show),
 }
@@ -53,9 +90,8 @@ pub(crate) struct New {
     /// that --levels suffices for the budget
     #[arg(long, value_name = "EVENTS", requires = "budget")]
     expected: Option<u64>,
-    /// A device and its public key; repeat it for every device
-    #[arg(long = "device", value_name = "NAME=PUBLIC_KEY", required = true, value_parser = device)]
-    devices: Vec<(String, PathBuf)>,
+    #[command(flatten)]
+    enrolment: enrol::Enrolment,
     /// The file to write
     #[arg(long)]
     out: PathBuf,
@@ -76,41 +112,33 @@ pub(crate) struct Show {
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::New(arguments) => new(&arguments),
+        Command::Add(arguments) => change::add(&arguments),
+        Command::Remove(arguments) => change::remove(&arguments),
+        Command::Rotate(arguments) => change::rotate(&arguments),
+        Command::Revoke(arguments) => change::revoke(&arguments),
+        Command::Set(arguments) => change::set(&arguments),
         Command::Show(arguments) => show(&arguments),
     }
 }
 
+/// Checks that the lowest sampling rate does not exceed the budget (docs/design.md, sampling).
+fn levels_suffice(levels: u8, budget: u64, expected: u64) -> Result<(), Failure> {
+    if (1u128 << (levels - 1)) * u128::from(budget) >= 8 * u128::from(expected) {
+        return Ok(());
+    }
+    Err(Failure::usage(format_args!(
+        "--levels {levels} is too few for {expected} events per epoch and a budget of {budget}: 2^(levels-1) must be at least 8 * expected / budget"
+    )))
+}
+
 fn new(arguments: &New) -> Result<(), Failure> {
-    // With too few levels even the lowest sampling rate could exceed the budget (docs/design.md,
-    // sampling).
     if let (Some(budget), Some(expected)) = (arguments.budget, arguments.expected) {
-        let enough =
-            (1u128 << (arguments.levels - 1)) * u128::from(budget) >= 8 * u128::from(expected);
-        if !enough {
-            return Err(Failure::usage(format_args!(
-                "--levels {} is too few for {expected} events per epoch and a budget of {budget}: 2^(levels-1) must be at least 8 * expected / budget",
-                arguments.levels
-            )));
-        }
+        levels_suffice(arguments.levels, budget, expected)?;
     }
     let operator = files::secret_key(&arguments.operator)?;
-    let mut keys: Vec<(&str, PublicKey)> = Vec::with_capacity(arguments.devices.len());
-    let mut speaks: HashMap<Vec<u8>, &str> = HashMap::with_capacity(arguments.devices.len());
-    let mut names = HashSet::with_capacity(arguments.devices.len());
-    for (name, path) in &arguments.devices {
-        if !names.insert(name) {
-            return Err(Failure::usage(format_args!("--device {name} is named twice")));
-        }
-        let key = files::public_key(path)?;
-        // If two devices shared a key, either could seal readings in the name of the other.
-        if let Some(other) = speaks.insert(key.to_bytes().to_vec(), name) {
-            return Err(Failure::usage(format_args!(
-                "--device {name}: {} is also the key of {other}; make a separate key for every device with `moteseal key new`",
-                path.display()
-            )));
-        }
-        keys.push((name, key));
-    }
+    let enrolled = arguments.enrolment.enrol()?;
+    let keys: Vec<_> =
+        enrolled.devices().iter().map(|(name, key)| (name.as_str(), key.clone())).collect();
     let budget = match (arguments.budget, &arguments.coordinator) {
         (Some(events), Some(path)) => {
             Some(Budget { events, coordinator: files::public_key(path)? })
@@ -125,6 +153,8 @@ fn new(arguments: &New) -> Result<(), Failure> {
         devices: &keys,
     };
     let bytes = roster.issue(&operator).map_err(|error| Failure::usage(error.named()))?;
+    // The keys must exist before the roster names them.
+    enrolled.write()?;
     files::create(&arguments.out, &bytes, 0o644)?;
     let devices = count(keys.len() as u64, "device");
     diagnostic(format_args!(
@@ -132,6 +162,7 @@ fn new(arguments: &New) -> Result<(), Failure> {
         arguments.group,
         arguments.out.display()
     ));
+    enrolled.report();
     Ok(())
 }
 
@@ -139,42 +170,131 @@ fn show(arguments: &Show) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
     let mut out = Stdout::lock();
     if arguments.json {
-        let devices: Vec<_> = roster
-            .devices()
-            .map(|device| json!({ "name": device.name, "id": device.id.to_string() }))
-            .collect();
-        let object = json!({
-            "group": roster.group_name(),
-            "version": roster.version(),
-            "digest": roster.digest().to_string(),
-            "epoch_ms": roster.epoch_ms(),
-            "levels": roster.levels(),
-            "devices": devices,
-        });
-        out.line(object)?;
-        return Ok(());
+        return out.line(to_json(&roster));
     }
     out.line(format_args!("group     {}", roster.group_name()))?;
     out.line(format_args!("version   {}", roster.version()))?;
     out.line(format_args!("digest    {}", roster.digest()))?;
-    out.line(format_args!("epoch     {} ms", roster.epoch_ms()))?;
-    out.line(format_args!("levels    {}", roster.levels()))?;
+    for period in roster.periods() {
+        if roster.periods().len() > 1 {
+            out.line(format_args!("from      {}", start_text(&roster, period.first_epoch)))?;
+        }
+        out.line(format_args!("epoch     {} ms", period.epoch_ms))?;
+        out.line(format_args!("levels    {}", period.levels))?;
+        if let Some(budget) = period.budget {
+            out.line(format_args!("budget    {} per epoch", count(budget, "event")))?;
+        }
+        if let Some(key) = &period.coordinator {
+            out.line(format_args!(
+                "gateway   {} {}",
+                key.algorithm().name(),
+                hex::encode(&*key.to_bytes())
+            ))?;
+        }
+    }
+    if let Some(key) = roster.querier() {
+        out.line(format_args!(
+            "querier   {} {}",
+            key.algorithm().name(),
+            hex::encode(&*key.to_bytes())
+        ))?;
+    }
     for device in roster.devices() {
         out.line(format_args!("device    {}  {}", device.id, device.name))?;
+        for term in device.terms() {
+            out.line(format_args!("  key     {}", describe(&roster, term)))?;
+        }
     }
     Ok(())
 }
 
-/// Parses a device's name and the path of its key. The name is also used in file names: it may
-/// contain letters, digits, dots, dashes and underscores, and must not start with a dot or a dash.
-fn device(text: &str) -> Result<(String, PathBuf), String> {
+/// Describes a key of a device and the seals for which it is valid.
+fn describe(roster: &Roster, term: &Term) -> String {
+    let mut text =
+        format!("{} {}", term.key.algorithm().name(), hex::encode(&*term.key.to_bytes()));
+    if term.first_index.0 > 0 {
+        let _ = write!(text, ", from seal {}", term.first_index);
+    }
+    if term.first_epoch.0 > 0 {
+        let _ = write!(text, ", from {}", start_text(roster, term.first_epoch));
+    }
+    if let Some(end) = term.end_index {
+        let _ = write!(text, ", before seal {end}");
+    }
+    if let Some(end) = term.end_epoch {
+        let _ = write!(text, ", until {}", start_text(roster, end));
+    }
+    text
+}
+
+fn to_json(roster: &Roster) -> serde_json::Value {
+    let key = |key: &PublicKey| json!({ "algorithm": key.algorithm().name(), "public_key": hex::encode(&*key.to_bytes()) });
+    let term = |term: &Term| {
+        json!({
+            "key": key(&term.key),
+            "first_index": term.first_index.0,
+            "first_epoch": term.first_epoch.0,
+            "end_index": term.end_index.map(|end| end.0),
+            "end_epoch": term.end_epoch.map(|end| end.0),
+        })
+    };
+    let devices: Vec<_> = roster
+        .devices()
+        .map(|device| {
+            json!({
+                "name": device.name,
+                "id": device.id.to_string(),
+                "since": device.since,
+                "keys": device.terms().iter().map(term).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let periods: Vec<_> = roster
+        .periods()
+        .iter()
+        .map(|period| {
+            json!({
+                "version": period.version,
+                "first_epoch": period.first_epoch.0,
+                "start_ms": roster.epoch_start_ms(period.first_epoch),
+                "epoch_ms": period.epoch_ms,
+                "levels": period.levels,
+                "budget": period.budget,
+                "coordinator": period.coordinator.as_ref().map(key),
+            })
+        })
+        .collect();
+    let newest = roster.newest_period();
+    json!({
+        "group": roster.group_name(),
+        "version": roster.version(),
+        "digest": roster.digest().to_string(),
+        "epoch_ms": newest.epoch_ms,
+        "levels": newest.levels,
+        "budget": newest.budget,
+        "periods": periods,
+        "querier": roster.querier().map(key),
+        "devices": devices,
+    })
+}
+
+/// Parses a device's name. The name is also used in file names: it may contain letters, digits,
+/// dots, dashes and underscores, and must not start with a dot or a dash.
+fn device_name(name: &str) -> Result<String, String> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
+    if name.is_empty() || !name.chars().all(plain) || name.starts_with(['.', '-']) {
+        return Err("a device's name is also a file name: letters, digits, '.', '-' and '_', the first a letter, a digit or '_'"
+            .to_owned());
+    }
+    Ok(name.to_owned())
+}
+
+/// Parses a device's name and the path of its key.
+fn device(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
-        Some((name, _)) if !name.chars().all(plain) || name.starts_with(['.', '-']) => {
-            Err("a device's name is also a file name: letters, digits, '.', '-' and '_', the first a letter, a digit or '_'"
-                .to_owned())
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+            Ok((device_name(name)?, path.into()))
         }
-        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), path.into())),
         _ => Err("NAME=PUBLIC_KEY, for example dev1=keys/dev1.pub.pem".to_owned()),
     }
 }

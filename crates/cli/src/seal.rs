@@ -75,7 +75,7 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     }
     let recording = &ready.recording;
     let batch = Batch {
-        epoch_ms: ready.roster.epoch_ms(),
+        calendar: ready.roster.calendar().clone(),
         new_only: arguments.new_only,
         keep_open: arguments.keep_open,
     };

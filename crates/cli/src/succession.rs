@@ -17,14 +17,19 @@ use crate::files;
 pub(crate) struct Succession<'a> {
     record: PathBuf,
     roster: &'a Roster,
-    /// Whether the record already contains this roster.
-    is_recorded: bool,
+    /// The recorded roster, if there is one.
+    before: Option<Roster>,
 }
 
 impl<'a> Succession<'a> {
     /// Returns the succession of a state that does not exist yet.
     pub(crate) const fn start(record: PathBuf, roster: &'a Roster) -> Self {
-        Self { record, roster, is_recorded: false }
+        Self { record, roster, before: None }
+    }
+
+    /// Returns the roster with which the state was written, if there is one.
+    pub(crate) const fn before(&self) -> Option<&Roster> {
+        self.before.as_ref()
     }
 
     /// Checks that a roster, which was read from `path`, is the recorded roster or a later version
@@ -44,8 +49,7 @@ impl<'a> Succession<'a> {
             return Ok(Self::start(record, roster));
         }
         let before = files::roster(&record, operator)?;
-        let is_recorded = before.digest() == roster.digest();
-        if !is_recorded {
+        if before.digest() != roster.digest() {
             roster.check_succeeds(&before).map_err(|error| {
                 let (is, was) = (roster.version(), before.version());
                 let state = record.display();
@@ -56,7 +60,7 @@ impl<'a> Succession<'a> {
                 ))
             })?;
         }
-        Ok(Self { record, roster, is_recorded })
+        Ok(Self { record, roster, before: Some(before) })
     }
 
     /// Records the roster. Call this last, once the state exists and every other check has passed.
@@ -64,11 +68,19 @@ impl<'a> Succession<'a> {
     /// # Errors
     /// A failure if the record cannot be written.
     pub(crate) fn record(self) -> Result<(), Failure> {
-        if self.is_recorded {
+        if self.before.is_some_and(|before| before.digest() == self.roster.digest()) {
             return Ok(());
         }
-        moteseal_files::remove_abandoned(&self.record);
-        moteseal_files::replace(&self.record, self.roster.bytes(), 0o644)
-            .map_err(|error| Failure::file("write", &self.record, &error))
+        record_roster(&self.record, self.roster)
     }
+}
+
+/// Records a later version of the roster of a state in use.
+///
+/// # Errors
+/// A failure if the record cannot be written.
+pub(crate) fn record_roster(record: &Path, roster: &Roster) -> Result<(), Failure> {
+    moteseal_files::remove_abandoned(record);
+    moteseal_files::replace(record, roster.bytes(), 0o644)
+        .map_err(|error| Failure::file("write", record, &error))
 }

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use moteseal_core::record::EpochNumber;
 use moteseal_device::import::{TimeFormat, display_ms};
-use moteseal_verify::Roster;
+use moteseal_verify::{Calendar, Roster};
 
 /// Parses a duration, a number with a unit, and returns it in milliseconds.
 pub(crate) fn duration(text: &str) -> Result<u64, String> {
@@ -73,25 +73,25 @@ pub(crate) fn when(text: &str) -> Result<When, String> {
 
 impl When {
     /// Returns the epoch that contains this instant.
-    pub(crate) fn epoch(self, epoch_ms: u64) -> EpochNumber {
+    pub(crate) fn epoch(self, calendar: &Calendar) -> EpochNumber {
         let now = || {
             SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
         };
-        EpochNumber(match self {
-            Self::Instant(unix_ms) => unix_ms / epoch_ms,
-            Self::Ago(ms) => now().saturating_sub(ms) / epoch_ms,
-            Self::Epoch(number) => number,
-        })
+        match self {
+            Self::Instant(unix_ms) => calendar.epoch_of(unix_ms),
+            Self::Ago(ms) => calendar.epoch_of(now().saturating_sub(ms)),
+            Self::Epoch(number) => EpochNumber(number),
+        }
     }
 
     /// Returns the first epoch that does not start before this instant: the exclusive end of a
     /// range that ends at this instant.
-    pub(crate) fn epoch_after(self, epoch_ms: u64) -> EpochNumber {
+    pub(crate) fn epoch_after(self, calendar: &Calendar) -> EpochNumber {
         match self {
-            Self::Instant(unix_ms) => EpochNumber(unix_ms.div_ceil(epoch_ms)),
-            other => other.epoch(epoch_ms),
+            Self::Instant(unix_ms) => calendar.epoch_from(unix_ms),
+            other => other.epoch(calendar),
         }
     }
 }
@@ -114,7 +114,9 @@ mod tests {
     #[test]
     fn a_range_contains_every_epoch_that_it_overlaps() {
         let (from, to) = (When::Instant(1500), When::Instant(2500));
-        assert_eq!((from.epoch(1000), to.epoch_after(1000)), (EpochNumber(1), EpochNumber(3)));
-        assert_eq!(When::Instant(3000).epoch_after(1000), EpochNumber(3));
+        let calendar = Calendar::constant(1000);
+        let range = (from.epoch(&calendar), to.epoch_after(&calendar));
+        assert_eq!(range, (EpochNumber(1), EpochNumber(3)));
+        assert_eq!(When::Instant(3000).epoch_after(&calendar), EpochNumber(3));
     }
 }

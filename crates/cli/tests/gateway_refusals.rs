@@ -26,7 +26,7 @@ use moteseal_gateway::{Gateway, Settings, Station, Time};
 use moteseal_net::in_memory::{Faults, MemoryChild, Network};
 use moteseal_net::{ChildLink as _, Client, Down, Options};
 use moteseal_seal::wire::Acknowledgement;
-use moteseal_verify::Roster;
+use moteseal_verify::{Calendar, Roster};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -134,7 +134,7 @@ async fn replay(
     let settings = DeviceSettings {
         first_wait: Duration::from_millis(50),
         longest_wait: Duration::from_millis(400),
-        epoch_ms: EPOCH_MS,
+        ..DeviceSettings::new(Calendar::constant(EPOCH_MS))
     };
     let source = Source::Recording { recording: &recording, speed: None };
     let ran = moteseal_device::runner::run(

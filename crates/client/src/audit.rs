@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Level, MAX_LEVELS, Round, SealIndex};
+use moteseal_core::roster::Directory as _;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::sample::{self, Manifest, Tally};
 use moteseal_seal::{Authentic, Incomplete, Seal, Statement};
@@ -43,7 +44,6 @@ const MAX_LISTED: usize = 1 << 26;
 #[derive(Debug)]
 pub struct Audit<'r> {
     roster: &'r Roster,
-    budget: u64,
     since: EpochNumber,
     until: Option<EpochNumber>,
     epochs: BTreeMap<EpochNumber, Epoch>,
@@ -103,9 +103,11 @@ impl<'r> Audit<'r> {
         since: EpochNumber,
         until: Option<EpochNumber>,
     ) -> Result<Self, NoBudget> {
+        if !roster.has_budget() {
+            return Err(NoBudget);
+        }
         Ok(Self {
             roster,
-            budget: roster.budget().ok_or(NoBudget)?,
             since,
             until,
             epochs: BTreeMap::new(),
@@ -156,9 +158,9 @@ impl<'r> Audit<'r> {
     /// with it, so its round would seem to be wrong.
     fn manifest(&mut self, manifest: &Manifest<'_>) -> Result<(), Rejection> {
         let epoch = manifest.epoch();
-        if epoch < self.since {
+        let Some(budget) = self.roster.budget(epoch).filter(|_| epoch >= self.since) else {
             return Err(Rejection::NotAsAsked { device: None, index: None });
-        }
+        };
         if !self.done.is_empty() {
             return Ok(());
         }
@@ -181,13 +183,13 @@ impl<'r> Audit<'r> {
         let listed: BTreeMap<DeviceId, Vec<Digest>> = listed.collect();
         self.listed = self.listed.saturating_add(listed.values().map(Vec::len).sum());
         self.check_listed()?;
-        let levels = self.roster.levels();
+        let levels = self.roster.levels(epoch);
         self.epochs.entry(epoch).or_default().sheets.push(Sheet {
             digest: manifest.digest(),
             round: manifest.round(),
             roster: manifest.roster(),
             listed,
-            tally: Tally::new(levels, self.budget),
+            tally: Tally::new(levels, budget),
             seals: 0,
             doubts: Vec::new(),
             findings: Vec::new(),
@@ -230,7 +232,7 @@ impl<'r> Audit<'r> {
         let digest = seal.digest();
         let is_listed = self.is_listed(statement, &digest);
         let Some(device_audit) = &mut self.at else { return Ok(()) };
-        if let Err(error) = device_audit.take(seal, is_listed) {
+        if let Err(error) = device_audit.take(seal, is_listed, self.roster) {
             let (epoch, finding) = match error {
                 Incomplete::Missing { index: missing, epoch, .. } => (
                     epoch.unwrap_or(statement.epoch),
@@ -283,12 +285,18 @@ impl<'r> Audit<'r> {
     /// Compares each manifest with the seals of the current device, once all of them have arrived.
     fn leave_device(&mut self) {
         let Some(device_audit) = self.at.take() else { return };
-        let Self { epochs, newest, .. } = self;
+        let Self { epochs, newest, roster, .. } = self;
+        let member = roster.device(device_audit.device());
         for (&number, epoch) in epochs.iter_mut() {
             let has_gone_on = newest.is_some_and(|newest| newest > number);
             for sheet in &mut epoch.sheets {
                 let listed =
                     sheet.listed.get(&device_audit.device()).map_or(&[][..], Vec::as_slice);
+                // A device that joins the group later, or was removed, is not absent.
+                let is_member = member.is_none_or(|device| device.is_member_in(number));
+                if !is_member && listed.is_empty() {
+                    continue;
+                }
                 let Comparison { findings, doubts } =
                     device_audit.compare(number, listed, has_gone_on);
                 sheet.findings.extend(findings);
@@ -312,7 +320,7 @@ impl<'r> Audit<'r> {
             self.at = Some(self.device_audit(device));
             self.leave_device();
         }
-        let Self { roster, budget, newest, mut findings, .. } = self;
+        let Self { roster, newest, mut findings, .. } = self;
         let has_gone_on = |number: EpochNumber| newest.is_some_and(|newest| newest > number);
         let mut epochs = Vec::new();
         for (number, epoch) in self.epochs {
@@ -347,8 +355,9 @@ impl<'r> Audit<'r> {
         epochs.sort_by_key(|epoch| epoch.epoch);
         let silences =
             self.claims.map(|claims| Silences { claims: claims.count(), findings: self.silences });
+        let newest = epochs.last().map_or(self.since, |epoch| epoch.epoch);
         Report {
-            budget,
+            budget: roster.budget(newest).unwrap_or(0),
             epochs,
             silences,
             seals: self.seals,
@@ -402,7 +411,7 @@ impl Sheet {
             findings.push(Finding::Round { found, devices: std::mem::take(&mut self.overstated) });
         }
         let mut counts = [0; MAX_LEVELS];
-        for level in 0..roster.levels() {
+        for level in 0..roster.levels(epoch) {
             counts[usize::from(level)] =
                 self.tally.from_round(Round(level)) - self.tally.from_round(Round(level + 1));
         }
@@ -411,7 +420,7 @@ impl Sheet {
             manifest: Some((self.digest, self.round)),
             due: Some(due),
             kept: self.tally.from_round(self.round),
-            counts: (0..roster.levels())
+            counts: (0..roster.levels(epoch))
                 .map(|level| (Level(level), counts[usize::from(level)]))
                 .collect(),
             devices: self.listed.len(),

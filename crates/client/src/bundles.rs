@@ -372,7 +372,7 @@ fn read(
         let Event::Proven(proven) = event else { return Ok(()) };
         let statement = proven.seal.statement();
         let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
-        let round = rounds.get(&epoch).filter(|_| roster.budget().is_some());
+        let round = rounds.get(&epoch).filter(|_| roster.budget(epoch).is_some());
         let from_round = proven.whole_from().zip(round).is_some_and(|(from, round)| from <= *round);
         let (present, all) = (proven.sample.len(), statement.counters.total());
         if !proven.is_whole() && !from_round {
@@ -406,7 +406,7 @@ fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -
         return faults;
     };
     for Found { seal, path, .. } in found {
-        let Err(error) = history.next(seal) else { continue };
+        let Err(error) = history.next_under(seal, roster) else { continue };
         // The following seals are compared with this seal.
         history = History::after(seal);
         let (name, named_by) = (device_name(roster, device), seal.statement().index);

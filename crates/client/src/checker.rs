@@ -12,7 +12,7 @@ mod held_epoch;
 mod manifests;
 
 use moteseal_api::Query;
-use moteseal_core::record::DeviceId;
+use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_lanes::Recall;
 use moteseal_seal::Statement;
 use moteseal_seal::sample::{Choice, UniformSample};
@@ -67,7 +67,7 @@ impl<'r> Checker<'r> {
             done: 0,
             held: HeldEpoch::default(),
             manifests: Manifests::new(roster),
-            report: Report { budget: roster.budget(), ..Report::default() },
+            report: Report::default(),
             newest: Vec::new(),
             ended: false,
         }
@@ -115,6 +115,9 @@ impl<'r> Checker<'r> {
             return Err(Rejection::Unended.into());
         }
         self.report.rounds = self.manifests.rounds().collect();
+        let newest = self.query.as_ref().and_then(|query| query.until);
+        let newest = newest.map_or(u64::MAX, |until| until.0.saturating_sub(1));
+        self.report.budget = self.roster.budget(EpochNumber(newest));
         Ok((self.report, self.newest))
     }
 
@@ -141,7 +144,7 @@ impl<'r> Checker<'r> {
         self.go_to(statement, sink)?;
         let (Some((_, check)), Some(query)) = (&mut self.at, &self.query) else { return Ok(()) };
         let (device, index) = (statement.device, statement.index);
-        let in_range = check.take(proven.seal)?;
+        let in_range = check.take(proven.seal, self.roster)?;
         if self.held.holds_other_than(statement.epoch) {
             self.held.release(
                 Some(proven.seal),
@@ -237,13 +240,17 @@ impl<'r> Checker<'r> {
         let query = self.query.as_ref()?;
         let device = *query.devices.get(place)?;
         let pinned = self.pinned.as_ref().and_then(|pinned| pinned.of(self.roster, device));
+        // A pinned seal whose key was revoked later is void.
+        let entry = self.roster.device(device);
+        let pinned = pinned
+            .filter(|seal| !entry.is_some_and(|device| device.is_void(seal.index, seal.epoch)));
         Some(DeviceCheck::new(device, (query.since, query.until), pinned, self.live))
     }
 
     fn close(&mut self, check: DeviceCheck) -> Result<(), Rejection> {
         let device = check.device();
         let name = self.roster.name(device).map_or_else(|| device.to_string(), str::to_owned);
-        let (report, newest) = check.finish(name)?;
+        let (report, newest) = check.finish(name, self.roster)?;
         self.manifests.all_shown(device)?;
         self.newest.extend(newest.map(|newest| (device, newest)));
         self.report.devices.push(report);

@@ -15,7 +15,7 @@ pub(crate) fn device(shared: &Shared, text: &str) -> Result<DeviceId, Refusal> {
             "the path must have a device id of 16 hexadecimal digits; /v1/devices lists the ids",
         )
     })?;
-    if shared.roster.device(device).is_none() {
+    if shared.roster().device(device).is_none() {
         return Err(Refusal::not_found(format!(
             "the roster has no device {device}; /v1/devices lists its devices"
         )));

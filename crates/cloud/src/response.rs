@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use moteseal_api::{ProblemType, Query};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{EpochNumber, Round};
+use moteseal_core::roster::Directory as _;
 use moteseal_seal::sample::choice::Choice;
 use moteseal_seal::stream::MAX_ITEM;
 use moteseal_store::{EpochStore, StoredManifest, StoredSeal};
@@ -79,7 +80,8 @@ impl<'s> Response<'s> {
     /// no parts; the caller must reject a query for such a device first.
     #[must_use]
     pub fn new(store: &'s dyn EpochStore, roster: &'s Roster, query: Query) -> Self {
-        let manifests = roster.budget().map(|_| Manifests::new(store, query.since, query.until));
+        let has_budget = roster.has_budget();
+        let manifests = has_budget.then(|| Manifests::new(store, query.since, query.until));
         Self {
             store,
             roster,
@@ -119,8 +121,12 @@ impl<'s> Response<'s> {
             if self.device.is_none() {
                 let device = *self.query.devices.get(self.next_device)?;
                 self.next_device += 1;
-                self.device =
-                    Some(Cursor::new(self.store, device, self.query.since, self.query.until));
+                self.device = Some(Cursor::new(
+                    (self.store, self.roster),
+                    device,
+                    self.query.since,
+                    self.query.until,
+                ));
             }
             let cursor = self.device.as_mut()?;
             match cursor.next() {
@@ -154,7 +160,8 @@ impl<'s> Response<'s> {
     fn rate_unavailable(&mut self, refused: &StoredSeal) -> Stop {
         let Query { since, until, .. } = self.query;
         let following = self.query.devices.iter().skip(self.next_device);
-        let following = following.map(|device| Cursor::new(self.store, *device, since, until));
+        let following =
+            following.map(|device| Cursor::new((self.store, self.roster), *device, since, until));
         for mut cursor in self.device.take().into_iter().chain(following) {
             // If the seals of a device cannot be read, the error states the rate of the others.
             loop {
@@ -172,16 +179,17 @@ impl<'s> Response<'s> {
     /// Plans the parts of an epoch, for a choice that has to consider all seals of the epoch
     /// together.
     fn whole_epoch(&self, parts: Vec<StoredSeal>) -> Result<VecDeque<Planned>, Stop> {
-        let epoch = parts.first().map(|first| first.seal().statement().epoch);
-        let round = match self.roster.budget() {
+        let Some(epoch) = parts.first().map(|first| first.seal().statement().epoch) else {
+            return Ok(VecDeque::new());
+        };
+        let levels = self.roster.levels(epoch);
+        let round = match self.roster.budget(epoch) {
             None => Some(Round(0)),
-            Some(_) => epoch.and_then(|epoch| self.rounds.get(&epoch).copied()),
+            Some(_) => self.rounds.get(&epoch).copied(),
         };
         match self.query.choice {
-            Choice::Sample { count, seed } => {
-                permuted(parts, self.roster.levels(), round, (count, &seed))
-            }
-            Choice::AtMost(most) => at_most(parts, self.roster.levels(), round, most),
+            Choice::Sample { count, seed } => permuted(parts, levels, round, (count, &seed)),
+            Choice::AtMost(most) => at_most(parts, levels, round, most),
             Choice::Rate(rate) => parts
                 .into_iter()
                 .map(|seal| by_rate(seal, rate).map_err(|seal| self.kept.rate_unavailable(&seal)))

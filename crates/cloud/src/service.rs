@@ -13,6 +13,8 @@ use moteseal_service::log_limit::log_suppressed;
 use moteseal_service::metrics::UPKEEP;
 use moteseal_service::{ConnectionLimits, ListenError, Listener};
 use moteseal_store::EpochStore;
+use moteseal_verify::Roster;
+use tokio::sync::watch;
 use tracing::info;
 
 use crate::config::Config;
@@ -62,6 +64,7 @@ moteseal_api::named_error!(StartError);
 pub struct Cloud {
     listener: Listener,
     shared: Arc<Shared>,
+    rosters: Option<watch::Receiver<Arc<Roster>>>,
 }
 
 impl fmt::Debug for Cloud {
@@ -80,7 +83,14 @@ impl Cloud {
         let tokens = config.tokens.as_deref().map(Tokens::read).transpose()?;
         let listener = Listener::bind(config.listen, config.tls.as_ref()).await?;
         let shared = Arc::new(Shared::new(config.roster, store, tokens, config.limits));
-        Ok(Self { listener, shared })
+        Ok(Self { listener, shared, rosters: None })
+    }
+
+    /// Makes the cloud continue with each later version of the roster that `rosters` has while it
+    /// runs. The sender has checked that each version succeeds the one before it.
+    #[must_use]
+    pub fn with_rosters(self, rosters: watch::Receiver<Arc<Roster>>) -> Self {
+        Self { rosters: Some(rosters), ..self }
     }
 
     /// Returns the address on which the cloud listens, with the actual port.
@@ -98,7 +108,7 @@ impl Cloud {
     /// Serves requests until `stop` completes. Then the cloud accepts no more connections, lets
     /// requests in progress finish within [`Limits::stop_time`], and returns.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
-        let Self { listener, shared } = self;
+        let Self { listener, shared, mut rosters } = self;
         let tokens = shared.tokens.is_some();
         info!(url = listener.url(), tls = listener.is_tls(), tokens, "serving");
         let service = TowerToHyperService::new(router::router(Arc::clone(&shared)));
@@ -116,7 +126,18 @@ impl Cloud {
                 log_suppressed(&shared.findings_log.suppressed());
             }
         };
+        let load = async {
+            while let Some(rosters) = &mut rosters
+                && rosters.changed().await.is_ok()
+            {
+                let roster = Arc::clone(&rosters.borrow_and_update());
+                info!(version = roster.version(), "loaded a later version of the roster");
+                shared.load(roster);
+            }
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
+            () = load => {}
             () = listener.serve(service, &limits, Some(&shared.metrics.connections), stop) => {}
             () = upkeep => {}
         }

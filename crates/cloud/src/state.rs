@@ -1,8 +1,8 @@
 //! The state that all requests of a cloud share.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use moteseal_core::record::{DeviceId, EpochNumber};
@@ -42,7 +42,9 @@ impl fmt::Display for Finding {
 }
 
 pub(crate) struct Shared {
-    pub(crate) roster: Roster,
+    /// The newest version of the roster. A request uses the version that was current when the
+    /// request began.
+    roster: RwLock<Arc<Roster>>,
     pub(crate) store: Arc<dyn EpochStore>,
     pub(crate) tokens: Option<Tokens>,
     pub(crate) limits: Limits,
@@ -80,7 +82,7 @@ impl Shared {
         let (percent, body) = (limits.peer_percent, limits.body_bytes as u64);
         let pool = |total: usize| Pool::new(total as u64, percent, 1);
         Self {
-            roster,
+            roster: RwLock::new(Arc::new(roster)),
             store,
             tokens,
             metrics: Metrics::new(),
@@ -97,6 +99,18 @@ impl Shared {
             verifiers: pool(2 * cores),
             limits,
         }
+    }
+}
+
+impl Shared {
+    /// Returns the newest version of the roster.
+    pub(crate) fn roster(&self) -> Arc<Roster> {
+        Arc::clone(&self.roster.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Continues with a later version of the roster.
+    pub(crate) fn load(&self, roster: Arc<Roster>) {
+        *self.roster.write().unwrap_or_else(PoisonError::into_inner) = roster;
     }
 }
 

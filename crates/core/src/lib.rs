@@ -44,6 +44,9 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+// Only keys of ML-DSA-44, which motes do not have, are on the heap.
+#[cfg(feature = "host")]
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 

@@ -106,8 +106,11 @@ pub struct Provisioning<'a> {
     pub levels: u8,
     /// The length of the group's epochs in milliseconds.
     pub epoch_ms: u64,
-    /// The first and the last epoch that may be sealed.
+    /// The first and the last epoch that may be sealed. The first one is the first epoch of the
+    /// newest period of the roster.
     pub epochs: (EpochNumber, Option<EpochNumber>),
+    /// The start of the first epoch that may be sealed, in Unix milliseconds.
+    pub start_ms: u64,
     /// The scheme that the mote uses until a broadcast changes it.
     pub scheme: Scheme,
     /// The stream schema, encoded.
@@ -181,13 +184,14 @@ impl<'a> Provisioning<'a> {
             .filter(|body| check_value(body) == head[8..])
             .ok_or(ProvisionError::Damaged)?;
         let mut reader = Reader::new(body)?;
-        reader.array(21)?;
+        reader.array(22)?;
         reader.version()?;
         let (device, group) = (DeviceId(reader.fixed()?), GroupId(reader.fixed()?));
         let roster = (Digest(reader.fixed()?), reader.uint()?);
         let certificate = Digest(reader.fixed()?);
         let (levels, epoch_ms): (u8, u64) = (reader.uint()?, reader.u64()?);
         let epochs = (EpochNumber(reader.u64()?), reader.optional(Reader::u64)?.map(EpochNumber));
+        let start_ms = reader.u64()?;
         let scheme = match reader.u64()? {
             0 => Scheme::Star,
             1 => Scheme::Tree,
@@ -241,6 +245,7 @@ impl<'a> Provisioning<'a> {
             levels,
             epoch_ms,
             epochs,
+            start_ms,
             scheme,
             schema,
             signer,
@@ -250,6 +255,17 @@ impl<'a> Provisioning<'a> {
             window,
             sums,
             audience,
+        })
+    }
+
+    /// Returns the epoch that contains a Unix time, in milliseconds. Times before the first epoch
+    /// that may be sealed belong to an epoch before it.
+    #[must_use]
+    pub const fn epoch_of(&self, unix_ms: u64) -> EpochNumber {
+        let (first, length) = (self.epochs.0.0, self.epoch_ms);
+        EpochNumber(match unix_ms.checked_sub(self.start_ms) {
+            Some(elapsed) => first.saturating_add(elapsed / length),
+            None => first.saturating_sub((self.start_ms - unix_ms).div_ceil(length)),
         })
     }
 
@@ -272,10 +288,10 @@ impl<'a> Provisioning<'a> {
     }
 
     fn write(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
-        out.array(21)?.uint(1u8)?.bytes(&self.device.0)?.bytes(&self.group.0)?;
+        out.array(22)?.uint(1u8)?.bytes(&self.device.0)?.bytes(&self.group.0)?;
         out.bytes(&self.roster.0.0)?.uint(self.roster.1)?.bytes(&self.certificate.0)?;
         out.uint(self.levels)?.uint(self.epoch_ms)?.uint(self.epochs.0.0)?;
-        out.optional(self.epochs.1, |out, last| out.uint(last.0))?;
+        out.optional(self.epochs.1, |out, last| out.uint(last.0))?.uint(self.start_ms)?;
         out.uint(self.scheme.number())?.bytes(self.schema)?;
         out.int(self.signer.algorithm().cose())?.bytes(&*self.signer.to_bytes())?;
         out.bytes(&*self.salt_key)?.bytes(&*self.link_secret)?;

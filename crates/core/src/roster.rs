@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE};
-//! use moteseal_core::roster::{DeviceDraft, Roster, RosterDraft, SCRATCH_OVERHEAD};
+//! use moteseal_core::roster::{DeviceDraft, Period, Roster, RosterDraft, SCRATCH_OVERHEAD, Term};
 //! use moteseal_core::signature::{Algorithm, SecretKey};
 //! use moteseal_core::{DeviceId, EpochNumber, GroupId, SealIndex};
 //!
@@ -30,14 +30,11 @@
 //! let draft = RosterDraft {
 //!     group_name: "home",
 //!     history: &[],
-//!     epoch_ms: 3_600_000,
-//!     levels: 16,
-//!     budget: None,
-//!     first_epoch: EpochNumber(0),
+//!     periods: &[Period::first(3_600_000, 16, None, EpochNumber(0), None)],
 //!     last_epoch: None,
-//!     coordinator: None,
+//!     querier: None,
 //!     // Sorted by id.
-//!     devices: &[DeviceDraft { name: "dev1", certificates: &[certificate] }],
+//!     devices: &[DeviceDraft { name: "dev1", since: 0, terms: &[Term::always(certificate)] }],
 //! };
 //! let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
 //! let file = draft.sign(&operator, &mut scratch, &mut out)?;
@@ -55,12 +52,17 @@ use crate::cbor::{BufferTooSmall, DecodeError, Reader};
 use crate::cose::{Sign1, Typ};
 use crate::digest::Digest;
 use crate::identity::{Certificate, CertificateError};
-use crate::record::{DeviceId, EpochNumber, GroupId, MAX_LEVELS, SealIndex};
+use crate::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use crate::signature::{PublicKey, SignError, SignatureError};
 
 mod draft;
+mod period;
+mod term;
 
 pub use draft::{DeviceDraft, RosterDraft};
+pub use period::Period;
+use period::Periods;
+pub use term::{Device, NoKey, Term};
 
 /// The longest epoch, in milliseconds: 2^53.
 pub const MAX_EPOCH_MS: u64 = 1 << 53;
@@ -93,8 +95,13 @@ named_errors! {
             "a certificate is listed under a device or group that it was not issued for",
         /// A device has no certificate.
         CertificateMissing => "a device has no certificate",
-        /// A device's certificates are not sorted by first index, ascending.
-        UnsortedCertificates => "a device's certificates are not sorted by their first index",
+        /// A device's certificates are not sorted by first index and first epoch, ascending.
+        UnsortedCertificates =>
+            "a device's certificates are not sorted by their first index and first epoch",
+        /// A certificate's term ends before it begins.
+        TermRangeEmpty => "a certificate's term ends before it begins",
+        /// A device is listed since a version that is later than the roster's.
+        SinceOutOfRange => "a device is listed since a version that is later than the roster's",
         /// A name of a group or device is empty, longer than [`MAX_NAME`], or has control
         /// characters.
         InvalidName =>
@@ -113,8 +120,17 @@ named_errors! {
         LevelsOutOfRange => "the number of levels must be 1 to 32",
         /// The epoch length is 0 or above [`MAX_EPOCH_MS`].
         EpochLengthOutOfRange => "the length of an epoch must be 1 to 2^53 milliseconds",
-        /// The last epoch is before the first.
+        /// The periods are not sorted by version and first epoch, ascending from version 0, or one
+        /// of them is of a later version than the roster's. There must be at least one.
+        UnsortedPeriods => "the periods are not sorted by version and first epoch from version 0",
+        /// A period does not start where an epoch of the period before it ends.
+        EpochStartMismatch => "a period does not start where the epoch before its first one ends",
+        /// The last epoch is before the first epoch of the newest period.
         EpochRangeEmpty => "the last epoch is before the first",
+        /// A draft of the first version has more than one period, a querier, a term that is limited
+        /// or a device since a later version, which only later versions can have.
+        NotAFirstVersion =>
+            "the first version of a roster has one period, no querier and no limited terms",
         /// The budget is 0.
         BudgetOutOfRange => "the budget must be at least 1 event",
         /// The scratch or output buffer is too small.
@@ -155,8 +171,8 @@ pub trait Directory {
     /// Returns the id of the group.
     fn group(&self) -> GroupId;
 
-    /// Returns the number of levels.
-    fn levels(&self) -> u8;
+    /// Returns the number of levels in an epoch.
+    fn levels(&self, epoch: EpochNumber) -> u8;
 
     /// Returns the first and the last epoch that may be sealed. `None` means that there is no last
     /// epoch.
@@ -166,20 +182,35 @@ pub trait Directory {
     /// an earlier one. Returns `None` for any other version.
     fn roster_digest(&self, version: u32) -> Option<Digest>;
 
-    /// Calls `use_key` with the key that verifies the seal `index` of a device: the key of the
-    /// device's last certificate whose first index is not above `index`. Does not call `use_key` if
-    /// there is no such certificate. The key is borrowed, so an implementation can store prepared
-    /// keys and pass them without a copy.
-    fn with_key(&self, device: DeviceId, index: SealIndex, use_key: &mut dyn FnMut(&PublicKey));
+    /// Returns the first version of the roster that seals of this epoch may name: the version that
+    /// introduced the epoch's period. The default implementation is for groups with one period.
+    fn least_version(&self, epoch: EpochNumber) -> u32 {
+        let _ = epoch;
+        0
+    }
+
+    /// Calls `use_key` with the key that verifies the seal `index` of a device in `epoch`: the key
+    /// of the device's last certificate whose first index and first epoch are not above them. The
+    /// key is borrowed, so an implementation can store prepared keys and pass them without a copy.
+    ///
+    /// # Errors
+    /// [`NoKey`] if there is no such key; `use_key` is then not called.
+    fn with_key(
+        &self,
+        device: DeviceId,
+        index: SealIndex,
+        epoch: EpochNumber,
+        use_key: &mut dyn FnMut(&PublicKey),
+    ) -> Result<(), NoKey>;
 
     /// Returns the `prev` of the device's first seal: the digest of its first certificate. Returns
     /// `None` if the device is unknown.
     fn first_prev(&self, device: DeviceId) -> Option<Digest>;
 
-    /// Calls `use_key` with the coordinator's key, if the group has a coordinator. The default
-    /// implementation is for groups without a coordinator and does not call `use_key`.
-    fn with_coordinator(&self, use_key: &mut dyn FnMut(&PublicKey)) {
-        let _ = use_key;
+    /// Calls `use_key` with the coordinator's key in an epoch, if the group has a coordinator. The
+    /// default implementation is for groups without a coordinator and does not call `use_key`.
+    fn with_coordinator(&self, epoch: EpochNumber, use_key: &mut dyn FnMut(&PublicKey)) {
+        let _ = (epoch, use_key);
     }
 }
 
@@ -192,12 +223,10 @@ pub struct Roster<'a> {
     group: GroupId,
     version: u32,
     history: &'a [u8],
-    epoch_ms: u64,
-    levels: u8,
-    budget: Option<u64>,
-    first_epoch: EpochNumber,
+    periods: Periods<'a>,
+    newest: Period<'a>,
     last_epoch: Option<EpochNumber>,
-    coordinator: Option<&'a [u8]>,
+    querier: Option<&'a [u8]>,
     devices: &'a [u8],
 }
 
@@ -220,12 +249,13 @@ impl<'a> Roster<'a> {
             .verify(sign1.message(scratch)?, sign1.signature)
             .map_err(RosterError::of_signature)?;
         let roster = Self::read(sign1.payload, sign1.digest())?;
-        if let Some(bytes) = roster.coordinator {
+        let coordinators = roster.periods().filter_map(|period| period.coordinator);
+        for bytes in coordinators.chain(roster.querier) {
             Certificate::open(bytes, operator).map_err(RosterError::of_certificate)?;
         }
         for device in roster.devices() {
-            for bytes in device.certificate_bytes() {
-                Certificate::open(bytes, operator).map_err(RosterError::of_certificate)?;
+            for term in device.terms() {
+                Certificate::open(term.bytes, operator).map_err(RosterError::of_certificate)?;
             }
         }
         Ok(roster)
@@ -235,25 +265,39 @@ impl<'a> Roster<'a> {
     /// every field, then the values.
     fn read(payload: &'a [u8], own: Digest) -> Result<Self, RosterError> {
         let mut reader = Reader::new(payload)?;
-        reader.array(12)?;
+        let fields = reader.array_any()?;
         reader.version()?;
         let group_name = reader.text()?;
         let group = GroupId(reader.fixed()?);
         let version = reader.uint()?;
+        let is_first = version == 0;
+        if fields != if is_first { 12 } else { 9 } {
+            return Err(DecodeError::UnexpectedType.into());
+        }
         let history = read_history(&mut reader)?;
-        let epoch_ms = reader.u64()?;
-        let levels = reader.u64()?;
-        let budget = reader.optional(Reader::u64)?;
-        let first_epoch = EpochNumber(reader.u64()?);
-        let last_epoch = reader.optional(Reader::u64)?.map(EpochNumber);
-        let coordinator = reader.optional(Reader::bytes)?;
+        let (periods, last_epoch, querier);
+        if is_first {
+            let (epoch_ms, levels) = (reader.u64()?, period::saturated(reader.u64()?));
+            let budget = reader.optional(Reader::u64)?;
+            let first_epoch = EpochNumber(reader.u64()?);
+            last_epoch = reader.optional(Reader::u64)?.map(EpochNumber);
+            let coordinator = reader.optional(Reader::bytes)?;
+            let only = Period::first(epoch_ms, levels, budget, first_epoch, coordinator);
+            (periods, querier) = (Periods::First(only), None);
+        } else {
+            let bytes = reader.raw()?;
+            let mut listed = Reader::resume(bytes);
+            for _ in 0..listed.array_any()? {
+                Period::read(&mut listed)?;
+            }
+            periods = Periods::Listed(bytes);
+            last_epoch = reader.optional(Reader::u64)?.map(EpochNumber);
+            querier = reader.optional(Reader::bytes)?;
+        }
         let devices = reader.raw()?;
         let mut reader = Reader::resume(devices);
         for _ in 0..reader.array_any()? {
-            let mut certificates = Reader::resume(Device::read(&mut reader)?.certificates);
-            for _ in 0..certificates.array_any()? {
-                certificates.bytes()?;
-            }
+            Device::read(&mut reader, is_first)?.check_shape()?;
         }
 
         check_name(group_name)?;
@@ -263,17 +307,15 @@ impl<'a> Roster<'a> {
         if history.len() as u64 / HISTORY_ENTRY as u64 != u64::from(version) {
             return Err(RosterError::HistoryLength);
         }
-        if epoch_ms == 0 || epoch_ms > MAX_EPOCH_MS {
-            return Err(RosterError::EpochLengthOutOfRange);
+        let mut newest = None;
+        for period in periods.iter() {
+            period.check(newest.as_ref(), group)?;
+            newest = Some(period);
         }
-        let levels = u8::try_from(levels)
-            .ok()
-            .filter(|&levels| levels > 0 && usize::from(levels) <= MAX_LEVELS);
-        let levels = levels.ok_or(RosterError::LevelsOutOfRange)?;
-        if budget == Some(0) {
-            return Err(RosterError::BudgetOutOfRange);
-        }
-        if last_epoch.is_some_and(|last| last < first_epoch) {
+        let newest = newest
+            .filter(|newest| newest.version <= version)
+            .ok_or(RosterError::UnsortedPeriods)?;
+        if last_epoch.is_some_and(|last| last < newest.first_epoch) {
             return Err(RosterError::EpochRangeEmpty);
         }
         let roster = Self {
@@ -282,12 +324,10 @@ impl<'a> Roster<'a> {
             group,
             version,
             history,
-            epoch_ms,
-            levels,
-            budget,
-            first_epoch,
+            periods,
+            newest,
             last_epoch,
-            coordinator,
+            querier,
             devices,
         };
         roster.check_devices()?;
@@ -295,16 +335,19 @@ impl<'a> Roster<'a> {
     }
 
     fn check_devices(&self) -> Result<(), RosterError> {
-        let coordinator = self.coordinator.map(Certificate::decode).transpose()?;
-        if coordinator.is_some_and(|certificate| certificate.group != self.group) {
+        let querier = self.querier.map(Certificate::decode).transpose()?;
+        if querier.is_some_and(|certificate| {
+            (certificate.group, certificate.device) != (self.group, querier_id(self.group_name))
+        }) {
             return Err(RosterError::CertificateMismatch);
         }
         let mut last = None;
         for device in self.devices() {
-            device.check(self.group_name, self.group)?;
-            if last == Some(device.id)
-                || coordinator.is_some_and(|certificate| certificate.device == device.id)
-            {
+            device.check(self.group_name, self.group, self.version)?;
+            let is_coordinator = |period: Period<'_>| {
+                period.coordinator().is_some_and(|certificate| certificate.device == device.id)
+            };
+            if last == Some(device.id) || self.periods().any(is_coordinator) {
                 return Err(RosterError::DuplicateDevice);
             }
             if last > Some(device.id) {
@@ -359,29 +402,38 @@ impl<'a> Roster<'a> {
         self.version
     }
 
-    /// Returns the length of an epoch, in milliseconds.
-    #[must_use]
-    pub const fn epoch_ms(&self) -> u64 {
-        self.epoch_ms
+    /// Returns the periods of the group, in ascending order. There is at least one.
+    pub fn periods(&self) -> impl Iterator<Item = Period<'a>> + use<'a> {
+        self.periods.iter()
     }
 
-    /// Returns the number of levels.
+    /// Returns the newest period. It may begin in the future.
     #[must_use]
-    pub const fn levels(&self) -> u8 {
-        self.levels
+    pub const fn newest_period(&self) -> Period<'a> {
+        self.newest
     }
 
-    /// Returns the largest number of events that the coordinator may keep per epoch; `None` means
-    /// no limit.
+    /// Returns the period that contains an epoch. Epochs before the first period count as epochs of
+    /// the first period.
     #[must_use]
-    pub const fn budget(&self) -> Option<u64> {
-        self.budget
+    pub fn period(&self, epoch: EpochNumber) -> Period<'a> {
+        if self.newest.first_epoch <= epoch {
+            return self.newest;
+        }
+        let mut found = None;
+        for period in self.periods() {
+            if found.is_some() && period.first_epoch > epoch {
+                break;
+            }
+            found = Some(period);
+        }
+        found.unwrap_or(self.newest)
     }
 
     /// Returns the first epoch that may be sealed.
     #[must_use]
-    pub const fn first_epoch(&self) -> EpochNumber {
-        self.first_epoch
+    pub fn first_epoch(&self) -> EpochNumber {
+        self.periods().next().map_or(self.newest.first_epoch, |first| first.first_epoch)
     }
 
     /// Returns the last epoch that may be sealed; `None` means no end.
@@ -393,35 +445,42 @@ impl<'a> Roster<'a> {
     /// Returns the epoch that contains a Unix time in milliseconds, even if that epoch may not be
     /// sealed.
     #[must_use]
-    pub const fn epoch_of(&self, unix_ms: u64) -> EpochNumber {
-        EpochNumber(unix_ms / self.epoch_ms)
+    pub fn epoch_of(&self, unix_ms: u64) -> EpochNumber {
+        if let Some(epoch) = self.newest.epoch_of(unix_ms) {
+            return epoch;
+        }
+        let mut periods = self.periods();
+        let first = periods.next().unwrap_or(self.newest);
+        let start = EpochNumber(unix_ms / first.epoch_ms);
+        periods.map_while(|period| period.epoch_of(unix_ms)).last().unwrap_or(start)
     }
 
     /// Returns whether an epoch may be sealed.
     #[must_use]
     pub fn contains(&self, epoch: EpochNumber) -> bool {
-        epoch >= self.first_epoch && self.last_epoch.is_none_or(|last| epoch <= last)
+        epoch >= self.first_epoch() && self.last_epoch.is_none_or(|last| epoch <= last)
     }
 
-    /// Returns the coordinator's certificate.
+    /// Returns the certificate of the querier of private sums, if the roster names one.
     #[must_use]
-    pub fn coordinator(&self) -> Option<Certificate<'a>> {
-        Certificate::decode(self.coordinator?).ok()
+    pub fn querier(&self) -> Option<Certificate<'a>> {
+        Certificate::decode(self.querier?).ok()
     }
 
-    /// Returns the bytes of the coordinator's certificate, for use in the next version of the
-    /// roster.
+    /// Returns the bytes of the querier's certificate, for use in the next version of the roster.
     #[must_use]
-    pub const fn coordinator_bytes(&self) -> Option<&'a [u8]> {
-        self.coordinator
+    pub const fn querier_bytes(&self) -> Option<&'a [u8]> {
+        self.querier
     }
 
-    /// Returns the devices, sorted by id.
+    /// Returns the devices, sorted by id. This includes devices that no longer belong to the group:
+    /// their past seals are still verified.
     pub fn devices(&self) -> impl Iterator<Item = Device<'a>> + use<'a> {
         let mut reader = Reader::resume(self.devices);
         let count = reader.array_any().unwrap_or(0);
+        let is_first = self.version == 0;
         // The bytes have been read successfully before, so `ok()` is always `Some` here.
-        (0..count).map_while(move |_| Device::read(&mut reader).ok())
+        (0..count).map_while(move |_| Device::read(&mut reader, is_first).ok())
     }
 
     /// Finds a device by its id, in time proportional to its position in the roster. Programs that
@@ -453,112 +512,50 @@ impl Directory for Roster<'_> {
         self.group
     }
 
-    fn levels(&self) -> u8 {
-        self.levels
+    fn levels(&self, epoch: EpochNumber) -> u8 {
+        self.period(epoch).levels
     }
 
     fn epochs(&self) -> (EpochNumber, Option<EpochNumber>) {
-        (self.first_epoch, self.last_epoch)
+        (self.first_epoch(), self.last_epoch)
     }
 
     fn roster_digest(&self, version: u32) -> Option<Digest> {
         self.digest_of(version)
     }
 
-    fn with_key(&self, device: DeviceId, index: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
-        if let Some((_, key)) = self.device(device).and_then(|device| device.key(index)) {
-            use_key(&key);
-        }
+    fn least_version(&self, epoch: EpochNumber) -> u32 {
+        self.period(epoch).version
+    }
+
+    fn with_key(
+        &self,
+        device: DeviceId,
+        index: SealIndex,
+        epoch: EpochNumber,
+        use_key: &mut dyn FnMut(&PublicKey),
+    ) -> Result<(), NoKey> {
+        let (_, key) = self.device(device).ok_or(NoKey::Unknown)?.key(index, epoch)?;
+        use_key(&key);
+        Ok(())
     }
 
     fn first_prev(&self, device: DeviceId) -> Option<Digest> {
         Some(self.device(device)?.first_certificate()?.digest())
     }
 
-    fn with_coordinator(&self, use_key: &mut dyn FnMut(&PublicKey)) {
-        if let Some(key) = self.coordinator().and_then(|certificate| certificate.key().ok()) {
+    fn with_coordinator(&self, epoch: EpochNumber, use_key: &mut dyn FnMut(&PublicKey)) {
+        let certificate = self.period(epoch).coordinator();
+        if let Some(key) = certificate.and_then(|certificate| certificate.key().ok()) {
             use_key(&key);
         }
     }
 }
 
-/// A device of a roster.
-#[derive(Clone, Copy)]
-pub struct Device<'a> {
-    /// The id.
-    pub id: DeviceId,
-    /// The name.
-    pub name: &'a str,
-    certificates: &'a [u8],
-}
-
-impl<'a> Device<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        reader.array(3)?;
-        Ok(Self {
-            id: DeviceId(reader.fixed()?),
-            name: reader.text()?,
-            certificates: reader.raw()?,
-        })
-    }
-
-    fn check(&self, group_name: &str, group: GroupId) -> Result<(), RosterError> {
-        check_name(self.name)?;
-        if self.id != DeviceId::of(group_name, self.name) {
-            return Err(RosterError::DeviceMismatch);
-        }
-        let mut last = None;
-        for bytes in self.certificate_bytes() {
-            let certificate = Certificate::decode(bytes)?;
-            if (certificate.group, certificate.device) != (group, self.id) {
-                return Err(RosterError::CertificateMismatch);
-            }
-            if last >= Some(certificate.first_index) {
-                return Err(RosterError::UnsortedCertificates);
-            }
-            last = Some(certificate.first_index);
-        }
-        last.map(|_| ()).ok_or(RosterError::CertificateMissing)
-    }
-
-    /// Returns the encoded certificates of the device, sorted by first index.
-    pub fn certificate_bytes(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let mut reader = Reader::resume(self.certificates);
-        let count = reader.array_any().unwrap_or(0);
-        (0..count).map_while(move |_| reader.bytes().ok())
-    }
-
-    /// Returns the certificates of the device, sorted by first index. There is at least one.
-    pub fn certificates(&self) -> impl Iterator<Item = Certificate<'a>> + use<'a> {
-        self.certificate_bytes().map_while(|bytes| Certificate::decode(bytes).ok())
-    }
-
-    /// Returns the first certificate of the device. Its digest is the `prev` of the device's first
-    /// seal.
-    #[must_use]
-    pub fn first_certificate(&self) -> Option<Certificate<'a>> {
-        self.certificates().next()
-    }
-
-    /// Returns the certificate and the key for the device's seal `index`: the last certificate
-    /// whose first index is not above `index`.
-    #[must_use]
-    pub fn key(&self, index: SealIndex) -> Option<(Certificate<'a>, PublicKey)> {
-        let certificate = self
-            .certificates()
-            .take_while(|certificate| certificate.first_index <= index)
-            .last()?;
-        Some((certificate, certificate.key().ok()?))
-    }
-}
-
-impl fmt::Debug for Device<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Device")
-            .field("id", &self.id)
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
+/// Returns the id for which a group's querier of private sums is certified.
+#[must_use]
+pub fn querier_id(group_name: &str) -> DeviceId {
+    DeviceId::of(group_name, "querier")
 }
 
 /// Reads an array of digests and returns its encoded elements, without the head of the array.

@@ -200,7 +200,6 @@ const SMALL_ORDER: [[u8; 32]; 8] = {
 pub struct PublicKey(Public);
 
 #[derive(Clone)]
-#[cfg_attr(feature = "host", allow(clippy::large_enum_variant))]
 enum Public {
     #[cfg(feature = "ed25519")]
     Ed25519(ed25519_dalek::VerifyingKey),

@@ -16,8 +16,8 @@ use moteseal_core::signature::{PublicKey, SecretKey, Signer};
 use moteseal_device::outbox::default_state_path;
 use moteseal_device::{Batch, Bundle, Outbox, Profile, Sealer};
 use moteseal_seal::level::SaltKey;
-use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
+use moteseal_verify::{Calendar, Roster};
 use zeroize::Zeroizing;
 
 use crate::readings::{EPOCH_MS, Mote};
@@ -114,7 +114,8 @@ pub(crate) fn build(home: &Path, motes: &[Mote]) -> Result<Fleet, Failure> {
             let (outbox, chain) =
                 Outbox::open(&bundles, &state, &roster, device).map_err(internal)?;
             let mut sealer = Sealer::new(profile, secret.clone(), SaltKey::new(**salt), chain);
-            let batch = Batch { epoch_ms: EPOCH_MS, new_only: false, keep_open: false };
+            let calendar = Calendar::constant(EPOCH_MS);
+            let batch = Batch { calendar, new_only: false, keep_open: false };
             let start = Instant::now();
             let sealed = batch.seal(&mote.recording, &mut sealer, &mut |_| {}).map_err(internal)?;
             sealing.time += start.elapsed();

@@ -404,9 +404,9 @@ fn durable(
         link: LinkKey::new(&LinkKey::secret_of(&keys.link, keys.roster.group(), profile.device)),
         challenge: u64::from_be_bytes(*random::bytes()?),
         profile,
-        signer: signer.clone(),
+        keys: signer.clone().into(),
         salt_key: SaltKey::new(**salt),
-        coordinator: keys.coordinator.public(),
+        coordinators: keys.roster.coordinators(),
     };
     DurableMote::open(identity, state, &folder.join("journal"), WAITING).map_err(internal)
 }

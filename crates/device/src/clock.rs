@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use moteseal_core::record::EpochNumber;
+use moteseal_verify::Calendar;
 
 /// The number of epochs by which a clock may be ahead of the confirmed time. Some tolerance is
 /// needed because two clocks differ, and because an announcement names an epoch, not a moment.
@@ -18,9 +19,9 @@ const AHEAD: u64 = 2;
 const LONGEST_ABSENCE: u64 = 31 * 24 * 60 * 60 * 1000;
 
 /// The confirmed time, from which the current epoch is computed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Clock {
-    epoch_ms: u64,
+    calendar: Calendar,
     /// The latest confirmed time minus the time that had passed since the start, in milliseconds
     /// since 1970.
     start_ms: u64,
@@ -30,30 +31,34 @@ impl Clock {
     /// Creates a clock at the start of the process, when the machine's clock reads `unix_ms`.
     /// `newest` is the newest epoch that the device has opened or that the coordinator has
     /// announced. If it is `None`, the machine's clock is trusted.
-    pub(crate) fn new(epoch_ms: u64, unix_ms: u64, newest: Option<EpochNumber>) -> Self {
-        let epoch_ms = epoch_ms.max(1);
-        let known_ms = newest.map(|newest| newest.0.saturating_mul(epoch_ms));
-        let is_credible = known_ms.is_none_or(|known_ms| {
-            unix_ms <= known_ms.saturating_add(epoch_ms.max(LONGEST_ABSENCE))
-        });
+    pub(crate) fn new(calendar: Calendar, unix_ms: u64, newest: Option<EpochNumber>) -> Self {
+        let known_ms = newest.map(|newest| calendar.start_ms(newest).unwrap_or(u64::MAX));
+        let longest_absence = calendar.longest_ms().max(LONGEST_ABSENCE);
+        let is_credible =
+            known_ms.is_none_or(|known_ms| unix_ms <= known_ms.saturating_add(longest_absence));
         let start_ms = if is_credible { unix_ms } else { known_ms.unwrap_or(unix_ms) };
-        Self { epoch_ms, start_ms: start_ms.max(known_ms.unwrap_or(0)) }
+        Self { calendar, start_ms: start_ms.max(known_ms.unwrap_or(0)) }
+    }
+
+    /// Continues with the calendar of a later version of the roster.
+    pub(crate) fn load(&mut self, calendar: Calendar) {
+        self.calendar = calendar;
     }
 
     /// Processes an announcement of `epoch` by the coordinator, `elapsed` after the start. An old
     /// announcement changes nothing.
     pub(crate) fn announced(&mut self, epoch: EpochNumber, elapsed: Duration) {
-        let unix_ms = epoch.0.saturating_mul(self.epoch_ms);
+        let unix_ms = self.calendar.start_ms(epoch).unwrap_or(u64::MAX);
         self.start_ms = self.start_ms.max(unix_ms.saturating_sub(millis(elapsed)));
     }
 
     /// Returns the current epoch when the machine's clock reads `unix_ms`, `elapsed` after the
     /// start. Also returns whether the machine's clock is too far ahead to be trusted.
     pub(crate) fn epoch(&self, unix_ms: u64, elapsed: Duration) -> (EpochNumber, bool) {
-        let confirmed = self.start_ms.saturating_add(millis(elapsed)) / self.epoch_ms;
-        let reading = unix_ms / self.epoch_ms;
-        let is_far = reading > confirmed.saturating_add(AHEAD);
-        (EpochNumber(if is_far { confirmed } else { reading }), is_far)
+        let confirmed = self.calendar.epoch_of(self.start_ms.saturating_add(millis(elapsed)));
+        let reading = self.calendar.epoch_of(unix_ms);
+        let is_far = reading.0 > confirmed.0.saturating_add(AHEAD);
+        (if is_far { confirmed } else { reading }, is_far)
     }
 }
 
@@ -79,7 +84,7 @@ mod tests {
 
     #[test]
     fn trusts_a_clock_that_agrees_with_the_elapsed_time() {
-        let clock = Clock::new(HOUR, NOW, Some(EpochNumber(489_990)));
+        let clock = Clock::new(Calendar::constant(HOUR), NOW, Some(EpochNumber(489_990)));
         for elapsed in [0, 1, 1000, 100_000] {
             assert_eq!(
                 clock.epoch(NOW + elapsed * HOUR, hours(elapsed)),
@@ -93,7 +98,7 @@ mod tests {
 
     #[test]
     fn does_not_follow_a_far_jump_without_an_announcement() {
-        let mut clock = Clock::new(HOUR, NOW, Some(EpochNumber(490_000)));
+        let mut clock = Clock::new(Calendar::constant(HOUR), NOW, Some(EpochNumber(490_000)));
         assert_eq!(clock.epoch(FAR, hours(0)), (EpochNumber(490_000), true));
         assert_eq!(
             clock.epoch(FAR, hours(5)),
@@ -114,17 +119,24 @@ mod tests {
     fn assumes_an_absence_of_weeks_but_not_of_years() {
         let newest = Some(EpochNumber(490_000));
         assert_eq!(
-            epoch(&Clock::new(HOUR, NOW + 30 * 24 * HOUR, newest), NOW + 30 * 24 * HOUR, hours(0)),
+            epoch(
+                &Clock::new(Calendar::constant(HOUR), NOW + 30 * 24 * HOUR, newest),
+                NOW + 30 * 24 * HOUR,
+                hours(0)
+            ),
             490_720
         );
         assert_eq!(
-            Clock::new(HOUR, FAR, newest).epoch(FAR, hours(1)),
+            Clock::new(Calendar::constant(HOUR), FAR, newest).epoch(FAR, hours(1)),
             (EpochNumber(490_001), true)
         );
         // A device that has never sealed or received an announcement can only trust its clock.
-        assert_eq!(epoch(&Clock::new(HOUR, FAR, None), FAR, hours(0)), FAR / HOUR);
+        assert_eq!(
+            epoch(&Clock::new(Calendar::constant(HOUR), FAR, None), FAR, hours(0)),
+            FAR / HOUR
+        );
         // A machine whose clock has no battery starts in 1970, and its clock is set later.
-        let mut clock = Clock::new(HOUR, 0, None);
+        let mut clock = Clock::new(Calendar::constant(HOUR), 0, None);
         assert_eq!(clock.epoch(NOW, hours(1)), (EpochNumber(1), true));
         clock.announced(EpochNumber(490_001), hours(1));
         assert_eq!(clock.epoch(NOW + HOUR, hours(1)), (EpochNumber(490_001), false));

@@ -13,6 +13,7 @@
 //! mote skips the index, and the next seal states `restart`.
 
 mod answering;
+mod compaction;
 mod entry;
 
 use std::collections::VecDeque;
@@ -24,7 +25,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::link::{FrameError, LinkKey};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, GroupId, SealIndex};
-use moteseal_core::signature::{PublicKey, Signer};
+use moteseal_core::signature::{PublicKey, SignatureError, Signer};
 use moteseal_seal::Position;
 use moteseal_seal::device_session::DeviceSession;
 use moteseal_seal::level::SaltKey;
@@ -33,14 +34,16 @@ use moteseal_seal::wire::Refusal;
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 use moteseal_sum::guard::EpochGuard;
+use moteseal_verify::Roster;
 use tracing::warn;
 
+use crate::key_ring::KeyRing;
 use crate::mote::{Mote, Received, Unstated};
 use crate::outbox::{Outbox, OutboxError};
-use crate::seal::{Chain, Profile, SealRefused};
+use crate::seal::{Chain, Profile, RosterName, SealRefused};
 
 pub use answering::{AnswerRefused, MOST_UNSTATED, QueryScheduleRefused};
-use entry::{Input, Start, is_of_no_seal, pass_over};
+use entry::{Input, Start, is_of_no_seal};
 
 /// The journal is rewritten when at least this many of its records, and at least half of them, are
 /// obsolete.
@@ -84,6 +87,18 @@ pub enum DurableError {
     /// rejected earlier.
     #[error("a frame that must be sent is too long: {0}")]
     Unsendable(#[from] BufferTooSmall),
+    /// The journal names a version of the roster that the given roster does not succeed.
+    #[error(
+        "{} was written under version {named} of the roster, which the given roster does not \
+         succeed; give the device the newest roster",
+        .journal.display()
+    )]
+    RosterNotLater {
+        /// The journal.
+        journal: PathBuf,
+        /// The version of the roster that the journal names.
+        named: u32,
+    },
     /// Another sealer with the same key has extended the chain.
     #[error(
         "{} is outdated: the key has sealed elsewhere since it was written. Its next seal \
@@ -114,6 +129,7 @@ impl DurableError {
             Self::OtherScheme(..) => "OtherScheme",
             Self::Unsendable(_) => "BufferTooSmall",
             Self::SealedElsewhere { .. } => "SealedElsewhere",
+            Self::RosterNotLater { .. } => "NotLater",
         }
     }
 
@@ -141,6 +157,8 @@ struct Before {
     announcement: Option<Vec<u8>>,
     /// The answers that no seal had stated when this seal was opened.
     unstated: Unstated,
+    /// The version of the roster that seals named.
+    roster: RosterName,
 }
 
 /// A seal that was opened, and the number of the journal's record that opened it.
@@ -161,7 +179,7 @@ pub struct DurableMote<K> {
     /// The chain as it was last written to the state file.
     persisted: Chain,
     group: GroupId,
-    coordinator: PublicKey,
+    coordinators: Vec<(EpochNumber, PublicKey)>,
     most_waiting: u32,
     /// The seals that were opened since the start of the journal.
     opened: VecDeque<Opened>,
@@ -190,16 +208,16 @@ pub struct DurableMote<K> {
 pub struct Identity<K> {
     /// The data that all seals of the mote share.
     pub profile: Profile,
-    /// The key that signs the mote's seals.
-    pub signer: K,
+    /// The keys that sign the mote's seals.
+    pub keys: KeyRing<K>,
     /// The key from which the salts are derived.
     pub salt_key: SaltKey,
     /// The keys of the link to the gateway.
     pub link: LinkKey,
     /// The first challenge of the session with the gateway: a random number.
     pub challenge: u64,
-    /// The coordinator's key.
-    pub coordinator: PublicKey,
+    /// The coordinator's key from each of these epochs on, in ascending order.
+    pub coordinators: Vec<(EpochNumber, PublicKey)>,
 }
 
 impl<K: Signer> DurableMote<K> {
@@ -215,7 +233,7 @@ impl<K: Signer> DurableMote<K> {
         path: &Path,
         most_waiting: u32,
     ) -> Result<Self, DurableError> {
-        let Identity { profile, signer, salt_key, link, challenge, coordinator } = identity;
+        let Identity { profile, keys, salt_key, link, challenge, coordinators } = identity;
         let (device, group, schema, scheme) =
             (profile.device, profile.group, profile.schema_digest, profile.scheme);
         let journal = Journal::open(path)?;
@@ -228,11 +246,16 @@ impl<K: Signer> DurableMote<K> {
                     taken: None,
                     announcement: None,
                     unstated: Unstated::default(),
+                    roster: profile.roster,
                 };
                 Start { device, schema, scheme, most_waiting, before }
             }
             Some(record) => {
-                Start::decode(record).filter(|start| start.device == device).ok_or_else(foreign)?
+                let start = Start::decode(
+                    record,
+                    profile.history.first().copied().unwrap_or(profile.roster.digest),
+                );
+                start.filter(|start| start.device == device).ok_or_else(foreign)?
             }
         };
         if start.schema != schema && !records.iter().skip(1).all(|record| is_of_no_seal(record)) {
@@ -241,10 +264,11 @@ impl<K: Signer> DurableMote<K> {
         let most = start.most_waiting as usize;
         // The replay must sign the same seals as before, so use the scheme with which the journal
         // starts.
-        let profile = Profile { scheme: start.scheme, ..profile };
+        let newest_roster = profile.roster;
+        let profile = Profile { scheme: start.scheme, roster: start.before.roster, ..profile };
         let session = DeviceSession::new(device, link, challenge);
         let mut mote =
-            Mote::new(profile, signer, salt_key, session, start.before.chain, Vec::new(), most);
+            Mote::new(profile, keys, salt_key, session, start.before.chain, Vec::new(), most);
         // Journals that were written before challenges existed do not state what was sent.
         mote.set_sent_before(None);
         let mut durable = Self {
@@ -254,7 +278,7 @@ impl<K: Signer> DurableMote<K> {
             state,
             persisted: chain,
             group,
-            coordinator,
+            coordinators,
             most_waiting: start.most_waiting,
             opened: VecDeque::new(),
             records: records.len() as u64,
@@ -269,6 +293,16 @@ impl<K: Signer> DurableMote<K> {
         };
         for (record, number) in records.iter().zip(0..).skip(1) {
             durable.apply(&Input::decode(record).ok_or_else(foreign)?, number)?;
+        }
+        let named = durable.mote.profile().roster;
+        if named != newest_roster {
+            // Only a later version of the roster that the journal names may continue it.
+            let known = durable.mote.profile().history.get(named.version as usize).copied();
+            if named.version >= newest_roster.version || known != Some(named.digest) {
+                let journal = durable.path;
+                return Err(DurableError::RosterNotLater { journal, named: named.version });
+            }
+            durable.input(&Input::Roster(newest_roster))?;
         }
         if start.scheme != scheme {
             if !durable.mote.is_done() {
@@ -299,6 +333,18 @@ impl<K: Signer> DurableMote<K> {
         durable.mote.begin_session();
         durable.compact()?;
         Ok(durable)
+    }
+
+    /// Continues under a later version of the roster. The caller has checked that it succeeds the
+    /// roster in use. Seals that are closed from now on name the new version.
+    ///
+    /// # Errors
+    /// [`DurableError`].
+    pub fn load(&mut self, roster: &Roster) -> Result<(), DurableError> {
+        self.mote.load(roster);
+        self.coordinators = roster.coordinators();
+        let name = RosterName { version: roster.version(), digest: roster.digest() };
+        self.input(&Input::Roster(name))
     }
 
     /// Returns the mote.
@@ -368,7 +414,7 @@ impl<K: Signer> DurableMote<K> {
         &mut self,
         bytes: &[u8],
     ) -> Result<Result<Announcement, AnnouncementError>, DurableError> {
-        let announcement = Announcement::open(bytes, self.group, &self.coordinator);
+        let announcement = self.open_announcement(bytes);
         if let Ok(announcement) = &announcement
             && self.mote.announced(announcement)
         {
@@ -377,6 +423,25 @@ impl<K: Signer> DurableMote<K> {
             self.tidy()?;
         }
         Ok(announcement)
+    }
+
+    /// Opens an announcement with the coordinator's key of its epoch.
+    fn open_announcement(&self, bytes: &[u8]) -> Result<Announcement, AnnouncementError> {
+        let mut result = Err(AnnouncementError::Signature(SignatureError::NotAuthentic));
+        let mut end = None;
+        for (first, key) in self.coordinators.iter().rev() {
+            let opened = Announcement::open(bytes, self.group, key);
+            let is_in_term = |announcement: &Announcement| {
+                announcement.epoch() >= *first && end.is_none_or(|end| announcement.epoch() < end)
+            };
+            match opened {
+                Ok(announcement) if is_in_term(&announcement) => return Ok(announcement),
+                Err(error) => result = Err(error),
+                Ok(_) => {}
+            }
+            end = Some(*first);
+        }
+        result
     }
 
     /// Receives an acknowledgement or a refusal. Returns whether it changed anything.
@@ -524,7 +589,7 @@ impl<K: Signer> DurableMote<K> {
                 self.taken = Some((epoch, count + 1));
             }
             Input::Announcement(bytes) => {
-                if let Ok(announcement) = Announcement::open(bytes, self.group, &self.coordinator) {
+                if let Ok(announcement) = self.open_announcement(bytes) {
                     self.mote.announced(&announcement);
                     self.keep_newest(&announcement, bytes);
                 }
@@ -535,6 +600,7 @@ impl<K: Signer> DurableMote<K> {
                 self.mote.continue_after(stored.as_ref(), next);
             }
             Input::SentBefore(before) => self.mote.set_sent_before(before),
+            Input::Roster(roster) => self.mote.set_roster(roster),
             Input::Begin(epoch) => self.mote.begin(epoch)?,
             Input::End(epoch) => self.mote.end(epoch)?,
             Input::PassOver(next_index, epoch, readings, closed) => {
@@ -572,113 +638,10 @@ impl<K: Signer> DurableMote<K> {
             // The answers in the new seal were unstated before it was opened.
             let mut unstated = self.mote.unstated().clone();
             unstated.add_all(&self.mote.answers_of(index));
-            let before = Before { chain, taken, announcement: self.announcement.clone(), unstated };
+            let (announcement, roster) = (self.announcement.clone(), self.mote.profile().roster);
+            let before = Before { chain, taken, announcement, unstated, roster };
             self.opened.push_back(Opened { index, record, before });
         }
-        Ok(())
-    }
-
-    /// Rewrites the journal if most of it is obsolete.
-    fn tidy(&mut self) -> Result<(), DurableError> {
-        if self.records < self.compacted.saturating_mul(2).max(STALE_RECORDS) {
-            return Ok(());
-        }
-        let (mut needed, mut end) = (0, self.records);
-        for opened in self.opened.iter().rev() {
-            if self.mote.has(opened.index) {
-                needed += end - opened.record;
-            }
-            end = opened.record;
-        }
-        if self.records - needed >= STALE_RECORDS.max(needed) {
-            self.compact()?;
-        }
-        Ok(())
-    }
-
-    /// Rewrites the journal with only those records that lead to open or waiting seals. For the
-    /// seals that were given up, writes a record that skips them.
-    fn compact(&mut self) -> Result<(), DurableError> {
-        if !self.superseded.is_empty() {
-            // The compacted journal does not contain the superseded positions.
-            self.sync()?;
-        }
-        let Profile { device, schema_digest: schema, scheme, .. } = *self.mote.profile();
-        let old = self.journal.iter().collect::<Result<Vec<_>, _>>()?;
-        let (announcement, unstated) = (self.announcement.clone(), self.mote.unstated().clone());
-        let now = Before { chain: self.mote.chain(), taken: self.taken, announcement, unstated };
-        let mut spans: Vec<(&Opened, u64)> = Vec::with_capacity(self.opened.len());
-        let mut end = self.records;
-        for opened in self.opened.iter().rev() {
-            spans.push((opened, end));
-            end = opened.record;
-        }
-        spans.reverse();
-        let first =
-            spans.iter().position(|(opened, _)| self.mote.has(opened.index)).unwrap_or(spans.len());
-        let start = spans.get(first).map_or(&now, |(opened, _)| &opened.before).clone();
-        let mut announcement = start.announcement.clone();
-        let unstated = |before: &Before| {
-            self.guard.is_some().then(|| Input::Unstated(before.unstated.clone()).encode())
-        };
-        let answers = unstated(&start);
-        let mut records = vec![
-            Start { device, schema, scheme, most_waiting: self.most_waiting, before: start }
-                .encode(),
-        ];
-        records.extend(announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
-        // This is the current guard. It already knows the answers in the records that follow it.
-        records.extend(self.guard.as_ref().map(|guard| Input::Guard(guard.clone()).encode()));
-        records.extend(
-            self.schedule.map(|(number, digest)| Input::QuerySchedule(number, digest).encode()),
-        );
-        records.extend(answers);
-        let (mut kept, mut gave_up) = (VecDeque::new(), false);
-        for (opened, end) in spans.into_iter().skip(first) {
-            let Opened { index, record, before } = opened;
-            if !self.mote.has(*index) {
-                gave_up = true;
-                continue;
-            }
-            if std::mem::take(&mut gave_up) {
-                records.extend(pass_over(before));
-                records.extend(unstated(before));
-            }
-            if before.announcement != announcement {
-                records.extend(
-                    before.announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()),
-                );
-            }
-            let (from, to) = (usize::try_from(*record), usize::try_from(end));
-            let inputs =
-                old.get(from.unwrap_or(usize::MAX)..to.unwrap_or(usize::MAX)).unwrap_or_default();
-            let newest = inputs.iter().rev().find_map(|record| match Input::decode(record) {
-                Some(Input::Announcement(bytes)) => Some(bytes.to_vec()),
-                _ => None,
-            });
-            announcement = newest.or_else(|| before.announcement.clone());
-            kept.push_back(Opened {
-                index: *index,
-                record: records.len() as u64,
-                before: before.clone(),
-            });
-            // The record at the end of the journal replaces these records.
-            let is_replaced =
-                |record: &&Vec<u8>| matches!(Input::decode(record), Some(Input::SentBefore(_)));
-            records.extend(inputs.iter().filter(|record| !is_replaced(record)).cloned());
-        }
-        if gave_up {
-            let record = records.len() as u64;
-            records.extend(pass_over(&now));
-            records.extend(unstated(&now));
-            let index = SealIndex(now.chain.next_index.0.saturating_sub(1));
-            kept.push_back(Opened { index, record, before: now });
-        }
-        records.push(Input::SentBefore(self.mote.sent_before()).encode());
-        self.journal.compact(records.iter().map(Vec::as_slice))?;
-        self.opened = kept;
-        self.records = records.len() as u64;
-        self.compacted = self.records;
         Ok(())
     }
 }

@@ -17,6 +17,7 @@ use moteseal_api::ErrorKind;
 use moteseal_core::record::MAX_PAYLOAD;
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema, SchemaError, ValueError};
 
+use moteseal_verify::Calendar;
 pub use table::Delimiter;
 use table::{Table, TableError};
 pub use time::{TimeFormat, display_ms};
@@ -48,8 +49,8 @@ pub struct Import {
     /// The source of the times.
     pub clock: Clock,
     /// If this is set, each time is recorded in a field of type `time`, as milliseconds since the
-    /// start of its epoch. The value is the length of epochs, in milliseconds.
-    pub keep_time: Option<u64>,
+    /// start of its epoch. The value is the calendar of the group's epochs.
+    pub keep_time: Option<Calendar>,
     /// The delimiter of columns; `None` detects it from the header.
     pub delimiter: Option<Delimiter>,
     /// Whether to skip rows that lack a value, instead of rejecting the table.
@@ -325,8 +326,8 @@ impl Import {
             Clock::Column(name) if specs.iter().all(|field| field.name != name) => name.as_str(),
             _ => "time",
         };
-        if let Some(epoch_ms) = self.keep_time {
-            if epoch_ms > u64::from(u32::MAX) + 1 {
+        if let Some(calendar) = &self.keep_time {
+            if calendar.longest_ms() > u64::from(u32::MAX) + 1 {
                 return Err(ImportErrorKind::EpochTooLong);
             }
             fields.insert(0, Field::new(time_name, "", FieldType::Time));
@@ -348,7 +349,7 @@ impl Import {
             .map(|(field, column)| Wanted { column, field });
         let wanted: Vec<Wanted<'_>> = wanted.collect();
         let time_field =
-            self.keep_time.and_then(|epoch_ms| Some((epoch_ms, schema.fields().next()?)));
+            self.keep_time.as_ref().and_then(|calendar| Some((calendar, schema.fields().next()?)));
 
         let mut recording = Recording {
             schema: schema.as_bytes().to_vec(),
@@ -439,9 +440,11 @@ impl Import {
                         error,
                     })?;
                 }
-                if let Some((epoch_ms, field)) = &time_field {
+                if let Some((calendar, field)) = &time_field {
                     #[allow(clippy::cast_possible_truncation)]
-                    let since = (unix_ms % epoch_ms) as u32;
+                    let since = (unix_ms
+                        - calendar.start_ms(calendar.epoch_of(unix_ms)).unwrap_or(0))
+                        as u32;
                     record[field.start()..field.start() + 4].copy_from_slice(&since.to_be_bytes());
                 }
                 recording.records.extend_from_slice(&record);

@@ -63,6 +63,7 @@ pub mod broadcast;
 mod clock;
 pub mod durable;
 pub mod import;
+pub mod key_ring;
 pub mod mote;
 pub mod outbox;
 pub mod push;

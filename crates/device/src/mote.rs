@@ -41,9 +41,10 @@ use moteseal_seal::stream::{Open as OpenItem, Selection};
 use moteseal_seal::tree::Tree;
 use moteseal_seal::wire::{MAX_EVENTS, MAX_RECORD};
 use moteseal_seal::{Answers, Seal, Statement, star};
-use moteseal_verify::write;
+use moteseal_verify::{Roster, write};
 
-use crate::seal::{Chain, Profile, SealRefused};
+use crate::key_ring::KeyRing;
+use crate::seal::{Chain, Profile, RosterName, SealRefused};
 
 mod rollback;
 mod unstated;
@@ -62,7 +63,7 @@ const _: () = assert!(BUFFER >= MAX_RECORD + 7, "the buffer has room for a recor
 /// A device of a group with a budget.
 pub struct Mote<K> {
     profile: Profile,
-    signer: K,
+    keys: KeyRing<K>,
     salt_key: SaltKey,
     session: DeviceSession,
     chain: Chain,
@@ -166,7 +167,7 @@ impl<K: Signer> Mote<K> {
     #[must_use]
     pub fn new(
         profile: Profile,
-        signer: K,
+        keys: impl Into<KeyRing<K>>,
         salt_key: SaltKey,
         session: DeviceSession,
         chain: Chain,
@@ -176,7 +177,7 @@ impl<K: Signer> Mote<K> {
         let mut mote = Self {
             session,
             profile,
-            signer,
+            keys: keys.into(),
             salt_key,
             chain,
             open: None,
@@ -289,6 +290,20 @@ impl<K: Signer> Mote<K> {
     #[must_use]
     pub const fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    /// Takes over what a later version of the roster states about the group and the device's keys.
+    /// The version that seals name changes with [`set_roster`](Self::set_roster).
+    pub fn load(&mut self, roster: &Roster) {
+        self.profile.load(roster);
+        if let Some(device) = roster.device(self.profile.device) {
+            self.keys.load(device);
+        }
+    }
+
+    /// Names another version of the roster in the seals that are closed from now on.
+    pub const fn set_roster(&mut self, roster: RosterName) {
+        self.profile.roster = roster;
     }
 
     /// Consumes the mote and returns its chain and the waiting seals. Use this to keep them across
@@ -413,8 +428,9 @@ impl<K: Signer> Mote<K> {
         if index.0 == u32::MAX {
             return Err(SealRefused::IndexExhausted);
         }
+        self.keys.signer(index, epoch)?;
         let salt = self.salt_key.salt(self.profile.device, index);
-        let levels = self.profile.levels;
+        let levels = self.profile.levels_in(epoch);
         self.open = Some(Open {
             index,
             epoch,
@@ -441,11 +457,12 @@ impl<K: Signer> Mote<K> {
     /// Signs the open seal and appends it to the queue.
     fn close(&mut self, last_in_epoch: bool) -> Result<(), SealRefused> {
         let Some(open) = &self.open else { return Ok(()) };
-        let Profile { group, roster, device, levels, .. } = self.profile;
+        let Profile { group, roster, device, .. } = self.profile;
+        let levels = self.profile.levels_in(open.epoch);
         let position = self.chain.position;
         let scheme =
             if matches!(open.folded, Folded::Tree(_)) { Scheme::Tree } else { Scheme::Star };
-        let mut statement = Statement::new(scheme, group, roster, device, levels);
+        let mut statement = Statement::new(scheme, group, roster.digest, device, levels);
         link_statement(&mut statement, &position, &open.forwarder);
         (statement.epoch, statement.last_in_epoch) = (open.epoch, last_in_epoch);
         statement.schema = self.profile.schema_digest;
@@ -466,11 +483,11 @@ impl<K: Signer> Mote<K> {
             Folded::Tree(tree) => tree.root(),
         };
         let surviving = statement.surviving();
-        let seal = Seal::new(statement, root, self.signer.algorithm());
-        let signature =
-            self.signer.signature(seal.message(&mut [0; _])).map_err(SealRefused::Sign)?;
+        let signer = self.keys.signer(open.index, open.epoch)?;
+        let seal = Seal::new(statement, root, signer.algorithm());
+        let signature = signer.signature(seal.message(&mut [0; _])).map_err(SealRefused::Sign)?;
         let (mut item, mut part) = (Vec::new(), Vec::new());
-        let roster_version = self.profile.roster_version;
+        let roster_version = roster.version;
         write::open(
             &mut item,
             &OpenItem { device, roster_version, prev: Some(position.prev), last: position.last },

@@ -3,17 +3,17 @@
 use std::fmt;
 
 use moteseal_api::ErrorKind;
-use moteseal_core::record::EpochNumber;
 use moteseal_core::signature::Signer;
+use moteseal_verify::Calendar;
 
 use crate::import::{Recording, display_ms};
 use crate::seal::{Bundle, SealRefused, Sealer};
 
 /// The settings for sealing a recording.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Batch {
-    /// The length of the group's epochs, in milliseconds.
-    pub epoch_ms: u64,
+    /// The lengths of the group's epochs.
+    pub calendar: Calendar,
     /// Whether to skip readings of epochs that are closed or earlier than the open epoch, instead
     /// of rejecting the recording.
     pub new_only: bool,
@@ -94,7 +94,7 @@ impl Batch {
         let mut last_ms = 0;
         for (count, (unix_ms, record)) in (0..).zip(recording.iter()) {
             last_ms = unix_ms;
-            match sealer.push(EpochNumber(unix_ms / self.epoch_ms), record) {
+            match sealer.push(self.calendar.epoch_of(unix_ms), record) {
                 Ok(bundle) => sealed.bundles.extend(bundle),
                 Err(SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. })
                     if self.new_only =>

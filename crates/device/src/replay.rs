@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use moteseal_api::NamedError as _;
-use moteseal_core::record::EpochNumber;
 use moteseal_core::signature::Signer;
 use moteseal_net::Client;
+use moteseal_verify::Calendar;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -24,10 +24,10 @@ const SYNC_EVERY: u32 = 256;
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The settings of a replay.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Replay {
-    /// The length of the group's epochs, in milliseconds.
-    pub epoch_ms: u64,
+    /// The lengths of the group's epochs.
+    pub calendar: Calendar,
     /// How many recorded seconds are replayed per second; `None` for as fast as possible.
     pub speed: Option<f64>,
 }
@@ -65,7 +65,7 @@ impl Replay {
         let mut before = recorder.taken();
         for (unix_ms, record) in recording.iter() {
             if let Some((epoch, left @ 1..)) = &mut before
-                && *epoch == EpochNumber(unix_ms / self.epoch_ms)
+                && *epoch == self.calendar.epoch_of(unix_ms)
             {
                 *left -= 1;
                 replayed.left_out += 1;
@@ -83,7 +83,7 @@ impl Replay {
                     sleep_until(due).await;
                 }
             }
-            match recorder.record(EpochNumber(unix_ms / self.epoch_ms), record) {
+            match recorder.record(self.calendar.epoch_of(unix_ms), record) {
                 Ok(path) => {
                     replayed.readings += 1;
                     if let Some(path) = path {

@@ -9,6 +9,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -17,7 +18,8 @@ use moteseal_core::record::EpochNumber;
 use moteseal_core::signature::Signer;
 use moteseal_net::link::State;
 use moteseal_net::{ChildLink, Down, LinkError};
-use tokio::sync::mpsc;
+use moteseal_verify::{Calendar, Roster};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
@@ -30,8 +32,10 @@ use crate::seal::SealRefused;
 use crate::warning_log::WarningLog;
 
 mod retry;
+mod roster;
 
 use retry::Retry;
+use roster::next_roster;
 
 /// The maximum number of readings that are made durable together.
 const BATCH: usize = 256;
@@ -48,10 +52,13 @@ const TICK: Duration = Duration::from_millis(200);
 const MOST_WAITING: usize = 2;
 
 /// Settings of a running device.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
-    /// The length of the group's epochs, in milliseconds.
-    pub epoch_ms: u64,
+    /// The lengths of the group's epochs.
+    pub calendar: Calendar,
+    /// The later versions of the roster that the device loads while it runs. The sender has checked
+    /// that each version succeeds the one before it.
+    pub rosters: Option<watch::Receiver<Arc<Roster>>>,
     /// How long to wait for an acknowledgement before frames are sent again. The wait doubles after
     /// each attempt without progress, up to `longest_wait`.
     pub first_wait: Duration,
@@ -60,10 +67,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the default settings for epochs of this length.
+    /// Returns the default settings for a group with this calendar.
     #[must_use]
-    pub const fn new(epoch_ms: u64) -> Self {
-        Self { epoch_ms, first_wait: Duration::from_secs(1), longest_wait: Duration::from_secs(30) }
+    pub const fn new(calendar: Calendar) -> Self {
+        Self {
+            calendar,
+            rosters: None,
+            first_wait: Duration::from_secs(1),
+            longest_wait: Duration::from_secs(30),
+        }
     }
 }
 
@@ -180,10 +192,10 @@ struct Now<'a> {
 impl<'a> Now<'a> {
     fn new(
         machine: &'a (dyn Fn() -> u64 + Sync),
-        epoch_ms: u64,
+        calendar: Calendar,
         newest: Option<EpochNumber>,
     ) -> Self {
-        let clock = Clock::new(epoch_ms, machine(), newest);
+        let clock = Clock::new(calendar, machine(), newest);
         Self { machine, clock, start: Instant::now(), is_far: false, is_behind: false }
     }
 
@@ -248,16 +260,17 @@ impl<'a> Readings<'a> {
         source: Source<'a>,
         taken: Taken,
         newest: Option<EpochNumber>,
-        epoch_ms: u64,
+        calendar: &Calendar,
     ) -> (Self, u64) {
         match source {
             Source::Live { records, clock } => {
-                (Self::Live { records, is_open: true, now: Now::new(clock, epoch_ms, newest) }, 0)
+                let now = Now::new(clock, calendar.clone(), newest);
+                (Self::Live { records, is_open: true, now }, 0)
             }
             Source::Recording { recording, speed } => {
                 let (newest, mut left) = taken.unwrap_or((EpochNumber(0), 0));
                 let is_taken = |(unix_ms, _): &(u64, &[u8])| {
-                    let of = EpochNumber(unix_ms / epoch_ms.max(1));
+                    let of = calendar.epoch_of(*unix_ms);
                     let counts = of == newest && left > 0;
                     left -= u64::from(counts);
                     counts || of < newest
@@ -330,19 +343,20 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
 ) -> Result<Ran, RunError> {
     let (answerer, mut sum_link) = sums.unzip();
     let newest = mote.mote().chain().epoch.max(mote.newest_announced());
-    let (mut readings, left_out) = Readings::new(source, mote.taken(), newest, settings.epoch_ms);
+    let (mut readings, left_out) = Readings::new(source, mote.taken(), newest, &settings.calendar);
     let ran = Ran { left_out, ..Ran::default() };
     let mut run = Run {
         mote,
         answerer,
+        retry: Retry::new(&settings),
         settings,
         ran,
-        retry: Retry::new(settings),
         is_ended: false,
         gives_up: false,
         log: WarningLog::new(),
     };
     let mut state = link.state();
+    let mut rosters = run.settings.rosters.take();
     let mut stop = pin!(stop);
     loop {
         run.ran.given_up = run.mote.mote().given_up();
@@ -377,6 +391,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
                 note_link(&state.borrow());
                 run.mote.timeout();
             }
+            roster = next_roster(&mut rosters) => run.load(&roster, &mut readings)?,
             down = receive(sum_link.as_deref_mut()) => {
                 run.receive_from_parent(&down.map_err(RunError::Link)?)?;
             }
@@ -513,10 +528,7 @@ impl<K: Signer + Send> Run<'_, K> {
                     && pace.due(unix_ms) <= Instant::now()
                     && !(pace.speed.is_none() && self.holds_back())
                 {
-                    match self
-                        .mote
-                        .sense(EpochNumber(unix_ms / self.settings.epoch_ms.max(1)), record)
-                    {
+                    match self.mote.sense(self.settings.calendar.epoch_of(unix_ms), record) {
                         Ok(()) => self.note_taken(record),
                         Err(DurableError::Refused(
                             SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. },

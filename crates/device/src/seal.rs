@@ -29,22 +29,33 @@ use moteseal_seal::wire::MAX_RECORD;
 use moteseal_seal::{Position, Seal, Statement, Unverified, star};
 use moteseal_verify::{Roster, write};
 
+use crate::key_ring::KeyRing;
+
 /// The default of [`Profile::max_events`].
 pub const DEFAULT_MAX_EVENTS: u32 = 1 << 20;
 /// The default of [`Profile::max_bytes`].
 pub const DEFAULT_MAX_BYTES: usize = 16 << 20;
+
+/// A version of a roster, as seals name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RosterName {
+    /// The version, from 0.
+    pub version: u32,
+    /// The digest of the roster.
+    pub digest: Digest,
+}
 
 /// The data that all seals of one device share.
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// The group.
     pub group: GroupId,
-    /// The digest of the roster that the device uses.
-    pub roster: Digest,
-    /// That roster's version.
-    pub roster_version: u32,
-    /// The group's number of levels, 1 to 32.
-    pub levels: u8,
+    /// The version of the roster that the device's seals name.
+    pub roster: RosterName,
+    /// The digests of all versions of the roster up to the newest one, from version 0.
+    pub history: Vec<Digest>,
+    /// The group's number of levels, 1 to 32, from each of these epochs on, in ascending order.
+    pub levels: Vec<(EpochNumber, u8)>,
     /// The first and the last epoch that may be sealed.
     pub epochs: (EpochNumber, Option<EpochNumber>),
     /// The device.
@@ -74,9 +85,9 @@ impl Profile {
         let device = roster.device(roster.id(name)?)?;
         Some(Self {
             group: roster.group(),
-            roster: roster.digest(),
-            roster_version: roster.version(),
-            levels: roster.levels(),
+            roster: RosterName { version: roster.version(), digest: roster.digest() },
+            history: roster.digests().to_vec(),
+            levels: levels_of(roster),
             epochs: roster.epochs(),
             device: device.id,
             certificate: device.certificate,
@@ -87,6 +98,20 @@ impl Profile {
             max_events: DEFAULT_MAX_EVENTS,
             max_bytes: DEFAULT_MAX_BYTES,
         })
+    }
+
+    /// Takes over what a later version of the roster states about the group. The version that seals
+    /// name does not change.
+    pub(crate) fn load(&mut self, roster: &Roster) {
+        self.levels = levels_of(roster);
+        self.epochs = roster.epochs();
+        self.history = roster.digests().to_vec();
+    }
+
+    /// Returns the number of levels in an epoch.
+    pub(crate) fn levels_in(&self, epoch: EpochNumber) -> u8 {
+        let period = self.levels.iter().rev().find(|(first, _)| *first <= epoch);
+        period.or(self.levels.first()).map_or(1, |(_, levels)| *levels)
     }
 
     /// Returns the number of bytes that a record of `length` bytes takes in a seal.
@@ -100,6 +125,11 @@ impl Profile {
         count >= self.max_events.max(1)
             || (count > 0 && bytes + self.framed(length) > self.max_bytes)
     }
+}
+
+/// Returns the number of levels in each period of a group.
+fn levels_of(roster: &Roster) -> Vec<(EpochNumber, u8)> {
+    roster.periods().iter().map(|period| (period.first_epoch, period.levels)).collect()
 }
 
 /// The state of a chain that the device keeps across restarts.
@@ -157,6 +187,16 @@ named_errors! {
             /// The reading's epoch.
             epoch: EpochNumber,
         } => "epoch {epoch} is outside the epochs that the roster allows",
+        /// The roster certifies a key for this epoch that the device does not have.
+        KeyMissing {
+            /// The reading's epoch.
+            epoch: EpochNumber,
+        } => "the roster certifies another key of the device for epoch {epoch}; give the device that key",
+        /// The device was removed from the group, or its key was revoked.
+        KeyEnded {
+            /// The reading's epoch.
+            epoch: EpochNumber,
+        } => "the roster ends the device's key before epoch {epoch}: the device was removed or the key was revoked",
         /// The record does not have the schema's size, or is longer than 65,535 bytes.
         WrongLength {
             /// The record's length in bytes.
@@ -246,7 +286,7 @@ struct Opened {
 #[derive(Debug)]
 pub struct Sealer<K> {
     profile: Profile,
-    signer: K,
+    keys: KeyRing<K>,
     salt_key: SaltKey,
     engine: Host,
     chain: Chain,
@@ -256,8 +296,14 @@ pub struct Sealer<K> {
 impl<K: Signer> Sealer<K> {
     /// Creates a sealer that continues `chain`.
     #[must_use]
-    pub fn new(profile: Profile, signer: K, salt_key: SaltKey, chain: Chain) -> Self {
-        Self { profile, signer, salt_key, engine: Host::detect(), chain, open: None }
+    pub fn new(
+        profile: Profile,
+        keys: impl Into<KeyRing<K>>,
+        salt_key: SaltKey,
+        chain: Chain,
+    ) -> Self {
+        let keys = keys.into();
+        Self { profile, keys, salt_key, engine: Host::detect(), chain, open: None }
     }
 
     /// Returns the data that all seals of this sealer share.
@@ -390,7 +436,10 @@ impl<K: Signer> Sealer<K> {
             return Err(SealRefused::EpochClosed { epoch });
         }
         // The last index is never opened, so `next_index` never overflows.
-        if self.chain.next_index.0 == u32::MAX { Err(SealRefused::IndexExhausted) } else { Ok(()) }
+        if self.chain.next_index.0 == u32::MAX {
+            return Err(SealRefused::IndexExhausted);
+        }
+        self.keys.signer(self.chain.next_index, epoch).map(|_| ())
     }
 
     fn open(&mut self, epoch: EpochNumber) {
@@ -405,9 +454,9 @@ impl<K: Signer> Sealer<K> {
         let mut statement = Statement::new(
             profile.scheme,
             profile.group,
-            profile.roster,
+            profile.roster.digest,
             profile.device,
-            profile.levels,
+            profile.levels_in(open.epoch),
         );
         statement.index = open.index;
         statement.prev = self.chain.position.prev;
@@ -437,24 +486,25 @@ impl<K: Signer> Sealer<K> {
                 events = &arranged;
             }
             Scheme::Tree => {
-                statement.counters = self.engine.counters(&salt, profile.levels, open.count);
+                statement.counters =
+                    self.engine.counters(&salt, profile.levels_in(open.epoch), open.count);
                 blocks = Vec::new();
                 root = tree_root(&self.engine, profile.framing, &open.records);
                 events = &open.records;
             }
         }
 
-        let seal = Seal::new(statement, root, self.signer.algorithm());
+        let signer = self.keys.signer(open.index, open.epoch)?;
+        let seal = Seal::new(statement, root, signer.algorithm());
         let mut buffer = [0; moteseal_seal::MAX_MESSAGE];
-        let signature =
-            self.signer.signature(seal.message(&mut buffer)).map_err(SealRefused::Sign)?;
+        let signature = signer.signature(seal.message(&mut buffer)).map_err(SealRefused::Sign)?;
         let mut bytes =
             Vec::with_capacity(profile.schema.len() + events.len() + PART_OVERHEAD + 128);
         write::schema(&mut bytes, &profile.schema);
         let (prev, last) = (Some(seal.statement().prev), seal.statement().last);
         write::open(
             &mut bytes,
-            &Open { device: profile.device, roster_version: profile.roster_version, prev, last },
+            &Open { device: profile.device, roster_version: profile.roster.version, prev, last },
         );
         let part_start = bytes.len();
         // A host keeps every event, so the part contains every level that has events.

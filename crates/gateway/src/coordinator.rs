@@ -45,6 +45,7 @@ mod error;
 mod intake;
 mod refusal;
 mod schemas;
+mod standing;
 
 /// The maximum number of open epochs whose first frame came from the same device. Without the
 /// limit, a single device could open any number of epochs. Each of them uses memory and takes time
@@ -132,7 +133,8 @@ pub struct Ended {
 /// The coordinator of a group.
 pub struct GroupCoordinator {
     roster: Roster,
-    budget: u64,
+    /// For each period of the roster, whether this coordinator serves its epochs.
+    serves: Vec<bool>,
     secret: Zeroizing<[u8; 32]>,
     devices: Vec<Member>,
     schemas: Schemas,
@@ -217,10 +219,13 @@ impl fmt::Debug for GroupCoordinator {
 
 impl GroupCoordinator {
     /// Creates the coordinator of a roster's group. `secret` is the group's link secret. Returns
-    /// `None` if the roster has no budget, because a group without a budget needs no coordinator.
+    /// `None` if the roster never has a budget, because a group without a budget needs no
+    /// coordinator.
     #[must_use]
     pub fn new(roster: Roster, secret: impl Into<Zeroizing<[u8; 32]>>) -> Option<Self> {
-        let budget = roster.budget()?;
+        if !roster.has_budget() {
+            return None;
+        }
         let member = |id| Member {
             id,
             key: None,
@@ -233,9 +238,10 @@ impl GroupCoordinator {
         // `slot` uses a binary search, so the order matters: a roster lists its devices in
         // ascending order.
         let devices: Vec<Member> = roster.devices().map(|device| member(device.id)).collect();
+        let serves = roster.periods().iter().map(|period| period.budget.is_some()).collect();
         Some(Self {
             roster,
-            budget,
+            serves,
             secret: secret.into(),
             devices,
             schemas: Schemas::default(),
@@ -255,6 +261,21 @@ impl GroupCoordinator {
     fn slot(&self, device: DeviceId) -> Option<u32> {
         let place = self.devices.binary_search_by_key(&device, |member| member.id).ok()?;
         u32::try_from(place).ok()
+    }
+
+    /// Serves only the epochs of some periods of the roster: `serves` has an element for each
+    /// period. Another coordinator serves the others.
+    pub(crate) fn serve_only(&mut self, serves: impl Iterator<Item = bool>) {
+        for (serves, may) in self.serves.iter_mut().zip(serves) {
+            *serves &= may;
+        }
+    }
+
+    /// Returns whether this coordinator serves an epoch.
+    fn serves(&self, epoch: EpochNumber) -> bool {
+        let periods = self.roster.periods();
+        let later = periods.iter().rposition(|period| period.first_epoch <= epoch);
+        self.serves[later.unwrap_or(0)]
     }
 
     /// Receives a frame. `now` is the current epoch by the coordinator's own clock.
@@ -442,6 +463,13 @@ impl GroupCoordinator {
         {
             return Err(Refused::EpochTooFar);
         }
+        if !self.serves(epoch) {
+            return Err(Refused::NotCoordinated);
+        }
+        let device = self.roster.device(self.devices[slot as usize].id);
+        if !device.is_some_and(|device| device.is_member_in(epoch)) {
+            return Err(Refused::NotAMember);
+        }
         let opened = || self.openers.values().filter(|opener| **opener == slot).count();
         if !self.is_over(epoch) && !self.is_live(epoch) && opened() >= OPENED {
             return Err(Refused::TooManyEpochs);
@@ -469,7 +497,7 @@ impl GroupCoordinator {
     /// Returns the state of an epoch, and creates it if necessary. A late epoch is sampled within
     /// the budget, at its final round if that round is still known.
     fn epoch(&mut self, epoch: EpochNumber) -> &mut Epoch {
-        let (levels, budget) = (self.roster.levels(), self.budget);
+        let (levels, budget) = (self.roster.levels(epoch), self.budget(epoch));
         let is_over = self.is_over(epoch);
         let round = self.rounds.get(&epoch).copied().unwrap_or(Round(0));
         let epochs = if is_over { &mut self.late } else { &mut self.epochs };
@@ -522,66 +550,6 @@ impl GroupCoordinator {
         self.epochs.keys().copied()
     }
 
-    /// Returns the state about ended epochs that the coordinator keeps.
-    #[must_use]
-    pub fn standing(&self) -> Standing {
-        let sealed =
-            self.devices.iter().filter_map(|member| Some((member.id, member.over?))).collect();
-        // The abandoned seals of open epochs follow from the frames in the journal.
-        let abandoned = self.abandoned.iter().filter(|(_, (_, epoch))| self.is_over(*epoch));
-        let abandoned = abandoned
-            .map(|(slot, abandoned)| (self.devices[*slot as usize].id, *abandoned))
-            .collect();
-        let (mut schemas, mut shown, mut places) = (Vec::new(), BTreeMap::new(), HashMap::new());
-        for member in &self.devices {
-            for schema in self.schemas.encodings(&member.schemas) {
-                let place = *places.entry(schema).or_insert_with(|| {
-                    schemas.push(schema.to_vec());
-                    u32::try_from(schemas.len() - 1).unwrap_or(u32::MAX)
-                });
-                shown.entry(member.id).or_insert_with(Vec::new).push(place);
-            }
-        }
-        Standing { over: self.over, rounds: self.rounds.clone(), sealed, abandoned, schemas, shown }
-    }
-
-    /// Returns whether a coordinator that resumes from [`standing`](Self::standing) must receive
-    /// the frames about this seal again. It must if the seal's epoch has not ended, or if the
-    /// device has the seal open.
-    #[must_use]
-    pub fn needs(&self, device: DeviceId, index: SealIndex, epoch: EpochNumber) -> bool {
-        let open = || self.slot(device).and_then(|slot| self.devices[slot as usize].open.as_ref());
-        !self.is_over(epoch) || open().is_some_and(|open| open.followed.index == index)
-    }
-
-    /// Continues from the state of another coordinator. Afterwards, the caller replays the frames
-    /// that the other coordinator [`needs`](Self::needs). Devices that are no longer in the roster
-    /// are skipped.
-    pub fn resume(&mut self, standing: Standing) {
-        self.over = standing.over;
-        self.rounds = standing.rounds;
-        for (device, places) in standing.shown {
-            let Some(slot) = self.slot(device) else { continue };
-            let schemas = places.iter().filter_map(|place| standing.schemas.get(*place as usize));
-            for entry in schemas.filter_map(|bytes| SchemaEntry::decode(bytes).ok()) {
-                // This cannot fail, because the device held no more schemas than the maximum.
-                let _ =
-                    self.schemas.hold(&mut self.devices[slot as usize].schemas, entry, |_| false);
-            }
-        }
-        for (device, sealed) in standing.sealed {
-            if let Some(slot) = self.slot(device) {
-                let member = &mut self.devices[slot as usize];
-                (member.sealed, member.over) = (Some(sealed), Some(sealed));
-            }
-        }
-        for (device, abandoned) in standing.abandoned {
-            if let Some(slot) = self.slot(device) {
-                self.abandoned.insert(slot, abandoned);
-            }
-        }
-    }
-
     /// Returns every device that has sent frames, with the newest epoch of these frames.
     pub fn reached(&self) -> impl Iterator<Item = (DeviceId, EpochNumber)> {
         self.devices.iter().filter_map(|member| {
@@ -596,10 +564,10 @@ impl GroupCoordinator {
         self.counts
     }
 
-    /// Returns the group's budget, in events per epoch.
+    /// Returns the group's budget in an epoch, in events; 0 if there is none.
     #[must_use]
-    pub const fn budget(&self) -> u64 {
-        self.budget
+    pub fn budget(&self, epoch: EpochNumber) -> u64 {
+        self.roster.budget(epoch).unwrap_or(0)
     }
 
     /// Returns the group's roster.

@@ -31,6 +31,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
+mod rosters;
+
 use crate::clock::Clock;
 use crate::coordinator::{Counts, Refused};
 use crate::error::ServiceError;
@@ -39,6 +41,7 @@ pub use crate::group_time::Time;
 use crate::metrics::Metrics;
 use crate::station::{Outgoing, Station, StationError};
 use crate::uplink;
+pub use rosters::{RecordRoster, Rosters};
 
 /// The maximum number of frames that the station receives before it commits.
 const INTAKE: usize = 128;
@@ -128,6 +131,7 @@ pub struct Gateway {
     settings: Settings,
     cloud: Option<Client>,
     monitor: Option<Monitor>,
+    rosters: Option<Rosters>,
 }
 
 impl fmt::Debug for Gateway {
@@ -148,7 +152,13 @@ impl Gateway {
         cloud: Option<Client>,
     ) -> Result<Self, ServiceError> {
         let monitor = crate::monitor(settings.listen).await?;
-        Ok(Self { station, settings, cloud, monitor })
+        Ok(Self { station, settings, cloud, monitor, rosters: None })
+    }
+
+    /// Makes the gateway continue with each later version of the roster while it runs.
+    #[must_use]
+    pub fn with_rosters(self, rosters: Rosters) -> Self {
+        Self { rosters: Some(rosters), ..self }
     }
 
     /// Returns the address on which metrics and health are served.
@@ -167,7 +177,7 @@ impl Gateway {
         link: L,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), ServiceError> {
-        let Self { station, settings, cloud, monitor } = self;
+        let Self { station, settings, cloud, monitor, rosters } = self;
         let shared = Arc::new(Shared {
             metrics: Arc::new(Metrics::new()),
             stored: Arc::new(Notify::new()),
@@ -183,7 +193,8 @@ impl Gateway {
         let link = Arc::new(link);
         let (send_messages, mut messages) = mpsc::channel(MESSAGES);
         let (ended, mut has_ended) = oneshot::channel();
-        let keeper = Keeper::new(station, settings.clone(), Arc::clone(&shared), send_messages);
+        let mut keeper = Keeper::new(station, settings.clone(), Arc::clone(&shared), send_messages);
+        keeper.rosters = rosters;
         let (handle, of_station) = (Handle::current(), Arc::clone(&link));
         let body = move || {
             // The link may use the runtime's timers at any time, so the thread must be inside the
@@ -314,6 +325,7 @@ struct Keeper {
     /// The log lines about rejected frames, by sender.
     rejection_log: LogLimit<DeviceId>,
     counted: Counts,
+    rosters: Option<Rosters>,
 }
 
 impl Drop for Keeper {
@@ -351,6 +363,7 @@ impl Keeper {
             flooder: None,
             others: None,
             rejection_log: LogLimit::new(1, LOG_INTERVAL),
+            rosters: None,
             counted,
         }
     }
@@ -400,6 +413,7 @@ impl Keeper {
                 .transpose()?,
             of_others => of_others,
         };
+        self.load_roster(link);
         self.advance_time();
         let start = Instant::now();
         let (mut received, mut most, mut by_device) = (0, 0, HashMap::new());
@@ -539,6 +553,7 @@ impl Keeper {
                 self.shared.metrics.refused(refused.name());
                 let device = DeviceId(up.device);
                 let is_lasting = matches!(refused, Refused::OverQuota | Refused::OtherSeal)
+                    || refused.is_behind()
                     || refused.is_final().is_some();
                 if is_lasting && self.rejection_log.allows(device) {
                     warn!(name = refused.name(), %device, %refused, "frames of a device are rejected");
@@ -635,8 +650,8 @@ impl Keeper {
         metrics.buffered.set(value(
             coordinator.epochs().map(|epoch| coordinator.kept(epoch)).max().unwrap_or(0),
         ));
-        metrics.budget.set(value(coordinator.budget()));
         let newest = self.time.newest().unwrap_or(EpochNumber(0));
+        metrics.budget.set(value(coordinator.budget(newest)));
         metrics.round.set(f64::from(coordinator.round(newest).0));
         metrics.epoch.set(value(newest.0));
         metrics.state_bytes.set(value(self.station.bytes()));

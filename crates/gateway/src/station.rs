@@ -24,14 +24,14 @@ use moteseal_core::identity::IssueError;
 use moteseal_core::link::claimed_device;
 use moteseal_core::record::{DeviceId, EpochNumber, Round};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::signature::Signer;
+use moteseal_core::signature::{PublicKey, Signer};
 use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT};
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
-use crate::coordinator::{FrameEffect, GroupCoordinator, Refused};
+use crate::coordinator::{Ended, FrameEffect, GroupCoordinator, Refused};
 use crate::ledger::Entry;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 use crate::quota::Quota;
@@ -164,7 +164,7 @@ pub struct Recovered {
 /// The coordinator of a group, with its state on disk.
 pub struct Station {
     coordinator: GroupCoordinator,
-    signer: Box<dyn Signer + Send>,
+    keys: CoordinatorKeys,
     journal: Journal,
     journal_path: PathBuf,
     outbox: Arc<Outbox>,
@@ -201,7 +201,7 @@ impl fmt::Debug for Station {
 impl Station {
     /// Opens a station whose state is in `folder`, and creates the folder if necessary. The folder
     /// contains the file `journal` and the folder `outbox`. `secret` is the group's link secret,
-    /// `signer` signs with the coordinator's key, and `bound` is the maximum size of `folder` in
+    /// `keys` sign with the coordinator's keys, and `bound` is the maximum size of `folder` in
     /// bytes.
     ///
     /// # Errors
@@ -210,11 +210,14 @@ impl Station {
         folder: &Path,
         roster: Roster,
         secret: impl Into<Zeroizing<[u8; 32]>>,
-        signer: Box<dyn Signer + Send>,
+        keys: impl Into<CoordinatorKeys>,
         bound: u64,
     ) -> Result<(Self, Recovered), StationError> {
-        check(&roster, &*signer)?;
-        let coordinator = GroupCoordinator::new(roster, secret).ok_or(StationError::NoBudget)?;
+        let mut keys = keys.into();
+        keys.serve(&roster)?;
+        let mut coordinator =
+            GroupCoordinator::new(roster, secret).ok_or(StationError::NoBudget)?;
+        coordinator.serve_only(keys.served());
         moteseal_files::create_folder(folder)
             .map_err(|error| StationError::Io(folder.to_owned(), error))?;
         let journal_path = folder.join("journal");
@@ -224,7 +227,7 @@ impl Station {
         let mut station = Self {
             coordinator,
             quota,
-            signer,
+            keys,
             journal,
             journal_path,
             outbox,
@@ -262,8 +265,9 @@ impl Station {
                 },
                 // The same frames give the same manifest. At worst, a manifest that the outbox or
                 // the cloud already has is written and uploaded again.
-                Entry::End(epoch) => ended
-                    .push(self.coordinator.end(epoch, &*self.signer).map_err(StationError::Sign)?),
+                Entry::End(epoch) => {
+                    ended.push(sign_end(&mut self.coordinator, &self.keys, epoch)?);
+                }
             }
         }
         for ended in ended {
@@ -275,6 +279,42 @@ impl Station {
         }
         self.take_late();
         Ok(recovered)
+    }
+
+    /// Continues under a later version of the roster. The caller has checked that it succeeds the
+    /// roster in use. `record` makes the new roster durable: it is called when everything that was
+    /// received is durable under the old roster and the manifests of all ended epochs are in the
+    /// outbox. A restart after that opens the station with the new roster.
+    ///
+    /// # Errors
+    /// [`StationError`], or the error of `record`. The station continues under the old roster.
+    pub fn load<E: From<StationError>>(
+        &mut self,
+        roster: Roster,
+        record: impl FnOnce(&Roster) -> Result<(), E>,
+    ) -> Result<Recovered, E> {
+        let mut next = self.coordinator.under(roster).ok_or(StationError::NoBudget)?;
+        // Ended epochs must leave the journal under the old roster: ended again under the new one,
+        // they would have a second manifest.
+        self.make_durable()?;
+        self.compact()?;
+        self.stale = false;
+        let mut keys = CoordinatorKeys::from(std::mem::take(&mut self.keys.signers));
+        let served = keys.serve(next.roster());
+        if let Err(error) = served {
+            self.keys.signers = keys.signers;
+            return Err(error.into());
+        }
+        let recorded = record(next.roster());
+        if let Err(error) = recorded {
+            self.keys.signers = keys.signers;
+            return Err(error);
+        }
+        next.serve_only(keys.served());
+        (self.coordinator, self.keys) = (next, keys);
+        self.quota =
+            Quota::new(journal_room(self.bound), self.coordinator.roster().devices().len());
+        Ok(self.recover()?)
     }
 
     /// Returns the coordinator.
@@ -432,7 +472,7 @@ impl Station {
         self.journal.sync()?;
         self.uncommitted = 0;
         if let Some(epoch) = self.ending {
-            let ended = self.coordinator.end(epoch, &*self.signer).map_err(StationError::Sign)?;
+            let ended = sign_end(&mut self.coordinator, &self.keys, epoch)?;
             self.ending = None;
             self.stale = true;
             let (seals, kept) = (ended.bundles.len(), ended.kept);
@@ -493,12 +533,15 @@ impl Station {
         if let Some(epoch) = self.to_announce.pop_first() {
             self.announced = Some(epoch);
             let roster = self.coordinator.roster();
-            let round = self.coordinator.round(epoch).min(Round(roster.levels().saturating_sub(1)));
+            let highest = Round(roster.levels(epoch).saturating_sub(1));
+            let round = self.coordinator.round(epoch).min(highest);
             let mut out = [0; MAX_ANNOUNCEMENT];
-            let message =
-                Announcement::issue(roster.group(), epoch, round, &*self.signer, &mut out)
+            // No frame of an epoch that another coordinator serves is accepted.
+            if let Some(signer) = self.keys.signer(roster, epoch) {
+                let message = Announcement::issue(roster.group(), epoch, round, signer, &mut out)
                     .map_err(StationError::Sign)?;
-            messages.announcement = Some(message.to_vec());
+                messages.announcement = Some(message.to_vec());
+            }
         }
         Ok(messages)
     }
@@ -520,16 +563,92 @@ const fn size_of_record(record: &[u8]) -> u64 {
     24 + record.len() as u64
 }
 
-/// Checks that `signer` has the key that the roster certifies for the group's coordinator.
+/// Ends an epoch with the signature of the coordinator of the epoch's period.
+fn sign_end(
+    coordinator: &mut GroupCoordinator,
+    keys: &CoordinatorKeys,
+    epoch: EpochNumber,
+) -> Result<Ended, StationError> {
+    let signer = keys.signer(coordinator.roster(), epoch).ok_or(StationError::NotTheCoordinator)?;
+    coordinator.end(epoch, signer).map_err(StationError::Sign)
+}
+
+/// The keys of a coordinator. There are several while the coordinator's key changes: each period of
+/// a roster has one.
+pub struct CoordinatorKeys {
+    signers: Vec<Box<dyn Signer + Send>>,
+    /// For each period of the roster, the signer that has its coordinator's key.
+    periods: Vec<Option<usize>>,
+}
+
+impl fmt::Debug for CoordinatorKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CoordinatorKeys").field("periods", &self.periods).finish_non_exhaustive()
+    }
+}
+
+impl From<Vec<Box<dyn Signer + Send>>> for CoordinatorKeys {
+    fn from(signers: Vec<Box<dyn Signer + Send>>) -> Self {
+        Self { signers, periods: Vec::new() }
+    }
+}
+
+impl<S: Signer + Send + 'static> From<Box<S>> for CoordinatorKeys {
+    fn from(signer: Box<S>) -> Self {
+        Self { signers: vec![signer], periods: Vec::new() }
+    }
+}
+
+impl CoordinatorKeys {
+    /// Finds the key of each period of a roster.
+    ///
+    /// # Errors
+    /// `NoBudget` if no period of the roster has a budget, `NotTheCoordinator` if none of the keys
+    /// is that of a coordinator.
+    fn serve(&mut self, roster: &Roster) -> Result<(), StationError> {
+        if !roster.has_budget() {
+            return Err(StationError::NoBudget);
+        }
+        self.periods = roster
+            .periods()
+            .iter()
+            .map(|period| {
+                let key = period.coordinator.as_ref().filter(|_| period.budget.is_some())?;
+                self.signers.iter().position(|signer| is_key_of(key, &**signer))
+            })
+            .collect();
+        if self.periods.iter().any(Option::is_some) {
+            Ok(())
+        } else {
+            Err(StationError::NotTheCoordinator)
+        }
+    }
+
+    /// Returns for each period of the roster whether one of the keys is its coordinator's.
+    fn served(&self) -> impl Iterator<Item = bool> {
+        self.periods.iter().map(Option::is_some)
+    }
+
+    /// Returns the signer of an epoch, if one of the keys is the coordinator's.
+    fn signer(&self, roster: &Roster, epoch: EpochNumber) -> Option<&dyn Signer> {
+        let later = roster.periods().iter().rposition(|period| period.first_epoch <= epoch);
+        let signer = &self.signers[(*self.periods.get(later.unwrap_or(0))?)?];
+        Some(&**signer)
+    }
+}
+
+/// Checks that one of `keys` is a key that the roster certifies for the group's coordinator.
 ///
 /// # Errors
-/// `NoBudget` if the roster has no budget, `NotTheCoordinator` if `signer` has a different key.
-pub fn check(roster: &Roster, signer: &dyn Signer) -> Result<(), StationError> {
-    let coordinator =
-        roster.coordinator().filter(|_| roster.budget().is_some()).ok_or(StationError::NoBudget)?;
-    // A test signature identifies the key even if the key is in hardware and cannot be read.
+/// `NoBudget` if the roster has no budget, `NotTheCoordinator` if no key is the coordinator's.
+pub fn check(roster: &Roster, keys: &mut CoordinatorKeys) -> Result<(), StationError> {
+    keys.serve(roster)
+}
+
+/// Returns whether a signer has the secret key of a public key. A test signature identifies the key
+/// even if it is in hardware and cannot be read.
+fn is_key_of(key: &PublicKey, signer: &dyn Signer) -> bool {
     let message = b"moteseal/1/is this the coordinator";
     let signed = signer.signature(message).ok();
-    let is_its = signed.is_some_and(|signature| coordinator.verify(message, &signature).is_ok());
-    if is_its { Ok(()) } else { Err(StationError::NotTheCoordinator) }
+    signed.is_some_and(|signature| key.verify(message, &signature).is_ok())
 }

@@ -109,6 +109,12 @@ pub trait ParentLink: Send {
     /// `FrameTooLong`, `Closed`.
     fn announce(&self, announcement: Bytes) -> impl Future<Output = Result<(), LinkError>> + Send;
 
+    /// Replaces the set of children whose frames are accepted, after the group has changed. The
+    /// default implementation accepts the frames of all children and does nothing.
+    fn set_members(&self, members: Vec<[u8; 8]>) {
+        drop(members);
+    }
+
     /// Returns the link's state, as a channel that reports changes.
     fn state(&self) -> watch::Receiver<State>;
 

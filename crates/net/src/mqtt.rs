@@ -344,6 +344,10 @@ impl ParentLink for MqttParent {
         Ok(())
     }
 
+    fn set_members(&self, members: Vec<[u8; 8]>) {
+        self.inbox.set_members(members);
+    }
+
     fn state(&self) -> watch::Receiver<State> {
         self.driver.state()
     }

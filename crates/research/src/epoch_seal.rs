@@ -7,7 +7,7 @@ use moteseal_core::record::Scheme as Kind;
 use moteseal_core::record::{
     DeviceId, EpochNumber, GroupId, Level, MAX_LEVELS, SealIndex, Sequence,
 };
-use moteseal_core::roster::Directory;
+use moteseal_core::roster::{Directory, NoKey};
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::{Algorithm, PublicKey, SignError, Signer};
 use moteseal_seal::engine::Scalar;
@@ -47,7 +47,7 @@ impl Directory for OneDevice<'_> {
     fn group(&self) -> GroupId {
         GroupId([0; 8])
     }
-    fn levels(&self) -> u8 {
+    fn levels(&self, _: EpochNumber) -> u8 {
         LEVELS
     }
     fn epochs(&self) -> (EpochNumber, Option<EpochNumber>) {
@@ -56,10 +56,18 @@ impl Directory for OneDevice<'_> {
     fn roster_digest(&self, version: u32) -> Option<Digest> {
         (version == 0).then_some(ROSTER)
     }
-    fn with_key(&self, device: DeviceId, _: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
-        if device == self.device {
-            use_key(self.key);
+    fn with_key(
+        &self,
+        device: DeviceId,
+        _: SealIndex,
+        _: EpochNumber,
+        use_key: &mut dyn FnMut(&PublicKey),
+    ) -> Result<(), NoKey> {
+        if device != self.device {
+            return Err(NoKey::Unknown);
         }
+        use_key(self.key);
+        Ok(())
     }
     fn first_prev(&self, device: DeviceId) -> Option<Digest> {
         (device == self.device).then_some(FIRST)

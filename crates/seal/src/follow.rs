@@ -18,7 +18,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, MAX_LEVELS, SealIndex, Sequence};
-use moteseal_core::roster::Directory;
+use moteseal_core::roster::{Directory, NoKey};
 use moteseal_core::signature::Algorithm;
 
 /// Limits on the work that a verifier accepts.
@@ -64,6 +64,12 @@ named_errors! {
         IndexOutOfRange => "the roster has no key of the device for this index",
         /// The epoch is above the maximum, or outside the roster's range.
         EpochOutOfRange => "the epoch is outside the roster's range",
+        /// The epoch belongs to a period that a later version of the roster introduced.
+        RosterOutdated =>
+            "a later version of the roster changes this epoch; load it on the device",
+        /// The device was removed from the group, or its key was revoked, before this index or
+        /// epoch.
+        KeyEnded => "the device was removed or its key was revoked before this seal",
         /// Indices were skipped, although the part does not state a restart.
         GapWithoutRestart =>
             "indices are skipped, but the part does not state that the device restarted",
@@ -84,6 +90,15 @@ named_errors! {
         EventsLength => "the length of the events does not match their number",
         /// The signature's length is wrong for its algorithm.
         MalformedSignature => "the signature has the wrong length",
+    }
+}
+
+impl From<NoKey> for PartError {
+    fn from(error: NoKey) -> Self {
+        match error {
+            NoKey::Unknown => Self::IndexOutOfRange,
+            NoKey::Ended => Self::KeyEnded,
+        }
     }
 }
 
@@ -121,6 +136,7 @@ pub struct Follower<'d, D: ?Sized, E> {
 struct At {
     device: DeviceId,
     roster: Digest,
+    version: u32,
     position: Position,
 }
 
@@ -135,6 +151,7 @@ pub struct Mark(Option<At>);
 pub struct Place {
     device: DeviceId,
     roster: Digest,
+    version: u32,
     last: Option<(SealIndex, EpochNumber)>,
     epoch_closed: bool,
 }
@@ -262,7 +279,8 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
             (None, Some((index, _))) => known(index).ok_or(OpenError::PrevUnknown)?,
         };
         let position = Position { prev, last: open.last, epoch_closed: false };
-        self.at = Some(At { device: open.device, roster, position });
+        let (device, version) = (open.device, open.roster_version);
+        self.at = Some(At { device, roster, version, position });
         Ok(())
     }
 
@@ -287,8 +305,9 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     /// Returns the place of the next part; `None` before the first open item.
     #[must_use]
     pub fn place(&self) -> Option<Place> {
-        let At { device, roster, position } = self.at?;
-        Some(Place { device, roster, last: position.last, epoch_closed: position.epoch_closed })
+        let At { device, roster, version, position } = self.at?;
+        let Position { last, epoch_closed, .. } = position;
+        Some(Place { device, roster, version, last, epoch_closed })
     }
 
     /// Returns the place of the part that follows a part at `place`.
@@ -310,10 +329,12 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         part: &Part<'a>,
         shape: &Shape,
     ) -> Result<Prepared<'a>, PartError> {
-        let levels = self.directory.levels();
         let (index, epoch) = self.within(place, Stride::of(part))?;
+        let levels = self.directory.levels(epoch);
         let mut algorithm = None;
-        self.directory.with_key(place.device, index, &mut |key| algorithm = Some(key.algorithm()));
+        self.directory.with_key(place.device, index, epoch, &mut |key| {
+            algorithm = Some(key.algorithm());
+        })?;
         let algorithm = algorithm.ok_or(PartError::IndexOutOfRange)?;
 
         if part.round > part.own_round || part.own_round.0 >= levels {
@@ -426,6 +447,9 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         }
         if place.last.is_some() && part.advance == 0 && place.epoch_closed {
             return Err(PartError::EpochClosed);
+        }
+        if place.version < self.directory.least_version(epoch) {
+            return Err(PartError::RosterOutdated);
         }
         Ok((index, epoch))
     }

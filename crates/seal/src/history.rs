@@ -12,6 +12,7 @@ use crate::statement::Statement;
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::roster::{Directory, NoKey};
 
 /// Proof that all seals of one device for a range of epochs were served.
 ///
@@ -157,6 +158,29 @@ impl History {
     /// # Errors
     /// Any [`Incomplete`] except `TailUnknown`.
     pub fn next(&mut self, seal: &Seal<Authentic>) -> Result<bool, Incomplete> {
+        self.add(seal, false)
+    }
+
+    /// Like [`next`](Self::next), but knows from the group's roster which seals are void: those
+    /// whose key had ended, because the key was revoked or the device was removed. A predecessor
+    /// that is void cannot be served, so it is not missing.
+    ///
+    /// # Errors
+    /// Any [`Incomplete`] except `TailUnknown`.
+    pub fn next_under<D: Directory + ?Sized>(
+        &mut self,
+        seal: &Seal<Authentic>,
+        directory: &D,
+    ) -> Result<bool, Incomplete> {
+        let Statement { device, last, .. } = *seal.statement();
+        let follows_void = last.is_some_and(|(index, epoch)| {
+            directory.with_key(device, index, epoch, &mut |_| {}) == Err(NoKey::Ended)
+        });
+        self.add(seal, follows_void)
+    }
+
+    /// Adds the next seal. `follows_void` states whether its predecessor is void.
+    fn add(&mut self, seal: &Seal<Authentic>, follows_void: bool) -> Result<bool, Incomplete> {
         let statement = seal.statement();
         let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
         if device != self.device || epoch < self.since || self.ended {
@@ -165,10 +189,11 @@ impl History {
         match (self.last, statement.last) {
             // This is the first seal of the response. The predecessor that it names must be before
             // the range.
-            (None, Some((before, at))) if at >= self.since => {
+            (None, Some((before, at))) if at >= self.since && !follows_void => {
                 return Err(Incomplete::Missing { device, index: before, epoch: Some(at) });
             }
             (None, _) => {}
+            (Some((known, _)), Some((before, _))) if follows_void && before > known => {}
             (Some((known, digest)), named) => follows(known, digest, named, seal)?,
         }
         self.last = Some((index, seal.digest()));

@@ -23,7 +23,7 @@
 //! ```
 //! use moteseal_core::cbor::Writer;
 //! use moteseal_core::record::{Framing, Scheme};
-//! use moteseal_core::roster::Directory;
+//! use moteseal_core::roster::{Directory, NoKey};
 //! use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 //! use moteseal_core::{DeviceId, Digest, EpochNumber, GroupId, SealIndex};
 //! use moteseal_seal::engine::Scalar;
@@ -39,7 +39,7 @@
 //!     fn group(&self) -> GroupId {
 //!         GroupId::of("home")
 //!     }
-//!     fn levels(&self) -> u8 {
+//!     fn levels(&self, _: EpochNumber) -> u8 {
 //!         8
 //!     }
 //!     fn epochs(&self) -> (EpochNumber, Option<EpochNumber>) {
@@ -48,10 +48,18 @@
 //!     fn roster_digest(&self, version: u32) -> Option<Digest> {
 //!         (version == 0).then_some(Digest([9; 32]))
 //!     }
-//!     fn with_key(&self, device: DeviceId, _: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
-//!         if device == self.0 {
-//!             use_key(&self.1);
+//!     fn with_key(
+//!         &self,
+//!         device: DeviceId,
+//!         _: SealIndex,
+//!         _: EpochNumber,
+//!         use_key: &mut dyn FnMut(&PublicKey),
+//!     ) -> Result<(), NoKey> {
+//!         if device != self.0 {
+//!             return Err(NoKey::Unknown);
 //!         }
+//!         use_key(&self.1);
+//!         Ok(())
 //!     }
 //!     fn first_prev(&self, device: DeviceId) -> Option<Digest> {
 //!         (device == self.0).then_some(Digest([5; 32]))

@@ -16,7 +16,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
-use moteseal_core::roster::Directory;
+use moteseal_core::roster::{Directory, NoKey};
 use moteseal_core::signature::{Algorithm, PublicKey, SignatureError};
 
 /// Length of the longest message that is signed for a seal, in bytes. The message contains the
@@ -159,17 +159,19 @@ impl Seal<Unverified> {
     /// ```
     ///
     /// # Errors
-    /// [`SealError::IndexOutOfRange`] if the directory has no key, [`SealError::AlgorithmMismatch`]
-    /// if the key is of another suite, otherwise [`SealError::Signature`].
+    /// [`SealError::IndexOutOfRange`] if the directory has no key, [`SealError::KeyEnded`] if the
+    /// key is no longer valid, [`SealError::AlgorithmMismatch`] if the key is of another suite,
+    /// otherwise [`SealError::Signature`].
     pub fn verify<D: Directory + ?Sized>(
         self,
         directory: &D,
         signature: &[u8],
     ) -> Result<Seal<Authentic>, SealError> {
-        let mut verdict = Err(SealError::IndexOutOfRange);
-        directory.with_key(self.statement.device, self.statement.index, &mut |key| {
+        let Statement { device, index, epoch, .. } = self.statement;
+        let mut verdict = Ok(());
+        directory.with_key(device, index, epoch, &mut |key| {
             verdict = self.signed_by(key, signature);
-        });
+        })?;
         verdict.map(|()| self.proven())
     }
 
@@ -238,6 +240,8 @@ named_errors! {
     SealError {
         /// The roster has no key for the device and index.
         IndexOutOfRange => "the roster has no key for the seal's device and index",
+        /// The device was removed from the group, or its key was revoked, before the seal.
+        KeyEnded => "the device was removed or its key was revoked before this seal",
         /// The roster's key is of another signature suite.
         AlgorithmMismatch =>
             "the seal is not signed with the signature suite of the roster's key",
@@ -245,6 +249,15 @@ named_errors! {
         Signature(error: SignatureError) => from,
         /// The successor names another predecessor.
         PrevMismatch => "the device's next seal names another predecessor",
+    }
+}
+
+impl From<NoKey> for SealError {
+    fn from(error: NoKey) -> Self {
+        match error {
+            NoKey::Unknown => Self::IndexOutOfRange,
+            NoKey::Ended => Self::KeyEnded,
+        }
     }
 }
 

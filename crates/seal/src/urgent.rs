@@ -8,7 +8,7 @@ use moteseal_core::cose::{self, Protected, Sign1, Typ};
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, MAX_PAYLOAD, SealIndex, Sequence};
-use moteseal_core::roster::Directory;
+use moteseal_core::roster::{Directory, NoKey};
 use moteseal_core::signature::Algorithm;
 
 /// Maximum length of the protected header of an urgent event in bytes.
@@ -99,8 +99,8 @@ impl<'a> UrgentEvent<'a> {
             return Err(UrgentError::WrongGroup);
         }
         let message = object.message(scratch)?;
-        let mut proven = Err(UrgentError::UnknownDevice);
-        directory.with_key(event.device, event.index, &mut |key| {
+        let mut proven = Ok(());
+        let found = directory.with_key(event.device, event.index, event.epoch, &mut |key| {
             proven = if key.algorithm() == object.header.algorithm {
                 key.verify(message, object.signature)
                     .map_err(|error| UrgentError::Seal(SealError::Signature(error)))
@@ -108,6 +108,10 @@ impl<'a> UrgentEvent<'a> {
                 Err(UrgentError::Seal(SealError::AlgorithmMismatch))
             };
         });
+        found.map_err(|error| match error {
+            NoKey::Unknown => UrgentError::UnknownDevice,
+            NoKey::Ended => UrgentError::Seal(SealError::KeyEnded),
+        })?;
         proven?;
         Ok(event)
     }

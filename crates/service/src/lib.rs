@@ -43,6 +43,7 @@
 #![forbid(unsafe_code)]
 
 mod descriptors;
+mod file_watch;
 pub mod listener;
 pub mod log_limit;
 pub mod metrics;
@@ -57,6 +58,7 @@ pub mod tls;
 pub mod tls;
 mod tls_files;
 
+pub use file_watch::FileWatch;
 pub use listener::{ConnectionLimits, ConnectionMetrics, ListenError, Listener};
 pub use log_limit::LogLimit;
 pub use metrics::Table;

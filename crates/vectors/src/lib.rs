@@ -21,6 +21,7 @@ pub mod make;
 mod ops;
 mod query;
 mod receipt;
+mod roster;
 mod sampling;
 mod sum;
 mod tesla;

@@ -10,7 +10,6 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
-use moteseal_core::roster::Roster as CoreRoster;
 use moteseal_core::schema::{Schema, Value as FieldValue};
 use moteseal_core::signature::{Algorithm, PublicKey};
 use moteseal_lanes::Host;
@@ -25,7 +24,7 @@ use moteseal_seal::{Authentic, History, Incomplete, Seal, Star, Statement, Urgen
 use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain_run};
 use serde_json::{Value, json};
 
-use crate::{audit, broadcast, link, query, receipt, sampling, sum, tesla};
+use crate::{audit, broadcast, link, query, receipt, roster, sampling, sum, tesla};
 use moteseal_fixtures::world::{multiproof, path, root_of};
 
 /// The result of an operation: its output, or the stable name of its error.
@@ -167,7 +166,8 @@ impl Shared {
             }
             "cose.seal" => cose_seal(input),
             "certificate.open" => self.certificate(input),
-            "roster.open" => self.roster_open(input),
+            "roster.open" => roster::open(self.operator(), input),
+            "roster.succeed" => roster::succeed(self.operator(), input),
             "schema.open" => schema_open(input),
             "schema.record" => schema_record(input),
             "level.level" => Ok(level_level(input)),
@@ -261,29 +261,6 @@ impl Shared {
             "key": hex_of(certificate.key_bytes),
             "first_index": certificate.first_index.0,
             "digest": certificate.digest().to_string(),
-        }))
-    }
-
-    fn roster_open(&self, input: &Value) -> Verdict {
-        let bytes = bytes(input, "bytes");
-        let mut scratch = vec![0; bytes.len() + moteseal_core::roster::SCRATCH_OVERHEAD];
-        let roster = CoreRoster::open(&bytes, self.operator(), &mut scratch)
-            .map_err(|error| error.name().to_owned())?;
-        let owned = Roster::open(&bytes, self.operator()).unwrap();
-        assert_eq!(owned.digest(), roster.digest());
-        let devices = roster.devices().map(|device| {
-            json!([device.id.to_string(), device.name, device.certificates().count()])
-        });
-        Ok(json!({
-            "digest": roster.digest().to_string(),
-            "group_name": roster.group_name(),
-            "group": roster.group().to_string(),
-            "version": roster.version(),
-            "epoch_ms": roster.epoch_ms(),
-            "levels": roster.levels(),
-            "first_epoch": roster.first_epoch().0,
-            "last_epoch": roster.last_epoch().map(|epoch| epoch.0),
-            "devices": devices.collect::<Vec<_>>(),
         }))
     }
 

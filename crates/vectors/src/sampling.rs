@@ -19,7 +19,7 @@ use crate::ops::{Verdict, bytes, list, number};
 /// Opens a coordinator's announcement and returns its round.
 pub fn announcement(roster: &Roster, input: &Value) -> Verdict {
     let announcement =
-        Announcement::open(&bytes(input, "bytes"), roster.group(), roster.coordinator().unwrap())
+        Announcement::open(&bytes(input, "bytes"), roster.group(), &roster.coordinators()[0].1)
             .map_err(|error| error.name().to_owned())?;
     Ok(json!({ "epoch": announcement.epoch().0, "round": announcement.round().0 }))
 }
@@ -70,7 +70,9 @@ pub fn bundle(roster: &Roster, limits: Limits, input: &Value) -> Verdict {
             }
             Event::Proven(proven) => {
                 let statement = proven.seal.statement();
-                let ended = rounds.get(&statement.epoch).filter(|_| roster.budget().is_some());
+                let ended = rounds
+                    .get(&statement.epoch)
+                    .filter(|_| roster.budget(statement.epoch).is_some());
                 let from = proven.whole_from();
                 if !proven.is_whole() && from.zip(ended).is_none_or(|(from, ended)| from > *ended) {
                     return Err(Refused::NotWhole);

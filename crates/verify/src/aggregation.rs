@@ -168,6 +168,8 @@ pub struct AggregationTree {
     by_id: BTreeMap<DeviceId, usize>,
     /// Sorted by position.
     sources: Vec<Source>,
+    /// The positions of the sources, by device.
+    positions: BTreeMap<DeviceId, u32>,
     height: u32,
 }
 
@@ -234,8 +236,9 @@ impl AggregationTree {
             return Err(TreeError::NoRoot);
         }
         let sources = attached(roster, &gateways, devices)?;
-        let by_id = ids(&gateways, &sources)?;
-        let mut tree = Self { gateways, by_id, sources, height: 0 };
+        let positions = sources.iter().map(|source| source.id).zip(0..).collect();
+        let by_id = ids(&gateways, &sources, &positions)?;
+        let mut tree = Self { gateways, by_id, sources, positions, height: 0 };
         tree.measure()?;
         Ok(tree)
     }
@@ -322,8 +325,7 @@ impl AggregationTree {
     /// Returns the position of a device.
     #[must_use]
     pub fn position(&self, device: DeviceId) -> Option<u32> {
-        let at = self.sources.binary_search_by_key(&device, |source| source.id).ok()?;
-        u32::try_from(at).ok()
+        self.positions.get(&device).copied()
     }
 
     fn place(&self, gateway: &str) -> Option<usize> {
@@ -443,7 +445,7 @@ fn attached<'a>(
         }
     }
     let (mut sources, mut missing) = (Vec::with_capacity(places.len()), Vec::new());
-    for device in roster.devices() {
+    for device in roster.sources() {
         match places.get(&device.id) {
             Some(gateway) => {
                 sources.push(Source {
@@ -460,13 +462,14 @@ fn attached<'a>(
 }
 
 /// Returns an index of the gateways by id, after checking that all ids are different.
-fn ids(gateways: &[Gateway], sources: &[Source]) -> Result<BTreeMap<DeviceId, usize>, TreeError> {
+fn ids(
+    gateways: &[Gateway],
+    sources: &[Source],
+    positions: &BTreeMap<DeviceId, u32>,
+) -> Result<BTreeMap<DeviceId, usize>, TreeError> {
     let mut by_id = BTreeMap::new();
     for (at, gateway) in gateways.iter().enumerate() {
-        let source = sources
-            .binary_search_by_key(&gateway.id, |source| source.id)
-            .ok()
-            .map(|at| &sources[at].name);
+        let source = positions.get(&gateway.id).map(|at| &sources[*at as usize].name);
         let other = by_id.insert(gateway.id, at).map(|other: usize| &gateways[other].name);
         if let Some(other) = source.or(other) {
             return Err(TreeError::IdTaken { gateway: gateway.name.clone(), other: other.clone() });

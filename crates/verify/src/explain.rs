@@ -203,10 +203,12 @@ pub fn explain<D: Directory + ?Sized>(
 ) -> Result<(), Finding> {
     let (seal, signature) = Seal::decode(&explained.seal)?;
     let stated = rebuilt.statement();
-    let mut verified = Err(Finding::Part(PartError::IndexOutOfRange));
-    directory.with_key(stated.device, stated.index, &mut |key| {
-        verified = seal.signed_by(key, signature).map_err(Finding::Seal);
-    });
+    let mut verified = Ok(());
+    directory
+        .with_key(stated.device, stated.index, stated.epoch, &mut |key| {
+            verified = seal.signed_by(key, signature).map_err(Finding::Seal);
+        })
+        .map_err(|error| Finding::Part(error.into()))?;
     verified?;
     if let Some(field) = difference(stated, seal.statement()) {
         return Err(Finding::Statement { field });

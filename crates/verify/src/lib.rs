@@ -43,7 +43,7 @@
 //! star.push(b"20.1")?;
 //! let (counters, blocks) = star.close();
 //! let mut statement =
-//!     Statement::new(Scheme::Star, roster.group(), roster.digest(), device, roster.levels());
+//!     Statement::new(Scheme::Star, roster.group(), roster.digest(), device, 8);
 //! statement.prev = roster.first_prev(device).ok_or("the roster has no such device")?;
 //! statement.last_in_epoch = true;
 //! statement.schema = Schema::OPAQUE.digest();
@@ -77,6 +77,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aggregation;
+mod calendar;
 mod error;
 mod event;
 pub mod explain;
@@ -90,6 +91,7 @@ pub mod succession;
 pub mod write;
 
 pub use aggregation::{AggregationTree, TreeError};
+pub use calendar::Calendar;
 pub use error::{ReadError, ReadErrorKind};
 pub use event::{Event, Proven, SchemaEntry, Suspect, kept_from};
 pub use explain::{Explained, Finding, RunFinding, explain_run};

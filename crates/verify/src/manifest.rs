@@ -3,6 +3,7 @@
 //! 8.1). This module does not check that the round in a manifest is correct: the audit does.
 
 use moteseal_core::error::Named;
+use moteseal_core::record::EpochNumber;
 use moteseal_core::roster::Directory;
 use moteseal_core::signature::PublicKey;
 use moteseal_seal::sample::{AnnouncementError, Manifest};
@@ -23,6 +24,12 @@ pub enum ManifestError {
     /// The epoch is outside the roster's range of epochs.
     #[error("the manifest's epoch is outside the roster's range of epochs")]
     EpochOutOfRange,
+    /// The epoch belongs to a period that a later version of the roster introduced.
+    #[error(
+        "the manifest was made under an outdated version of the roster; load the newest version on \
+         the coordinator"
+    )]
+    RosterOutdated,
     /// The round is above the group's number of levels.
     #[error("the manifest's round is above the group's number of levels")]
     RoundOutOfRange,
@@ -37,6 +44,7 @@ impl ManifestError {
             Self::Announcement(error) => error.name(),
             Self::UnknownRoster => "UnknownRoster",
             Self::EpochOutOfRange => "EpochOutOfRange",
+            Self::RosterOutdated => "RosterOutdated",
             Self::RoundOutOfRange => "RoundOutOfRange",
         }
     }
@@ -58,8 +66,10 @@ pub fn open<'b, D: Directory + ?Sized>(
     bytes: &'b [u8],
     directory: &D,
 ) -> Result<Manifest<'b>, ManifestError> {
+    // The key depends on the epoch. If the manifest is not readable, any key leads to its error.
+    let epoch = Manifest::claimed_epoch(bytes).unwrap_or(EpochNumber(u64::MAX));
     let mut opened = Err(ManifestError::NoCoordinator);
-    directory.with_coordinator(&mut |key: &PublicKey| {
+    directory.with_coordinator(epoch, &mut |key: &PublicKey| {
         // A Sig_structure contains the payload, some of the object's other bytes, and a few
         // additional CBOR heads, for which 64 bytes suffice.
         let mut scratch = vec![0; bytes.len() + 64];
@@ -67,17 +77,18 @@ pub fn open<'b, D: Directory + ?Sized>(
             .map_err(ManifestError::Announcement);
     });
     let manifest = opened?;
-    let known = (0..=u32::MAX)
-        .map_while(|version| directory.roster_digest(version))
-        .any(|digest| digest == manifest.roster());
-    if !known {
-        return Err(ManifestError::UnknownRoster);
-    }
+    let version = (0..=u32::MAX)
+        .map_while(|version| Some((version, directory.roster_digest(version)?)))
+        .find_map(|(version, digest)| (digest == manifest.roster()).then_some(version))
+        .ok_or(ManifestError::UnknownRoster)?;
     let (first, last) = directory.epochs();
     if manifest.epoch() < first || last.is_some_and(|last| manifest.epoch() > last) {
         return Err(ManifestError::EpochOutOfRange);
     }
-    if manifest.round().0 > directory.levels() {
+    if version < directory.least_version(manifest.epoch()) {
+        return Err(ManifestError::RosterOutdated);
+    }
+    if manifest.round().0 > directory.levels(manifest.epoch()) {
         return Err(ManifestError::RoundOutOfRange);
     }
     Ok(manifest)

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
-use moteseal_core::roster::{self, Directory, RosterError};
+use moteseal_core::roster::{self, Directory, NoKey, RosterError, SCRATCH_OVERHEAD};
 use moteseal_core::signature::PublicKey;
+
+use crate::calendar::Calendar;
 
 /// A verified roster.
 #[derive(Clone, Debug)]
@@ -14,14 +16,30 @@ pub struct Roster {
     group_name: String,
     group: GroupId,
     version: u32,
-    digest: Digest,
     digests: Vec<Digest>,
-    epoch_ms: u64,
-    levels: u8,
-    epochs: (EpochNumber, Option<EpochNumber>),
+    periods: Vec<Period>,
+    calendar: Calendar,
+    last_epoch: Option<EpochNumber>,
+    querier: Option<PublicKey>,
     devices: BTreeMap<DeviceId, Device>,
-    budget: Option<u64>,
-    coordinator: Option<PublicKey>,
+}
+
+/// A period of a group: epochs with the same length, number of levels, budget and coordinator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Period {
+    /// The version of the roster that introduced the period.
+    pub version: u32,
+    /// The first epoch of the period.
+    pub first_epoch: EpochNumber,
+    /// The length of an epoch, in milliseconds.
+    pub epoch_ms: u64,
+    /// The number of levels.
+    pub levels: u8,
+    /// The largest number of events that the coordinator may forward per epoch; `None` means no
+    /// limit.
+    pub budget: Option<u64>,
+    /// The coordinator's key, if the group has a coordinator.
+    pub coordinator: Option<PublicKey>,
 }
 
 /// A device of a roster.
@@ -31,18 +49,79 @@ pub struct Device {
     pub id: DeviceId,
     /// The device's name.
     pub name: String,
+    /// The version of the roster that was the first to list the device.
+    pub since: u32,
     /// The digest of the device's first certificate, which is the `prev` of its first seal.
     pub certificate: Digest,
-    /// Each key of the device, with the first seal index to which the key applies, sorted by this
-    /// index.
-    keys: Vec<(SealIndex, PublicKey)>,
+    terms: Vec<Term>,
+}
+
+/// A key of a device, and the seals for which it is valid.
+#[derive(Clone, Debug)]
+pub struct Term {
+    /// The key.
+    pub key: PublicKey,
+    /// The digest of the key's certificate.
+    pub certificate: Digest,
+    /// The first index for which the key is valid.
+    pub first_index: SealIndex,
+    /// The first epoch in which the key is valid.
+    pub first_epoch: EpochNumber,
+    /// The first index for which the key is no longer valid, if there is one.
+    pub end_index: Option<SealIndex>,
+    /// The first epoch in which the key is no longer valid, if there is one.
+    pub end_epoch: Option<EpochNumber>,
 }
 
 impl Device {
-    /// Returns the key that signs the seal with this index.
+    /// Returns the key that signs the seal with this index in this epoch.
+    ///
+    /// # Errors
+    /// [`NoKey`].
+    pub fn key(&self, index: SealIndex, epoch: EpochNumber) -> Result<&PublicKey, NoKey> {
+        let is_started = |term: &&Term| term.first_index <= index && term.first_epoch <= epoch;
+        let term = self.terms.iter().rev().find(is_started).ok_or(NoKey::Unknown)?;
+        let has_ended = term.end_index.is_some_and(|end| index >= end)
+            || term.end_epoch.is_some_and(|end| epoch >= end);
+        if has_ended { Err(NoKey::Ended) } else { Ok(&term.key) }
+    }
+
+    /// Returns the device's keys with their terms, sorted by first index and first epoch.
     #[must_use]
-    pub fn key(&self, index: SealIndex) -> Option<&PublicKey> {
-        self.keys.iter().rev().find(|(first, _)| *first <= index).map(|(_, key)| key)
+    pub fn terms(&self) -> &[Term] {
+        &self.terms
+    }
+
+    /// Returns whether the roster has ended the key of this seal: the seal is void.
+    #[must_use]
+    pub fn is_void(&self, index: SealIndex, epoch: EpochNumber) -> bool {
+        self.key(index, epoch) == Err(NoKey::Ended)
+    }
+
+    /// Returns whether a key of the device is valid for any seal after the seal `after` in the
+    /// epochs `since .. until`.
+    #[must_use]
+    pub fn can_seal(
+        &self,
+        after: Option<SealIndex>,
+        since: EpochNumber,
+        until: EpochNumber,
+    ) -> bool {
+        self.terms.iter().any(|term| {
+            let first = term.first_epoch.max(since);
+            first < until
+                && term.end_epoch.is_none_or(|end| first < end)
+                && term.end_index.is_none_or(|end| after.is_none_or(|after| end.0 > after.0 + 1))
+        })
+    }
+
+    /// Returns whether the device belongs to the group in an epoch: whether one of its keys is
+    /// valid in it.
+    #[must_use]
+    pub fn is_member_in(&self, epoch: EpochNumber) -> bool {
+        self.terms
+            .iter()
+            .any(|term| term.first_epoch <= epoch && term.end_epoch.is_none_or(|end| epoch < end))
     }
 }
 
@@ -52,38 +131,38 @@ impl Roster {
     /// # Errors
     /// The errors of [`roster::Roster::open`].
     pub fn open(bytes: &[u8], operator: &PublicKey) -> Result<Self, RosterError> {
-        let mut scratch = vec![0; bytes.len() + 64];
+        let mut scratch = vec![0; bytes.len() + SCRATCH_OVERHEAD];
         let read = roster::Roster::open(bytes, operator, &mut scratch)?;
         let mut devices = BTreeMap::new();
         for device in read.devices() {
-            let mut keys = Vec::new();
-            let mut first = None;
-            for certificate in device.certificates() {
-                first.get_or_insert(certificate.digest());
-                if let Ok(key) = certificate.key() {
-                    keys.push((certificate.first_index, key));
-                }
-            }
+            let terms: Vec<Term> = device.terms().filter_map(|term| term_of(&term)).collect();
             let entry = Device {
                 id: device.id,
                 name: device.name.to_owned(),
-                certificate: first.unwrap_or(Digest::NULL),
-                keys,
+                since: device.since,
+                certificate: terms.first().map_or(Digest::NULL, |term| term.certificate),
+                terms,
             };
             devices.insert(device.id, entry);
         }
+        let period = |period: roster::Period<'_>| Period {
+            version: period.version,
+            first_epoch: period.first_epoch,
+            epoch_ms: period.epoch_ms,
+            levels: period.levels,
+            budget: period.budget,
+            coordinator: period.coordinator().and_then(|certificate| certificate.key().ok()),
+        };
         Ok(Self {
             group_name: read.group_name().to_owned(),
             group: read.group(),
             version: read.version(),
-            digest: read.digest(),
             digests: read.history().chain([read.digest()]).collect(),
-            epoch_ms: read.epoch_ms(),
-            levels: read.levels(),
-            epochs: (read.first_epoch(), read.last_epoch()),
+            periods: read.periods().map(period).collect(),
+            calendar: Calendar::new(read.periods()),
+            last_epoch: read.last_epoch(),
+            querier: read.querier().and_then(|certificate| certificate.key().ok()),
             devices,
-            budget: read.budget(),
-            coordinator: read.coordinator().and_then(|certificate| certificate.key().ok()),
             bytes: bytes.to_vec(),
         })
     }
@@ -108,8 +187,14 @@ impl Roster {
 
     /// Returns the roster's digest. Each seal contains the digest of the roster in use.
     #[must_use]
-    pub const fn digest(&self) -> Digest {
-        self.digest
+    pub fn digest(&self) -> Digest {
+        self.digests.last().copied().unwrap_or(Digest::NULL)
+    }
+
+    /// Returns the digests of all versions up to this one, from version 0.
+    #[must_use]
+    pub fn digests(&self) -> &[Digest] {
+        &self.digests
     }
 
     /// Returns the version of the roster with this digest, if it is this roster or an earlier
@@ -122,34 +207,96 @@ impl Roster {
             .and_then(|version| u32::try_from(version).ok())
     }
 
-    /// Returns the length of an epoch, in milliseconds.
+    /// Returns the periods of the group, in ascending order. There is at least one.
     #[must_use]
-    pub const fn epoch_ms(&self) -> u64 {
-        self.epoch_ms
+    pub fn periods(&self) -> &[Period] {
+        &self.periods
     }
 
-    /// Returns the number of levels.
+    /// Returns the period that contains an epoch. Epochs before the first period count as epochs of
+    /// the first period.
     #[must_use]
-    pub const fn levels(&self) -> u8 {
-        self.levels
+    pub fn period(&self, epoch: EpochNumber) -> &Period {
+        let later = self.periods.iter().rev().find(|period| period.first_epoch <= epoch);
+        later.unwrap_or(&self.periods[0])
     }
 
-    /// Returns the largest number of events that the group's coordinator may forward per epoch;
+    /// Returns the newest period. It may begin in the future.
+    #[must_use]
+    pub fn newest_period(&self) -> &Period {
+        &self.periods[self.periods.len() - 1]
+    }
+
+    /// Returns the periods that have epochs in `since .. until`, in ascending order. `None` stands
+    /// for a range without an end.
+    pub fn periods_in(
+        &self,
+        since: EpochNumber,
+        until: Option<EpochNumber>,
+    ) -> impl Iterator<Item = &Period> {
+        let current = self.period(since);
+        let is_later = move |period: &&Period| {
+            period.first_epoch > since && until.is_none_or(|until| period.first_epoch < until)
+        };
+        std::iter::once(current).chain(self.periods.iter().filter(is_later))
+    }
+
+    /// Returns the lengths of the group's epochs.
+    #[must_use]
+    pub const fn calendar(&self) -> &Calendar {
+        &self.calendar
+    }
+
+    /// Returns the largest number of events of an epoch that the group's coordinator may forward;
     /// `None` means no limit.
     #[must_use]
-    pub const fn budget(&self) -> Option<u64> {
-        self.budget
+    pub fn budget(&self, epoch: EpochNumber) -> Option<u64> {
+        self.period(epoch).budget
     }
 
-    /// Returns the coordinator's key, if the group has one.
+    /// Returns the coordinators of the group: each key with the first epoch of the period from which
+    /// it is the coordinator's, in ascending order. The first one counts from epoch 0.
     #[must_use]
-    pub const fn coordinator(&self) -> Option<&PublicKey> {
-        self.coordinator.as_ref()
+    pub fn coordinators(&self) -> Vec<(EpochNumber, PublicKey)> {
+        let mut coordinators: Vec<(EpochNumber, PublicKey)> = Vec::new();
+        for period in &self.periods {
+            let Some(key) = period.coordinator.as_ref().filter(|_| period.budget.is_some()) else {
+                continue;
+            };
+            if coordinators.last().is_none_or(|(_, last)| last != key) {
+                let first = if coordinators.is_empty() { 0 } else { period.first_epoch.0 };
+                coordinators.push((EpochNumber(first), key.clone()));
+            }
+        }
+        coordinators
     }
 
-    /// Returns the devices, sorted by id.
+    /// Returns whether the group has a budget in any period.
+    #[must_use]
+    pub fn has_budget(&self) -> bool {
+        self.periods.iter().any(|period| period.budget.is_some())
+    }
+
+    /// Returns the key of the querier of private sums, if the roster names one.
+    #[must_use]
+    pub const fn querier(&self) -> Option<&PublicKey> {
+        self.querier.as_ref()
+    }
+
+    /// Returns the devices, sorted by id. This includes devices that no longer belong to the group:
+    /// their past seals are still verified.
     pub fn devices(&self) -> impl ExactSizeIterator<Item = &Device> {
         self.devices.values()
+    }
+
+    /// Returns the devices in the order of their positions as sources of private sums: by the
+    /// version that was the first to list them, then by id. Later versions of the roster do not
+    /// change the positions.
+    #[must_use]
+    pub fn sources(&self) -> Vec<&Device> {
+        let mut sources: Vec<&Device> = self.devices.values().collect();
+        sources.sort_by_key(|device| device.since);
+        sources
     }
 
     /// Returns the device with this id.
@@ -162,10 +309,11 @@ impl Roster {
     /// hexadecimal digits.
     #[must_use]
     pub fn id(&self, name: &str) -> Option<DeviceId> {
-        let named = self.devices.values().find(|device| device.name == name);
-        named
-            .or_else(|| self.devices.values().find(|device| device.id.to_string() == name))
-            .map(|device| device.id)
+        let named = DeviceId::of(&self.group_name, name);
+        if self.devices.contains_key(&named) {
+            return Some(named);
+        }
+        self.devices.keys().find(|id| id.to_string() == name).copied()
     }
 
     /// Returns the name of a device.
@@ -177,14 +325,27 @@ impl Roster {
     /// Returns the start of an epoch, in Unix milliseconds; `None` if that is 2^64 or more.
     #[must_use]
     pub fn epoch_start_ms(&self, epoch: EpochNumber) -> Option<u64> {
-        epoch.0.checked_mul(self.epoch_ms)
+        self.calendar.start_ms(epoch)
     }
 
     /// Returns the epoch that contains an instant, in Unix milliseconds.
     #[must_use]
-    pub const fn epoch_of(&self, unix_ms: u64) -> EpochNumber {
-        EpochNumber(unix_ms / self.epoch_ms)
+    pub fn epoch_of(&self, unix_ms: u64) -> EpochNumber {
+        self.calendar.epoch_of(unix_ms)
     }
+}
+
+/// Reads a term of a roster that has been checked, so the result is always `Some`.
+fn term_of(term: &roster::Term<'_>) -> Option<Term> {
+    let certificate = term.certificate().ok()?;
+    Some(Term {
+        key: certificate.key().ok()?,
+        certificate: certificate.digest(),
+        first_index: certificate.first_index,
+        first_epoch: term.first_epoch,
+        end_index: term.end_index,
+        end_epoch: term.end_epoch,
+    })
 }
 
 impl Directory for Roster {
@@ -192,30 +353,39 @@ impl Directory for Roster {
         self.group
     }
 
-    fn levels(&self) -> u8 {
-        self.levels
+    fn levels(&self, epoch: EpochNumber) -> u8 {
+        self.period(epoch).levels
     }
 
     fn epochs(&self) -> (EpochNumber, Option<EpochNumber>) {
-        self.epochs
+        (self.periods[0].first_epoch, self.last_epoch)
     }
 
     fn roster_digest(&self, version: u32) -> Option<Digest> {
         self.digests.get(usize::try_from(version).ok()?).copied()
     }
 
-    fn with_key(&self, device: DeviceId, index: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
-        if let Some(key) = self.devices.get(&device).and_then(|device| device.key(index)) {
-            use_key(key);
-        }
+    fn least_version(&self, epoch: EpochNumber) -> u32 {
+        self.period(epoch).version
+    }
+
+    fn with_key(
+        &self,
+        device: DeviceId,
+        index: SealIndex,
+        epoch: EpochNumber,
+        use_key: &mut dyn FnMut(&PublicKey),
+    ) -> Result<(), NoKey> {
+        use_key(self.devices.get(&device).ok_or(NoKey::Unknown)?.key(index, epoch)?);
+        Ok(())
     }
 
     fn first_prev(&self, device: DeviceId) -> Option<Digest> {
         self.devices.get(&device).map(|device| device.certificate)
     }
 
-    fn with_coordinator(&self, use_key: &mut dyn FnMut(&PublicKey)) {
-        if let Some(key) = &self.coordinator {
+    fn with_coordinator(&self, epoch: EpochNumber, use_key: &mut dyn FnMut(&PublicKey)) {
+        if let Some(key) = &self.period(epoch).coordinator {
             use_key(key);
         }
     }

@@ -333,7 +333,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 return Ok(false);
             }
         };
-        let own = EpochNumber(unix_ms / self.provisioning.epoch_ms);
+        let own = self.provisioning.epoch_of(unix_ms);
         let (first, last) = self.provisioning.epochs;
         if own < first {
             // Readings from before the roster's first epoch cannot be sealed. The next seal states

@@ -3,7 +3,7 @@
 use core::ffi::c_char;
 
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, MAX_LEVELS};
-use moteseal_core::roster::Roster;
+use moteseal_core::roster::{Period, Roster};
 use moteseal_core::schema::{Field, MAX_FIELDS, Schema};
 use moteseal_core::signature::{Algorithm, PublicKey};
 
@@ -48,10 +48,12 @@ pub struct moteseal_device {
     pub certificate: [u8; 32],
     /// The digest of the schema.
     pub schema: [u8; 32],
-    /// The length of an epoch, in milliseconds: epoch `e` starts `e * epoch_ms` after
-    /// 1970-01-01T00:00:00Z.
+    /// The length of an epoch, in milliseconds.
     pub epoch_ms: u64,
-    /// The first epoch that may be sealed.
+    /// The start of the first epoch that may be sealed, in milliseconds since
+    /// 1970-01-01T00:00:00Z. Epoch `e` starts `(e - first_epoch) * epoch_ms` after it.
+    pub start_ms: u64,
+    /// The first epoch that may be sealed: the first one of the newest period of the roster.
     pub first_epoch: u64,
     /// The last epoch that may be sealed; `UINT64_MAX` if there is no last one.
     pub last_epoch: u64,
@@ -147,18 +149,20 @@ pub unsafe extern "C" fn moteseal_device_from_roster(
         let found = roster.device_named(name).ok_or(Error::UnknownDevice)?;
         let first = found.first_certificate().ok_or(Error::CertificateMissing)?;
         let current = found.certificates().last().unwrap_or(first);
+        let period = roster.newest_period();
         let value = moteseal_device {
             group: roster.group().0,
             device: found.id.0,
             roster: roster.digest().0,
             certificate: first.digest().0,
             schema: Schema::OPAQUE.digest().0,
-            epoch_ms: roster.epoch_ms(),
-            first_epoch: roster.first_epoch().0,
+            epoch_ms: period.epoch_ms,
+            start_ms: period.start_ms.ok_or(Error::EpochStartMismatch)?,
+            first_epoch: period.first_epoch.0,
             last_epoch: roster.last_epoch().map_or(u64::MAX, |EpochNumber(last)| last),
             roster_version: roster.version(),
             record_size: 0,
-            levels: roster.levels(),
+            levels: period.levels,
             algorithm: number_of(current.algorithm)?,
         };
         // SAFETY: the caller keeps the header's contract.
@@ -248,9 +252,10 @@ pub unsafe extern "C" fn moteseal_device_set_schema(
     })
 }
 
-/// Returns the epoch of a time in milliseconds since 1970: `unix_ms / device->epoch_ms`.
+/// Returns the epoch of a time in milliseconds since 1970.
 ///
-/// @return `EpochLengthOutOfRange` if `epoch_ms` is 0.
+/// @return `EpochLengthOutOfRange` if `epoch_ms` is 0, `EpochOutOfRange` if the time is before
+/// `start_ms`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_device_epoch(
     device: *const moteseal_device,
@@ -260,7 +265,19 @@ pub unsafe extern "C" fn moteseal_device_epoch(
     call(|| {
         // SAFETY: the caller keeps the header's contract.
         let device = unsafe { given(device)? };
-        let value = unix_ms.checked_div(device.epoch_ms).ok_or(Error::EpochLengthOutOfRange)?;
+        let period = Period {
+            version: device.roster_version,
+            first_epoch: EpochNumber(device.first_epoch),
+            start_ms: Some(device.start_ms),
+            epoch_ms: device.epoch_ms,
+            levels: device.levels,
+            budget: None,
+            coordinator: None,
+        };
+        if device.epoch_ms == 0 {
+            return Err(Error::EpochLengthOutOfRange);
+        }
+        let EpochNumber(value) = period.epoch_of(unix_ms).ok_or(Error::EpochOutOfRange)?;
         // SAFETY: as above.
         unsafe { put(epoch, value) }
     })

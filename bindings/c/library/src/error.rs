@@ -217,6 +217,20 @@ pub enum moteseal_error {
     /// All tags of the block match, but the block's digest does not: the receiver discards the
     /// block and waits for its leaves again.
     BlockMismatch = 146,
+    /// The roster's periods are out of order, or there is none.
+    UnsortedPeriods = 147,
+    /// A period does not start where the epoch before its first one ends.
+    EpochStartMismatch = 148,
+    /// A device is listed since a later version than the roster's.
+    SinceOutOfRange = 149,
+    /// A certificate's term ends before it begins.
+    TermRangeEmpty = 150,
+    /// The draft of a first version has content that only later versions can have.
+    NotAFirstVersion = 151,
+    /// The roster has ended the key of the seal.
+    KeyEnded = 152,
+    /// The seal names a version of the roster that is too early for its epoch.
+    RosterOutdated = 153,
 }
 
 use moteseal_error as Error;
@@ -315,6 +329,13 @@ impl Error {
         (Self::LeafTooLong, c"LeafTooLong"),
         (Self::LeafTooShort, c"LeafTooShort"),
         (Self::BlockMismatch, c"BlockMismatch"),
+        (Self::UnsortedPeriods, c"UnsortedPeriods"),
+        (Self::EpochStartMismatch, c"EpochStartMismatch"),
+        (Self::SinceOutOfRange, c"SinceOutOfRange"),
+        (Self::TermRangeEmpty, c"TermRangeEmpty"),
+        (Self::NotAFirstVersion, c"NotAFirstVersion"),
+        (Self::KeyEnded, c"KeyEnded"),
+        (Self::RosterOutdated, c"RosterOutdated"),
     ];
 
     /// Returns the code of the error with this name.

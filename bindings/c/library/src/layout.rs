@@ -15,7 +15,7 @@ macro_rules! layout {
 }
 
 layout! {
-    moteseal_device: 144 or 144, align 8 or 8;
+    moteseal_device: 152 or 152, align 8 or 8;
     moteseal_chain: 128 or 128, align 8 or 8;
     moteseal_signing_key: 256 or 256, align 8 or 8;
     moteseal_answers: 336 or 336, align 8 or 8;

@@ -56,8 +56,13 @@ fn bundle(
     .unwrap();
     let index = SealIndex(position.last.map_or(0, |(index, _)| index.0 + 1));
     let salt = SaltKey::new([9; 32]).salt(device, index);
-    let mut statement =
-        Statement::new(scheme, roster.group(), roster.digest(), device, roster.levels());
+    let mut statement = Statement::new(
+        scheme,
+        roster.group(),
+        roster.digest(),
+        device,
+        roster.levels(EpochNumber(0)),
+    );
     (statement.index, statement.prev, statement.last) = (index, position.prev, position.last);
     (statement.epoch, statement.last_in_epoch) = (EpochNumber(epoch), last_in_epoch);
     (statement.schema, statement.salt) = (schema.digest(), salt);
@@ -73,7 +78,7 @@ fn bundle(
     let root = match scheme {
         Scheme::Star => {
             order.sort_by_key(|&seq| {
-                std::cmp::Reverse(salt.level(Sequence(seq as u64), roster.levels()))
+                std::cmp::Reverse(salt.level(Sequence(seq as u64), roster.levels(EpochNumber(0))))
             });
             star::root(&counters, &blocks)
         }

@@ -100,8 +100,9 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
     let listed = roster
         .device(device)
         .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
+    let period = roster.newest_period();
     let coordinator =
-        roster.coordinator().filter(|_| roster.budget().is_some()).ok_or_else(|| {
+        period.coordinator.as_ref().filter(|_| period.budget.is_some()).ok_or_else(|| {
             let what = format_args!(
                 "{} gives the group no budget, so there is no coordinator to forward to",
                 roster_path.display()
@@ -112,7 +113,7 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
     let key_path = folder.join(&config.key);
     let signer = files::secret_key(&key_path).map_err(in_key("key"))?;
     for_mote(signer.algorithm(), "the device's key").map_err(in_key("key"))?;
-    if listed.key(moteseal_core::SealIndex(0)) != Some(&signer.public()) {
+    if listed.terms().last().is_none_or(|term| term.key != signer.public()) {
         return Err(in_key("key")(Failure::usage(format_args!(
             "{} is not the key that {} certifies for {}; use the secret key that belongs to the public key in the roster",
             key_path.display(),
@@ -129,14 +130,19 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
         files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
     let mut buffer = [0; MAX_SCHEMA];
     let schema = schema(&config.columns, &mut buffer).map_err(in_key("columns"))?;
+    let start_ms = roster.epoch_start_ms(period.first_epoch).ok_or_else(|| {
+        let what = "the first epoch of the roster starts after every time that a clock can show";
+        in_key("roster")(Failure::usage(what))
+    })?;
     let provisioning = Provisioning {
         device,
         group: roster.group(),
         roster: (roster.digest(), roster.version()),
         certificate: listed.certificate,
-        levels: roster.levels(),
-        epoch_ms: roster.epoch_ms(),
-        epochs: roster.epochs(),
+        levels: period.levels,
+        epoch_ms: period.epoch_ms,
+        epochs: (period.first_epoch, roster.epochs().1),
+        start_ms,
         scheme: config.scheme.into(),
         schema: schema.as_bytes(),
         signer,

@@ -260,7 +260,9 @@ impl Group {
             counts.flatten().map(|count| u64::from(*count)).sum()
         };
         upload.round = Round(
-            (0..self.levels).find(|round| from(round) <= self.roster.budget().unwrap()).unwrap(),
+            (0..self.levels)
+                .find(|round| from(round) <= self.roster.newest_period().budget.unwrap())
+                .unwrap(),
         );
         upload
     }
@@ -291,9 +293,12 @@ impl Group {
         let round = round.min(Round(self.levels - 1));
         let announcement =
             Announcement::issue(self.group(), epoch, round, &coordinator(), &mut out).unwrap();
-        let announcement =
-            Announcement::open(announcement, self.group(), self.roster.coordinator().unwrap())
-                .unwrap();
+        let announcement = Announcement::open(
+            announcement,
+            self.group(),
+            self.roster.newest_period().coordinator.as_ref().unwrap(),
+        )
+        .unwrap();
         self.motes.iter_mut().for_each(|mote| _ = mote.announced(&announcement));
     }
 

@@ -255,8 +255,12 @@ fn a_forged_round_is_ignored_and_the_epoch_stays_justified() {
         let mut out = [0; MAX_ANNOUNCEMENT];
         let announcement =
             Announcement::issue(group_id, epoch, Round(9), &signer, &mut out).unwrap();
-        let refused =
-            Announcement::open(announcement, id, group.roster.coordinator().unwrap()).unwrap_err();
+        let refused = Announcement::open(
+            announcement,
+            id,
+            group.roster.newest_period().coordinator.as_ref().unwrap(),
+        )
+        .unwrap_err();
         assert_eq!(refused.name(), name);
     }
     uploads.push(group.epoch([200, 100, 300, 100]));

@@ -95,7 +95,10 @@ fn a_blob_contains_roster_and_keys_and_is_readable_only_by_its_owner() {
         (decoded.roster, decoded.levels, decoded.epoch_ms),
         ((roster.digest(), roster.version()), 16, 3_600_000)
     );
-    assert_eq!((decoded.scheme, Some(&decoded.coordinator)), (Scheme::Tree, roster.coordinator()));
+    assert_eq!(
+        (decoded.scheme, Some(&decoded.coordinator)),
+        (Scheme::Tree, roster.newest_period().coordinator.as_ref())
+    );
     assert_eq!(
         (
             decoded.window.first,

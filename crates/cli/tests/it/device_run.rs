@@ -3,6 +3,7 @@
 //! time is real.
 
 use crate::group;
+use moteseal_verify::Calendar;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,9 +27,9 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 fn settings() -> Settings {
     Settings {
-        epoch_ms: EPOCH_MS,
         first_wait: Duration::from_millis(50),
         longest_wait: Duration::from_millis(400),
+        ..Settings::new(Calendar::constant(EPOCH_MS))
     }
 }
 

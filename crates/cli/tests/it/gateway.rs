@@ -13,7 +13,7 @@ use moteseal_device::runner::{Ran, Settings as DeviceSettings, Source};
 use moteseal_gateway::{Gateway, Settings, Time};
 use moteseal_net::in_memory::{Faults, Network};
 use moteseal_net::{Client, Options};
-use moteseal_verify::Roster;
+use moteseal_verify::{Calendar, Roster};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -78,8 +78,10 @@ fn device(
     let mut mote = group::mote(roster, device, folder, 8);
     let mut link = network.child(group::device_id(roster, device).0);
     let recording = group::recording(device, EPOCH_MS, epochs, per_epoch);
-    let settings =
-        DeviceSettings { first_wait: Duration::from_millis(50), ..DeviceSettings::new(EPOCH_MS) };
+    let settings = DeviceSettings {
+        first_wait: Duration::from_millis(50),
+        ..DeviceSettings::new(Calendar::constant(EPOCH_MS))
+    };
     tokio::spawn(async move {
         let source = Source::Recording { recording: &recording, speed };
         let done = std::future::pending();

@@ -18,10 +18,11 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::{DeviceId, Digest};
 use moteseal_device::durable::{DurableError, Identity};
 use moteseal_device::import::Clock;
+use moteseal_device::key_ring::KeyRing;
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
 use moteseal_gateway::Station;
 use moteseal_seal::Statement;
@@ -30,7 +31,7 @@ use moteseal_seal::follow::Limits;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::Manifest;
 use moteseal_seal::wire::{Acknowledgement, Forward, MAX_ACKNOWLEDGEMENT, Uplink};
-use moteseal_verify::issue::{Budget, FirstRoster};
+use moteseal_verify::issue::{Budget, ChangeError, FirstRoster, NextRoster};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 
 pub(crate) const LEVELS: u8 = 8;
@@ -42,6 +43,24 @@ pub(crate) const FIRST: u64 = 70;
 
 pub(crate) fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
+}
+
+/// Returns the key that a device or the coordinator changes to.
+pub(crate) fn next_key(byte: u8) -> SecretKey {
+    secret(byte ^ 0x80)
+}
+
+/// Issues the version after `before` with a change.
+pub(crate) fn next_version(
+    before: &Roster,
+    change: impl FnOnce(&mut NextRoster<'_>) -> Result<(), ChangeError>,
+) -> Roster {
+    let operator = secret(OPERATOR);
+    let mut next = NextRoster::after(before.bytes(), &operator, &operator.public()).unwrap();
+    change(&mut next).unwrap();
+    let later = Roster::open(&next.issue().unwrap(), &operator.public()).unwrap();
+    later.check_succeeds(before).unwrap();
+    later
 }
 
 /// Returns the group's roster, with devices `mote-0`, `mote-1` and so on.
@@ -154,13 +173,14 @@ pub(crate) fn open_mote(
     let state = unlocked(|| Outbox::open(&folder, &folder.join("chain"), roster, profile.device));
     // Each session has its own challenges.
     static SESSIONS: AtomicU64 = AtomicU64::new(1);
+    let (keys, profile_device) = (vec![secret(device), next_key(device)], profile.device);
     let identity = Identity {
         link: link_key(roster, profile.device),
         challenge: SESSIONS.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         profile,
-        signer: secret(device),
+        keys: KeyRing::new(keys, roster.device(profile_device).unwrap()).unwrap(),
         salt_key: SaltKey::new([device ^ 0x33; 32]),
-        coordinator: secret(COORDINATOR).public(),
+        coordinators: roster.coordinators(),
     };
     DurableMote::open(identity, state, &folder.join("journal"), most_waiting)
 }
@@ -203,8 +223,10 @@ pub(crate) fn answer_challenge(
 
 pub(crate) fn station(roster: &Roster, folder: &Path, bound: u64) -> Station {
     let folder = folder.join("gateway");
-    let coordinator = || Box::new(secret(COORDINATOR));
-    unlocked(|| Station::open(&folder, roster.clone(), GROUP_SECRET, coordinator(), bound)).0
+    let keys = || -> Vec<Box<dyn Signer + Send>> {
+        vec![Box::new(secret(COORDINATOR)), Box::new(next_key(COORDINATOR))]
+    };
+    unlocked(|| Station::open(&folder, roster.clone(), GROUP_SECRET, keys(), bound)).0
 }
 
 /// Opens a state that was open before in this process, with retries. A child process that another
@@ -378,10 +400,11 @@ pub(crate) fn audit(
     }
     let by_digest: BTreeMap<Digest, &Uploaded> =
         seals.values().map(|uploaded| (uploaded.digest, uploaded)).collect();
-    let (coordinator, budget) = (roster.coordinator().unwrap(), roster.budget().unwrap());
     let mut listed = 0;
     for bytes in cloud.manifests.lock().unwrap().iter() {
         let mut scratch = vec![0; bytes.len() + 64];
+        let period = roster.period(Manifest::claimed_epoch(bytes).unwrap());
+        let coordinator = period.coordinator.as_ref().unwrap();
         let manifest = Manifest::open(bytes, roster.group(), coordinator, &mut scratch).unwrap();
         let EpochNumber(epoch) = manifest.epoch();
         let mut kept = 0;
@@ -391,7 +414,7 @@ pub(crate) fn audit(
             kept += uploaded.kept;
             listed += 1;
         }
-        assert!(kept <= budget, "epoch {epoch} has {kept} events");
+        assert!(kept <= period.budget.unwrap(), "epoch {epoch} has {kept} events");
         assert!(audited.kept.insert(epoch, kept).is_none(), "two manifests for epoch {epoch}");
     }
     audited.late = seals.len() as u64 - listed;

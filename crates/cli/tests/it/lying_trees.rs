@@ -144,7 +144,7 @@ fn gateway_result(
     let manifest = Manifest::open(
         &ended.manifest,
         roster.group(),
-        roster.coordinator().unwrap(),
+        roster.newest_period().coordinator.as_ref().unwrap(),
         &mut scratch,
     )
     .unwrap();

@@ -29,6 +29,7 @@ mod gateway_messages;
 mod gateway_processes;
 mod gateway_uplink;
 mod group;
+mod group_changes;
 mod hostile_clients;
 mod hostile_files;
 mod import_order;

@@ -15,7 +15,7 @@ use moteseal_device::runner::{Ran, Settings as DeviceSettings, Source, run};
 use moteseal_gateway::{Gateway, Settings, Station, Time};
 use moteseal_net::in_memory::{Faults, Network};
 use moteseal_net::{Client, Options};
-use moteseal_verify::Roster;
+use moteseal_verify::{Calendar, Roster};
 use tokio::sync::oneshot;
 
 use crate::budgeted;
@@ -45,7 +45,7 @@ async fn replay(roster: &Roster, folder: &Path, network: &Network, epochs: u64) 
     let settings = DeviceSettings {
         first_wait: Duration::from_millis(50),
         longest_wait: Duration::from_millis(400),
-        epoch_ms: EPOCH_MS,
+        ..DeviceSettings::new(Calendar::constant(EPOCH_MS))
     };
     let source = Source::Recording { recording: &recording, speed: None };
     let mut taken = |_| {};

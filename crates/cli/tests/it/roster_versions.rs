@@ -6,81 +6,53 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::scene::Scene;
-use moteseal_core::Digest;
-use moteseal_core::identity::{
-    CertificateDraft, MAX_CERTIFICATE, decode_public_pem, decode_secret_pem,
-};
-use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
-use moteseal_core::roster::{DeviceDraft, RosterDraft};
-use moteseal_verify::Roster;
 
-/// The fields in which the roster versions of this test differ.
-#[derive(Clone, Copy)]
-struct Version<'a> {
-    history: &'a [Digest],
-    epoch_ms: u64,
-    levels: u8,
-    budget: u64,
-}
-
-const FIRST: Version<'static> =
-    Version { history: &[], epoch_ms: 3_600_000, levels: 16, budget: 500 };
-
-/// Writes a version of the group's roster. Returns its digest.
-fn roster(scene: &Scene, out: &str, version: Version<'_>) -> Digest {
-    let operator = decode_secret_pem(&fs::read(scene.path("keys/op.key.pem")).unwrap()).unwrap();
-    let certify = |device: DeviceId, key: &str| {
-        let key = decode_public_pem(&fs::read(scene.path(&format!("keys/{key}.pub.pem"))).unwrap())
-            .unwrap();
-        let mut certificate = [0; MAX_CERTIFICATE];
-        let draft = CertificateDraft {
-            group: GroupId::of("home"),
-            device,
-            serial: 0,
-            key: &key,
-            first_index: SealIndex(0),
-        };
-        draft.issue(&operator, &mut certificate).unwrap().to_vec()
-    };
-    let device = certify(DeviceId::of("home", "dev1"), "dev1");
-    let coordinator = certify(DeviceId::of("home", "coordinator"), "gateway");
-    let draft = RosterDraft {
-        group_name: "home",
-        history: version.history,
-        epoch_ms: version.epoch_ms,
-        levels: version.levels,
-        budget: Some(version.budget),
-        first_epoch: EpochNumber(0),
-        last_epoch: None,
-        coordinator: Some(&coordinator),
-        devices: &[DeviceDraft { name: "dev1", certificates: &[&device] }],
-    };
-    let (mut scratch, mut bytes) = (vec![0; draft.size()], vec![0; draft.size()]);
-    let bytes = draft.sign(&operator, &mut scratch, &mut bytes).unwrap();
-    fs::write(scene.path(out), bytes).unwrap();
-    let operator = decode_public_pem(&fs::read(scene.path("keys/op.pub.pem")).unwrap()).unwrap();
-    Roster::open(bytes, &operator).unwrap().digest()
+/// Issues the version after `before` with `moteseal roster set`.
+fn next(scene: &Scene, before: &str, out: &str, change: &[&str]) {
+    let (before, out) = (format!("{before}.cbor"), format!("{out}.cbor"));
+    let roster = ["roster", "set", "--roster", &before, "--operator", "keys/op.key.pem"];
+    scene.run(&[&roster[..], &["--out", &out], change].concat()).done();
 }
 
 struct Site(Scene);
 
 impl Site {
-    /// Writes the first version of a roster, a later version, and four rosters that cannot follow
-    /// the first.
+    /// Writes the first version of a roster, two versions that follow each other, another second
+    /// version, and the rosters of another group and of another operator's group.
     fn new() -> Self {
         let scene = Scene::new();
         scene.run(&["key", "new", "--out", "keys/gateway"]).done();
         scene.run(&["key", "link", "--out", "keys/link.key"]).done();
-        let history = &[roster(&scene, "first.cbor", FIRST)][..];
-        for (name, version) in [
-            ("later", Version { history, ..FIRST }),
-            ("budget", Version { history, budget: 600, ..FIRST }),
-            ("levels", Version { history, levels: 17, ..FIRST }),
-            ("epochs", Version { history, epoch_ms: 1_800_000, ..FIRST }),
-            ("other", Version { history: &[Digest([7; 32])], ..FIRST }),
-        ] {
-            roster(&scene, &format!("{name}.cbor"), version);
+        for (group, out) in [("home", "first.cbor"), ("away", "other.cbor")] {
+            scene
+                .run(&[
+                    "roster",
+                    "new",
+                    "--operator",
+                    "keys/op.key.pem",
+                    "--group",
+                    group,
+                    "--epoch",
+                    "1h",
+                    "--budget",
+                    "500",
+                    "--coordinator",
+                    "keys/gateway.pub.pem",
+                    "--device",
+                    "dev1=keys/dev1.pub.pem",
+                    "--out",
+                    out,
+                ])
+                .done();
         }
+        next(&scene, "first", "second", &["--budget", "600"]);
+        next(
+            &scene,
+            "second",
+            "third",
+            &["--epoch", "30m", "--levels", "17", "--from", "2100-01-01"],
+        );
+        next(&scene, "first", "fork", &["--budget", "700"]);
         Self(scene)
     }
 
@@ -141,28 +113,27 @@ fn end(mut process: Child) {
     process.wait().unwrap();
 }
 
-/// Runs with the first version, then with the rosters that cannot follow it, with the later
-/// version, and with the first version again.
+/// Runs with each version and with rosters that cannot follow it.
 fn check_versions(site: &Site, run: fn(&Site, &str) -> Result<(), String>) {
-    run(site, "first").unwrap();
-    run(site, "first").unwrap();
-    for (version, name) in [
-        ("budget", "BudgetChanged"),
-        ("levels", "LevelsChanged"),
-        ("epochs", "EpochLengthChanged"),
-        ("other", "NotLater"),
-    ] {
+    let refused = |version: &str, name: &str| {
         let error = run(site, version).unwrap_err();
         assert!(error.contains(name) && error.contains(&format!("{version}.cbor")), "{error}");
-    }
+    };
+    run(site, "first").unwrap();
+    run(site, "first").unwrap();
+    refused("other", "WrongGroup");
     // A refused roster changes nothing.
     run(site, "first").unwrap();
-    run(site, "later").unwrap();
-    let error = run(site, "first").unwrap_err();
-    assert!(error.contains("NotLater"), "{error}");
-    run(site, "later").unwrap();
+    run(site, "second").unwrap();
+    // A version cannot be replayed after its successor, and a second successor is refused.
+    refused("first", "NotLater");
+    refused("fork", "NotLater");
+    run(site, "third").unwrap();
+    refused("second", "NotLater");
+    run(site, "third").unwrap();
 }
 
+/// Finding G2 of the review.
 #[test]
 fn a_cloud_accepts_only_later_versions_of_its_roster() {
     let site = Site::new();
@@ -171,20 +142,21 @@ fn a_cloud_accepts_only_later_versions_of_its_roster() {
     ["epochs.redb", "epochs.redb-journal"]
         .iter()
         .for_each(|file| fs::remove_file(site.0.path(file)).unwrap());
-    site.cloud("budget").unwrap();
+    site.cloud("fork").unwrap();
 }
 
+/// Finding G2 of the review.
 #[test]
 fn a_gateway_accepts_only_later_versions_of_its_roster() {
     let site = Site::new();
     check_versions(&site, Site::gateway);
     // With --check the result is the same, and nothing changes.
-    site.config("budget");
+    site.config("fork");
     assert!(
         site.0
             .run(&["gateway", "run", "--config", "gateway.toml", "--check"])
             .failed(2)
             .contains("NotLater")
     );
-    site.gateway("later").unwrap();
+    site.gateway("third").unwrap();
 }

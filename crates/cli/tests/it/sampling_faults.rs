@@ -260,7 +260,7 @@ impl World {
         let announcement = Announcement::open(
             announcement,
             self.roster.group(),
-            self.roster.coordinator().unwrap(),
+            self.roster.newest_period().coordinator.as_ref().unwrap(),
         )
         .unwrap();
         for at in 0..self.devices.len() {

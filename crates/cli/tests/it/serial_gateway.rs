@@ -21,7 +21,7 @@ use moteseal_net::mqtt::{Backoff, MqttParent, Options as Mqtt};
 use moteseal_net::serial::{Event, Options, SerialLine};
 use moteseal_net::{Broadcast, BroadcastLink as _, ChildLink, Down, LinkError, ParentLink as _};
 use moteseal_serial::{Channel, MAX_BODY, Side, Timing};
-use moteseal_verify::Roster;
+use moteseal_verify::{Calendar, Roster};
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -263,7 +263,7 @@ fn devices_on_serial_lines_reach_the_cloud_through_a_gateway_that_is_killed() {
             let mut mote = group::mote(&site.roster, device, site.folder.path(), 8);
             let mut link = OverSerial(mote_at(ports[usize::from(device)], site.id(device), 1));
             let recording = group::recording(device, EPOCH_MS, epochs, per_epoch);
-            let settings = Settings { first_wait: Duration::from_millis(100), ..Settings::new(EPOCH_MS) };
+            let settings = Settings { first_wait: Duration::from_millis(100), ..Settings::new(Calendar::constant(EPOCH_MS)) };
             running.push(tokio::spawn(async move {
                 let source = Source::Recording { recording: &recording, speed: Some(30.0) };
                 moteseal_device::runner::run(&mut mote, &mut link, source, settings, &mut |_| {}, std::future::pending())

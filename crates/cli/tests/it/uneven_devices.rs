@@ -67,9 +67,12 @@ fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
             }
         }
         if let Some(announcement) = committed.announcement {
-            let announcement =
-                Announcement::open(&announcement, roster.group(), roster.coordinator().unwrap())
-                    .unwrap();
+            let announcement = Announcement::open(
+                &announcement,
+                roster.group(),
+                roster.newest_period().coordinator.as_ref().unwrap(),
+            )
+            .unwrap();
             motes.iter_mut().for_each(|mote| _ = mote.announced(&announcement));
         }
     }
@@ -99,9 +102,12 @@ fn open_epochs_are_announced_in_turn() {
         .map(|_| {
             station.announce_next(newest);
             let announcement = station.commit().unwrap().announcement.unwrap();
-            let announcement =
-                Announcement::open(&announcement, roster.group(), roster.coordinator().unwrap())
-                    .unwrap();
+            let announcement = Announcement::open(
+                &announcement,
+                roster.group(),
+                roster.newest_period().coordinator.as_ref().unwrap(),
+            )
+            .unwrap();
             (announcement.epoch().0, announcement.round())
         })
         .collect();

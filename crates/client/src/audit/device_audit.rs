@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_seal::{Authentic, History, Incomplete, Seal};
+use moteseal_verify::Roster;
 
 use super::findings::{Doubt, Finding};
 
@@ -79,8 +80,9 @@ impl DeviceAudit {
         &mut self,
         seal: &Seal<Authentic>,
         is_listed: bool,
+        roster: &Roster,
     ) -> Result<(), Incomplete> {
-        let followed = self.history.next(seal);
+        let followed = self.history.next_under(seal, roster);
         if followed.is_err() {
             self.history = History::after(seal);
         }

@@ -81,7 +81,8 @@ pub(crate) async fn common_rate(
     fetch(&mut audit, cloud, devices, (since, until), until).await?;
     // If no level exists in all seals, return the lowest rate. The cloud then rejects the query and
     // names the seal that lacks the level.
-    let round = audit.common_round().0.min(roster.levels().saturating_sub(1));
+    let levels = roster.periods_in(since, until).map(|period| period.levels).min().unwrap_or(1);
+    let round = audit.common_round().0.min(levels.saturating_sub(1));
     Ok(Rate::new(1, 1 << round).unwrap_or(Rate::ALL))
 }
 

@@ -3,6 +3,7 @@
 
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_seal::{Authentic, History, Incomplete, Seal, Statement};
+use moteseal_verify::Roster;
 
 use crate::completeness::{DeviceReport, Outage, Standing};
 use crate::pinned::PinnedSeal;
@@ -96,7 +97,11 @@ impl DeviceCheck {
     }
 
     /// Checks the next seal of the response. Returns whether its epoch is in the queried range.
-    pub(super) fn take(&mut self, seal: &Seal<Authentic>) -> Result<bool, Rejection> {
+    pub(super) fn take(
+        &mut self,
+        seal: &Seal<Authentic>,
+        roster: &Roster,
+    ) -> Result<bool, Rejection> {
         let here = PinnedSeal {
             index: seal.statement().index,
             epoch: seal.statement().epoch,
@@ -105,7 +110,7 @@ impl DeviceCheck {
         if let Some(known) = self.pinned {
             self.agree(seal, &here, &known)?;
         }
-        let in_range = self.history.next(seal).map_err(|error| refusal(&error))?;
+        let in_range = self.history.next_under(seal, roster).map_err(|error| refusal(&error))?;
         self.newest = Some(here);
         Ok(in_range)
     }
@@ -141,6 +146,7 @@ impl DeviceCheck {
     pub(super) fn finish(
         self,
         name: String,
+        roster: &Roster,
     ) -> Result<(DeviceReport, Option<PinnedSeal>), Rejection> {
         let beyond = |known: &PinnedSeal| {
             let reached = self.newest.is_some_and(|newest| newest.index >= known.index);
@@ -158,6 +164,16 @@ impl DeviceCheck {
         let newer = newer.map(|known| (known.index, known.epoch));
         let standing = match self.history.finish() {
             Ok(_) => Standing::Complete,
+            // A device whose keys have all ended cannot have sealed more.
+            Err(Incomplete::TailUnknown { from, .. })
+                if self.until.is_some_and(|until| {
+                    let after = self.newest.map(|newest| newest.index);
+                    let device = roster.device(self.device);
+                    device.is_some_and(|device| !device.can_seal(after, from, until))
+                }) =>
+            {
+                Standing::Complete
+            }
             Err(Incomplete::TailUnknown { from, .. }) => Standing::TailUnknown { from },
             Err(error) => return Err(refusal(&error)),
         };

@@ -15,9 +15,9 @@ use crate::rejection::Rejection;
 /// The manifests of a response, for the requested epochs and devices.
 #[derive(Debug)]
 pub(super) struct Manifests {
-    /// Whether the group has a budget. A group without a budget has no manifests, and all levels
-    /// must be served.
-    budgeted: bool,
+    /// The first epoch of each period of the group, in ascending order, and whether the group has a
+    /// budget in the period. Without a budget there are no manifests, and all levels must be served.
+    budgeted: Vec<(EpochNumber, bool)>,
     ended: BTreeMap<EpochNumber, (Round, Digest)>,
     /// The listed seals of the requested devices that have not arrived yet.
     unseen: BTreeMap<DeviceId, BTreeSet<(EpochNumber, Digest)>>,
@@ -28,7 +28,11 @@ pub(super) struct Manifests {
 impl Manifests {
     pub(super) fn new(roster: &Roster) -> Self {
         Self {
-            budgeted: roster.budget().is_some(),
+            budgeted: roster
+                .periods()
+                .iter()
+                .map(|period| (period.first_epoch, period.budget.is_some()))
+                .collect(),
             ended: BTreeMap::new(),
             unseen: BTreeMap::new(),
             first: true,
@@ -48,7 +52,7 @@ impl Manifests {
             return Err(Rejection::TwoManifests { epoch });
         }
         let ascends = self.ended.last_key_value().is_none_or(|(last, _)| *last < epoch);
-        if !self.budgeted || !self.first || !in_range || !ascends {
+        if !self.has_budget(epoch) || !self.first || !in_range || !ascends {
             return Err(Rejection::ManifestNotAsAsked { epoch });
         }
         self.ended.insert(epoch, (manifest.round(), manifest.digest()));
@@ -81,10 +85,20 @@ impl Manifests {
         }
     }
 
-    /// Returns the round of an epoch, below which no level is kept. Returns round 0 in a group
-    /// without a budget, and `None` if the epoch has no manifest.
+    /// Returns the round of an epoch, below which no level is kept. Returns round 0
+    /// if the group has no budget in the epoch, and `None` if the epoch lacks its manifest.
     pub(super) fn round(&self, epoch: EpochNumber) -> Option<Round> {
-        if self.budgeted { self.ended.get(&epoch).map(|(round, _)| *round) } else { Some(Round(0)) }
+        if self.has_budget(epoch) {
+            self.ended.get(&epoch).map(|(round, _)| *round)
+        } else {
+            Some(Round(0))
+        }
+    }
+
+    /// Returns whether the group has a budget in an epoch.
+    fn has_budget(&self, epoch: EpochNumber) -> bool {
+        let period = self.budgeted.iter().rev().find(|(first, _)| *first <= epoch);
+        period.or(self.budgeted.first()).is_some_and(|(_, budgeted)| *budgeted)
     }
 
     /// Returns the epochs that have a manifest, with their rounds, in ascending order.

@@ -41,7 +41,7 @@ pub fn setup(
     key_groups: u32,
     progress: &mut dyn FnMut(),
 ) -> Result<KeyFiles, InputError> {
-    let devices: Vec<_> = roster.devices().collect();
+    let devices: Vec<_> = roster.sources();
     let sources = u32::try_from(devices.len())
         .map_err(|_| InputError::argument("the roster has too many devices"))?;
     if key_groups == 0 || key_groups > sources {

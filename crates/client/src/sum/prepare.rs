@@ -92,10 +92,10 @@ impl PreparedQuery {
             key_group: keys.circle.key_group,
             floor: floor.unwrap_or_else(|| default_floor(sources)),
         };
-        let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
+        let devices: Vec<DeviceId> = roster.sources().iter().map(|device| device.id).collect();
         let querier = Querier::new(question, &keys.master, &devices, Host::detect(), progress);
         let querier = querier.map_err(|error| pose_error(&error))?;
-        let sources = roster.devices().map(|device| device.name.clone()).collect();
+        let sources = roster.sources().iter().map(|device| device.name.clone()).collect();
         let names = RowNames::new(&plan, &schema, sources);
         let numbers = ScheduleNumbers::open(&config.state)
             .map_err(|error| InputError::new(error.name(), error.kind(), &error).at("state"))?;

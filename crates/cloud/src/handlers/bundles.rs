@@ -147,7 +147,8 @@ fn verify(
         accepted.digests.get(&(device, index)).copied().or_else(|| known(shared, device, index))
     };
     let limits = SealLimits { max_events: shared.limits.events };
-    let mut reader = StreamReader::new(&shared.roster, limits)
+    let roster = shared.roster();
+    let mut reader = StreamReader::new(&*roster, limits)
         .with_known(Box::new(known))
         .of_bundles(Bundles { parts: shared.limits.upload_parts, events });
     let mut ended = Ended { late: options.late, rounds: BTreeMap::new() };
@@ -216,7 +217,8 @@ impl Ended {
     /// drops levels, so a client that has more levels of a seal can send them later.
     fn whole(&mut self, shared: &Shared, proven: &Proven<'_>) -> Result<(), (ProblemType, String)> {
         let statement = proven.seal.statement();
-        let from = proven.whole_from().filter(|_| shared.roster.budget().is_some());
+        let has_budget = shared.roster().budget(statement.epoch).is_some();
+        let from = proven.whole_from().filter(|_| has_budget);
         let Some(from) = from else {
             return Err((
                 ProblemType::NOT_WHOLE,
@@ -267,7 +269,7 @@ fn each_manifest(
     for manifest in Manifests::new(&*shared.store, epoch, until) {
         let manifest =
             manifest.map_err(|error| (ProblemType::of_upload(error.name()), error.to_string()))?;
-        if let Ok(manifest) = manifest::open(manifest.bytes(), &shared.roster) {
+        if let Ok(manifest) = manifest::open(manifest.bytes(), &*shared.roster()) {
             visit(&manifest);
         }
     }

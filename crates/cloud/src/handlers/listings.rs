@@ -31,7 +31,7 @@ pub(crate) async fn devices(
 ) -> Result<Response<Body>, Refusal> {
     listing(shared, peer, |shared| {
         let heads = heads(shared).map_err(unreadable)?;
-        let roster = &shared.roster;
+        let roster = shared.roster();
         let entry = |device: &moteseal_verify::roster::Device| DeviceEntry {
             id: device.id.to_string(),
             name: device.name.clone(),

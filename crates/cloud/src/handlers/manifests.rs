@@ -78,7 +78,7 @@ async fn receive(
 }
 
 fn verify(shared: &Shared, body: &[u8]) -> Result<StoredManifest, Refusal> {
-    Ok(StoredManifest::new(&manifest::open(body, &shared.roster)?, body))
+    Ok(StoredManifest::new(&manifest::open(body, &*shared.roster())?, body))
 }
 
 impl From<ManifestError> for Refusal {

@@ -69,22 +69,21 @@ fn check(shared: &Shared, query: &Query) -> Result<(), Refusal> {
             limits.query_epochs
         ));
     }
-    if let Some(device) =
-        query.devices.iter().find(|&&device| shared.roster.device(device).is_none())
-    {
+    let roster = shared.roster();
+    if let Some(device) = query.devices.iter().find(|&&device| roster.device(device).is_none()) {
         let detail = format!("the roster has no device {device}; /v1/devices lists its devices");
         return Err(Refusal::new(ProblemType::new("UnknownDevice", 404), detail));
     }
+    let periods = roster.periods_in(query.since, query.until);
+    let levels = periods.map(|period| period.levels).max().unwrap_or(1);
     match query.choice {
         Choice::Sample { count, .. } if count > limits.query_sample => too_large(format!(
             "a sample may have at most {} events of each epoch; request fewer",
             limits.query_sample
         )),
-        Choice::Rate(rate) if rate.levels(shared.roster.levels()).is_none() => {
-            let detail = format!(
-                "with {} levels, rate {rate} rounds to 0; request a higher rate",
-                shared.roster.levels()
-            );
+        Choice::Rate(rate) if rate.levels(levels).is_none() => {
+            let detail =
+                format!("with {levels} levels, rate {rate} rounds to 0; request a higher rate");
             Err(Refusal::new(ProblemType::new("RateUnavailable", 422), detail))
         }
         _ => Ok(()),
@@ -101,7 +100,8 @@ fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>
         held.map(|held| memory.replace(held)).is_ok()
     };
     let mut outgoing = Outgoing::new(shared, send);
-    for item in Response::new(&*shared.store, &shared.roster, query).with_gate(gate) {
+    let roster = shared.roster();
+    for item in Response::new(&*shared.store, &roster, query).with_gate(gate) {
         let written = match item {
             ResponseItem::Problem { name, detail } => {
                 return outgoing.stop(&Problem::new(ProblemType::of_response(name), detail));
@@ -206,7 +206,7 @@ impl Whole {
                 "seal {index} of device {device} refers to a roster that this service does not have"
             ))
         };
-        let open = open_before(&shared.roster, &seal).ok_or_else(unknown)?;
+        let open = open_before(&shared.roster(), &seal).ok_or_else(unknown)?;
         let mut items = Vec::new();
         if seal.kept_from().0 > 0 {
             // A pruned bundle is complete only with respect to its epoch's round, so the epoch's

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use moteseal_api::ProblemType;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_seal::Statement;
 use moteseal_store::{EpochStore, ReadError, StoredSeal};
+use moteseal_verify::Roster;
 
 use super::stop::Stop;
 
@@ -24,6 +26,7 @@ pub(super) enum Found {
 /// Reads the seals of one device, from the first seal of the range on.
 pub(super) struct Cursor<'s> {
     store: &'s dyn EpochStore,
+    roster: &'s Roster,
     device: DeviceId,
     since: EpochNumber,
     until: Option<EpochNumber>,
@@ -41,13 +44,14 @@ pub(super) struct Cursor<'s> {
 
 impl<'s> Cursor<'s> {
     pub(super) fn new(
-        store: &'s dyn EpochStore,
+        (store, roster): (&'s dyn EpochStore, &'s Roster),
         device: DeviceId,
         since: EpochNumber,
         until: Option<EpochNumber>,
     ) -> Self {
         Self {
             store,
+            roster,
             device,
             since,
             until,
@@ -61,9 +65,15 @@ impl<'s> Cursor<'s> {
     }
 
     fn fill(&mut self) -> Result<(), Stop> {
-        if !self.page.is_empty() || self.exhausted {
-            return Ok(());
+        while self.page.is_empty() && !self.exhausted {
+            self.read_page()?;
         }
+        Ok(())
+    }
+
+    /// Reads the next page. Leaves out the seals that are void because the roster has ended their
+    /// key: no verifier accepts them.
+    fn read_page(&mut self) -> Result<(), Stop> {
         let page = match self.from {
             None => self.store.seals_since(self.device, self.since, PAGE)?,
             Some(from) => self.store.seals(self.device, from, PAGE)?,
@@ -80,7 +90,12 @@ impl<'s> Cursor<'s> {
             Some(next) => self.from = Some(SealIndex(next)),
             None => self.exhausted = true,
         }
-        self.page = page.into();
+        let device = self.roster.device(self.device);
+        let is_void = |seal: &StoredSeal| {
+            let Statement { index, epoch, .. } = *seal.seal().statement();
+            device.is_some_and(|device| device.is_void(index, epoch))
+        };
+        self.page = page.into_iter().filter(|seal| !is_void(seal)).collect();
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Drafting and signing a roster.
 
-use super::{Roster, RosterError};
+use super::{Period, Roster, RosterError, Term};
 use crate::cbor::{BufferTooSmall, Writer};
 use crate::cose::{Sign1, Typ, sig_structure};
 use crate::digest::Digest;
@@ -20,18 +20,12 @@ pub struct RosterDraft<'a> {
     pub group_name: &'a str,
     /// The digests of the earlier versions, from version 0. Their number is this roster's version.
     pub history: &'a [Digest],
-    /// The length of an epoch, in milliseconds.
-    pub epoch_ms: u64,
-    /// The number of levels.
-    pub levels: u8,
-    /// The largest number of events that the coordinator may keep per epoch; `None` means no limit.
-    pub budget: Option<u64>,
-    /// The first epoch that may be sealed.
-    pub first_epoch: EpochNumber,
+    /// The periods, in ascending order.
+    pub periods: &'a [Period<'a>],
     /// The last epoch that may be sealed; `None` means no end.
     pub last_epoch: Option<EpochNumber>,
-    /// The coordinator's certificate.
-    pub coordinator: Option<&'a [u8]>,
+    /// The certificate of the querier of private sums. The first version cannot have one.
+    pub querier: Option<&'a [u8]>,
     /// The devices, sorted by [`DeviceDraft::id`].
     pub devices: &'a [DeviceDraft<'a>],
 }
@@ -41,8 +35,10 @@ pub struct RosterDraft<'a> {
 pub struct DeviceDraft<'a> {
     /// The name.
     pub name: &'a str,
-    /// The device's certificates, encoded, sorted by first index.
-    pub certificates: &'a [&'a [u8]],
+    /// The version that was the first to list the device.
+    pub since: u32,
+    /// The terms of the device's certificates, sorted by first index and first epoch.
+    pub terms: &'a [Term<'a>],
 }
 
 impl DeviceDraft<'_> {
@@ -58,21 +54,25 @@ impl RosterDraft<'_> {
     /// Returns an upper bound on the number of bytes that each step writes.
     #[must_use]
     pub fn size(&self) -> usize {
-        // The heads of strings and arrays have at most 9 bytes each, and a signature has at most
-        // 2,420.
-        let certificates = |certificates: &[&[u8]]| {
-            certificates.iter().map(|bytes| bytes.len() + 9).sum::<usize>()
-        };
+        // The heads of strings and arrays, and integers, have at most 9 bytes each, and a signature
+        // has at most 2,420.
+        let terms =
+            |terms: &[Term<'_>]| terms.iter().map(|term| term.bytes.len() + 37).sum::<usize>();
         let devices = self
             .devices
             .iter()
-            .map(|device| 36 + device.name.len() + certificates(device.certificates))
+            .map(|device| 45 + device.name.len() + terms(device.terms))
             .sum::<usize>();
-        let coordinator = self.coordinator.map_or(1, |bytes| bytes.len() + 9);
+        let periods = self
+            .periods
+            .iter()
+            .map(|period| 64 + period.coordinator.map_or(0, <[u8]>::len))
+            .sum::<usize>();
         256 + Algorithm::MlDsa44.signature_length()
             + self.group_name.len()
             + 34 * self.history.len()
-            + coordinator
+            + periods
+            + self.querier.map_or(0, <[u8]>::len)
             + devices
     }
 
@@ -83,7 +83,8 @@ impl RosterDraft<'_> {
     pub fn payload<'s>(&self, scratch: &'s mut [u8]) -> Result<&'s [u8], RosterError> {
         let version = u32::try_from(self.history.len()).map_err(|_| RosterError::HistoryLength)?;
         let mut out = Writer::new(scratch);
-        out.array(12)?
+        let is_first = version == 0;
+        out.array(if is_first { 12 } else { 9 })?
             .uint(1u8)?
             .text(self.group_name)?
             .bytes(&GroupId::of(self.group_name).0)?
@@ -92,22 +93,63 @@ impl RosterDraft<'_> {
         for digest in self.history {
             out.bytes(&digest.0)?;
         }
-        out.uint(self.epoch_ms)?.uint(self.levels)?.optional(self.budget, Writer::uint)?;
-        out.uint(self.first_epoch.0)?.optional(self.last_epoch, |out, last| out.uint(last.0))?;
-        out.optional(self.coordinator, Writer::bytes)?;
-        out.array(self.devices.len() as u64)?;
-        for device in self.devices {
-            out.array(3)?
-                .bytes(&device.id(self.group_name).0)?
-                .text(device.name)?
-                .array(device.certificates.len() as u64)?;
-            for certificate in device.certificates {
-                out.bytes(certificate)?;
-            }
+        if is_first {
+            self.write_first(&mut out)?;
+        } else {
+            self.write_later(&mut out)?;
         }
         let payload = &*out.finish();
         Roster::read(payload, Digest::NULL)?;
         Ok(payload)
+    }
+
+    /// Writes the elements after the history as the first version has them.
+    fn write_first(&self, out: &mut Writer<'_>) -> Result<(), RosterError> {
+        let ([period], None) = (self.periods, self.querier) else {
+            return Err(RosterError::NotAFirstVersion);
+        };
+        out.uint(period.epoch_ms)?.uint(period.levels)?.optional(period.budget, Writer::uint)?;
+        out.uint(period.first_epoch.0)?;
+        out.optional(self.last_epoch, |out, last| out.uint(last.0))?;
+        out.optional(period.coordinator, Writer::bytes)?;
+        out.array(self.devices.len() as u64)?;
+        for device in self.devices {
+            out.array(3)?.bytes(&device.id(self.group_name).0)?.text(device.name)?;
+            out.array(device.terms.len() as u64)?;
+            for term in device.terms {
+                let Term { bytes, first_epoch: EpochNumber(0), end_index: None, end_epoch: None } =
+                    *term
+                else {
+                    return Err(RosterError::NotAFirstVersion);
+                };
+                out.bytes(bytes)?;
+            }
+            if device.since > 0 {
+                return Err(RosterError::NotAFirstVersion);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the elements after the history as later versions have them.
+    fn write_later(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
+        out.array(self.periods.len() as u64)?;
+        for period in self.periods {
+            period.write(out)?;
+        }
+        out.optional(self.last_epoch, |out, last| out.uint(last.0))?;
+        out.optional(self.querier, Writer::bytes)?;
+        out.array(self.devices.len() as u64)?;
+        for device in self.devices {
+            out.array(4)?.bytes(&device.id(self.group_name).0)?.text(device.name)?;
+            out.uint(device.since)?.array(device.terms.len() as u64)?;
+            for term in device.terms {
+                out.array(4)?.bytes(term.bytes)?.uint(term.first_epoch.0)?;
+                out.optional(term.end_index, |out, end| out.uint(end.0))?;
+                out.optional(term.end_epoch, |out, end| out.uint(end.0))?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes to `scratch` the bytes that an operator's key of suite `operator` must sign.

@@ -5,21 +5,25 @@
 //! and are expanded for each use. An expanded public key takes 24 KiB and an expanded secret key
 //! even more, and a roster has many keys.
 
+use alloc::boxed::Box;
+
 use ml_dsa::{EncodedSignature, EncodedVerifyingKey, ExpandedSigningKey, MlDsa44, VerifyingKey};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::{KeyError, SignError, SignatureError};
 
+/// A public key. It is on the heap: programs that keep thousands of keys would otherwise need room
+/// for the longest suite for each of them.
 #[derive(Clone)]
-pub(super) struct PublicKey([u8; 1312]);
+pub(super) struct PublicKey(Box<[u8; 1312]>);
 
 impl PublicKey {
     /// Reads a public key. Every byte string of the right length is a valid key.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, KeyError> {
-        bytes.try_into().map(Self).map_err(|_| KeyError::KeyLength)
+        bytes.try_into().map(|bytes| Self(Box::new(bytes))).map_err(|_| KeyError::KeyLength)
     }
 
-    pub(super) const fn as_bytes(&self) -> &[u8; 1312] {
+    pub(super) fn as_bytes(&self) -> &[u8; 1312] {
         &self.0
     }
 
@@ -30,7 +34,7 @@ impl PublicKey {
         // Decoding fails if hints are out of order or coefficients are out of range.
         let signature =
             ml_dsa::Signature::<MlDsa44>::decode(&encoded).ok_or(SignatureError::NotAuthentic)?;
-        let key = VerifyingKey::<MlDsa44>::decode(&EncodedVerifyingKey::<MlDsa44>::from(self.0));
+        let key = VerifyingKey::<MlDsa44>::decode(&EncodedVerifyingKey::<MlDsa44>::from(*self.0));
         if key.verify_with_context(message, &[], &signature) {
             Ok(())
         } else {
@@ -57,8 +61,8 @@ impl SecretKey {
         &self.seed
     }
 
-    pub(super) const fn public(&self) -> PublicKey {
-        PublicKey(self.public)
+    pub(super) fn public(&self) -> PublicKey {
+        PublicKey(Box::new(self.public))
     }
 
     /// Signs with the deterministic variant (FIPS 204, section 3.4). `out` must have the length of

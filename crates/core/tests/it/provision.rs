@@ -42,6 +42,7 @@ fn provisioning<'a>(
         levels: 16,
         epoch_ms: 3_600_000,
         epochs: (EpochNumber(0), has_sums.then_some(EpochNumber(u64::MAX))),
+        start_ms: 0,
         scheme: if has_audience { Scheme::Tree } else { Scheme::Star },
         schema,
         signer: key(algorithm, 9),

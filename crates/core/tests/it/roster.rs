@@ -1,13 +1,14 @@
 //! Tests of certificates and rosters: valid ones open, and each invalid property is reported as its
 //! own error.
 
-use moteseal_core::cbor::{DecodeError, Writer};
+use moteseal_core::cbor::{BufferTooSmall, DecodeError, Writer};
 use moteseal_core::cose::{Protected, Sign1, Typ, sig_structure};
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::{Certificate, CertificateDraft, CertificateError, MAX_CERTIFICATE};
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use moteseal_core::roster::{
-    DeviceDraft, Directory, MAX_EPOCH_MS, Roster, RosterDraft, RosterError, SCRATCH_OVERHEAD,
+    DeviceDraft, Directory, MAX_EPOCH_MS, NoKey, Period, Roster, RosterDraft, RosterError,
+    SCRATCH_OVERHEAD, Term,
 };
 use moteseal_core::signature::{Algorithm, KeyError, PublicKey, SecretKey, SignatureError, Signer};
 use proptest::prelude::*;
@@ -54,6 +55,13 @@ fn open<'b>(bytes: &'b [u8], operator: &SecretKey) -> Result<Roster<'b>, RosterE
     Roster::open(bytes, &operator.public(), &mut vec![0; bytes.len() + SCRATCH_OVERHEAD])
 }
 
+/// Makes a period whose certificate lives as long as the test.
+fn leak(period: Period<'_>) -> Period<'static> {
+    let coordinator =
+        period.coordinator.map(|bytes| &*Box::leak(bytes.to_vec().into_boxed_slice()));
+    Period { coordinator, ..period }
+}
+
 /// A roster of three devices: `dev1` and `dev2` have one key each, and `dev3` has a second key from
 /// index 100 on.
 struct Group {
@@ -82,31 +90,45 @@ impl Group {
 
     /// Applies `change` to the draft of the roster and signs it.
     fn sign(&self, change: impl FnOnce(&mut RosterDraft<'_>)) -> Result<Vec<u8>, RosterError> {
-        let certificates: Vec<Vec<&[u8]>> = self
+        let terms: Vec<Vec<Term<'_>>> = self
             .devices
             .iter()
-            .map(|(_, certificates)| certificates.iter().map(Vec::as_slice).collect())
+            .map(|(_, certificates)| certificates.iter().map(|bytes| Term::always(bytes)).collect())
             .collect();
         let devices: Vec<_> = self
             .devices
             .iter()
-            .zip(&certificates)
-            .map(|((name, _), certificates)| DeviceDraft { name, certificates })
+            .zip(&terms)
+            .map(|((name, _), terms)| DeviceDraft { name, since: 0, terms })
             .collect();
+        let coordinator = self.coordinator.as_deref();
+        let first = EpochNumber(400_000);
         let mut draft = RosterDraft {
             group_name: "home",
             history: &self.history,
-            epoch_ms: 3_600_000,
-            levels: 16,
-            budget: Some(1000),
-            first_epoch: EpochNumber(400_000),
+            periods: &[Period::first(3_600_000, 16, Some(1000), first, coordinator)],
             last_epoch: Some(EpochNumber(500_000)),
-            coordinator: self.coordinator.as_deref(),
+            querier: None,
             devices: &devices,
         };
         change(&mut draft);
         let size = draft.size();
         Ok(draft.sign(&operator(), &mut vec![0; size], &mut vec![0; size])?.to_vec())
+    }
+
+    /// Signs the roster with a change of its only period.
+    fn with(&self, change: impl FnOnce(&mut Period<'_>)) -> Result<Vec<u8>, RosterError> {
+        let first = EpochNumber(400_000);
+        let coordinator = self.coordinator.as_deref();
+        let mut period = Period::first(3_600_000, 16, Some(1000), first, coordinator);
+        change(&mut period);
+        period.start_ms = period.first_epoch.0.checked_mul(period.epoch_ms);
+        self.sign(|draft| draft.periods = Box::leak(Box::new([leak(period)])))
+    }
+
+    /// Returns the error of a roster with a change of its only period.
+    fn refused_with(&self, change: impl FnOnce(&mut Period<'_>)) -> &'static str {
+        self.with(change).unwrap_err().name()
     }
 
     fn refused(&self, change: impl FnOnce(&mut RosterDraft<'_>)) -> &'static str {
@@ -256,9 +278,16 @@ fn a_roster_opens_with_the_drafted_content() {
     let roster = open(&bytes, &operator()).unwrap();
     assert_eq!((roster.group_name(), roster.group()), ("home", GroupId::of("home")));
     assert_eq!(
-        (roster.version(), roster.epoch_ms(), roster.levels(), roster.budget()),
-        (2, 3_600_000, 16, Some(1000))
+        (
+            roster.version(),
+            roster.levels(EpochNumber(400_000)),
+            roster.least_version(EpochNumber(9))
+        ),
+        (2, 16, 0)
     );
+    let period = roster.newest_period();
+    assert_eq!((period.epoch_ms, period.budget), (3_600_000, Some(1000)));
+    assert_eq!(roster.periods().collect::<Vec<_>>(), [period]);
     assert_eq!(
         (roster.first_epoch(), roster.last_epoch()),
         (EpochNumber(400_000), Some(EpochNumber(500_000)))
@@ -268,7 +297,7 @@ fn a_roster_opens_with_the_drafted_content() {
     assert_eq!(roster.digest_of(1), Some(Digest([2; 32])));
     assert_eq!(roster.digest_of(2), Some(roster.digest()));
     assert_eq!(roster.digest_of(3), None);
-    assert_eq!(roster.coordinator().unwrap().device, DeviceId::of("home", "gateway"));
+    assert_eq!(period.coordinator().unwrap().device, DeviceId::of("home", "gateway"));
     let names: Vec<_> = roster.devices().map(|device| device.name).collect();
     assert_eq!(names, sorted("home", &["dev1", "dev2", "dev3"]));
     for device in roster.devices() {
@@ -285,10 +314,16 @@ fn a_seals_key_is_in_the_last_certificate_up_to_its_index() {
     let device = DeviceId::of("home", "dev3");
     for (index, expected) in [(0, 3), (99, 3), (100, 33), (u32::MAX, 33)] {
         let mut found = None;
-        roster.with_key(device, SealIndex(index), &mut |key| found = Some(key.clone()));
+        let epoch = EpochNumber(index.into());
+        roster
+            .with_key(device, SealIndex(index), epoch, &mut |key| found = Some(key.clone()))
+            .unwrap();
         assert_eq!(found, Some(key(expected).public()), "index {index}");
     }
-    roster.with_key(DeviceId::of("home", "dev4"), SealIndex(0), &mut |_| panic!("no such device"));
+    let stranger = DeviceId::of("home", "dev4");
+    let found =
+        roster.with_key(stranger, SealIndex(0), EpochNumber(0), &mut |_| panic!("no such device"));
+    assert_eq!(found, Err(NoKey::Unknown));
     let first = issue(&operator(), "home", "dev3", &key(3).public(), 0);
     assert_eq!(
         roster.first_prev(device),
@@ -305,8 +340,8 @@ fn a_seal_before_the_first_certificate_has_no_key() {
     }
     let bytes = group.sign(|_| {}).unwrap();
     let device = open(&bytes, &operator()).unwrap().device_named("dev1").unwrap();
-    assert!(device.key(SealIndex(49)).is_none());
-    assert!(device.key(SealIndex(50)).is_some());
+    assert_eq!(device.key(SealIndex(49), EpochNumber(0)).unwrap_err(), NoKey::Unknown);
+    assert!(device.key(SealIndex(50), EpochNumber(0)).is_ok());
 }
 
 #[test]
@@ -341,17 +376,14 @@ fn every_suite_signs_rosters() {
     for algorithm in suites() {
         let operator = SecretKey::from_seed(algorithm, &[1; 32]).unwrap();
         let certificate = issue(&operator, "home", "dev1", &key(1).public(), 0);
-        let certificates = [&*certificate];
-        let devices = [DeviceDraft { name: "dev1", certificates: &certificates }];
+        let terms = [Term::always(&certificate)];
+        let devices = [DeviceDraft { name: "dev1", since: 0, terms: &terms }];
         let draft = RosterDraft {
             group_name: "home",
             history: &[],
-            epoch_ms: 1,
-            levels: 1,
-            budget: None,
-            first_epoch: EpochNumber(0),
+            periods: &[Period::first(1, 1, None, EpochNumber(0), None)],
             last_epoch: None,
-            coordinator: None,
+            querier: None,
             devices: &devices,
         };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
@@ -365,15 +397,21 @@ const TOO_LONG: &str = "a name of sixty-five bytes: one more than a group's name
 #[test]
 fn rejects_each_invalid_draft_with_its_error() {
     let group = Group::new();
-    assert_eq!(group.refused(|draft| draft.levels = 0), "LevelsOutOfRange");
-    assert_eq!(group.refused(|draft| draft.levels = 33), "LevelsOutOfRange");
-    assert!(group.sign(|draft| draft.levels = 32).is_ok());
-    assert_eq!(group.refused(|draft| draft.epoch_ms = 0), "EpochLengthOutOfRange");
-    assert_eq!(group.refused(|draft| draft.epoch_ms = MAX_EPOCH_MS + 1), "EpochLengthOutOfRange");
-    assert!(group.sign(|draft| draft.epoch_ms = MAX_EPOCH_MS).is_ok());
-    assert_eq!(group.refused(|draft| draft.budget = Some(0)), "BudgetOutOfRange");
+    assert_eq!(group.refused_with(|period| period.levels = 0), "LevelsOutOfRange");
+    assert_eq!(group.refused_with(|period| period.levels = 33), "LevelsOutOfRange");
+    assert!(group.with(|period| period.levels = 32).is_ok());
+    assert_eq!(group.refused_with(|period| period.epoch_ms = 0), "EpochLengthOutOfRange");
+    assert_eq!(
+        group.refused_with(|period| period.epoch_ms = MAX_EPOCH_MS + 1),
+        "EpochLengthOutOfRange"
+    );
+    let longest = |period: &mut Period<'_>| {
+        (period.epoch_ms, period.first_epoch) = (MAX_EPOCH_MS, EpochNumber(1));
+    };
+    assert!(group.with(longest).is_ok());
+    assert_eq!(group.refused_with(|period| period.budget = Some(0)), "BudgetOutOfRange");
     assert_eq!(group.refused(|draft| draft.last_epoch = Some(EpochNumber(0))), "EpochRangeEmpty");
-    assert!(group.sign(|draft| draft.last_epoch = Some(draft.first_epoch)).is_ok());
+    assert!(group.sign(|draft| draft.last_epoch = Some(EpochNumber(400_000))).is_ok());
     assert_eq!(group.refused(|draft| draft.group_name = ""), "InvalidName");
     assert_eq!(group.refused(|draft| draft.group_name = "ho\0me"), "InvalidName");
     assert_eq!(group.refused(|draft| draft.group_name = "ho\u{85}me"), "InvalidName");
@@ -450,7 +488,7 @@ fn payload(group_id: GroupId, device_id: DeviceId, version: u32, history: &[&[u8
     let mut out = vec![0; 1000];
     let mut writer = Writer::new(&mut out);
     writer
-        .array(12)
+        .array(if version == 0 { 12 } else { 9 })
         .unwrap()
         .uint(1u8)
         .unwrap()
@@ -464,22 +502,28 @@ fn payload(group_id: GroupId, device_id: DeviceId, version: u32, history: &[&[u8
     for digest in history {
         writer.bytes(digest).unwrap();
     }
-    writer
-        .uint(1000u32)
-        .unwrap()
-        .uint(16u8)
-        .unwrap()
-        .null()
-        .unwrap()
-        .uint(0u8)
-        .unwrap()
-        .null()
-        .unwrap()
-        .null()
-        .unwrap();
-    writer.array(1).unwrap().array(3).unwrap().bytes(&device_id.0).unwrap().text("dev1").unwrap();
-    writer.array(1).unwrap().bytes(&certificate).unwrap();
+    write_rest(&mut writer, device_id, version, &certificate).unwrap();
     writer.finish().to_vec()
+}
+
+/// Writes the elements after the history, in the form of the version.
+fn write_rest(
+    out: &mut Writer<'_>,
+    device: DeviceId,
+    version: u32,
+    certificate: &[u8],
+) -> Result<(), BufferTooSmall> {
+    if version == 0 {
+        out.uint(1000u32)?.uint(16u8)?.null()?.uint(0u8)?.null()?.null()?;
+        out.array(1)?.array(3)?.bytes(&device.0)?.text("dev1")?;
+        out.array(1)?.bytes(certificate)?;
+        return Ok(());
+    }
+    out.array(1)?.array(7)?.uint(0u8)?.uint(0u8)?.uint(0u8)?;
+    out.uint(1000u32)?.uint(16u8)?.null()?.null()?;
+    out.null()?.null()?.array(1)?.array(4)?.bytes(&device.0)?.text("dev1")?.uint(0u8)?;
+    out.array(1)?.array(4)?.bytes(certificate)?.uint(0u8)?.null()?.null()?;
+    Ok(())
 }
 
 #[test]
@@ -496,6 +540,10 @@ fn rejects_inconsistent_ids_and_history_in_a_signed_roster() {
     assert_eq!(name(&payload(group, DeviceId([1; 8]), 0, &[])), "DeviceMismatch");
     assert_eq!(name(&payload(group, device, 1, &[])), "HistoryLength");
     assert_eq!(name(&payload(group, device, 0, &[&[1; 32]])), "HistoryLength");
+    // Each form belongs to its versions.
+    let mut first = payload(group, device, 0, &[]);
+    first[0] = 0x89;
+    assert_eq!(name(&first), "TrailingBytes", "9 of 12 elements");
     assert_eq!(name(&payload(group, device, 1, &[&[1; 31]])), "UnexpectedType");
     assert_eq!(name(&payload(group, device, 0, &[])[1..]), "TrailingBytes");
 }
@@ -532,22 +580,20 @@ proptest! {
         mutated[at] = byte;
         let bytes = signed(Typ::Roster, &mutated);
         if let Ok(roster) = open(&bytes, &operator()) {
-            let certificates: Vec<Vec<&[u8]>> = roster.devices().map(|device| device.certificate_bytes().collect()).collect();
+            let terms: Vec<Vec<Term<'_>>> = roster.devices().map(|device| device.terms().collect()).collect();
             let devices: Vec<_> = roster
                 .devices()
-                .zip(&certificates)
-                .map(|(device, certificates)| DeviceDraft { name: device.name, certificates })
+                .zip(&terms)
+                .map(|(device, terms)| DeviceDraft { name: device.name, since: device.since, terms })
                 .collect();
+            let periods: Vec<Period<'_>> = roster.periods().collect();
             let history: Vec<_> = roster.history().collect();
             let draft = RosterDraft {
                 group_name: roster.group_name(),
                 history: &history,
-                epoch_ms: roster.epoch_ms(),
-                levels: roster.levels(),
-                budget: roster.budget(),
-                first_epoch: roster.first_epoch(),
+                periods: &periods,
                 last_epoch: roster.last_epoch(),
-                coordinator: roster.coordinator_bytes(),
+                querier: roster.querier_bytes(),
                 devices: &devices,
             };
             let mut scratch = vec![0; draft.size()];
@@ -571,26 +617,24 @@ proptest! {
     ) {
         let names = sorted("g", &names.iter().map(String::as_str).collect::<Vec<_>>());
         let issued: Vec<Vec<u8>> = names.iter().map(|name| issue(&operator(), "g", name, &key(1).public(), 0)).collect();
-        let certificates: Vec<[&[u8]; 1]> = issued.iter().map(|bytes| [&**bytes]).collect();
+        let terms: Vec<[Term<'_>; 1]> = issued.iter().map(|bytes| [Term::always(bytes)]).collect();
         let devices: Vec<_> =
-            names.iter().zip(&certificates).map(|(name, certificates)| DeviceDraft { name, certificates }).collect();
+            names.iter().zip(&terms).map(|(name, terms)| DeviceDraft { name, since: 0, terms }).collect();
         let history = vec![Digest([3; 32]); versions];
         let draft = RosterDraft {
             group_name: "g",
             history: &history,
-            epoch_ms,
-            levels,
-            budget,
-            first_epoch: EpochNumber(0),
+            periods: &[Period::first(epoch_ms, levels, budget, EpochNumber(0), None)],
             last_epoch: None,
-            coordinator: None,
+            querier: None,
             devices: &devices,
         };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
         let bytes = draft.sign(&operator(), &mut scratch, &mut out).unwrap();
         let roster = open(bytes, &operator()).unwrap();
         prop_assert_eq!(roster.devices().map(|device| device.name).collect::<Vec<_>>(), names);
-        prop_assert_eq!((roster.version() as usize, roster.levels()), (versions, levels));
-        prop_assert_eq!((roster.epoch_ms(), roster.budget()), (epoch_ms, budget));
+        let period = roster.newest_period();
+        prop_assert_eq!((roster.version() as usize, period.levels), (versions, levels));
+        prop_assert_eq!((period.epoch_ms, period.budget), (epoch_ms, budget));
     }
 }

@@ -8,7 +8,9 @@
 //!   - the chain at this time: `prev` (32), `?` index (4), `?` epoch (8), whether that epoch is
 //!     closed (1), next index (4), `?` epoch (8);
 //!   - the newest epoch that has readings: `?` epoch (8), the number of its readings (8);
-//!   - 1 for trees, 0 or nothing for stars (1).
+//!   - 1 for trees, 0 or nothing for stars (1);
+//!   - the roster that seals name: its version (4), its digest (32). In journals of earlier versions
+//!     it is absent: version 0.
 //! - 1: a reading: its epoch (8), the record.
 //! - 2: an announcement, as it was received.
 //! - 3: an acknowledgement, as earlier versions received it (they did not write kind 14).
@@ -34,6 +36,7 @@
 //! - 16: what the mote may have sent before a session in which the gateway has not answered yet:
 //!   `?` next index (4), number of events of the seal before it (8). Absent once the gateway has
 //!   answered.
+//! - 17: a later version (4) of the roster, which seals name from here on; its digest (32).
 
 use moteseal_core::cbor::Reader;
 use moteseal_core::digest::Digest;
@@ -46,7 +49,7 @@ use moteseal_sum::query::QueryId;
 
 use super::Before;
 use crate::mote::{Progress, SentBefore, Unstated};
-use crate::seal::Chain;
+use crate::seal::{Chain, RosterName};
 
 /// One input of a mote.
 #[derive(Debug)]
@@ -66,6 +69,7 @@ pub(super) enum Input<'a> {
     Progress(Progress),
     ContinueAfter(SealIndex, Option<StoredSeal>),
     SentBefore(Option<SentBefore>),
+    Roster(RosterName),
 }
 
 impl<'a> Input<'a> {
@@ -113,6 +117,7 @@ impl<'a> Input<'a> {
                 });
                 [&[15][..], &next.0.to_be_bytes(), &optional(stored.as_deref())].concat()
             }
+            Self::Roster(roster) => [&[17][..], &encode_roster(roster)].concat(),
             Self::SentBefore(before) => {
                 let before = before.map(|SentBefore { next_index, events }| {
                     [&next_index.0.to_be_bytes()[..], &events.to_be_bytes()].concat()
@@ -211,6 +216,11 @@ impl<'a> Input<'a> {
                 };
                 rest.is_empty().then_some(Self::SentBefore(before))?
             }
+            17 => {
+                let mut rest = rest;
+                let roster = take_roster(&mut rest)?;
+                rest.is_empty().then_some(Self::Roster(roster))?
+            }
             _ => return None,
         })
     }
@@ -226,6 +236,15 @@ fn earlier_acknowledgement(frame: &[u8]) -> Option<Progress> {
     let (index, next) = (SealIndex(reader.uint().ok()?), Sequence(reader.u64().ok()?));
     let sealed = reader.optional(Reader::uint).ok()?.map(SealIndex);
     Some(Progress { index, next, sealed })
+}
+
+fn encode_roster(roster: &RosterName) -> Vec<u8> {
+    [&roster.version.to_be_bytes()[..], &roster.digest.0].concat()
+}
+
+fn take_roster(rest: &mut &[u8]) -> Option<RosterName> {
+    let version = u32::from_be_bytes(take(rest)?);
+    Some(RosterName { version, digest: Digest(take(rest)?) })
 }
 
 /// Encodes 0 if the bytes are absent, or 1 and the bytes.
@@ -249,7 +268,7 @@ fn take_optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
 /// Returns whether a record, other than the first one, concerns no seal. Such records are kept even
 /// if no seal waits.
 pub(super) fn is_of_no_seal(record: &[u8]) -> bool {
-    matches!(record.first(), Some(2 | 9..=12 | 16))
+    matches!(record.first(), Some(2 | 9..=12 | 16 | 17))
 }
 
 /// The length of an encoded run of answers, in bytes.
@@ -316,11 +335,13 @@ impl Start {
             &optional(taken.as_ref().map(|epoch| &epoch[..])),
             &readings.unwrap_or(0).to_be_bytes(),
             &[self.scheme.number()],
+            &encode_roster(&self.before.roster),
         ]
         .concat()
     }
 
-    pub(super) fn decode(record: &[u8]) -> Option<Self> {
+    /// Decodes the first record. `first_roster` is the digest of version 0 of the roster.
+    pub(super) fn decode(record: &[u8], first_roster: Digest) -> Option<Self> {
         let mut rest = record.strip_prefix(&[0])?;
         let rest = &mut rest;
         let (device, schema) = (DeviceId(take(rest)?), Digest(take(rest)?));
@@ -335,17 +356,22 @@ impl Start {
         let taken = take_optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
         let readings = u64::from_be_bytes(take(rest)?);
         let chain = Chain { position, next_index, epoch, readings: 0 };
+        let scheme = match rest.split_first() {
+            // Journals that were written before trees were supported have no scheme.
+            None | Some((0, _)) => Scheme::Star,
+            Some((1, _)) => Scheme::Tree,
+            Some(_) => return None,
+        };
+        let roster = match rest.get(1..) {
+            None | Some([]) => RosterName { version: 0, digest: first_roster },
+            Some(mut rest) => take_roster(&mut rest).filter(|_| rest.is_empty())?,
+        };
         let before = Before {
             chain,
             taken: taken.map(|epoch| (epoch, readings)),
             announcement: None,
             unstated: Unstated::default(),
-        };
-        let scheme = match rest {
-            // Journals that were written before trees were supported have no scheme.
-            [] | [0] => Scheme::Star,
-            [1] => Scheme::Tree,
-            _ => return None,
+            roster,
         };
         Some(Self { device, schema, scheme, most_waiting, before })
     }

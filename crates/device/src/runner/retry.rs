@@ -18,7 +18,7 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         let (first, longest, now) = (settings.first_wait, settings.longest_wait, Instant::now());
         Self { first, longest, wait: first, at: now + first, last_received: now }
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use moteseal_core::schema::Schema;
 use moteseal_device::import::{Clock, Delimiter, TimeFormat};
 use moteseal_device::{Import, Recording};
+use moteseal_verify::Calendar;
 
 fn import(columns: &[&str]) -> Import {
     Import {
@@ -62,7 +63,7 @@ fn reads_the_same_records_with_every_delimiter() {
 
 #[test]
 fn keeps_the_time_in_the_record_on_request() {
-    let kept = Import { keep_time: Some(4000), ..import(&["v::u8"]) };
+    let kept = Import { keep_time: Some(Calendar::constant(4000)), ..import(&["v::u8"]) };
     let recording = read(&kept, "ts,v\n2010-05-09T09:00:05.250Z,7\n").unwrap();
     let schema = Schema::decode(&recording.schema).unwrap();
     assert_eq!(
@@ -159,7 +160,7 @@ fn errors_name_the_place_and_the_remedy() {
             "data.csv:3: 1970-01-01T00:00:10Z is in the future",
         ),
         (
-            Import { keep_time: Some(1 << 33), ..v() },
+            Import { keep_time: Some(Calendar::constant(1 << 33)), ..v() },
             "ts,v\n",
             "data.csv: --keep-time allows epochs of at most 49 days",
         ),

@@ -14,7 +14,7 @@ use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::SaltKey;
 use moteseal_verify::issue::FirstRoster;
-use moteseal_verify::{Event, ReadError, Roster, StreamReader};
+use moteseal_verify::{Calendar, Event, ReadError, Roster, StreamReader};
 
 const EPOCH_MS: u64 = 40_000;
 
@@ -95,7 +95,7 @@ async fn a_replay_continues_wherever_it_was_killed() {
             drop(recorder);
 
             let mut recorder = open(directory.path(), max_events);
-            let replay = Replay { epoch_ms: EPOCH_MS, speed: None };
+            let replay = Replay { calendar: Calendar::constant(EPOCH_MS), speed: None };
             let replayed =
                 replay.run(&recording, &mut recorder, &mut |_| {}, &mut |_| {}).await.unwrap();
             assert_eq!(

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence};
+use moteseal_core::roster::Directory as _;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::Counters;
 use moteseal_seal::level::LevelKey;
@@ -33,7 +34,7 @@ impl GroupCoordinator {
         schema: &SchemaEntry,
     ) -> Result<Sealed, Refused> {
         let member = &self.devices[slot as usize];
-        let levels = self.roster.levels();
+        let levels = self.roster.levels(epoch);
         let counters = Counters::of(&part.salt, levels, part.n);
         let is_null = |level: Level| {
             counters.at(level) == 0

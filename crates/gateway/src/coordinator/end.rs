@@ -42,7 +42,7 @@ impl GroupCoordinator {
 
     /// Raises the round to the one that the counters of the listed seals require.
     fn settle(&mut self, epoch: EpochNumber) {
-        let mut tally = Tally::new(self.roster.levels(), self.budget);
+        let mut tally = Tally::new(self.roster.levels(epoch), self.budget(epoch));
         let state = self.epoch(epoch);
         state.sealed.sort_by_key(|sealed| (sealed.slot, sealed.seal.statement().index));
         state.listed().for_each(|sealed| tally.add(&sealed.seal));

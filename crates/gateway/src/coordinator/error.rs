@@ -21,6 +21,18 @@ pub enum Refused {
         "the seal's epoch is too far ahead, or outside the roster's epochs; check the device's clock"
     )]
     EpochTooFar,
+    /// The roster gives the group no budget in this epoch, or another coordinator.
+    #[error(
+        "the roster gives the group no budget or another coordinator in this epoch; give the device \
+         and the gateway the newest roster"
+    )]
+    NotCoordinated,
+    /// The device does not belong to the group in this epoch: it joins later, or was removed.
+    #[error(
+        "the roster does not list the device in this epoch; give the device and the gateway the \
+         newest roster"
+    )]
+    NotAMember,
     /// The device has already forwarded events of a later epoch, sent a seal of a later epoch, or
     /// closed this epoch.
     #[error("the device has already begun a later epoch, or closed this one")]
@@ -74,6 +86,8 @@ impl Refused {
             Self::Frame(error) => error.name(),
             Self::UnknownDevice => "UnknownDevice",
             Self::EpochTooFar => "EpochTooFar",
+            Self::NotCoordinated => "NotCoordinated",
+            Self::NotAMember => "NotAMember",
             Self::EpochGoesBack => "EpochGoesBack",
             Self::NotAsForwarded => "NotAsForwarded",
             Self::RoundNotAnnounced => "RoundNotAnnounced",
@@ -96,15 +110,26 @@ impl Refused {
 }
 
 impl Refused {
+    /// Returns whether the seal names a version of the roster that the gateway does not have yet.
+    pub(crate) fn is_behind(&self) -> bool {
+        *self == Self::NotProven("UnknownRoster")
+    }
+
     /// Returns whether the device must be informed that its seal is rejected. `Some(true)`: the
     /// rejection is final. `Some(false)`: another roster, another version of the gateway or a
     /// corrected clock may change the decision. `None`: the device is not informed, because the
     /// sender is unknown, because the same frame may be accepted later, when epochs have ended or
     /// there is room again, or because an acknowledgement informs it.
-    pub(crate) const fn is_final(&self) -> Option<bool> {
+    pub(crate) fn is_final(&self) -> Option<bool> {
         match self {
             Self::EpochGoesBack | Self::NotAsForwarded | Self::FramingChanged => Some(true),
-            Self::EpochTooFar | Self::MalformedClose | Self::NotProven(_) => Some(false),
+            // The device keeps the seal until the gateway has loaded the version of the roster that
+            // the seal names. If it gave up a signed seal, the seal would seem to be withheld.
+            _ if self.is_behind() => None,
+            Self::EpochTooFar
+            | Self::NotCoordinated
+            | Self::NotAMember
+            | Self::MalformedClose | Self::NotProven(_) => Some(false),
             Self::Frame(_)
             | Self::UnknownDevice
             // The acknowledgement tells the device more than a refusal would: which seal is stored.

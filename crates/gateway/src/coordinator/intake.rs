@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, SealIndex, Sequence,
 };
+use moteseal_core::roster::Directory as _;
 use moteseal_seal::sample::{Followed, FrameOutcome, Offer};
 use moteseal_seal::wire::Forward;
 use moteseal_seal::{star, tree};
@@ -267,8 +268,9 @@ impl GroupCoordinator {
     /// Abandons a device's open seal, because the device restarted and will never complete it.
     pub(super) fn abandon(&mut self, slot: u32) {
         if let Some(open) = self.devices[slot as usize].open.take() {
-            (0..self.roster.levels())
-                .for_each(|level| self.withdraw(slot, open.followed.epoch, Level(level)));
+            let epoch = open.followed.epoch;
+            (0..self.roster.levels(epoch))
+                .for_each(|level| self.withdraw(slot, epoch, Level(level)));
             self.abandoned.insert(slot, (open.followed.index, open.followed.epoch));
             self.forget_late();
         }

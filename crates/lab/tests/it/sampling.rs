@@ -2,7 +2,7 @@
 //! exceed the budget, and pass the audit.
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, MAX_LEVELS, Round, SealIndex};
-use moteseal_core::roster::Directory;
+use moteseal_core::roster::{Directory, NoKey};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::{DeviceId, Digest, GroupId, Sequence};
 use moteseal_lab::chance::Seed;
@@ -34,7 +34,7 @@ impl Directory for OneKey {
         GroupId::of("lab")
     }
 
-    fn levels(&self) -> u8 {
+    fn levels(&self, _: EpochNumber) -> u8 {
         MAX_LEVELS as u8
     }
 
@@ -46,8 +46,15 @@ impl Directory for OneKey {
         None
     }
 
-    fn with_key(&self, _: DeviceId, _: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
+    fn with_key(
+        &self,
+        _: DeviceId,
+        _: SealIndex,
+        _: EpochNumber,
+        use_key: &mut dyn FnMut(&PublicKey),
+    ) -> Result<(), NoKey> {
         use_key(&self.0);
+        Ok(())
     }
 
     fn first_prev(&self, _: DeviceId) -> Option<Digest> {

@@ -2,7 +2,7 @@
 //! and sort incoming messages.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -160,7 +160,7 @@ struct AtParent {
     prefix: String,
     /// The children whose frames are accepted, in ascending order. Without this list, a client
     /// could use up the memory with frames under any number of invented names.
-    members: Vec<[u8; 8]>,
+    members: RwLock<Vec<[u8; 8]>>,
     waiting: fair::Inbox,
 }
 
@@ -171,9 +171,22 @@ impl std::fmt::Debug for ParentInbox {
 }
 
 impl ParentInbox {
-    pub(super) fn new(prefix: String, mut members: Vec<[u8; 8]>) -> Self {
+    pub(super) fn new(prefix: String, members: Vec<[u8; 8]>) -> Self {
+        let waiting = fair::Inbox::new(PARENT_BYTES);
+        let inbox = Self(Arc::new(AtParent { prefix, members: RwLock::default(), waiting }));
+        inbox.set_members(members);
+        inbox
+    }
+
+    /// Replaces the set of children whose frames are accepted.
+    pub(super) fn set_members(&self, mut members: Vec<[u8; 8]>) {
         members.sort_unstable();
-        Self(Arc::new(AtParent { prefix, members, waiting: fair::Inbox::new(PARENT_BYTES) }))
+        *self.0.members.write().unwrap_or_else(PoisonError::into_inner) = members;
+    }
+
+    fn is_member(&self, device: &[u8; 8]) -> bool {
+        let members = self.0.members.read().unwrap_or_else(PoisonError::into_inner);
+        members.binary_search(device).is_ok()
     }
 
     pub(super) async fn next(&self, excluded: Option<[u8; 8]>) -> Up {
@@ -188,7 +201,7 @@ impl ParentInbox {
 impl Inbox for ParentInbox {
     fn put(&self, topic: &[u8], payload: &Bytes) {
         let device = topic.strip_prefix(self.0.prefix.as_bytes()).and_then(named);
-        let device = device.filter(|device| self.0.members.binary_search(device).is_ok());
+        let device = device.filter(|device| self.is_member(device));
         match device {
             // Copy the payload, because a slice would keep the connection's whole buffer in memory.
             Some(device) if payload.len() <= MAX_FRAME => {

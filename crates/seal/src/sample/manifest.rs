@@ -117,6 +117,18 @@ impl<'a> Manifest<'a> {
         Ok(Self { epoch, round, roster, digest, devices })
     }
 
+    /// Reads the epoch that a manifest claims, before its signature is checked. The epoch
+    /// determines the key for [`open`](Self::open). Returns `None` if there is no epoch to read.
+    #[must_use]
+    pub fn claimed_epoch(bytes: &[u8]) -> Option<EpochNumber> {
+        let object = Sign1::decode(bytes, Typ::Manifest).ok()?;
+        let mut reader = Reader::new(object.payload).ok()?;
+        reader.array(6).ok()?;
+        reader.version().ok()?;
+        let _: ([u8; 8], [u8; 32]) = (reader.fixed().ok()?, reader.fixed().ok()?);
+        reader.u64().ok().map(EpochNumber)
+    }
+
     /// Returns the epoch.
     #[must_use]
     pub const fn epoch(&self) -> EpochNumber {

@@ -3,7 +3,7 @@
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
-use moteseal_core::roster::Directory;
+use moteseal_core::roster::{Directory, NoKey};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::{DeviceId, Digest, GroupId, Level, Round, Sequence};
 use moteseal_seal::level::{Counters, Salt};
@@ -44,7 +44,7 @@ impl Directory for Keys {
         GROUP
     }
 
-    fn levels(&self) -> u8 {
+    fn levels(&self, _: EpochNumber) -> u8 {
         LEVELS
     }
 
@@ -56,8 +56,15 @@ impl Directory for Keys {
         None
     }
 
-    fn with_key(&self, device: DeviceId, _: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
+    fn with_key(
+        &self,
+        device: DeviceId,
+        _: SealIndex,
+        _: EpochNumber,
+        use_key: &mut dyn FnMut(&PublicKey),
+    ) -> Result<(), NoKey> {
         use_key(&secret(device.0[0]).public());
+        Ok(())
     }
 
     fn first_prev(&self, _: DeviceId) -> Option<Digest> {

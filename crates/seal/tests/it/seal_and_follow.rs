@@ -7,7 +7,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, Round, SealIndex, Sequence,
 };
-use moteseal_core::roster::Directory;
+use moteseal_core::roster::{Directory, NoKey};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::{Limits, Shape};
@@ -36,7 +36,7 @@ impl Directory for OneDevice {
     fn group(&self) -> GroupId {
         GroupId::of("home")
     }
-    fn levels(&self) -> u8 {
+    fn levels(&self, _: EpochNumber) -> u8 {
         LEVELS
     }
     fn epochs(&self) -> (EpochNumber, Option<EpochNumber>) {
@@ -45,10 +45,18 @@ impl Directory for OneDevice {
     fn roster_digest(&self, version: u32) -> Option<Digest> {
         (version == 0).then_some(Digest([9; 32]))
     }
-    fn with_key(&self, device: DeviceId, _: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
-        if device == self.device {
-            use_key(&self.key);
+    fn with_key(
+        &self,
+        device: DeviceId,
+        _: SealIndex,
+        _: EpochNumber,
+        use_key: &mut dyn FnMut(&PublicKey),
+    ) -> Result<(), NoKey> {
+        if device != self.device {
+            return Err(NoKey::Unknown);
         }
+        use_key(&self.key);
+        Ok(())
     }
     fn first_prev(&self, device: DeviceId) -> Option<Digest> {
         (device == self.device).then_some(Digest([5; 32]))

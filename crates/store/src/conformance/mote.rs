@@ -8,7 +8,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::record::{
     DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
 };
-use moteseal_core::roster::Directory;
+use moteseal_core::roster::{Directory, NoKey};
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_lanes::{Host, merkle};
@@ -308,7 +308,7 @@ impl Directory for Motes {
         GroupId::of("conformance")
     }
 
-    fn levels(&self) -> u8 {
+    fn levels(&self, _: EpochNumber) -> u8 {
         LEVELS
     }
 
@@ -320,17 +320,25 @@ impl Directory for Motes {
         (version == 0).then_some(Digest([9; 32]))
     }
 
-    fn with_key(&self, device: DeviceId, _: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
-        if let Some((_, key, _)) = self.0.iter().find(|(known, ..)| *known == device) {
-            use_key(key);
-        }
+    fn with_key(
+        &self,
+        device: DeviceId,
+        _: SealIndex,
+        _: EpochNumber,
+        use_key: &mut dyn FnMut(&PublicKey),
+    ) -> Result<(), NoKey> {
+        let Some((_, key, _)) = self.0.iter().find(|(known, ..)| *known == device) else {
+            return Err(NoKey::Unknown);
+        };
+        use_key(key);
+        Ok(())
     }
 
     fn first_prev(&self, device: DeviceId) -> Option<Digest> {
         self.0.iter().find(|(known, ..)| *known == device).map(|(.., prev)| *prev)
     }
 
-    fn with_coordinator(&self, use_key: &mut dyn FnMut(&PublicKey)) {
+    fn with_coordinator(&self, _: EpochNumber, use_key: &mut dyn FnMut(&PublicKey)) {
         use_key(&coordinator_key::secret().public());
     }
 }

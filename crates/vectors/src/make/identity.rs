@@ -18,6 +18,8 @@ pub fn make(files: &mut Files) {
     files.add(certificates());
     files.add(certificates_of_p256());
     files.add(rosters::rosters());
+    files.add(rosters::later_rosters());
+    files.add(rosters::succession());
     files.add(urgent());
     files.add(schemas());
 }

@@ -297,5 +297,5 @@ fn no_changed_roster_is_accepted() {
         let bytes = encode_sequence(items);
         assert!(bytes == good || Roster::open(&bytes, &key).is_err(), "{value:?}");
     }
-    assert_eq!(Roster::open(&good, &key).unwrap().levels(), 8);
+    assert_eq!(Roster::open(&good, &key).unwrap().newest_period().levels, 8);
 }

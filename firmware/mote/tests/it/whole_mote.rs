@@ -49,6 +49,7 @@ pub(crate) fn provisioning(schema: &[u8], scheme: Scheme) -> Provisioning<'_> {
         levels: LEVELS,
         epoch_ms: EPOCH_MS,
         epochs: (EpochNumber(0), None),
+        start_ms: 0,
         scheme,
         schema,
         signer: secret(),

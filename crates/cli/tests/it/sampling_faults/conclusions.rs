@@ -137,7 +137,7 @@ impl World {
     /// levels from its round on are kept, and that the kept events are within the budget.
     fn check_manifest(&self, ended: &Ended, arrived: &BTreeMap<DeviceId, Vec<Arrived>>) {
         let mut scratch = vec![0; ended.manifest.len() + 64];
-        let coordinator = self.roster.coordinator().unwrap();
+        let coordinator = self.roster.newest_period().coordinator.as_ref().unwrap();
         let manifest =
             Manifest::open(&ended.manifest, self.roster.group(), coordinator, &mut scratch)
                 .unwrap();

@@ -1,0 +1,325 @@
+//! `moteseal roster add|remove|rotate|revoke|set`: signs the next version of a roster.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use moteseal_client::start_text;
+use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::signature::SecretKey;
+use moteseal_verify::Roster;
+use moteseal_verify::issue::{NextRoster, PeriodChange};
+
+use super::enrol::Enrolment;
+use super::levels_suffice;
+use crate::failure::Failure;
+use crate::files;
+use crate::progress::count;
+use crate::terminal::diagnostic;
+use crate::time::{self, When};
+
+/// The roster to change, and the operator who signs the next version.
+#[derive(Args, Debug)]
+pub(crate) struct Change {
+    /// The roster
+    #[arg(long)]
+    roster: PathBuf,
+    /// The operator's secret key
+    #[arg(long, value_name = "KEY")]
+    operator: PathBuf,
+    /// The file to write; by default the new version replaces --roster
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Add {
+    #[command(flatten)]
+    change: Change,
+    #[command(flatten)]
+    enrolment: Enrolment,
+    /// When the devices join: a time, -7d for seven days ago, or @N for epoch N. By default the
+    /// group's first epoch; in a group with a budget the next epoch, because the coordinator
+    /// expects every device of the group to seal
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
+    from: Option<When>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Remove {
+    #[command(flatten)]
+    change: Change,
+    /// A device; repeat it for every device
+    #[arg(long = "device", value_name = "NAME", required = true)]
+    devices: Vec<String>,
+    /// When the devices leave the group; by default at the end of the current epoch
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
+    from: Option<When>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Rotate {
+    #[command(flatten)]
+    change: Change,
+    /// A device and its new public key; repeat it for every device
+    #[arg(long = "device", value_name = "NAME=PUBLIC_KEY", required = true, value_parser = super::device)]
+    devices: Vec<(String, PathBuf)>,
+    /// When the new keys become valid; by default with the second epoch after the current one, so
+    /// that the devices can load the roster before
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
+    from: Option<When>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Revoke {
+    #[command(flatten)]
+    change: Change,
+    /// The device whose newest key was stolen or lost
+    #[arg(long, value_name = "NAME")]
+    device: String,
+    /// The first time at which the key is no longer valid
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when, required_unless_present = "from_index")]
+    from: Option<When>,
+    /// The first seal index for which the key is no longer valid
+    #[arg(long, value_name = "INDEX")]
+    from_index: Option<u32>,
+}
+
+/// A budget, or the word `none`.
+#[derive(Clone, Copy, Debug)]
+enum NewBudget {
+    None,
+    Events(u64),
+}
+
+fn new_budget(text: &str) -> Result<NewBudget, String> {
+    match text.parse() {
+        _ if text == "none" => Ok(NewBudget::None),
+        Ok(events) if events > 0 => Ok(NewBudget::Events(events)),
+        _ => Err("a number of events above 0, or none".to_owned()),
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Set {
+    #[command(flatten)]
+    change: Change,
+    /// The length of an epoch: 500ms, 30s, 15m, 1h or 1d
+    #[arg(long, value_parser = time::duration)]
+    epoch: Option<u64>,
+    /// The number of sampling levels
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=32))]
+    levels: Option<u8>,
+    /// The maximum number of events per epoch that the coordinator may keep, or none
+    #[arg(long, value_name = "EVENTS", value_parser = new_budget)]
+    budget: Option<NewBudget>,
+    /// The expected number of events of the group per epoch; the command then checks that the
+    /// levels suffice for the budget
+    #[arg(long, value_name = "EVENTS")]
+    expected: Option<u64>,
+    /// The public key of the coordinator
+    #[arg(long, value_name = "PUBLIC_KEY")]
+    coordinator: Option<PathBuf>,
+    /// The public key of the querier of private sums; it is valid at once
+    #[arg(long, value_name = "PUBLIC_KEY")]
+    querier: Option<PathBuf>,
+    /// When the change takes effect: at the start of this epoch or of the first epoch that starts
+    /// later. By default the second epoch after the current one, so that every device and gateway
+    /// can load the roster before
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time::when)]
+    from: Option<When>,
+}
+
+/// A roster that is being changed.
+struct Draft<'k> {
+    before: Roster,
+    next: NextRoster<'k>,
+    change: &'k Change,
+    now: EpochNumber,
+}
+
+fn named(error: moteseal_verify::issue::ChangeError) -> Failure {
+    Failure::usage(error.named())
+}
+
+impl<'k> Draft<'k> {
+    fn open(change: &'k Change, operator: &'k SecretKey) -> Result<Self, Failure> {
+        let bytes = files::read(&change.roster)?;
+        let public = operator.public();
+        let about = |error: moteseal_core::roster::RosterError| {
+            let path = change.roster.display();
+            Failure::usage(format_args!("{path}: {}", error.named()))
+        };
+        let before = Roster::open(&bytes, &public).map_err(about)?;
+        let next = NextRoster::after(&bytes, operator, &public).map_err(about)?;
+        let unix_ms = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+        let now = before.epoch_of(unix_ms);
+        Ok(Self { before, next, change, now })
+    }
+
+    /// Returns the epoch that a time option names, or `epochs` after the current one.
+    fn epoch(&self, from: Option<When>, epochs: u64) -> EpochNumber {
+        match from {
+            Some(from) => from.epoch_after(self.before.calendar()),
+            None => EpochNumber(self.now.0.saturating_add(epochs)),
+        }
+    }
+
+    /// Signs and writes the new version, and reports it.
+    fn write(self, what: &str) -> Result<(), Failure> {
+        let Self { before, next, change, .. } = self;
+        let bytes = next.issue().map_err(named)?;
+        match &change.out {
+            Some(out) => files::create(out, &bytes, 0o644)?,
+            None => replace(&change.roster, &before, &bytes)?,
+        }
+        let out = change.out.as_ref().unwrap_or(&change.roster);
+        diagnostic(format_args!(
+            "version {} of the roster of group {}: {what}: {}",
+            next.version(),
+            before.group_name(),
+            out.display()
+        ));
+        Ok(())
+    }
+}
+
+/// Replaces a roster by its next version, unless another process has replaced it in the meantime.
+fn replace(path: &Path, before: &Roster, bytes: &[u8]) -> Result<(), Failure> {
+    if *files::read(path)? != before.bytes() {
+        return Err(Failure::usage(format_args!(
+            "{} was changed while this command ran; run the command again",
+            path.display()
+        )));
+    }
+    moteseal_files::replace(path, bytes, 0o644)
+        .map_err(|error| Failure::file("write", path, &error))
+}
+
+pub(crate) fn add(arguments: &Add) -> Result<(), Failure> {
+    let operator = files::secret_key(&arguments.change.operator)?;
+    let mut draft = Draft::open(&arguments.change, &operator)?;
+    let first = match arguments.from {
+        None if !draft.before.has_budget() => draft.before.periods()[0].first_epoch,
+        from => draft.epoch(from, 1),
+    };
+    let enrolled = arguments.enrolment.enrol()?;
+    for (name, key) in enrolled.devices() {
+        draft.next.add(name, key, first).map_err(named)?;
+    }
+    let what = format!(
+        "{} added, from {}",
+        count(enrolled.devices().len() as u64, "device"),
+        start_text(&draft.before, first)
+    );
+    // The keys must exist before the roster names them.
+    enrolled.write()?;
+    draft.write(&what)?;
+    enrolled.report();
+    Ok(())
+}
+
+pub(crate) fn remove(arguments: &Remove) -> Result<(), Failure> {
+    let operator = files::secret_key(&arguments.change.operator)?;
+    let mut draft = Draft::open(&arguments.change, &operator)?;
+    let end = draft.epoch(arguments.from, 1);
+    for name in &arguments.devices {
+        files::device(&draft.before, &arguments.change.roster, name)?;
+        draft.next.end(name, None, Some(end)).map_err(named)?;
+    }
+    let what = format!(
+        "{} removed, from {}",
+        arguments.devices.join(", "),
+        start_text(&draft.before, end)
+    );
+    draft.write(&what)
+}
+
+pub(crate) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
+    let operator = files::secret_key(&arguments.change.operator)?;
+    let mut draft = Draft::open(&arguments.change, &operator)?;
+    let first = draft.epoch(arguments.from, 2);
+    let mut names = Vec::with_capacity(arguments.devices.len());
+    for (name, path) in &arguments.devices {
+        files::device(&draft.before, &arguments.change.roster, name)?;
+        let key = files::public_key(path)?;
+        draft.next.rotate(name, &key, first, SealIndex(0)).map_err(named)?;
+        names.push(name.as_str());
+    }
+    let what =
+        format!("new keys of {} from {}", names.join(", "), start_text(&draft.before, first));
+    draft.write(&what)
+}
+
+pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
+    let operator = files::secret_key(&arguments.change.operator)?;
+    let mut draft = Draft::open(&arguments.change, &operator)?;
+    files::device(&draft.before, &arguments.change.roster, &arguments.device)?;
+    let end_epoch = arguments.from.map(|from| from.epoch(draft.before.calendar()));
+    let end_index = arguments.from_index.map(SealIndex);
+    draft.next.end(&arguments.device, end_index, end_epoch).map_err(named)?;
+    let mut what = format!("the newest key of {} is revoked", arguments.device);
+    if let Some(index) = end_index {
+        let _ = write!(what, ", from seal {index}");
+    }
+    if let Some(epoch) = end_epoch {
+        let _ = write!(what, ", from {}", start_text(&draft.before, epoch));
+    }
+    draft.write(&what)
+}
+
+pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
+    let operator = files::secret_key(&arguments.change.operator)?;
+    let mut draft = Draft::open(&arguments.change, &operator)?;
+    let change = PeriodChange {
+        epoch_ms: arguments.epoch,
+        levels: arguments.levels,
+        budget: arguments.budget.map(|budget| match budget {
+            NewBudget::None => None,
+            NewBudget::Events(events) => Some(events),
+        }),
+        coordinator: arguments.coordinator.as_deref().map(files::public_key).transpose()?,
+    };
+    let is_period = change.epoch_ms.is_some()
+        || change.levels.is_some()
+        || change.budget.is_some()
+        || change.coordinator.is_some();
+    if !is_period && arguments.querier.is_none() {
+        return Err(Failure::usage(
+            "nothing to change: give --epoch, --levels, --budget, --coordinator or --querier",
+        ));
+    }
+    let mut what = String::new();
+    if is_period {
+        let newest = draft.before.newest_period();
+        let budget = change.budget.unwrap_or(newest.budget);
+        if let (Some(budget), Some(expected)) = (budget, arguments.expected) {
+            levels_suffice(change.levels.unwrap_or(newest.levels), budget, expected)?;
+        }
+        if budget.is_some() && change.coordinator.is_none() && newest.coordinator.is_none() {
+            return Err(Failure::usage(
+                "a budget needs a coordinator: give its public key with --coordinator",
+            ));
+        }
+        let first = draft.epoch(arguments.from, 2);
+        draft.next.begin_period(first, &change).map_err(named)?;
+        let start = start_text(&draft.before, first);
+        if first <= draft.now {
+            diagnostic(format_args!(
+                "note: {start} is in the past; seals and manifests from then on that name an earlier version are no longer valid"
+            ));
+        }
+        let _ = write!(what, "new parameters from {start}");
+    }
+    if let Some(path) = &arguments.querier {
+        draft.next.set_querier(&files::public_key(path)?).map_err(named)?;
+        if !what.is_empty() {
+            what.push_str(", ");
+        }
+        what.push_str("new querier");
+    }
+    draft.write(&what)
+}

@@ -125,6 +125,7 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
         let value = json!({
             "clean": report.is_clean(),
             "seals": report.seals,
+            "void": report.void,
             "events": report.events,
             "bytes": report.bytes,
             "damage": list(&report.damage),
@@ -134,6 +135,12 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
     } else {
         for finding in report.damage.iter().chain(&report.gaps) {
             out.line(named(&roster, finding))?;
+        }
+        if report.void > 0 {
+            out.line(format_args!(
+                "{} void: the roster has ended the key; not served, signatures not checked",
+                count(report.void, "seal")
+            ))?;
         }
         let verdict = if report.is_clean() { "whole" } else { "DAMAGED" };
         out.line(format_args!(

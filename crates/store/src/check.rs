@@ -57,6 +57,9 @@ pub struct Progress {
 pub struct Report {
     /// The number of seals read.
     pub seals: u64,
+    /// The number of seals that are void: the roster has ended the key that signed them. Their
+    /// signatures are not checked, and they are not served.
+    pub void: u64,
     /// The number of manifests read.
     pub manifests: u64,
     /// The number of events that the store holds.
@@ -348,6 +351,7 @@ impl Check<'_> {
                 ));
             }
             Ok(_) => {}
+            Err(SealError::KeyEnded) => self.report.void += 1,
             Err(SealError::Signature(error)) => {
                 self.found(Finding::seal(error.name(), &key, "the signature is invalid"));
             }

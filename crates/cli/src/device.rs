@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use moteseal_client::sum::BrokerConfig;
 use moteseal_core::DeviceId;
 use moteseal_core::link::LinkKey;
+use moteseal_core::record::SealIndex;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_device::answerer::{Answerer, Membership};
@@ -16,7 +17,7 @@ use moteseal_device::import::{Clock, display_ms};
 use moteseal_device::key_ring::KeyRing;
 use moteseal_device::outbox::default_state_path;
 use moteseal_device::runner;
-use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
+use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording, chain_state};
 use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::{self, MqttChild};
 use moteseal_net::{ChildLink as _, LinkError};
@@ -197,10 +198,15 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         return Ok(());
     }
     log(arguments.log);
-    let opened = Outbox::open(&state, &chain_path, &roster, device)?;
     let challenge = getrandom::u64().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
     })?;
+    if listed.terms().first().is_some_and(|term| term.key == public) {
+        chain_state::begin_first((&key_path, &public), &chain_path, device, listed.certificate)?;
+    }
+    // The low half of the challenge is as random as the high half, which the session uses.
+    #[allow(clippy::cast_possible_truncation)]
+    let opened = Outbox::open_forwarding(&state, &chain_path, &roster, device, challenge as u32)?;
     let link_key = LinkKey::new(&secret);
     let identity = Identity { profile, keys, salt_key, link: link_key, challenge, coordinators };
     let mut mote =
@@ -258,17 +264,18 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     progress.finish_and_clear();
     let (readings, left_out) = (count(ran.readings, "reading"), thousands(ran.left_out));
     let rest = mote.mote().waiting() + usize::from(mote.mote().opened().is_some());
+    // After a rollback, the state may be a copy of one that sent the same readings before.
+    let known = if mote.rollbacks() > 0 {
+        " (the gateway may have some of them from before the state was lost)"
+    } else {
+        ""
+    };
+    let given_up = format!("{} were given up{known}", count(ran.given_up, "reading"));
     let end = match (ran.is_done, ran.given_up) {
         (true, 0) => "the gateway has everything".to_owned(),
-        (true, lost) => {
-            format!("{} were given up; the gateway has the others", count(lost, "reading"))
-        }
+        (true, _) => format!("{given_up}; the gateway has the others"),
         (false, 0) => format!("{} wait in the journal", count(rest as u64, "seal")),
-        (false, lost) => format!(
-            "{} were given up; {} wait in the journal",
-            count(lost, "reading"),
-            count(rest as u64, "seal")
-        ),
+        (false, _) => format!("{given_up}; {} wait in the journal", count(rest as u64, "seal")),
     };
     diagnostic(format_args!(
         "{}: {readings} taken, {left_out} already taken before; {end}",

@@ -12,7 +12,7 @@ use moteseal_core::signature::{PublicKey, SecretKey};
 use moteseal_device::import::{Clock, Delimiter, ImportErrorKind};
 use moteseal_device::key_ring::KeyRing;
 use moteseal_device::outbox::default_state_path;
-use moteseal_device::{Import, Outbox, Profile, Recording, Sealer};
+use moteseal_device::{Import, Outbox, Profile, Recording, Sealer, chain_state};
 use moteseal_verify::Roster;
 use moteseal_verify::roster::{Device, Term};
 use serde::Deserialize;
@@ -189,8 +189,6 @@ impl Source {
         let entry = roster
             .device(device)
             .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
-        check_state(entry, &key.public(), &self.key, &state, "--state")?;
-        let (outbox, chain) = Outbox::open(&self.out, &state, &roster, device)?;
         let is_of_key = |term: &&Term| term.key == key.public();
         let Some(term) = entry.terms().iter().find(is_of_key) else {
             return Err(Failure::usage(format_args!(
@@ -200,6 +198,12 @@ impl Source {
                 self.device
             )));
         };
+        let public = key.public();
+        check_state(entry, &public, &self.key, &state, "--state")?;
+        if entry.terms().first().is_some_and(|term| term.key == public) {
+            chain_state::begin_first((&self.key, &public), &state, device, entry.certificate)?;
+        }
+        let (outbox, chain) = Outbox::open(&self.out, &state, &roster, device)?;
         if chain.next_index < term.first_index {
             return Err(Failure::usage(format_args!(
                 "{} certifies {} for {}, but not for index {}, the next one in {}; give the state of this key's chain with --state",

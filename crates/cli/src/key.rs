@@ -10,6 +10,7 @@ use moteseal_core::identity::{MAX_PEM, encode_public_pem, encode_secret_pem};
 use moteseal_core::link::LinkKey;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
+use moteseal_device::chain_state;
 use moteseal_verify::aggregation::{check_gateway_name, gateway_id};
 use zeroize::Zeroizing;
 
@@ -19,11 +20,12 @@ use crate::terminal::diagnostic;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a key pair, and the salt key that a device also needs.
+    /// Make a key pair, and the other files that a device also needs.
     #[command(after_help = "Example: moteseal key new --out keys/dev1\n\
                             makes keys/dev1.key.pem  the secret key (PKCS#8), stays on the device\n\
                             \x20     keys/dev1.pub.pem  the public key (SPKI), goes to the operator\n\
                             \x20     keys/dev1.salt.key the salt key, stays on the device\n\
+                            \x20     keys/dev1.chain    states that the key has sealed nothing yet, stays next to the key\n\
                             openssl reads the PEM files: openssl pkey -in keys/dev1.key.pem -noout -text")]
     New(New),
     /// Make a group's link secret, or derive a device's or gateway's secret from it. Both ends of a
@@ -67,7 +69,7 @@ pub(crate) struct Link {
 
 #[derive(Args, Debug)]
 pub(crate) struct New {
-    /// The files to write: NAME.key.pem, NAME.pub.pem and NAME.salt.key
+    /// The files to write: NAME.key.pem, NAME.pub.pem, NAME.salt.key and NAME.chain
     #[arg(long, value_name = "NAME")]
     out: PathBuf,
     /// The signature suite: ed25519; esp256 (ECDSA with P-256); ml-dsa-44 (post-quantum, 2,420
@@ -121,7 +123,8 @@ fn new(arguments: &New) -> Result<(), Failure> {
     for (path, bytes, mode) in files.contents()? {
         files::create(path, &bytes, mode)?;
     }
-    for (path, what) in files.paths.iter().zip(["secret key", "public key", "salt key"]) {
+    let kinds = ["secret key", "public key", "salt key", "new chain"];
+    for (path, what) in files.paths.iter().zip(kinds) {
         diagnostic(format_args!("{what:<10}  {}", path.display()));
     }
     Ok(())
@@ -134,12 +137,13 @@ pub(crate) type KeyFile<'a> = (&'a Path, Zeroizing<Vec<u8>>, u32);
 pub(crate) struct KeyFiles {
     secret: SecretKey,
     salt: Zeroizing<[u8; 32]>,
-    /// The files of the secret key, the public key and the salt key.
-    paths: [PathBuf; 3],
+    /// The files of the secret key, the public key, the salt key and the record of begun chains.
+    paths: [PathBuf; 4],
 }
 
 impl KeyFiles {
-    /// Makes keys for the files `OUT.key.pem`, `OUT.pub.pem` and `OUT.salt.key`. Writes nothing.
+    /// Makes keys for the files `OUT.key.pem`, `OUT.pub.pem` and `OUT.salt.key`, and the record
+    /// `OUT.chain` of a key that has begun no chain. Writes nothing.
     ///
     /// # Errors
     /// A usage failure if one of the files exists.
@@ -151,7 +155,7 @@ impl KeyFiles {
             ))
         })?;
         let path = |suffix: &str| out.with_file_name(format!("{name}.{suffix}"));
-        let paths = [path("key.pem"), path("pub.pem"), path("salt.key")];
+        let paths = [path("key.pem"), path("pub.pem"), path("salt.key"), path("chain")];
         if let Some(existing) = paths.iter().find(|path| path.exists()) {
             return Err(Failure::usage(format_args!(
                 "{} already exists; keys are never replaced",
@@ -173,7 +177,7 @@ impl KeyFiles {
     ///
     /// # Errors
     /// An internal failure if a key cannot be encoded.
-    pub(crate) fn contents(&self) -> Result<[KeyFile<'_>; 3], Failure> {
+    pub(crate) fn contents(&self) -> Result<[KeyFile<'_>; 4], Failure> {
         let internal = |error| Failure::new(Exit::Internal, error);
         let mut pem = Zeroizing::new([0; MAX_PEM]);
         let secret = encode_secret_pem(&self.secret, &mut *pem).map_err(internal)?;
@@ -182,8 +186,14 @@ impl KeyFiles {
         let public = encode_public_pem(&self.public(), &mut pem).map_err(internal)?;
         let public = Zeroizing::new(public.as_bytes().to_vec());
         let salt = Zeroizing::new((hex::encode(*self.salt) + "\n").into_bytes());
-        let [secret_path, public_path, salt_path] = &self.paths;
-        Ok([(secret_path, secret, 0o600), (salt_path, salt, 0o600), (public_path, public, 0o644)])
+        let record = Zeroizing::new(chain_state::new_record(&self.public()));
+        let [secret_path, public_path, salt_path, record_path] = &self.paths;
+        Ok([
+            (secret_path, secret, 0o600),
+            (salt_path, salt, 0o600),
+            (record_path, record, 0o600),
+            (public_path, public, 0o644),
+        ])
     }
 }
 

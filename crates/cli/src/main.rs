@@ -9,6 +9,7 @@
 mod aggregation;
 mod audit;
 mod broadcast;
+mod chain;
 mod client_error;
 mod cloud;
 mod cloud_query;
@@ -62,6 +63,9 @@ enum Command {
     /// Make or show a group's roster: its devices and their certified keys.
     #[command(subcommand)]
     Roster(roster::Command),
+    /// Begin, show or recover the chain of a device's seals.
+    #[command(subcommand)]
+    Chain(Box<chain::Command>),
     Seal(Box<seal::Arguments>),
     Replay(Box<replay::Arguments>),
     Inspect(inspect::Arguments),
@@ -119,6 +123,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Key(command) => key::run(command),
         Command::Roster(command) => roster::run(command),
+        Command::Chain(command) => chain::run(&command),
         Command::Seal(arguments) => seal::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),

@@ -34,7 +34,8 @@ use crate::time::span;
 pub(crate) struct Arguments {
     #[command(flatten)]
     source: Source,
-    /// Leave out the readings of epochs that are already sealed
+    /// Leave out the readings that are already sealed. Of the epoch that --keep-open left open, these
+    /// must be the first readings of the table
     #[arg(long)]
     new_only: bool,
     /// Do not close the last epoch, because more of its readings will follow
@@ -116,7 +117,7 @@ impl Arguments {
     ) -> Result<(), Failure> {
         if sealed.left_out > 0 {
             diagnostic(format_args!(
-                "left out: {} of epochs that are already sealed",
+                "left out: {} already sealed",
                 count(sealed.left_out, "reading")
             ));
         }

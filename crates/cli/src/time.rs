@@ -37,10 +37,12 @@ pub(crate) fn instant(text: &str) -> Result<u64, String> {
 /// Describes the time that a range of epochs covers, from the start of the first to the end of the
 /// last.
 pub(crate) fn span(roster: &Roster, first: EpochNumber, last: EpochNumber) -> String {
-    let start = |epoch: EpochNumber| {
-        roster.epoch_start_ms(epoch).map_or_else(|| format!("epoch {epoch}"), display_ms)
-    };
-    format!("{} to {}", start(first), start(EpochNumber(last.0.saturating_add(1))))
+    format!("{} to {}", start(roster, first), start(roster, EpochNumber(last.0.saturating_add(1))))
+}
+
+/// Describes the start of an epoch.
+pub(crate) fn start(roster: &Roster, epoch: EpochNumber) -> String {
+    roster.epoch_start_ms(epoch).map_or_else(|| format!("epoch {epoch}"), display_ms)
 }
 
 /// The start or the end of a range of epochs.

@@ -42,6 +42,16 @@ impl<'a> Client<'a> {
         Self { cloud, roster }
     }
 
+    /// Returns the cloud.
+    pub(crate) const fn cloud(self) -> &'a Cloud {
+        self.cloud
+    }
+
+    /// Returns the roster.
+    pub(crate) const fn roster(self) -> &'a Roster {
+        self.roster
+    }
+
     /// Creates a request for rows. By default, it selects all readings of all devices.
     pub const fn get(self) -> Get<'a> {
         Get {

@@ -85,6 +85,7 @@ pub mod estimate;
 mod explain;
 mod get;
 pub mod input;
+mod newest;
 pub mod output;
 pub mod pinned;
 pub mod proof;

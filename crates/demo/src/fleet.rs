@@ -14,7 +14,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::{PublicKey, SecretKey, Signer};
 use moteseal_device::outbox::default_state_path;
-use moteseal_device::{Batch, Bundle, Outbox, Profile, Sealer};
+use moteseal_device::{Batch, Bundle, Chain, Outbox, Profile, Sealer, chain_state};
 use moteseal_seal::level::SaltKey;
 use moteseal_verify::issue::FirstRoster;
 use moteseal_verify::{Calendar, Roster};
@@ -111,6 +111,8 @@ pub(crate) fn build(home: &Path, motes: &[Mote]) -> Result<Fleet, Failure> {
             let state =
                 default_state_path(&home.join("keys").join(format!("{name}.key.pem")), device)
                     .map_err(internal)?;
+            chain_state::begin(&state, device, &Chain::start(profile.certificate))
+                .map_err(internal)?;
             let (outbox, chain) =
                 Outbox::open(&bundles, &state, &roster, device).map_err(internal)?;
             let mut sealer = Sealer::new(profile, secret.clone(), SaltKey::new(**salt), chain);

@@ -25,7 +25,7 @@ use moteseal_core::signature::{PublicKey, SecretKey};
 use moteseal_device::answerer::{Answerer, Membership};
 use moteseal_device::durable::Identity;
 use moteseal_device::runner::system_clock;
-use moteseal_device::{DurableMote, Outbox, Profile};
+use moteseal_device::{Chain, DurableMote, Outbox, Profile, chain_state};
 use moteseal_gateway::sum::number::NumberFile;
 use moteseal_gateway::sum::service::SumGateway;
 use moteseal_gateway::sum::{Aggregator, Member};
@@ -397,8 +397,12 @@ fn durable(
         .ok_or_else(|| internal("a mote has no profile"))?;
     let folder = folder.join(mote.name);
     std::fs::create_dir_all(&folder).map_err(internal)?;
-    let state = Outbox::open(&folder, &folder.join("chain"), &keys.roster, profile.device)
-        .map_err(internal)?;
+    let chain = folder.join("chain");
+    if !chain.exists() {
+        chain_state::begin(&chain, profile.device, &Chain::start(profile.certificate))
+            .map_err(internal)?;
+    }
+    let state = Outbox::open(&folder, &chain, &keys.roster, profile.device).map_err(internal)?;
     let (signer, salt) = &keys.devices[place];
     let identity = Identity {
         link: LinkKey::new(&LinkKey::secret_of(&keys.link, keys.roster.group(), profile.device)),

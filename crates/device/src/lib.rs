@@ -60,6 +60,7 @@
 
 pub mod answerer;
 pub mod broadcast;
+pub mod chain_state;
 mod clock;
 pub mod durable;
 pub mod import;
@@ -81,4 +82,4 @@ pub use mote::Mote;
 pub use outbox::{Outbox, OutboxError};
 pub use recorder::Recorder;
 pub use recording::{Batch, BatchRefused, Sealed};
-pub use seal::{Bundle, Chain, Profile, SealRefused, Sealer};
+pub use seal::{Bundle, Chain, Covered, Profile, SealRefused, Sealer};

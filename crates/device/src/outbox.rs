@@ -16,11 +16,14 @@
 //! records. [`Outbox::open`] finds them in the directory that the state names, so that no index is
 //! ever signed twice. Locks on the state and on the directory prevent two processes from sealing at
 //! the same time.
+//!
+//! The file of the state's lock also contains the next index. If only the state is restored from a
+//! backup, this index is higher than that of the state, and [`Outbox::open`] refuses the state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -28,21 +31,21 @@ use std::thread;
 
 use moteseal_api::ErrorKind;
 use moteseal_core::Digest;
-use moteseal_core::cbor::{DecodeError, Reader, Writer};
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_files::{PRIVATE, Temporary, create_folder};
 use moteseal_seal::Position;
 use moteseal_seal::follow::Limits;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
+use tracing::warn;
 
+pub use crate::chain_state::default_state_path;
+use crate::chain_state::{self, encode, lock_file};
 use crate::seal::{Bundle, Chain};
 
 /// The file name extension of bundles.
 pub const EXTENSION: &str = "mseal";
 /// The number of bundles that are written concurrently.
 const WRITERS: usize = 16;
-/// The maximum length of the encoded state in bytes, without the directory.
-const MAX_STATE: usize = 192;
 
 /// Why the outbox cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -73,17 +76,52 @@ pub enum OutboxError {
     },
     /// The file is not a state file, is incomplete, or belongs to another device.
     #[error(
-        "{} is not this device's chain state, or is damaged; restore it from a backup, or \
-         give the device a new name",
+        "{} is not this device's chain state, or is damaged; name the right file with --state, or \
+         move this one away and run `moteseal chain recover --from CLOUD`",
         .0.display()
     )]
     BadState(PathBuf),
+    /// There is no state at this path, so it is not known where the device's chain continues.
+    #[error(
+        "{} does not exist, so it is not known where the chain of {} continues. Name it with \
+         --state, or run `moteseal chain new` (if the device has never sealed) or `moteseal chain \
+         recover --from CLOUD` (otherwise)",
+        .state.display(), .device
+    )]
+    ChainUnknown {
+        /// The path of the state file.
+        state: PathBuf,
+        /// The device's name, or its id if the roster does not list it.
+        device: String,
+    },
+    /// There is already a state at this path.
+    #[error(
+        "{} already exists; a chain's state is never replaced. Seal with it, or move it away if \
+         it is not this device's",
+        .0.display()
+    )]
+    ChainExists(PathBuf),
+    /// The state is older than the lock that belongs to it.
+    #[error(
+        "{} is an old copy: the chain has reached index {reached}, but this state continues at {}. \
+         Restore the newest state, or move this one away and run `moteseal chain recover --from \
+         CLOUD`",
+        .state.display(), .next
+    )]
+    StateOutdated {
+        /// The path of the state file.
+        state: PathBuf,
+        /// The next index according to the state.
+        next: SealIndex,
+        /// The next index according to the lock.
+        reached: SealIndex,
+    },
     /// There is a bundle whose index is the state's next index or a later one, so the state does
     /// not record it.
     #[error(
         "{} exists, but the state {} does not record it. Restore the right state or name it \
-         with --state; if it is lost, give the device a new name, because it must not sign \
-         an index twice. Keep bundles of another group in another directory",
+         with --state; if it is lost, move this state away and run `moteseal chain recover`. Keep \
+         bundles of another group in another directory",
         .bundle.display(), .state.display()
     )]
     Unknown {
@@ -107,6 +145,12 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
+/// Returns whether a file could not be written because the disk or a limit has no room.
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
+}
+
 impl OutboxError {
     /// Returns the error's name.
     #[must_use]
@@ -117,6 +161,9 @@ impl OutboxError {
             Self::Locked(_) => "StateLocked",
             Self::NoState { .. } => "StateFailed",
             Self::BadState(_) => "StateDamaged",
+            Self::ChainUnknown { .. } => "ChainUnknown",
+            Self::ChainExists(_) => "ChainExists",
+            Self::StateOutdated { .. } => "StateOutdated",
             Self::Unknown { .. } => "UnknownBundle",
         }
     }
@@ -130,6 +177,7 @@ impl OutboxError {
                 io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => ErrorKind::Usage,
                 _ => ErrorKind::Internal,
             },
+            Self::NoState { error, .. } if is_full(error) => ErrorKind::Internal,
             _ => ErrorKind::Usage,
         }
     }
@@ -137,27 +185,8 @@ impl OutboxError {
 
 moteseal_api::named_error!(OutboxError);
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> OutboxError + '_ {
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> OutboxError + '_ {
     |error| OutboxError::Io { path: path.to_owned(), error }
-}
-
-/// Returns the default path of a chain's state. It is next to the device's secret key, for example
-/// `dev1.<device id>.chain` for `dev1.key.pem`. Symbolic links are resolved, so that a key has the
-/// same state under all its names.
-///
-/// # Errors
-/// `NoState` if the key is not a file in a directory, for example if it is a pipe.
-pub fn default_state_path(key: &Path, device: DeviceId) -> Result<PathBuf, OutboxError> {
-    let no_state = |error| OutboxError::NoState { path: key.to_owned(), error };
-    let file = fs::canonicalize(key).map_err(no_state)?;
-    if !file.is_file() {
-        return Err(no_state(io::Error::other("the key is not a file")));
-    }
-    let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(file.with_file_name(format!(
-        "{}.{device}.chain",
-        name.strip_suffix(".key.pem").unwrap_or(&name)
-    )))
 }
 
 /// One device's outbox.
@@ -170,14 +199,16 @@ pub struct Outbox {
     stem: String,
     device: DeviceId,
     /// The locks on the state and on the directory, which are held until the outbox is dropped.
-    _locks: [File; 2],
+    state_lock: File,
+    _directory_lock: File,
 }
 
 impl Outbox {
     /// Opens the outbox of a device and returns the position in the device's chain. Creates the
     /// directory if necessary. `state` is the path of the chain's state, for example
-    /// [`default_state_path`] of the key; its folder must exist. A chain has one state, even if its
-    /// bundles go to different directories.
+    /// [`default_state_path`] of the key. A chain has one state, even if its bundles go to
+    /// different directories. A missing state is refused, because the device may have sealed with
+    /// it ([`chain_state`]).
     ///
     /// # Errors
     /// [`OutboxError`].
@@ -187,31 +218,80 @@ impl Outbox {
         roster: &Roster,
         device: DeviceId,
     ) -> Result<(Self, Chain), OutboxError> {
+        let (outbox, chain) = Self::locked(directory, state, roster, device)?;
+        match reached(&outbox.state_lock, device).filter(|reached| *reached > chain.next_index) {
+            None => Ok((outbox, chain)),
+            Some(reached) => Err(OutboxError::StateOutdated {
+                state: outbox.state,
+                next: chain.next_index,
+                reached,
+            }),
+        }
+    }
+
+    /// Like [`open`](Self::open), for a device that forwards to a gateway. If the state is an old
+    /// copy, the chain continues after a gap, and the gateway's first acknowledgement tells after
+    /// which seal. `random` determines the size of the gap ([`chain_state::recovered`]).
+    ///
+    /// # Errors
+    /// [`OutboxError`].
+    pub fn open_forwarding(
+        directory: &Path,
+        state: &Path,
+        roster: &Roster,
+        device: DeviceId,
+        random: u32,
+    ) -> Result<(Self, Chain), OutboxError> {
+        let (outbox, mut chain) = Self::locked(directory, state, roster, device)?;
+        if let Some(reached) =
+            reached(&outbox.state_lock, device).filter(|reached| *reached > chain.next_index)
+        {
+            warn!(
+                state = %outbox.state.display(),
+                reached = reached.0,
+                "the chain's state is an old copy; sealing continues after a gap"
+            );
+            let after_gap = chain_state::recovered(chain.position, reached, random);
+            chain.next_index = after_gap.next_index;
+            outbox.persist(&chain)?;
+        }
+        Ok((outbox, chain))
+    }
+
+    fn locked(
+        directory: &Path,
+        state: &Path,
+        roster: &Roster,
+        device: DeviceId,
+    ) -> Result<(Self, Chain), OutboxError> {
+        let state = &chain_state::resolved(state);
+        let name = roster.name(device).unwrap_or_default();
+        let unknown = || OutboxError::ChainUnknown {
+            state: state.clone(),
+            device: if name.is_empty() { device.to_string() } else { name.to_owned() },
+        };
         // Each write replaces the state file, so the lock is on a separate file that is not
         // replaced.
-        let no_state = |error| OutboxError::NoState { path: state.to_owned(), error };
-        let lock_path = with_suffix(state, ".lock");
-        let state_lock = moteseal_files::private()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&lock_path)
-            .map_err(no_state)?;
-        lock(&state_lock, state)?;
+        if chain_state::read(state, device)?.is_none() {
+            return Err(unknown());
+        }
+        let state_lock = lock_state(state)?;
         moteseal_files::remove_abandoned(state);
         create_folder(directory).map_err(at(directory))?;
         let directory_lock = File::open(directory).map_err(at(directory))?;
-        lock(&directory_lock, directory)?;
+        lock_file(&directory_lock, directory)?;
         let outbox = Self {
             directory: directory.to_owned(),
             whole: fs::canonicalize(directory).map_err(at(directory))?,
-            state: state.to_owned(),
-            stem: stem(roster.name(device).unwrap_or_default(), device),
+            state: state.clone(),
+            stem: stem(name, device),
             device,
-            _locks: [state_lock, directory_lock],
+            state_lock,
+            _directory_lock: directory_lock,
         };
-        let chain = outbox.recover(roster)?;
+        // The state may have changed before it was locked.
+        let (chain, newest) = chain_state::read(state, device)?.ok_or_else(unknown)?;
+        let chain = outbox.recover(roster, chain, &newest)?;
         Ok((outbox, chain))
     }
 
@@ -232,6 +312,20 @@ impl Outbox {
     /// `Io`.
     pub fn bundles(&self) -> Result<Vec<(SealIndex, PathBuf)>, OutboxError> {
         self.bundles_in(&self.directory)
+    }
+
+    /// Returns the number of a device's bundles in a directory; 0 if it cannot be read.
+    #[must_use]
+    pub fn count(directory: &Path, roster: &Roster, device: DeviceId) -> u64 {
+        let prefix = format!("{}-", stem(roster.name(device).unwrap_or_default(), device));
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let is_bundle = |name: &String| {
+            let rest = name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(EXTENSION));
+            let digits = rest.and_then(|rest| rest.strip_suffix('.'));
+            digits.is_some_and(|digits| digits.len() == 10 && digits.parse::<u32>().is_ok())
+        };
+        names.filter(is_bundle).count() as u64
     }
 
     fn bundles_in(&self, directory: &Path) -> Result<Vec<(SealIndex, PathBuf)>, OutboxError> {
@@ -266,7 +360,11 @@ impl Outbox {
     /// `Io`. The state has not changed.
     pub fn persist(&self, chain: &Chain) -> Result<(), OutboxError> {
         let bytes = encode(self.device, chain, &self.whole);
-        moteseal_files::replace(&self.state, &bytes, PRIVATE).map_err(at(&self.state))
+        moteseal_files::replace(&self.state, &bytes, PRIVATE).map_err(at(&self.state))?;
+        // This need not be durable: a lower index than that of the state means nothing.
+        let next = chain.next_index.0.to_be_bytes();
+        let _ = self.state_lock.write_all_at(&[&self.device.0[..], &next].concat(), 0);
+        Ok(())
     }
 
     /// Stores bundles of one chain durably and in order: either all bundles or none. Calls `stored`
@@ -299,18 +397,14 @@ impl Outbox {
             }
         }
         let staged = write_all(&missing, &paths, stored)?;
-        let before = self.read_state()?.map(|(chain, _)| chain);
-        let mut opened = before.unwrap_or(Chain {
-            position: Position::start(Digest::NULL),
-            readings: 0,
-            ..last.chain
-        });
-        if let (None, Some(first)) = (before, bundles.first()) {
-            let statement = first.seal.statement();
-            opened.position =
-                Position { prev: statement.prev, last: statement.last, epoch_closed: false };
-        }
+        let before = chain_state::read(&self.state, self.device)?;
+        let (mut opened, _) = before.ok_or_else(|| OutboxError::ChainUnknown {
+            state: self.state.clone(),
+            device: self.device.to_string(),
+        })?;
         opened.next_index = last.chain.next_index;
+        // This is the digest if all bundles of the batch are found; otherwise the counts differ.
+        opened.covered = last.chain.covered;
         // After a crash during the renaming, the chain continues after the renamed bundles. Record
         // only the first epoch, so that the later epochs of this batch can still be sealed.
         opened.epoch = bundles.first().map(Bundle::epoch);
@@ -324,28 +418,18 @@ impl Outbox {
         Ok(bundles.iter().map(|bundle| self.path(bundle.index())).collect())
     }
 
-    /// Reads the state: the chain, and the directory of its newest bundles.
-    fn read_state(&self) -> Result<Option<(Chain, PathBuf)>, OutboxError> {
-        match fs::read(&self.state) {
-            Ok(bytes) => decode(self.device, &bytes)
-                .ok_or_else(|| OutboxError::BadState(self.state.clone()))
-                .map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(at(&self.state)(error)),
-        }
-    }
-
     /// Returns the chain that follows from the state and from the bundles that were signed after
-    /// the state was written.
-    fn recover(&self, roster: &Roster) -> Result<Chain, OutboxError> {
-        let certificate =
-            roster.device(self.device).map_or(Digest::NULL, |device| device.certificate);
-        let (mut chain, newest) =
-            self.read_state()?.unwrap_or_else(|| (Chain::start(certificate), self.whole.clone()));
+    /// the state was written. `newest` is the directory that the state names.
+    fn recover(
+        &self,
+        roster: &Roster,
+        mut chain: Chain,
+        newest: &PathBuf,
+    ) -> Result<Chain, OutboxError> {
         let from = chain.position.last.map_or(0, |(index, _)| index.0.saturating_add(1));
         // The directory that the state names may have been renamed, so look there and in this
         // directory. After a gap, most indices have no bundle.
-        let directories = [&newest, &self.directory];
+        let directories = [newest, &self.directory];
         let indices: BTreeSet<SealIndex> = directories
             .into_iter()
             .filter_map(|directory| self.bundles_in(directory).ok())
@@ -385,15 +469,35 @@ impl Outbox {
     }
 }
 
-fn lock(file: &File, path: &Path) -> Result<(), OutboxError> {
-    match moteseal_store::lock::try_lock(file) {
-        Ok(()) => Ok(()),
-        Err(fs::TryLockError::WouldBlock) => Err(OutboxError::Locked(path.to_owned())),
-        Err(fs::TryLockError::Error(error)) => Err(at(path)(error)),
-    }
+/// Locks a chain's state against other processes.
+///
+/// # Errors
+/// `Locked`, or `NoState` if the lock's file cannot be opened.
+pub fn lock_state(state: &Path) -> Result<File, OutboxError> {
+    let lock = moteseal_files::private()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(with_suffix(state, ".lock"))
+        .map_err(|error| OutboxError::NoState { path: state.to_owned(), error })?;
+    lock_file(&lock, state)?;
+    Ok(lock)
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// Returns the next index of a device that was stored last with the lock of its chain's state.
+/// Returns `None` if the device has not sealed with this state.
+#[must_use]
+pub fn reached(lock: &File, device: DeviceId) -> Option<SealIndex> {
+    let mut bytes = [0; 12];
+    lock.read_exact_at(&mut bytes, 0).ok()?;
+    let (found, next) = bytes.split_first_chunk::<8>()?;
+    let next = u32::from_be_bytes(next.try_into().ok()?);
+    (*found == device.0).then_some(SealIndex(next))
+}
+
+/// Returns a path with a suffix after the file name.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
@@ -437,55 +541,6 @@ fn stem(name: &str, device: DeviceId) -> String {
     }
     let name: String = name.chars().map(|c| if plain(c) { c } else { '_' }).collect();
     format!("{name}-{}", &device.to_string()[..8])
-}
-
-/// Encodes the state: `[1, device, prev, prev_index / null, prev_epoch / null, closed, next index,
-/// epoch / null, readings, directory]`, followed by its SHA-256.
-fn encode(device: DeviceId, chain: &Chain, directory: &Path) -> Vec<u8> {
-    let directory = directory.as_os_str().as_bytes();
-    let mut buffer = vec![0; MAX_STATE + directory.len()];
-    let mut out = Writer::new(&mut buffer);
-    let position = &chain.position;
-    let mut write = || -> Result<(), moteseal_core::cbor::BufferTooSmall> {
-        out.array(10)?.uint(1u8)?.bytes(&device.0)?.bytes(&position.prev.0)?;
-        out.optional(position.last, |out, (index, _)| out.uint(index.0))?;
-        out.optional(position.last, |out, (_, epoch)| out.uint(epoch.0))?;
-        out.bool(position.epoch_closed)?.uint(chain.next_index.0)?;
-        out.optional(chain.epoch, |out, epoch| out.uint(epoch.0))?;
-        out.uint(chain.readings)?.bytes(directory)?;
-        Ok(())
-    };
-    let written = write();
-    debug_assert!(
-        written.is_ok(),
-        "at most 2 + 9 + 34 + 5 + 9 + 1 + 5 + 9 + 9 + 9 bytes and the directory"
-    );
-    let length = out.position();
-    let digest = Digest::of(&[&buffer[..length]]);
-    [&buffer[..length], &digest.0].concat()
-}
-
-fn decode(device: DeviceId, bytes: &[u8]) -> Option<(Chain, PathBuf)> {
-    let (state, digest) = bytes.split_last_chunk::<32>()?;
-    if Digest::of(&[state]).0 != *digest {
-        return None;
-    }
-    let read = || -> Result<(DeviceId, (Chain, PathBuf)), DecodeError> {
-        let mut reader = Reader::new(state)?;
-        reader.array(10)?;
-        reader.version()?;
-        let device = DeviceId(reader.fixed()?);
-        let prev = Digest(reader.fixed()?);
-        let index = reader.optional(Reader::uint)?.map(SealIndex);
-        let epoch = reader.optional(Reader::u64)?.map(EpochNumber);
-        let epoch_closed = reader.bool()?;
-        let position = Position { prev, last: index.zip(epoch), epoch_closed };
-        let next_index = SealIndex(reader.uint()?);
-        let epoch = reader.optional(Reader::u64)?.map(EpochNumber);
-        let chain = Chain { position, next_index, epoch, readings: reader.u64()? };
-        Ok((device, (chain, PathBuf::from(std::ffi::OsString::from_vec(reader.bytes()?.to_vec())))))
-    };
-    read().ok().filter(|(found, _)| *found == device).map(|(_, state)| state)
 }
 
 /// Writes every bundle durably to its temporary path. Several bundles are written concurrently, so

@@ -7,15 +7,16 @@ use moteseal_core::signature::Signer;
 use moteseal_verify::Calendar;
 
 use crate::import::{Recording, display_ms};
-use crate::seal::{Bundle, SealRefused, Sealer};
+use crate::seal::{Bundle, Chain, Covered, SealRefused, Sealer};
 
 /// The settings for sealing a recording.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// The lengths of the group's epochs.
     pub calendar: Calendar,
-    /// Whether to skip readings of epochs that are closed or earlier than the open epoch, instead
-    /// of rejecting the recording.
+    /// Whether to skip the readings that are already sealed, instead of rejecting the recording:
+    /// those of epochs that are closed or earlier than the open epoch, and the first readings of the
+    /// open epoch.
     pub new_only: bool,
     /// Whether the last epoch must stay open, because more readings of it will follow.
     pub keep_open: bool,
@@ -92,9 +93,21 @@ impl Batch {
     ) -> Result<Sealed, BatchRefused> {
         let mut sealed = Sealed { bundles: Vec::new(), left_out: 0 };
         let mut last_ms = 0;
+        let mut known = AlreadySealed::of(sealer.chain()).filter(|_| self.new_only);
         for (count, (unix_ms, record)) in (0..).zip(recording.iter()) {
+            let epoch = EpochNumber(unix_ms / self.epoch_ms);
+            if let Some(sealed_before) = &mut known {
+                let skips = sealed_before
+                    .skips(epoch, record)
+                    .map_err(|refused| BatchRefused { unix_ms, refused })?;
+                if skips {
+                    last_ms = unix_ms;
+                    sealed.left_out += 1;
+                    continue;
+                }
+            }
             last_ms = unix_ms;
-            match sealer.push(self.calendar.epoch_of(unix_ms), record) {
+            match sealer.push(epoch, record) {
                 Ok(bundle) => sealed.bundles.extend(bundle),
                 Err(SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. })
                     if self.new_only =>
@@ -107,11 +120,65 @@ impl Batch {
                 taken(count);
             }
         }
+        if let Some(sealed_before) = &known {
+            sealed_before.end().map_err(|refused| BatchRefused { unix_ms: last_ms, refused })?;
+        }
         taken(recording.len() as u64);
         let last = sealer
             .close(!self.keep_open)
             .map_err(|refused| BatchRefused { unix_ms: last_ms, refused })?;
         sealed.bundles.extend(last);
         Ok(sealed)
+    }
+}
+
+/// The readings of the open epoch that are already sealed. A recording that has a reading of this
+/// epoch must begin the epoch with them.
+struct AlreadySealed {
+    epoch: EpochNumber,
+    readings: u64,
+    /// The digest of the readings; `None` if it is not known.
+    digest: Option<Covered>,
+    /// The readings of the recording that were skipped.
+    skipped: Covered,
+}
+
+impl AlreadySealed {
+    /// Returns `None` if no epoch is open.
+    fn of(chain: Chain) -> Option<Self> {
+        let (_, epoch) = chain.position.last.filter(|_| !chain.position.epoch_closed)?;
+        let readings = chain.readings;
+        let digest = chain.covered.filter(|covered| covered.readings == readings);
+        (readings > 0).then_some(Self { epoch, readings, digest, skipped: Covered::NONE })
+    }
+
+    /// Returns whether the next reading of the recording is already sealed.
+    fn skips(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<bool, SealRefused> {
+        if epoch > self.epoch {
+            self.end()?;
+        }
+        if epoch != self.epoch || self.skipped.readings == self.readings {
+            return Ok(false);
+        }
+        self.skipped.add(record);
+        if self.skipped.readings == self.readings
+            && self.digest.is_some_and(|digest| digest != self.skipped)
+        {
+            return Err(self.refused());
+        }
+        Ok(true)
+    }
+
+    /// Checks that the recording has all of the readings, or none of them.
+    const fn end(&self) -> Result<(), SealRefused> {
+        if self.skipped.readings == 0 || self.skipped.readings == self.readings {
+            Ok(())
+        } else {
+            Err(self.refused())
+        }
+    }
+
+    const fn refused(&self) -> SealRefused {
+        SealRefused::OtherReadings { epoch: self.epoch, readings: self.readings }
     }
 }

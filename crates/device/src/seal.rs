@@ -144,6 +144,29 @@ pub struct Chain {
     pub epoch: Option<EpochNumber>,
     /// The number of readings in all signed seals of the newest signed epoch.
     pub readings: u64,
+    /// The digest of these readings, if the epoch is open and the digest is known.
+    pub covered: Option<Covered>,
+}
+
+/// The readings that the signed seals of an open epoch cover. A table that is sealed again after it
+/// has grown must begin this epoch with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Covered {
+    /// The number of readings.
+    pub readings: u64,
+    /// The digest of the readings: `d(0)` is zero, and `d(i + 1) = SHA-256(d(i) || record i)`.
+    pub digest: Digest,
+}
+
+impl Covered {
+    /// The digest of no readings.
+    pub const NONE: Self = Self { readings: 0, digest: Digest::NULL };
+
+    /// Adds the next reading.
+    pub fn add(&mut self, record: &[u8]) {
+        self.digest = Digest::of(&[&self.digest.0, record]);
+        self.readings += 1;
+    }
 }
 
 impl Chain {
@@ -156,6 +179,7 @@ impl Chain {
             next_index: SealIndex(0),
             epoch: None,
             readings: 0,
+            covered: None,
         }
     }
 
@@ -197,6 +221,15 @@ named_errors! {
             /// The reading's epoch.
             epoch: EpochNumber,
         } => "the roster ends the device's key before epoch {epoch}: the device was removed or the key was revoked",
+        /// A table does not begin its first new epoch with the readings that are already sealed.
+        OtherReadings {
+            /// The epoch, which is still open.
+            epoch: EpochNumber,
+            /// The number of its readings that are already sealed.
+            readings: u64,
+        } => "the table does not contain the {readings} readings that are already sealed in this epoch \
+              ({epoch}), as if it had been rotated, truncated or changed; give the whole table, or \
+              seal a table of only new readings without --new-only",
         /// The record does not have the schema's size, or is longer than 65,535 bytes.
         WrongLength {
             /// The record's length in bytes.
@@ -448,6 +481,21 @@ impl<K: Signer> Sealer<K> {
         self.chain = Chain { next_index: SealIndex(index.0 + 1), epoch: Some(epoch), ..self.chain };
     }
 
+    /// Returns the digest of an epoch's readings including those of the open seal. `before` is the
+    /// number of readings in the epoch's earlier seals.
+    fn covered(&self, open: &Opened, before: u64) -> Option<Covered> {
+        let mut covered = match before {
+            0 => Covered::NONE,
+            _ => self.chain.covered.filter(|covered| covered.readings == before)?,
+        };
+        let mut rest = &open.records[..];
+        while let Some((record, tail)) = self.profile.framing.split_first(rest) {
+            covered.add(record);
+            rest = tail;
+        }
+        Some(covered)
+    }
+
     fn seal(&self, open: &Opened, last_in_epoch: bool) -> Result<Bundle, SealRefused> {
         let profile = &self.profile;
         let salt = self.salt_key.salt(profile.device, open.index);
@@ -521,6 +569,7 @@ impl<K: Signer> Sealer<K> {
             next_index: SealIndex(open.index.0 + 1),
             epoch: Some(open.epoch),
             readings: before + u64::from(open.count),
+            covered: self.covered(open, before).filter(|_| !last_in_epoch),
         };
         Ok(Bundle { seal, blocks, bytes, part_start, events_length: events.len(), chain })
     }

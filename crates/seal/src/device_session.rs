@@ -34,11 +34,11 @@ const PATIENCE: u8 = 4;
 /// few more if seals are full or the device restarts. Of the indices that the coordinator does not
 /// know, the device may have signed some before it lost its state. With epochs of one minute, the
 /// gap covers the indices of 45 days in which no seal arrived at the coordinator.
-const INDEX_GAP: u32 = 1 << 16;
+pub const INDEX_GAP: u32 = 1 << 16;
 /// The upper bound of the random part that is added to [`INDEX_GAP`]. Without it, a device that
 /// loses its state again before the coordinator has received anything would continue at the same
 /// index a second time.
-const INDEX_SPREAD: u64 = 1 << 20;
+pub const INDEX_SPREAD: u32 = 1 << 20;
 
 /// The oldest seal that the coordinator does not have. Its events are in a buffer of `N` bytes.
 #[derive(Debug)]
@@ -253,11 +253,13 @@ impl DeviceSession {
         next_index: SealIndex,
     ) -> SealIndex {
         let sealed = acknowledgement.sealed.map_or(SealIndex(0), |sealed| sealed.index);
-        let known = sealed.max(acknowledgement.index);
+        // The device's own next index also needs a gap: another copy of the same state may have
+        // signed it.
+        let known = sealed.max(acknowledgement.index).max(next_index);
         // The remainder is below 2^20.
         #[allow(clippy::cast_possible_truncation)]
-        let spread = ((self.challenge >> 32) % INDEX_SPREAD) as u32;
-        next_index.max(SealIndex(known.0.saturating_add(INDEX_GAP + spread)))
+        let spread = ((self.challenge >> 32) % u64::from(INDEX_SPREAD)) as u32;
+        SealIndex(known.0.saturating_add(INDEX_GAP + spread))
     }
 
     /// Detects a coordinator that has lost data: counts consecutive acknowledgements that do not

@@ -336,7 +336,8 @@ fn another_sealer_does_not_reuse_an_index_that_the_journal_opened() {
     sense(&mut mote, EPOCH, 0..10);
     mote.sync().unwrap();
     drop(mote);
-    // Restore a copy of the chain's state that is older than the journal.
+    // Restore a copy of the chain's state, and its lock, that is older than the journal.
+    std::fs::remove_file(folder.path().join("mote-0/chain.lock")).unwrap();
     match before {
         Some(before) => std::fs::write(&chain, before).unwrap(),
         None => std::fs::remove_file(&chain).unwrap(),

@@ -23,7 +23,7 @@ use moteseal_core::{DeviceId, Digest};
 use moteseal_device::durable::{DurableError, Identity};
 use moteseal_device::import::Clock;
 use moteseal_device::key_ring::KeyRing;
-use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
+use moteseal_device::{Chain, DurableMote, Import, Outbox, Profile, Recording, chain_state};
 use moteseal_gateway::Station;
 use moteseal_seal::Statement;
 use moteseal_seal::engine::Scalar;
@@ -170,7 +170,12 @@ pub(crate) fn open_mote(
     change(&mut profile);
     let folder = folder.join(format!("mote-{device}"));
     std::fs::create_dir_all(&folder).unwrap();
-    let state = unlocked(|| Outbox::open(&folder, &folder.join("chain"), roster, profile.device));
+    let state = unlocked(|| {
+        let chain = folder.join("chain");
+        let start = Chain::start(profile.certificate);
+        let _ = chain_state::begin(&chain, profile.device, &start);
+        Outbox::open(&folder, &chain, roster, profile.device)
+    });
     // Each session has its own challenges.
     static SESSIONS: AtomicU64 = AtomicU64::new(1);
     let (keys, profile_device) = (vec![secret(device), next_key(device)], profile.device);

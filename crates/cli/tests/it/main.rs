@@ -14,6 +14,7 @@ mod broadcasting;
 mod broker;
 mod budget_uniformity;
 mod budgeted;
+mod chain;
 mod chance;
 mod cheating_coordinator;
 mod claimed_silent;

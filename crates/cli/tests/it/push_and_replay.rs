@@ -114,6 +114,12 @@ fn a_key_in_a_read_only_folder_needs_a_state_option() {
             && stderr.contains("--state"),
         "{stderr}"
     );
+    // With a key from a pipe, nothing tells whether the device has sealed before.
+    let output = seal(&["--state", "dev1.chain"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("moteseal: ChainUnknown: "));
+    let key = ["--key", "keys/dev1.key.pem", "--state", "dev1.chain"];
+    scene.with_roster(&[&["chain", "new"][..], &key].concat()).done();
     assert!(seal(&["--state", "dev1.chain"]).status.success());
     assert_eq!(scene.names("bundles"), ["dev1-0000000000.mseal"]);
 }
@@ -122,9 +128,9 @@ fn a_key_in_a_read_only_folder_needs_a_state_option() {
 fn a_key_used_twice_is_reported() {
     let scene = Scene::new();
     january_and_february(&scene);
-    // Next to a copy of the key in another folder, there is no state of the chain.
+    // Nothing on this machine shows that the whole folder of a new key was copied.
     fs::create_dir(scene.path("copy")).unwrap();
-    for name in ["dev1.key.pem", "dev1.salt.key"] {
+    for name in ["dev1.key.pem", "dev1.salt.key", "dev1.chain"] {
         fs::copy(scene.path("keys").join(name), scene.path("copy").join(name)).unwrap();
     }
     let first = seal_into(&scene, "january.csv", "keys/dev1.key.pem", "bundles", &[]).done().json();

@@ -288,13 +288,15 @@ fn a_device_that_is_killed_while_it_continues_after_the_stored_seals_starts_agai
         }
         mote.sync().unwrap();
         let chain = scene.folder.path().join("mote-0/chain");
-        let before = std::fs::read(&chain).unwrap();
+        let lock = scene.folder.path().join("mote-0/chain.lock");
+        let (before, lock_before) = (std::fs::read(&chain).unwrap(), std::fs::read(&lock).unwrap());
         exchange(&mut mote, &mut scene.station, FIRST + 3);
         assert_eq!((mote.rollbacks(), mote.mote().given_up()), (1, 21));
         mote.sync().unwrap();
         drop(mote);
         assert_ne!(std::fs::read(&chain).unwrap(), before);
         std::fs::write(&chain, before).unwrap();
+        std::fs::write(&lock, lock_before).unwrap();
 
         let mut mote = scene.open();
         sense_and_end(&mut mote, FIRST + 4, 0..9);

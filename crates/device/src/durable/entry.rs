@@ -355,7 +355,7 @@ impl Start {
         let epoch = take_optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
         let taken = take_optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
         let readings = u64::from_be_bytes(take(rest)?);
-        let chain = Chain { position, next_index, epoch, readings: 0 };
+        let chain = Chain { position, next_index, epoch, readings: 0, covered: None };
         let scheme = match rest.split_first() {
             // Journals that were written before trees were supported have no scheme.
             None | Some((0, _)) => Scheme::Star,

@@ -4,11 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use moteseal_core::record::Scheme;
-use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::outbox::{Outbox, OutboxError, default_state_path};
-use moteseal_device::{Bundle, Chain, Profile, Sealer};
+use moteseal_device::{Bundle, Chain, Profile, Sealer, chain_state};
 use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
@@ -42,7 +43,15 @@ fn open(directory: &Path) -> Result<(Outbox, Chain), OutboxError> {
 
 fn open_with(directory: &Path, state: &Path) -> Result<(Outbox, Chain), OutboxError> {
     let roster = roster();
-    Outbox::open(directory, state, &roster, roster.id("dev1").unwrap())
+    let device = roster.id("dev1").unwrap();
+    begin(state, &roster, device);
+    Outbox::open(directory, state, &roster, device)
+}
+
+/// Begins a device's chain, unless there is a state.
+fn begin(state: &Path, roster: &Roster, device: DeviceId) {
+    let certificate = roster.device(device).unwrap().certificate;
+    let _ = chain_state::begin(state, device, &Chain::start(certificate));
 }
 
 fn names(directory: &Path) -> Vec<String> {
@@ -101,16 +110,16 @@ fn never_overwrites_a_file_or_stores_half_a_batch() {
     let bundles = seal(chain, 0..3);
     fs::write(outbox.path(SealIndex(2)), b"another file").unwrap();
     assert!(matches!(outbox.store(&bundles, &mut |_| {}), Err(OutboxError::Unknown { .. })));
-    assert_eq!(names(directory.path()), ["dev1-0000000002.mseal", "state.lock"]);
+    assert_eq!(names(directory.path()), ["dev1-0000000002.mseal", "state", "state.lock"]);
     drop(outbox);
-    // A device whose state is lost is not treated as a new device if there are bundles.
+    // A chain that was begun again is refused if there are bundles.
     fs::rename(
         directory.path().join("dev1-0000000002.mseal"),
         directory.path().join("dev1-0000000000.mseal"),
     )
     .unwrap();
     let error = open(directory.path()).unwrap_err().to_string();
-    assert!(error.contains("Restore the right state or name it with --state"), "{error}");
+    assert!(error.contains("Restore the right state or name it"), "{error}");
 }
 
 #[test]
@@ -240,8 +249,63 @@ fn a_damaged_state_is_refused() {
         Outbox::open(directory.path(), &state, &roster, other),
         Err(OutboxError::BadState(_))
     ));
-    let (named, _) =
-        Outbox::open(directory.path(), &directory.path().join("other"), &roster, other).unwrap();
+    let state = directory.path().join("other");
+    begin(&state, &roster, other);
+    let (named, _) = Outbox::open(directory.path(), &state, &roster, other).unwrap();
     let name = named.path(SealIndex(0)).file_name().unwrap().to_string_lossy().into_owned();
     assert_eq!(name, format!("a_b-{}-0000000000.mseal", &other.to_string()[..8]));
+}
+
+/// Finding A2 of the review.
+#[test]
+fn a_missing_state_is_not_taken_for_a_new_device() {
+    let directory = tempfile::tempdir().unwrap();
+    let (roster, state) = (roster(), directory.path().join("state"));
+    let device = roster.id("dev1").unwrap();
+    let opened = Outbox::open(&directory.path().join("out"), &state, &roster, device);
+    let error = opened.unwrap_err();
+    assert_eq!(error.name(), "ChainUnknown");
+    let text = error.to_string();
+    assert!(text.contains("chain new") && text.contains("chain recover --from CLOUD"), "{text}");
+    assert!(names(directory.path()).is_empty(), "nothing is created");
+}
+
+/// Finding A4 of the review.
+#[test]
+fn the_lock_of_a_state_shows_that_the_state_is_an_old_copy() {
+    let directory = tempfile::tempdir().unwrap();
+    let (roster, state) = (roster(), directory.path().join("state"));
+    let device = roster.id("dev1").unwrap();
+    let out = |name: &str| directory.path().join(name);
+    let (outbox, chain) = open_with(&out("a"), &state).unwrap();
+    outbox.store(&seal(chain, 0..2), &mut |_| {}).unwrap();
+    let copy = fs::read(&state).unwrap();
+    let chain = seal(chain, 0..2)[1].chain;
+    outbox.store(&seal(chain, 2..5), &mut |_| {}).unwrap();
+    drop(outbox);
+    fs::write(&state, copy).unwrap();
+    // With the bundles in another directory, nothing else shows that the indices were signed.
+    let error = open_with(&out("b"), &state).unwrap_err();
+    assert_eq!(error.name(), "StateOutdated");
+    let (_outbox, chain) = Outbox::open_forwarding(&out("b"), &state, &roster, device, 7).unwrap();
+    assert_eq!(chain.next_index, SealIndex(5 + (1 << 16) + 7));
+    assert!(chain.restarted());
+}
+
+#[test]
+fn a_state_behind_a_symbolic_link_is_written_in_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let (real, link) = (directory.path().join("real"), directory.path().join("link"));
+    drop(open_with(&directory.path().join("out"), &real).unwrap());
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    let (outbox, chain) = open_with(&directory.path().join("out"), &link).unwrap();
+    let bundles = seal(chain, 0..2);
+    outbox.store(&bundles, &mut |_| {}).unwrap();
+    // Both names have one lock.
+    let locked = open_with(&directory.path().join("other"), &real);
+    assert!(matches!(locked, Err(OutboxError::Locked(_))));
+    drop(outbox);
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    let (_outbox, chain) = open_with(&directory.path().join("out"), &real).unwrap();
+    assert_eq!(chain, bundles[1].chain);
 }

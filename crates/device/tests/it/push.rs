@@ -13,7 +13,7 @@ use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::push::Push;
 use moteseal_device::replay::uplink;
-use moteseal_device::{Bundle, Outbox, Profile, Sealer};
+use moteseal_device::{Bundle, Chain, Outbox, Profile, Sealer, chain_state};
 use moteseal_net::{Client, Options};
 use moteseal_seal::level::SaltKey;
 use moteseal_verify::Roster;
@@ -29,8 +29,9 @@ fn bundles(directory: &Path, value: u8) -> Vec<Bundle> {
     let mut buffer = [0; MAX_SCHEMA];
     let schema = Schema::encode(&[Field::new("v", "", FieldType::U8)], &mut buffer).unwrap();
     let profile = Profile::new(&roster, "dev1", Scheme::Star, &schema).unwrap();
-    let (outbox, chain) =
-        Outbox::open(directory, &directory.join("state"), &roster, profile.device).unwrap();
+    let state = directory.join("state");
+    let _ = chain_state::begin(&state, profile.device, &Chain::start(profile.certificate));
+    let (outbox, chain) = Outbox::open(directory, &state, &roster, profile.device).unwrap();
     let mut sealer = Sealer::new(profile, key, SaltKey::new([2; 32]), chain);
     let mut bundles: Vec<Bundle> =
         (0..3).flat_map(|epoch| sealer.push(EpochNumber(epoch), &[value]).unwrap()).collect();

@@ -9,7 +9,7 @@ use moteseal_core::record::Scheme;
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::recorder::{RecordError, Recorder, Recovered, unsealed_readings};
-use moteseal_device::{Outbox, Profile, Sealer};
+use moteseal_device::{Chain, Outbox, Profile, Sealer, chain_state};
 use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::SaltKey;
@@ -46,8 +46,9 @@ fn sealer(directory: &Path, max_events: u32, column: &str) -> (Sealer<SecretKey>
     let schema = Schema::encode(&[Field::new(column, "", FieldType::U16)], &mut buffer).unwrap();
     let mut profile = Profile::new(&roster, "dev1", Scheme::Star, &schema).unwrap();
     profile.max_events = max_events;
-    let (outbox, chain) =
-        Outbox::open(directory, &directory.join("state"), &roster, profile.device).unwrap();
+    let state = directory.join("state");
+    let _ = chain_state::begin(&state, profile.device, &Chain::start(profile.certificate));
+    let (outbox, chain) = Outbox::open(directory, &state, &roster, profile.device).unwrap();
     (Sealer::new(profile, secret(), SaltKey::new([2; 32]), chain), outbox)
 }
 

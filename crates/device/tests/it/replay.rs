@@ -9,7 +9,7 @@ use moteseal_core::schema::Schema;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::import::Clock;
 use moteseal_device::replay::Replay;
-use moteseal_device::{Import, Outbox, Profile, Recorder, Recording, Sealer};
+use moteseal_device::{Chain, Import, Outbox, Profile, Recorder, Recording, Sealer, chain_state};
 use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::level::SaltKey;
@@ -53,8 +53,9 @@ fn open(directory: &Path, max_events: u32) -> Recorder<SecretKey> {
     let schema = Schema::decode(&recording.schema).unwrap();
     let mut profile = Profile::new(&roster, "dev1", Scheme::Star, &schema).unwrap();
     profile.max_events = max_events;
-    let (outbox, chain) =
-        Outbox::open(directory, &directory.join("state"), &roster, profile.device).unwrap();
+    let state = directory.join("state");
+    let _ = chain_state::begin(&state, profile.device, &Chain::start(profile.certificate));
+    let (outbox, chain) = Outbox::open(directory, &state, &roster, profile.device).unwrap();
     let key = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
     let sealer = Sealer::new(profile, key, SaltKey::new([2; 32]), chain);
     Recorder::open(sealer, outbox, &directory.join("journal")).unwrap().0

@@ -198,7 +198,7 @@ impl Which {
         let roster = files::roster(&self.roster, &self.operator)?;
         let key = files::secret_key(&self.key)?.public();
         let owns = |device: &moteseal_verify::roster::Device| {
-            [SealIndex(0), SealIndex(u32::MAX)].iter().any(|&at| device.key(at) == Some(&key))
+            device.terms().iter().any(|term| term.key == key)
         };
         let device = match &self.device {
             Some(name) => files::device(&roster, &self.roster, name)?,

@@ -122,10 +122,10 @@ impl<'s> Response<'s> {
                 let device = *self.query.devices.get(self.next_device)?;
                 self.next_device += 1;
                 self.device = Some(Cursor::new(
-                    (self.store, self.roster),
+                    self.store,
+                    self.roster,
                     device,
-                    self.query.since,
-                    self.query.until,
+                    (self.query.since, self.query.until),
                 ));
             }
             let cursor = self.device.as_mut()?;
@@ -161,7 +161,7 @@ impl<'s> Response<'s> {
         let Query { since, until, .. } = self.query;
         let following = self.query.devices.iter().skip(self.next_device);
         let following =
-            following.map(|device| Cursor::new((self.store, self.roster), *device, since, until));
+            following.map(|device| Cursor::new(self.store, self.roster, *device, (since, until)));
         for mut cursor in self.device.take().into_iter().chain(following) {
             // If the seals of a device cannot be read, the error states the rate of the others.
             loop {

@@ -95,7 +95,7 @@ impl Batch {
         let mut last_ms = 0;
         let mut known = AlreadySealed::of(sealer.chain()).filter(|_| self.new_only);
         for (count, (unix_ms, record)) in (0..).zip(recording.iter()) {
-            let epoch = EpochNumber(unix_ms / self.epoch_ms);
+            let epoch = self.calendar.epoch_of(unix_ms);
             if let Some(sealed_before) = &mut known {
                 let skips = sealed_before
                     .skips(epoch, record)

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use moteseal_api::ProblemType;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_seal::Statement;
-use moteseal_store::{EpochStore, ReadError, StoredSeal};
+use moteseal_store::{EpochStore, ReadError, SealKey, StoredSeal};
 use moteseal_verify::Roster;
 
 use super::stop::Stop;
@@ -14,6 +14,8 @@ use super::stop::Stop;
 const PAGE: usize = 64;
 /// The maximum number of seals in an epoch for which a choice can consider all seals together.
 const EPOCH_PARTS: usize = 1 << 14;
+/// The maximum number of seals that are compared to find the end of a contradiction.
+const MOST_COMPARED: usize = 1 << 12;
 
 /// A seal of the queried range, or the first seal after the range.
 pub(super) enum Found {
@@ -23,7 +25,12 @@ pub(super) enum Found {
     Boundary(StoredSeal),
 }
 
-/// Reads the seals of one device, from the first seal of the range on.
+/// Reads the seals of one device that are in the range, and the seal after them.
+///
+/// If the device signed two histories, for example because its chain was begun twice, a range is
+/// served if the seals in it form one chain: no index is doubled, and no seal leaves out the one
+/// before it (spec/formats.md, section 5). Otherwise reading fails at the first seal that
+/// contradicts an earlier one.
 pub(super) struct Cursor<'s> {
     store: &'s dyn EpochStore,
     roster: &'s Roster,
@@ -31,11 +38,17 @@ pub(super) struct Cursor<'s> {
     since: EpochNumber,
     until: Option<EpochNumber>,
     page: VecDeque<StoredSeal>,
-    /// The first index of the next page, or `None` before the first page is read.
-    from: Option<SealIndex>,
+    /// The index at which the next page starts, and how many of its seals were read already; `None`
+    /// before the first page is read.
+    from: Option<(SealIndex, usize)>,
     exhausted: bool,
-    /// The lowest remaining index under which the device signed more than one seal.
-    conflict: Option<SealIndex>,
+    /// Whether the device signed several seals under one index. The epochs of its seals are then
+    /// not in the order of their indices.
+    forked: bool,
+    /// The newest seal that was returned, and its epoch.
+    last: Option<(SealKey, EpochNumber)>,
+    /// The first seal after the range that follows `last`.
+    boundary: Option<StoredSeal>,
     /// Whether the seal that was read last states that it is the last seal of the range's last
     /// epoch. The range is then complete without the seal after it.
     closed: bool,
@@ -44,10 +57,10 @@ pub(super) struct Cursor<'s> {
 
 impl<'s> Cursor<'s> {
     pub(super) fn new(
-        (store, roster): (&'s dyn EpochStore, &'s Roster),
+        store: &'s dyn EpochStore,
+        roster: &'s Roster,
         device: DeviceId,
-        since: EpochNumber,
-        until: Option<EpochNumber>,
+        (since, until): (EpochNumber, Option<EpochNumber>),
     ) -> Self {
         Self {
             store,
@@ -58,7 +71,9 @@ impl<'s> Cursor<'s> {
             page: VecDeque::new(),
             from: None,
             exhausted: false,
-            conflict: None,
+            forked: false,
+            last: None,
+            boundary: None,
             closed: false,
             done: false,
         }
@@ -71,47 +86,155 @@ impl<'s> Cursor<'s> {
         Ok(())
     }
 
-    /// Reads the next page. Leaves out the seals that are void because the roster has ended their
-    /// key: no verifier accepts them.
+    /// Reads the next page. Leaves out the void seals.
     fn read_page(&mut self) -> Result<(), Stop> {
-        let page = match self.from {
-            None => self.store.seals_since(self.device, self.since, PAGE)?,
-            Some(from) => self.store.seals(self.device, from, PAGE)?,
+        let (page, skipped) = match self.from {
+            None => {
+                self.forked = is_forked(self.store, self.device)?;
+                let page = if self.forked {
+                    self.store.seals(self.device, SealIndex(0), PAGE)?
+                } else {
+                    self.store.seals_since(self.device, self.since, PAGE)?
+                };
+                (page, 0)
+            }
+            // The other seals with the index of the last one may be on the next page.
+            Some((from, read)) => (self.store.seals(self.device, from, PAGE + read)?, read),
         };
-        let index = |seal: Option<&StoredSeal>| seal.map(|seal| seal.seal().statement().index);
-        if self.from.is_none()
-            && let Some(first) = index(page.first())
-        {
-            self.conflict = conflict_from(self.store, self.device, first)?;
+        self.exhausted = page.len() < PAGE + skipped;
+        if let Some(last) = page.last().map(|seal| seal.key().index) {
+            let read = page.iter().rev().take_while(|seal| seal.key().index == last).count();
+            self.from = Some((last, read));
         }
-        let last = index(page.last());
-        self.exhausted = page.len() < PAGE;
-        match last.and_then(|last| last.0.checked_add(1)) {
-            Some(next) => self.from = Some(SealIndex(next)),
-            None => self.exhausted = true,
-        }
-        let device = self.roster.device(self.device);
-        let is_void = |seal: &StoredSeal| {
-            let Statement { index, epoch, .. } = *seal.seal().statement();
-            device.is_some_and(|device| device.is_void(index, epoch))
-        };
-        self.page = page.into_iter().filter(|seal| !is_void(seal)).collect();
+        let unread = page.into_iter().skip(skipped);
+        self.page = unread.filter(|seal| !self.is_void(seal)).collect();
         Ok(())
     }
 
-    /// Returns the next seal without removing it. Fails if the device signed several seals under
-    /// this seal's index.
+    /// Returns whether the roster has ended the seal's key. No verifier accepts such a seal.
+    fn is_void(&self, seal: &StoredSeal) -> bool {
+        let Statement { index, epoch, .. } = *seal.seal().statement();
+        self.roster.device(self.device).is_some_and(|device| device.is_void(index, epoch))
+    }
+
+    /// Returns whether a seal and the newest seal that was returned cannot be in one chain.
+    fn contradicts(&self, seal: &StoredSeal) -> bool {
+        self.last.is_some_and(|last| contradict(last, seal))
+    }
+
+    /// Returns the next seal of the range without removing it. Passes over the seals that are not
+    /// in the range. Fails if the seal contradicts the one before it.
     fn peek(&mut self) -> Result<Option<&StoredSeal>, Stop> {
-        self.fill()?;
-        let Some(seal) = self.page.front() else { return Ok(None) };
-        let index = seal.seal().statement().index;
-        if self.conflict.is_some_and(|conflict| index >= conflict) {
-            let detail = "the device signed different seals under this index, or its key was stolen; \
-                          the explain path of this index has the evidence; other ranges of epochs \
-                          and other devices are available";
-            return Err(Stop::at(ProblemType::EQUIVOCATION.name(), seal, detail));
+        if self.boundary.is_some() && !self.forked {
+            return Ok(None);
         }
-        Ok(Some(seal))
+        loop {
+            self.fill()?;
+            let Some(seal) = self.page.front() else { return Ok(None) };
+            let epoch = seal.seal().statement().epoch;
+            if self.until.is_some_and(|until| epoch >= until) {
+                if self.boundary.is_none() && self.bounds(seal) {
+                    self.boundary = self.page.pop_front();
+                } else {
+                    self.page.pop_front();
+                }
+                // In one chain, no seal after this one is in the range.
+                if self.boundary.is_some() && !self.forked {
+                    return Ok(None);
+                }
+            } else if epoch < self.since {
+                self.page.pop_front();
+            } else {
+                let here = (seal.key(), epoch);
+                let other = if self.contradicts(seal) { self.last } else { self.twin(here)? };
+                match other {
+                    Some(other) => return Err(self.contradiction([other, here])?),
+                    None => break,
+                }
+            }
+        }
+        Ok(self.page.front())
+    }
+
+    /// Returns another seal of the range with the same index.
+    fn twin(&self, of: (SealKey, EpochNumber)) -> Result<Option<(SealKey, EpochNumber)>, Stop> {
+        if !self.forked {
+            return Ok(None);
+        }
+        let twins = self.store.seals_at(self.device, of.0.index)?;
+        let mut twins = twins
+            .iter()
+            .filter(|seal| !self.is_void(seal))
+            .map(|seal| (seal.key(), seal.seal().statement().epoch));
+        Ok(twins.find(|twin| *twin != of && self.is_in_range(twin.1)))
+    }
+
+    fn is_in_range(&self, epoch: EpochNumber) -> bool {
+        epoch >= self.since && self.until.is_none_or(|until| epoch < until)
+    }
+
+    /// Returns whether a seal after the range proves where the range ends.
+    fn bounds(&self, seal: &StoredSeal) -> bool {
+        let named = seal.seal().statement().last;
+        match self.last {
+            Some(_) => !self.contradicts(seal),
+            // If a seal of the range is missing, the verifier must see this.
+            None => !self.forked || named.is_none_or(|(_, epoch)| epoch < self.since),
+        }
+    }
+
+    /// Returns the error for two seals that contradict each other. Names both seals, and the ranges
+    /// that can be read.
+    fn contradiction(&mut self, pair: [(SealKey, EpochNumber); 2]) -> Result<Stop, Stop> {
+        let name = self.roster.name(self.device).unwrap_or_default().to_owned();
+        let start = |roster: &Roster, epoch: EpochNumber| {
+            roster
+                .epoch_start_ms(epoch)
+                .and_then(|ms| jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok())
+                .map_or_else(|| format!("epoch {epoch}"), |time| time.to_string())
+        };
+        let seal = |(key, epoch): (SealKey, EpochNumber)| {
+            format!("{} of {} (digest {})", key.index, start(self.roster, epoch), key.digest)
+        };
+        let pair = pair.map(seal);
+        // The readings before `first` and from `next` on contain only one of any two seals that
+        // contradict each other.
+        let (mut first, mut next, mut read) = (EpochNumber(u64::MAX), self.since, 0);
+        let mut previous = self.last;
+        loop {
+            self.fill()?;
+            let Some(seal) = self.page.pop_front() else { break };
+            read += 1;
+            if read > MOST_COMPARED {
+                next = EpochNumber(u64::MAX);
+                break;
+            }
+            let epoch = seal.seal().statement().epoch;
+            if !self.is_in_range(epoch) {
+                continue;
+            }
+            if let Some(before) = previous.filter(|before| contradict(*before, &seal)) {
+                first = first.min(before.1.max(epoch));
+                next = next.max(EpochNumber(before.1.min(epoch).0.saturating_add(1)));
+            }
+            previous = Some((seal.key(), epoch));
+        }
+        let before = (first > self.since).then(|| format!("until {}", start(self.roster, first)));
+        let after = (next.0 < u64::MAX && self.until.is_none_or(|until| next < until))
+            .then(|| format!("from {}", start(self.roster, next)));
+        let available: Vec<String> = before.into_iter().chain(after).collect();
+        let available = if available.is_empty() {
+            "ask for a range that has only one of them".to_owned()
+        } else {
+            format!("of this range, the readings {} are available", available.join(" and "))
+        };
+        Ok(Stop {
+            name: ProblemType::EQUIVOCATION.name(),
+            detail: format!(
+                "{name} signed two histories: seals {} contradict each other; {available}",
+                pair.join(" and ")
+            ),
+        })
     }
 
     /// Returns the next seal of the range, then the first seal after the range if it is needed,
@@ -120,28 +243,22 @@ impl<'s> Cursor<'s> {
         if self.done {
             return Ok(None);
         }
-        let until = self.until;
-        let is_after =
-            |seal: &StoredSeal| until.is_some_and(|until| seal.seal().statement().epoch >= until);
-        let (closed, peeked) = (self.closed, self.peek()?);
-        let boundary = match peeked {
-            None => {
-                self.done = true;
-                return Ok(None);
-            }
-            Some(seal) => is_after(seal),
-        };
-        if boundary {
+        if self.peek()?.is_none() {
             self.done = true;
-            return Ok(if closed { None } else { self.page.pop_front().map(Found::Boundary) });
+            let boundary = self.boundary.take().filter(|_| !self.closed);
+            return Ok(boundary.map(Found::Boundary));
         }
         let seal = self.page.pop_front();
         if let Some(seal) = &seal {
             let statement = seal.seal().statement();
             self.closed = statement.last_in_epoch
-                && until.is_some_and(|until| statement.epoch.0 + 1 == until.0);
-            // If this seal closes the range, the seal after the range is not needed.
-            self.done = self.closed;
+                && self.until.is_some_and(|until| statement.epoch.0 + 1 == until.0);
+            // If this seal closes the range, the seal after the range is not needed. After a fork,
+            // a seal of the other history may also be in the range.
+            self.done = self.closed && !self.forked;
+            self.last = Some((seal.key(), statement.epoch));
+            // The seal after the range must follow this seal.
+            self.boundary = None;
         }
         Ok(seal.map(Found::Seal))
     }
@@ -168,20 +285,26 @@ impl<'s> Cursor<'s> {
     }
 }
 
-/// Returns the first index, from `from` on, under which a device signed more than one seal.
-fn conflict_from(
-    store: &dyn EpochStore,
-    device: DeviceId,
-    from: SealIndex,
-) -> Result<Option<SealIndex>, ReadError> {
-    let after = match from.0.checked_sub(1) {
-        Some(before) => Some((device, SealIndex(before))),
-        // The store returns the equivocations that follow a given device and index. Index 0 of this
-        // device follows the highest possible index of the device with the preceding id.
-        None => u64::from_be_bytes(device.0)
-            .checked_sub(1)
-            .map(|id| (DeviceId(id.to_be_bytes()), SealIndex(u32::MAX))),
-    };
+/// Returns whether two seals cannot be in one chain. `seal` is the next seal of the range in the
+/// order of the indices. If it names a predecessor that is missing between the two, they can.
+fn contradict((last, last_epoch): (SealKey, EpochNumber), seal: &StoredSeal) -> bool {
+    let statement = seal.seal().statement();
+    match statement.last {
+        _ if seal.key().index <= last.index => true,
+        Some((before, _)) if before == last.index => statement.prev != last.digest,
+        // Epochs never decrease in a chain.
+        Some((before, epoch)) => before < last.index || epoch < last_epoch,
+        None => true,
+    }
+}
+
+/// Returns whether a device signed several seals under one index.
+fn is_forked(store: &dyn EpochStore, device: DeviceId) -> Result<bool, ReadError> {
+    // The store returns the equivocations that follow a given device and index. Index 0 of this
+    // device follows the highest possible index of the device with the preceding id.
+    let after = u64::from_be_bytes(device.0)
+        .checked_sub(1)
+        .map(|id| (DeviceId(id.to_be_bytes()), SealIndex(u32::MAX)));
     let found = store.equivocations(after, 1)?.into_iter().next();
-    Ok(found.filter(|found| found.device == device).map(|found| found.index))
+    Ok(found.is_some_and(|found| found.device == device))
 }

@@ -171,7 +171,10 @@ async fn two_seals_of_one_index_are_kept_and_reported_everywhere() {
     let read = verified(&roster, &answer).unwrap();
     assert_eq!((read.rows.len(), read.ended), (9, false));
     let (name, detail) = read.problem.unwrap();
-    assert!(name == "Equivocation" && detail.contains("index 1"), "{name} {detail}");
+    assert!(
+        name == "Equivocation" && detail.contains("a signed two histories: seals 1 of "),
+        "{name} {detail}"
+    );
     let rejected = problem(cloud.ask(&ask(2, Some(3))).await).await;
     assert_eq!((rejected.name(), rejected.status), ("Equivocation", 409));
     for (since, until) in [(0, Some(2)), (3, Some(4))] {

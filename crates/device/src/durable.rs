@@ -15,6 +15,7 @@
 mod answering;
 mod compaction;
 mod entry;
+mod receiving;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use moteseal_api::ErrorKind;
 use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
-use moteseal_core::link::{FrameError, LinkKey};
+use moteseal_core::link::LinkKey;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, GroupId, SealIndex};
 use moteseal_core::signature::{PublicKey, SignatureError, Signer};
@@ -30,15 +31,13 @@ use moteseal_seal::Position;
 use moteseal_seal::device_session::DeviceSession;
 use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::{Announcement, AnnouncementError};
-use moteseal_seal::wire::Refusal;
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 use moteseal_sum::guard::EpochGuard;
 use moteseal_verify::Roster;
-use tracing::warn;
 
 use crate::key_ring::KeyRing;
-use crate::mote::{Mote, Received, Unstated};
+use crate::mote::{Mote, Unstated};
 use crate::outbox::{Outbox, OutboxError};
 use crate::seal::{Chain, Profile, RosterName, SealRefused};
 
@@ -194,6 +193,8 @@ pub struct DurableMote<K> {
     /// The number of times that the gateway had more than the state, since this process opened the
     /// journal.
     rollbacks: u64,
+    /// The number of acknowledgements that were ignored because they are implausible.
+    implausible: u64,
     /// The positions that the mote left because the gateway was ahead. Until the newest position is
     /// persisted, the chain's state may contain one of them.
     superseded: Vec<Position>,
@@ -287,6 +288,7 @@ impl<K: Signer> DurableMote<K> {
             announcement: None,
             refused: 0,
             rollbacks: 0,
+            implausible: 0,
             superseded: Vec::new(),
             guard: None,
             schedule: None,
@@ -442,76 +444,6 @@ impl<K: Signer> DurableMote<K> {
             end = Some(*first);
         }
         result
-    }
-
-    /// Receives an acknowledgement or a refusal. Returns whether it changed anything.
-    ///
-    /// # Errors
-    /// The inner [`FrameError`] if the frame is not valid or not from the gateway. Otherwise
-    /// [`DurableError`].
-    pub fn acknowledged(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
-        if Refusal::is_claimed(frame) {
-            return self.receive_refusal(frame);
-        }
-        // Most acknowledgements change nothing. They are not written to the journal.
-        let sent_before = self.mote.sent_before();
-        let result = self.mote.acknowledged(frame);
-        if self.mote.sent_before() != sent_before {
-            self.append(&Input::SentBefore(None))?;
-        }
-        match result {
-            Ok(Received::Progress(progress)) => {
-                self.append(&Input::Progress(progress))?;
-                self.tidy()?;
-            }
-            Ok(Received::Ahead(rollback)) => {
-                warn!(
-                    stored = rollback.stored.map(|stored| stored.index.0),
-                    stored_digest = rollback.stored.map(|stored| stored.digest.to_string()),
-                    signed = rollback.signed.map(|(index, _)| index.0),
-                    signed_digest = rollback.signed.map(|(_, digest)| digest.to_string()),
-                    continues_at = rollback.next_index.0,
-                    lost_readings = rollback.readings,
-                    "{rollback}; sealing continues after a gap"
-                );
-                self.rollbacks += 1;
-                self.input(&Input::ContinueAfter(rollback.next_index, rollback.stored))?;
-            }
-            _ => {}
-        }
-        if let Some(index) = self.mote.abandoned() {
-            warn!(
-                seal = index.0,
-                "the gateway has lost acknowledged data of a seal; the seal is given up"
-            );
-            self.give_up(index)?;
-        }
-        Ok(result.map(|received| received != Received::Nothing))
-    }
-
-    /// Gives up a seal that the gateway refuses, if the seal would otherwise delay all later seals
-    /// forever. If the seal is open, the next seal states the gap. If the seal was already signed,
-    /// the device stops sending it, and it is missing from the chain.
-    fn receive_refusal(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
-        Ok(match self.mote.refused(frame) {
-            Ok(Some((index, name))) => {
-                warn!(seal = index.0, name, "the gateway refuses a seal; the seal is given up");
-                self.give_up(index)?;
-                self.refused += 1;
-                Ok(true)
-            }
-            Ok(None) => Ok(false),
-            Err(error) => Err(error),
-        })
-    }
-
-    /// Gives up a seal. The next seal that is opened states the answers of this seal.
-    fn give_up(&mut self, index: SealIndex) -> Result<(), DurableError> {
-        // Store the seal's answers in the record, because a replay of the journal may not have the
-        // seal.
-        let mut answers = Unstated::default();
-        answers.add_all(&self.mote.answers_of(index));
-        self.input(&Input::GiveUp(index, answers))
     }
 
     /// Keeps the announcement that determines the round of the next seal.

@@ -49,7 +49,7 @@ use crate::seal::{Chain, Profile, RosterName, SealRefused};
 mod rollback;
 mod unstated;
 
-pub use rollback::{Progress, Received, Rollback, SentBefore};
+pub use rollback::{IMPLAUSIBLE_INDEX, Progress, Received, Rollback, SentBefore};
 pub use unstated::Unstated;
 
 /// The maximum number of bytes of forwarded events that a mote buffers for one seal.
@@ -77,6 +77,8 @@ pub struct Mote<K> {
     sent_before: Option<SentBefore>,
     /// The number of readings in seals that were given up, since the start of the session.
     given_up: u64,
+    /// The latest epoch that the gateway can have a seal of; `None` if the clock is not known.
+    latest_epoch: Option<EpochNumber>,
 }
 
 /// A seal that is open.
@@ -186,6 +188,7 @@ impl<K: Signer> Mote<K> {
             unstated: Unstated::default(),
             sent_before: None,
             given_up: 0,
+            latest_epoch: None,
         };
         mote.begin_session();
         mote

@@ -45,6 +45,9 @@ const FRAMES: usize = 32;
 const SEND_TIME: Duration = Duration::from_secs(2);
 /// How long to wait for the link for sums if an answer is due and the link is down.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The time by which an earlier clock of this device may have been ahead of its clock now, in
+/// milliseconds.
+const CLOCK_TOLERANCE_MS: u64 = 86_400_000;
 /// The interval at which the clock is read.
 const TICK: Duration = Duration::from_millis(200);
 /// If this many seals wait for the gateway, a recording without a pace pauses until there are
@@ -442,7 +445,10 @@ impl<K: Signer + Send> Run<'_, K> {
             return Ok(());
         }
         let Readings::Live { now, .. } = readings else { return Ok(()) };
-        let Some(before) = now.epoch().0.checked_sub(1).map(EpochNumber) else { return Ok(()) };
+        let current = now.epoch().0;
+        let ahead = CLOCK_TOLERANCE_MS / self.settings.epoch_ms.max(1) + 1;
+        self.mote.set_latest_epoch(EpochNumber(current.saturating_add(ahead)));
+        let Some(before) = current.checked_sub(1).map(EpochNumber) else { return Ok(()) };
         let chain = self.mote.mote().chain();
         let (first, last) = self.mote.mote().profile().epochs;
         let is_due = match self.mote.mote().epoch() {

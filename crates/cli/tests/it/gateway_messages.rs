@@ -126,7 +126,10 @@ fn an_acknowledgement_removes_at_most_the_seals_that_it_acknowledges() {
                 };
                 // The device has opened three seals with 20 events each.
                 let has_events = next == 0 || (index <= 2 && next <= 20);
+                let is_implausible = (index == u32::MAX && next > 0)
+                    || sealed.is_some_and(|(index, _)| index == u32::MAX);
                 let expected = match left.filter(|_| has_events) {
+                    _ if is_implausible => (2, Some(2), 0),
                     Some(left) => (left, Some(2), 0),
                     None => (0, None, 1),
                 };
@@ -186,5 +189,53 @@ fn a_refusal_removes_at_most_the_oldest_seal_that_it_names() {
                 "{index}, {is_final}"
             );
         }
+    }
+}
+
+/// A coordinator that lies can otherwise make a device use up its indices or epochs.
+#[test]
+fn an_acknowledgement_of_an_implausible_index_or_epoch_is_ignored_and_counted() {
+    let roster = group::roster(1, 1000, 1000);
+    let device = |folder: &std::path::Path| device(&roster, folder);
+    let id = group::device_id(&roster, 0);
+    let key = group::link_key(&roster, id);
+    let stored = |index, epoch| StoredSeal {
+        index: SealIndex(index),
+        epoch: EpochNumber(epoch),
+        last_in_epoch: true,
+        digest: Digest([7; 32]),
+    };
+    let forged = |challenge, index, next, sealed| {
+        let acknowledgement = Acknowledgement {
+            index: SealIndex(index),
+            next: Sequence(next),
+            sealed,
+            wants_schema: false,
+            challenge: Some(challenge),
+        };
+        acknowledgement.close(id, &key, &mut [0; MAX_ACKNOWLEDGEMENT]).unwrap().to_vec()
+    };
+    for (index, next, sealed, is_ignored) in [
+        (1 << 31, 1, None, true),
+        (0, 0, Some(stored(u32::MAX, FIRST)), true),
+        (0, 0, Some(stored(9, FIRST + 501)), true),
+        (0, 0, Some(stored(9, u64::MAX)), true),
+        // These show that the state is old.
+        (0, 0, Some(stored(9, FIRST + 500)), false),
+        ((1 << 31) - 1, 1, None, false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut waiting = device(folder.path());
+        waiting.device.set_latest_epoch(EpochNumber(FIRST + 500));
+        let before = state(&waiting.device);
+        let message = forged(waiting.challenge, index, next, sealed);
+        let changed = waiting.device.acknowledged(&message).unwrap().unwrap();
+        assert_eq!(changed, !is_ignored, "{index} {sealed:?}");
+        assert_eq!(waiting.device.implausible(), u64::from(is_ignored));
+        assert_eq!(waiting.device.rollbacks(), u64::from(!is_ignored));
+        assert_eq!(state(&waiting.device) == before, is_ignored);
+        // Another copy of the state may have signed the device's own next index.
+        let least = if is_ignored { before.3.0 } else { before.3.0 + (1 << 16) };
+        assert!(state(&waiting.device).3 >= SealIndex(least));
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::link::FrameError;
-use moteseal_core::record::{SealIndex, Sequence};
+use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_core::signature::Signer;
 use moteseal_seal::Position;
 use moteseal_seal::device_session::{Kept, is_ahead};
@@ -25,7 +25,15 @@ pub enum Received {
     /// The gateway has more of this device than the mote's state contains. The caller must call
     /// [`Mote::continue_after`].
     Ahead(Rollback),
+    /// The acknowledgement states an index or an epoch that the gateway cannot have of this device.
+    /// It is ignored.
+    Implausible,
 }
+
+/// An acknowledgement that states this index or a higher one is ignored. A device that seals every
+/// second reaches the index after 68 years. Without a limit, a gateway that lies could make a device
+/// use up its indices.
+pub const IMPLAUSIBLE_INDEX: SealIndex = SealIndex(1 << 31);
 
 /// What a gateway has stored. A journal must contain every progress of a mote, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +58,8 @@ pub struct Rollback {
     pub next_index: SealIndex,
     /// The number of seals that the gateway can no longer store.
     pub seals: u64,
-    /// The number of readings in these seals. They are lost.
+    /// The number of readings in these seals. The device gives them up. If the state is an old copy,
+    /// the gateway may have some of them from before.
     pub readings: u64,
 }
 
@@ -150,6 +159,9 @@ impl<K: Signer> Mote<K> {
         let Some(acknowledgement) = self.session.open_acknowledgement(frame)? else {
             return Ok(Received::Nothing);
         };
+        if !self.is_plausible(&acknowledgement) {
+            return Ok(Received::Implausible);
+        }
         if self.is_behind(&acknowledgement) {
             let (position, next_index) = (self.chain.position, self.chain.next_index);
             return Ok(Received::Ahead(Rollback {
@@ -172,6 +184,29 @@ impl<K: Signer> Mote<K> {
         let oldest = oldest.map(|forwarder| (forwarder.index(), forwarder.acknowledged()));
         self.session.acknowledged(&acknowledgement, oldest, is_news);
         Ok(if is_news { Received::Progress(progress) } else { Received::Nothing })
+    }
+
+    /// Sets the latest epoch that the gateway can have a seal of, by the device's clock. Without it,
+    /// only the roster limits the epochs of acknowledgements.
+    pub const fn set_latest_epoch(&mut self, latest: EpochNumber) {
+        self.latest_epoch = Some(latest);
+    }
+
+    /// Returns whether the gateway can have what an acknowledgement states. A device that followed
+    /// an acknowledgement with the highest index, or with a later epoch than it can reach, could
+    /// seal nothing more.
+    fn is_plausible(&self, acknowledgement: &Acknowledgement) -> bool {
+        let Acknowledgement { index, next, sealed, .. } = *acknowledgement;
+        let limit = IMPLAUSIBLE_INDEX.max(self.chain.next_index);
+        if next.0 > 0 && index >= limit {
+            return false;
+        }
+        let Some(sealed) = sealed else { return true };
+        let (first, last) = self.profile.epochs;
+        // The device's own epochs may be ahead of a clock that was set back.
+        let latest = self.latest_epoch.map(|latest| latest.max(self.chain.epoch.unwrap_or(first)));
+        let is_late = |limit: Option<EpochNumber>| limit.is_some_and(|limit| sealed.epoch > limit);
+        sealed.index < limit && sealed.epoch >= first && !is_late(last) && !is_late(latest)
     }
 
     /// Returns whether the gateway is ahead of the mote ([`is_ahead`]).

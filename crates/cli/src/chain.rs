@@ -123,6 +123,10 @@ fn new(which: &Which) -> Result<(), Failure> {
     let found = which.read()?;
     let lock = lock_state(&found.state)?;
     let has_sealed = chain_state::has_begun((&which.key, &found.key), found.device)
+        || found
+            .roster
+            .device(found.device)
+            .is_some_and(|device| !chain_state::is_first_key(device, &found.key))
         || reached(&lock, found.device).is_some();
     if has_sealed && !found.state.exists() {
         return Err(Failure::usage(format_args!(

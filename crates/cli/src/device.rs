@@ -8,7 +8,6 @@ use clap::{Args, Subcommand};
 use moteseal_client::sum::BrokerConfig;
 use moteseal_core::DeviceId;
 use moteseal_core::link::LinkKey;
-use moteseal_core::record::SealIndex;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_device::answerer::{Answerer, Membership};
@@ -201,9 +200,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let challenge = getrandom::u64().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
     })?;
-    if listed.terms().first().is_some_and(|term| term.key == public) {
-        chain_state::begin_first((&key_path, &public), &chain_path, device, listed.certificate)?;
-    }
+    chain_state::begin_first((&key_path, &public), &chain_path, listed)?;
     // The low half of the challenge is as random as the high half, which the session uses.
     #[allow(clippy::cast_possible_truncation)]
     let opened = Outbox::open_forwarding(&state, &chain_path, &roster, device, challenge as u32)?;

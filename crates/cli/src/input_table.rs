@@ -200,9 +200,7 @@ impl Source {
         };
         let public = key.public();
         check_state(entry, &public, &self.key, &state, "--state")?;
-        if entry.terms().first().is_some_and(|term| term.key == public) {
-            chain_state::begin_first((&self.key, &public), &state, device, entry.certificate)?;
-        }
+        chain_state::begin_first((&self.key, &public), &state, entry)?;
         let (outbox, chain) = Outbox::open(&self.out, &state, &roster, device)?;
         if chain.next_index < term.first_index {
             return Err(Failure::usage(format_args!(

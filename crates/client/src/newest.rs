@@ -37,7 +37,7 @@ impl Client<'_> {
         let since = EpochNumber(newest.map_or(0, |newest| newest.epoch));
         // In a group with a budget, a rate may be unavailable. A maximum of zero readings selects
         // the seals without events.
-        let has_budget = self.roster().budget().is_some();
+        let has_budget = self.roster().has_budget();
         let choice = if has_budget { Choice::AtMost(0) } else { Choice::Rate(Rate::ALL) };
         let request = self.get().devices([device]).since(since).choice(choice);
         let verified = request.pinned_seals(&mut pinned).run(&mut |_: &Rows<'_>| Ok(())).await?;

@@ -29,6 +29,7 @@ use moteseal_core::signature::PublicKey;
 use moteseal_files::PRIVATE;
 use moteseal_seal::Position;
 use moteseal_seal::device_session::{INDEX_GAP, INDEX_SPREAD};
+use moteseal_verify::roster::Device;
 
 use crate::outbox::{OutboxError, at, with_suffix};
 use crate::seal::{Chain, Covered};
@@ -183,22 +184,31 @@ pub fn new_record(key: &PublicKey) -> Vec<u8> {
     encode_record(&key_digest(key), &[])
 }
 
-/// Begins the chain of a device with a new key, if the key's record shows that the device has no
-/// chain yet. Does nothing if there is a state, or no record of this key. `certificate` is the
-/// digest of the device's first certificate.
+/// Begins the chain of a device with its first key, if the key's record shows that the device has
+/// no chain yet. Does nothing if there is a state, or no record of this key, or if the roster lists
+/// an earlier key: the device may have sealed with that one.
 ///
 /// # Errors
 /// `Io`, `Locked`, or the errors of [`begin`].
 pub fn begin_first(
     key: (&Path, &PublicKey),
     state: &Path,
-    device: DeviceId,
-    certificate: Digest,
+    device: &Device,
 ) -> Result<(), OutboxError> {
-    update_record(key, device, || match begin(state, device, &Chain::start(certificate)) {
+    if !is_first_key(device, key.1) {
+        return Ok(());
+    }
+    let chain = Chain::start(device.certificate);
+    update_record(key, device.id, || match begin(state, device.id, &chain) {
         Err(OutboxError::ChainExists(_)) => Ok(()),
         begun => begun,
     })
+}
+
+/// Returns whether a key is the first one that the roster lists for a device.
+#[must_use]
+pub fn is_first_key(device: &Device, key: &PublicKey) -> bool {
+    device.terms().first().is_some_and(|term| term.key == *key)
 }
 
 /// Adds a device whose chain has begun to the key's record, if the key has a record.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use moteseal_api::ErrorKind;
+use moteseal_core::record::EpochNumber;
 use moteseal_core::signature::Signer;
 use moteseal_verify::Calendar;
 

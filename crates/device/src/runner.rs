@@ -445,10 +445,11 @@ impl<K: Signer + Send> Run<'_, K> {
             return Ok(());
         }
         let Readings::Live { now, .. } = readings else { return Ok(()) };
-        let current = now.epoch().0;
-        let ahead = CLOCK_TOLERANCE_MS / self.settings.epoch_ms.max(1) + 1;
-        self.mote.set_latest_epoch(EpochNumber(current.saturating_add(ahead)));
-        let Some(before) = current.checked_sub(1).map(EpochNumber) else { return Ok(()) };
+        let current = now.epoch();
+        let start_ms = self.settings.calendar.start_ms(current).unwrap_or(u64::MAX);
+        let latest = self.settings.calendar.epoch_of(start_ms.saturating_add(CLOCK_TOLERANCE_MS));
+        self.mote.set_latest_epoch(EpochNumber(latest.0.saturating_add(1)));
+        let Some(before) = current.0.checked_sub(1).map(EpochNumber) else { return Ok(()) };
         let chain = self.mote.mote().chain();
         let (first, last) = self.mote.mote().profile().epochs;
         let is_due = match self.mote.mote().epoch() {

@@ -103,10 +103,12 @@ fn a_group_changes_while_its_cloud_runs() {
     assert!(seal(&scene, "noon.csv", "dev1", "keys/dev1.key.pem", &[]).failed(2).contains("key"));
     let lost = seal(&scene, "noon.csv", "dev1", "keys/dev1b.key.pem", &[]);
     assert!(lost.failed(2).contains("--state"), "a new key does not begin a new chain: {lost:?}");
+    let new = ["chain", "new", "--key", "keys/dev1b.key.pem"];
+    assert!(scene.with_roster(&new).failed(2).contains("ChainExists"), "nor on request");
     let state = scene
         .names("keys")
         .into_iter()
-        .find(|name| name.starts_with("dev1.") && name.ends_with(".chain"))
+        .find(|name| name.starts_with("dev1.") && name.ends_with(".chain") && name != "dev1.chain")
         .unwrap();
     let state = format!("keys/{state}");
     let salt = ["--state", &state, "--salt-key", "keys/dev1.salt.key"];
@@ -201,7 +203,7 @@ fn a_thousand_devices_are_enrolled_with_one_command() {
     change(&scene, &["add", "--devices-file", "names.txt", "--keys", "devices"]).done();
     let took = start.elapsed();
     assert!(took < Duration::from_secs(20), "{took:?}");
-    assert_eq!(scene.names("devices").len(), 3000);
+    assert_eq!(scene.names("devices").len(), 4000);
     let shown = scene
         .run(&["roster", "show", "roster.cbor", "--operator", "keys/op.pub.pem", "--json"])
         .done()

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::outbox::{Outbox, OutboxError, default_state_path};

@@ -367,14 +367,11 @@ fn lines_from_stdin_are_sealed_as_they_arrive_and_survive_a_kill() {
         until_logged(&log, "stdin:4: \"nonsense\" does not fit");
         let journal = folder.path().join(format!("mote-{at}/journal"));
         let start = Instant::now();
-        // Wait until the journal is long enough to contain both readings of four bytes and their
-        // epochs.
-        while std::fs::metadata(&journal).unwrap().len() < 180 {
-            assert!(
-                start.elapsed() < Duration::from_secs(20),
-                "{} bytes",
-                std::fs::metadata(&journal).unwrap().len()
-            );
+        // A reading in the journal: 1, its epoch, and the record.
+        let epoch = u64::try_from(unix_ms() / u128::from(hour)).unwrap();
+        let second = [&[1][..], &epoch.to_be_bytes(), &2_u32.to_be_bytes()].concat();
+        while !std::fs::read(&journal).unwrap().windows(second.len()).any(|part| part == second) {
+            assert!(start.elapsed() < Duration::from_secs(20), "the second reading is not durable");
             std::thread::sleep(Duration::from_millis(20));
         }
         // Kill it before stdin ends, which would close the epoch.

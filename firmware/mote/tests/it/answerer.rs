@@ -45,6 +45,7 @@ fn provisioning(schema: &[u8]) -> Provisioning<'_> {
         levels: 8,
         epoch_ms: 60_000,
         epochs: (EpochNumber(0), None),
+        start_ms: 0,
         scheme: Scheme::Star,
         schema,
         signer: key(9),

@@ -1,38 +1,23 @@
 //! Tests of the signature suites with known answers from other sources: Wycheproof, the RFCs, and
 //! another implementation.
 
-use std::path::PathBuf;
-
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::signature::{Algorithm, KeyError, PublicKey, SecretKey, SignatureError, Signer};
+use moteseal_fixtures::external_data;
 use serde_json::Value;
 
 /// Half the order of P-256, rounded down.
 const HALF_ORDER: &str = "7fffffff800000007fffffffffffffffde737d56d38bcf4279dce5617e3192a8";
 
-/// Returns a file from the folder of external vectors, which is next to the repository or named by
-/// `MOTESEAL_DATA`. Returns `None` if the file is absent. `make test` reports absent files
-/// (tools/absent_data.py), and `MOTESEAL_DATA_REQUIRED=1` makes absence a failure.
-fn data(path: &str) -> Option<Vec<u8>> {
-    let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let path = std::env::var_os("MOTESEAL_DATA").map_or_else(default, PathBuf::from).join(path);
-    if !path.exists() {
-        let absent =
-            format!("{} is not here; set MOTESEAL_DATA to the folder of vectors", path.display());
-        assert!(
-            std::env::var_os("MOTESEAL_DATA_REQUIRED").is_none_or(|required| required != "1"),
-            "{absent}"
-        );
-        println!("SKIPPED: {absent}");
-        return None;
-    }
-    Some(std::fs::read(path).unwrap())
+/// Returns a file of external vectors; `None` if the vectors are absent.
+fn data(folder: &str, file: &str) -> Option<Vec<u8>> {
+    Some(std::fs::read(external_data(folder)?.join(file)).unwrap())
 }
 
 fn wycheproof(name: &str) -> Option<Value> {
-    Some(serde_json::from_slice(&data(&format!("vectors_wycheproof/{name}"))?).unwrap())
+    Some(serde_json::from_slice(&data("vectors_wycheproof", name)?).unwrap())
 }
 
 fn bytes(value: &Value) -> Vec<u8> {
@@ -133,7 +118,7 @@ fn the_secret_of_a_link_is_the_reference_hmac_of_group_and_device() {
 /// message; signature and message.
 #[test]
 fn ed25519_signs_as_the_reference_implementation_does() {
-    let Some(file) = data("vectors_ed25519/TESTVECTORS") else { return };
+    let Some(file) = data("vectors_ed25519", "TESTVECTORS") else { return };
     let mut count = 0;
     for line in String::from_utf8(file).unwrap().lines() {
         let fields: Vec<Vec<u8>> =

@@ -5,6 +5,7 @@ use moteseal_core::record::{EpochNumber, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::roster::{Directory, NoKey};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::{DeviceId, Digest, GroupId, Sequence};
+use moteseal_fixtures::external_data;
 use moteseal_lab::chance::Seed;
 use moteseal_lab::data::{DAYS, Event, Folder, Recording, Source};
 use moteseal_lab::sampling::{Epoch, Held, Plan, enough_levels, epoch, epochs};
@@ -206,27 +207,16 @@ fn truncation_is_biased_towards_the_morning_and_sampling_is_not() {
     assert!((sampled / days).abs() < 15.0, "{}", sampled / days);
 }
 
-/// Returns all recordings; `None`, with a message on stderr that `test` is skipped, if they are
-/// absent.
-fn recorded(test: &str) -> Option<Vec<Recording>> {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
-    let root = std::env::var_os("MOTESEAL_DATA").unwrap_or_else(|| default.into());
-    let folder = Folder::new(root);
-    if !folder.root().join("umass_smartstar_homeC").is_dir() {
-        eprintln!(
-            "skipped: {test}: no umass_smartstar_homeC in {}; set MOTESEAL_DATA",
-            folder.root().display()
-        );
-        return None;
-    }
+/// Returns all recordings; `None` if they are absent.
+fn recorded() -> Option<Vec<Recording>> {
+    let data = external_data("umass_smartstar_homeC")?;
+    let folder = Folder::new(data.parent().unwrap());
     Some(Source::ALL.iter().map(|source| source.load(&folder).unwrap()).collect())
 }
 
 #[test]
 fn the_recordings_have_as_many_days_and_events_as_published() {
-    let Some(devices) = recorded("the_recordings_have_as_many_days_and_events_as_published") else {
-        return;
-    };
+    let Some(devices) = recorded() else { return };
     let counts: Vec<_> = devices
         .iter()
         .map(|device| (device.days(), (0..device.days()).map(|day| device.day(day).len()).sum()))
@@ -253,9 +243,7 @@ fn the_recordings_have_as_many_days_and_events_as_published() {
 
 #[test]
 fn every_recorded_day_is_within_budget_and_passes_the_audit() {
-    let Some(devices) = recorded("every_recorded_day_is_within_budget_and_passes_the_audit") else {
-        return;
-    };
+    let Some(devices) = recorded() else { return };
     for budget in report::BUDGETS {
         let plan = Plan::new(budget, &devices, DAYS, Seed::default()).unwrap();
         for epoch in epochs(&plan, &devices, DAYS) {
@@ -269,9 +257,7 @@ fn every_recorded_day_is_within_budget_and_passes_the_audit() {
 /// truncation is biased.
 #[test]
 fn recorded_temperatures_are_biased_by_truncation_and_not_by_sampling() {
-    let Some(devices) =
-        recorded("recorded_temperatures_are_biased_by_truncation_and_not_by_sampling")
-    else {
+    let Some(devices) = recorded() else {
         return;
     };
     let plan = Plan::new(500, &devices, DAYS, Seed::default()).unwrap();

@@ -2,6 +2,7 @@
 //! next to ours.
 use std::fs;
 
+use moteseal_fixtures::external_data;
 use moteseal_lab::data::{Folder, intel_lab};
 use moteseal_lab::report::{INDEX, sums::write};
 use moteseal_lab::sums::{Accuracy, Edges, Measured, Point, Primitives, Setting};
@@ -99,16 +100,8 @@ fn the_tables_have_the_papers_numbers_next_to_ours() {
 
 #[test]
 fn the_recorded_temperatures_are_those_of_fifty_motes_over_five_days() {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
-    let folder = Folder::new(std::env::var_os("MOTESEAL_DATA").unwrap_or_else(|| default.into()));
-    if !folder.root().join("intel_lab").is_dir() {
-        let test = "the_recorded_temperatures_are_those_of_fifty_motes_over_five_days";
-        eprintln!(
-            "skipped: {test}: no intel_lab in {}; set MOTESEAL_DATA",
-            folder.root().display()
-        );
-        return;
-    }
+    let Some(data) = external_data("intel_lab") else { return };
+    let folder = Folder::new(data.parent().unwrap());
     let temperatures = intel_lab::temperatures(&folder).unwrap();
     assert_eq!(temperatures.len(), 50 * (3 + 2) * 48);
     let within = temperatures.iter().filter(|reading| (18.0..=50.0).contains(*reading)).count();

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use moteseal_core::{Digest, Sequence};
+use moteseal_fixtures::external_data;
 use moteseal_seal::engine::Scalar;
 use moteseal_seal::tree::{self, MultiproofError, PathError, Tree, TreeFull, geometry};
 use proptest::collection::vec;
@@ -224,25 +225,11 @@ fn a_tree_takes_at_most_33_bytes_per_height_plus_256() {
 }
 
 /// Returns the folder of test vectors that are not in the repository. Unpacks them once per run of
-/// the tests, from `$MOTESEAL_DATA` or from a folder next to the checkout. Returns `None` if they
-/// are absent.
+/// the tests. Returns `None` if they are absent.
 fn vectors() -> Option<&'static Path> {
     static UNPACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
     let unpack = || {
-        let data = std::env::var_os("MOTESEAL_DATA").map_or_else(
-            || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
-            PathBuf::from,
-        );
-        let folder = data.join("vectors_merkle");
-        if !folder.is_dir() {
-            let absent = format!("no vectors_merkle in {}; set MOTESEAL_DATA", data.display());
-            assert!(
-                std::env::var_os("MOTESEAL_DATA_REQUIRED").is_none_or(|required| required != "1"),
-                "{absent}"
-            );
-            println!("SKIPPED: {absent}");
-            return None;
-        }
+        let folder = external_data("vectors_merkle")?;
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("vectors_merkle");
         std::fs::create_dir_all(&out).unwrap();
         for archive in

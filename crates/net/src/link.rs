@@ -236,18 +236,31 @@ pub enum LinkError {
         cause: String,
     },
     /// Two programs use the same MQTT client id. The broker disconnects one of them whenever the
-    /// other one connects.
+    /// other one connects, and reports this. Brokers report it only with MQTT 5.
     #[error(
-        "{url}: {cause}; another program uses the MQTT client id {client}: stop it, because a group \
-         has one gateway of each kind, and each device runs once"
+        "{url}: the broker closed the connection; another program uses the MQTT client id {client}: \
+         stop it, because a group has one gateway of each kind, and each device runs once"
     )]
     ClientIdTaken {
         /// The address.
         url: String,
         /// The client id.
         client: String,
-        /// What the broker did.
-        cause: String,
+    },
+    /// The broker repeatedly accepted a connection and closed it soon, without a reason. With MQTT
+    /// 3.1.1, a broker does this to two programs that use the same client id. But it may also have
+    /// another cause, for example a broker that restarts repeatedly.
+    #[error(
+        "{url}: the broker accepted {connections} connections, and closed each soon without a reason; \
+         check that no other program uses the MQTT client id {client}, and read the broker's log"
+    )]
+    ClosedSoon {
+        /// The address.
+        url: String,
+        /// The client id.
+        client: String,
+        /// The number of successive connections that were closed soon.
+        connections: u32,
     },
     /// The serial port does not exist, or the connection was refused or broke.
     #[error(
@@ -296,6 +309,7 @@ impl LinkError {
             Self::PasswordInClear { .. } => "PasswordInClear",
             Self::Unreachable { .. } => "Unreachable",
             Self::ClientIdTaken { .. } => "ClientIdTaken",
+            Self::ClosedSoon { .. } => "ClosedSoon",
             Self::LineDown { .. } => "LineDown",
             Self::NotTrusted { .. } => "NotTrusted",
             Self::Refused { .. } => "Refused",

@@ -323,7 +323,7 @@ impl Connection {
                         ..
                     }) = error
                     {
-                        return Err(self.client_id_taken("the broker closed the connection"));
+                        return Err(LinkError::ClientIdTaken { url, client: self.client.clone() });
                     }
                     let (v5::ConnectionError::ConnectionRefused(code)
                     | v5::ConnectionError::MqttState(v5::StateError::ConnFail { reason: code })) =
@@ -355,10 +355,9 @@ impl Connection {
         }
     }
 
-    /// Returns the error for a connection that ended because of another client with the same id.
-    pub(super) fn client_id_taken(&self, cause: &str) -> LinkError {
-        let (url, client) = (self.url.clone(), self.client.clone());
-        LinkError::ClientIdTaken { url, client, cause: cause.to_owned() }
+    /// Returns the error for successive connections that the broker closed soon without a reason.
+    pub(super) fn closed_soon(&self, connections: u32) -> LinkError {
+        LinkError::ClosedSoon { url: self.url.clone(), client: self.client.clone(), connections }
     }
 
     /// Returns the error for a failed connection for which the broker gave no reason.

@@ -20,7 +20,7 @@ const PARENT_BYTES: usize = 64 << 20;
 /// The maximum number of frames that wait at a child. At the limit, the oldest frame is dropped.
 const DEVICE_FRAMES: usize = 256;
 
-/// After this many successive connections that broke soon, another client probably has the same id.
+/// After this many successive connections that broke soon, another client may have the same id.
 const SHORT_CONNECTIONS: u32 = 3;
 
 /// The destination of incoming messages. It drops a message that is too long or on another topic.
@@ -104,11 +104,12 @@ async fn drive(
             attempt = 0;
         }
         // Two clients with the same id take turns: every attempt succeeds and ends soon. If a broker
-        // stops or the network fails, attempts fail. With MQTT 3.1.1, the broker gives no reason.
+        // stops or the network fails, attempts usually fail. With MQTT 3.1.1, the broker gives no
+        // reason, so the cause remains uncertain.
         short = if lasted.is_some_and(|lasted| lasted <= backoff.longest) { short + 1 } else { 0 };
         let cause = match cause {
             LinkError::Unreachable { .. } if short >= SHORT_CONNECTIONS => {
-                connection.client_id_taken("the broker repeatedly closed the connection soon")
+                connection.closed_soon(short)
             }
             cause => cause,
         };

@@ -17,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 use crate::failure::{Exit, Failure};
 use crate::progress::bar;
 use crate::roster_watch::RosterWatch;
+use crate::store::quietly;
 use crate::succession::{Succession, record_roster};
 
 #[derive(Debug, Subcommand)]
@@ -149,7 +150,7 @@ fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let on_recovery = Arc::new(move |share: f64| shown.set_position((share * 1000.0) as u64));
     let options = Options { on_recovery: Some(on_recovery), ..Options::default() };
-    let store = RedbStore::open(path, options);
+    let store = quietly(|| RedbStore::open(path, options));
     progress.finish_and_clear();
     let store = store.map_err(|error| store_failure(&error))?;
     let torn = store.torn_bytes();

@@ -96,7 +96,7 @@ fn run_discard_journal(arguments: &DiscardJournal) -> Result<(), Failure> {
 
 /// Suppresses the panic messages of the database library, which panics on damage. The check catches
 /// the panics and reports the damage itself.
-fn quietly<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let result = work();

@@ -47,6 +47,11 @@ fn request(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
 
 /// Reads a response that states its length. Returns its status line.
 fn response(stream: &mut TcpStream) -> std::io::Result<String> {
+    read_response(stream).map(|(status, _)| status)
+}
+
+/// Reads a response that states its length. Returns its status line and its body.
+fn read_response(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         stream.read_exact(&mut byte)?;
@@ -55,8 +60,10 @@ fn response(stream: &mut TcpStream) -> std::io::Result<String> {
     let head = String::from_utf8_lossy(&head).to_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
     let length = length.map_or(0, |length| length.parse().unwrap());
-    stream.read_exact(&mut vec![0; length])?;
-    Ok(head.lines().next().unwrap_or_default().to_owned())
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    let status = head.lines().next().unwrap_or_default().to_owned();
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
 /// Repeats `session` for ever on new connections, on `count` threads. The cloud may close a
@@ -286,14 +293,24 @@ fn hostile_clients_at_once_do_not_affect_others() {
         ratios[ratios.len() / 2]
     });
     let medians: Vec<f64> = medians.collect();
+    stream.write_all(&request("GET", "/metrics", &[])).unwrap();
+    let (_, metrics) = read_response(&mut stream).unwrap();
+    let uploaded = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("moteseal_upload_bytes_total "))
+        .map_or(0, |bytes| bytes.parse::<usize>().unwrap());
     let used = memory(&cloud.process, "VmHWM:");
     let log = cloud.stop(&scene);
     println!(
-        "slowdown of a health check, a listing and an upload: {medians:.2?}; {} MiB of memory; {} \
-         bytes of log",
+        "slowdown of a health check, a listing and an upload: {medians:.2?}; {} replayed uploads; {} \
+         MiB of memory; {} bytes of log",
+        uploaded / replayed.len(),
         used >> 20,
         log.len()
     );
+    // The hostile clients were active.
+    assert!(uploaded > 20 * replayed.len(), "{uploaded} bytes of uploads");
+    assert!(log.contains("were suppressed") && log.contains("127.0.0.2"), "{log}");
     assert!(used < ANSWERS + UPLOADS + REST, "{} MiB of memory", used >> 20);
     // Each address may cause 20 lines in ten seconds.
     let intervals = start.elapsed().as_secs() / 10 + 2;

@@ -115,7 +115,9 @@ fn damage_after_a_kill_is_a_finding_in_the_journal_and_in_the_store() {
     fs::write(scene.path("epochs.redb"), &store[..store.len() / 2]).unwrap();
     let run = scene.with_roster(&check);
     assert!(run.failed(5).contains("StoreDamaged"), "{run:?}");
-    scene.with_roster(&start).failed(5);
+    let run = scene.with_roster(&start);
+    assert!(run.failed(5).contains("StoreDamaged: epochs.redb is damaged"), "{run:?}");
+    assert!(!run.stderr.contains("panicked"), "{run:?}");
 }
 
 #[test]

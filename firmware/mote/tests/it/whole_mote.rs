@@ -296,8 +296,11 @@ fn simulate_from(first: EpochNumber, seed: u64, faults: Faults) -> (Coordinator,
     let mut chance = Chance(seed);
     let mut buffer = [0; 64];
     let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
-    let provisioning =
-        Provisioning { epochs: (first, None), ..provisioning(schema.as_bytes(), faults.scheme) };
+    let provisioning = Provisioning {
+        epochs: (first, None),
+        start_ms: first.0 * EPOCH_MS,
+        ..provisioning(schema.as_bytes(), faults.scheme)
+    };
     let table: Vec<u8> = (0..COUNT).flat_map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
     let mut coordinator = coordinator(&schema);
     let (mut flash, mut now_ms, mut boots) = (Simulated::new(), 0, 0);

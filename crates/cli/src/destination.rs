@@ -34,7 +34,8 @@ enum FormatName {
 /// The arguments that select where rows are written, and in which format.
 #[derive(Args, Debug)]
 pub(crate) struct Destination {
-    /// The format of the rows; default: the format that the extension of --out names, or a table
+    /// The format of the rows; default: the format that the extension of --out names (.csv, .jsonl,
+    /// .ndjson, .arrow, .parquet, or .txt for a table), or a table
     #[arg(long, value_enum)]
     format: Option<FormatName>,
     /// The file for the rows; default: stdout
@@ -43,16 +44,32 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    fn format(&self) -> Format {
-        let ending = || self.out.as_ref()?.extension()?.to_str()?.parse().ok();
-        match self.format {
-            None => ending().unwrap_or(Format::Table),
-            Some(FormatName::Table) => Format::Table,
-            Some(FormatName::Csv) => Format::Csv,
-            Some(FormatName::Jsonl) => Format::JsonLines,
-            Some(FormatName::Arrow) => Format::Arrow,
-            Some(FormatName::Parquet) => Format::Parquet,
-        }
+    /// Returns the format of the rows.
+    ///
+    /// # Errors
+    /// A usage failure if neither `--format` nor the extension of `--out` names a format.
+    pub(crate) fn format(&self) -> Result<Format, Failure> {
+        let Some(format) = self.format else {
+            let extension = self.out.as_ref().and_then(|out| out.extension());
+            let Some(extension) = extension else { return Ok(Format::Table) };
+            let extension = extension.to_string_lossy().to_ascii_lowercase();
+            return match extension.as_str() {
+                "txt" => Ok(Format::Table),
+                "ndjson" => Ok(Format::JsonLines),
+                extension => extension.parse().map_err(|_| {
+                    Failure::usage(format_args!(
+                        "--out: no format has the extension .{extension}; use .csv, .jsonl, .arrow, .parquet or .txt, or choose a format with --format"
+                    ))
+                }),
+            };
+        };
+        Ok(match format {
+            FormatName::Table => Format::Table,
+            FormatName::Csv => Format::Csv,
+            FormatName::Jsonl => Format::JsonLines,
+            FormatName::Arrow => Format::Arrow,
+            FormatName::Parquet => Format::Parquet,
+        })
     }
 
     /// Returns the file for the rows, or `None` for stdout.
@@ -72,8 +89,8 @@ impl Destination {
         progress: ProgressBar,
     ) -> Result<Output, Failure> {
         let rows = match &self.out {
-            Some(path) => RowOutput::to_file(path, self.format()),
-            None => RowOutput::to_spool(self.format()),
+            Some(path) => RowOutput::to_file(path, self.format()?),
+            None => RowOutput::to_spool(self.format()?),
         };
         let rows = rows.map_err(client_error::output)?;
         Ok(Output { rows, mean: field.map(Estimator::new), progress })

@@ -38,6 +38,7 @@ mod lying_cloud;
 mod lying_devices;
 mod lying_trees;
 mod mote_qemu;
+mod output_files;
 mod outputs_and_proofs;
 mod push_and_replay;
 mod readme;

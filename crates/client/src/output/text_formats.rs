@@ -37,7 +37,7 @@ fn schema_of(entry: &SchemaEntry) -> Result<Schema<'_>, OutputError> {
 }
 
 /// Calls `each` with the cells of every row: the common columns, followed by the fields. For a
-/// schema without fields, the last cell is the record in hexadecimal.
+/// schema without fields, the last two cells are the record in hexadecimal and as text.
 fn cells(
     rows: &Rows<'_>,
     each: &mut dyn FnMut(&[String]) -> Result<(), OutputError>,
@@ -56,6 +56,7 @@ fn cells(
         row.push(seq.to_string());
         if schema.record_size().is_none() {
             row.push(hex::encode(record));
+            row.push(readable(record));
         }
         for field in &fields {
             match text(field, record, rows.start_ms()) {
@@ -71,13 +72,20 @@ fn cells(
     result
 }
 
+/// Returns a record as text. Returns an empty text if the record is not UTF-8 or contains control
+/// characters.
+fn readable(record: &[u8]) -> String {
+    let text = str::from_utf8(record).ok().filter(|text| !text.contains(char::is_control));
+    escaped(text.unwrap_or_default())
+}
+
 /// Returns the names of the columns. If `units` is true, each name is followed by its unit in
 /// brackets.
 fn names(entry: &SchemaEntry, units: bool) -> Result<Vec<String>, OutputError> {
     let schema = schema_of(entry)?;
     let mut names: Vec<String> = COMMON.map(str::to_owned).to_vec();
     if schema.record_size().is_none() {
-        names.push("payload".to_owned());
+        names.extend(["payload", "text"].map(str::to_owned));
     }
     for (field, mut name) in schema.fields().zip(field_names(&schema)) {
         if units && !field.unit.is_empty() {
@@ -104,10 +112,10 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Returns a name for a cell of CSV. A spreadsheet takes a cell that begins with one of these
+/// Returns a name or a text for a cell of CSV. A spreadsheet takes a cell that begins with one of these
 /// characters for a formula, even if the cell is quoted. An apostrophe makes it a text.
-fn unexecuted(name: String) -> String {
-    if name.starts_with(['=', '+', '-', '@']) { format!("'{name}") } else { name }
+fn unexecuted(text: String) -> String {
+    if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text }
 }
 
 /// Writes aligned columns. The widths are computed from the header and the first thousand rows.
@@ -199,7 +207,14 @@ impl<W: Write> Csv<W> {
 
     pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
         same_schema(&self.schema, rows)?;
-        cells(rows, &mut |row| self.out.write_record(row).map_err(OutputError::of))
+        let is_opaque = schema_of(&self.schema)?.record_size().is_none();
+        cells(rows, &mut |row| match row {
+            [cells @ .., text] if is_opaque => {
+                let cells = cells.iter().cloned().chain([unexecuted(text.clone())]);
+                self.out.write_record(cells).map_err(OutputError::of)
+            }
+            cells => self.out.write_record(cells).map_err(OutputError::of),
+        })
     }
 
     pub(super) fn finish(mut self) -> Result<(), OutputError> {

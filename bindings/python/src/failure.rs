@@ -173,10 +173,12 @@ impl From<InputError> for Problem {
 impl Problem {
     /// Converts the error of a device whose data is incomplete over the requested range.
     pub(crate) fn of_incomplete(error: &Incomplete, roster: &Roster) -> Self {
+        let until =
+            if error.can_end { format!(" (until={:?})", error.time) } else { String::new() };
         let hint = if error.lacks_manifest {
             String::new()
         } else {
-            format!(" (until={:?}); or allow it with allow_incomplete=True", error.time)
+            format!("{until}; or allow it with allow_incomplete=True")
         };
         Self::new(error.kind(), error.name(), format_args!("{error}{hint}"))
             .about(Some(error.device), roster)

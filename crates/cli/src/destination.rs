@@ -170,6 +170,11 @@ pub(crate) fn report_lines(report: &Report, roster: &Roster, action: &str) {
     for device in &report.devices {
         let until = match device.standing {
             Standing::Complete => "complete".to_owned(),
+            Standing::TailUnknown { from } | Standing::ManifestMissing { from }
+                if from <= device.since =>
+            {
+                "not known to be complete".to_owned()
+            }
             Standing::TailUnknown { from } | Standing::ManifestMissing { from } => {
                 format!("complete to {}", start_text(roster, from))
             }
@@ -238,6 +243,6 @@ fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64
 pub(crate) fn incomplete(report: &Report, roster: &Roster) -> Option<Failure> {
     let error = report.require_complete(roster).err()?;
     let hint =
-        if error.lacks_manifest { String::new() } else { format!(" (--until {})", error.time) };
+        if error.can_end { format!(" (--until {})", error.time) } else { String::new() };
     Some(Failure::new(Exit::Incomplete, format_args!("{}{hint}", error.named())))
 }

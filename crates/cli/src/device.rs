@@ -30,7 +30,7 @@ use crate::cloud::{Log, log, runtime};
 use crate::config::{self, aggregator_options, link_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::input_table::check_state;
+use crate::input_table::{check_state, unit_hint};
 use crate::progress::{bar, count, thousands};
 use crate::replay::{Speed, speed};
 use crate::roster_watch::RosterWatch;
@@ -376,6 +376,7 @@ enum Source {
 
 impl Source {
     fn read(config: &config::Source, folder: &Path, calendar: &Calendar) -> Result<Self, Failure> {
+        config.columns.iter().filter_map(|spec| unit_hint(spec)).for_each(diagnostic);
         let Some(table) = &config.table else {
             let fields: Result<Vec<_>, _> =
                 config.columns.iter().map(|spec| Field::parse(spec)).collect();

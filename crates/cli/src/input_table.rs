@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{ArgGroup, Args, ValueEnum};
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::Scheme;
-use moteseal_core::schema::Schema;
+use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::{PublicKey, SecretKey};
 use moteseal_device::import::{Clock, Delimiter, ImportErrorKind};
 use moteseal_device::key_ring::KeyRing;
@@ -88,7 +88,8 @@ pub(crate) struct Source {
     /// length
     #[arg(long, value_name = "COLUMN")]
     opaque: Option<String>,
-    /// Also record the time of each reading, to the millisecond; this takes 4 bytes per reading
+    /// Also record the time of each reading, to the millisecond, in a field with the name of the
+    /// time column (or `time`); this takes 4 bytes per reading
     #[arg(long, conflicts_with = "opaque")]
     keep_time: bool,
     /// The device's name in the roster
@@ -264,6 +265,7 @@ impl Source {
             sort: self.sort,
             latest_ms: now.filter(|_| !self.allow_future).map(|now| now + FUTURE_MS),
         };
+        self.columns.iter().filter_map(|spec| unit_hint(spec)).for_each(diagnostic);
         let recording = import.file(&self.table).map_err(|error| match &error.kind {
             ImportErrorKind::Io(cause) => Failure::file("read", &self.table, cause),
             _ => Failure::usage(error),
@@ -271,6 +273,17 @@ impl Source {
         report(&self.table, &recording);
         Ok(recording)
     }
+}
+
+/// Returns a hint for a column whose SenML unit (RFC 8428, section 12.1) is often mistaken.
+pub(crate) fn unit_hint(spec: &str) -> Option<String> {
+    let field = Field::parse(spec).ok()?;
+    let (meaning, meant) = match field.unit {
+        "C" => ("coulomb", "degrees Celsius is Cel"),
+        "F" => ("farad", "there is no unit for degrees Fahrenheit, so convert them to Cel"),
+        _ => return None,
+    };
+    Some(format!("column {}: the unit {} is {meaning}; {meant}", field.name, field.unit))
 }
 
 /// Prints to stderr what the table contains.

@@ -210,6 +210,8 @@ pub struct Incomplete {
     pub time: String,
     /// Whether the epoch's manifest is missing. Otherwise its seals may be missing.
     pub lacks_manifest: bool,
+    /// Whether the range would be complete if it ended at `from`.
+    pub can_end: bool,
 }
 
 impl Incomplete {
@@ -232,6 +234,11 @@ impl Incomplete {
                 "the store lacks the manifest of the epoch that starts at {time}, which states \
                  what was kept of {name}; select readings by a rate, or ask again once the gateway \
                  has sent it"
+            )
+        } else if !self.can_end {
+            format!(
+                "the store has no seal of {name} from {time} on, and nothing shows whether {name} \
+                 has sealed; ask again once {name} has sealed more"
             )
         } else {
             format!(
@@ -260,6 +267,8 @@ impl Report {
             from,
             time: start_text(roster, from),
             lacks_manifest: matches!(device.standing, Standing::ManifestMissing { .. }),
+            can_end: from > device.since
+                && matches!(device.standing, Standing::TailUnknown { .. }),
         })
     }
 }

@@ -49,7 +49,8 @@ pub struct Import {
     /// The source of the times.
     pub clock: Clock,
     /// If this is set, each time is recorded in a field of type `time`, as milliseconds since the
-    /// start of its epoch. The value is the calendar of the group's epochs.
+    /// start of its epoch. The field has the name of the time column, or `time` if there is no time
+    /// column or a sealed column has its name. The value is the calendar of the group's epochs.
     pub keep_time: Option<Calendar>,
     /// The delimiter of columns; `None` detects it from the header.
     pub delimiter: Option<Delimiter>,

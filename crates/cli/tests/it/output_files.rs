@@ -1,9 +1,10 @@
-//! The files in which `moteseal get` writes rows: the format that the extension names, and records
-//! that are text.
+//! What `moteseal seal` and `moteseal get` write and print: the format that an extension names,
+//! records that are text, units, and devices without seals.
 
 use crate::scene::Scene;
 
 const USAGE: i32 = 2;
+const INCOMPLETE: i32 = 4;
 
 /// Finding G7 of the review.
 #[test]
@@ -62,4 +63,31 @@ fn records_that_are_text_are_readable_as_text() {
     let json = scene.with_roster(&[&get[..], &["--format", "jsonl"]].concat()).done().out;
     let row: serde_json::Value = serde_json::from_str(json.lines().nth(1).unwrap()).unwrap();
     assert_eq!((&row["payload"], &row["text"]), (&"3d312b31".into(), &"=1+1".into()));
+}
+
+/// Finding H of the review.
+#[test]
+fn a_device_that_has_never_sealed_is_reported_without_a_time_to_end_at() {
+    let scene = Scene::new();
+    let cloud = scene.cloud("epochs.redb");
+    let run = scene.with_roster(&["get", "dev1", "--from", &cloud.url, "--rate", "1"]);
+    let message = run.failed(INCOMPLETE);
+    assert!(message.contains("nothing shows whether dev1 has sealed"), "{run:?}");
+    assert!(!message.contains("--until") && !message.contains("complete to"), "{run:?}");
+}
+
+/// Finding H of the review.
+#[test]
+fn a_unit_that_is_often_mistaken_is_explained() {
+    let scene = Scene::new();
+    scene.write("data.csv", "ts,inside\n2026-01-01T00:00:00Z,21\n");
+    let seal = |unit: &str, out: &str| {
+        let column = format!("inside:{unit}:i16");
+        let seal = ["seal", "data.csv", "--device", "dev1", "--key", "keys/dev1.key.pem"];
+        let more = ["--out", out, "--time", "ts", "--column", &column, "--new-only"];
+        scene.with_roster(&[&seal[..], &more].concat()).done().stderr
+    };
+    let hint = "column inside: the unit C is coulomb; degrees Celsius is Cel";
+    assert!(seal("C", "bundles").contains(hint));
+    assert!(!seal("Cel", "bundles").contains("the unit"));
 }

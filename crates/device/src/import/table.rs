@@ -74,7 +74,10 @@ pub enum TableError {
     #[error("not UTF-8 text; convert the file, for example with iconv -f latin1 -t utf8")]
     NotText,
     /// Two columns have the same name.
-    #[error("two columns have the name {0:?}; rename one in the header")]
+    #[error(
+        "the header has two columns with the name {0:?}; rename one, or, if the first line is a \
+         reading, put a line with the columns' names before it"
+    )]
     DuplicateColumn(String),
 }
 

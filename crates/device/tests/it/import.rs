@@ -151,7 +151,7 @@ fn errors_name_the_place_and_the_remedy() {
             "data.csv:3: column ts: \"7\" is not a time in the format of the first row, YYYY-MM-DD",
         ),
         (v(), "ts,v\n1,\n", "data.csv:2: column v: no value; --skip-incomplete"),
-        (v(), "ts,v,v\n", "data.csv: two columns have the name \"v\""),
+        (v(), "ts,v,v\n", "data.csv: the header has two columns with the name \"v\""),
         (import(&["v:furlong:u8"]), "ts,v\n", "data.csv: --column v:furlong:u8: UnknownUnit"),
         (import(&[]), "ts,v\n", "data.csv: name the columns to seal with --column"),
         (

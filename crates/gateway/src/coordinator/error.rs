@@ -18,7 +18,8 @@ pub enum Refused {
     /// The seal's epoch is more than one epoch ahead of the group's current epoch, or outside the
     /// epochs that the roster allows.
     #[error(
-        "the seal's epoch is too far ahead, or outside the roster's epochs; check the device's clock"
+        "the seal's epoch is too far ahead, or outside the roster's epochs; check the device's clock \
+         and that the gateway has the device's roster"
     )]
     EpochTooFar,
     /// The roster gives the group no budget in this epoch, or another coordinator.

@@ -242,7 +242,6 @@ fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64
 /// Returns the failure for the first device whose readings are not as complete as requested.
 pub(crate) fn incomplete(report: &Report, roster: &Roster) -> Option<Failure> {
     let error = report.require_complete(roster).err()?;
-    let hint =
-        if error.can_end { format!(" (--until {})", error.time) } else { String::new() };
+    let hint = if error.can_end { format!(" (--until {})", error.time) } else { String::new() };
     Some(Failure::new(Exit::Incomplete, format_args!("{}{hint}", error.named())))
 }

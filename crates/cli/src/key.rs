@@ -25,7 +25,7 @@ pub(crate) enum Command {
                             makes keys/dev1.key.pem  the secret key (PKCS#8), stays on the device\n\
                             \x20     keys/dev1.pub.pem  the public key (SPKI), goes to the operator\n\
                             \x20     keys/dev1.salt.key the salt key, stays on the device\n\
-                            \x20     keys/dev1.chains   states that the key has sealed nothing yet, stays next to the key\n\
+                            \x20     keys/dev1.begun    states that the key has sealed nothing yet, stays next to the key\n\
                             openssl reads the PEM files: openssl pkey -in keys/dev1.key.pem -noout -text")]
     New(New),
     /// Make a group's link secret, or derive a device's or gateway's secret from it. Both ends of a
@@ -69,7 +69,7 @@ pub(crate) struct Link {
 
 #[derive(Args, Debug)]
 pub(crate) struct New {
-    /// The files to write: NAME.key.pem, NAME.pub.pem, NAME.salt.key and NAME.chains
+    /// The files to write: NAME.key.pem, NAME.pub.pem, NAME.salt.key and NAME.begun
     #[arg(long, value_name = "NAME")]
     out: PathBuf,
     /// The signature suite: ed25519; esp256 (ECDSA with P-256); ml-dsa-44 (post-quantum, 2,420
@@ -143,7 +143,7 @@ pub(crate) struct KeyFiles {
 
 impl KeyFiles {
     /// Makes keys for the files `OUT.key.pem`, `OUT.pub.pem` and `OUT.salt.key`, and the record
-    /// `OUT.chains` of a key that has begun no chain. Writes nothing.
+    /// `OUT.begun` of a key that has begun no chain. Writes nothing.
     ///
     /// # Errors
     /// A usage failure if one of the files exists.
@@ -155,7 +155,7 @@ impl KeyFiles {
             ))
         })?;
         let path = |suffix: &str| out.with_file_name(format!("{name}.{suffix}"));
-        let paths = [path("key.pem"), path("pub.pem"), path("salt.key"), path("chains")];
+        let paths = [path("key.pem"), path("pub.pem"), path("salt.key"), path("begun")];
         if let Some(existing) = paths.iter().find(|path| path.exists()) {
             return Err(Failure::usage(format_args!(
                 "{} already exists; keys are never replaced",

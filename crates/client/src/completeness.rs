@@ -267,8 +267,7 @@ impl Report {
             from,
             time: start_text(roster, from),
             lacks_manifest: matches!(device.standing, Standing::ManifestMissing { .. }),
-            can_end: from > device.since
-                && matches!(device.standing, Standing::TailUnknown { .. }),
+            can_end: from > device.since && matches!(device.standing, Standing::TailUnknown { .. }),
         })
     }
 }

@@ -170,12 +170,12 @@ pub fn recovered(newest: Position, floor: SealIndex, random: u32) -> Chain {
     }
 }
 
-/// Returns the path of a key's record of begun chains: `dev1.chains` for `dev1.key.pem`. Symbolic
+/// Returns the path of a key's record of begun chains: `dev1.begun` for `dev1.key.pem`. Symbolic
 /// links of the key are resolved.
 fn record_path(key: &Path) -> io::Result<PathBuf> {
     let file = fs::canonicalize(key)?;
     let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(file.with_file_name(format!("{}.chains", name.strip_suffix(".key.pem").unwrap_or(&name))))
+    Ok(file.with_file_name(format!("{}.begun", name.strip_suffix(".key.pem").unwrap_or(&name))))
 }
 
 /// Returns the content of the record of begun chains of a new key. It lists no device.

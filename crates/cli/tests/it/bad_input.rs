@@ -108,7 +108,7 @@ fn bundles_and_states_are_private_and_not_written_through_links() {
     scene.write("victim", "precious");
     fs::create_dir(scene.path("bundles")).unwrap();
     let key = "keys/dev1.key.pem";
-    let states: Vec<String> = ["bundles/dev1-0000000002.mseal", "keys/dev1.chains", "dev1.chain"]
+    let states: Vec<String> = ["bundles/dev1-0000000002.mseal", "keys/dev1.begun", "dev1.chain"]
         .iter()
         .map(|name| format!("{name}.tmp"))
         .chain([format!("{key}.chain.tmp")])

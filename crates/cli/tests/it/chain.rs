@@ -38,7 +38,7 @@ fn recover(scene: &Scene, cloud: &Cloud, key: &str) -> Run {
 /// Removes the state of the chain, and the file of its lock.
 fn lose_state(scene: &Scene) {
     for name in scene.names("keys").iter().filter(|name| name.contains(".chain")) {
-        if !name.ends_with(".chains") && name.starts_with("dev1.") {
+        if name.starts_with("dev1.") {
             fs::remove_file(scene.path("keys").join(name)).unwrap();
         }
     }
@@ -237,7 +237,7 @@ fn ranges_with_only_one_of_two_histories_are_readable() {
     let cloud = scene.cloud("epochs.redb");
     // The folder of a new key is copied. One copy seals hours 0 to 2, and the other one 2 to 4.
     fs::create_dir(scene.path("copy")).unwrap();
-    for name in ["dev1.key.pem", "dev1.salt.key", "dev1.chains"] {
+    for name in ["dev1.key.pem", "dev1.salt.key", "dev1.begun"] {
         fs::copy(scene.path("keys").join(name), scene.path("copy").join(name)).unwrap();
     }
     for hour in 0..3 {

@@ -130,7 +130,7 @@ fn a_key_used_twice_is_reported() {
     january_and_february(&scene);
     // Nothing on this machine shows that the whole folder of a new key was copied.
     fs::create_dir(scene.path("copy")).unwrap();
-    for name in ["dev1.key.pem", "dev1.salt.key", "dev1.chains"] {
+    for name in ["dev1.key.pem", "dev1.salt.key", "dev1.begun"] {
         fs::copy(scene.path("keys").join(name), scene.path("copy").join(name)).unwrap();
     }
     let first = seal_into(&scene, "january.csv", "keys/dev1.key.pem", "bundles", &[]).done().json();

@@ -63,7 +63,7 @@ fn bundles_of_every_suite_and_scheme_verify() {
             "8",
         ];
         scene.run(&[&group[..], &["--device", &device, "--out", &roster]].concat()).done();
-        let record = scene.path(&format!("keys/{suite}.chains"));
+        let record = scene.path(&format!("keys/{suite}.begun"));
         let new = fs::read(&record).unwrap();
         for scheme in ["star", "tree"] {
             fs::write(&record, &new).unwrap();
@@ -99,7 +99,7 @@ fn both_verifiers_refuse_bad_bundles_by_the_same_name() {
     let scene = Scene::new();
     scene.table("data.csv", 60);
     let mut files = Vec::new();
-    let record = scene.path("keys/dev1.chains");
+    let record = scene.path("keys/dev1.begun");
     let new = fs::read(&record).unwrap();
     for scheme in ["star", "tree"] {
         fs::write(&record, &new).unwrap();

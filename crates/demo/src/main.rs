@@ -1,7 +1,7 @@
 //! `moteseal-demo`: demonstrations with recorded readings, the real services and the real client.
 //!
 //! Without a subcommand, eight motes seal, store, sample and verify their readings; then the cloud
-//! lies and a coordinator cheats. `sums` demonstrates private sums with a malicious gateway.
+//! lies, a coordinator cheats, and the group changes. `sums` demonstrates private sums with a malicious gateway.
 //! `broadcast` simulates a radio testbed under attack.
 //!
 //! These demonstrations are a separate program, because the `moteseal` program must not contain the
@@ -13,6 +13,7 @@ mod broadcast;
 mod edge;
 mod fleet;
 mod liar;
+mod life;
 mod random;
 mod readings;
 mod results;

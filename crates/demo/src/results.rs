@@ -9,6 +9,7 @@ use moteseal_seal::sample::Rate;
 
 use crate::edge::Edge;
 use crate::fleet::Fleet;
+use crate::life::Life;
 use crate::readings::Mote;
 use crate::verdict::Verdict;
 
@@ -37,6 +38,8 @@ pub(crate) struct Results {
     pub(crate) untold: Vec<&'static str>,
     /// The results of the group with a budget; `None` if only one lie is shown in detail.
     pub(crate) edge: Option<Edge>,
+    /// The results of the group that changes; `None` if only one lie is shown in detail.
+    pub(crate) life: Option<Life>,
 }
 
 /// An estimate and the true value.
@@ -52,5 +55,6 @@ impl Results {
     pub(crate) fn uncaught(&self) -> usize {
         self.verdicts.iter().filter(|verdict| !verdict.caught).count()
             + self.edge.as_ref().map_or(0, Edge::uncaught)
+            + self.life.as_ref().map_or(0, Life::uncaught)
     }
 }

@@ -1,5 +1,6 @@
 //! `moteseal-demo` without a subcommand: seals, stores, samples and verifies recorded readings with
-//! the real service and the real client. Then the cloud lies, and a coordinator cheats.
+//! the real service and the real client. Then the cloud lies, a coordinator cheats, and the group
+//! changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,11 +21,12 @@ use moteseal_net::{Client, Options};
 use moteseal_seal::sample::{Choice, Rate};
 use moteseal_store::{EpochStore, RedbStore};
 use moteseal_verify::Roster;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::edge::{self, Edge};
 use crate::fleet::{self, Fleet};
 use crate::liar::Liar;
+use crate::life::{self, Life};
 use crate::readings::{self, Mote};
 use crate::results::{DRAWN, Estimated, Results};
 use crate::verdict::{self, Verdict};
@@ -41,7 +43,8 @@ const LIED_ABOUT: u64 = 20;
 /// Seal, store, sample and verify the readings of eight real motes. Then the cloud lies.
 ///
 /// Afterwards the same motes send their readings through a coordinator with a budget. The
-/// coordinator is audited, and then it cheats.
+/// coordinator is audited, and then it cheats. At last, a group changes while its cloud runs: a mote
+/// joins, another one gets a new key, loses its state and recovers it.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal-demo                        everything, in a few seconds\n  \
@@ -164,8 +167,11 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
     let (verdicts, untold) = lies(arguments, client, &fleet, first, (rate, draw)).await?;
     let store_bytes = std::fs::metadata(&path).map(|file| file.len()).unwrap_or_default();
     running.end().await;
-    let edge =
-        if arguments.tamper.is_none() { Some(at_the_edge(home, &motes).await?) } else { None };
+    let (mut edge, mut life) = (None, None);
+    if arguments.tamper.is_none() {
+        edge = Some(at_the_edge(home, &motes).await?);
+        life = Some(of_a_group(home, &motes).await?);
+    }
     Ok(Results {
         compression_ns: compression(),
         motes,
@@ -183,6 +189,7 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
         verdicts,
         untold,
         edge,
+        life,
     })
 }
 
@@ -196,6 +203,17 @@ async fn at_the_edge(home: &Path, motes: &[Mote]) -> Result<Edge, Failure> {
     edge
 }
 
+/// Runs the third part of the demonstration: a group that changes, with a cloud that loads each
+/// version of its roster while it runs.
+async fn of_a_group(home: &Path, motes: &[Mote]) -> Result<Life, Failure> {
+    let start = life::start(motes)?;
+    let versions = start.versions.subscribe();
+    let (client, running) = Running::follow(&home.join("life.redb"), versions).await?;
+    let life = life::play(home, start, motes, &client).await;
+    running.end().await;
+    life
+}
+
 /// A cloud that runs in this process.
 struct Running {
     stop: oneshot::Sender<()>,
@@ -205,9 +223,19 @@ struct Running {
 impl Running {
     /// Starts a cloud on a new store. Returns a client for it, and the cloud.
     async fn start(path: &Path, roster: Roster) -> Result<(Client, Self), Failure> {
+        Self::follow(path, watch::channel(Arc::new(roster)).1).await
+    }
+
+    /// Like [`start`](Self::start). The cloud continues with each later version of the roster.
+    async fn follow(
+        path: &Path,
+        versions: watch::Receiver<Arc<Roster>>,
+    ) -> Result<(Client, Self), Failure> {
+        let roster = Roster::clone(&versions.borrow());
         let store: Arc<dyn EpochStore> =
             Arc::new(RedbStore::open(path, moteseal_store::Options::default()).map_err(internal)?);
         let cloud = Cloud::bind(Config::new(roster), store).await.map_err(internal)?;
+        let cloud = cloud.with_rosters(versions);
         let client = Client::new(&cloud.url(), &Options::default()).map_err(internal)?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn(cloud.run(async { drop(stopped.await) }));

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::edge::Edge;
 use crate::fleet::{LEVELS, Sealing};
 use crate::internal;
+use crate::life::Life;
 use crate::readings::EPOCH_MS;
 use crate::results::{DRAWN, Results};
 use crate::verdict::Verdict;
@@ -94,6 +95,9 @@ fn whole(out: &mut impl Write, ink: &Ink, results: &Results, quick: bool) -> io:
     lies(out, ink, results)?;
     if let Some(edge) = &results.edge {
         budgeted(out, ink, results, edge)?;
+    }
+    if let Some(life) = &results.life {
+        changes(out, ink, life)?;
     }
     let program = program();
     let next = format!("{program}{}", if quick { "" } else { " --keep try" });
@@ -273,6 +277,38 @@ fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> 
     )
 }
 
+fn changes(out: &mut impl Write, ink: &Ink, life: &Life) -> io::Result<()> {
+    let Life { joined, rotated, recovered: (newest, next), version, report, attacks } = life;
+    writeln!(out, "\n  {}", ink.bold("then the group changes while its cloud runs"))?;
+    for (label, text) in [
+        ("added", format!("{joined} joins with version 1 of the roster; the cloud loads it")),
+        ("rotated", format!("{rotated} gets a new key with version 2; its chain continues")),
+        (
+            "recovered",
+            format!(
+                "{rotated} loses its state and rebuilds it from the cloud after seal {}; it continues with seal {}",
+                thousands(newest.0.into()),
+                thousands(next.0.into())
+            ),
+        ),
+    ] {
+        row(out, ink, label, &text)?;
+    }
+    let outages: usize = report.devices.iter().map(|device| device.outages.len()).sum();
+    let text = format!(
+        "{} readings of both motes, complete, with version {version}; {outages} restart stated",
+        thousands(report.rows())
+    );
+    row(out, ink, "query", &text)?;
+    for (what, refused) in attacks {
+        match refused {
+            Some(error) => writeln!(out, "    {} {what}: {error}", ink.green("x"))?,
+            None => writeln!(out, "    {} {what}", ink.red("NOT CAUGHT"))?,
+        }
+    }
+    Ok(())
+}
+
 fn kinds(results: &Results) -> usize {
     let mut names: Vec<&str> = results.verdicts.iter().map(|verdict| verdict.name).collect();
     names.dedup();
@@ -432,6 +468,21 @@ fn edge_json(edge: &Edge) -> Value {
     })
 }
 
+fn life_json(life: &Life) -> Value {
+    let attacks = life.attacks.iter().map(
+        |(what, refused)| json!({ "what": what, "refused": refused, "caught": refused.is_some() }),
+    );
+    json!({
+        "joined": life.joined,
+        "rotated": life.rotated,
+        "recovered_after": life.recovered.0.0,
+        "next_index": life.recovered.1.0,
+        "version": life.version,
+        "verified": life.report.to_json(),
+        "attacks": attacks.collect::<Vec<_>>(),
+    })
+}
+
 /// Prints the results as one JSON object.
 pub(crate) fn json(results: &Results) -> Result<(), Failure> {
     let estimates: Vec<Value> = results
@@ -481,6 +532,7 @@ pub(crate) fn json(results: &Results) -> Result<(), Failure> {
         "caught": results.verdicts.len() - results.uncaught(),
         "untold": results.untold,
         "edge": results.edge.as_ref().map(edge_json),
+        "life": results.life.as_ref().map(life_json),
     });
     Stdout::lock().line(object)
 }

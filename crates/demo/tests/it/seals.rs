@@ -52,6 +52,20 @@ fn a_coordinator_keeps_its_budget_and_every_way_to_cheat_is_found() {
 }
 
 #[test]
+fn a_group_changes_while_its_cloud_runs() {
+    let result: Value = serde_json::from_slice(&demo(&["--quick", "--json"]).stdout).unwrap();
+    let life = &result["life"];
+    assert_eq!((&life["version"], &life["verified"]["complete"]), (&2.into(), &true.into()));
+    assert!(life["next_index"].as_u64() > life["recovered_after"].as_u64(), "{life}");
+    let devices = life["verified"]["devices"].as_array().unwrap();
+    let outages: usize = devices.iter().map(|it| it["outages"].as_array().unwrap().len()).sum();
+    assert_eq!((devices.len(), outages), (2, 1), "{devices:#?}");
+    let refusals: Vec<&Value> =
+        life["attacks"].as_array().unwrap().iter().map(|attack| &attack["refused"]).collect();
+    assert_eq!(refusals, ["KeyEnded", "NotLater"]);
+}
+
+#[test]
 fn the_honest_response_is_small_complete_and_close_to_the_truth() {
     let result: Value = serde_json::from_slice(&demo(&["--quick", "--json"]).stdout).unwrap();
     assert_eq!(result["readings"], 8 * 8 * 180);

@@ -1,4 +1,4 @@
-//! Runs the audits that the test vectors describe (spec/formats.md, section 8.3) with the product's
+//! Runs the audits that the test vectors describe (spec/coordinator.md, section 7) with the product's
 //! code. Returns the findings of each epoch as JSON objects in a fixed order.
 
 use moteseal_client::audit::{Audit, Doubt, EpochReport, Finding};

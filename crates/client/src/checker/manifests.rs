@@ -1,6 +1,6 @@
 //! The manifests at the start of a response, in a group with a budget. They state the final round
-//! of each epoch, and the seals that the response must contain (`spec/formats.md`, sections 5 and
-//! 8.1). This module does not check whether the rounds follow from the counters; the audit does.
+//! of each epoch, and the seals that the response must contain (`spec/answers.md`, section 6 and
+//! `spec/answers.md`, section 3). This module does not check whether the rounds follow from the counters; the audit does.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 //! Vectors of audits, which compare manifests with the devices' seals epoch by epoch
-//! (spec/formats.md, section 8.3).
+//! (spec/coordinator.md, section 7).
 
 use std::collections::BTreeMap;
 

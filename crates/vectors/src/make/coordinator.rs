@@ -1,5 +1,5 @@
 //! Vectors of the objects that a coordinator signs: announcements of rounds, and manifests
-//! (spec/formats.md, section 8.1).
+//! (spec/coordinator.md, section 3).
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Round};

@@ -1,5 +1,5 @@
 //! Vectors of sampling at a coordinator: which of the offered events it keeps, and its rounds
-//! (spec/formats.md, section 8.1).
+//! (spec/coordinator.md, section 3).
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
 //! Vectors of frames between devices and their coordinator, both valid and with every kind of fault
-//! (spec/formats.md, section 8.2).
+//! (spec/coordinator.md, section 4).
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;

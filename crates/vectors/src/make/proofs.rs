@@ -1,5 +1,5 @@
 //! Vectors of proofs: the text of their query, and which failure counts if an answer has several
-//! (spec/formats.md, section 5).
+//! (spec/answers.md, section 4).
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;

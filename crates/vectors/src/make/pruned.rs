@@ -1,5 +1,5 @@
 //! Vectors of manifests in streams, and of bundles without the levels below a round
-//! (spec/formats.md, sections 4 and 4.1).
+//! (spec/answers.md, sections 1 and 2).
 
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;

@@ -1,5 +1,5 @@
 //! Vectors of answers, which must be complete and contain exactly the queried events
-//! (spec/formats.md, section 5).
+//! (spec/answers.md, section 4).
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Round};

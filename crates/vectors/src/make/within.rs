@@ -1,4 +1,4 @@
-//! Vectors of answers of a group with a budget (spec/formats.md, section 5): queries for *at most*
+//! Vectors of answers of a group with a budget (spec/answers.md, section 4): queries for *at most*
 //! `m` events in epochs that have a final round, late seals, and missing and superfluous manifests.
 
 use std::collections::BTreeMap;

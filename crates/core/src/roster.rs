@@ -41,7 +41,8 @@
 //!
 //! let mut scratch = vec![0; file.len() + SCRATCH_OVERHEAD];
 //! let roster = Roster::open(file, &operator.public(), &mut scratch)?;
-//! assert_eq!(roster.device_named("dev1").map(|device| device.id), Some(DeviceId::of("home", "dev1")));
+//! assert_eq!(roster.device_named("dev1").map(|device| device.id), Some(DeviceId::of("home",
+//! "dev1")));
 //! # Ok(())
 //! # }
 //! ```

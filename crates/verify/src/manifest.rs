@@ -1,6 +1,6 @@
 //! Verifies manifests on hosts. A manifest is the coordinator's signed list of an epoch's seals; it
-//! is verified with the key that the roster certifies for the coordinator (spec/coordinator.md, section
-//! 3). This module does not check that the round in a manifest is correct: the audit does.
+//! is verified with the key that the roster certifies for the coordinator (spec/coordinator.md,
+//! section 3). This module does not check that the round in a manifest is correct: the audit does.
 
 use moteseal_core::error::Named;
 use moteseal_core::record::EpochNumber;

@@ -125,7 +125,7 @@ pub(super) fn case(bytes: &[u8], names: &[&str], until: Option<u64>, choice: &Js
 fn answers() -> File {
     let mut file = file_within(
         "budget/answers.json",
-        "Answers of a group with a budget, device by device: section 5.",
+        "Answers of a group with a budget, device by device: answers.md, section 6.3.",
         ED,
     );
     for (kind, scheme) in [("stars", Scheme::Star), ("trees", Scheme::Tree)] {

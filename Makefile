@@ -173,6 +173,7 @@ test-long: setup-test ## Run the long tests: 10,000 simulated groups and broadca
 spec: setup-test ## Replay every test vector with the second verifier, spec/verify.py
 	$(call step,the second verifier)
 	@$(VENV_PYTHON) spec/verify.py --vectors spec/vectors/v1
+	@$(VENV_PYTHON) spec/example.py --check
 	@$(VENV_PYTHON) spec/verify.py merkle
 
 .PHONY: vectors

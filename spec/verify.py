@@ -5,8 +5,8 @@ usage: verify.py --vectors DIR                                  replay every tes
        verify.py bundle FILE... --roster R --operator PUB.pem   verify files: bundles (.mseal), proofs (.mproof)
        verify.py merkle [DIR|TAR]                               check the tree against independent test data for RFC 9162
 
-It shares no code with the implementation, and follows the order of the text instead of optimising for speed. Section
-numbers are those of formats.md unless another page is named. Needs Python 3.11, cbor2 and cryptography. Exit codes:
+It shares no code with the implementation, and follows the order of the text instead of optimising for speed. Needs
+Python 3.11, cbor2 and cryptography. Exit codes:
 0 success, 1 a disagreement or a refusal, 2 a usage error.
 """
 
@@ -52,7 +52,7 @@ class Skipped(Exception):
 
 unhex = bytes.fromhex
 
-# ---------------------------------------------------------------- section 1: encoding
+# ---------------------------------------------------------------- objects.md, section 1: encoding
 
 MAX_DEPTH = 12
 
@@ -209,7 +209,7 @@ def answered(value):
     return read
 
 
-# ---------------------------------------------------------------- section 1: hashes, ids, levels
+# ---------------------------------------------------------------- objects.md, sections 1.4 and 6.2: hashes, ids, levels
 
 
 def H(*parts):
@@ -314,7 +314,7 @@ def known_answers():
         assert decode(cbor2.dumps(thing, canonical=True)) == thing
 
 
-# ---------------------------------------------------------------- section 2: signature suites
+# ---------------------------------------------------------------- objects.md, section 2.2: signature suites
 
 P25519 = 2**255 - 19
 D25519 = -121665 * pow(121666, -1, P25519) % P25519
@@ -419,7 +419,7 @@ def key_from_pem(data):
     raise Refused("UnknownAlgorithm", "the operator's key is not Ed25519, P-256 or ML-DSA-44")
 
 
-# ---------------------------------------------------------------- section 2: signed objects
+# ---------------------------------------------------------------- objects.md, section 2: signed objects
 
 SEAL, EVENT = "moteseal-seal+cose", "moteseal-event+cose"
 CERTIFICATE, ROSTER = "moteseal-cert+cose", "moteseal-roster+cose"
@@ -495,7 +495,7 @@ def signed(data, typ):
     return Signed(protected, payload, signature, ALGORITHMS[alg], vds, statement)
 
 
-# ---------------------------------------------------------------- sections 2.1 and 2.2: certificate, roster
+# ---------------------------------------------------------------- objects.md, sections 3 and 4: certificate, roster
 
 
 @dataclass
@@ -807,7 +807,7 @@ def check_succession(later, before):
             raise Refused("DeviceChanged", device.name)
 
 
-# ---------------------------------------------------------------- section 8.1: rounds, manifests
+# ---------------------------------------------------------------- coordinator.md, sections 1 to 3: rounds, manifests
 
 
 class Coordinator:
@@ -911,7 +911,7 @@ def manifest_open(data, roster):
     return Manifest(object.digest, under, epoch, final, devices)
 
 
-# ---------------------------------------------------------------- section 2.3: stream schema
+# ---------------------------------------------------------------- objects.md, section 5: stream schema
 
 TYPES = ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f32", "f64", "time"]
 FORMATS = [">B", ">b", ">H", ">h", ">I", ">i", ">Q", ">q", ">f", ">d", ">I"]
@@ -998,7 +998,7 @@ def schema_decode(data):
     return Schema(H(b"moteseal/1/schema\0", data), read)
 
 
-# ---------------------------------------------------------------- section 3: star and tree
+# ---------------------------------------------------------------- objects.md, section 6: star and tree
 
 NULL = bytes(32)
 CHAIN_START = b"moteseal/1/star/root".ljust(32, b"\0")
@@ -1115,7 +1115,7 @@ def multiproof_root(size, selected, digests):
     return walk(0, size, selected)
 
 
-# ---------------------------------------------------------------- section 3: the seal
+# ---------------------------------------------------------------- objects.md, section 6: the seal
 
 FIELDS = """version scheme group roster device index prev prev_index epoch prev_epoch last_in_epoch restart schema salt round
 own_round counters lost answered""".split()
@@ -1123,7 +1123,7 @@ own_round counters lost answered""".split()
 
 @dataclass
 class Seal:
-    """A statement with its root. `fields` are those of section 3, in order."""
+    """A statement with its root. `fields` are those of objects.md, section 6, in order."""
 
     fields: dict
     root: bytes
@@ -1229,7 +1229,7 @@ def urgent_open(data, roster):
     return event
 
 
-# ---------------------------------------------------------------- section 4: the stream
+# ---------------------------------------------------------------- answers.md, sections 1 and 2: the stream
 
 MAX_RUN_PARTS = 256
 MAX_RUN_BYTES = 64 << 20
@@ -1552,7 +1552,7 @@ def is_whole(rebuilt, rounds, roster):
     return lowest is not None and lowest <= max(enough)
 
 
-# ---------------------------------------------------------------- section 5: what must be served
+# ---------------------------------------------------------------- answers.md, sections 3 to 7: what must be served
 
 
 def rate_mask(rate, levels):
@@ -1932,7 +1932,7 @@ def check_proof(reader, data):
     return check_answer(reader, data[length:], proof_query(text, reader.roster))
 
 
-# ---------------------------------------------------------------- section 8.2: the link
+# ---------------------------------------------------------------- coordinator.md, section 4: the link
 
 
 def hmac256(key, *parts):
@@ -3203,7 +3203,7 @@ def plan_check(plan):
     out_of_range(not 1000 <= plan.epoch_ms <= 7 * 86_400_000)
 
 
-# ---------------------------------------------------------------- section 8.3: the audit
+# ---------------------------------------------------------------- coordinator.md, sections 6 and 7: the audit
 
 
 class DeviceSeals:
@@ -3399,7 +3399,7 @@ def audit_entry(epoch, manifest, due, counts, seals, mine, findings, doubts, jus
     }
 
 
-# ---------------------------------------------------------------- sections 6 and 7: explaining form, receipts
+# ---------------------------------------------------------------- answers.md, section 8: explaining form; objects.md, section 8: receipts
 
 
 def explain_check(roster, rebuilt, seal_bytes, digests):

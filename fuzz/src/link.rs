@@ -13,7 +13,7 @@ use crate::fixture;
 
 pub(crate) const SECRET: [u8; 32] = [0x4c; 32];
 
-/// Computes the tag of an item, following the text of spec/formats.md, section 8.2.
+/// Computes the tag of an item, following the text of spec/coordinator.md, section 4.
 fn tag(direction: &[u8], item: &[u8]) -> [u8; 16] {
     let hmac = |key: &[u8; 32], message: &[u8]| {
         let pad = |byte: u8| {

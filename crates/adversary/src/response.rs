@@ -1,4 +1,4 @@
-//! The items of an answer (spec/formats.md, section 4) as owned values with public fields, so that
+//! The items of an answer (spec/answers.md, section 1) as owned values with public fields, so that
 //! a lie can change every field.
 
 use moteseal_core::cbor::{DecodeError, head};

@@ -2,7 +2,7 @@
 //! crate opens no sockets.
 //!
 //! This crate is for authors of clients and of clouds. Events and their proofs are sent as the
-//! stream items of `spec/formats.md`, section 4 (`application/cbor-seq`). The listings and receipts
+//! stream items of `spec/answers.md`, section 1 (`application/cbor-seq`). The listings and receipts
 //! of this crate are not signed: a client must treat their contents only as hints.
 //!
 //! ```

@@ -18,7 +18,7 @@ pub const DEVICES: &str = "/v1/devices";
 pub const SEALS: &str = "/v1/devices/{device}/seals";
 /// `GET`: one whole bundle, as a stream of schema, open, part and end items.
 pub const BUNDLE: &str = "/v1/devices/{device}/bundles/{index}";
-/// `GET`: the explaining form of one seal (spec/formats.md, section 6), as a stream of
+/// `GET`: the explaining form of one seal (spec/answers.md, section 5.3), as a stream of
 /// explain and end items.
 pub const EXPLAIN: &str = "/v1/devices/{device}/seals/{index}/explain";
 /// `POST`: answers a [`Query`](crate::Query). Returns a stream of items.

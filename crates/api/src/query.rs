@@ -1,4 +1,4 @@
-//! Queries: devices, a range of epochs, and a choice of events (`spec/formats.md`, section 5).
+//! Queries: devices, a range of epochs, and a choice of events (`spec/answers.md`, section 3).
 
 use moteseal_core::{DeviceId, EpochNumber};
 use moteseal_seal::sample::{Choice, Rate};

@@ -1,6 +1,6 @@
 //! Records the roster with which a state was written, in a file next to the state. A state is a
 //! cloud's store or a coordinator's journal. Only the recorded roster or a later version of it may
-//! continue the state (spec/formats.md, section 2.2).
+//! continue the state (spec/objects.md, section 4).
 //!
 //! All seals in the state are checked with the current roster. If its epoch duration, number of
 //! levels or budget differed, honest epochs would fail the checks. The record is the roster itself

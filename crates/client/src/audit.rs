@@ -1,6 +1,6 @@
 //! Audits a coordinator: checks whether it listed the seals of every device and kept the levels
-//! that the budget requires. Anyone can do this from the signed data (`spec/formats.md`,
-//! section 8.3).
+//! that the budget requires. Anyone can do this from the signed data (`spec/coordinator.md`,
+//! section 7).
 //!
 //! An [`Audit`] verifies the manifests of a range of epochs and then the seals of each device,
 //! without their events, and compares them. It does no I/O; [`Client::audit`](crate::Client::audit)

@@ -40,7 +40,7 @@ impl StreamFile {
     }
 
     /// Returns whether the file is a proof. The first item of a proof is an array of three elements
-    /// whose first element is 5 (`spec/formats.md`, section 4).
+    /// whose first element is 5 (`spec/answers.md`, section 1).
     #[must_use]
     pub const fn is_proof(&self) -> bool {
         matches!((self.length, self.head), (2, [0x83, 0x05]))

@@ -1,5 +1,5 @@
 //! Locates the fault in a run that is not proven, by comparing the response with the store's
-//! explaining form (`spec/formats.md`, section 6). The explaining form is trusted only as far as
+//! explaining form (`spec/answers.md`, section 8). The explaining form is trusted only as far as
 //! the device's signature covers it. [`moteseal_verify::explain`] implements the comparison; this
 //! module fetches the data.
 

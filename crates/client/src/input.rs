@@ -249,7 +249,7 @@ pub fn roster(path: &Path, operator: &Path) -> Result<Roster, InputError> {
         let head = &bytes[..bytes.len().min(64)];
         let what = match looks_like(head) {
             // A file with these first bytes is a tagged COSE_Sign1, like every roster
-            // (spec/formats.md, section 2.2).
+            // (spec/objects.md, section 4).
             _ if head.starts_with(&[0xd2, 0x84]) => {
                 let what = format_args!("{error} (operator {})", operator.display());
                 return InputError::new(error.name(), ErrorKind::Refused, what).in_file(path);
@@ -272,7 +272,7 @@ pub fn looks_like(head: &[u8]) -> Option<&'static str> {
     match head {
         [] => None,
         head if head.starts_with(b"-----BEGIN ") => Some("a key (PEM)"),
-        // A tagged COSE_Sign1 (spec/formats.md, section 2.2).
+        // A tagged COSE_Sign1 (spec/objects.md, section 4).
         [0xd2, 0x84, ..] => Some("a roster or a certificate"),
         head if head.starts_with(b"PAR1") => Some("a Parquet file"),
         head if head.starts_with(b"redb") => Some("a cloud's store"),

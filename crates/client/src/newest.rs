@@ -1,5 +1,5 @@
 //! Finds a device's newest stored seal and verifies it. A device whose state is lost continues after
-//! this seal (spec/formats.md, section 8.2).
+//! this seal (spec/coordinator.md, section 5).
 
 use moteseal_api::{DeviceList, paths};
 use moteseal_core::record::{DeviceId, EpochNumber};

@@ -1,4 +1,4 @@
-//! Produces the response to a query, item by item, from any store (`spec/formats.md`, section 5).
+//! Produces the response to a query, item by item, from any store (`spec/answers.md`, section 5).
 //!
 //! The query and the stored seals determine the response completely. [`Response`] is an iterator
 //! over [`ResponseItem`]s, which own their data. It reads one part at a time, and only the blocks

@@ -1,6 +1,6 @@
 //! `COSE_Sign1` (RFC 9052) with fully specified algorithms (RFC 9864) and a mandatory `typ` (RFC
 //! 9596). The only other headers are the `vds` of a tree (RFC 9942) and the statement
-//! (spec/formats.md, section 2).
+//! (spec/objects.md, section 2).
 
 use crate::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use crate::digest::Digest;

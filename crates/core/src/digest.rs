@@ -1,5 +1,5 @@
 //! SHA-256 digests, and the tags that separate the uses of SHA-256 in the protocols
-//! (spec/formats.md, section 1).
+//! (spec/objects.md, section 1.4).
 
 use core::fmt;
 

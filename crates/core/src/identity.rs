@@ -3,7 +3,7 @@
 //! A private key is stored as PKCS#8 and a public key as SubjectPublicKeyInfo, both in PEM, as
 //! `openssl pkey` writes them ([`decode_secret_pem`], [`decode_public_pem`]). A certificate is
 //! signed by the operator and states that a device's seals from a given index on are signed with a
-//! given key (spec/formats.md, section 2.1).
+//! given key (spec/objects.md, section 3).
 
 use core::fmt;
 
@@ -84,7 +84,7 @@ pub struct Certificate<'a> {
     pub serial: u64,
     /// The signature suite of the certified key.
     pub algorithm: Algorithm,
-    /// The certified key, raw (spec/formats.md, section 2.1).
+    /// The certified key, raw (spec/objects.md, section 3).
     pub key_bytes: &'a [u8],
     /// The first seal index under this key.
     pub first_index: SealIndex,

@@ -4,7 +4,7 @@
 //! This crate is for programs that make or read keys, certificates, rosters and schemas, and for
 //! the protocol crates: `moteseal-seal`, `moteseal-sum`, `moteseal-broadcast` and
 //! `moteseal-serial`. It needs no operating system and no heap. [`manual`] explains the protocols.
-//! The byte formats are in `spec/formats.md`.
+//! The byte formats are in `spec/objects.md`.
 //!
 //! # Example: certify a device's key and check the certificate
 //!

@@ -1,5 +1,5 @@
 //! The keys of a link between a node and its parent, and the tag that authenticates each frame
-//! (spec/formats.md, section 8.2).
+//! (spec/coordinator.md, section 4).
 //!
 //! A frame is one CBOR item followed by a 16-byte HMAC-SHA256 tag under a key that only the two
 //! ends share. The protocols define the items: sealing and private sums each have their own frames.

@@ -37,7 +37,7 @@ macro_rules! id {
 }
 
 id!(
-    /// The id of a device, unique within its group (spec/formats.md, section 1).
+    /// The id of a device, unique within its group (spec/objects.md, section 1.4).
     DeviceId,
     "device"
 );

@@ -1,6 +1,6 @@
 //! The roster: the operator's signed list of a group's devices with their certificates, and the
-//! parameters that the group shares: levels, budget, length and range of epochs (spec/formats.md,
-//! section 2.2).
+//! parameters that the group shares: levels, budget, length and range of epochs (spec/objects.md,
+//! section 4).
 //!
 //! A [`Roster`] borrows the bytes of its file. [`Roster::open`] checks everything, so that reading
 //! from an opened roster cannot fail. Verifiers of seals use it through the trait [`Directory`],
@@ -41,7 +41,8 @@
 //!
 //! let mut scratch = vec![0; file.len() + SCRATCH_OVERHEAD];
 //! let roster = Roster::open(file, &operator.public(), &mut scratch)?;
-//! assert_eq!(roster.device_named("dev1").map(|device| device.id), Some(DeviceId::of("home", "dev1")));
+//! assert_eq!(roster.device_named("dev1").map(|device| device.id), Some(DeviceId::of("home",
+//! "dev1")));
 //! # Ok(())
 //! # }
 //! ```

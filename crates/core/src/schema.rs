@@ -1,5 +1,5 @@
 //! The stream schema: the named fields of a device's records, with units, types and scales
-//! (spec/formats.md, section 2.3).
+//! (spec/objects.md, section 5).
 //!
 //! A record contains the values of its fields in order, big-endian and without padding. The value
 //! of an integer field is `(raw + offset) / divisor`. It is exact: [`Decimal`] stores the numerator

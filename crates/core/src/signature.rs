@@ -4,7 +4,7 @@
 //! A mote builds in only the suite that it uses (features `ed25519` and `esp256`), because each
 //! suite takes tens of kilobytes of flash. Ed25519 (RFC 8032) is verified strictly, ECDSA on P-256
 //! accepts only low `s`, and ML-DSA-44 (FIPS 204) is used in its pure variant, with an empty
-//! context (spec/formats.md, section 2). Signatures are deterministic in every suite, so that a
+//! context (spec/objects.md, section 2.2). Signatures are deterministic in every suite, so that a
 //! mote needs no randomness to sign. Key files are read and written by
 //! [`identity`](crate::identity).
 
@@ -92,7 +92,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the length of a raw public key in bytes (spec/formats.md, section 2.1).
+    /// Returns the length of a raw public key in bytes (spec/objects.md, section 2.2).
     #[must_use]
     pub const fn public_key_length(self) -> usize {
         match self {
@@ -210,7 +210,7 @@ enum Public {
 }
 
 impl PublicKey {
-    /// Reads a raw public key (spec/formats.md, section 2.1).
+    /// Reads a raw public key (spec/objects.md, section 2.2).
     ///
     /// # Errors
     /// `UnknownAlgorithm`, `KeyLength` or `InvalidPublicKey`.
@@ -262,7 +262,7 @@ impl PublicKey {
         }
     }
 
-    /// Returns the raw key (spec/formats.md, section 2.1).
+    /// Returns the raw key (spec/objects.md, section 2.2).
     #[must_use]
     pub fn to_bytes(&self) -> PublicKeyBytes {
         match &self.0 {

@@ -156,7 +156,7 @@ pub fn begin(state: &Path, device: DeviceId, chain: &Chain) -> Result<(), Outbox
 /// Returns the chain with which a device continues after `newest`, the newest seal that is known of
 /// it, if its state is lost. The next index is at least 65,536 above all known indices, plus a
 /// random number below 2^20: the device may have signed indices that nobody has received
-/// (spec/formats.md, section 8.2). `floor` is the lowest index that is not known to have been
+/// (spec/coordinator.md, section 5). `floor` is the lowest index that is not known to have been
 /// opened.
 #[must_use]
 pub fn recovered(newest: Position, floor: SealIndex, random: u32) -> Chain {

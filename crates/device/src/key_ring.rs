@@ -1,5 +1,5 @@
 //! The keys of a device. A device has several while its key changes: the roster states for which
-//! seals each of them is valid (spec/formats.md, section 2.2).
+//! seals each of them is valid (spec/objects.md, section 4).
 
 use std::fmt;
 

@@ -254,8 +254,8 @@ pub struct Bundle {
     pub seal: Seal<Unverified>,
     /// A star's block digests `D_0 .. D_{L-1}`; empty for a tree.
     pub blocks: Vec<Digest>,
-    /// The `.mseal` stream with one schema item, one open item and one part item (spec/formats.md,
-    /// section 4).
+    /// The `.mseal` stream with one schema item, one open item and one part item (spec/answers.md,
+    /// section 1).
     pub bytes: Vec<u8>,
     /// The offset of the part in `bytes`. If a receiver already has the schema and the chain, a
     /// device sends it only `bytes[part_start..]`.

@@ -1,5 +1,5 @@
 //! The coordinator of a group, without sockets, clock or disk (docs/design.md, sampling;
-//! spec/formats.md, section 8).
+//! spec/coordinator.md, section 1).
 //!
 //! [`GroupCoordinator::receive`] receives a device's frame and returns what the frame changed. If
 //! the frame changed something, the caller appends the frame to a durable journal, in the order of

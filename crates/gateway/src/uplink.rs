@@ -30,7 +30,7 @@ const REQUEST_BYTES: usize = 4 << 20;
 /// The maximum number of bundles in a request.
 const REQUEST_BUNDLES: usize = 512;
 /// The maximum number of events that the bundles of a request claim to cover together. A single
-/// bundle may claim more. Every verifier accepts this many events (spec/formats.md, section 4.1).
+/// bundle may claim more. Every verifier accepts this many events (spec/answers.md, section 2).
 const REQUEST_EVENTS: u64 = MAX_RUN_EVENTS;
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);

@@ -4,8 +4,8 @@
 //! The parent is a coordinator, an aggregator or a querier. A child is a device or a lower gateway.
 //! A link carries two kinds of messages: *frames* between each child and the parent, and the
 //! parent's newest *announcement* to all children. It may lose, repeat and reorder both. The
-//! contents of a frame state who sent it, what it means and what is durable (spec/formats.md,
-//! section 8.2). A link reconnects automatically, and all its memory is bounded.
+//! contents of a frame state who sent it, what it means and what is durable (spec/coordinator.md,
+//! section 4). A link reconnects automatically, and all its memory is bounded.
 
 use std::path::PathBuf;
 use std::time::Duration;

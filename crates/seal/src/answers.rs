@@ -1,5 +1,5 @@
 //! The query epochs that a device answered under one seal, stored as runs of consecutive epochs
-//! (spec/formats.md, section 3).
+//! (spec/objects.md, section 6).
 //!
 //! A query epoch may be as short as a few seconds, and a seal's epoch as long as an hour.
 //! Consecutive epochs of one query are therefore stored as one run. This module only records

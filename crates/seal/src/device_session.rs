@@ -1,5 +1,5 @@
 //! A device's session with the coordinator of its group. It determines which frames to send, and
-//! processes the frames and announcements of the coordinator (spec/formats.md, section 8.2).
+//! processes the frames and announcements of the coordinator (spec/coordinator.md, section 4).
 //!
 //! A [`DeviceSession`] holds the state of the protocol but no seals. The caller stores the seals,
 //! on a heap or in flash, and passes the [`Outstanding`] seal to each call: the oldest seal that
@@ -53,7 +53,7 @@ pub struct Outstanding<'a, const N: usize> {
 }
 
 /// The content of a closing frame: the two items that turn forwarded events into a seal
-/// (spec/formats.md, section 4).
+/// (spec/answers.md, section 1.5).
 #[derive(Clone, Copy, Debug)]
 pub struct Closing<'a> {
     /// The open item.

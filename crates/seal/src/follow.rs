@@ -1,5 +1,5 @@
 //! Follows a device's chain through a stream and rebuilds its seals and samples from the items
-//! (spec/formats.md, section 4).
+//! (spec/answers.md, section 1).
 //!
 //! The [`Follower`] recomputes what is not transmitted (counters, digests, root, statement) and
 //! rejects parts that cannot belong to any seal. It does not authenticate. A [`Rebuilt`] is

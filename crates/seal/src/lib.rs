@@ -12,7 +12,7 @@
 //! only through a signature, or through the hash chain from a signed successor. Only an authentic
 //! sample returns events.
 //!
-//! The byte formats are in `spec/formats.md`. The algorithms are from Li et al., "Toward Secure and
+//! The byte formats are in `spec/objects.md`. The algorithms are from Li et al., "Toward Secure and
 //! Efficient Communication for the Internet of Things" (ToN 2019), sections IV and VI.
 //!
 //! # Example: seal three readings, then verify the sample of one level

@@ -1,5 +1,5 @@
 //! An event of a tree with its inclusion path, as a COSE Receipt (RFC 9942, section 5.2;
-//! spec/formats.md, section 7). Software that implements this RFC can verify the event with the
+//! spec/objects.md, section 8). Software that implements this RFC can verify the event with the
 //! device's public key alone.
 
 use crate::seal::{MAX_MESSAGE, Seal, protected};

@@ -1,5 +1,5 @@
-//! Samples: the events of a part, and the check that they are the requested ones (spec/formats.md,
-//! section 5).
+//! Samples: the events of a part, and the check that they are the requested ones (spec/answers.md,
+//! section 4).
 //!
 //! A [`Sample`] returns events only if its seal is authentic. A [`Choice`] determines exactly which
 //! levels or events a response must contain, so that the sender cannot choose them. A sample that

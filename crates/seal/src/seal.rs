@@ -1,5 +1,5 @@
-//! The seal: one signature over everything that a device states under one index (spec/formats.md,
-//! section 3).
+//! The seal: one signature over everything that a device states under one index (spec/objects.md,
+//! section 6).
 //!
 //! A receiver rebuilds a [`Seal`] from any part of its events. The seal is [`Unverified`] until it
 //! is proven by its signature, or by the hash chain from an authentic successor. There is no other

@@ -4,7 +4,7 @@
 //! `D_i`, the digest of level `i`, is SHA-256 of a 64-byte header and the events of the level as
 //! they are stored. Sixteen 4-byte events therefore share one compression, whereas the paper's
 //! `H(H(e) || D_i)` needs three compressions per event. Sequence numbers are not transmitted: the
-//! salt determines which events belong to each level (spec/formats.md, section 3).
+//! salt determines which events belong to each level (spec/objects.md, section 6).
 
 mod replacing_digests;
 

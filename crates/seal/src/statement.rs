@@ -16,7 +16,7 @@ pub(super) const MAX_LENGTH: usize = 800;
 /// because they or other events of their level did not fit. `None` if no events were lost.
 pub type Lost = Option<Counters>;
 
-/// A device's statement under one index (spec/formats.md, section 3).
+/// A device's statement under one index (spec/objects.md, section 6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
     /// Star or tree.
@@ -140,7 +140,7 @@ impl Statement {
     /// Reads a statement.
     ///
     /// # Errors
-    /// The errors of [`Reader::new`]; `FieldOutOfRange` for values that spec/formats.md, section 3,
+    /// The errors of [`Reader::new`]; `FieldOutOfRange` for values that spec/objects.md, section 6,
     /// does not allow.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;

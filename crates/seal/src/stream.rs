@@ -1,5 +1,5 @@
 //! The stream format in which seals and events are sent and stored: a CBOR sequence of items
-//! (spec/formats.md, section 4).
+//! (spec/answers.md, section 1).
 //!
 //! Items are decoded without copying. Their content is not trusted; [`Follower`](crate::Follower)
 //! checks it.
@@ -13,7 +13,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
 
-/// Maximum number of parts in a run (spec/formats.md, section 4).
+/// Maximum number of parts in a run (spec/answers.md, section 1).
 pub const MAX_RUN_PARTS: usize = 256;
 /// Maximum number of bytes of events in a run.
 pub const MAX_RUN_BYTES: usize = 64 << 20;

@@ -1,4 +1,4 @@
-//! Urgent events, which are signed individually and sent at once (spec/formats.md, section 3). The
+//! Urgent events, which are signed individually and sent at once (spec/objects.md, section 7). The
 //! signed object has no salt and no counters. The event is also part of the epoch's seal. The
 //! urgent form is never part of a sample.
 

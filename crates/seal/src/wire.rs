@@ -1,5 +1,5 @@
 //! Frames between a device and its coordinator: authenticated datagrams that may be lost, repeated
-//! and reordered (spec/formats.md, section 8.2).
+//! and reordered (spec/coordinator.md, section 4).
 //!
 //! A frame is one CBOR item and a 16-byte HMAC-SHA256 tag under a key that only the two ends share.
 //! Frames have no counter. Each frame states the range of events that it covers under a seal index,
@@ -35,7 +35,7 @@ pub const MAX_RECORD: usize = MAX_EVENTS - 9 - 2;
 pub enum Uplink<'a> {
     /// Events of an open seal.
     Forward(Forward<'a>),
-    /// A closed seal: an open item and a part item (spec/formats.md, section 4), without the events
+    /// A closed seal: an open item and a part item (spec/answers.md, section 1), without the events
     /// and without data that can be computed from them.
     Close {
         /// The schema's digest.
@@ -251,7 +251,7 @@ impl<'a> Forward<'a> {
     }
 
     /// For a tree, returns the maximal perfect subtrees of the range that contain no event of the
-    /// frame, from left to right, each with its root (spec/formats.md, section 8.2). For a star,
+    /// frame, from left to right, each with its root (spec/coordinator.md, section 4). For a star,
     /// there are none.
     pub fn subtrees(&self) -> impl Iterator<Item = (Range<u64>, Digest)> + use<'a> {
         let (digests, _) = self.digests.unwrap_or_default().as_chunks::<32>();

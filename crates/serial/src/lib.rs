@@ -68,8 +68,8 @@ pub use packet::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Channel {
-    /// A frame between the mote and its group's coordinator (spec/formats.md, section 8.2), in both
-    /// directions.
+    /// A frame between the mote and its group's coordinator (spec/coordinator.md, section 4), in
+    /// both directions.
     Coordinator = 1,
     /// The coordinator's newest announcement, sent to the mote.
     CoordinatorAnnouncement = 2,

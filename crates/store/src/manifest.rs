@@ -1,5 +1,5 @@
 //! A coordinator's manifest of an epoch as a store keeps it: the signed object, byte for byte
-//! (`spec/formats.md`, section 8.1).
+//! (`spec/coordinator.md`, section 3).
 //!
 //! Manifests are verified before they are stored. Clients and [`check`](crate::check) verify them
 //! again when they read them.

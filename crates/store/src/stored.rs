@@ -218,7 +218,7 @@ impl StoredSeal {
         write::pruned_evidence(&self.seal, self.above(), &self.blocks, mask)
     }
 
-    /// Returns the digests of the explaining form (`spec/formats.md`, section 6): for a star `D_0
+    /// Returns the digests of the explaining form (`spec/answers.md`, section 5.3): for a star `D_0
     /// .. D_{L-1}`, preceded by `A_{b-1}` if it is pruned; for a tree none.
     #[must_use]
     pub fn explaining(&self) -> Vec<Digest> {

@@ -1,7 +1,7 @@
 //! The output of a command on stdout.
 //!
 //! Every line is escaped by [`Plain`]. Rows of data are not escaped: they are verified, and column
-//! names cannot contain control characters (spec/formats.md, section 2.3).
+//! names cannot contain control characters (spec/objects.md, section 5).
 
 use std::fmt;
 use std::io::{self, Read, StdoutLock, Write as _};

@@ -1,5 +1,5 @@
-//! Runs the audits that the test vectors describe (spec/formats.md, section 8.3) with the product's
-//! code. Returns the findings of each epoch as JSON objects in a fixed order.
+//! Runs the audits that the test vectors describe (spec/coordinator.md, section 7) with the
+//! product's code. Returns the findings of each epoch as JSON objects in a fixed order.
 
 use moteseal_client::audit::{Audit, Doubt, EpochReport, Finding};
 use moteseal_core::record::EpochNumber;

@@ -1,5 +1,5 @@
 //! Runs the operations of the vectors for the link between devices and coordinator
-//! (spec/formats.md, section 8.2) with the product's code.
+//! (spec/coordinator.md, section 4) with the product's code.
 
 use std::ops::Range;
 

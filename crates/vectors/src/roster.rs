@@ -1,4 +1,4 @@
-//! The operations of rosters (spec/formats.md, section 2.2).
+//! The operations of rosters (spec/objects.md, section 4).
 
 use moteseal_core::roster::{Roster as CoreRoster, Term};
 use moteseal_core::signature::PublicKey;

@@ -1,4 +1,4 @@
-//! Runs the operations of the vectors for sampling within a budget (spec/formats.md, section 8)
+//! Runs the operations of the vectors for sampling within a budget (spec/coordinator.md, section 1)
 //! with the product's code.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! Converts between times and epochs. The length of an epoch can change from one period of a group
-//! to the next (spec/formats.md, section 2.2).
+//! to the next (spec/objects.md, section 4).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! Finds the error in a run that failed verification, by comparing its parts with the explaining
-//! form of their seals (spec/formats.md, section 6).
+//! form of their seals (spec/answers.md, section 8).
 //!
 //! If any part of a run is wrong, the whole run fails. The verifier then asks the store for the
 //! explaining form of each seal: the seal as the device signed it, and the digests from which its
@@ -222,7 +222,7 @@ pub fn explain<D: Directory + ?Sized>(
     }
 }
 
-/// Returns the name of the first field in which two statements differ (spec/formats.md, section 3).
+/// Returns the name of the first field in which two statements differ (spec/objects.md, section 6).
 fn difference(rebuilt: &Statement, explained: &Statement) -> Option<&'static str> {
     let (a, b) = (rebuilt, explained);
     let index = |statement: &Statement| statement.last.map(|(index, _)| index);

@@ -2,7 +2,7 @@
 //! run by run. This crate does no I/O.
 //!
 //! Clients, clouds and gateways use it to receive sealed readings. Uploads, responses, bundles and
-//! proofs are all streams of the same items (`spec/formats.md`, section 4), and [`StreamReader`]
+//! proofs are all streams of the same items (`spec/answers.md`, section 1), and [`StreamReader`]
 //! reads them all. It only returns parts that a verified signature covers ([`Proven`]). The crate
 //! also issues rosters ([`issue`]), writes items ([`write`]), and reports why data fails
 //! verification ([`explain`]).

@@ -1,6 +1,6 @@
 //! Verifies manifests on hosts. A manifest is the coordinator's signed list of an epoch's seals; it
-//! is verified with the key that the roster certifies for the coordinator (spec/formats.md, section
-//! 8.1). This module does not check that the round in a manifest is correct: the audit does.
+//! is verified with the key that the roster certifies for the coordinator (spec/coordinator.md,
+//! section 3). This module does not check that the round in a manifest is correct: the audit does.
 
 use moteseal_core::error::Named;
 use moteseal_core::record::EpochNumber;
@@ -61,7 +61,7 @@ impl ManifestError {
 /// that its epoch and round are in the ranges of the group.
 ///
 /// # Errors
-/// [`ManifestError`]: the first check that fails, in the order of spec/formats.md, section 8.1.
+/// [`ManifestError`]: the first check that fails, in the order of spec/coordinator.md, section 3.
 pub fn open<'b, D: Directory + ?Sized>(
     bytes: &'b [u8],
     directory: &D,

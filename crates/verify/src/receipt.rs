@@ -1,5 +1,5 @@
-//! Makes COSE Receipts of inclusion (RFC 9942) from the events of a response (spec/formats.md,
-//! section 7).
+//! Makes COSE Receipts of inclusion (RFC 9942) from the events of a response (spec/objects.md,
+//! section 8).
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;

@@ -1,8 +1,8 @@
-//! Checks whether a roster is a later version of another (spec/formats.md, section 2.2).
+//! Checks whether a roster is a later version of another (spec/objects.md, section 4).
 //!
 //! A later version may add periods, devices and keys, and may end the terms of keys. Everything
-//! else must be as in the earlier version: otherwise seals that were valid under the earlier version
-//! could become invalid under the later one, and the reverse.
+//! else must be as in the earlier version: otherwise seals that were valid under the earlier
+//! version could become invalid under the later one, and the reverse.
 
 use moteseal_core::error::Named;
 use moteseal_core::roster::Directory as _;
@@ -59,8 +59,8 @@ impl Roster {
     /// Checks that this roster is a later version of `before`. Both must have been verified.
     ///
     /// # Errors
-    /// [`SuccessionError`]: the first check that fails, in the order of spec/formats.md, section
-    /// 2.2.
+    /// [`SuccessionError`]: the first check that fails, in the order of spec/objects.md, section
+    /// 4.
     pub fn check_succeeds(&self, before: &Self) -> Result<(), SuccessionError> {
         if self.group() != before.group() {
             return Err(SuccessionError::WrongGroup);

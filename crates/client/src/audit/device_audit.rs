@@ -1,5 +1,5 @@
 //! Keeps the most important fields of one device's seals, and compares the seals with those that a
-//! manifest lists for the device (spec/formats.md, section 8.3).
+//! manifest lists for the device (spec/coordinator.md, section 7).
 //!
 //! A [`DeviceAudit`] collects the seals in ascending order of their indices and is then queried
 //! epoch by epoch. It looks up seals in maps, so that the time of an audit grows with the sum of

@@ -1,6 +1,7 @@
 //! The manifests at the start of a response, in a group with a budget. They state the final round
-//! of each epoch, and the seals that the response must contain (`spec/formats.md`, sections 5 and
-//! 8.1). This module does not check whether the rounds follow from the counters; the audit does.
+//! of each epoch, and the seals that the response must contain (`spec/answers.md`, section 6 and
+//! `spec/answers.md`, section 3). This module does not check whether the rounds follow from the
+//! counters; the audit does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,8 @@ use crate::rejection::Rejection;
 #[derive(Debug)]
 pub(super) struct Manifests {
     /// The first epoch of each period of the group, in ascending order, and whether the group has a
-    /// budget in the period. Without a budget there are no manifests, and all levels must be served.
+    /// budget in the period. Without a budget there are no manifests, and all levels must be
+    /// served.
     budgeted: Vec<(EpochNumber, bool)>,
     ended: BTreeMap<EpochNumber, (Round, Digest)>,
     /// The listed seals of the requested devices that have not arrived yet.

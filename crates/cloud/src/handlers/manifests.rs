@@ -1,4 +1,4 @@
-//! Uploads and listings of manifests: `/v1/manifests` (`spec/formats.md`, section 8.1).
+//! Uploads and listings of manifests: `/v1/manifests` (`spec/coordinator.md`, section 3).
 //!
 //! The cloud verifies a manifest with the coordinator's key from the roster, makes it durable, and
 //! then acknowledges it. If a coordinator signed several manifests of one epoch, the cloud stores

@@ -256,7 +256,7 @@ pub(crate) async fn explain(
     respond(receive, permit).await
 }
 
-/// Encodes the explaining form of seals (`spec/formats.md`, section 6).
+/// Encodes the explaining form of seals (`spec/answers.md`, section 5.3).
 #[must_use]
 pub fn explained(seals: &[StoredSeal]) -> Vec<u8> {
     let mut out = Vec::new();

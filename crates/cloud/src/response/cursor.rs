@@ -29,7 +29,7 @@ pub(super) enum Found {
 ///
 /// If the device signed two histories, for example because its chain was begun twice, a range is
 /// served if the seals in it form one chain: no index is doubled, and no seal leaves out the one
-/// before it (spec/formats.md, section 5). Otherwise reading fails at the first seal that
+/// before it (spec/answers.md, section 5.1). Otherwise reading fails at the first seal that
 /// contradicts an earlier one.
 pub(super) struct Cursor<'s> {
     store: &'s dyn EpochStore,

@@ -23,7 +23,7 @@ impl Run {
     ///
     /// `next` is an upper bound on the size of the next part's records in bytes, or `None` if the
     /// next part cannot be in the same run. If the next part would make the run exceed the limits
-    /// of a reader (`spec/formats.md`, section 4), the run ends before it.
+    /// of a reader (`spec/answers.md`, section 1.4), the run ends before it.
     pub(super) fn ends(&mut self, bytes: usize, events: u64, next: Option<u64>) -> bool {
         self.parts += 1;
         self.bytes += bytes as u64;

@@ -1,5 +1,5 @@
 //! The periods of a group: intervals of epochs that share a length, a number of levels, a budget
-//! and a coordinator (spec/formats.md, section 2.2).
+//! and a coordinator (spec/objects.md, section 4).
 //!
 //! A later version of a roster may begin a new period. It starts where an epoch of the period
 //! before it ends, so epoch numbers increase with time whatever the lengths of the epochs are.

@@ -1,5 +1,5 @@
-//! The devices of a roster, and the terms in which their keys are valid (spec/formats.md, section
-//! 2.2).
+//! The devices of a roster, and the terms in which their keys are valid (spec/objects.md, section
+//! 4).
 
 use core::fmt;
 

@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn the_units_equal_those_in_the_specification() {
-        let page = include_str!("../../../../spec/formats.md");
+        let page = include_str!("../../../../spec/objects.md");
         let (_, list) = page.split_once("its secondary units):").unwrap_or_default();
         let (list, _) = list.split_once(".\n").unwrap_or_default();
         let listed: BTreeSet<&str> = list.split_whitespace().collect();

@@ -1,5 +1,5 @@
 //! What a durable mote does with the acknowledgements and refusals of its gateway
-//! (spec/formats.md, section 8.2).
+//! (spec/coordinator.md, section 5).
 
 use moteseal_core::link::FrameError;
 use moteseal_core::record::{EpochNumber, SealIndex};

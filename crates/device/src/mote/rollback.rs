@@ -1,6 +1,6 @@
 //! What a mote does with an acknowledgement of its gateway, and how it continues if the
-//! acknowledgement shows that the mote's state is older than its past (spec/formats.md, section
-//! 8.2).
+//! acknowledgement shows that the mote's state is older than its past (spec/coordinator.md, section
+//! 5.3).
 
 use std::fmt;
 

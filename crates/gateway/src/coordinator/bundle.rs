@@ -190,7 +190,7 @@ impl GroupCoordinator {
 }
 
 /// Returns the single digest that represents the levels below the lowest kept level of a star
-/// (spec/formats.md, section 4). Returns nothing if all these levels are null.
+/// (spec/answers.md, section 1). Returns nothing if all these levels are null.
 fn above(
     counters: &Counters,
     blocks: &[Digest],

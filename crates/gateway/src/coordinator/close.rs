@@ -1,5 +1,5 @@
 //! Checks a device's closing frame and decides whether the coordinator accepts the seal
-//! (spec/formats.md, section 8.2).
+//! (spec/coordinator.md, section 4).
 //!
 //! A seal must verify. It must also agree with the events that its device forwarded, and with the
 //! rounds that the coordinator announced. An audit computes the required round from the seals

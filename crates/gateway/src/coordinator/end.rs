@@ -1,5 +1,5 @@
 //! Ends an epoch: computes the round that the signed counters require, the manifest and the bundles
-//! (spec/formats.md, section 8.1).
+//! (spec/coordinator.md, section 3).
 
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::IssueError;

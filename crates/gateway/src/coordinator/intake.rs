@@ -1,4 +1,4 @@
-//! Receives a device's open seal, frame by frame (spec/formats.md, section 8.2). Decides which
+//! Receives a device's open seal, frame by frame (spec/coordinator.md, section 4). Decides which
 //! events are kept, and stores the digests that represent the events that are not kept.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! The announcement of a round: the lowest level whose events a coordinator requests in the current
-//! epoch (spec/formats.md, section 8).
+//! epoch (spec/coordinator.md, section 2).
 //!
 //! Announcements and manifests are signed with the key that the roster certifies for the
 //! coordinator. Devices therefore accept rounds only from the coordinator, and anyone can check the

@@ -1,5 +1,5 @@
 //! What a response must contain. The query determines it, so that the cloud has no choice
-//! (spec/formats.md, section 5).
+//! (spec/answers.md, section 4).
 
 use core::fmt;
 use core::str::FromStr;

@@ -1,5 +1,5 @@
 //! Checks that an epoch is complete, and determines what its parts together must contain
-//! (spec/formats.md, section 5).
+//! (spec/answers.md, section 4).
 //!
 //! The choices [`AtMost`](crate::sample::Choice::AtMost) and
 //! [`Sample`](crate::sample::Choice::Sample) depend on all parts of an epoch. If a sender could

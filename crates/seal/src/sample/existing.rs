@@ -1,4 +1,4 @@
-//! Chooses a sample among the existing events of an epoch's trees (spec/formats.md, section 5).
+//! Chooses a sample among the existing events of an epoch's trees (spec/answers.md, section 4).
 //!
 //! With a budget, only the events of some levels are kept. An event *exists* if its level was kept
 //! in all parts of the epoch. The signed salts, counters and rounds determine these levels, as for

@@ -1,6 +1,6 @@
 //! The device's side of sampling within a budget: Algorithm 1 of the paper (section V.A) over a
 //! lossy link. This module also contains the state with which the coordinator follows a device
-//! (spec/formats.md, section 8; docs/design.md, section on sampling).
+//! (spec/coordinator.md, section 1; docs/design.md, section on sampling).
 //!
 //! A [`Forwarder`] buffers the events of one open seal whose levels are at or above the device's
 //! round, until the coordinator acknowledges that it has stored them durably. For a tree, it also

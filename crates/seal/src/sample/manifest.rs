@@ -1,5 +1,5 @@
 //! The manifest of an epoch: the seals that the coordinator had when it closed the epoch, and the
-//! final round (spec/formats.md, section 8.1).
+//! final round (spec/coordinator.md, section 3).
 
 use core::fmt;
 

@@ -1,5 +1,5 @@
 //! The seeded permutation that determines which events of an epoch
-//! [`Choice::Sample`](crate::sample::Choice::Sample) selects (spec/formats.md, section 5).
+//! [`Choice::Sample`](crate::sample::Choice::Sample) selects (spec/answers.md, section 4).
 //!
 //! It is a sparse Fisher-Yates shuffle. It stores only the positions that it has moved, in memory
 //! that the caller provides.

@@ -1,5 +1,5 @@
 //! The digests in the part of a star. They replace the blocks that are not in the part
-//! (spec/formats.md, section 4).
+//! (spec/answers.md, section 1).
 
 use crate::level::{Counters, below, lowest};
 use crate::statement::Statement;
@@ -21,8 +21,8 @@ pub struct Served<'a> {
     pub surviving: u32,
     /// The levels whose blocks are in the part, as a bit mask.
     pub mask: u32,
-    /// The digests that replace the other blocks, 32 bytes each, in the order of spec/formats.md,
-    /// section 4.
+    /// The digests that replace the other blocks, 32 bytes each, in the order of spec/answers.md,
+    /// section 1.
     pub evidence: &'a [u8],
     /// The blocks as encoded in the part, by level; empty for a level that is not in the part.
     pub blocks: [&'a [u8]; MAX_LEVELS],

@@ -1,5 +1,5 @@
 //! Compact multiproofs. A multiproof consists of the roots of the maximal subtrees without a
-//! selected leaf, from left to right (spec/formats.md, section 4, "Tree").
+//! selected leaf, from left to right (spec/answers.md, section 1.3, "Tree").
 
 use crate::tree::{Frontier, empty_root, geometry};
 use moteseal_core::digest::Digest;

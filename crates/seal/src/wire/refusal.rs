@@ -1,5 +1,5 @@
 //! The message by which a coordinator tells a device that it rejects a seal, so that the device
-//! stops sending it (spec/formats.md, section 8.2).
+//! stops sending it (spec/coordinator.md, section 4.5).
 //!
 //! A refusal identifies one seal by its index. Indices are never reused, so a repeated or late
 //! refusal cannot affect another seal. A refusal gives the coordinator no additional power, because

@@ -1,5 +1,5 @@
-//! Tests of frames with a valid tag over items that no honest sender writes (spec/formats.md,
-//! section 8.2): items that are truncated, changed in any byte, or have extreme lengths and counts.
+//! Tests of frames with a valid tag over items that no honest sender writes (spec/coordinator.md,
+//! section 4): items that are truncated, changed in any byte, or have extreme lengths and counts.
 //! Each item either opens, and is then the only encoding of its contents, or is rejected as
 //! `Malformed`.
 //!

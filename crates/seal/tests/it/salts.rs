@@ -1,4 +1,4 @@
-//! Compares a seal's salt with HMAC-SHA256 over the bytes that spec/formats.md specifies.
+//! Compares a seal's salt with HMAC-SHA256 over the bytes that spec/objects.md specifies.
 
 use moteseal_core::{DeviceId, Digest, SealIndex};
 use moteseal_seal::level::SaltKey;

@@ -1,5 +1,5 @@
 //! Vectors of audits, which compare manifests with the devices' seals epoch by epoch
-//! (spec/formats.md, section 8.3).
+//! (spec/coordinator.md, section 7).
 
 use std::collections::BTreeMap;
 
@@ -214,7 +214,7 @@ fn restarted(epoch: u64, count: u32) -> Epoch {
 fn rounds() -> File {
     let mut file = file_within(
         "audit/rounds.json",
-        "Whether a manifest's round is the one that is due: section 8.3.",
+        "Whether a manifest's round is the one that is due: coordinator.md, section 7.",
         ED,
     );
     let honest = Scene::honest();
@@ -302,7 +302,7 @@ fn silent() -> Vec<Sealed> {
 fn chains() -> File {
     let mut file = file_within(
         "audit/chains.json",
-        "What the devices' chains leave open, and what they prove: section 8.3.",
+        "What the devices' chains leave open, and what they prove: coordinator.md, section 7.",
         ED,
     );
     let honest = Scene::honest();
@@ -464,7 +464,7 @@ fn chains() -> File {
 fn lists() -> File {
     let mut file = file_within(
         "audit/lists.json",
-        "What a manifest lists that is not there, or not so: section 8.3.",
+        "What a manifest lists that is not there, or not so: coordinator.md, section 7.",
         ED,
     );
     let honest = Scene::honest();

@@ -1,5 +1,5 @@
 //! Vectors of the objects that a coordinator signs: announcements of rounds, and manifests
-//! (spec/formats.md, section 8.1).
+//! (spec/coordinator.md, section 3).
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Round};
@@ -180,7 +180,7 @@ fn foreign(payload: &[u8]) -> Vec<u8> {
 fn announcements() -> File {
     let mut file = file_within(
         "word/announcements.json",
-        "Rounds that a coordinator announces: section 8.1.",
+        "Rounds that a coordinator announces: coordinator.md, section 2.",
         ED,
     );
     let key = coordinator(ED);
@@ -272,8 +272,11 @@ fn some_seals(name: &str, count: usize) -> Vec<Digest> {
 }
 
 fn manifests() -> File {
-    let mut file =
-        file_within("word/manifests.json", "Manifests of epochs that are over: section 8.1.", ED);
+    let mut file = file_within(
+        "word/manifests.json",
+        "Manifests of epochs that are over: coordinator.md, section 3.",
+        ED,
+    );
     let key = coordinator(ED);
     let roster = group_within(ED).digest();
     let all: Vec<(DeviceId, Vec<Digest>)> =
@@ -410,7 +413,7 @@ fn of_p256() -> File {
     let p256 = Algorithm::Esp256;
     let mut file = file_within(
         "word/esp256.json",
-        "Words of a coordinator with a P-256 key: section 8.1.",
+        "Words of a coordinator with a P-256 key: coordinator.md, section 3.",
         p256,
     );
     let key = coordinator(p256);

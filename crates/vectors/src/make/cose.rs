@@ -63,7 +63,7 @@ pub fn tagged(parts: Vec<Value>) -> Vec<u8> {
 fn headers() -> File {
     let mut file = File::new(
         "cose/objects.json",
-        "COSE_Sign1 and its headers: section 2, steps 1 to 3. Nothing is verified.",
+        "COSE_Sign1 and its headers: objects.md, section 2.1, steps 1 to 3. Nothing is verified.",
     );
     let key = operator();
     let [star, tree] = two_seals();
@@ -300,8 +300,10 @@ pub const P256_ORDER: &str = "ffffffff00000000ffffffffffffffffbce6faada7179e84f3
 const ED25519_ORDER: &str = "1000000000000000000000000000000014def9dea2f79cd65812631a5cf5d3ed";
 
 fn suites() -> File {
-    let mut file =
-        File::new("cose/suites.json", "Signature suites and their keys: section 2, step 5.");
+    let mut file = File::new(
+        "cose/suites.json",
+        "Signature suites and their keys: objects.md, section 2.1, step 5.",
+    );
     let signed =
         |secret: &SecretKey| sign1(secret, &header(secret.algorithm(), CERT, &[]), b"payload");
     let case = |signed: &[u8], secret: &SecretKey| {

@@ -19,7 +19,7 @@ pub fn make(files: &mut Files) {
 }
 
 fn cbor() -> File {
-    let mut file = File::new("cbor/items.json", "Deterministic CBOR: section 1, step 1.");
+    let mut file = File::new("cbor/items.json", "Deterministic CBOR: objects.md, section 1.2.");
     let deep = |containers: usize, inside: &str| format!("{}{inside}", "81".repeat(containers));
     for (name, bytes) in [
         ("zero", "00".to_owned()),
@@ -102,8 +102,10 @@ fn cbor() -> File {
 }
 
 fn level() -> File {
-    let mut file =
-        File::new("level/levels.json", "Ids, salts, levels and counters: sections 1 and 3.");
+    let mut file = File::new(
+        "level/levels.json",
+        "Ids, salts, levels and counters: objects.md, sections 1.4 and 6.2.",
+    );
     file.valid("ids", "level.ids", json!({ "group": "home", "device": "dev1" }));
     file.valid(
         "ids of names outside ASCII",
@@ -171,8 +173,10 @@ fn star() -> File {
 }
 
 fn tree_shapes() -> File {
-    let mut file =
-        File::new("tree/shapes.json", "Roots, paths and multiproofs: RFC 9162, and section 4.");
+    let mut file = File::new(
+        "tree/shapes.json",
+        "Roots, paths and multiproofs: RFC 9162, and answers.md, section 1.3.",
+    );
     for count in [0, 1, 2, 3, 4, 5, 7, 8, 9, 31] {
         file.valid(
             format!("the root of {count} records"),
@@ -232,8 +236,10 @@ fn tree_shapes() -> File {
 }
 
 fn permutation() -> File {
-    let mut file =
-        File::new("permutation/choose.json", "The permutation that fixes a sample: section 5.");
+    let mut file = File::new(
+        "permutation/choose.json",
+        "The permutation that fixes a sample: answers.md, section 4.3.",
+    );
     let device = DeviceId::of(world::GROUP, "ed");
     for (name, seed, epoch, total, m) in [
         ("ten of a hundred", [3; 32], 7, "100", 10),
@@ -253,7 +259,7 @@ fn permutation() -> File {
 fn rates() -> File {
     let mut file = File::new(
         "choice/formulas.json",
-        "Which levels a rate or a number of events selects: section 5.",
+        "Which levels a rate or a number of events selects: answers.md, section 4.",
     );
     for (rate, levels) in [
         ("1", 16),

@@ -22,7 +22,7 @@ pub fn make(files: &mut Files) {
 fn explained() -> File {
     let mut file = file_of_streams(
         "stream/explained.json",
-        "What was wrong with a run, from the explaining form of its seals: section 6.",
+        "What was wrong with a run, from the explaining form of its seals: answers.md, section 8.",
     );
     let fixed = schema(FIXED);
     let case = |run: &[Value], explained: &[Vec<u8>]| json!({ "bytes": hex::encode(encode_sequence(run)), "explained": explained.iter().map(hex::encode).collect::<Vec<_>>() });
@@ -215,8 +215,10 @@ fn sequence_of_nothing(sealed: &[Sealed], change: impl Fn(&Value) -> Value) -> V
 }
 
 fn receipts() -> File {
-    let mut file =
-        File::new("tree/receipts.json", "COSE Receipts of inclusion: section 7, RFC 9942.");
+    let mut file = File::new(
+        "tree/receipts.json",
+        "COSE Receipts of inclusion: objects.md, section 8, RFC 9942.",
+    );
     let fixed = schema(FIXED);
     let mut cases = Vec::new();
     for (name, algorithm) in [("ed", Algorithm::Ed25519), ("p256", Algorithm::Esp256)] {

@@ -43,9 +43,11 @@ fn cert_payload(changes: &[(usize, Value)]) -> Vec<u8> {
 
 fn certificates() -> File {
     let operator = operator();
-    let mut file =
-        File::new("certificate/certificates.json", "Certificates by their operator: section 2.1.")
-            .operator(&operator);
+    let mut file = File::new(
+        "certificate/certificates.json",
+        "Certificates by their operator: objects.md, section 3.",
+    )
+    .operator(&operator);
     let (ed, p256, pq) = (Algorithm::Ed25519, Algorithm::Esp256, Algorithm::MlDsa44);
     for algorithm in Algorithm::ALL {
         let bytes =
@@ -189,7 +191,7 @@ fn certificates_of_p256() -> File {
 fn urgent() -> File {
     let (operator, bytes_of_roster) = (operator(), roster(world::DEVICES));
     let opened = opened(world::DEVICES);
-    let mut file = File::new("urgent/events.json", "Urgent events: section 3.")
+    let mut file = File::new("urgent/events.json", "Urgent events: objects.md, section 7.")
         .operator(&operator)
         .shared("roster", json!(hex::encode(&bytes_of_roster)));
     let statement = |device: &str, index: u32, changes: &[(usize, Value)]| {
@@ -286,7 +288,7 @@ fn urgent() -> File {
 fn schemas() -> File {
     let mut file = File::new(
         "schema/schemas.json",
-        "Stream schemas, and reading records by them: section 2.3.",
+        "Stream schemas, and reading records by them: objects.md, section 5.",
     );
     let every = [
         "a::u8", "b::i8", "c::u16", "d::i16", "e::u32", "f::i32", "g::u64", "h::i64", "i::f32",

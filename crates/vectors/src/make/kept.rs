@@ -1,5 +1,5 @@
 //! Vectors of sampling at a coordinator: which of the offered events it keeps, and its rounds
-//! (spec/formats.md, section 8.1).
+//! (spec/coordinator.md, section 3).
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn levels(seed: u32, count: usize, of: u8) -> Vec<Value> {
 fn offers() -> File {
     let mut file = File::new(
         "budget/offers.json",
-        "What a coordinator keeps of what it is offered: section 8.1, the round.",
+        "What a coordinator keeps of what it is offered: coordinator.md, section 1.",
     );
     let all = |levels: &[u8]| -> Vec<Value> { levels.iter().copied().map(offer).collect() };
     for (name, of, budget, steps) in [

@@ -1,5 +1,5 @@
 //! Vectors of frames between devices and their coordinator, both valid and with every kind of fault
-//! (spec/formats.md, section 8.2).
+//! (spec/coordinator.md, section 4).
 
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -94,8 +94,7 @@ fn forward<'a>(from: u64, until: u64, framing: Framing, events: &'a [u8]) -> For
 }
 
 fn up() -> File {
-    let mut file =
-        File::new("link/up.json", "Frames of devices to their coordinator: section 8.2.");
+    let mut file = File::new("link/up.json", "Frames of devices: coordinator.md, section 4.");
     let op = "link.up";
     for (name, group_secret) in
         [("north", [0x51; 32]), ("south", [0x51; 32]), ("north", [0xa0; 32])]
@@ -459,7 +458,7 @@ fn of_down(frame: &[u8], name: &str) -> Json {
 }
 
 fn down() -> File {
-    let mut file = File::new("link/down.json", "Acknowledgements of a coordinator: section 8.2.");
+    let mut file = File::new("link/down.json", "Acknowledgements: coordinator.md, section 5.");
     let op = "link.down";
     let closed = |ack: &Acknowledgement| {
         ack.close(id("north"), &key(), &mut [0; MAX_ACKNOWLEDGEMENT]).unwrap().to_vec()
@@ -577,8 +576,10 @@ fn down() -> File {
 }
 
 fn refusals() -> File {
-    let mut file =
-        File::new("link/refusal.json", "A coordinator's word that a seal is refused: section 8.2.");
+    let mut file = File::new(
+        "link/refusal.json",
+        "A coordinator's word that a seal is refused: coordinator.md, section 4.5.",
+    );
     let op = "link.refusal";
     let closed = |index: u32, is_final: bool, name: &str| {
         let refusal = Refusal { index: SealIndex(index), is_final, name };
@@ -630,7 +631,7 @@ fn refusals() -> File {
 /// Returns vectors of the forward frames of one device. A frame is given by its index, epoch, own
 /// round, `from` and `until`, in the order of arrival.
 fn followed() -> File {
-    let about = "What forward frames are to one who follows a device: section 8.2. A frame is its index, epoch, own round, from and until.";
+    let about = "What forward frames are to one who follows a device: coordinator.md, section 4.6. A frame is its index, epoch, own round, from and until.";
     let mut file = File::new("link/followed.json", about);
     for (name, frames) in [
         ("one after the other", vec![[7, 30, 0, 0, 10], [7, 30, 0, 10, 25], [7, 30, 0, 25, 26]]),

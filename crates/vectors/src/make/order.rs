@@ -19,7 +19,7 @@ pub fn make(files: &mut Files) {
 fn items() -> File {
     let mut file = file_of_streams(
         "stream/items.json",
-        "What is no item, or none of its fields: section 1, and section 4.1, step 1.",
+        "What is no item, or none of its fields: objects.md, section 1, and answers.md, section 2, step 1.",
     );
     let good = one_star();
     file.valid(
@@ -161,7 +161,7 @@ fn items() -> File {
 fn places() -> File {
     let mut file = file_of_streams(
         "stream/order.json",
-        "What cannot be a part of any seal, and which failure counts: section 4.1.",
+        "What cannot be a part of any seal, and which failure counts: answers.md, section 2.",
     );
     let fixed = schema(FIXED);
     let sealed = three("ed", Scheme::Star);

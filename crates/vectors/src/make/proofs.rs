@@ -1,5 +1,5 @@
 //! Vectors of proofs: the text of their query, and which failure counts if an answer has several
-//! (spec/formats.md, section 5).
+//! (spec/answers.md, section 4).
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -33,7 +33,7 @@ fn proof(query: &str, answer: &[u8]) -> Json {
 fn queries() -> File {
     let mut file = file_within(
         "proof/queries.json",
-        "The text of a proof's query: section 5. The answers are empty, except those to a rate.",
+        "The text of a proof's query: answers.md, sections 3.1 and 3.2. The answers are empty, except those to a rate.",
         ED,
     );
     let (north, south) = (id("north").to_string(), id("south").to_string());
@@ -246,7 +246,7 @@ fn changed(sealed: &[Sealed], masks: &[u32], change: impl FnOnce(&mut Vec<Value>
 fn order() -> File {
     let mut file = file_within(
         "proof/order.json",
-        "What an answer may contain, and which failure counts: section 5, the order of the checks.",
+        "What an answer may contain, and which failure counts: answers.md, section 6.3.",
         ED,
     );
     let world = World::new(Scheme::Star, 0);

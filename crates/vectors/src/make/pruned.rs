@@ -1,5 +1,5 @@
 //! Vectors of manifests in streams, and of bundles without the levels below a round
-//! (spec/formats.md, sections 4 and 4.1).
+//! (spec/answers.md, sections 1 and 2).
 
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::Algorithm;
@@ -38,8 +38,11 @@ pub fn item(manifest: &[u8]) -> Vec<u8> {
 }
 
 fn manifests() -> File {
-    let mut file =
-        file_within("stream/manifests.json", "Manifests in streams: section 4.1, step 5.", ED);
+    let mut file = file_within(
+        "stream/manifests.json",
+        "Manifests in streams: answers.md, section 2, step 5.",
+        ED,
+    );
     let fixed = schema(FIXED);
     let mut north = device("north");
     let sealed = [7, 8].map(|epoch| north.seal(&Epoch::new(Scheme::Star, epoch, 20)));
@@ -144,7 +147,7 @@ fn changed_last(bytes: &[u8]) -> Vec<u8> {
 fn strangers() -> File {
     let mut file = file_of_streams(
         "stream/no-coordinator.json",
-        "Manifests where the roster names no coordinator: section 4.1.",
+        "Manifests where the roster names no coordinator: answers.md, section 2.",
     );
     let mut end = Vec::new();
     write::end(&mut end);
@@ -183,7 +186,7 @@ fn from(round: u32) -> Pick {
 fn pruned() -> File {
     let mut file = file_within(
         "stream/pruned.json",
-        "Bundles that lack the levels below a round: section 4.",
+        "Bundles that lack the levels below a round: answers.md, section 1.",
         ED,
     );
     let fixed = schema(FIXED);

@@ -1,5 +1,5 @@
 //! Vectors of answers, which must be complete and contain exactly the queried events
-//! (spec/formats.md, section 5).
+//! (spec/answers.md, section 4).
 
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Round};
@@ -59,7 +59,7 @@ fn masked(sealed: &[Sealed], mask: u32, next: Option<&Sealed>) -> Vec<u8> {
 fn choices() -> File {
     let mut file = file_of_streams(
         "choice/answers.json",
-        "Answers to a rate or to at most so many events an epoch: section 5.",
+        "Answers to a rate or to at most so many events an epoch: answers.md, section 4.",
     );
     for scheme in [Scheme::Star, Scheme::Tree] {
         let all = sealed(scheme);
@@ -181,8 +181,10 @@ fn at_most(sealed: &[Sealed], m: u64) -> Vec<u32> {
 }
 
 fn ranges() -> File {
-    let mut file =
-        file_of_streams("choice/ranges.json", "Whether an answer is all there is: section 5.");
+    let mut file = file_of_streams(
+        "choice/ranges.json",
+        "Whether an answer is all there is: answers.md, section 6.1.",
+    );
     let all = sealed(Scheme::Star);
     let rate = || json!({ "rate": "1" });
     let whole = |from: usize, to: usize, next: Option<usize>, since: u64, until: u64| {
@@ -423,7 +425,7 @@ fn drawn(sealed: &[&Sealed], count: usize, seed: &[u8; 32]) -> Vec<Pick> {
 fn samples() -> File {
     let mut file = file_of_streams(
         "permutation/answers.json",
-        "Answers to a number of events and a seed: section 5.",
+        "Answers to a number of events and a seed: answers.md, section 4.",
     );
     let all = sealed(Scheme::Tree);
     let picks = |count: usize, seed: &[u8; 32]| {

@@ -1,4 +1,4 @@
-//! Vectors of answers of a group with a budget (spec/formats.md, section 5): queries for *at most*
+//! Vectors of answers of a group with a budget (spec/answers.md, section 4): queries for *at most*
 //! `m` events in epochs that have a final round, late seals, and missing and superfluous manifests.
 
 use std::collections::BTreeMap;
@@ -125,7 +125,7 @@ pub(super) fn case(bytes: &[u8], names: &[&str], until: Option<u64>, choice: &Js
 fn answers() -> File {
     let mut file = file_within(
         "budget/answers.json",
-        "Answers of a group with a budget, device by device: section 5.",
+        "Answers of a group with a budget, device by device: answers.md, section 6.3.",
         ED,
     );
     for (kind, scheme) in [("stars", Scheme::Star), ("trees", Scheme::Tree)] {

@@ -12,7 +12,7 @@ use crate::make::{File, of};
 pub(super) fn seals() -> File {
     let mut file = File::new(
         "cose/seals.json",
-        "Seals as signed objects, and their statements: section 2, steps 1 to 4. Nothing is verified.",
+        "Seals as signed objects, and their statements: objects.md, section 2.1, steps 1 to 4. Nothing is verified.",
     );
     let [star, tree] = two_seals();
     let roster = opened(world::DEVICES);

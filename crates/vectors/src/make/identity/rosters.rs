@@ -45,8 +45,9 @@ fn first_form(later: &Value) -> Value {
 /// Rosters of later versions: periods, terms and the querier.
 pub(super) fn later_rosters() -> File {
     let (operator, ed) = (operator(), Algorithm::Ed25519);
-    let mut file = File::new("roster/later.json", "Later versions of rosters: section 2.2.")
-        .operator(&operator);
+    let mut file =
+        File::new("roster/later.json", "Later versions of rosters: objects.md, section 4.")
+            .operator(&operator);
     let payload = payload_of(&roster(world::DEVICES));
     let sign = |payload: &Value| of(&sign1(&operator, &header(ed, ROSTER, &[]), &payload.encode()));
     let fields = elements(&payload);
@@ -240,8 +241,9 @@ pub(super) fn later_rosters() -> File {
 /// Pairs of rosters, of which the second one may succeed the first.
 pub(super) fn succession() -> File {
     let operator = operator();
-    let mut file = File::new("roster/succession.json", "Succession of rosters: section 2.2.")
-        .operator(&operator);
+    let mut file =
+        File::new("roster/succession.json", "Succession of rosters: objects.md, section 4.")
+            .operator(&operator);
     let before = world::budgeted_roster(Algorithm::Ed25519);
     let public = operator.public();
     let key = |byte: u8| secret(Algorithm::Ed25519, byte).public();
@@ -362,7 +364,8 @@ pub(super) fn succession() -> File {
 pub(super) fn rosters() -> File {
     let operator = operator();
     let ed = Algorithm::Ed25519;
-    let mut file = File::new("roster/rosters.json", "Rosters: section 2.2.").operator(&operator);
+    let mut file =
+        File::new("roster/rosters.json", "Rosters: objects.md, section 4.").operator(&operator);
     let good = roster(world::DEVICES);
     file.valid("three devices", "roster.open", of(&good));
     file.valid("a device with an ML-DSA-44 key", "roster.open", of(&roster(LATTICE)));

@@ -107,8 +107,10 @@ fn of_chain(messages: &[Vec<u8>], per_block: u64) -> Json {
 }
 
 fn chains() -> File {
-    let mut file =
-        File::new("broadcast/chains.json", "What a sender makes of messages: cast.md, section 2.");
+    let mut file = File::new(
+        "broadcast/chains.json",
+        "What a sender makes of messages: broadcast.md, section 2.",
+    );
     let op = "cast.chain";
     for (count, per_block) in
         [(1, 1), (1, 64), (5, 1), (2, 2), (5, 2), (6, 3), (7, 3), (9, 64), (70, 64), (23, 10)]
@@ -202,7 +204,7 @@ fn by_ops(bytes: &[u8]) -> Json {
 }
 
 fn heads() -> File {
-    let mut file = File::new("broadcast/heads.json", "Heads of chains: cast.md, section 3.");
+    let mut file = File::new("broadcast/heads.json", "Heads of chains: broadcast.md, section 3.");
     let op = "cast.head";
     let head = |payload: &Value| by_ops(&signed(&ops(), CHAIN, payload));
     let (one, many) =
@@ -274,7 +276,7 @@ fn heads() -> File {
 fn leaves() -> File {
     let mut file = File::new(
         "broadcast/leaves.json",
-        "What becomes of leaves, in the order they come: cast.md, section 3.",
+        "What becomes of leaves, in the order they come: broadcast.md, section 3.",
     );
     let op = "cast.take";
     let taking = |head: &Value, leaves: &[(u32, u8, Vec<u8>)]| {
@@ -369,7 +371,7 @@ fn leaves() -> File {
 fn frames() -> File {
     let mut file = File::new(
         "broadcast/frames.json",
-        "Frames on a medium that everybody hears: cast.md, section 5.",
+        "Frames on a medium that everybody hears: broadcast.md, section 5.",
     );
     let op = "cast.frame";
     let (chain, leaf) = (bytes(&[1, 2, 3, 4, 5, 6, 7, 8]), bytes(b"leaf"));
@@ -441,7 +443,7 @@ fn single(head: &[u8], leaf: &[u8]) -> Vec<u8> {
 fn singles() -> File {
     let mut file = File::new(
         "broadcast/singles.json",
-        "Chains of one message, whole in a frame: cast.md, section 4.",
+        "Chains of one message, whole in a frame: broadcast.md, section 4.",
     );
     let op = "cast.single";
     for message in [&b""[..], b"close valve 3", &[7; 8192]] {
@@ -502,7 +504,7 @@ fn singles() -> File {
 fn evidence() -> File {
     let mut file = File::new(
         "broadcast/evidence.json",
-        "What a sender said, proven to third parties: cast.md, section 6.",
+        "What a sender said, proven to third parties: broadcast.md, section 6.",
     );
     let op = "cast.evidence";
     let BuiltChain { head, leaves, reference } = build_chain(&some_messages(5), 2);

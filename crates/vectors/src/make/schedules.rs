@@ -105,7 +105,7 @@ fn of_schedule(querier: &SecretKey, bytes: &[u8]) -> Json {
 fn schedules() -> File {
     let mut file = File::new(
         "sum/agendas.json",
-        "What is asked at present, as a chain of one message: sums.md, section 3, and cast.md; ids of queries: queries.md, section 3.",
+        "What is asked at present, as a chain of one message: sums.md, section 3, and broadcast.md; ids of queries: queries.md, section 3.",
     );
     let op = "sum.agenda";
     let (querier, usual) = (secret(Algorithm::Ed25519, 0x71), ScheduleChain::usual());

@@ -23,7 +23,7 @@ pub(super) fn make(files: &mut Files) {
 fn names() -> File {
     let mut file = File::new(
         "broadcast/names.json",
-        "What senders, keys and networks are named by: cast.md, section 1.",
+        "What senders, keys and networks are named by: broadcast.md, section 1.",
     );
     for (name, algorithm) in [
         ("ops", Algorithm::Ed25519),
@@ -41,7 +41,8 @@ fn names() -> File {
 }
 
 fn requests() -> File {
-    let mut file = File::new("broadcast/requests.json", "Requests of senders: cast.md, section 1.");
+    let mut file =
+        File::new("broadcast/requests.json", "Requests of senders: broadcast.md, section 1.");
     let op = "cast.request";
     let asks = |key: &SecretKey| {
         let [suite, raw] = key_fields(key);
@@ -83,7 +84,7 @@ fn requests() -> File {
 fn certificates() -> File {
     let mut file = File::new(
         "broadcast/certificates.json",
-        "Certificates of senders, and when they count: cast.md, section 1.",
+        "Certificates of senders, and when they count: broadcast.md, section 1.",
     );
     let op = "cast.certificate";
     let at =
@@ -157,7 +158,7 @@ const NULL_JSON: Json = Json::Null;
 fn revocations() -> File {
     let mut file = File::new(
         "broadcast/revocations.json",
-        "The least serial that a base station stands by: cast.md, section 1.",
+        "The least serial that a base station stands by: broadcast.md, section 1.",
     );
     let op = "cast.revocation";
     let revokes = |minimum: Value| array([int(1), bytes(&network().0), id_of(&base()), minimum]);

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use moteseal_core::error::Named;
+pub use moteseal_core::error::Named;
 
 /// The kind of an error: how its caller should react.
 ///

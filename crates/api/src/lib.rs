@@ -23,7 +23,7 @@ pub mod paths;
 pub mod problem;
 pub mod query;
 
-pub use error::{ErrorKind, NamedError};
+pub use error::{ErrorKind, Named, NamedError};
 pub use listing::{
     Conflict, DeviceEntry, DeviceList, ManifestReceipt, Newest, Receipt, SealEntry, SealList,
 };

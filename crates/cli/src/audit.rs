@@ -17,7 +17,7 @@ use crate::cloud::runtime;
 use crate::cloud_query::CloudQuery;
 use crate::failure::{Exit, Failure};
 use crate::progress::{bytes, count, thousands};
-use crate::terminal::{Stdout, diagnostic};
+use crate::terminal::{Stdout, diagnostic, is_json};
 
 /// Audit what a group's coordinator kept: whether its final rounds follow from the counters that
 /// the devices signed, and whether it omitted seals.
@@ -44,9 +44,6 @@ pub(crate) struct Arguments {
     /// with the answers that the devices' seals state
     #[arg(long, value_name = "FILE")]
     sums: Option<PathBuf>,
-    /// Print the result as JSON to stdout
-    #[arg(long)]
-    json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -71,7 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let report = runtime()?.block_on(request.run());
     let report = report.map_err(|error| client_error::failure(&roster, &error))?;
-    if arguments.json {
+    if is_json() {
         Stdout::lock().line(report.to_json(&roster))?;
     } else {
         print(&report, &roster)?;
@@ -95,18 +92,20 @@ fn claims(roster: &Roster, path: &Path) -> Result<Claims, Failure> {
 
 fn verdict(report: &Report, roster: &Roster) -> Result<(), Failure> {
     if let Some((epoch, finding)) = report.findings().next() {
-        return Err(Failure::new(
-            Exit::Finding,
-            format_args!("{} (epoch {epoch})", finding.describe(roster)),
-        ));
+        let text = finding.describe(roster);
+        let text = text.strip_prefix(finding.name()).unwrap_or(&text);
+        let text = text.strip_prefix(": ").unwrap_or(text);
+        let failure = Failure::new(Exit::Finding, format_args!("{text} (epoch {epoch})"));
+        return Err(failure.with_name(finding.name()));
     }
     if report.epochs.is_empty() {
-        let message = "NoManifest: these epochs have neither a manifest nor a seal; select other epochs, or try again later";
-        return Err(Failure::new(Exit::Incomplete, message));
+        let message = "these epochs have neither a manifest nor a seal; select other epochs, or try again later";
+        return Err(Failure::new(Exit::Incomplete, message).with_name("NoManifest"));
     }
     let Some(open) = report.epochs.iter().find(|epoch| !epoch.is_justified) else { return Ok(()) };
     let doubt = open.doubts.first().map(|doubt| doubt.describe(roster)).unwrap_or_default();
-    Err(Failure::new(Exit::Incomplete, format_args!("Undetermined: epoch {}: {doubt}", open.epoch)))
+    let message = format_args!("epoch {}: {doubt}", open.epoch);
+    Err(Failure::new(Exit::Incomplete, message).with_name("Undetermined"))
 }
 
 /// Prints one line per epoch, followed by one line for each of its findings and doubts.

@@ -20,7 +20,7 @@ use crate::files;
 use crate::key::random;
 use crate::progress::{count, thousands};
 use crate::push::Access;
-use crate::terminal::{Stdout, diagnostic};
+use crate::terminal::{Stdout, diagnostic, is_json};
 use crate::time::start;
 
 #[derive(Debug, Subcommand)]
@@ -70,9 +70,6 @@ struct Which {
     /// The file with the state of the chain; default: NAME.DEVICE-ID.chain next to the key
     #[arg(long, visible_alias = "out", value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Print the chain as JSON on stdout
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -129,10 +126,9 @@ fn new(which: &Which) -> Result<(), Failure> {
             .is_some_and(|device| !chain_state::is_first_key(device, &found.key))
         || reached(&lock, found.device).is_some();
     if has_sealed && !found.state.exists() {
-        return Err(Failure::usage(format_args!(
-            "ChainExists: {} has sealed before, so a new chain would contradict its seals; run `moteseal chain recover --from CLOUD`",
-            found.name,
-        )));
+        let what = "has sealed before, so a new chain would contradict its seals; run `moteseal chain recover --from CLOUD`";
+        let failure = Failure::usage(format_args!("{} {what}", found.name));
+        return Err(failure.with_name("ChainExists"));
     }
     found.begin(which, &Chain::start(found.certificate()))
 }
@@ -144,7 +140,7 @@ fn show(which: &Which) -> Result<(), Failure> {
         return Err(OutboxError::ChainUnknown { state, device }.into());
     };
     let bundles = Outbox::count(&directory, &found.roster, found.device);
-    found.report(which, &chain)?;
+    found.report(&chain)?;
     if !directory.as_os_str().is_empty() {
         diagnostic(format_args!("{} in {}", count(bundles, "bundle"), directory.display()));
     }
@@ -244,10 +240,10 @@ impl Found {
     fn begin(&self, which: &Which, chain: &Chain) -> Result<(), Failure> {
         chain_state::begin(&self.state, self.device, chain)?;
         chain_state::record_begun((&which.key, &self.key), self.device)?;
-        self.report(which, chain)
+        self.report(chain)
     }
 
-    fn report(&self, which: &Which, chain: &Chain) -> Result<(), Failure> {
+    fn report(&self, chain: &Chain) -> Result<(), Failure> {
         let newest = chain.position.last.map_or_else(
             || "no seal yet".to_owned(),
             |(index, epoch)| {
@@ -265,7 +261,7 @@ impl Found {
             self.name,
             self.state.display()
         ));
-        if which.json {
+        if is_json() {
             Stdout::lock().line(self.json(chain))?;
         }
         Ok(())

@@ -1,7 +1,6 @@
 //! Turns errors of the client library into failures of a command. The kind of the error determines
 //! the exit code, and the message starts with the error's name.
 
-use moteseal_api::NamedError as _;
 use moteseal_client::output::OutputError;
 use moteseal_client::{Error, InputError};
 use moteseal_verify::Roster;
@@ -12,21 +11,26 @@ use crate::failure::Failure;
 /// Returns the failure for an error of a query. The message contains the device's name instead of
 /// its id.
 pub(crate) fn failure(roster: &Roster, error: &Error) -> Failure {
-    let text = match error {
-        Error::Output(error) => error.to_string(),
-        error => error.named().to_string(),
-    };
+    let text = error.to_string();
     let device = match error {
         Error::Rejected(rejected) => rejected.device(),
         _ => None,
     };
     let text = device.map_or_else(|| text.clone(), |device| with_name(roster, device, &text));
-    Failure::new(error.kind().into(), text)
+    let failure = Failure::new(error.kind().into(), text);
+    match error {
+        Error::Output(_) => failure,
+        error => failure.with_name(error.name()),
+    }
 }
 
 /// Returns the failure for a file or value that cannot be used.
 pub(crate) fn input(error: &InputError) -> Failure {
-    Failure::new(error.kind().into(), error.line())
+    let mut failure = Failure::new(error.kind().into(), error.sentence());
+    if !error.is_general() {
+        failure = failure.with_name(error.name());
+    }
+    if error.place().is_empty() { failure } else { failure.of(error.place().join(": ")) }
 }
 
 /// Returns the failure for rows that could not be written.

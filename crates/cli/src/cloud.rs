@@ -19,6 +19,7 @@ use crate::progress::bar;
 use crate::roster_watch::RosterWatch;
 use crate::store::quietly;
 use crate::succession::{Succession, record_roster};
+use crate::terminal::is_json;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -132,7 +133,9 @@ fn serve(arguments: Run) -> Result<(), Failure> {
         drop(store);
         succession.record()?;
         // A closed stdout does not stop the service.
-        let _ = writeln!(std::io::stdout(), "{}", cloud.url());
+        let url = cloud.url();
+        let url = if is_json() { serde_json::json!({ "url": url }).to_string() } else { url };
+        let _ = writeln!(std::io::stdout(), "{url}");
         let cloud = cloud.with_rosters(roster_watch.rosters());
         let accept = |roster: &Roster| record_roster(&record, roster);
         tokio::select! {
@@ -171,7 +174,7 @@ fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
 /// [`Exit::Finding`].
 pub(crate) fn store_failure(error: &OpenError) -> Failure {
     let exit = if error.is_damage() { Exit::Finding } else { error.kind().into() };
-    Failure::new(exit, error.named())
+    Failure::named(exit, error.named())
 }
 
 /// Returns an async runtime for commands that use the network.

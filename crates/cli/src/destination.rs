@@ -243,5 +243,5 @@ fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64
 pub(crate) fn incomplete(report: &Report, roster: &Roster) -> Option<Failure> {
     let error = report.require_complete(roster).err()?;
     let hint = if error.can_end { format!(" (--until {})", error.time) } else { String::new() };
-    Some(Failure::new(Exit::Incomplete, format_args!("{}{hint}", error.named())))
+    Some(Failure::named(Exit::Incomplete, error.named()).with(hint))
 }

@@ -24,6 +24,7 @@ use moteseal_seal::wire::MAX_RECORD;
 use moteseal_service::stop_signal;
 use moteseal_sum::key_file::SourceKeys;
 use moteseal_verify::{Calendar, Roster};
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::cloud::{Log, log, runtime};
@@ -34,7 +35,7 @@ use crate::input_table::{check_state, unit_hint};
 use crate::progress::{bar, count, thousands};
 use crate::replay::{Speed, speed};
 use crate::roster_watch::RosterWatch;
-use crate::terminal::diagnostic;
+use crate::terminal::{diagnostic, report, report_lines};
 use crate::time;
 
 mod provision;
@@ -156,12 +157,13 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         .as_ref()
         .map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path));
     let salt_key = files::salt_key(&salt_path).map_err(in_key("salt_key"))?;
-    let secret =
-        files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
+    let secret = files::link_secret(&folder.join(&config.link_secret), &roster, Some(device))
+        .map_err(in_key("link_secret"))?;
     let link = link_options(&config.link, "link", file, &folder, &roster)?;
     let source =
         Source::read(&config.source, &folder, roster.calendar()).map_err(in_key("source"))?;
-    let schema = Schema::decode(source.schema()).map_err(|error| Failure::usage(error.named()))?;
+    let schema = Schema::decode(source.schema())
+        .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
     let profile = Profile::new(&roster, &config.device, config.scheme.into(), &schema)
         .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
     let state = folder.join(&config.state);
@@ -176,25 +178,38 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         .map(|member| Sums::read(member, &config.link, file, &folder, &roster, device))
         .transpose()?;
     if arguments.check {
-        diagnostic(format_args!(
-            "device {} of group {}, {}",
-            config.device,
-            roster.group_name(),
-            config.link.url
-        ));
-        diagnostic(match &source {
-            Source::Recording(recording) => {
-                format!("replays {}", count(recording.len() as u64, "reading"))
-            }
-            Source::Lines { .. } => "seals lines from stdin".to_owned(),
-        });
-        if let Some(sums) = &sums {
-            diagnostic(format_args!(
-                "source {} of {} of private sums",
-                sums.membership.position, sums.membership.sources
-            ));
+        let mut lines = vec![
+            format!(
+                "device {} of group {}, {}",
+                config.device,
+                roster.group_name(),
+                config.link.url
+            ),
+            match &source {
+                Source::Recording(recording) => {
+                    format!("replays {}", count(recording.len() as u64, "reading"))
+                }
+                Source::Lines { .. } => "seals lines from stdin".to_owned(),
+            },
+            format!("link secret {}", secret.parent().unwrap_or("of an unknown gateway")),
+        ];
+        let place = sums.as_ref().map(|sums| (sums.membership.position, sums.membership.sources));
+        if let Some((position, sources)) = place {
+            lines.push(format!("source {position} of {sources} of private sums"));
         }
-        return Ok(());
+        return report_lines(lines, || {
+            json!({
+                "device": config.device,
+                "group": roster.group_name(),
+                "link": config.link.url,
+                "secret": secret.parent(),
+                "readings": match &source {
+                    Source::Recording(recording) => Some(recording.len()),
+                    Source::Lines { .. } => None,
+                },
+                "sums": place.map(|(position, sources)| json!({ "position": position, "sources": sources })),
+            })
+        });
     }
     log(arguments.log);
     let challenge = getrandom::u64().map_err(|error| {
@@ -274,10 +289,17 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         (false, 0) => format!("{} wait in the journal", count(rest as u64, "seal")),
         (false, _) => format!("{given_up}; {} wait in the journal", count(rest as u64, "seal")),
     };
-    diagnostic(format_args!(
-        "{}: {readings} taken, {left_out} already taken before; {end}",
-        config.device
-    ));
+    let text =
+        format!("{}: {readings} taken, {left_out} already taken before; {end}", config.device);
+    report(text, || {
+        json!({
+            "device": config.device,
+            "readings": ran.readings,
+            "left_out": ran.left_out,
+            "given_up": ran.given_up,
+            "waiting_seals": rest,
+        })
+    })?;
     match broken.get() {
         Some(error) => {
             Err(Failure::new(Exit::Internal, format_args!("cannot read stdin: {error}")))
@@ -313,16 +335,18 @@ fn source_keys(
     device: DeviceId,
 ) -> Result<SourceKeys, Failure> {
     let in_key = |failure: Failure| failure.about_key(file, "sum.key");
-    let wrong = |what: &dyn std::fmt::Display| {
-        in_key(Failure::usage(format_args!("{}: {what}", path.display())))
-    };
+    let wrong = |failure: Failure| in_key(failure.about(path));
     let keys = SourceKeys::decode(&files::read(path).map_err(in_key)?)
-        .map_err(|error| wrong(&error.named()))?;
-    keys.circle.check(roster.group(), &roster.digest()).map_err(|error| wrong(&error.named()))?;
+        .map_err(|error| wrong(Failure::named(Exit::Usage, error.named())))?;
+    keys.circle
+        .check(roster.group(), &roster.digest())
+        .map_err(|error| wrong(Failure::named(Exit::Usage, error.named())))?;
     if keys.device != device {
         let whose = roster.name(keys.device).unwrap_or("another device");
-        return Err(wrong(&format_args!("WrongDevice: these are the keys of {whose}")));
+        let what = format_args!("these are the keys of {whose}");
+        return Err(wrong(Failure::usage(what).with_name("WrongDevice")));
     }
+    files::check_querier(roster, &keys.querier).map_err(wrong)?;
     Ok(keys)
 }
 
@@ -343,7 +367,7 @@ impl Sums {
     ) -> Result<Self, Failure> {
         let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
         let keys = source_keys(&folder.join(&member.key), file, roster, device)?;
-        let secret = files::link_secret(&folder.join(&member.link_secret))
+        let secret = files::link_secret(&folder.join(&member.link_secret), roster, Some(device))
             .map_err(in_key("sum.link_secret"))?;
         let link = aggregator_options(
             member.link.as_ref().unwrap_or(link),
@@ -380,8 +404,8 @@ impl Source {
         let Some(table) = &config.table else {
             let fields: Result<Vec<_>, _> =
                 config.columns.iter().map(|spec| Field::parse(spec)).collect();
-            let fields = fields
-                .map_err(|error| Failure::usage(format_args!("columns: {}", error.named())))?;
+            let fields =
+                fields.map_err(|error| Failure::named(Exit::Usage, error.named()).of("columns"))?;
             if fields.is_empty() == config.opaque.is_none() || config.keep_time {
                 return Err(Failure::usage(
                     "describe the lines: columns = [\"NAME:UNIT:TYPE\"], or opaque = \"line\", and leave keep_time out",
@@ -389,7 +413,7 @@ impl Source {
             }
             let mut buffer = vec![0; MAX_SCHEMA];
             let schema = Schema::encode(&fields, &mut buffer)
-                .map_err(|error| Failure::usage(format_args!("columns: {}", error.named())))?;
+                .map_err(|error| Failure::named(Exit::Usage, error.named()).of("columns"))?;
             let (columns, opaque) = (config.columns.clone(), config.opaque.is_some());
             return Ok(Self::Lines { schema: schema.as_bytes().to_vec(), columns, opaque });
         };

@@ -19,7 +19,7 @@ use crate::failure::{Exit, Failure};
 use crate::get::{rate, seed};
 use crate::key::random;
 use crate::progress::{count, spinner, thousands};
-use crate::terminal::{Stdout, diagnostic};
+use crate::terminal::{Stdout, diagnostic, is_json};
 
 /// Estimate a statistic of all readings from a verified sample, with a 95 % interval.
 #[derive(Args, Debug)]
@@ -78,9 +78,6 @@ pub(crate) struct Arguments {
     each: bool,
     #[command(flatten)]
     kept: KeptFiles,
-    /// Print the result as JSON to stdout
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -146,7 +143,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let estimates = arguments.estimates(&sample, &verified.report)?;
     let report = verified.keep().map_err(client_error::output)?;
     report_lines(&report, &roster, "received");
-    if arguments.json {
+    if is_json() {
         Stdout::lock().line(arguments.to_json(&estimates, &query, &report))?;
     } else {
         estimates.iter().try_for_each(|estimates| estimates.print(arguments))?;
@@ -157,8 +154,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let is_empty =
         estimates.first().is_none_or(|group| group.lines.iter().all(|line| line.found.is_none()));
     if is_empty {
-        let message = "NoSample: too few readings were sampled for an estimate; use a higher --rate, or more epochs";
-        return Err(Failure::new(Exit::Incomplete, message));
+        let message =
+            "too few readings were sampled for an estimate; use a higher --rate, or more epochs";
+        return Err(Failure::new(Exit::Incomplete, message).with_name("NoSample"));
     }
     Ok(())
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use moteseal_client::input;
 pub(crate) use moteseal_client::input::looks_like;
+use moteseal_client::input::{self, LinkSecret};
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::{PublicKey, SecretKey};
 use moteseal_seal::level::SaltKey;
@@ -48,9 +48,18 @@ pub(crate) fn salt_key(path: &Path) -> Result<SaltKey, Failure> {
     Ok(SaltKey::new(*secret_bytes(path, "salt key")?))
 }
 
-/// Reads a link secret of a group or of a device.
-pub(crate) fn link_secret(path: &Path) -> Result<Zeroizing<[u8; 32]>, Failure> {
-    secret_bytes(path, "link secret")
+/// Reads the link secret of the upper end of a link, or of the lower end if there is a `child`.
+pub(crate) fn link_secret(
+    path: &Path,
+    roster: &Roster,
+    child: Option<DeviceId>,
+) -> Result<LinkSecret, Failure> {
+    LinkSecret::read(path, roster, child).map_err(|error| client_error::input(&error))
+}
+
+/// Checks that a querier's key is the one that the roster names, if it names one.
+pub(crate) fn check_querier(roster: &Roster, key: &PublicKey) -> Result<(), Failure> {
+    input::check_querier(roster, key).map_err(|error| client_error::input(&error))
 }
 
 /// Reads a roster and checks that the operator signed it.

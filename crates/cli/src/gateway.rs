@@ -16,6 +16,7 @@ use moteseal_net::ParentLink as _;
 use moteseal_net::link::until_up;
 use moteseal_net::mqtt::MqttParent;
 use moteseal_service::stop_signal;
+use moteseal_verify::Roster;
 use tracing::{info, warn};
 
 use crate::cloud::{Log, log, runtime};
@@ -25,7 +26,7 @@ use crate::files;
 use crate::progress::{bytes, count, thousands};
 use crate::roster_watch::RosterWatch;
 use crate::succession::{Succession, record_roster};
-use crate::terminal::Stdout;
+use crate::terminal::{Stdout, is_json};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -112,6 +113,38 @@ pub(crate) struct Run {
     log: Log,
 }
 
+/// Prints what a gateway with a valid configuration would do: a line of text for each row, or with
+/// `--json` an object. A label that is repeated has an array there.
+fn valid(rows: &[(&str, String)]) -> Result<(), Failure> {
+    let mut out = Stdout::lock();
+    if is_json() {
+        let mut object = serde_json::Map::new();
+        for (label, text) in rows {
+            let texts = object.entry(*label).or_insert_with(|| serde_json::Value::Array(vec![]));
+            texts.as_array_mut().into_iter().for_each(|texts| texts.push(text.as_str().into()));
+        }
+        for value in object.values_mut() {
+            if let [one] = value.as_array().map(Vec::as_slice).unwrap_or_default() {
+                *value = one.clone();
+            }
+        }
+        object.insert("valid".to_owned(), true.into());
+        return out.line(serde_json::Value::Object(object));
+    }
+    for (label, text) in rows {
+        out.line(format_args!("{label:<9} {text}"))?;
+    }
+    out.line("the configuration is valid; without --check the gateway would run now")
+}
+
+fn of_group(roster: &Roster) -> String {
+    format!("{}, {}", roster.group_name(), count(roster.devices().len() as u64, "device"))
+}
+
+fn metrics(listen: Option<std::net::SocketAddr>) -> String {
+    listen.map_or_else(|| "none: no metrics".to_owned(), |listen| listen.to_string())
+}
+
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => serve(arguments),
@@ -133,8 +166,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         keys.push(Box::new(files::secret_key(&folder.join(next_key)).map_err(in_key("next_key"))?));
     }
     let mut keys = CoordinatorKeys::from(keys);
-    let secret =
-        files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
+    let secret = files::link_secret(&folder.join(&config.link_secret), &roster, None)
+        .map_err(in_key("link_secret"))?;
     station::check(&roster, &mut keys).map_err(|error| {
         let key = if matches!(error, StationError::NoBudget) { "roster" } else { "key" };
         Failure::from(error).about_key(file, key)
@@ -166,35 +199,35 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         runtime
             .block_on(async { MqttParent::new(&link, members).map(drop) })
             .map_err(|error| Failure::from(error).about_key(file, "link"))?;
-        let mut out = Stdout::lock();
         let period = roster.newest_period();
         let budget = period.budget.unwrap_or_default();
-        out.line(format_args!(
-            "group    {}, {}",
-            roster.group_name(),
-            count(roster.devices().len() as u64, "device")
-        ))?;
-        out.line(format_args!(
-            "budget   {} events per epoch of {} ms",
-            thousands(budget),
-            period.epoch_ms
-        ))?;
-        out.line(format_args!("link     {}", config.link.url))?;
-        out.line(format_args!("state    {}, at most {}", state.display(), bytes(config.disk)))?;
-        out.line(match &cloud {
-            Some(cloud) => format!("cloud    {}", cloud.base()),
-            None => "cloud    none: epochs stay in the state folder".to_owned(),
-        })?;
         let grace = config.grace.as_millis();
-        out.line(match time {
-            Time::Clock => format!("epochs   close {grace} ms after their end, by this machine's clock"),
-            Time::Recorded => format!("epochs   close {grace} ms after a later one begins, in the time of replayed readings"),
-        })?;
-        out.line(match config.listen {
-            Some(listen) => format!("listen   {listen}"),
-            None => "listen   none: no metrics".to_owned(),
-        })?;
-        return out.line("the configuration is valid; without --check the gateway would run now");
+        return valid(&[
+            ("group", of_group(&roster)),
+            ("budget", format!("{} events per epoch of {} ms", thousands(budget), period.epoch_ms)),
+            ("link", config.link.url.clone()),
+            ("secret", secret.parent().unwrap_or_default().to_owned()),
+            ("state", format!("{}, at most {}", state.display(), bytes(config.disk))),
+            (
+                "cloud",
+                match &cloud {
+                    Some(cloud) => cloud.base().to_string(),
+                    None => "none: epochs stay in the state folder".to_owned(),
+                },
+            ),
+            (
+                "epochs",
+                match time {
+                    Time::Clock => {
+                        format!("close {grace} ms after their end, by this machine's clock")
+                    }
+                    Time::Recorded => format!(
+                        "close {grace} ms after a later one begins, in the time of replayed readings"
+                    ),
+                },
+            ),
+            ("listen", metrics(config.listen)),
+        ]);
     }
     log(arguments.log);
     if cloud.is_none() {
@@ -204,7 +237,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     // a later version is loaded.
     let before = succession.before().unwrap_or(&roster).clone();
     let is_later = before.digest() != roster.digest();
-    let (mut station, mut recovered) = Station::open(&state, before, secret, keys, config.disk)?;
+    let (mut station, mut recovered) =
+        Station::open(&state, before, secret.into_bytes(), keys, config.disk)?;
     if is_later {
         recovered = station.load(roster.clone(), |roster| record_roster(&record, roster))?;
     } else {

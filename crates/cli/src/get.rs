@@ -15,7 +15,7 @@ use crate::destination::{Destination, distinct, incomplete, report_lines};
 use crate::failure::Failure;
 use crate::key::random;
 use crate::progress::{spinner, thousands};
-use crate::terminal::{Stdout, diagnostic};
+use crate::terminal::{Stdout, diagnostic, is_json};
 
 /// Get sealed readings and verify that they are authentic and complete, and that the cloud did not
 /// choose the sample.
@@ -61,9 +61,6 @@ pub(crate) struct Arguments {
     /// From the sample that --rate selects, estimate the mean of this field over all readings
     #[arg(long, value_name = "FIELD", requires = "rate")]
     mean: Option<String>,
-    /// Print the report as JSON to stdout; requires --out for the rows
-    #[arg(long, requires = "out")]
-    json: bool,
 }
 
 pub(crate) fn rate(text: &str) -> Result<Rate, String> {
@@ -77,6 +74,11 @@ pub(crate) fn seed(text: &str) -> Result<[u8; 32], String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if is_json() && arguments.destination.out().is_none() {
+        return Err(Failure::usage(
+            "--json prints the report on stdout; name a file for the rows with --out",
+        ));
+    }
     let roster = arguments.cloud_query.roster()?;
     let query = arguments.query(&roster)?;
     let cloud = arguments.cloud_query.client()?;
@@ -99,7 +101,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     rows.release()?;
     report_lines(&report, &roster, "received");
     let mean = mean.and_then(|mean| arguments.report_mean(&mean));
-    if arguments.json {
+    if is_json() {
         let mut value = report.to_json();
         if let (Some(object), Some(mean)) = (value.as_object_mut(), mean) {
             object.insert("mean".to_owned(), mean);

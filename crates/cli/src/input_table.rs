@@ -181,8 +181,8 @@ impl Source {
         let salt_path = self.salt_key.clone().unwrap_or_else(|| files::salt_key_path(&self.key));
         let salt_key = files::salt_key(&salt_path)?;
         let recording = self.import(&roster)?;
-        let schema =
-            Schema::decode(&recording.schema).map_err(|error| Failure::usage(error.named()))?;
+        let schema = Schema::decode(&recording.schema)
+            .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
         let mut profile = Profile::new(&roster, &self.device, self.scheme.into(), &schema)
             .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
         profile.max_events = self.max_events.unwrap_or(profile.max_events);

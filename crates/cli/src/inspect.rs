@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::files::likeness;
 use crate::progress::{bytes, count, thousands};
-use crate::terminal::{Stdout, diagnostic};
+use crate::terminal::{Stdout, diagnostic, is_json};
 use crate::verify::open;
 
 /// Show the items of a bundle (.mseal) or proof (.mproof). Verifies nothing; use `moteseal verify`
@@ -25,9 +25,6 @@ use crate::verify::open;
 pub(crate) struct Arguments {
     /// The bundle or proof
     file: PathBuf,
-    /// Print one JSON object per item, one per line
-    #[arg(long)]
-    json: bool,
 }
 
 /// The position in a device's chain, for the device that the last open item names.
@@ -79,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             at.last = open.last;
         }
         let step = if let Item::Part(part) = &item { at.step(part) } else { (0, 0) };
-        if arguments.json {
+        if is_json() {
             out.line(object(&item, step, length))?;
         } else {
             for (i, line) in lines(&item, step, length).iter().enumerate() {
@@ -89,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         position += length as u64;
         number += 1;
     }
-    if !arguments.json {
+    if !is_json() {
         diagnostic(format_args!(
             "{}, {}; none of it is verified",
             count(number, "item"),

@@ -6,17 +6,18 @@ pub(crate) mod sender;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use moteseal_client::input::LinkSecret;
 use moteseal_core::identity::{MAX_PEM, encode_public_pem, encode_secret_pem};
 use moteseal_core::link::LinkKey;
-use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_device::chain_state;
 use moteseal_verify::aggregation::{check_gateway_name, gateway_id};
+use serde_json::json;
 use zeroize::Zeroizing;
 
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::terminal::diagnostic;
+use crate::terminal::{report, report_lines};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -90,29 +91,38 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
 
 fn link(arguments: &Link) -> Result<(), Failure> {
     let Link { out, group_secret, device, gateway, roster, operator } = arguments;
-    let (secret, whose) =
+    let (text, whose, name) =
         match (group_secret, device.as_ref().or(gateway.as_ref()), roster, operator) {
             (Some(group_secret), Some(name), Some(path), Some(operator)) => {
-                let group_secret = files::link_secret(group_secret)?;
                 let roster = files::roster(path, operator)?;
+                let group_secret = files::link_secret(group_secret, &roster, None)?;
                 let child = if gateway.is_some() {
-                    check_gateway_name(name).map_err(|error| Failure::usage(error.named()))?;
+                    check_gateway_name(name)
+                        .map_err(|error| Failure::named(Exit::Usage, error.named()))?;
                     gateway_id(name)
                 } else {
                     files::device(&roster, path, name)?
                 };
-                (LinkKey::secret_of(&group_secret, roster.group(), child), name.as_str())
+                let text = LinkSecret::derived_file(&group_secret, &roster, child);
+                let of = group_secret.parent().unwrap_or_default().to_owned();
+                (text, name.as_str(), of)
             }
             _ => {
                 let mut secret = Zeroizing::new([0; 32]);
                 random(&mut *secret)?;
-                (secret, "the group")
+                let text = Zeroizing::new(hex::encode(*secret) + "\n");
+                (text, "the group", hex::encode(LinkKey::name_of(&secret)))
             }
         };
-    let text = Zeroizing::new(hex::encode(*secret) + "\n");
     files::create(out, text.as_bytes(), 0o600)?;
-    diagnostic(format_args!("link secret of {whose}: {}", out.display()));
-    Ok(())
+    report(format_args!("link secret {name} of {whose}: {}", out.display()), || {
+        json!({
+            "file": out.display().to_string(),
+            "name": name,
+            "device": device,
+            "gateway": gateway,
+        })
+    })
 }
 
 fn new(arguments: &New) -> Result<(), Failure> {
@@ -123,11 +133,23 @@ fn new(arguments: &New) -> Result<(), Failure> {
     for (path, bytes, mode) in files.contents()? {
         files::create(path, &bytes, mode)?;
     }
-    let kinds = ["secret key", "public key", "salt key", "chains    "];
-    for (path, what) in files.paths.iter().zip(kinds) {
-        diagnostic(format_args!("{what:<10}  {}", path.display()));
-    }
-    Ok(())
+    let paths = files.paths.each_ref().map(|path| path.display().to_string());
+    let [secret, public, salt, chains] = &paths;
+    let lines = [
+        format!("secret key  {secret}"),
+        format!("public key  {public}"),
+        format!("salt key    {salt}"),
+        format!("chains      {chains}"),
+    ];
+    report_lines(lines, || {
+        json!({
+            "algorithm": algorithm.name(),
+            "secret_key": secret,
+            "public_key": public,
+            "salt_key": salt,
+            "chains": chains,
+        })
+    })
 }
 
 /// A key file: its path, its contents and its mode.

@@ -51,6 +51,10 @@ use moteseal_terminal::{failure, interrupt, output as terminal, progress};
                   To see a demonstration, run `make demo` in a checkout."
 )]
 struct Cli {
+    /// Print JSON: each line of stdout is an object; if the command fails, the last line has the
+    /// member "error"
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -104,8 +108,24 @@ enum Command {
     },
 }
 
+/// Prints the error of a wrong command line, or the requested help, and exits.
+fn wrong_arguments(error: &clap::Error) -> ! {
+    let is_json = std::env::args_os().skip(1).any(|argument| argument == "--json");
+    if error.use_stderr() && is_json {
+        let text = error.render().to_string();
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let message = lines.next().unwrap_or_default().trim_start_matches("error: ");
+        terminal::print_json();
+        let _ = failure::Failure::usage(message).print_json();
+    }
+    error.exit()
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| wrong_arguments(&error));
+    if cli.json {
+        terminal::print_json();
+    }
     // These commands handle signals themselves: services shut down cleanly, and a running query is
     // withdrawn from the gateways.
     let stops_itself = matches!(

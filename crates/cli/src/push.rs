@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
 use crate::progress::{bar, bytes, count, thousands};
-use crate::terminal::{Stdout, diagnostic};
+use crate::terminal::{Stdout, diagnostic, is_json};
 
 /// How long to wait for the cloud to respond, in case it was started at the same time as this
 /// command.
@@ -32,9 +32,6 @@ pub(crate) struct Arguments {
     to: String,
     #[command(flatten)]
     access: Access,
-    /// Print the result as JSON on stdout
-    #[arg(long)]
-    json: bool,
 }
 
 /// The arguments for access to a cloud.
@@ -75,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         bytes(pushed.bytes),
         count(pushed.requests, "request")
     ));
-    if arguments.json {
+    if is_json() {
         let object = json!({
             "stored": pushed.stored,
             "known": pushed.known,
@@ -105,5 +102,5 @@ pub(crate) fn equivocation(conflicts: &[Conflict]) -> Result<(), Failure> {
     let message = format_args!(
         "{first}{more}; its chain was started twice, or somebody else has its key: find out which, and revoke the key"
     );
-    Err(Failure::new(Exit::Finding, message))
+    Err(Failure::new(Exit::Finding, message).with_name("Equivocation"))
 }

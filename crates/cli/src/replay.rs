@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use moteseal_api::NamedError as _;
 use moteseal_device::import::display_ms;
 use moteseal_device::recorder::Recorder;
 use moteseal_device::replay::{Replay, Uplinked, uplink};
+use serde_json::json;
 
 use crate::cloud::runtime;
 use crate::failure::Failure;
 use crate::input_table::{Source, TABLES};
 use crate::progress::{bar, count, thousands};
 use crate::push::{Access, equivocation};
-use crate::terminal::diagnostic;
+use crate::terminal::{diagnostic, report};
 
 /// Replay recorded readings at a chosen speed, as if the device sensed them now.
 ///
@@ -106,22 +106,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     });
     progress.finish_and_clear();
     let replayed = replayed.map_err(|(at, error)| {
-        let message = format_args!(
-            "{}: the reading at {}: {}",
-            arguments.source.table.display(),
-            display_ms(at),
-            error.named()
-        );
-        Failure::new(error.kind().into(), message)
+        let table = arguments.source.table.display();
+        Failure::from(error).of(format_args!("{table}: the reading at {}", display_ms(at)))
     })?;
     let pushed = pushed?;
-    diagnostic(format_args!(
+    let text = format!(
         "{}: {} replayed, {} already taken before; {} stored, the cloud has {}",
         arguments.source.device,
         count(replayed.readings, "reading"),
         thousands(replayed.left_out),
         count(replayed.bundles, "bundle"),
         thousands(pushed.pushed),
-    ));
+    );
+    report(text, || {
+        json!({
+            "device": arguments.source.device,
+            "readings": replayed.readings,
+            "left_out": replayed.left_out,
+            "bundles": replayed.bundles,
+            "pushed": pushed.pushed,
+        })
+    })?;
     equivocation(&pushed.conflicts)
 }

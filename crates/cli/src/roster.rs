@@ -15,10 +15,10 @@ use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::roster::Term;
 use serde_json::json;
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::count;
-use crate::terminal::{Stdout, diagnostic};
+use crate::terminal::{Stdout, is_json, report_lines};
 use crate::time;
 
 #[derive(Debug, Subcommand)]
@@ -104,9 +104,6 @@ pub(crate) struct Show {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
 }
 
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
@@ -152,24 +149,29 @@ fn new(arguments: &New) -> Result<(), Failure> {
         budget,
         devices: &keys,
     };
-    let bytes = roster.issue(&operator).map_err(|error| Failure::usage(error.named()))?;
+    let bytes =
+        roster.issue(&operator).map_err(|error| Failure::named(Exit::Usage, error.named()))?;
     // The keys must exist before the roster names them.
     enrolled.write()?;
     files::create(&arguments.out, &bytes, 0o644)?;
     let devices = count(keys.len() as u64, "device");
-    diagnostic(format_args!(
-        "roster of group {} with {devices}: {}",
-        arguments.group,
-        arguments.out.display()
-    ));
-    enrolled.report();
-    Ok(())
+    let text =
+        format!("roster of group {} with {devices}: {}", arguments.group, arguments.out.display());
+    report_lines([Some(text), enrolled.note()].into_iter().flatten(), || {
+        json!({
+            "file": arguments.out.display().to_string(),
+            "group": arguments.group,
+            "version": 0,
+            "devices": keys.len(),
+            "keys_made": enrolled.made(),
+        })
+    })
 }
 
 fn show(arguments: &Show) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
     let mut out = Stdout::lock();
-    if arguments.json {
+    if is_json() {
         return out.line(to_json(&roster));
     }
     out.line(format_args!("group     {}", roster.group_name()))?;

@@ -9,7 +9,7 @@ use moteseal_verify::Roster;
 use tokio::sync::watch;
 use tracing::{debug, error};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::files;
 
 /// The file of a roster in use.
@@ -61,7 +61,7 @@ impl RosterWatch {
             }
             let accepted = roster
                 .check_succeeds(&current)
-                .map_err(|error| Failure::usage(error.named()))
+                .map_err(|error| Failure::named(Exit::Usage, error.named()))
                 .and_then(|()| accept(&roster));
             if let Err(failure) = accepted {
                 let (is, was) = (roster.version(), current.version());

@@ -12,11 +12,11 @@ use moteseal_device::{Batch, Bundle, Recording, Sealed};
 use moteseal_verify::Roster;
 use serde_json::json;
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::input_table::{Source, TABLES};
 use crate::interrupt;
 use crate::progress::{bar, count, range};
-use crate::terminal::{Stdout, diagnostic};
+use crate::terminal::{Stdout, diagnostic, is_json};
 use crate::time::span;
 
 /// Seal recorded readings into one signed bundle per epoch, which can be pushed to any cloud.
@@ -41,9 +41,6 @@ pub(crate) struct Arguments {
     /// Do not close the last epoch, because more of its readings will follow
     #[arg(long)]
     keep_open: bool,
-    /// Print what was sealed as JSON on stdout
-    #[arg(long)]
-    json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -85,7 +82,7 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
         batch.seal(recording, &mut ready.sealer, &mut |count| progress.set_position(count));
     progress.finish_and_clear();
     let sealed = sealed.map_err(|error| {
-        Failure::usage(format_args!("{}: {}", arguments.source.table.display(), error.named()))
+        Failure::named(Exit::Usage, error.named()).about(&arguments.source.table)
     })?;
     let progress = bar(sealed.bundles.len() as u64, "storing");
     let stored = ready.outbox.store(&sealed.bundles, &mut |_| progress.inc(1));
@@ -153,7 +150,7 @@ impl Arguments {
         } else {
             diagnostic(format_args!("{}: nothing new to seal", self.source.device));
         }
-        if self.json {
+        if is_json() {
             let bundles: Vec<_> = sealed
                 .bundles
                 .iter()

@@ -13,7 +13,7 @@ use crate::device_name::with_name;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bar, bytes, count};
-use crate::terminal::Stdout;
+use crate::terminal::{Stdout, is_json};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -35,9 +35,6 @@ pub(crate) enum Command {
 pub(crate) struct DiscardJournal {
     /// The store's file
     store: PathBuf,
-    /// Print the result as JSON on stdout
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -50,9 +47,6 @@ pub(crate) struct Check {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
-    /// Print the result as JSON on stdout
-    #[arg(long)]
-    json: bool,
 }
 
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
@@ -76,7 +70,7 @@ fn run_discard_journal(arguments: &DiscardJournal) -> Result<(), Failure> {
     let discarded = quietly(|| discard_journal(&arguments.store));
     let DiscardedJournal { was_needed, kept } = discarded.map_err(|error| store_failure(&error))?;
     let mut out = Stdout::lock();
-    if arguments.json {
+    if is_json() {
         return out.line(json!({
             "store": arguments.store.display().to_string(),
             "needed": was_needed,
@@ -118,7 +112,7 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
     let report = report.map_err(|error| store_failure(&error))?;
 
     let mut out = Stdout::lock();
-    if arguments.json {
+    if is_json() {
         let list = |findings: &[Finding]| {
             findings.iter().map(|finding| object(&roster, finding)).collect::<Vec<_>>()
         };

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use moteseal_verify::Roster;
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::files;
 
 /// The record of a state, and the roster that is about to continue the state.
@@ -53,11 +53,9 @@ impl<'a> Succession<'a> {
             roster.check_succeeds(&before).map_err(|error| {
                 let (is, was) = (roster.version(), before.version());
                 let state = record.display();
-                Failure::usage(format_args!(
-                    "{}: {} (it is version {is}; {state} is version {was})",
-                    path.display(),
-                    error.named()
-                ))
+                Failure::named(Exit::Usage, error.named())
+                    .with(format_args!(" (it is version {is}; {state} is version {was})"))
+                    .about(path)
             })?;
         }
         Ok(Self { record, roster, before: Some(before) })

@@ -22,7 +22,7 @@ use crate::destination::{Destination, distinct, incomplete, report_lines};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bar, count, range, spinner, thousands};
-use crate::terminal::{Stdout, diagnostic};
+use crate::terminal::{Stdout, diagnostic, is_json};
 use crate::time::span;
 
 /// Verify bundles (.mseal) or a proof (.mproof) with the group's roster. Needs no network, and
@@ -51,25 +51,15 @@ pub(crate) struct Arguments {
     destination: Destination,
     #[command(flatten)]
     pins: Pins,
-    /// Print the result as JSON to stdout
-    #[arg(long)]
-    json: bool,
 }
 
-/// A problem with a file, and its exit code.
-struct Problem {
-    exit: Exit,
-    text: String,
-}
-
-impl Problem {
-    fn new(error: &BundleError) -> Self {
-        let exit = match error.fault.kind() {
-            _ if error.fault.name() == "Equivocation" => Exit::Finding,
-            kind => kind.into(),
-        };
-        Self { exit, text: format!("{}: {}", error.path.display(), error.fault.named()) }
-    }
+/// Returns the failure for a problem with a file.
+fn problem(error: &BundleError) -> Failure {
+    let exit = match error.fault.kind() {
+        _ if error.fault.name() == "Equivocation" => Exit::Finding,
+        kind => kind.into(),
+    };
+    Failure::named(exit, error.fault.named()).about(&error.path)
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -103,11 +93,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             if let BundleFault::File(error) = &error.fault {
                 return Err(Failure::file("read", path, error));
             }
-            let mut problem = Problem::new(&error);
+            let mut problem = problem(&error);
             match error.fault.name() {
                 "NotAuthentic" => unauthentic.push(problems.len()),
                 _ if matches!(error.fault, BundleFault::Read(_)) => {
-                    problem.text += &files::likeness(path);
+                    problem.add(files::likeness(path));
                 }
                 _ => {}
             }
@@ -121,20 +111,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         // than that every signature is forged.
         for at in unauthentic {
             let Some(problem) = problems.get_mut(at) else { continue };
-            problem.text += &format!(
+            problem.add(format_args!(
                 " (no seal verifies under {}: did another operator certify these devices?)",
                 arguments.roster.display()
-            );
+            ));
         }
     }
     let (reports, faults) = bundles.finish();
-    problems.extend(faults.iter().map(Problem::new));
+    problems.extend(faults.iter().map(problem));
     let mut out = Stdout::lock();
-    if arguments.json {
-        let texts: Vec<&str> = problems.iter().map(|problem| problem.text.as_str()).collect();
+    if is_json() {
+        let objects: Vec<Value> = problems.iter().map(Failure::to_json).collect();
         let devices: Vec<Value> = reports.iter().map(report_json).collect();
         out.line(
-            json!({ "verified": problems.is_empty(), "devices": devices, "problems": texts }),
+            json!({ "verified": problems.is_empty(), "devices": devices, "problems": objects }),
         )?;
     } else {
         for report in &reports {
@@ -145,12 +135,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     // exit code.
     let gravest = [Exit::Refused, Exit::Finding, Exit::Incomplete];
     let gravest =
-        gravest.into_iter().find(|exit| problems.iter().any(|problem| problem.exit == *exit));
+        gravest.into_iter().find(|exit| problems.iter().any(|problem| problem.exit() == *exit));
     let last = problems.pop();
     for problem in &problems {
-        diagnostic(format_args!("moteseal: {}", problem.text));
+        diagnostic(format_args!("moteseal: {problem}"));
     }
-    last.map_or(Ok(()), |last| Err(Failure::new(gravest.unwrap_or(last.exit), last.text)))
+    last.map_or(Ok(()), |last| {
+        let exit = gravest.unwrap_or(last.exit());
+        Err(last.with_exit(exit))
+    })
 }
 
 /// Opens a bundle or a proof. Rejects an empty file.
@@ -182,7 +175,7 @@ fn proof(
             .map_err(|error| proof_failure(roster, path, &error))?
     };
     report_lines(&report, roster, "read");
-    if arguments.json {
+    if is_json() {
         let mut value = report.to_json();
         if let Some(object) = value.as_object_mut() {
             object.insert("verified".to_owned(), true.into());

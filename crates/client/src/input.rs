@@ -8,6 +8,9 @@ use std::path::Path;
 
 use moteseal_api::ErrorKind;
 use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
+use moteseal_core::link::LinkKey;
+use moteseal_core::record::{DeviceId, GroupId};
+use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::{PublicKey, SecretKey};
 use moteseal_verify::Roster;
 use serde::de::DeserializeOwned;
@@ -122,14 +125,20 @@ impl InputError {
         &self.sentence
     }
 
+    /// Returns whether the name is a general one, which adds nothing to the message.
+    #[must_use]
+    pub fn is_general(&self) -> bool {
+        matches!(&*self.name, BAD_FILE | BAD_ARGUMENT | "OutputFailed" | "Failed")
+    }
+
     /// Returns the message with the name of the error after the place: `keys: WrongRoster: ...`.
     /// General names, which add nothing to the message, are left out.
     #[must_use]
     pub fn line(&self) -> String {
-        match self.name.as_str() {
-            BAD_FILE | BAD_ARGUMENT | "OutputFailed" | "Failed" => self.to_string(),
-            name => format!("{}{name}: {}", self.prefix(), self.sentence),
+        if self.is_general() {
+            return self.to_string();
         }
+        format!("{}{}: {}", self.prefix(), self.name, self.sentence)
     }
 
     /// Returns the position of the mistake in the text of a query, in characters from 1.
@@ -211,12 +220,114 @@ pub fn secret(path: &Path, what: &str) -> Result<Zeroizing<[u8; 32]>, InputError
     Ok(secret)
 }
 
-/// Reads a link secret.
+/// A link secret, and what its file states about it.
+#[derive(Debug)]
+pub struct LinkSecret {
+    bytes: Zeroizing<[u8; 32]>,
+    /// The name of the secret that the parent at the upper end of the link keeps, if it is known.
+    parent: Option<String>,
+}
+
+impl LinkSecret {
+    /// Reads a link secret from a file. `child` is the device or gateway at the lower end of the
+    /// link if the file belongs there; the file of the upper end contains the secret from which the
+    /// secrets of all children are derived.
+    ///
+    /// # Errors
+    /// [`InputError`] if the file cannot be read or contains something else, or `WrongDevice` if the
+    /// file states that it belongs to another child or end.
+    pub fn read(path: &Path, roster: &Roster, child: Option<DeviceId>) -> Result<Self, InputError> {
+        let text = read(path)?;
+        let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        let malformed = || {
+            let what = "a link secret file must contain 64 hexadecimal digits, and then at most one line `for GROUP/CHILD of SECRET`";
+            InputError::file(what).in_file(path)
+        };
+        let mut bytes = Zeroizing::new([0; 32]);
+        hex::decode_to_slice(lines.next().unwrap_or_default(), &mut *bytes)
+            .map_err(|_| malformed())?;
+        let mut lines = lines.filter(|line| !line.is_empty());
+        let (line, more) = (lines.next(), lines.next());
+        if more.is_some() {
+            return Err(malformed());
+        }
+        let wrong = |what: &dyn Display| InputError::usage("WrongDevice", what).in_file(path);
+        let Some(line) = line else {
+            let parent = child.is_none().then(|| hex::encode(LinkKey::name_of(&bytes)));
+            return Ok(Self { bytes, parent });
+        };
+        let line = std::str::from_utf8(line).ok().and_then(|line| line.strip_prefix("for "));
+        let (whose, parent) =
+            line.and_then(|line| line.split_once(" of ")).ok_or_else(malformed)?;
+        let whose = whose.split_once('/').and_then(|(group, id)| {
+            let (mut whose, mut of) = ([0; 8], [0; 8]);
+            hex::decode_to_slice(group, &mut of).ok()?;
+            hex::decode_to_slice(id, &mut whose).ok()?;
+            Some((GroupId(of), DeviceId(whose)))
+        });
+        let (group, id) = whose.ok_or_else(malformed)?;
+        let name = roster.name(id).map_or_else(|| format!("the child {id}"), str::to_owned);
+        match child {
+            None => Err(wrong(&format_args!(
+                "this is the link secret of {name}; the upper end of a link needs the secret from which `moteseal key link` derived it"
+            ))),
+            Some(_) if group != roster.group() => Err(wrong(
+                &"this link secret is for another group; derive one with `moteseal key link` and this group's roster",
+            )),
+            Some(child) if child != id => {
+                let own = roster.name(child).map_or_else(|| child.to_string(), str::to_owned);
+                Err(wrong(&format_args!(
+                    "this is the link secret of {name}; derive the secret of {own} with `moteseal key link`"
+                )))
+            }
+            Some(_) => Ok(Self { bytes, parent: Some(parent.to_owned()) }),
+        }
+    }
+
+    /// Returns the contents of the file of a secret that was derived for a child.
+    #[must_use]
+    pub fn derived_file(parent: &Self, roster: &Roster, child: DeviceId) -> Zeroizing<String> {
+        let secret = LinkKey::secret_of(parent, roster.group(), child);
+        let name = hex::encode(LinkKey::name_of(parent));
+        Zeroizing::new(format!(
+            "{}\nfor {}/{child} of {name}\n",
+            hex::encode(*secret),
+            roster.group()
+        ))
+    }
+
+    /// Returns the secret.
+    #[must_use]
+    pub fn into_bytes(self) -> Zeroizing<[u8; 32]> {
+        self.bytes
+    }
+
+    /// Returns the name of the secret at the upper end of the link. Both ends of a link have the
+    /// same name. `None` if the file of the lower end does not state it.
+    #[must_use]
+    pub fn parent(&self) -> Option<&str> {
+        self.parent.as_deref()
+    }
+}
+
+impl std::ops::Deref for LinkSecret {
+    type Target = [u8; 32];
+
+    fn deref(&self) -> &[u8; 32] {
+        &self.bytes
+    }
+}
+
+/// Checks that a querier's key is the one that the roster names, if it names one.
 ///
 /// # Errors
-/// [`InputError`] if the file cannot be read or contains something else.
-pub fn link_secret(path: &Path) -> Result<Zeroizing<[u8; 32]>, InputError> {
-    secret(path, "link secret")
+/// [`InputError`] `WrongQuerier`.
+pub fn check_querier(roster: &Roster, key: &PublicKey) -> Result<(), InputError> {
+    if roster.querier().is_none_or(|listed| listed == key) {
+        return Ok(());
+    }
+    let what = "this is not the key of the querier in the roster; use that key, or name this one with `moteseal roster set --querier`";
+    Err(InputError::usage("WrongQuerier", what))
 }
 
 /// Reads a TOML file. Errors name the line, and refer to `docs`, the document that lists the keys

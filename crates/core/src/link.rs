@@ -47,6 +47,16 @@ impl LinkKey {
         derive(group_secret, &[b"moteseal/1/link", &group.0, &device.0])
     }
 
+    /// Returns a public name of a link secret, by which the files of both ends of a link can be
+    /// compared without showing the secret.
+    #[must_use]
+    pub fn name_of(secret: &[u8; 32]) -> [u8; 8] {
+        let whole = derive(secret, &[b"moteseal/1/link/name"]);
+        let mut name = [0; 8];
+        name.copy_from_slice(&whole[..8]);
+        name
+    }
+
     fn tag(&self, direction: Direction, item: &[u8]) -> [u8; TAG] {
         let key = if direction == Direction::Up { &self.up } else { &self.down };
         let mut whole: [u8; 32] = key.clone().chain_update(item).finalize().into_bytes().into();

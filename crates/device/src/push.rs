@@ -166,7 +166,7 @@ impl fmt::Display for Conflict {
         let Self { device, index, path, digests } = self;
         write!(
             f,
-            "Equivocation: device {device} signed different seals under index {index}, {}",
+            "device {device} signed different seals under index {index}, {}",
             digests.join(" and ")
         )?;
         write!(f, "; one of them is {}", path.display())

@@ -5,9 +5,52 @@
 
 use std::fmt;
 use std::io::{self, Read, StdoutLock, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
 
 pub use crate::diagnostic::{Plain, diagnostic};
 use crate::failure::Failure;
+
+/// Whether the command was run with `--json`.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// Makes the command print JSON on stdout: every line is a JSON value, and if the command fails, the
+/// last line is an object with the member `error` ([`Failure::to_json`]).
+pub fn print_json() {
+    JSON.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether the command prints JSON.
+#[must_use]
+pub fn is_json() -> bool {
+    JSON.load(Ordering::Relaxed)
+}
+
+/// Reports what a command did: a line of text on stderr, or with `--json` a line of JSON on stdout.
+///
+/// # Errors
+///
+/// Fails if stdout cannot be written.
+pub fn report(text: impl fmt::Display, value: impl FnOnce() -> Value) -> Result<(), Failure> {
+    report_lines([text], value)
+}
+
+/// Like [`report`], with several lines of text.
+///
+/// # Errors
+///
+/// Fails if stdout cannot be written.
+pub fn report_lines(
+    lines: impl IntoIterator<Item = impl fmt::Display>,
+    value: impl FnOnce() -> Value,
+) -> Result<(), Failure> {
+    if is_json() {
+        return Stdout::lock().line(value());
+    }
+    lines.into_iter().for_each(diagnostic);
+    Ok(())
+}
 
 /// Stdout. If its reader closes the pipe (`moteseal ... | head`), the rest of the output is
 /// discarded without an error, and the command ends with its own exit code.

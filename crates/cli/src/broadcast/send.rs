@@ -27,7 +27,7 @@ use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bar, bytes, count};
-use crate::terminal::{Stdout, diagnostic};
+use crate::terminal::{self, Stdout, diagnostic, is_json};
 
 /// The maximum number of lines that were read but not sent yet.
 const LINES: usize = 64;
@@ -92,9 +92,6 @@ pub(crate) struct Arguments {
     /// Broadcast a base station's revocation before anything else; may be repeated
     #[arg(long, value_name = "FILE")]
     revoke: Vec<PathBuf>,
-    /// Print a JSON object on stdout for each chain
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     access: Access,
 }
@@ -127,11 +124,9 @@ impl Speaker {
         let key = files::secret_key(key_path)?;
         let certificate = files::read(path)?.to_vec();
         let claim = SenderCertificate::peek(&certificate).map_err(|error| {
-            Failure::usage(format_args!(
-                "{}: {}; `moteseal key certify` makes a sender's certificate",
-                path.display(),
-                error.named()
-            ))
+            Failure::named(Exit::Usage, error.named())
+                .with("; `moteseal key certify` makes a sender's certificate")
+                .about(path)
         })?;
         let numbers = ChainNumbers::new(
             arguments.state.as_ref().unwrap_or(&numbers_path(key_path)),
@@ -181,11 +176,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn revocation(path: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = files::read(path)?.to_vec();
     Revocation::peek(&bytes).map_err(|error| {
-        Failure::usage(format_args!(
-            "{}: {}; `moteseal key revoke` makes a revocation",
-            path.display(),
-            error.named()
-        ))
+        Failure::named(Exit::Usage, error.named())
+            .with("; `moteseal key revoke` makes a revocation")
+            .about(path)
     })?;
     Ok(bytes)
 }
@@ -208,7 +201,10 @@ async fn revoke(link: &Broadcast, revocations: &[Vec<u8>]) -> Result<(), Failure
         }
     }
     if !revocations.is_empty() {
-        diagnostic(format_args!("sent {}", count(revocations.len() as u64, "revocation")));
+        terminal::report(
+            format_args!("sent {}", count(revocations.len() as u64, "revocation")),
+            || json!({ "revocations": revocations.len() }),
+        )?;
     }
     Ok(())
 }
@@ -314,7 +310,7 @@ async fn send_all(
             sender.send(chain, content, head, |block| bar.set_position(u64::from(block))).await;
         bar.finish_and_clear();
         sent.map_err(about)?;
-        report(arguments, chain, content, label, less(sender.amount(), before))?;
+        report(chain, content, label, less(sender.amount(), before))?;
     }
     sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(Failure::from)
 }
@@ -328,7 +324,6 @@ const fn less(amount: Amount, before: Amount) -> Amount {
 }
 
 fn report(
-    arguments: &Arguments,
     chain: &OutgoingChain<'_>,
     content: &Content,
     label: &str,
@@ -345,7 +340,7 @@ fn report(
         bytes(amount.bytes),
         bytes(amount.repaired)
     ));
-    if !arguments.json {
+    if !is_json() {
         return Ok(());
     }
     Stdout::lock().line(json!({
@@ -401,7 +396,7 @@ async fn send_live(
         let chain = build((speaker.next()?, speaker.id, 1, label), &content, &mut hashes)?;
         let head = sign(&chain, &speaker.key)?;
         sender.send_at_once(head, line).await?;
-        report(arguments, &chain, &content, label, less(sender.amount(), before))?;
+        report(&chain, &content, label, less(sender.amount(), before))?;
     }
     sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(Failure::from)
 }

@@ -18,7 +18,7 @@ use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::key::sender::{display_seconds, network, not_signed, unix_seconds};
 use crate::progress::thousands;
-use crate::terminal::{Stdout, diagnostic};
+use crate::terminal::{Stdout, diagnostic, is_json};
 use crate::time::instant;
 
 /// Verify evidence of a broadcast without a network: the sender's certificate, and a chain of
@@ -55,9 +55,6 @@ pub(crate) struct Arguments {
     /// complete
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Print one JSON object per line on stdout: each message, then the chain
-    #[arg(long)]
-    json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -71,18 +68,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let minimums = minimums(&arguments.revocation, network, &bases)?;
     let now = arguments.at.map_or_else(unix_seconds, |ms| ms / 1000);
     let path = &arguments.file;
-    let refused = |error: &dyn std::fmt::Display| {
-        Failure::refused(format_args!("{}: {error}", path.display()))
-    };
-
     let mut frames = Frames::open(path)?;
     let mut check = EvidenceCheck::new(network, &bases);
     let mut report = Report::new(arguments)?;
     while let Some(frame) = frames.next()? {
-        match check.take(frame).map_err(|error| refused(&error.named()))? {
+        match check
+            .take(frame)
+            .map_err(|error| Failure::named(Exit::Refused, error.named()).about(path))?
+        {
             Shown::Certificate { certificate, base } => {
                 let minimum = minimums.get(base).copied().unwrap_or_default();
-                certificate.check(Some(now), minimum).map_err(|error| refused(&error.named()))?;
+                certificate
+                    .check(Some(now), minimum)
+                    .map_err(|error| Failure::named(Exit::Refused, error.named()).about(path))?;
                 report.certificate(&certificate);
             }
             Shown::Head(head) => report.head(&head),
@@ -177,15 +175,12 @@ impl<'p> Frames<'p> {
         let rest = &self.buffer[self.from..self.to];
         // No frame is longer than the buffer.
         let length = item_length(rest).map_err(|error| match error {
-            DecodeError::Truncated if rest.len() < MAX_BROADCAST_FRAME => Failure::new(
-                Exit::Incomplete,
-                format_args!(
-                    "{}: {}; the frames before it are verified, the file is truncated",
-                    self.path.display(),
-                    error.named()
-                ),
-            ),
-            error => Failure::refused(format_args!("{}: {}", self.path.display(), error.named())),
+            DecodeError::Truncated if rest.len() < MAX_BROADCAST_FRAME => {
+                Failure::named(Exit::Incomplete, error.named())
+                    .with(", the file is truncated; the frames before it are verified")
+                    .about(self.path)
+            }
+            error => Failure::named(Exit::Refused, error.named()).about(self.path),
         })?;
         self.from += length;
         Ok(Some(&rest[..length]))
@@ -193,8 +188,7 @@ impl<'p> Frames<'p> {
 }
 
 /// Prints the messages of each block of the evidence once the block is verified.
-struct Report<'a> {
-    arguments: &'a Arguments,
+struct Report {
     out: Stdout,
     file: Option<Unfinished>,
     facts: Map<String, Value>,
@@ -205,11 +199,10 @@ struct Report<'a> {
     bytes: u64,
 }
 
-impl<'a> Report<'a> {
-    fn new(arguments: &'a Arguments) -> Result<Self, Failure> {
+impl Report {
+    fn new(arguments: &Arguments) -> Result<Self, Failure> {
         let file = arguments.out.as_deref().map(Unfinished::new).transpose()?;
         Ok(Self {
-            arguments,
             out: Stdout::lock(),
             file,
             facts: Map::new(),
@@ -274,7 +267,7 @@ impl<'a> Report<'a> {
         }
         // Bytes that are not text are shown in hexadecimal.
         let text = std::str::from_utf8(message).ok();
-        match (self.arguments.json, text) {
+        match (is_json(), text) {
             (true, Some(text)) => self.out.line(json!({ "message": number, "text": text })),
             (true, None) => {
                 self.out.line(json!({ "message": number, "hex": hex::encode(message) }))
@@ -286,7 +279,7 @@ impl<'a> Report<'a> {
 
     fn finish(mut self, path: &Path, proven: u32, messages: u32) -> Result<(), Failure> {
         let (is_whole, shown) = (proven == messages, thousands(u64::from(proven)));
-        if self.arguments.json {
+        if is_json() {
             self.facts.insert("proven".to_owned(), json!(proven));
             self.facts.insert("bytes".to_owned(), json!(self.bytes));
             self.facts.insert("whole".to_owned(), json!(is_whole));

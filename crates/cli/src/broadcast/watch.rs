@@ -26,7 +26,7 @@ use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::key::sender::network;
 use crate::progress::{bytes, count};
-use crate::terminal::{Plain, Stdout, diagnostic};
+use crate::terminal::{Plain, Stdout, diagnostic, is_json};
 
 /// How long refusals with the same name are counted before they are reported again.
 const REFUSALS: Duration = Duration::from_secs(10);
@@ -81,9 +81,6 @@ pub(crate) struct Arguments {
     /// Stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     wait: Option<f64>,
-    /// Print one JSON object per event on stdout, one per line
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     access: Access,
 }
@@ -117,7 +114,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn revocation(path: &Path, network: NetworkId, bases: &[PublicKey]) -> Result<Vec<u8>, Failure> {
     let bytes = files::read(path)?.to_vec();
     Revocation::open(&bytes, network, bases)
-        .map_err(|error| Failure::refused(error.named()).about(path))?;
+        .map_err(|error| Failure::named(Exit::Refused, error.named()).about(path))?;
     Ok(bytes)
 }
 
@@ -231,7 +228,7 @@ impl Reporter<'_> {
                     "verified_blocks": verified,
                     "blocks": outline.blocks(),
                 });
-                if self.arguments.json { self.line(event) } else { Ok(()) }
+                if is_json() { self.line(event) } else { Ok(()) }
             }
             WatchEvent::Message { outline, label, number, message } => {
                 self.message(outline, label, number, message)
@@ -277,7 +274,7 @@ impl Reporter<'_> {
 
     /// Prints an event: on stdout as JSON, or on stderr as text.
     fn event(&mut self, event: Value, shown: &str) -> io::Result<()> {
-        if self.arguments.json {
+        if is_json() {
             return self.line(event);
         }
         diagnostic(shown);
@@ -298,7 +295,7 @@ impl Reporter<'_> {
         message: &[u8],
     ) -> io::Result<()> {
         let text = std::str::from_utf8(message);
-        if self.arguments.json {
+        if is_json() {
             let mut event = of_chain("message", outline, label);
             event["message"] = json!(number);
             match text {
@@ -324,7 +321,7 @@ impl Reporter<'_> {
         if self.arguments.chains.is_some_and(|chains| self.complete >= chains) {
             self.enough.notify_one();
         }
-        if self.arguments.json {
+        if is_json() {
             let mut event = of_chain("complete", outline, label);
             event["saved"] = json!(saved.map(|path| path.display().to_string()));
             event["evidence"] = json!(evidence.map(|path| path.display().to_string()));

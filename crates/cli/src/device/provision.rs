@@ -14,13 +14,14 @@ use moteseal_core::signature::{Algorithm, PublicKey, Signer as _};
 use moteseal_sum::key_file::SourceKeys;
 use moteseal_verify::Roster;
 use serde::Deserialize;
+use serde_json::json;
 use zeroize::Zeroizing;
 
 use crate::config;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::input_table::SchemeName;
-use crate::terminal::diagnostic;
+use crate::terminal::report;
 use crate::time;
 
 /// The document that lists all keys of the configuration.
@@ -126,8 +127,8 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
         .as_ref()
         .map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path));
     let salt_key = files::secret_bytes(&salt_path, "salt key").map_err(in_key("salt_key"))?;
-    let link_secret =
-        files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
+    let link_secret = files::link_secret(&folder.join(&config.link_secret), &roster, Some(device))
+        .map_err(in_key("link_secret"))?;
     let mut buffer = [0; MAX_SCHEMA];
     let schema = schema(&config.columns, &mut buffer).map_err(in_key("columns"))?;
     let start_ms = roster.epoch_start_ms(period.first_epoch).ok_or_else(|| {
@@ -147,7 +148,7 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
         schema: schema.as_bytes(),
         signer,
         salt_key,
-        link_secret,
+        link_secret: link_secret.into_bytes(),
         coordinator: coordinator.clone(),
         window: window(&config.recording).map_err(in_key("recording"))?,
         sums: config
@@ -167,13 +168,19 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
         in_key("columns")(Failure::usage(what))
     })?;
     files::create(&arguments.out, blob, 0o600)?;
-    diagnostic(format_args!(
+    let text = format!(
         "{}: {} bytes for {}; keep it as secret as its keys",
         arguments.out.display(),
         blob.len(),
         config.device
-    ));
-    Ok(())
+    );
+    report(text, || {
+        json!({
+            "file": arguments.out.display().to_string(),
+            "device": config.device,
+            "bytes": blob.len(),
+        })
+    })
 }
 
 /// Checks that motes support a signature suite. They have no room for the post-quantum suite.
@@ -191,11 +198,11 @@ fn schema<'b>(columns: &[String], buffer: &'b mut [u8]) -> Result<Schema<'b>, Fa
         .iter()
         .map(|spec| Field::parse(spec))
         .collect::<Result<_, _>>()
-        .map_err(|error: SchemaError| Failure::usage(error.named()))?;
+        .map_err(|error: SchemaError| Failure::named(Exit::Usage, error.named()))?;
     if fields.is_empty() {
         return Err(Failure::usage("describe a record: columns = [\"NAME:UNIT:TYPE\"]"));
     }
-    Schema::encode(&fields, buffer).map_err(|error| Failure::usage(error.named()))
+    Schema::encode(&fields, buffer).map_err(|error| Failure::named(Exit::Usage, error.named()))
 }
 
 fn window(recorded: &Recorded) -> Result<Window, Failure> {
@@ -230,8 +237,8 @@ fn membership(
     let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let keys = super::source_keys(&folder.join(&member.key), file, roster, device)?;
     for_mote(keys.querier.algorithm(), "the querier's key").map_err(in_key("sum.key"))?;
-    let link_secret =
-        files::link_secret(&folder.join(&member.link_secret)).map_err(in_key("sum.link_secret"))?;
+    let link_secret = files::link_secret(&folder.join(&member.link_secret), roster, Some(device))
+        .map_err(in_key("sum.link_secret"))?;
     let SourceKeys { circle, position, querier, secret, .. } = keys;
     Ok(Membership {
         sources: circle.sources,
@@ -239,7 +246,7 @@ fn membership(
         position,
         secret: secret.to_bytes(),
         querier,
-        link_secret,
+        link_secret: link_secret.into_bytes(),
     })
 }
 

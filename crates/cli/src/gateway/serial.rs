@@ -13,14 +13,12 @@ use moteseal_net::{Broadcast, LinkError};
 use moteseal_service::stop_signal;
 use moteseal_verify::Roster;
 
-use super::Run;
+use super::{Run, metrics, of_group, valid};
 use crate::aggregation;
 use crate::cloud::{log, runtime};
 use crate::config::{self, Serial, aggregator_options, link_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::progress::count;
-use crate::terminal::Stdout;
 
 /// The contents of the files that the configuration names, checked.
 struct Read {
@@ -162,46 +160,34 @@ fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
             |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
         read.broadcast.as_ref().map(open).transpose().map_err(in_key("broadcast"))
     })?;
-    let mut out = Stdout::lock();
-    let roster = &read.roster;
-    out.line(format_args!(
-        "group    {}, {}",
-        roster.group_name(),
-        count(roster.devices().len() as u64, "device")
-    ))?;
-    out.line(match &config.link {
-        Some(link) => format!("link     {}", link.url),
-        None => "link     none: no coordinator".to_owned(),
-    })?;
-    out.line(match &config.sums {
+    let link = config.link.as_ref().map_or("none: no coordinator", |link| &link.url);
+    let sums = match &config.sums {
         Some(sums) => {
             let url = sums.link.as_ref().or(config.link.as_ref()).map_or("", |link| &link.url);
             format!(
-                "sums     {url}, {}",
+                "{url}, {}",
                 sums.aggregator
                     .as_ref()
                     .map_or("by the tree".to_owned(), |name| format!("at {name}"))
             )
         }
-        None => "sums     none".to_owned(),
-    })?;
-    out.line(format_args!(
-        "broadcast     {}",
-        read.broadcast.as_ref().map_or("none", |(url, _)| url)
-    ))?;
+        None => "none".to_owned(),
+    };
+    let broadcast = read.broadcast.as_ref().map_or("none", |(url, _)| url);
+    let mut rows = vec![
+        ("group", of_group(&read.roster)),
+        ("link", link.to_owned()),
+        ("sums", sums),
+        ("broadcast", broadcast.to_owned()),
+    ];
     for (port, configured) in read.ports.iter().zip(&config.port) {
         let whose = configured.device.as_ref().map_or("any device".to_owned(), Clone::clone);
         let is_missing =
             port.line.address.starts_with('/') && !Path::new(&port.line.address).exists();
         let missing = if is_missing { ", does not exist yet" } else { "" };
-        out.line(format_args!(
-            "port     {}, {} baud: {whose}{missing}",
-            port.line.address, port.line.baud
-        ))?;
+        let text = format!("{}, {} baud: {whose}{missing}", port.line.address, port.line.baud);
+        rows.push(("port", text));
     }
-    out.line(match config.listen {
-        Some(listen) => format!("listen   {listen}"),
-        None => "listen   none: no metrics".to_owned(),
-    })?;
-    out.line("the configuration is valid; without --check the gateway would run now")
+    rows.push(("listen", metrics(config.listen)));
+    valid(&rows)
 }

@@ -10,14 +10,13 @@ use moteseal_net::mqtt::{MqttChild, MqttParent};
 use moteseal_net::{ChildLink as _, ParentLink as _};
 use moteseal_service::stop_signal;
 
-use super::Run;
+use super::{Run, metrics, of_group, valid};
 use crate::aggregation;
 use crate::cloud::{log, runtime};
 use crate::config::{self, aggregator_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::count;
-use crate::terminal::Stdout;
 
 pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     let file = &arguments.config;
@@ -27,10 +26,8 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         .map_err(in_key("roster"))?;
     let querier = files::public_key(&folder.join(&config.querier)).map_err(in_key("querier"))?;
     let tree = aggregation::tree(&folder.join(&config.tree), &roster).map_err(in_key("tree"))?;
-    let children_secret =
-        files::link_secret(&folder.join(&config.link_secret)).map_err(in_key("link_secret"))?;
-    let up_secret =
-        files::link_secret(&folder.join(&config.up_secret)).map_err(in_key("up_secret"))?;
+    let children_secret = files::link_secret(&folder.join(&config.link_secret), &roster, None)
+        .map_err(in_key("link_secret"))?;
     let unknown = || {
         let names = tree.gateways().take(8).collect::<Vec<_>>().join(", ");
         in_key("name")(Failure::usage(format_args!(
@@ -41,6 +38,9 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     let (parent, aggregator) =
         tree.parent(&config.name).zip(tree.aggregator(&config.name)).ok_or_else(unknown)?;
     let id = aggregator.id().ok_or_else(unknown)?;
+    let up_secret = files::link_secret(&folder.join(&config.up_secret), &roster, Some(id))
+        .map_err(in_key("up_secret"))?;
+    files::check_querier(&roster, &querier).map_err(in_key("querier"))?;
     let link = aggregator_options(&config.link, "link", file, &folder, &roster, &config.name)?;
     let (up_table, up_link) =
         config.up_link.as_ref().map_or(("link", &config.link), |up| ("up_link", up));
@@ -65,37 +65,30 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
             let up = MqttChild::new(&up_link_options, id.0).map(drop);
             up.map_err(|error| Failure::from(error).about_key(file, up_table))
         })?;
-        let mut out = Stdout::lock();
         let gateways = aggregator.children().iter().filter(|child| child.is_gateway).count() as u64;
         let devices = aggregator.children().len() as u64 - gateways;
         let beneath: u64 = aggregator.children().iter().map(|child| u64::from(child.sources)).sum();
-        out.line(format_args!(
-            "group    {}, {}",
-            roster.group_name(),
-            count(roster.devices().len() as u64, "device")
-        ))?;
-        out.line(format_args!(
-            "gateway  {} ({id}), {} beneath it",
-            config.name,
-            count(beneath, "device")
-        ))?;
-        out.line(format_args!(
-            "children {} and {}",
-            count(gateways, "gateway"),
-            count(devices, "device")
-        ))?;
-        out.line(format_args!("link     {} as {}", config.link.url, link.group))?;
-        out.line(format_args!("above    {parent}, {} as {}", up_link.url, up_link_options.group))?;
-        out.line(format_args!("state    {}", state.display()))?;
         let waits = config.grace.as_millis() * u128::from(aggregator.height());
-        out.line(format_args!(
-            "epochs   are forwarded when all children have answered, at the latest {waits} ms after their end"
-        ))?;
-        out.line(match config.listen {
-            Some(listen) => format!("listen   {listen}"),
-            None => "listen   none: no metrics".to_owned(),
-        })?;
-        return out.line("the configuration is valid; without --check the gateway would run now");
+        return valid(&[
+            ("group", of_group(&roster)),
+            ("gateway", format!("{} ({id}), {} beneath it", config.name, count(beneath, "device"))),
+            (
+                "children",
+                format!("{} and {}", count(gateways, "gateway"), count(devices, "device")),
+            ),
+            ("link", format!("{} as {}", config.link.url, link.group)),
+            ("above", format!("{parent}, {} as {}", up_link.url, up_link_options.group)),
+            ("secret", children_secret.parent().unwrap_or_default().to_owned()),
+            ("up_secret", up_secret.parent().unwrap_or("unknown").to_owned()),
+            ("state", state.display().to_string()),
+            (
+                "epochs",
+                format!(
+                    "are forwarded when all children have answered, at the latest {waits} ms after their end"
+                ),
+            ),
+            ("listen", metrics(config.listen)),
+        ]);
     }
     log(arguments.log);
     let (number_file, number) = NumberFile::open(&state)?;

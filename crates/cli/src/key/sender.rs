@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use moteseal_api::Named;
 use moteseal_broadcast::{
     KeyId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, RevocationDraft,
     SenderCertificateDraft, SenderRequest, SenderRequestDraft, sender_named,
@@ -12,10 +13,11 @@ use moteseal_broadcast::{
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_device::import::display_ms;
+use serde_json::json;
 
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::terminal::diagnostic;
+use crate::terminal::report;
 use crate::time::instant;
 
 /// The maximum number of bytes of a sender's name.
@@ -140,8 +142,10 @@ pub(crate) fn request(arguments: &Request) -> Result<(), Failure> {
     let mut buffer = [0; MAX_REQUEST];
     let draft = SenderRequestDraft { sender: *sender, key: &secret.public() };
     files::create(out, draft.issue(&secret, &mut buffer).map_err(internal)?, 0o644)?;
-    diagnostic(format_args!("request of sender {sender}: {}", out.display()));
-    Ok(())
+    report(
+        format_args!("request of sender {sender}: {}", out.display()),
+        || json!({ "file": out.display().to_string(), "sender": sender.to_string() }),
+    )
 }
 
 pub(crate) fn certify(arguments: &Certify) -> Result<(), Failure> {
@@ -179,12 +183,21 @@ pub(crate) fn certify(arguments: &Certify) -> Result<(), Failure> {
     } else {
         format!("until {}", display_seconds(not_after))
     };
-    diagnostic(format_args!(
+    let text = format!(
         "certificate {serial} of sender {} in network {network}, {until}: {}",
         request.sender,
         out.display()
-    ));
-    Ok(())
+    );
+    report(text, || {
+        json!({
+            "file": out.display().to_string(),
+            "sender": request.sender.to_string(),
+            "network": network.to_string(),
+            "serial": serial,
+            "not_before": not_before,
+            "not_after": (not_after != u64::MAX).then_some(not_after),
+        })
+    })
 }
 
 pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
@@ -194,11 +207,15 @@ pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
     let mut buffer = [0; MAX_REVOCATION];
     let draft = RevocationDraft { network, base: &base.public(), minimum: *min_serial };
     files::create(out, draft.issue(&base, &mut buffer).map_err(internal)?, 0o644)?;
-    diagnostic(format_args!(
-        "revocation of serials below {min_serial} in network {network}: {}",
-        out.display()
-    ));
-    Ok(())
+    let text =
+        format!("revocation of serials below {min_serial} in network {network}: {}", out.display());
+    report(text, || {
+        json!({
+            "file": out.display().to_string(),
+            "network": network.to_string(),
+            "min_serial": min_serial,
+        })
+    })
 }
 
 /// Returns the failure for a file that is not the expected signed object: a usage failure if it is
@@ -207,12 +224,12 @@ pub(crate) fn not_signed(
     path: &Path,
     bytes: &[u8],
     what: &str,
-    error: impl std::fmt::Display,
+    error: Named<'_, impl std::fmt::Display>,
 ) -> Failure {
     match files::looks_like(&bytes[..bytes.len().min(64)]) {
         Some(like) if !bytes.starts_with(&[0xd2, 0x84]) => {
             Failure::usage(format_args!("{} is not a {what}; it looks like {like}", path.display()))
         }
-        _ => Failure::refused(format_args!("{}: {error}", path.display())),
+        _ => Failure::named(Exit::Refused, error).about(path),
     }
 }

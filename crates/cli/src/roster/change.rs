@@ -10,13 +10,14 @@ use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::signature::SecretKey;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{NextRoster, PeriodChange};
+use serde_json::json;
 
 use super::enrol::Enrolment;
 use super::levels_suffice;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::count;
-use crate::terminal::diagnostic;
+use crate::terminal::{diagnostic, report_lines};
 use crate::time::{self, When};
 
 /// The roster to change, and the operator who signs the next version.
@@ -140,7 +141,7 @@ struct Draft<'k> {
 }
 
 fn named(error: moteseal_verify::issue::ChangeError) -> Failure {
-    Failure::usage(error.named())
+    Failure::named(Exit::Usage, error.named())
 }
 
 impl<'k> Draft<'k> {
@@ -148,8 +149,7 @@ impl<'k> Draft<'k> {
         let bytes = files::read(&change.roster)?;
         let public = operator.public();
         let about = |error: moteseal_core::roster::RosterError| {
-            let path = change.roster.display();
-            Failure::usage(format_args!("{path}: {}", error.named()))
+            Failure::named(Exit::Usage, error.named()).about(&change.roster)
         };
         let before = Roster::open(&bytes, &public).map_err(about)?;
         let next = NextRoster::after(&bytes, operator, &public).map_err(about)?;
@@ -168,8 +168,8 @@ impl<'k> Draft<'k> {
         }
     }
 
-    /// Signs and writes the new version, and reports it.
-    fn write(self, what: &str) -> Result<(), Failure> {
+    /// Signs and writes the new version, and reports it. `note` is a further line of the report.
+    fn write(self, what: &str, note: Option<String>) -> Result<(), Failure> {
         let Self { before, next, change, .. } = self;
         let bytes = next.issue().map_err(named)?;
         match &change.out {
@@ -177,13 +177,20 @@ impl<'k> Draft<'k> {
             None => replace(&change.roster, &before, &bytes)?,
         }
         let out = change.out.as_ref().unwrap_or(&change.roster);
-        diagnostic(format_args!(
+        let text = format!(
             "version {} of the roster of group {}: {what}: {}",
             next.version(),
             before.group_name(),
             out.display()
-        ));
-        Ok(())
+        );
+        report_lines([Some(text), note].into_iter().flatten(), || {
+            json!({
+                "file": out.display().to_string(),
+                "group": before.group_name(),
+                "version": next.version(),
+                "change": what,
+            })
+        })
     }
 }
 
@@ -217,9 +224,7 @@ pub(crate) fn add(arguments: &Add) -> Result<(), Failure> {
     );
     // The keys must exist before the roster names them.
     enrolled.write()?;
-    draft.write(&what)?;
-    enrolled.report();
-    Ok(())
+    draft.write(&what, enrolled.note())
 }
 
 pub(crate) fn remove(arguments: &Remove) -> Result<(), Failure> {
@@ -235,7 +240,7 @@ pub(crate) fn remove(arguments: &Remove) -> Result<(), Failure> {
         arguments.devices.join(", "),
         start_text(&draft.before, end)
     );
-    draft.write(&what)
+    draft.write(&what, None)
 }
 
 pub(crate) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
@@ -251,7 +256,7 @@ pub(crate) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
     }
     let what =
         format!("new keys of {} from {}", names.join(", "), start_text(&draft.before, first));
-    draft.write(&what)
+    draft.write(&what, None)
 }
 
 pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
@@ -268,7 +273,7 @@ pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
     if let Some(epoch) = end_epoch {
         let _ = write!(what, ", from {}", start_text(&draft.before, epoch));
     }
-    draft.write(&what)
+    draft.write(&what, None)
 }
 
 pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
@@ -321,5 +326,5 @@ pub(crate) fn set(arguments: &Set) -> Result<(), Failure> {
         }
         what.push_str("new querier");
     }
-    draft.write(&what)
+    draft.write(&what, None)
 }

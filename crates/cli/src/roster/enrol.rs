@@ -11,7 +11,6 @@ use crate::failure::Failure;
 use crate::files;
 use crate::key::KeyFiles;
 use crate::progress::{bar, count};
-use crate::terminal::diagnostic;
 
 /// The devices to list.
 #[derive(Args, Debug)]
@@ -118,15 +117,19 @@ impl Enrolled {
             .map_err(|(path, error)| Failure::file("write", &path, &error))
     }
 
-    /// Tells the user where the keys are that were made.
-    pub(crate) fn report(&self) {
-        if let Some(folder) = self.folder.as_ref().filter(|_| !self.made.is_empty()) {
-            diagnostic(format_args!(
-                "keys of {}: {}; give each device its own files and delete them here",
-                count(self.made.len() as u64, "device"),
-                folder.display()
-            ));
-        }
+    /// Returns the number of devices whose keys were made.
+    pub(crate) fn made(&self) -> usize {
+        self.made.len()
+    }
+
+    /// Returns a further line that states where the keys are that were made, or nothing.
+    pub(crate) fn note(&self) -> Option<String> {
+        let folder = self.folder.as_ref().filter(|_| !self.made.is_empty())?;
+        Some(format!(
+            "keys of {}: {}; give each device its own files and delete them here",
+            count(self.made.len() as u64, "device"),
+            folder.display()
+        ))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bar, count, thousands};
-use crate::terminal::{Plain, diagnostic};
+use crate::terminal::{Plain, diagnostic, is_json};
 
 /// The maximum length of a query that an error shows completely, in characters.
 const WHOLE: usize = 120;
@@ -59,9 +59,6 @@ pub(crate) struct Arguments {
     /// sources
     #[arg(long, value_name = "COUNT")]
     floor: Option<u32>,
-    /// Print one JSON object per line
-    #[arg(long, conflicts_with = "format")]
-    json: bool,
     /// The format of the rows
     #[arg(long, value_enum, default_value = "table")]
     format: FormatName,
@@ -85,7 +82,7 @@ enum FormatName {
 impl Arguments {
     fn format(&self) -> RowFormat {
         match self.format {
-            _ if self.json => RowFormat::JsonLines,
+            FormatName::Table if is_json() => RowFormat::JsonLines,
             FormatName::Table => RowFormat::Table,
             FormatName::Json => RowFormat::JsonLines,
             FormatName::Csv => RowFormat::Csv,
@@ -95,6 +92,9 @@ impl Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if is_json() && matches!(arguments.format, FormatName::Csv | FormatName::Arrow) {
+        return Err(Failure::usage("--json prints JSON lines; leave --format out"));
+    }
     let file = &arguments.config;
     let config = QuerierConfig::read(file).map_err(|error| client_error::input(&error))?;
     let roster = files::roster(&config.roster, &config.operator)

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use moteseal_client::input;
 use moteseal_client::sum::setup;
+use serde_json::json;
 
 use crate::client_error;
 use crate::failure::Failure;
 use crate::files;
 use crate::progress::{bar, count};
-use crate::terminal::diagnostic;
+use crate::terminal::report_lines;
 
 /// Make the key files of private sums: one for each device and one for the querier.
 #[derive(Args, Debug)]
@@ -57,16 +58,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let files = setup(&roster, &querier, out, *key_groups, &mut || progress.inc(1))
         .map_err(|error| client_error::input(&error))?;
     progress.finish_and_clear();
-    diagnostic(format_args!("querier    {}", files.querier.display()));
-    diagnostic(format_args!("devices    {} in {}", count(sources, "key file"), out.display()));
+    let groups = sources.div_ceil(files.key_group.into());
+    let mut lines = vec![
+        format!("querier    {}", files.querier.display()),
+        format!("devices    {} in {}", count(sources, "key file"), out.display()),
+    ];
     if *key_groups > 1 {
-        diagnostic(format_args!(
-            "key groups {} of up to {}",
-            sources.div_ceil(files.key_group.into()),
-            count(files.key_group.into(), "device")
-        ));
+        let most = count(files.key_group.into(), "device");
+        lines.push(format!("key groups {groups} of up to {most}"));
     }
-    Ok(())
+    report_lines(lines, || {
+        json!({
+            "querier": files.querier.display().to_string(),
+            "folder": out.display().to_string(),
+            "devices": sources,
+            "key_groups": groups,
+        })
+    })
 }
 
 /// Returns the path of the operator's public key: the given file, or the one in the roster's

@@ -40,6 +40,7 @@ mod lying_trees;
 mod mote_qemu;
 mod output_files;
 mod outputs_and_proofs;
+mod program_output;
 mod push_and_replay;
 mod readme;
 mod refused_seals;

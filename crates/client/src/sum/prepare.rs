@@ -15,7 +15,6 @@ use moteseal_net::mqtt::{MqttParent, Options};
 use moteseal_sum::key_file::QuerierKeys;
 use moteseal_sum::query::{MAX_PLAN, Plan};
 use moteseal_verify::{AggregationTree, Roster};
-use zeroize::Zeroizing;
 
 use super::config::QuerierConfig;
 use super::open_epochs::Row;
@@ -24,7 +23,7 @@ use super::row_values::RowNames;
 use super::run_query::{Endpoint, RunError, RunOptions, run_query};
 use super::schedule_numbers::ScheduleNumbers;
 use crate::error::OutputError;
-use crate::input::{self, InputError};
+use crate::input::{self, InputError, LinkSecret};
 
 /// The maximum time to reach the broker.
 const REACHED_WITHIN: Duration = Duration::from_secs(10);
@@ -37,7 +36,7 @@ pub struct PreparedQuery {
     querier: Querier<Host>,
     tree: AggregationTree,
     signer: SecretKey,
-    link_secret: Zeroizing<[u8; 32]>,
+    link_secret: LinkSecret,
     link: Options,
     numbers: ScheduleNumbers,
     names: RowNames,
@@ -75,8 +74,10 @@ impl PreparedQuery {
             );
             return Err(InputError::usage("WrongQuerier", what).at("key"));
         }
+        input::check_querier(roster, &keys.querier).map_err(at("key"))?;
         let tree = config.tree.open(roster)?;
-        let link_secret = input::link_secret(&config.link_secret).map_err(at("link_secret"))?;
+        let link_secret =
+            LinkSecret::read(&config.link_secret, roster, None).map_err(at("link_secret"))?;
         let link = config.link.options(roster)?;
 
         let mut bytes = [0; MAX_PLAN];

@@ -1618,13 +1618,19 @@ def permutation(seed, device, epoch, total, m):
 def check_choice(parts, choice, final=0):
     """Checks that the parts of one epoch of one device are as requested. `final` is the round of the epoch's manifest."""
     seals = [rebuilt.seal for rebuilt in parts]
-    if "rate" not in choice and any(seal.last_in_epoch for seal in seals[:-1]):
+    if not {"rate", "readings"} & set(choice) and any(seal.last_in_epoch for seal in seals[:-1]):
         raise Refused("EpochClosed")
     if "rate" in choice:
         forced = [seal_rate_mask(choice["rate"], seal) for seal in seals]
     elif "at_most" in choice:
         mask = at_most_mask(seals, choice["at_most"], final)
         forced = [mask & seal.surviving for seal in seals]
+    elif "readings" in choice:
+        named = [[seq for index, first, count in choice["readings"] if index == seal.index for seq in range(first, first + count)]
+                 for seal in seals]
+        if any(seqs and seal.scheme == 0 for seqs, seal in zip(named, seals)):
+            raise Refused("SchemeMismatch")
+        forced = [seqs or 0 for seqs in named]
     else:
         if any(seal.scheme == 0 for seal in seals):
             raise Refused("SchemeMismatch")
@@ -1729,11 +1735,12 @@ class AnswerCheck:
         self.roster, self.since, self.until = roster, query["since"], query["until"]
         self.devices = [unhex(device) for device in query["devices"]]
         choice = query.get("sample") or query
-        self.choice = {key: choice[key] for key in ("rate", "at_most", "count", "seed") if choice.get(key) is not None}
+        self.choice = {key: choice[key] for key in ("rate", "at_most", "count", "seed", "readings") if choice.get(key) is not None}
         if "rate" in self.choice:
             self.choice["rate"] = rate_of(self.choice["rate"])
         if "seed" in self.choice:
             self.choice["seed"] = unhex(self.choice["seed"])
+        self.named = {index for index, _first, _count in self.choice.get("readings", [])}
         self.manifests = {}
         self.checked = []
         self.at = None  # the current device
@@ -1770,7 +1777,9 @@ class AnswerCheck:
             self.unseen.remove((seal.epoch, seal.digest))
         elif seal.epoch in self.manifests:
             self.late += 1
-        if "rate" in self.choice:
+        if "readings" in self.choice:
+            self.named -= {seal.index}
+        if "rate" in self.choice or "readings" in self.choice:
             check_choice([rebuilt], self.choice)
             self.hand_out([rebuilt])
         else:
@@ -1793,6 +1802,8 @@ class AnswerCheck:
         self.release(None)
         if self.unseen:
             raise Refused("Missing", "a seal that a manifest lists")
+        if self.named:
+            raise Refused("NotAsAsked", "a seal of which the query names readings")
         tail, device = self.history.tail, self.roster.device(self.at)
         newest = self.history.last and self.history.last.index
         if tail is not None and self.until is not None and device and not device.can_seal(newest, tail, self.until):
@@ -1876,7 +1887,7 @@ def query_check(query):
         return value
 
     refuse(type(query) is not dict, "not an object")
-    known = {"devices", "since", "until", "rate", "at_most", "sample"}
+    known = {"devices", "since", "until", "rate", "at_most", "sample", "readings"}
     refuse(not {"devices", "since"} <= set(query) <= known, "a name that is unknown or missing")
     query = dict.fromkeys(known) | query
     refuse(type(query["devices"]) is not list or not query["devices"], "no devices")
@@ -1885,7 +1896,7 @@ def query_check(query):
     number(query["since"], M64, "since")
     if query["until"] is not None:
         refuse(number(query["until"], M64, "until") <= query["since"], "an empty range")
-    refuse(sum(query[name] is not None for name in ("rate", "at_most", "sample")) != 1, "not exactly one choice")
+    refuse(sum(query[name] is not None for name in ("rate", "at_most", "sample", "readings")) != 1, "not exactly one choice")
     if query["rate"] is not None:
         refuse(type(query["rate"]) is not str, "a rate is a text")
         rate_of(query["rate"])
@@ -1896,6 +1907,16 @@ def query_check(query):
         refuse(type(sample) is not dict or set(sample) != {"count", "seed"}, "a sample has a count and a seed")
         refuse(number(sample["count"], 0xFFFFFFFF, "count") == 0, "a sample of nothing")
         digits(sample["seed"], 64, "a seed")
+    if query["readings"] is not None:
+        runs, end = query["readings"], (-1, 0)
+        refuse(type(runs) is not list or not 1 <= len(runs) <= 8, "readings are 1 to 8 runs")
+        refuse(len(devices) > 1, "readings of several devices")
+        for run in runs:
+            refuse(type(run) is not list or len(run) != 3, "a run is an index, a first reading and a count")
+            index, first, count = (number(value, 0xFFFFFFFF, "a number of a run") for value in run)
+            refuse(count == 0 or first + count > 0xFFFFFFFF, "an empty run, or a long one")
+            refuse(index < end[0] or (index == end[0] and first < end[1]), "runs that descend or overlap")
+            end = (index, first + count)
     return query
 
 
@@ -1910,8 +1931,14 @@ def proof_query(text, roster):
     def refuse(number):
         raise ValueError(f"{number} is not a whole number")
 
+    def unique(pairs):
+        if len({name for name, _value in pairs}) < len(pairs):
+            raise ValueError("a name twice")
+        return dict(pairs)
+
     try:
-        query = json.loads(text, parse_int=whole, parse_float=refuse, parse_constant=refuse)
+        hooks = {"parse_int": whole, "parse_float": refuse, "parse_constant": refuse}
+        query = json.loads(text, object_pairs_hook=unique, **hooks)
         named = type(query) is dict and "roster" in query
         digest = query.pop("roster") if named else ""
         if named and (type(digest) is not str or not re.fullmatch("[0-9a-fA-F]{64}", digest)):

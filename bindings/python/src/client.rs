@@ -133,14 +133,15 @@ impl Client {
     /// devices is a device's name or several names; default: all devices of the roster. since and
     /// until are a datetime with a time zone, a date, Unix milliseconds or RFC 3339 text; the range
     /// is rounded to whole epochs. Give one of these amounts: rate ("1/8", 0.125, Fraction(1, 8); 1
-    /// means all readings), at_most (the maximum number of readings per device and epoch), or
-    /// sample (the number of readings per device and epoch, drawn with seed; only for devices that
-    /// seal trees). proof is the path of a file in which to save the response; `verify_proof` and
+    /// means all readings), at_most (the maximum number of readings per device and epoch), sample
+    /// (the number of readings per device and epoch, drawn with seed; only for devices that seal
+    /// trees), or readings (single readings of one device that seals trees, by the columns index
+    /// and seq of an answer: [(12, 7)], or [(12, 7, 3)] for three readings). proof is the path of a file in which to save the response; `verify_proof` and
     /// `moteseal verify` can check it later, offline. If nothing shows yet what was sealed up to
     /// the end of the range, the method raises TailUnknown or ManifestMissing, and the exception
     /// has the verified readings as its attribute answer. With allow_incomplete=True, the method
     /// returns these readings instead.
-    #[pyo3(signature = (devices = None, since = None, until = None, rate = None, *, at_most = None, sample = None, seed = None, proof = None, allow_incomplete = false))]
+    #[pyo3(signature = (devices = None, since = None, until = None, rate = None, *, at_most = None, sample = None, seed = None, readings = None, proof = None, allow_incomplete = false))]
     #[allow(clippy::too_many_arguments)]
     fn get(
         &self,
@@ -152,10 +153,11 @@ impl Client {
         at_most: Option<&Bound<'_, PyAny>>,
         sample: Option<&Bound<'_, PyAny>>,
         seed: Option<&Bound<'_, PyAny>>,
+        readings: Option<&Bound<'_, PyAny>>,
         proof: Option<PathBuf>,
         allow_incomplete: bool,
     ) -> PyResult<Py<Answer>> {
-        let choice = query_arguments::choice(rate, at_most, sample, seed)?;
+        let choice = query_arguments::choice(rate, at_most, sample, seed, readings)?;
         let query =
             query_arguments::query(self.inner.roster.get(), devices, since, until, choice, py)?;
         let inner = self.inner()?;
@@ -193,7 +195,7 @@ impl Client {
         let choice = if is_free {
             Choice::Rate(Rate::ALL)
         } else {
-            query_arguments::choice(rate, at_most, None, None)?
+            query_arguments::choice(rate, at_most, None, None, None)?
         };
         let mut query =
             query_arguments::query(self.inner.roster.get(), devices, since, until, choice, py)?;

@@ -5,8 +5,9 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use moteseal_api::{ErrorKind, Query};
 use moteseal_client::pinned::PinFile;
-use moteseal_core::record::EpochNumber;
-use moteseal_seal::sample::{Choice, Rate};
+use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_seal::sample::readings::MAX_RUNS;
+use moteseal_seal::sample::{Choice, Rate, ReadingRun, Readings};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDate, PyDateTime, PyFloat, PyInt, PyString, PyTzInfo};
@@ -169,7 +170,16 @@ pub(crate) fn choice(
     at_most: Option<&Bound<'_, PyAny>>,
     sample: Option<&Bound<'_, PyAny>>,
     seed: Option<&Bound<'_, PyAny>>,
+    readings: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Choice> {
+    if let Some(readings) = readings {
+        if rate.is_some() || at_most.is_some() || sample.is_some() {
+            return Err(PyValueError::new_err(
+                "rate, at_most, sample and readings exclude each other; pass only one of them",
+            ));
+        }
+        return named(readings);
+    }
     let at_most = at_most.map(|most| number::<u64>(most, "at_most")).transpose()?;
     let sample = sample.map(|count| number::<u32>(count, "sample")).transpose()?;
     if seed.is_some() && sample.is_none() {
@@ -194,6 +204,27 @@ pub(crate) fn choice(
             "rate, at_most and sample exclude each other; pass only one of them",
         )),
     }
+}
+
+/// Converts readings: a list of (index, seq) or (index, seq, count).
+fn named(readings: &Bound<'_, PyAny>) -> PyResult<Choice> {
+    const EXPECTED: &str = "a list of (index, seq) or (index, seq, count)";
+    let wrong = |_| wrong_type("readings", EXPECTED, readings);
+    let mut runs = Vec::new();
+    for one in readings.try_iter().map_err(wrong)? {
+        let one = one?;
+        let (index, first, count) = match one.extract::<(u32, u32)>() {
+            Ok((index, first)) => (index, first, 1),
+            Err(_) => one.extract::<(u32, u32, u32)>().map_err(wrong)?,
+        };
+        runs.push(ReadingRun { index: SealIndex(index), first, count });
+    }
+    runs.sort_unstable_by_key(|run| (run.index, run.first));
+    Readings::new(&runs).map(Choice::Readings).ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "readings: name every reading once, in 1 to {MAX_RUNS} runs of consecutive readings"
+        ))
+    })
 }
 
 /// Converts a whole number that is not negative.

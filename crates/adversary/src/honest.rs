@@ -74,6 +74,12 @@ pub(crate) fn select(device: DeviceId, parts: &[&Held], choice: Choice) -> Vec<S
             let mask = counts.at_most(most);
             statements.map(|statement| Select::Levels(mask & statement.surviving())).collect()
         }
+        Choice::Readings(readings) => statements
+            .map(|statement| {
+                let named: Vec<u64> = readings.of(statement.index).map(|seq| seq.0).collect();
+                if named.is_empty() { Select::Levels(0) } else { Select::Events(named) }
+            })
+            .collect(),
         Choice::Sample { count, seed } => {
             let epoch = parts.first().map_or(EpochNumber(0), |held| held.seal.statement().epoch);
             let total: u64 = statements.clone().map(|statement| statement.counters.total()).sum();

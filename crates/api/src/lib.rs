@@ -22,6 +22,7 @@ pub mod listing;
 pub mod paths;
 pub mod problem;
 pub mod query;
+pub mod strict_json;
 
 pub use error::{ErrorKind, Named, NamedError};
 pub use listing::{

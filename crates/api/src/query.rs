@@ -1,10 +1,13 @@
 //! Queries: devices, a range of epochs, and a choice of events (`spec/answers.md`, section 3).
 
+use moteseal_core::record::SealIndex;
 use moteseal_core::{DeviceId, EpochNumber};
-use moteseal_seal::sample::{Choice, Rate};
+use moteseal_seal::sample::readings::MAX_RUNS;
+use moteseal_seal::sample::{Choice, Rate, ReadingRun, Readings};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+use serde_json::Value;
 
-use crate::ErrorKind;
+use crate::{ErrorKind, strict_json};
 
 /// A query. This is its JSON form:
 ///
@@ -12,8 +15,9 @@ use crate::ErrorKind;
 /// {"devices": ["0123456789abcdef"], "since": 480000, "until": 480024, "rate": "1/8"}
 /// ```
 ///
-/// It has exactly one of `"rate": "k/2^d"`, `"at_most": N` (events per epoch) and
-/// `"sample": {"count": N, "seed": "64 hexadecimal digits"}`. `until` is the epoch after the last
+/// It has exactly one of `"rate": "k/2^d"`, `"at_most": N` (events per epoch),
+/// `"sample": {"count": N, "seed": "64 hexadecimal digits"}` and
+/// `"readings": [[seal, first, count]]`. `until` is the epoch after the last
 /// requested epoch; null requests all epochs so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
@@ -57,7 +61,21 @@ impl Query {
     /// [`QueryError`] if the text is not a query, if it names no device or repeats a device, if its
     /// range of epochs is empty, or if it requests a sample of 0 events.
     pub fn from_json(text: &[u8]) -> Result<Self, QueryError> {
-        serde_json::from_slice(text).map_err(|error| QueryError(error.to_string()))
+        let value = strict_json::parse(text).map_err(|error| QueryError(error.to_string()))?;
+        Self::from_value(value)
+    }
+
+    /// Reads a query from a JSON value and checks it.
+    ///
+    /// # Errors
+    /// As [`from_json`](Self::from_json).
+    pub fn from_value(value: Value) -> Result<Self, QueryError> {
+        // The derived decoders also accept the values of an object as an array, without their
+        // names.
+        if !value.is_object() || value.get("sample").is_some_and(Value::is_array) {
+            return Err(QueryError("the query, or the sample in it, is not an object".into()));
+        }
+        serde_json::from_value(value).map_err(|error| QueryError(error.to_string()))
     }
 
     /// Returns the query as one line of JSON. Equal queries have the same text. Clients send this
@@ -72,7 +90,7 @@ impl Query {
     ///
     /// # Errors
     /// [`QueryError`] if the query names no device or repeats a device, if its range of epochs is
-    /// empty, or if it requests a sample of 0 events.
+    /// empty, if it requests a sample of 0 events, or if it names readings of several devices.
     pub fn check(self) -> Result<Self, QueryError> {
         let refuse = |text: String| Err(QueryError(text));
         if self.devices.is_empty() {
@@ -85,6 +103,9 @@ impl Query {
         }
         if self.until.is_some_and(|until| until <= self.since) {
             return refuse("the range of epochs is empty; until must be above since".into());
+        }
+        if matches!(self.choice, Choice::Readings(_)) && self.devices.len() > 1 {
+            return refuse("readings are named of one device; name only one".into());
         }
         if let Choice::Sample { count: 0, .. } = self.choice {
             return refuse("the sample has 0 events; request at least 1".into());
@@ -105,6 +126,9 @@ struct Text {
     at_most: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sample: Option<SampleText>,
+    /// The seal's index, the first reading and the number of readings of each run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    readings: Option<Vec<(u32, u32, u32)>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -126,12 +150,17 @@ impl Serialize for Query {
             rate: None,
             at_most: None,
             sample: None,
+            readings: None,
         };
         match self.choice {
             Choice::Rate(rate) => text.rate = Some(rate.to_string()),
             Choice::AtMost(most) => text.at_most = Some(most),
             Choice::Sample { count, seed } => {
                 text.sample = Some(SampleText { count, seed: hex::encode(seed) });
+            }
+            Choice::Readings(readings) => {
+                let run = |run: &ReadingRun| (run.index.0, run.first, run.count);
+                text.readings = Some(readings.runs().iter().map(run).collect());
             }
         }
         text.serialize(serializer)
@@ -150,18 +179,30 @@ impl<'de> Deserialize<'de> for Query {
 
 impl Text {
     fn read(self) -> Result<Query, String> {
-        let choice = match (self.rate, self.at_most, self.sample) {
-            (Some(rate), None, None) => {
+        let choice = match (self.rate, self.at_most, self.sample, self.readings) {
+            (Some(rate), None, None, None) => {
                 Choice::Rate(rate.parse::<Rate>().map_err(|error| error.to_string())?)
             }
-            (None, Some(most), None) => Choice::AtMost(most),
-            (None, None, Some(sample)) => {
+            (None, Some(most), None, None) => Choice::AtMost(most),
+            (None, None, Some(sample), None) => {
                 let mut seed = [0; 32];
                 hex::decode_to_slice(&sample.seed, &mut seed)
                     .map_err(|_| "the seed must have 64 hexadecimal digits")?;
                 Choice::Sample { count: sample.count, seed }
             }
-            _ => return Err("give exactly one of rate, at_most and sample".into()),
+            (None, None, None, Some(runs)) => {
+                let run = |(index, first, count): &(u32, u32, u32)| ReadingRun {
+                    index: SealIndex(*index),
+                    first: *first,
+                    count: *count,
+                };
+                let runs: Vec<ReadingRun> = runs.iter().map(run).collect();
+                let readings = Readings::new(&runs).ok_or_else(|| {
+                    format!("readings must be 1 to {MAX_RUNS} runs [seal, first, count] in ascending order, without overlaps")
+                })?;
+                Choice::Readings(readings)
+            }
+            _ => return Err("give exactly one of rate, at_most, sample and readings".into()),
         };
         let device = |text: &String| {
             crate::parse_device(text).ok_or_else(|| {
@@ -191,6 +232,10 @@ mod tests {
             any::<u64>().prop_map(Choice::AtMost),
             (1..=u32::MAX, any::<[u8; 32]>())
                 .prop_map(|(count, seed)| Choice::Sample { count, seed }),
+            (any::<u32>(), 0..1u32 << 31, 1..1u32 << 31).prop_map(|(index, first, count)| {
+                let run = ReadingRun { index: SealIndex(index), first, count };
+                Choice::Readings(Readings::new(&[run]).unwrap())
+            }),
         ]
     }
 
@@ -203,7 +248,10 @@ mod tests {
             choice in choice(),
         ) {
             let query = Query {
-                devices: devices.into_iter().map(DeviceId).collect(),
+                devices: match choice {
+                    Choice::Readings(_) => devices.into_iter().take(1).map(DeviceId).collect(),
+                    _ => devices.into_iter().map(DeviceId).collect(),
+                },
                 since: EpochNumber(since),
                 until: length.map(|length| EpochNumber(since + length)),
                 choice,

@@ -132,7 +132,7 @@ fn valid(rows: &[(&str, String)]) -> Result<(), Failure> {
         return out.line(serde_json::Value::Object(object));
     }
     for (label, text) in rows {
-        out.line(format_args!("{label:<9} {text}"))?;
+        out.line(format_args!("{label:<8} {text}"))?;
     }
     out.line("the configuration is valid; without --check the gateway would run now")
 }

@@ -4,7 +4,9 @@ use clap::{ArgGroup, Args};
 use moteseal_api::Query;
 use moteseal_client::Client;
 use moteseal_client::estimate::Estimator;
-use moteseal_seal::sample::{Choice, Rate};
+use moteseal_core::record::SealIndex;
+use moteseal_seal::sample::readings::MAX_RUNS;
+use moteseal_seal::sample::{Choice, Rate, ReadingRun, Readings};
 use moteseal_verify::Roster;
 use serde_json::json;
 
@@ -21,7 +23,7 @@ use crate::terminal::{Stdout, diagnostic, is_json};
 /// choose the sample.
 #[derive(Args, Debug)]
 #[command(
-    group(ArgGroup::new("choice").required(true).args(["rate", "at_most", "sample"])),
+    group(ArgGroup::new("choice").required(true).args(["rate", "at_most", "sample", "readings"])),
     after_help = "Examples:\n  \
                   moteseal get dev1 dev2 --from http://127.0.0.1:8080 --roster roster.cbor \\\n      \
                   --operator keys/op.pub.pem --rate 1/8 --proof p.mproof -o out.csv\n  \
@@ -54,6 +56,11 @@ pub(crate) struct Arguments {
     /// The seed of the sample, 64 hexadecimal digits; default: a random one, which is shown
     #[arg(long, value_name = "HEX", requires = "sample", value_parser = seed)]
     seed: Option<[u8; 32]>,
+    /// A reading of one device, by the index of its seal and its place in the seal (the columns
+    /// index and seq): 12/7, or 12/7-9 for several; up to 8 times, only for the tree scheme. Narrow
+    /// the range with --since and --until
+    #[arg(long = "reading", value_name = "SEAL/READING", value_parser = reading)]
+    readings: Vec<ReadingRun>,
     #[command(flatten)]
     destination: Destination,
     #[command(flatten)]
@@ -65,6 +72,19 @@ pub(crate) struct Arguments {
 
 pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     text.parse().map_err(|error: moteseal_seal::sample::choice::RateError| error.to_string())
+}
+
+fn reading(text: &str) -> Result<ReadingRun, String> {
+    let parse = || {
+        let (index, seqs) = text.split_once('/')?;
+        let (first, last) = seqs.split_once('-').unwrap_or((seqs, seqs));
+        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+        let count = last.checked_sub(first)?.checked_add(1)?;
+        Some(ReadingRun { index: SealIndex(index.parse().ok()?), first, count })
+    };
+    parse().ok_or_else(|| {
+        "SEAL/READING: 12/7 is reading 7 of seal 12; 12/7-9 are three readings".to_owned()
+    })
 }
 
 pub(crate) fn seed(text: &str) -> Result<[u8; 32], String> {
@@ -117,13 +137,24 @@ impl Arguments {
             (Some(rate), ..) => Choice::Rate(rate),
             (_, Some(most), _) => Choice::AtMost(most),
             (.., Some(count)) => Choice::Sample { count, seed: self.seed()? },
+            _ if !self.readings.is_empty() => Choice::Readings(self.named()?),
             _ => {
                 return Err(Failure::usage(
-                    "the amount is missing: --rate 1/8, --at-most 100, or --sample 100",
+                    "the amount is missing: --rate 1/8, --at-most 100, --sample 100, or --reading 12/7",
                 ));
             }
         };
         self.cloud_query.query(roster, &self.devices, choice)
+    }
+
+    fn named(&self) -> Result<Readings, Failure> {
+        let mut runs = self.readings.clone();
+        runs.sort_unstable_by_key(|run| (run.index, run.first));
+        Readings::new(&runs).ok_or_else(|| {
+            Failure::usage(format_args!(
+                "--reading: name every reading once, with at most {MAX_RUNS} options"
+            ))
+        })
     }
 
     fn seed(&self) -> Result<[u8; 32], Failure> {

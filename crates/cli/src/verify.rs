@@ -208,6 +208,7 @@ fn in_words(query: &Query, roster: &Roster) -> String {
         Choice::Sample { count: drawn, .. } => {
             format!("{} per epoch, drawn by a seed,", count(drawn.into(), "reading"))
         }
+        Choice::Readings(readings) => count(readings.count(), "named reading"),
     };
     let devices: Vec<String> =
         query.devices.iter().map(|device| device_name(roster, *device)).collect();

@@ -12,7 +12,7 @@ mod held_epoch;
 mod manifests;
 
 use moteseal_api::Query;
-use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_lanes::Recall;
 use moteseal_seal::Statement;
 use moteseal_seal::sample::{Choice, UniformSample};
@@ -44,6 +44,8 @@ pub(crate) struct Checker<'r> {
     /// The number of devices of the query whose checks are finished.
     done: usize,
     held: HeldEpoch,
+    /// The seals of which the query names readings, and which have not arrived yet.
+    named: Vec<SealIndex>,
     manifests: Manifests,
     report: Report,
     newest: Vec<(DeviceId, PinnedSeal)>,
@@ -61,11 +63,12 @@ impl<'r> Checker<'r> {
             roster,
             engine,
             live: query.is_some(),
-            query,
             pinned: pinned.cloned(),
             at: None,
             done: 0,
             held: HeldEpoch::default(),
+            named: query.as_ref().map(named).unwrap_or_default(),
+            query,
             manifests: Manifests::new(roster),
             report: Report::default(),
             newest: Vec::new(),
@@ -133,6 +136,7 @@ impl<'r> Checker<'r> {
                 return Err(Rejection::UnknownRoster { digest: roster });
             }
         }
+        self.named = named(&query);
         self.query = Some(query);
         Ok(())
     }
@@ -173,6 +177,15 @@ impl<'r> Checker<'r> {
             Choice::Rate(rate) => {
                 let sample = UniformSample::by_rate(proven.sample, proven.seal, rate);
                 let sample = sample.map_err(|error| Rejection::Choice { error, device, index })?;
+                let manifests = &self.manifests;
+                let mut outlet =
+                    RowOutlet { roster: self.roster, engine: &self.engine, manifests, check, sink };
+                outlet.emit(query.choice, statement, &sample, proven.schema)
+            }
+            Choice::Readings(readings) => {
+                let sample = UniformSample::by_name(proven.sample, proven.seal, &readings);
+                let sample = sample.map_err(|error| Rejection::Choice { error, device, index })?;
+                self.named.retain(|named| *named != index);
                 let manifests = &self.manifests;
                 let mut outlet =
                     RowOutlet { roster: self.roster, engine: &self.engine, manifests, check, sink };
@@ -252,10 +265,21 @@ impl<'r> Checker<'r> {
         let name = self.roster.name(device).map_or_else(|| device.to_string(), str::to_owned);
         let (report, newest) = check.finish(name, self.roster)?;
         self.manifests.all_shown(device)?;
+        if let Some(index) = self.named.first() {
+            return Err(Rejection::NotAsAsked { device: Some(device), index: Some(*index) });
+        }
         self.newest.extend(newest.map(|newest| (device, newest)));
         self.report.devices.push(report);
         Ok(())
     }
+}
+
+/// Returns the seals of which a query names readings, in ascending order.
+fn named(query: &Query) -> Vec<SealIndex> {
+    let Choice::Readings(readings) = query.choice else { return Vec::new() };
+    let mut named: Vec<SealIndex> = readings.runs().iter().map(|run| run.index).collect();
+    named.dedup();
+    named
 }
 
 /// The destination of the checked parts of a device.

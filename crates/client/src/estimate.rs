@@ -81,7 +81,7 @@ impl Field {
 /// rate.
 const fn stratum_of(rows: &Rows<'_>) -> Option<(DeviceId, EpochNumber)> {
     match rows.choice() {
-        Choice::Rate(_) => None,
+        Choice::Rate(_) | Choice::Readings(_) => None,
         Choice::AtMost(_) | Choice::Sample { .. } => Some((rows.device(), rows.statement().epoch)),
     }
 }

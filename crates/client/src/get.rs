@@ -9,7 +9,7 @@ use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_net::{Client as Cloud, NetError, Response};
-use moteseal_seal::sample::{Choice, Rate};
+use moteseal_seal::sample::{Choice, Rate, Readings};
 use moteseal_verify::Roster;
 use tokio::time::{Instant, timeout_at};
 
@@ -164,6 +164,12 @@ impl<'a> Get<'a> {
     /// selected. Only seals of the tree scheme support this choice.
     pub const fn sample(self, count: u32, seed: [u8; 32]) -> Self {
         self.choice(Choice::Sample { count, seed })
+    }
+
+    /// Requests readings by their seal and their place in it, of one device. Only seals of the tree
+    /// scheme support this choice.
+    pub const fn readings(self, readings: Readings) -> Self {
+        self.choice(Choice::Readings(readings))
     }
 
     /// Requests the readings that this choice selects.

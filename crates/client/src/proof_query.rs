@@ -2,7 +2,7 @@
 //! response was verified. The digest only serves to report that a wrong roster was given; no check
 //! depends on it.
 
-use moteseal_api::Query;
+use moteseal_api::{Query, strict_json};
 use moteseal_verify::Roster;
 use serde_json::Value;
 
@@ -20,12 +20,9 @@ pub(crate) fn encode(query: &Query, roster: &Roster) -> String {
 /// # Errors
 /// A message that states what is wrong with the item.
 pub(crate) fn decode(text: &str) -> Result<(Query, Option<String>), String> {
-    let mut text: Value =
-        serde_json::from_str(text).map_err(|error| format!("its query is not JSON ({error})"))?;
-    // The decoder of queries also accepts the values of an object as an array, without their names.
-    let is_array = text["sample"].is_array();
-    let object = text.as_object_mut().filter(|_| !is_array);
-    let object = object.ok_or("its query, or the sample in it, is not an object")?;
+    let mut text = strict_json::parse(text.as_bytes())
+        .map_err(|error| format!("its query is not JSON ({error})"))?;
+    let object = text.as_object_mut().ok_or("its query is not an object")?;
     let roster = match object.remove("roster") {
         None => None,
         Some(Value::String(digest))
@@ -36,6 +33,6 @@ pub(crate) fn decode(text: &str) -> Result<(Query, Option<String>), String> {
         Some(_) => return Err("its roster is not a digest".to_owned()),
     };
     let query =
-        serde_json::from_value(text).map_err(|error| format!("its query is invalid ({error})"))?;
+        Query::from_value(text).map_err(|error| format!("its query is invalid ({error})"))?;
     Ok((query, roster))
 }

@@ -188,10 +188,14 @@ impl Rejection {
     pub fn kind(&self) -> ErrorKind {
         match self {
             // The seals do not support the query: it requested a sample by count and seed from
-            // seals that are not trees, or a rate above the available one. The kind is the same
+            // seals that are not trees, a rate above the available one, or a reading that was not
+            // sealed or kept. The kind is the same
             // whether the store notices this before or after it has sent a part.
             Self::Stopped { name, .. }
-                if matches!(name.as_str(), "SchemeMismatch" | "RateUnavailable") =>
+                if matches!(
+                    name.as_str(),
+                    "SchemeMismatch" | "RateUnavailable" | "ReadingUnavailable"
+                ) =>
             {
                 ErrorKind::Usage
             }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use moteseal_api::{ProblemType, Query};
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{EpochNumber, Round};
+use moteseal_core::record::{EpochNumber, Round, SealIndex};
 use moteseal_core::roster::Directory as _;
 use moteseal_seal::sample::choice::Choice;
 use moteseal_seal::stream::MAX_ITEM;
@@ -27,7 +27,7 @@ use cursor::{Cursor, Found};
 pub(crate) use item::open_before;
 pub use item::{PartOutput, ResponseItem, Selected};
 pub(crate) use manifests::Manifests;
-use plan::{KeptLevels, Planned, at_most, by_rate, follows, permuted};
+use plan::{KeptLevels, Planned, at_most, by_name, by_rate, follows, permuted};
 use run_limits::Run;
 use stop::Stop;
 
@@ -54,6 +54,8 @@ pub struct Response<'s> {
     device: Option<Cursor<'s>>,
     /// The levels of the seals that were read, if the query has a rate.
     kept: KeptLevels,
+    /// The seals of which the query names readings, and which have not been read yet.
+    named: Vec<SealIndex>,
     /// The planned parts of the current epoch, if the query's choice has to consider all seals of
     /// an epoch together.
     epoch: VecDeque<Planned>,
@@ -81,6 +83,10 @@ impl<'s> Response<'s> {
     #[must_use]
     pub fn new(store: &'s dyn EpochStore, roster: &'s Roster, query: Query) -> Self {
         let has_budget = roster.has_budget();
+        let named = match query.choice {
+            Choice::Readings(readings) => readings.runs().iter().map(|run| run.index).collect(),
+            _ => Vec::new(),
+        };
         let manifests = has_budget.then(|| Manifests::new(store, query.since, query.until));
         Self {
             store,
@@ -92,6 +98,7 @@ impl<'s> Response<'s> {
             next_device: 0,
             device: None,
             kept: KeptLevels::default(),
+            named,
             epoch: VecDeque::new(),
             ahead: None,
             schema: None,
@@ -140,6 +147,11 @@ impl<'s> Response<'s> {
                         let planned = by_rate(seal, rate);
                         return Some(planned.map_err(|seal| self.rate_unavailable(&seal)));
                     }
+                    Choice::Readings(readings) => {
+                        let index = seal.seal().statement().index;
+                        self.named.retain(|named| *named != index);
+                        return Some(by_name(seal, &readings));
+                    }
                     Choice::AtMost(_) | Choice::Sample { .. } => {
                         let planned =
                             cursor.rest_of_epoch(seal).and_then(|parts| self.whole_epoch(parts));
@@ -149,7 +161,13 @@ impl<'s> Response<'s> {
                         }
                     }
                 },
-                Ok(None) => self.device = None,
+                Ok(None) => {
+                    self.device = None;
+                    if let Some(index) = self.named.first() {
+                        let detail = format!("the range has no seal {index} of the device");
+                        return Some(Err(Stop { name: "ReadingUnavailable", detail }));
+                    }
+                }
             }
         }
     }
@@ -190,6 +208,9 @@ impl<'s> Response<'s> {
         match self.query.choice {
             Choice::Sample { count, seed } => permuted(parts, levels, round, (count, &seed)),
             Choice::AtMost(most) => at_most(parts, levels, round, most),
+            Choice::Readings(readings) => {
+                parts.into_iter().map(|seal| by_name(seal, &readings)).collect()
+            }
             Choice::Rate(rate) => parts
                 .into_iter()
                 .map(|seal| by_rate(seal, rate).map_err(|seal| self.kept.rate_unavailable(&seal)))

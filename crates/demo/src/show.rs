@@ -320,6 +320,7 @@ fn choice(choice: Choice) -> String {
         Choice::Rate(rate) => format!("{rate} of the readings"),
         Choice::AtMost(most) => format!("at most {most} readings per epoch"),
         Choice::Sample { count, .. } => format!("{count} readings per epoch, drawn by a seed"),
+        Choice::Readings(readings) => format!("{} named readings", readings.count()),
     }
 }
 

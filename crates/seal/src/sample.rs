@@ -16,6 +16,7 @@ pub mod forward;
 mod manifest;
 mod owned;
 pub mod permutation;
+pub mod readings;
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -28,6 +29,7 @@ pub use epoch::{EpochError, WholeEpoch};
 pub use forward::{Followed, Forwarder, FrameOutcome, Noted};
 pub use manifest::{Manifest, ManifestDraft};
 pub use owned::Kept;
+pub use readings::{ReadingRun, Readings};
 
 use crate::engine::Engine;
 use crate::level::{Counters, Salt};

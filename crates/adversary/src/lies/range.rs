@@ -165,7 +165,7 @@ fn selection(held: &Held, context: &Context<'_>) -> Select {
     let statement = held.seal.statement();
     let mask = match context.question.choice {
         Choice::Rate(rate) => rate.levels(statement.counters.levels()).unwrap_or(u32::MAX),
-        Choice::AtMost(_) | Choice::Sample { .. } => u32::MAX,
+        Choice::AtMost(_) | Choice::Sample { .. } | Choice::Readings(_) => u32::MAX,
     };
     Select::Levels(mask & statement.surviving())
 }

@@ -46,6 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let roster = files::roster(path, &operator(arguments)?)?;
     let querier = input::public_half(&with_suffix(querier));
     let querier = querier.map_err(|error| client_error::input(&error))?;
+    files::check_querier(&roster, &querier)?;
     let sources = roster.devices().len() as u64;
     if u64::from(*key_groups) > sources {
         return Err(Failure::usage(format_args!(

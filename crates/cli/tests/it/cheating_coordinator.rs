@@ -495,7 +495,7 @@ async fn the_command_prints_the_findings() {
     assert!((CHEATS[0].alter)(&mut dropped, 1, group.devices[3]));
     let (cloud, ..) = through_a_cloud(&group.roster, &dropped).await;
     let (code, out, stderr) = run(&cloud.url, &["--json"]);
-    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let json: serde_json::Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
     let finding = &json["epochs"][1]["findings"][0];
     assert_eq!(
         (code, &finding["name"], &finding["devices"][0]),

@@ -83,7 +83,7 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
     ];
     let (code, out, stderr) = run(&dropped.concat(), &["--json"]);
     assert_eq!(code, 5, "{out}{stderr}");
-    let json: Value = serde_json::from_str(&out).unwrap();
+    let json: Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
     let found: Vec<(&str, u64, u64)> = json["sums"]["findings"]
         .as_array()
         .unwrap()

@@ -40,9 +40,11 @@ impl Run {
         self
     }
 
+    /// Returns the first line of stdout. If the run failed, the error follows in the last line.
     #[track_caller]
     pub(crate) fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+        let line = self.out.lines().next().unwrap_or_default();
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 

@@ -108,8 +108,20 @@ impl HeldEpoch {
                     .draw(outlet.engine, round, (count, &seed), &mut chosen, &mut scratch)
                     .map_err(refuse(&seals[0]))?
             }
-            // This arm is not reached, because the parts of a rate are checked one by one and are
-            // never held.
+            // These arms are not reached, because the parts of a rate and of named readings are
+            // checked one by one and are never held.
+            Choice::Readings(readings) => {
+                for (seal, (kept, schema)) in seals.iter().zip(&samples) {
+                    let sample = UniformSample::by_name(kept.sample(), seal, &readings);
+                    outlet.emit(
+                        choice,
+                        seal.statement(),
+                        &sample.map_err(refuse(seal))?,
+                        schema,
+                    )?;
+                }
+                return Ok(());
+            }
             Choice::Rate(rate) => {
                 for (seal, (kept, schema)) in seals.iter().zip(&samples) {
                     let sample =

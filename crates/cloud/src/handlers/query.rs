@@ -81,6 +81,9 @@ fn check(shared: &Shared, query: &Query) -> Result<(), Refusal> {
             "a sample may have at most {} events of each epoch; request fewer",
             limits.query_sample
         )),
+        Choice::Readings(readings) if readings.count() > limits.query_sample.into() => too_large(
+            format!("a query may name at most {} readings; request fewer", limits.query_sample),
+        ),
         Choice::Rate(rate) if rate.levels(levels).is_none() => {
             let detail =
                 format!("with {levels} levels, rate {rate} rounds to 0; request a higher rate");

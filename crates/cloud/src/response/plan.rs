@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use moteseal_core::record::{Level, Round, Scheme, Sequence};
 use moteseal_lanes::Host;
+use moteseal_seal::sample::Readings;
 use moteseal_seal::sample::choice::{EpochCounts, Rate, rate_levels};
 use moteseal_seal::sample::existing;
 use moteseal_seal::sample::permutation::{self, Swap};
@@ -46,6 +47,35 @@ pub(super) fn by_rate(seal: StoredSeal, rate: Rate) -> Result<Planned, Box<Store
         }
         _ => Err(Box::new(seal)),
     }
+}
+
+/// Selects the readings of one seal that the query names. Fails if the seal is not a tree, or if a
+/// reading does not exist or was not kept.
+pub(super) fn by_name(seal: StoredSeal, readings: &Readings) -> Result<Planned, Stop> {
+    let statement = seal.seal().statement();
+    let named: Vec<Sequence> = readings.of(statement.index).collect();
+    let Some(last) = named.last() else {
+        return Ok(Planned { seal, selection: Selected::Levels(0) });
+    };
+    if statement.scheme == Scheme::Star {
+        let detail = "single readings need epochs sealed as trees; use rate or at_most instead";
+        return Err(Stop::at("SchemeMismatch", &seal, detail));
+    }
+    let total = statement.counters.total();
+    if last.0 >= total {
+        let detail = format!("the seal has {total} readings, with the numbers from 0 on");
+        return Err(Stop::at("ReadingUnavailable", &seal, &detail));
+    }
+    let levels = statement.counters.levels();
+    let is_lost = |seq: &&Sequence| {
+        let level = statement.salt.level(**seq, levels);
+        (seal.kept() & statement.surviving()) >> level.0 & 1 == 0
+    };
+    if let Some(seq) = named.iter().find(is_lost) {
+        let detail = format!("reading {} was not kept", seq.0);
+        return Err(Stop::at("ReadingUnavailable", &seal, &detail));
+    }
+    Ok(Planned { seal, selection: Selected::Events(named) })
 }
 
 /// The seals of a query, as far as they determine which rates are available for all of them.

@@ -6,7 +6,7 @@ use core::str::FromStr;
 use moteseal_core::named_errors;
 
 use crate::level::Counters;
-use crate::sample::Sample;
+use crate::sample::{Readings, Sample};
 use crate::seal::{Authentic, Seal};
 use crate::statement::Statement;
 use crate::stream::Select;
@@ -138,6 +138,8 @@ pub enum Choice {
         /// The seed of the permutation.
         seed: [u8; 32],
     },
+    /// Readings that the query names, of one device. Only for trees.
+    Readings(Readings),
 }
 
 named_errors! {
@@ -263,8 +265,10 @@ impl EpochCounts {
 ///
 /// For a rate, each part is checked individually ([`by_rate`](Self::by_rate)). For the other
 /// choices, all parts of an epoch are checked together
-/// ([`ForcedPart::check`](crate::sample::epoch::ForcedPart::check)). There is no other way to
-/// create a `UniformSample`, and an unverified seal does not suffice:
+/// ([`ForcedPart::check`](crate::sample::epoch::ForcedPart::check)). Readings that the query names
+/// ([`by_name`](Self::by_name)) are determined by the query too, but estimators must reject this
+/// choice. There is no other way to create a `UniformSample`, and an unverified seal does not
+/// suffice:
 ///
 /// ```compile_fail
 /// # use moteseal_seal::sample::{Sample, UniformSample};

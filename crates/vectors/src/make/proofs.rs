@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 
 use super::coordinator::{file_within, group_within, id, manifest};
 use super::pruned::{device, item};
-use super::within::{ROUNDS, World, at_most, case, course, ended};
+use super::within::{ROUNDS, World, at_most, case, course, course_of, ended};
 use super::{File, Files, of};
 use moteseal_fixtures::cbor_tree::{NULL, Value, bytes, encode_sequence, sequence};
 use moteseal_fixtures::world::{Epoch, FIXED, LEVELS, Pick, Sealed, schema};
@@ -21,6 +21,7 @@ const OP: &str = "proof.open";
 pub fn make(files: &mut Files) {
     files.add(queries());
     files.add(order());
+    files.add(named());
 }
 
 /// Returns a proof with this query and this answer.
@@ -80,7 +81,6 @@ fn queries() -> File {
                 r#"{{"devices":["{north}"],"since":18446744073709551614,"until":18446744073709551615,"rate":"1"}}"#
             )
         }),
-        ("a name twice: the last counts", format!(r#"{{{base},"rate":"x","rate":"1"}}"#)),
         (
             "white space and escapes",
             format!("\n{{\t{base} ,\r\n \"r\\u0061te\" : \"1\\u002f8\" }} "),
@@ -185,6 +185,28 @@ fn queries() -> File {
         ("an empty range", {
             with(&format!(r#""devices":["{north}"],"since":13,"until":13,"rate":"1""#))
         }),
+        ("a name twice", with(&format!(r#"{base},"rate":"x","rate":"1""#))),
+        ("a name twice, with the same value", with(&format!(r#"{base},"rate":"1","rate":"1""#))),
+        ("a name twice in a sample", {
+            with(&format!(r#"{base},"sample":{{"count":1,"count":1,"seed":"{seed}"}}"#))
+        }),
+        ("no readings", with(&format!(r#"{base},"readings":[]"#))),
+        ("nine runs of readings", {
+            let runs: Vec<String> = (0..9).map(|index| format!("[{index},0,1]")).collect();
+            with(&format!(r#"{base},"readings":[{}]"#, runs.join(",")))
+        }),
+        ("an empty run of readings", with(&format!(r#"{base},"readings":[[0,0,0]]"#))),
+        ("reading 2^32-1", with(&format!(r#"{base},"readings":[[0,4294967295,1]]"#))),
+        ("a seal of index 2^32", with(&format!(r#"{base},"readings":[[4294967296,0,1]]"#))),
+        ("runs that overlap", with(&format!(r#"{base},"readings":[[0,0,2],[0,1,1]]"#))),
+        ("runs in descending order", with(&format!(r#"{base},"readings":[[1,0,1],[0,0,1]]"#))),
+        ("a run of two numbers", with(&format!(r#"{base},"readings":[[0,0]]"#))),
+        ("readings that are an object", with(&format!(r#"{base},"readings":{{}}"#))),
+        ("readings of two devices", {
+            with(&format!(
+                r#""devices":["{south}","{north}"],"since":10,"until":13,"readings":[[0,0,1]]"#
+            ))
+        }),
         ("no choice", with(&base)),
         ("two choices", with(&format!(r#"{base},"rate":"1","at_most":1"#))),
         ("a rate that is a number", with(&format!(r#"{base},"rate":1"#))),
@@ -227,6 +249,54 @@ fn queries() -> File {
         proof(&format!(r#"{{{base},"roster":"{other}"}}"#), &empty),
         "NotAProof",
     );
+    file
+}
+
+fn named() -> File {
+    let mut file = file_within(
+        "proof/readings.json",
+        "Readings that a query names: answers.md, section 4.4.",
+        ED,
+    );
+    let World { north, .. } = World::new(Scheme::Tree, 0);
+    let nothing = || vec![Pick::Levels(0); north.len()];
+    let with = |picks: &[(usize, &[u64])]| {
+        let mut all = nothing();
+        for (at, events) in picks {
+            all[*at] = Pick::Events(events.to_vec());
+        }
+        ended(&[course_of(&north, &all)])
+    };
+    let index = |at: usize| north[at].seal.statement().index.0;
+    let asked = |runs: &[(usize, u32, u32)]| {
+        let runs: Vec<_> =
+            runs.iter().map(|(at, first, count)| json!([index(*at), first, count])).collect();
+        json!({ "readings": runs })
+    };
+    for (name, runs, picks) in [
+        ("one reading", &[(0, 7, 1)][..], &[(0, &[7][..])][..]),
+        ("the first and the last reading", &[(0, 0, 1), (0, 49, 1)], &[(0, &[0, 49])]),
+        ("adjacent runs", &[(1, 3, 2), (1, 5, 1)], &[(1, &[3, 4, 5])]),
+        ("readings of two epochs", &[(0, 9, 1), (2, 11, 1)], &[(0, &[9]), (2, &[11])]),
+        ("a whole seal", &[(2, 0, 12)], &[(2, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])]),
+    ] {
+        file.valid(name, OP, proof_of(&with(picks), &["north"], &asked(runs)));
+    }
+    for (name, runs, picks, error) in [
+        ("another reading", &[(0, 7, 1)][..], &[(0, &[8][..])][..], "NotAsAsked"),
+        ("a reading of another seal", &[(0, 7, 1)], &[(1, &[7])], "NotAsAsked"),
+        ("one reading more", &[(0, 7, 1)], &[(0, &[7, 8])], "NotAsAsked"),
+        ("one reading less", &[(0, 7, 2)], &[(0, &[7])], "NotAsAsked"),
+        ("none of the readings", &[(0, 7, 1)], &[], "NotAsAsked"),
+        ("a reading after the range", &[(4, 0, 1)], &[(4, &[0])], "NotAsAsked"),
+        ("a seal that is not in the range", &[(0, 7, 1), (4, 0, 1)], &[(0, &[7])], "NotAsAsked"),
+    ] {
+        file.invalid(name, OP, proof_of(&with(picks), &["north"], &asked(runs)), error);
+    }
+    let World { north: stars, .. } = World::new(Scheme::Star, 0);
+    let levels = ended(&[course(&stars, &[0xff, 0, 0, 0, 0])]);
+    let of_star = proof_of(&levels, &["north"], &asked(&[(0, 7, 1)]));
+    file.invalid("a reading of a star", OP, of_star, "SchemeMismatch");
     file
 }
 

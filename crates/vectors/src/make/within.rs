@@ -99,7 +99,7 @@ pub(super) fn course(sealed: &[Sealed], masks: &[u32]) -> Vec<u8> {
 }
 
 /// Returns one device's section of an answer: each seal with its selection.
-fn course_of(sealed: &[Sealed], picks: &[Pick]) -> Vec<u8> {
+pub(super) fn course_of(sealed: &[Sealed], picks: &[Pick]) -> Vec<u8> {
     let mut out = Vec::new();
     write::schema(&mut out, &schema(FIXED));
     out.extend(sealed[0].open(true));

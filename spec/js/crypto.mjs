@@ -49,7 +49,7 @@ export function saltOf(key, device, index) {
  * The upper 32 bits of SipHash-2-4 of the messages `seq` (8 bytes, little-endian), for `first <= seq < first + count`. Halves of 32 bits
  * are used instead of BigInts, which would be about a hundred times slower.
  */
-export function sipHigh(salt, first, count, each) {
+function sipHigh(salt, first, count, each) {
   const k0l = salt.readUInt32LE(0) | 0;
   const k0h = salt.readUInt32LE(4) | 0;
   const k1l = salt.readUInt32LE(8) | 0;
@@ -87,14 +87,21 @@ export function sipHigh(salt, first, count, each) {
   }
 }
 
-/** The levels of the events `0 .. n-1` (objects.md, section 6.2). */
-export function levelsOf(salt, n, levels) {
-  const out = new Uint8Array(n);
+/** The levels of the events `first .. first+count-1` (objects.md, section 6.2). */
+export function levelsOf(salt, count, levels, first = 0) {
+  const out = new Uint8Array(count);
   const top = levels - 1;
-  sipHigh(salt, 0, n, (i, high) => {
+  sipHigh(salt, first, count, (i, high) => {
     const zeros = Math.clz32(high);
     out[i] = zeros < top ? zeros : top;
   });
+  return out;
+}
+
+/** The number of events of each level. */
+export function countersOf(eventLevels, levels) {
+  const out = new Array(levels).fill(0);
+  for (const level of eventLevels) out[level]++;
   return out;
 }
 

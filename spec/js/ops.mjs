@@ -4,7 +4,6 @@
 import * as cbor from "./cbor.mjs";
 import * as cose from "./cose.mjs";
 import { checkKey, checkKeyLength, SUITES, verifySignature } from "./crypto.mjs";
-import { fail } from "./fail.mjs";
 import { checkSuccession, openCertificate, openRoster } from "./roster.mjs";
 import { openSchema, readRecord, TYPES } from "./schema.mjs";
 
@@ -12,7 +11,7 @@ export const OPS = Object.create(null);
 
 /** An input that has not the form of the vectors. */
 export function malformed(what) {
-  fail("BadInput: " + what);
+  throw new TypeError("the input has no valid " + what);
 }
 
 export function hex(text) {

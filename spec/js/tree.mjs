@@ -46,7 +46,7 @@ export function pathRoot(size, seq, leaf, path) {
   let sn = size - 1n;
   let r = leaf;
   for (const p of path) {
-    if (sn === 0n) fail("PathLength");
+    if (sn === 0n) fail("DigestCount");
     if ((fn & 1n) === 1n || fn === sn) {
       r = nodeHash(p, r);
       while ((fn & 1n) === 0n && fn !== 0n) {
@@ -59,7 +59,7 @@ export function pathRoot(size, seq, leaf, path) {
     fn >>= 1n;
     sn >>= 1n;
   }
-  if (sn !== 0n) fail("PathLength");
+  if (sn !== 0n) fail("DigestCount");
   return r;
 }
 

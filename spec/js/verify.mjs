@@ -6,6 +6,7 @@
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import "./ops-stream.mjs";
 import * as vectors from "./vectors.mjs";
 
 const HERE = dirname(fileURLToPath(import.meta.url));

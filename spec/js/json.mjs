@@ -1,4 +1,4 @@
-// JSON (RFC 8259) with exact integers. JSON.parse rounds integers above 2^53 and accepts repeated names.
+// JSON (RFC 8259) with exact integers. JSON.parse rounds integers above 2^53. The last value of a repeated name counts.
 //
 // Integers are numbers up to 2^53 and BigInts above. Any other number is an object {number: its text}.
 
@@ -68,7 +68,6 @@ class Parser {
       this.space();
       if (this.text[this.p] !== '"') fail("BadJson");
       const name = this.string();
-      if (name in out) fail("BadJson");
       if (!this.take(":")) fail("BadJson");
       out[name] = this.value(depth + 1);
     } while (this.take(","));

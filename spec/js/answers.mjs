@@ -33,6 +33,11 @@ export class Chain {
       if (part.prevIndex !== null && part.prevIndex > last.index) fail("Missing");
       if (part.prevIndex === null || part.prevIndex < last.index || !part.prev.equals(last.digest)) fail("Equivocation");
     }
+    return this.accept(part);
+  }
+
+  /** Takes a seal as the newest one. */
+  accept(part) {
     this.last = part;
     if (part.epoch >= this.until) {
       this.ended = true;

@@ -1,7 +1,6 @@
 // The operations of seals, trees and streams.
 
 import { openReceipt, openUrgent } from "./cose.mjs";
-import { openAnnouncement, openManifest } from "./coordinator.mjs";
 import { countersOf, deviceId, groupId, levelsOf, saltOf } from "./crypto.mjs";
 import { explain } from "./explain.mjs";
 import { hex, keyOf, malformed, OPS, rosterOf, toHex } from "./ops.mjs";
@@ -114,11 +113,4 @@ OPS["stream.explain"] = (input, context) => {
   }
   explain(roster, run, input.explained.map(hex));
   return {};
-};
-
-OPS["word.announcement"] = (input, context) => openAnnouncement(hex(input.bytes), rosterOf(context));
-
-OPS["word.manifest"] = (input, context) => {
-  const m = openManifest(hex(input.bytes), rosterOf(context));
-  return { devices: [...m.listed], digest: toHex(m.digest), epoch: m.epoch, roster: toHex(m.roster), round: m.round };
 };

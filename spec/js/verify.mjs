@@ -12,6 +12,7 @@ import { batch } from "./batch.mjs";
 import { bundle } from "./files.mjs";
 import "./ops-stream.mjs";
 import "./ops-answers.mjs";
+import "./ops-coordinator.mjs";
 import * as vectors from "./vectors.mjs";
 
 const HERE = dirname(fileURLToPath(import.meta.url));

@@ -107,27 +107,46 @@ export function countersOf(eventLevels, levels) {
 
 // ---------------------------------------------------------------- ChaCha12
 
+const CHACHA_CONSTANTS = [0x61707865, 0x3320646e, 0x79622d32, 0x6b206574];
+
+/** One block of ChaCha: 16 words. `tail` are the last four words of the state, counter and nonce. */
+function chachaBlock(key, tail, doubleRounds) {
+  const start = new Uint32Array(16);
+  start.set(CHACHA_CONSTANTS);
+  for (let i = 0; i < 8; i++) start[4 + i] = key.readUInt32LE(4 * i);
+  start.set(tail, 12);
+  const x = Uint32Array.from(start);
+  for (let i = 0; i < doubleRounds; i++) {
+    quarter(x, 0, 4, 8, 12);
+    quarter(x, 1, 5, 9, 13);
+    quarter(x, 2, 6, 10, 14);
+    quarter(x, 3, 7, 11, 15);
+    quarter(x, 0, 5, 10, 15);
+    quarter(x, 1, 6, 11, 12);
+    quarter(x, 2, 7, 8, 13);
+    quarter(x, 3, 4, 9, 14);
+  }
+  for (let i = 0; i < 16; i++) x[i] += start[i];
+  return x;
+}
+
 /** The words of 64 bits, little-endian, of ChaCha12 with nonce 0 from counter 0, as BigInts. */
 export function* chacha12(key) {
-  const start = new Uint32Array(16);
-  start.set([0x61707865, 0x3320646e, 0x79622d32, 0x6b206574]);
-  for (let i = 0; i < 8; i++) start[4 + i] = key.readUInt32LE(4 * i);
+  const tail = [0, 0, 0, 0];
   for (;;) {
-    const x = Uint32Array.from(start);
-    for (let i = 0; i < 6; i++) {
-      quarter(x, 0, 4, 8, 12);
-      quarter(x, 1, 5, 9, 13);
-      quarter(x, 2, 6, 10, 14);
-      quarter(x, 3, 7, 11, 15);
-      quarter(x, 0, 5, 10, 15);
-      quarter(x, 1, 6, 11, 12);
-      quarter(x, 2, 7, 8, 13);
-      quarter(x, 3, 4, 9, 14);
-    }
-    for (let i = 0; i < 16; i++) x[i] += start[i];
+    const x = chachaBlock(key, tail, 6);
     for (let i = 0; i < 16; i += 2) yield (BigInt(x[i + 1]) << 32n) | BigInt(x[i]);
-    if (++start[12] === 0) start[13]++;
+    tail[0] = (tail[0] + 1) >>> 0;
+    if (tail[0] === 0) tail[1]++;
   }
+}
+
+/** A block of ChaCha20 (RFC 8439, section 2.3): 64 bytes. */
+export function chacha20Block(key, counter, nonce) {
+  const tail = [counter, nonce.readUInt32LE(0), nonce.readUInt32LE(4), nonce.readUInt32LE(8)];
+  const out = Buffer.alloc(64);
+  chachaBlock(key, tail, 10).forEach((word, i) => out.writeUInt32LE(word, 4 * i));
+  return out;
 }
 
 function quarter(x, a, b, c, d) {
@@ -167,14 +186,16 @@ const P256_P = BigInt("0xffffffff00000001000000000000000000000000fffffffffffffff
 const P256_B = BigInt("0x5ac635d8aa3a93e7b3ebbd55769886bc651d06b0cc53b0f63bce3c3e27d2604b");
 const P256_N = BigInt("0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551");
 
-function little(hexOrBytes) {
+/** A little-endian integer. */
+export function little(hexOrBytes) {
   const b = Buffer.from(typeof hexOrBytes === "string" ? Buffer.from(hexOrBytes, "hex") : hexOrBytes);
   return BigInt("0x" + b.reverse().toString("hex"));
 }
 
-const big = (b) => BigInt("0x" + b.toString("hex"));
+/** A big-endian integer. */
+export const big = (b) => BigInt("0x" + b.toString("hex"));
 
-function power(base, exponent, p) {
+export function power(base, exponent, p) {
   let r = 1n;
   let b = base % p;
   for (let e = exponent; e > 0n; e >>= 1n) {

@@ -3,7 +3,7 @@
 import { audit } from "./audit.mjs";
 import { openAnnouncement, openManifest } from "./coordinator.mjs";
 import { follow, linkSecret, offers, openAcknowledgement, openRefusal, openUp } from "./link.mjs";
-import { hex, malformed, OPS, rosterOf, toHex } from "./ops.mjs";
+import { hex, malformed, OPS, rosterOf, shown, toHex } from "./ops.mjs";
 import { optionsOf } from "./ops-stream.mjs";
 
 OPS["word.announcement"] = (input, context) => openAnnouncement(hex(input.bytes), rosterOf(context));
@@ -21,14 +21,6 @@ OPS["coordinator.offers"] = (input) => {
 OPS["link.secret"] = (input) => ({ secret: toHex(linkSecret(hex(input.group_secret), hex(input.group), hex(input.device))) });
 
 OPS["link.follow"] = (input) => ({ heard: follow(input.frames) });
-
-/** Byte strings of an output, in hexadecimal. */
-function shown(v) {
-  if (Buffer.isBuffer(v)) return toHex(v);
-  if (Array.isArray(v)) return v.map(shown);
-  if (v === null || typeof v !== "object") return v;
-  return Object.fromEntries(Object.entries(v).map(([name, value]) => [name, shown(value)]));
-}
 
 OPS["link.up"] = (input) => shown(openUp(hex(input.frame), hex(input.group_secret), hex(input.group)));
 

@@ -26,11 +26,20 @@ export function keyOf(input) {
   return { alg: input.alg, key: hex(input.key) };
 }
 
-function checkedKey(input) {
+/** A public key that is valid. */
+export function checkedKey(input) {
   const k = keyOf(input);
   checkKeyLength(k.alg, k.key);
   checkKey(k.alg, k.key);
   return k;
+}
+
+/** An output with its byte strings in hexadecimal. */
+export function shown(v) {
+  if (Buffer.isBuffer(v)) return toHex(v);
+  if (Array.isArray(v)) return v.map(shown);
+  if (v === null || typeof v !== "object") return v;
+  return Object.fromEntries(Object.entries(v).map(([name, value]) => [name, shown(value)]));
 }
 
 const OPERATORS = new Map();

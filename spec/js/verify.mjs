@@ -13,6 +13,7 @@ import { bundle } from "./files.mjs";
 import "./ops-stream.mjs";
 import "./ops-answers.mjs";
 import "./ops-coordinator.mjs";
+import "./ops-cast.mjs";
 import * as vectors from "./vectors.mjs";
 
 const HERE = dirname(fileURLToPath(import.meta.url));

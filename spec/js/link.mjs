@@ -33,7 +33,7 @@ function wellFormed(read) {
 }
 
 /** The fields of a frame, the first of which is one of `kinds` (its number: the numbers of fields). */
-function fieldsOf(item, kinds) {
+export function fieldsOf(item, kinds) {
   const f = cbor.array(cbor.single(item));
   if (f.length === 0) fail("Malformed");
   const counts = kinds[cbor.u8(f[0])];
@@ -119,11 +119,15 @@ export function openUp(frame, groupSecret, group) {
   return wellFormed(() => readUp(item));
 }
 
-function openDown(frame, groupSecret, group, device, read) {
+/** A frame whose device is known: `read` takes its item. */
+export function openTagged(frame, secret, direction, read) {
   if (frame.length > MAX_FRAME || frame.length < TAG) fail("Malformed");
-  const item = untag(frame, linkSecret(groupSecret, group, device), "down");
+  const item = untag(frame, secret, direction);
   return wellFormed(() => read(item));
 }
+
+const openDown = (frame, groupSecret, group, device, read) =>
+  openTagged(frame, linkSecret(groupSecret, group, device), "down", read);
 
 const own = (node, device) => cbor.bytes(node, 8).equals(device) || fail("Malformed");
 

@@ -14,6 +14,7 @@ import "./ops-stream.mjs";
 import "./ops-answers.mjs";
 import "./ops-coordinator.mjs";
 import "./ops-cast.mjs";
+import "./ops-sums.mjs";
 import * as vectors from "./vectors.mjs";
 
 const HERE = dirname(fileURLToPath(import.meta.url));

@@ -61,21 +61,36 @@ function widen(b) {
   return out.readBigUInt64BE(0);
 }
 
-/** The values of a record as texts, in the forms of the vectors. */
-export function readRecord(schema, record) {
-  const values = [];
+/** The bytes of each field of a record, as unsigned integers. */
+function rawFields(schema, record) {
   let p = 0;
-  for (const { type, divisor, offset } of schema.fields) {
+  return schema.fields.map(({ type }) => {
     const size = SIZES[type];
     if (record.length - p < size) fail("RecordTooShort");
     const b = record.subarray(p, p + size);
     p += size;
-    const unsigned = BigInt("0x" + b.toString("hex"));
-    if (type === 10) values.push(unsigned.toString());
-    else if (type >= 8) values.push((type === 8 ? widen(b) : unsigned).toString(16).padStart(16, "0"));
-    else values.push(`${(type & 1 ? BigInt.asIntN(8 * size, unsigned) : unsigned) + offset}/${divisor}`);
-  }
-  return values;
+    return { b, unsigned: BigInt("0x" + b.toString("hex")) };
+  });
+}
+
+/** The numerators of a record: `raw + offset` of the integer types, null of the others. */
+export function numerators(schema, record) {
+  return rawFields(schema, record).map(({ b, unsigned }, i) => {
+    const { type, offset } = schema.fields[i];
+    if (type >= 8) return null;
+    return (type & 1 ? BigInt.asIntN(8 * b.length, unsigned) : unsigned) + offset;
+  });
+}
+
+/** The values of a record as texts, in the forms of the vectors. */
+export function readRecord(schema, record) {
+  const exact = numerators(schema, record);
+  return rawFields(schema, record).map(({ b, unsigned }, i) => {
+    const { type, divisor } = schema.fields[i];
+    if (type === 10) return unsigned.toString();
+    if (type >= 8) return (type === 8 ? widen(b) : unsigned).toString(16).padStart(16, "0");
+    return `${exact[i]}/${divisor}`;
+  });
 }
 
 /** Exactly `count` records of encoded events; null if they are not. */

@@ -15,6 +15,7 @@ import "./ops-answers.mjs";
 import "./ops-coordinator.mjs";
 import "./ops-cast.mjs";
 import "./ops-sums.mjs";
+import "./ops-query.mjs";
 import * as vectors from "./vectors.mjs";
 
 const HERE = dirname(fileURLToPath(import.meta.url));

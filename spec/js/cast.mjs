@@ -25,7 +25,6 @@ export const senderId = (name) => named("sender", Buffer.from(name, "utf8"));
 export const keyId = (key) => named("key", key);
 export const networkId = (key) => named("network", key);
 
-// eslint-disable-next-line no-control-regex
 const isPlain = (label) => !/[\u0000-\u001f\u007f-\u009f]/.test(label);
 
 // ---------------------------------------------------------------- senders and base stations: section 1

@@ -11,7 +11,7 @@ export const OPS = Object.create(null);
 
 /** An input that has not the form of the vectors. */
 export function malformed(what) {
-  throw new TypeError("the input has no valid " + what);
+  throw new TypeError("not an input of this operation: " + what);
 }
 
 export function hex(text) {

@@ -26,6 +26,7 @@ class Parser {
     this.p = 0;
     this.columns = [];
     this.depth = 0;
+    this.comparisons = 0;
     this.next();
   }
 
@@ -148,6 +149,8 @@ class Parser {
   }
 
   comparison() {
+    // Each comparison is a step, so this is already one too many. The other steps are counted when a predicate is complete.
+    if (++this.comparisons > query.MAX_STEPS) fail("TooManySteps");
     if (this.token.kind === "number" || this.token.kind === "text") {
       const x = this.number();
       const sign = this.sign();

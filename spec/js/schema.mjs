@@ -20,7 +20,6 @@ const PREFIX = Buffer.from("moteseal/1/schema\0");
 /** 1 to 64 bytes without control characters (Unicode category Cc). */
 export function isName(text) {
   const size = Buffer.byteLength(text);
-  // eslint-disable-next-line no-control-regex
   return size >= 1 && size <= 64 && !/[\u0000-\u001f\u007f-\u009f]/.test(text);
 }
 

@@ -1,0 +1,67 @@
+// The operations of authenticated broadcast.
+
+import * as cast from "./cast.mjs";
+import * as cbor from "./cbor.mjs";
+import { Fail } from "./fail.mjs";
+import { checkedKey, hex, keyOf, OPS, shown, toHex } from "./ops.mjs";
+
+const basesOf = (input) => input.bases.map(keyOf);
+
+OPS["cast.ids"] = (input) => {
+  const { key } = keyOf(input);
+  return shown({ key: cast.keyId(key), network: cast.networkId(key), sender: cast.senderId(input.sender) });
+};
+
+OPS["cast.request"] = (input) => shown(cast.openRequest(hex(input.bytes)));
+
+OPS["cast.certificate"] = (input) => {
+  const c = cast.openCertificate(hex(input.bytes), hex(input.network), basesOf(input));
+  cast.checkInForce(c, BigInt(input.minimum), input.now === null ? null : BigInt(input.now));
+  const { notBefore, notAfter, ...rest } = c;
+  return shown({ ...rest, not_before: notBefore, not_after: notAfter });
+};
+
+OPS["cast.revocation"] = (input) => cast.openRevocation(hex(input.bytes), hex(input.network), basesOf(input));
+
+OPS["cast.chain"] = (input) => {
+  const { number, label } = input;
+  const perBlock = input.per_block;
+  const messages = input.messages.map(hex);
+  return shown(cast.makeChain(hex(input.network), hex(input.sender), hex(input.key), BigInt(number), perBlock, label, messages));
+};
+
+function headOf(input) {
+  const { alg, key } = checkedKey(input);
+  return cast.openHead(hex(input.bytes), hex(input.network), hex(input.sender), alg, key);
+}
+
+OPS["cast.head"] = (input) => {
+  const h = headOf(input);
+  const { first, kind, label, longest, messages, number } = h;
+  return shown({ first, kind, label, longest, messages, number, per_block: h.perBlock, reference: h.hashes.reference });
+};
+
+OPS["cast.take"] = (input) => {
+  const receiver = new cast.Receiver(headOf(input));
+  const taken = input.leaves.map(([block, place, leaf]) => {
+    try {
+      const t = receiver.take(block, place, hex(leaf));
+      if (t.kind === "repeated") return "repeated";
+      return t.kind === "pending" ? ["pending", toHex(t.message)] : ["verified", toHex(t.message), t.block, t.complete];
+    } catch (e) {
+      if (e instanceof Fail) return e.name;
+      throw e;
+    }
+  });
+  return { block: receiver.number, missing: receiver.missing(), taken };
+};
+
+OPS["cast.frame"] = (input) => shown(cast.readFrame(cbor.single(hex(input.bytes))));
+
+OPS["cast.single"] = (input) => {
+  const { alg, key } = checkedKey(input);
+  const { head, message } = cast.openSingle(hex(input.bytes), hex(input.network), hex(input.sender), alg, key);
+  return shown({ digest: head.first, kind: head.kind, label: head.label, message, number: head.number });
+};
+
+OPS["cast.evidence"] = (input) => shown(cast.openEvidence(hex(input.bytes), hex(input.network), basesOf(input)));

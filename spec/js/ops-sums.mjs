@@ -1,0 +1,82 @@
+// The operations of uTESLA and of private sums.
+
+import { Fail } from "./fail.mjs";
+import { checkedKey, hex, malformed, OPS, shown } from "./ops.mjs";
+import * as sums from "./sums.mjs";
+import * as tesla from "./tesla.mjs";
+
+const MAX_KEPT_MESSAGE = 32;
+
+const parametersOf = (input, bytes) =>
+  tesla.openParameters(hex(bytes), hex(input.network), hex(input.sender), BigInt(input.chain));
+
+OPS["tesla.parameters"] = (input) => {
+  const { committed, delay, interval, key, last, start, hashes } = parametersOf(input, input.bytes);
+  return shown({ committed, delay, interval, key, last, start, reference: hashes.reference });
+};
+
+OPS["tesla.say"] = (input) => {
+  const { delay, last } = input;
+  const schedule = { start: BigInt(input.start), interval: BigInt(input.interval), delay, last };
+  const says = input.says.map(([time, message]) => [BigInt(time), message === null ? null : hex(message)]);
+  const { network, sender, chain, secret } = input;
+  return shown(tesla.say(hex(network), hex(sender), BigInt(chain), schedule, hex(secret), says));
+};
+
+OPS["tesla.hear"] = (input) => {
+  const parameters = parametersOf(input, input.parameters);
+  const receiver = new tesla.Receiver(parameters, BigInt(input.offset), input.steps, input.budget, MAX_KEPT_MESSAGE);
+  const heard = input.heard.map(([now, frame]) => {
+    try {
+      return ["taken", receiver.hear(BigInt(now), hex(frame))];
+    } catch (e) {
+      if (e instanceof Fail) return [e.name, []];
+      throw e;
+    }
+  });
+  return shown({ committed: receiver.known, heard });
+};
+
+OPS["sum.encrypt"] = (input) => {
+  const master = hex(input.master);
+  const group = hex(input.group);
+  const device = sums.deviceSecret(master, group, hex(input.device));
+  const keyGroup = sums.keyGroupSecret(master, group, input.key_group);
+  const psr = sums.encrypt(device, keyGroup, hex(input.query), input.slot, BigInt(input.epoch), BigInt(input.value));
+  return shown({ device, key_group: keyGroup, psr });
+};
+
+OPS["sum.open"] = (input) => {
+  const sum = sums.openSum(
+    hex(input.master),
+    hex(input.group),
+    input.key_group,
+    hex(input.query),
+    input.slot,
+    BigInt(input.epoch),
+    BigInt(input.vmax),
+    input.participants.map(hex),
+    input.psrs.map(hex),
+  );
+  return { sum: sum.toString() };
+};
+
+OPS["sum.participants"] = (input) => {
+  if (!input.runs.every(([start, end]) => start < end && end <= 2 ** 31)) malformed("runs");
+  return shown({ bytes: sums.encodeParticipants(input.runs) });
+};
+
+OPS["sum.participation"] = (input) => {
+  const runs = sums.readParticipation(hex(input.bytes), input.sources);
+  return { count: runs.reduce((n, [start, end]) => n + end - start, 0), runs };
+};
+
+OPS["sum.up"] = (input) => shown(sums.openShare(hex(input.frame), hex(input.hub_secret), hex(input.group), hex(input.child)));
+
+OPS["sum.explain"] = (input) =>
+  shown(sums.openExplain(hex(input.frame), hex(input.hub_secret), hex(input.group), hex(input.child)));
+
+OPS["sum.agenda"] = (input) => {
+  const { alg, key } = checkedKey(input);
+  return shown(sums.openSchedule(hex(input.bytes), hex(input.group), hex(input.roster), alg, key));
+};

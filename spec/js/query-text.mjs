@@ -1,0 +1,273 @@
+// The language of queries (queries.md, sections 1 and 2): from a text to a plan.
+
+import { fail } from "./fail.mjs";
+import * as query from "./query.mjs";
+
+const MAX_TEXT = 16384;
+const MAX_DIGITS = 38;
+const I64_MIN = -0x8000000000000000n;
+const I64_MAX = 0x7fffffffffffffffn;
+const SPACE = /\p{White_Space}*/uy;
+const NUMBER = /[+-]?[0-9]+(?:\.[0-9]+)?/y;
+const SIGN = /<=|>=|!=|<>|<|>|=/y;
+const MIRRORED = { "<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!=", "<>": "<>" };
+const DURATIONS = { MS: 1n, S: 1000n, M: 60000n, H: 3600000n, D: 86400000n };
+
+/** The raw values of the integer types. */
+const rawRange = (type) => {
+  const bits = BigInt(8 << (type >> 1));
+  return type & 1 ? [-(1n << (bits - 1n)), (1n << (bits - 1n)) - 1n] : [0n, (1n << bits) - 1n];
+};
+
+class Parser {
+  constructor(text, schema) {
+    this.text = text;
+    this.schema = schema;
+    this.p = 0;
+    this.columns = [];
+    this.depth = 0;
+    this.comparisons = 0;
+    this.next();
+  }
+
+  match(pattern) {
+    pattern.lastIndex = this.p;
+    const m = pattern.exec(this.text);
+    if (m === null) return null;
+    this.p += m[0].length;
+    return m[0];
+  }
+
+  /** Reads the next token: {kind, value}; the end is a token too. */
+  next() {
+    this.match(SPACE);
+    const c = this.text[this.p];
+    let value;
+    if (c === undefined) this.token = { kind: "end" };
+    else if (c === '"' || c === "'") this.token = { kind: c === '"' ? "quoted" : "text", value: this.quoted(c) };
+    else if ((value = this.match(NUMBER)) !== null) this.token = { kind: "number", value };
+    else if ((value = this.match(query.WORD)) !== null) this.token = { kind: "word", value, upper: value.toUpperCase() };
+    else if ((value = this.match(SIGN)) !== null) this.token = { kind: "sign", value };
+    else if ("(),*".includes(c)) {
+      this.p++;
+      this.token = { kind: c };
+    } else fail("UnknownCharacter");
+  }
+
+  quoted(quote) {
+    let out = "";
+    for (;;) {
+      const end = this.text.indexOf(quote, this.p + 1);
+      if (end < 0) fail("Unterminated");
+      out += this.text.slice(this.p + 1, end);
+      this.p = end + 1;
+      if (this.text[this.p] !== quote) return out;
+      out += quote;
+    }
+  }
+
+  isWord(word) {
+    return this.token.kind === "word" && this.token.upper === word;
+  }
+
+  takeWord(word) {
+    if (!this.isWord(word)) return false;
+    this.next();
+    return true;
+  }
+
+  take(kind) {
+    if (this.token.kind !== kind) return false;
+    this.next();
+    return true;
+  }
+
+  need(taken) {
+    if (!taken) fail("UnexpectedToken");
+  }
+
+  /** The place of the column that the current token names. */
+  column() {
+    const { token, schema, columns } = this;
+    if (token.kind !== "quoted" && (token.kind !== "word" || query.RESERVED.has(token.upper))) fail("UnexpectedToken");
+    if (schema.fields.length === 0) fail("NotNumeric");
+    const field = schema.fields.find((f) => f.name === token.value);
+    if (field === undefined) fail("UnknownColumn");
+    if (field.type === 8 || field.type === 9) fail("NotExact");
+    if (field.type === 10) fail("NotNumeric");
+    let place = columns.findIndex((c) => c.name === field.name);
+    if (place < 0) {
+      place = columns.length;
+      if (place === query.MAX_COLUMNS) fail("TooManyColumns");
+      columns.push({ name: field.name, divisor: field.divisor, low: null, high: null, field });
+    }
+    this.next();
+    return place;
+  }
+
+  item() {
+    const { token } = this;
+    if (token.kind !== "word" || query.RESERVED.has(token.upper)) fail("UnexpectedToken");
+    const aggregate = query.AGGREGATES.indexOf(token.upper);
+    if (aggregate < 0) fail("UnknownAggregate");
+    this.next();
+    this.need(this.take("("));
+    let column = null;
+    if (!(token.upper === "COUNT" && this.take("*"))) column = this.column();
+    this.need(this.take(")"));
+    if (token.upper !== "COUNT") {
+      const c = this.columns[column];
+      const [low, high] = rawRange(c.field.type).map((v) => v + c.field.offset);
+      c.low = low < I64_MIN ? I64_MIN : low;
+      c.high = high > I64_MAX ? I64_MAX : high;
+    }
+    return { aggregate, column };
+  }
+
+  items() {
+    const out = [];
+    do {
+      if (out.length === query.MAX_ITEMS) fail("TooManyItems");
+      const item = this.item();
+      if (out.some((o) => o.aggregate === item.aggregate && o.column === item.column)) fail("DuplicateItem");
+      out.push(item);
+    } while (this.take(","));
+    return out;
+  }
+
+  /** A number as numerator and power of ten. */
+  number() {
+    const { token } = this;
+    if (token.kind === "text") fail("NotNumeric");
+    if (token.kind !== "number") fail("UnexpectedToken");
+    const [whole, fraction = ""] = token.value.split(".");
+    if ((whole + fraction).replace(/^[+-]/, "").length > MAX_DIGITS) fail("NumberOutOfRange");
+    this.next();
+    const negative = whole.startsWith("-");
+    const value = BigInt(whole.replace(/^[+-]/, "") + fraction);
+    return { value: negative ? -value : value, scale: 10n ** BigInt(fraction.length) };
+  }
+
+  comparison() {
+    // Each comparison is a step, so this is already one too many. The other steps are counted when a predicate is complete.
+    if (++this.comparisons > query.MAX_STEPS) fail("TooManySteps");
+    if (this.token.kind === "number" || this.token.kind === "text") {
+      const x = this.number();
+      const sign = this.sign();
+      const column = this.column();
+      return this.compare(column, MIRRORED[sign], x);
+    }
+    const column = this.column();
+    if (this.takeWord("BETWEEN")) {
+      const x = this.number();
+      this.need(this.takeWord("AND"));
+      const y = this.number();
+      return this.interval(column, this.bound(column, x, query.ceilDivide), this.bound(column, y, query.floorDivide));
+    }
+    return this.compare(column, this.sign(), this.number());
+  }
+
+  sign() {
+    const { token } = this;
+    if (token.kind !== "sign") fail("UnexpectedToken");
+    this.next();
+    return token.value;
+  }
+
+  bound(column, x, divide) {
+    return divide(x.value * this.columns[column].divisor, x.scale);
+  }
+
+  interval(column, low, high) {
+    for (const v of [low, high]) if (v !== null && (v < I64_MIN || v > I64_MAX)) fail("NumberOutOfRange");
+    const isEmpty = low !== null && high !== null && low > high;
+    return isEmpty ? { column, low: 1n, high: 0n, depth: 0 } : { column, low, high, depth: 0 };
+  }
+
+  compare(column, sign, x) {
+    const floor = this.bound(column, x, query.floorDivide);
+    const ceil = this.bound(column, x, query.ceilDivide);
+    switch (sign) {
+      case ">":
+        return this.interval(column, floor + 1n, null);
+      case ">=":
+        return this.interval(column, ceil, null);
+      case "<":
+        return this.interval(column, null, ceil - 1n);
+      case "<=":
+        return this.interval(column, null, floor);
+      case "=":
+        return this.interval(column, ceil, floor);
+      default:
+        return { not: this.interval(column, ceil, floor), depth: 1 };
+    }
+  }
+
+  operand() {
+    const isNot = this.takeWord("NOT");
+    if (!isNot && !this.take("(")) return this.comparison();
+    if (++this.depth > query.MAX_DEPTH) fail("TooDeep");
+    let out;
+    if (isNot) {
+      const inner = this.operand();
+      out = { not: inner, depth: inner.depth + 1 };
+      if (out.depth > query.MAX_DEPTH) fail("TooDeep");
+    } else {
+      out = this.predicate();
+      this.need(this.take(")"));
+    }
+    this.depth--;
+    return out;
+  }
+
+  /** Operands that a word separates; one of the same kind among them is no operand of its own. */
+  joined(word, kind, read) {
+    const operands = [];
+    do {
+      const operand = read();
+      if (operand[kind] === undefined) operands.push(operand);
+      else operands.push(...operand[kind]);
+    } while (this.takeWord(word));
+    if (operands.length === 1) return operands[0];
+    const depth = 1 + Math.max(...operands.map((o) => o.depth));
+    if (depth > query.MAX_DEPTH) fail("TooDeep");
+    return { [kind]: operands, depth };
+  }
+
+  predicate() {
+    const out = this.joined("OR", "or", () => this.joined("AND", "and", () => this.operand()));
+    if (query.postfix(out).length > query.MAX_STEPS) fail("TooManySteps");
+    return out;
+  }
+
+  duration() {
+    if (this.token.kind === "end") fail("DurationMissing");
+    this.need(this.takeWord("EPOCH"));
+    this.need(this.takeWord("DURATION"));
+    const { token } = this;
+    if (token.kind !== "number" || !/^[0-9]+$/.test(token.value)) fail("UnexpectedToken");
+    this.next();
+    const unit = this.token.kind === "word" ? DURATIONS[this.token.upper] : undefined;
+    if (unit === undefined) fail("UnexpectedToken");
+    const ms = BigInt(token.value) * unit;
+    if (ms < query.MIN_DURATION || ms > query.MAX_DURATION) fail("DurationOutOfRange");
+    this.next();
+    return ms;
+  }
+
+  query() {
+    this.need(this.takeWord("SELECT"));
+    const items = this.items();
+    this.need(this.takeWord("FROM"));
+    this.need(this.takeWord("SENSORS"));
+    const predicate = this.takeWord("WHERE") ? this.predicate() : null;
+    const epochMs = this.duration();
+    this.need(this.token.kind === "end");
+    return { items, columns: this.columns, predicate, epochMs };
+  }
+}
+
+export function parseQuery(text, schema) {
+  if (Buffer.byteLength(text) > MAX_TEXT) fail("QueryTooLong");
+  return new Parser(text, schema).query();
+}

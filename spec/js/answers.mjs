@@ -1,7 +1,7 @@
 // The duties of a verifier of answers and proofs (answers.md, sections 6 and 7).
 
 import * as cbor from "./cbor.mjs";
-import { checkEpoch, checkRate, readQuery } from "./choice.mjs";
+import { checkEpoch, checkRate, checkReadings, readQuery } from "./choice.mjs";
 import { fail } from "./fail.mjs";
 import { tryParse } from "./json.mjs";
 import { readItem, readStream } from "./stream.mjs";
@@ -71,6 +71,7 @@ class Device {
     this.choice = query.choice;
     this.roundOf = roundOf;
     this.held = [];
+    this.named = new Set((query.choice.readings ?? []).map((run) => run.index));
     this.seals = 0;
     this.rows = [];
     this.missingFrom = null;
@@ -90,7 +91,11 @@ class Device {
       return;
     }
     inRange(part);
-    if (this.choice.rate === undefined) {
+    this.named.delete(part.index);
+    if (this.choice.readings !== undefined) {
+      checkReadings(part, this.choice.readings);
+      this.take([part]);
+    } else if (this.choice.rate === undefined) {
       this.held.push(part);
     } else {
       checkRate(part, this.choice.rate);
@@ -188,6 +193,7 @@ class Answer {
     for (const m of this.manifests.values()) {
       for (const digest of m.listed.get(device.id) ?? []) if (device.shown.get(digest) !== m.epoch) fail("Missing");
     }
+    if (device.state.named.size > 0) fail("NotAsAsked");
   }
 
   end(rest) {

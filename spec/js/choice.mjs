@@ -84,7 +84,7 @@ function maskOf(list) {
   return list.reduce((mask, v, i) => (v ? mask | (1 << i) : mask), 0) >>> 0;
 }
 
-/** Section 4.1, rules 2 and 4, and section 4.4: a part of a rate. */
+/** Section 4.1, rules 2 and 4, and section 4.5: a part of a rate. */
 export function checkRate(part, rate) {
   const mask = rateMask(rate, part.counters.length);
   part.counters.forEach((count, i) => {
@@ -93,7 +93,18 @@ export function checkRate(part, rate) {
   if (part.mask !== (mask & maskOf(part.survives)) >>> 0) fail("NotAsAsked");
 }
 
-/** Sections 4.2 to 4.4: the parts of a whole epoch, which ended at `round` (0 without a budget). */
+/** Section 4.4, rule 4, and section 4.5: a part, if the query names readings. */
+export function checkReadings(part, runs) {
+  const named = runs.filter((run) => run.index === part.index);
+  if (named.length > 0 && part.scheme !== 1) fail("SchemeMismatch");
+  let at = 0;
+  for (const { first, count } of named) {
+    for (let seq = first; seq < first + count; seq++) if (part.gaps === null || part.seqs[at++] !== seq) fail("NotAsAsked");
+  }
+  if (named.length > 0 ? at !== part.seqs.length : part.mask !== 0) fail("NotAsAsked");
+}
+
+/** Sections 4.2, 4.3 and 4.5: the parts of a whole epoch, which ended at `round` (0 without a budget). */
 export function checkEpoch(parts, choice, round) {
   const survives = survivors(parts, round);
   if (choice.atMost !== undefined) {
@@ -123,15 +134,30 @@ export function checkEpoch(parts, choice, round) {
 
 // ---------------------------------------------------------------- queries
 
-const MEMBERS = new Set(["devices", "since", "until", "rate", "at_most", "sample", "roster"]);
+const MEMBERS = new Set(["devices", "since", "until", "rate", "at_most", "sample", "readings", "roster"]);
 const isInteger = (v) => (typeof v === "number" || typeof v === "bigint") && v >= 0 && BigInt(v) <= U64;
 const isHex = (v, size) => typeof v === "string" && v.length === 2 * size && /^[0-9a-fA-F]*$/.test(v);
+
+/** Section 4.4, rules 2 and 3: the runs of named readings; null if they are invalid. */
+function readRuns(runs) {
+  if (!Array.isArray(runs) || runs.length < 1 || runs.length > 8) return null;
+  const out = [];
+  for (const run of runs) {
+    if (!Array.isArray(run) || run.length !== 3 || !run.every((v) => isInteger(v) && v < TWO32)) return null;
+    const [index, first, count] = run;
+    const before = out[out.length - 1];
+    if (count < 1 || first + count >= TWO32) return null;
+    if (before && (index < before.index || (index === before.index && first < before.first + before.count))) return null;
+    out.push({ index, first, count });
+  }
+  return out;
+}
 
 /** Section 3.1: the query of a parsed JSON text; null if it is invalid. */
 export function readQuery(json) {
   if (json === null || typeof json !== "object" || Array.isArray(json)) return null;
   if (Object.keys(json).some((name) => !MEMBERS.has(name))) return null;
-  const { devices, since, until, rate, at_most: atMost, sample, roster } = json;
+  const { devices, since, until, rate, at_most: atMost, sample, readings, roster } = json;
   if (!Array.isArray(devices) || devices.length === 0 || !devices.every((d) => isHex(d, 8))) return null;
   const q = { devices: devices.map((d) => d.toLowerCase()), choice: {}, roster: null };
   if (new Set(q.devices).size !== q.devices.length) return null;
@@ -140,7 +166,7 @@ export function readQuery(json) {
   q.open = until === undefined || until === null;
   if (!q.open && (!isInteger(until) || BigInt(until) <= q.since)) return null;
   q.until = q.open ? U64 : BigInt(until);
-  const given = [rate, atMost, sample].filter((v) => v !== undefined && v !== null);
+  const given = [rate, atMost, sample, readings].filter((v) => v !== undefined && v !== null);
   if (given.length !== 1) return null;
   if (given[0] === rate) {
     q.choice.rate = parseRate(rate);
@@ -148,6 +174,9 @@ export function readQuery(json) {
   } else if (given[0] === atMost) {
     if (!isInteger(atMost)) return null;
     q.choice.atMost = BigInt(atMost);
+  } else if (given[0] === readings) {
+    q.choice.readings = q.devices.length === 1 ? readRuns(readings) : null;
+    if (q.choice.readings === null) return null;
   } else {
     if (typeof sample !== "object" || Array.isArray(sample)) return null;
     if (Object.keys(sample).sort().join() !== "count,seed") return null;

@@ -68,7 +68,7 @@ class Parser {
       this.space();
       if (this.text[this.p] !== '"') fail("BadJson");
       const name = this.string();
-      if (!this.take(":")) fail("BadJson");
+      if (!this.take(":") || name in out) fail("BadJson");
       out[name] = this.value(depth + 1);
     } while (this.take(","));
     if (!this.take("}")) fail("BadJson");

@@ -176,7 +176,7 @@ pub(crate) async fn play(
         report,
         attacks: [
             ("a seal of the old key", stolen_key),
-            ("the version of the roster before", old_roster.map(|error| error.named().to_string())),
+            ("the version of the roster before", old_roster.map(|error| error.name().to_owned())),
         ],
     })
 }

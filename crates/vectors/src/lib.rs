@@ -14,6 +14,7 @@
 )]
 
 mod audit;
+pub mod batch;
 mod broadcast;
 pub mod changed;
 mod link;

@@ -14,7 +14,7 @@ fn site() -> Scene {
         scene.run(&["key", "new", "--out", &format!("keys/{name}")]).done();
     }
     let set = ["roster", "set", "--roster", "roster.cbor", "--operator", "keys/op.key.pem"];
-    let budget = ["--budget", "100", "--coordinator", "keys/gateway.pub.pem", "--from", "@0"];
+    let budget = ["--budget", "100", "--coordinator", "keys/gateway.pub.pem"];
     let querier = ["--querier", "keys/querier.pub.pem"];
     scene.run(&[&set[..], &budget, &querier].concat()).done();
     for name in ["link", "stray"] {

@@ -62,7 +62,7 @@ fn a_group_changes_while_its_cloud_runs() {
     assert_eq!((devices.len(), outages), (2, 1), "{devices:#?}");
     let refusals: Vec<&Value> =
         life["attacks"].as_array().unwrap().iter().map(|attack| &attack["refused"]).collect();
-    assert_eq!(refusals, ["KeyEnded", "NotLater"]);
+    assert_eq!(refusals, ["NotAuthentic", "NotLater"]);
 }
 
 #[test]

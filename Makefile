@@ -112,7 +112,7 @@ tests-it:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- --skip $(SLOW)
 
 tests-other:
-	@$(MAKE) --keep-going STREAMS= firmware-test c python tests-slow examples tests-programs
+	@$(MAKE) --keep-going STREAMS= firmware-test c python tests-slow examples tests-programs differential
 
 tests-slow:
 	$(BY_ITSELF) $(TEST) --no-fail-fast --test it -- $(SLOW)
@@ -159,6 +159,10 @@ test-long: setup-test ## Run the long tests: 10,000 simulated groups and broadca
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test it sum_refusals:: -- --nocapture
 	$(call step,ten thousand broadcasts)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test it broadcast_faults -- --nocapture
+	$(call step,three verifiers on two hundred thousand changed inputs)
+	cargo build --release $(CARGO_FLAGS) -p moteseal-vectors
+	$(VENV_PYTHON) spec/differential.py --rust $(or $(CARGO_TARGET_DIR),target)/release/moteseal-vectors --cases 100000 --op stream.bundle --op stream.read
+	$(VENV_PYTHON) spec/differential.py --rust $(or $(CARGO_TARGET_DIR),target)/release/moteseal-vectors --cases 100000 --op proof.open --op answer.open
 	$(call step,hostile clients of a cloud for twenty minutes)
 	MOTESEAL_SOAK_SECONDS=1200 cargo test --release $(CARGO_FLAGS) -p moteseal --test it soak -- --nocapture
 	$(call step,a hundred reboots of whole motes)
@@ -170,11 +174,19 @@ test-long: setup-test ## Run the long tests: 10,000 simulated groups and broadca
 	@tools/broadcast_netns.py
 
 .PHONY: spec
-spec: setup-test ## Replay every test vector with the second verifier, spec/verify.py
-	$(call step,the second verifier)
+spec: setup-test ## Replay every test vector with the verifiers in Python and JavaScript
+	$(call step,the verifiers of the specification)
 	@$(VENV_PYTHON) spec/verify.py --vectors spec/vectors/v1
+	@node spec/js/verify.mjs vectors | tail -n 1
 	@$(VENV_PYTHON) spec/example.py --check
 	@$(VENV_PYTHON) spec/verify.py merkle
+
+# The binary that the tests have built.
+VECTORS_BINARY = $(or $(CARGO_TARGET_DIR),target)/debug/moteseal-vectors
+.PHONY: differential
+differential: setup-test ## Compare the three verifiers on changed inputs
+	$(call step,three verifiers on changed inputs)
+	@$(VENV_PYTHON) spec/differential.py --rust $(VECTORS_BINARY) --cases 2000
 
 .PHONY: vectors
 vectors: setup-build ## Regenerate the test vectors

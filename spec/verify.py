@@ -3740,6 +3740,8 @@ def bundle_vector(case, given):
                 raise Refused("NotWhole")
             seal, lowest = value.seal, whole_from(value)
             parts.append({"index": seal.index, "epoch": seal.epoch, "from": lowest, "events": len(value.rows)})
+    if not parts:
+        raise Refused("NotWhole")
     return {"parts": parts}
 
 

@@ -92,8 +92,8 @@ pub fn bundle(roster: &Roster, limits: Limits, input: &Value) -> Verdict {
     let read =
         reader.feed(&bytes(input, "bytes"), &mut visit).and_then(|()| reader.finish(&mut visit));
     match read {
-        Ok(()) => Ok(json!({ "parts": parts })),
-        Err(Refused::NotWhole) => Err("NotWhole".to_owned()),
+        Ok(()) if !parts.is_empty() => Ok(json!({ "parts": parts })),
+        Ok(()) | Err(Refused::NotWhole) => Err("NotWhole".to_owned()),
         Err(Refused::Read(error)) => Err(error.name().to_owned()),
     }
 }

@@ -7,6 +7,7 @@
 //! epoch is at least not justified.
 
 mod conclusions;
+mod every_interleaving;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +21,7 @@ use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_core::{DeviceId, Round};
+use moteseal_device::key_ring::KeyRing;
 use moteseal_device::mote::{Mote, Received, SentBefore, Waiting};
 use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::{Ended, GroupCoordinator};
@@ -33,6 +35,8 @@ const LEVELS: u8 = 8;
 const TICKS: u64 = 40;
 const EPOCHS: u64 = 4;
 const FIRST: u64 = 70;
+/// The number of a device's second key, less that of its first key.
+const NEXT_KEY: u8 = 40;
 const GROUP_SECRET: [u8; 32] = [0x51; 32];
 
 fn secret(byte: u8) -> SecretKey {
@@ -122,6 +126,8 @@ struct World {
     boots: u64,
     /// How often the gateway had more of a device than the device's state.
     rolled_back: u64,
+    /// Whether each device has a further key, for a later version of the roster.
+    next_keys: bool,
     ended: Vec<Ended>,
     /// The bundles of seals that arrived after their epoch's manifest, with their epochs. A
     /// coordinator that was killed may return some of them again.
@@ -145,6 +151,13 @@ impl World {
         };
         let count = 1 + chance.below(5) as u8;
         let budget = 5 + chance.below(150);
+        let mut scheme = |_| if chance.percent(50) { Scheme::Tree } else { Scheme::Star };
+        let schemes: Vec<Scheme> = (0..count).map(&mut scheme).collect();
+        Self::of(chance, faults, &schemes, budget)
+    }
+
+    fn of(chance: Chance, faults: FaultRates, schemes: &[Scheme], budget: u64) -> Self {
+        let count = schemes.len() as u8;
         let names: Vec<String> = (0..count).map(|device| format!("mote-{device}")).collect();
         let keys: Vec<(&str, PublicKey)> = (0..count)
             .map(|device| (names[usize::from(device)].as_str(), secret(device).public()))
@@ -161,8 +174,8 @@ impl World {
         let roster = Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap();
         let mut buffer = [0; 256];
         let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
-        let devices = names.iter().map(|name| {
-            let scheme = if chance.percent(50) { Scheme::Tree } else { Scheme::Star };
+        let devices = names.iter().zip(schemes).map(|(name, scheme)| {
+            let scheme = *scheme;
             let profile = Profile::new(&roster, name, scheme, &schema).unwrap();
             Device {
                 id: profile.device,
@@ -191,6 +204,7 @@ impl World {
             announcements: Vec::new(),
             boots: 0,
             rolled_back: 0,
+            next_keys: false,
             ended: Vec::new(),
             late: BTreeSet::new(),
             sensed: 0,
@@ -210,8 +224,13 @@ impl World {
         self.boots += 1;
         let challenge = self.boots.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let session = DeviceSession::new(profile.device, link, challenge);
-        let mut mote =
-            Mote::new(profile, secret(at as u8), salt_key, session, device.chain, waiting, 3);
+        let keys = vec![secret(at as u8), secret(at as u8 + NEXT_KEY)];
+        let keys = if self.next_keys {
+            KeyRing::new(keys, self.roster.device(device.id).unwrap()).unwrap()
+        } else {
+            KeyRing::from(secret(at as u8))
+        };
+        let mut mote = Mote::new(profile, keys, salt_key, session, device.chain, waiting, 3);
         if device.sent_before.is_some() {
             mote.set_sent_before(device.sent_before);
         }
@@ -355,7 +374,12 @@ impl World {
     }
 
     fn restart_coordinator(&mut self) {
-        let mut coordinator = GroupCoordinator::new(self.roster.clone(), GROUP_SECRET).unwrap();
+        let coordinator = GroupCoordinator::new(self.roster.clone(), GROUP_SECRET).unwrap();
+        self.continue_with(coordinator);
+    }
+
+    /// Continues with a coordinator that receives the durable log again.
+    fn continue_with(&mut self, mut coordinator: GroupCoordinator) {
         for entry in &self.log {
             match entry {
                 Log::Frame(frame, now) => {

@@ -100,6 +100,16 @@ impl World {
         arrived
     }
 
+    /// Returns the seals that arrived, by device and index.
+    pub(super) fn arrived_indices(&self) -> BTreeSet<(DeviceId, u32)> {
+        let arrived = self.arrived();
+        let of = |(device, seals): (&DeviceId, &Vec<Arrived>)| {
+            let device = *device;
+            seals.iter().map(move |seal| (device, seal.index)).collect::<Vec<_>>()
+        };
+        arrived.iter().flat_map(of).collect()
+    }
+
     /// Audits the uploads of an honest gateway.
     pub(super) fn audit(&self) -> Outcome {
         let mut outcome = Outcome::default();

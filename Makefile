@@ -67,6 +67,7 @@ lint-files: setup-test
 	$(call step,hygiene of the files)
 	@tools/hygiene.py
 	@tools/test_hygiene.py
+	@tools/claims.py
 	@tools/telosb_csv.py --check
 	$(call step,dependencies)
 	@tools/deny.sh

@@ -153,6 +153,8 @@ absent-data:
 test-long: setup-test ## Run the long tests: 10,000 simulated groups and broadcasts with faults, 100,000 private sums, 20 minutes of hostile clients, 100 reboots, clippy of the peers
 	$(call step,ten thousand groups)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test it sampling_faults -- --nocapture
+	$(call step,every interleaving of a small group)
+	cargo test --release $(CARGO_FLAGS) -p moteseal --test it every_interleaving -- --include-ignored --nocapture
 	$(call step,a hundred thousand private sums and queries)
 	MOTESEAL_SEEDS=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test it sums:: -- --nocapture
 	MOTESEAL_QUERY_CASES=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-sum --test it query

@@ -36,6 +36,7 @@ mod kept;
 mod links;
 mod order;
 mod parts;
+mod periods;
 mod plans;
 mod private;
 mod proofs;
@@ -60,6 +61,7 @@ pub fn files() -> BTreeMap<String, Value> {
     cose::make(&mut files);
     identity::make(&mut files);
     parts::make(&mut files);
+    periods::make(&mut files);
     order::make(&mut files);
     explained::make(&mut files);
     served::make(&mut files);

@@ -276,6 +276,8 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
     is_over.store(true, Ordering::Relaxed);
     feeder.join().unwrap();
     let code = querier.0.wait().unwrap().code();
+    let error = rows.pop().unwrap();
+    assert_eq!(error["error"]["name"], "Incomplete", "{error}");
     assert_eq!(rows.len(), EPOCHS, "{}", site.logs());
     // The epochs in which the root did not run are missing.
     assert_eq!(code, Some(4), "{}", site.logs());

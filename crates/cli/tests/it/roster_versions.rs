@@ -160,3 +160,52 @@ fn a_gateway_accepts_only_later_versions_of_its_roster() {
     );
     site.gateway("third").unwrap();
 }
+
+/// Finding G2 of the review: a gateway loads a later version while it runs, and no other roster.
+#[test]
+fn a_running_gateway_loads_a_later_version_and_refuses_others() {
+    let site = Site::new();
+    let (live, record) = (site.0.path("live.cbor"), site.0.path("gateway/roster"));
+    let version = |name: &str| fs::read(site.0.path(&format!("{name}.cbor"))).unwrap();
+    let place = |name: &str| {
+        fs::write(site.0.path("next.cbor"), version(name)).unwrap();
+        fs::rename(site.0.path("next.cbor"), &live).unwrap();
+    };
+    place("first");
+    site.config("live");
+    let log = fs::File::create(site.0.path("gateway.log")).unwrap();
+    let mut process = site
+        .0
+        .command(&["gateway", "run", "--config", "gateway.toml"])
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let start = Instant::now();
+        while !is_so() {
+            let log = fs::read_to_string(site.0.path("gateway.log")).unwrap();
+            assert!(start.elapsed() < Duration::from_secs(30), "{what}: {log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let records = |name: &str| fs::read(&record).is_ok_and(|found| found == version(name));
+    until("the first version", &|| records("first"));
+    place("second");
+    until("the second version", &|| records("second"));
+    // Neither another second version nor an earlier one replaces it.
+    for wrong in ["fork", "first"] {
+        let refusals = || {
+            let log = fs::read_to_string(site.0.path("gateway.log")).unwrap();
+            log.matches("NotLater").count()
+        };
+        let before = refusals();
+        place(wrong);
+        until(wrong, &|| refusals() > before);
+        assert!(records("second"), "{wrong}");
+    }
+    place("third");
+    until("the third version", &|| records("third"));
+    assert!(process.try_wait().unwrap().is_none());
+    end(process);
+}

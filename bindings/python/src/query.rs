@@ -198,7 +198,7 @@ pub(crate) fn choice(
         }
         (None, None, Some(count)) => Ok(Choice::Sample { count, seed: self::seed(seed)? }),
         (None, None, None) => Err(PyValueError::new_err(
-            "the amount is missing: pass rate=\"1/8\", at_most=100 or sample=100; rate=1 means all readings",
+            "the amount is missing: pass rate=\"1/8\", at_most=100, sample=100 or readings=[(12, 7)]; rate=1 means all readings",
         )),
         _ => Err(PyValueError::new_err(
             "rate, at_most and sample exclude each other; pass only one of them",

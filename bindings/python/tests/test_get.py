@@ -126,6 +126,22 @@ def test_a_sample_without_a_seed_draws_one_that_repeats_it(client: moteseal.Clie
     assert client.get("dev2", sample=10).query["sample"]["seed"] != seed
 
 
+def test_single_readings_are_rows_by_their_seal_and_place(client: moteseal.Client) -> None:
+    every = pyarrow.table(client.get("dev2", rate=1)).to_pylist()
+    answer = client.get("dev2", readings=[(1, 7), (0, 3, 2)])
+    assert answer.query["readings"] == [[0, 3, 2], [1, 7, 1]]
+    wanted = {(0, 3), (0, 4), (1, 7)}
+    found = pyarrow.table(answer).to_pylist()
+    assert found == [row for row in every if (row["index"], row["seq"]) in wanted] and len(found) == 3
+
+
+def test_a_reading_that_does_not_exist_raises(client: moteseal.Client) -> None:
+    for readings in ([(0, 100_000)], [(4000, 0)]):
+        with pytest.raises(moteseal.UsageError) as caught:
+            client.get("dev2", readings=readings)
+        assert caught.value.name == "ReadingUnavailable"
+
+
 def test_a_report_equals_that_of_the_command_line(client: moteseal.Client, cloud: str, home: Home, tmp_path: Path) -> None:
     answer = client.get(["dev2", "dev1"], rate="1/8")
     report = answer.report
@@ -171,6 +187,9 @@ def test_a_range_without_readings_is_an_empty_table(client: moteseal.Client) -> 
         ({"rate": True}, TypeError, "rate: expected"),
         ({"rate": None, "at_most": 0}, ValueError, "at_most"),
         ({"at_most": "x"}, TypeError, "at_most"),
+        ({"rate": 1, "readings": [(0, 1)]}, ValueError, "exclude each other"),
+        ({"readings": [1]}, TypeError, "readings: expected a list of (index, seq)"),
+        ({"readings": [(0, 1, 2), (0, 2)], "devices": "dev2"}, ValueError, "name every reading once"),
         ({"sample": 5, "seed": "abc"}, ValueError, "seed: expected 32 bytes"),
         ({"sample": 5, "seed": 7}, TypeError, "seed: expected"),
         ({"rate": 1, "seed": SEED}, ValueError, "seed"),

@@ -78,6 +78,7 @@ class Client:
         at_most: int | None = None,
         sample: int | None = None,
         seed: bytes | str | None = None,
+        readings: Iterable[tuple[int, int] | tuple[int, int, int]] | None = None,
         proof: _Path | None = None,
         allow_incomplete: bool = False,
     ) -> Answer:

@@ -11,6 +11,7 @@ use moteseal_verify::roster::{Device, Term};
 use crate::seal::SealRefused;
 
 /// The keys of a device.
+#[derive(Clone)]
 pub struct KeyRing<K> {
     keys: Vec<K>,
     /// The roster's entry of the device, and for each of its terms the position of the key. `None`

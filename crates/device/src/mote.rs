@@ -6,7 +6,7 @@
 //! buffers and the queue of closed seals. A closed seal and its forwarded events are kept until the
 //! gateway has acknowledged that all of them are durable.
 //!
-//! Memory is bounded. Each seal has a buffer of [`BUFFER`] bytes. If the buffer is full, the mote
+//! Memory is bounded. Each seal has a buffer, usually of [`BUFFER`] bytes. If the buffer is full, the mote
 //! raises its own round instead of losing single events. If no round makes room in the buffer of a
 //! tree, the seal is closed and the epoch continues under the next index. The number of closed
 //! seals is also limited. While the limit is reached, newer seals are given up: their indices are
@@ -46,13 +46,15 @@ use moteseal_verify::{Roster, write};
 use crate::key_ring::KeyRing;
 use crate::seal::{Chain, Profile, RosterName, SealRefused};
 
+mod hash;
 mod rollback;
 mod unstated;
 
 pub use rollback::{IMPLAUSIBLE_INDEX, Progress, Received, Rollback, SentBefore};
 pub use unstated::Unstated;
 
-/// The maximum number of bytes of forwarded events that a mote buffers for one seal.
+/// The usual size of a seal's buffer of forwarded events, in bytes. It has room for a record of any
+/// length.
 pub const BUFFER: usize = 1 << 16;
 /// The maximum size of the events in one frame, in bytes. With this limit, a frame fits in one
 /// datagram of any link and in one packet of most links.
@@ -60,15 +62,16 @@ pub const FRAME_EVENTS: usize = 1 << 10;
 
 const _: () = assert!(BUFFER >= MAX_RECORD + 7, "the buffer has room for a record of any length");
 
-/// A device of a group with a budget.
-pub struct Mote<K> {
+/// A device of a group with a budget. Each seal has a buffer of `N` bytes.
+#[derive(Clone)]
+pub struct Mote<K, const N: usize = BUFFER> {
     profile: Profile,
     keys: KeyRing<K>,
     salt_key: SaltKey,
     session: DeviceSession,
     chain: Chain,
-    open: Option<Open>,
-    waiting: VecDeque<Waiting>,
+    open: Option<Open<N>>,
+    waiting: VecDeque<Waiting<N>>,
     most_waiting: usize,
     /// Answers that no seal states yet, or that only an abandoned seal stated.
     unstated: Unstated,
@@ -82,17 +85,19 @@ pub struct Mote<K> {
 }
 
 /// A seal that is open.
-struct Open {
+#[derive(Clone)]
+struct Open<const N: usize> {
     index: SealIndex,
     epoch: EpochNumber,
     key: LevelKey,
     folded: Folded,
     counters: Counters,
     answers: Answers,
-    forwarder: Box<Forwarder<BUFFER>>,
+    forwarder: Box<Forwarder<N>>,
 }
 
 /// The state from which a seal's root is computed.
+#[derive(Clone)]
 enum Folded {
     /// The running digests of a star's levels, from the device's own round upwards.
     Star(BTreeMap<u8, sha2::Sha256>),
@@ -102,17 +107,17 @@ enum Folded {
 
 /// A closed seal that the gateway has not received completely.
 #[derive(Clone)]
-pub struct Waiting {
+pub struct Waiting<const N: usize = BUFFER> {
     index: SealIndex,
     digest: Digest,
-    forwarder: Box<Forwarder<BUFFER>>,
+    forwarder: Box<Forwarder<N>>,
     /// The open item and the part item of the seal's closing frame.
     open: Vec<u8>,
     part: Vec<u8>,
     answers: Answers,
 }
 
-impl Open {
+impl<const N: usize> Open<N> {
     /// Returns whether the seal has fewer than `limit` events and has room for this event.
     fn has_room(&mut self, record: &[u8], limit: u64) -> bool {
         let count = self.counters.total();
@@ -148,7 +153,7 @@ impl Open {
     }
 }
 
-impl<K> std::fmt::Debug for Mote<K> {
+impl<K, const N: usize> std::fmt::Debug for Mote<K, N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mote")
             .field("chain", &self.chain)
@@ -157,13 +162,13 @@ impl<K> std::fmt::Debug for Mote<K> {
     }
 }
 
-impl std::fmt::Debug for Waiting {
+impl<const N: usize> std::fmt::Debug for Waiting<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Waiting").field("index", &self.index).finish_non_exhaustive()
     }
 }
 
-impl<K: Signer> Mote<K> {
+impl<K: Signer, const N: usize> Mote<K, N> {
     /// Creates a mote that continues `chain` with the closed seals `waiting`, in a new session with
     /// its gateway. At most `most_waiting` (at least 1) closed seals wait for the gateway.
     #[must_use]
@@ -173,7 +178,7 @@ impl<K: Signer> Mote<K> {
         salt_key: SaltKey,
         session: DeviceSession,
         chain: Chain,
-        waiting: Vec<Waiting>,
+        waiting: Vec<Waiting<N>>,
         most_waiting: usize,
     ) -> Self {
         let mut mote = Self {
@@ -226,7 +231,7 @@ impl<K: Signer> Mote<K> {
     }
 
     /// Returns the size of the open seal's events that the gateway does not have yet, in bytes. At
-    /// most [`BUFFER`].
+    /// most the size of the buffer.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.open.as_ref().map_or(0, |open| open.forwarder.buffered())
@@ -312,7 +317,7 @@ impl<K: Signer> Mote<K> {
     /// Consumes the mote and returns its chain and the waiting seals. Use this to keep them across
     /// a restart.
     #[must_use]
-    pub fn into_parts(self) -> (Chain, Vec<Waiting>) {
+    pub fn into_parts(self) -> (Chain, Vec<Waiting<N>>) {
         (self.chain, self.waiting.into())
     }
 
@@ -574,10 +579,10 @@ impl<K: Signer> Mote<K> {
 }
 
 /// Returns the oldest seal that the coordinator has not received completely.
-fn outstanding<'a>(
-    waiting: &'a mut VecDeque<Waiting>,
-    open: &'a mut Option<Open>,
-) -> Option<Outstanding<'a, BUFFER>> {
+fn outstanding<'a, const N: usize>(
+    waiting: &'a mut VecDeque<Waiting<N>>,
+    open: &'a mut Option<Open<N>>,
+) -> Option<Outstanding<'a, N>> {
     match (waiting.front_mut(), open) {
         (Some(Waiting { index, forwarder, open, part, .. }), _) => Some(Outstanding {
             index: *index,

@@ -37,7 +37,7 @@ pub const DEFAULT_MAX_EVENTS: u32 = 1 << 20;
 pub const DEFAULT_MAX_BYTES: usize = 16 << 20;
 
 /// A version of a roster, as seals name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RosterName {
     /// The version, from 0.
     pub version: u32,
@@ -133,7 +133,7 @@ fn levels_of(roster: &Roster) -> Vec<(EpochNumber, u8)> {
 }
 
 /// The state of a chain that the device keeps across restarts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Chain {
     /// The position in the chain: the newest signed seal, which the next seal names as its
     /// predecessor.
@@ -150,7 +150,7 @@ pub struct Chain {
 
 /// The readings that the signed seals of an open epoch cover. A table that is sealed again after it
 /// has grown must begin this epoch with them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Covered {
     /// The number of readings.
     pub readings: u64,

@@ -42,6 +42,7 @@ mod bundle;
 mod close;
 mod end;
 mod error;
+mod hash;
 mod intake;
 mod refusal;
 mod schemas;
@@ -100,7 +101,7 @@ pub struct Standing {
 }
 
 /// The newest stored seal of a device: the predecessor of its next seal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Newest {
     /// The seal's index.
     pub index: SealIndex,
@@ -131,6 +132,7 @@ pub struct Ended {
 }
 
 /// The coordinator of a group.
+#[derive(Clone)]
 pub struct GroupCoordinator {
     roster: Roster,
     /// For each period of the roster, whether this coordinator serves its epochs.
@@ -166,6 +168,7 @@ enum Outcome {
 }
 
 /// A device of the roster. The type is small because most devices are idle most of the time.
+#[derive(Clone)]
 struct Member {
     id: DeviceId,
     /// The device's link key. It is stored while a seal is open. Otherwise it is derived when it is
@@ -180,12 +183,14 @@ struct Member {
     schemas: Held,
 }
 
+#[derive(Clone)]
 struct Epoch {
     coordinator: Coordinator,
     queues: Queues,
     sealed: Vec<Sealed>,
 }
 
+#[derive(Clone)]
 struct Sealed {
     slot: Slot,
     seal: Seal<Authentic>,
@@ -200,6 +205,7 @@ struct Sealed {
 }
 
 /// The digests that, with the kept events, prove the root of a seal.
+#[derive(Clone)]
 enum Evidence {
     /// For a star, the block digest `D_i` of every level that is not null.
     Blocks(Box<[Digest; MAX_LEVELS]>),

@@ -16,7 +16,7 @@ use moteseal_core::record::Sequence;
 use moteseal_seal::tree::{geometry, node};
 
 /// The roots that represent the leaves that are not kept.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Pruned {
     /// The height and root of each perfect subtree. The key is the position of the subtree's first
     /// leaf.

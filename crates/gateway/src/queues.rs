@@ -27,7 +27,7 @@ const CHUNKS: usize = 1 << (32 - WITHIN);
 const NONE: u32 = u32::MAX;
 
 /// The queues of one epoch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Queues {
     levels: u8,
     arenas: Vec<Arena>,
@@ -40,7 +40,7 @@ pub struct Queues {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Arena {
     chunks: Vec<Vec<u8>>,
     /// The size of all stored events, and the part of it that withdrawn events use, in bytes.
@@ -227,6 +227,11 @@ impl Queues {
             });
         }
         self.arenas[usize::from(level.0)] = fresh;
+    }
+
+    /// Returns the number of slots for which events were kept.
+    pub(crate) fn slots(&self) -> u32 {
+        u32::try_from(self.newest.len() / usize::from(self.levels)).unwrap_or(u32::MAX)
     }
 
     /// Returns how many bytes of memory the queues use.

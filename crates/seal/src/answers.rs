@@ -11,7 +11,7 @@ use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 pub const MAX_ANSWERED: usize = 8;
 
 /// Consecutive epochs of one query that the device answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Answered {
     /// The query's id.
     pub query: [u8; 16],
@@ -44,7 +44,7 @@ impl Answered {
 
 /// Runs of answered query epochs, in the order in which they were added. The runs of one query are
 /// in ascending order, with a gap between any two of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Answers([Option<Answered>; MAX_ANSWERED]);
 
 impl Answers {

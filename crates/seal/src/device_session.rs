@@ -15,6 +15,8 @@
 //! is older than its past, [`is_ahead`] therefore detects this before the device sends a seal with
 //! an index that it has used before.
 
+use core::hash::{Hash, Hasher};
+
 use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::digest::Digest;
 use moteseal_core::link::{FrameError, LinkKey};
@@ -86,6 +88,27 @@ pub struct DeviceSession {
     is_answered: bool,
     /// Whether the coordinator has answered any challenge of this session.
     has_begun: bool,
+}
+
+/// The hash covers everything but the link key.
+impl Hash for DeviceSession {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self {
+            device,
+            link: _,
+            announced,
+            wants_schema,
+            closing_sent,
+            has_asked,
+            unknown,
+            challenge,
+            sends_challenge,
+            is_answered,
+            has_begun,
+        } = self;
+        (device, announced, wants_schema, closing_sent, has_asked, unknown).hash(state);
+        (challenge, sends_challenge, is_answered, has_begun).hash(state);
+    }
 }
 
 impl core::fmt::Debug for DeviceSession {
@@ -256,9 +279,13 @@ impl DeviceSession {
         // The device's own next index also needs a gap: another copy of the same state may have
         // signed it.
         let known = sealed.max(acknowledgement.index).max(next_index);
-        // The remainder is below 2^20.
+        // A device without random numbers counts its starts. The multiplication (Knuth, The Art of
+        // Computer Programming, volume 3, section 6.4) puts the indices of consecutive starts far
+        // apart; otherwise the second seal of one start would have the index of the first seal of
+        // the next start. The remainder is below 2^20.
         #[allow(clippy::cast_possible_truncation)]
-        let spread = ((self.challenge >> 32) % u64::from(INDEX_SPREAD)) as u32;
+        let start = (self.challenge >> 32) as u32;
+        let spread = start.wrapping_mul(0x9e37_79b1) >> (u32::BITS - INDEX_SPREAD.ilog2());
         SealIndex(known.0.saturating_add(INDEX_GAP + spread))
     }
 

@@ -99,7 +99,7 @@ impl LevelKey {
 }
 
 /// The number of events per level under one seal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Counters {
     counts: [u32; MAX_LEVELS],
     levels: u8,

@@ -216,7 +216,7 @@ impl Seal<Unverified> {
 }
 
 /// A position in a device's chain: the predecessor that the next seal must name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Position {
     /// The digest of the last signed seal, or of the device's first certificate.
     pub prev: Digest,

@@ -7,26 +7,24 @@
 //! epoch is at least not justified.
 
 mod conclusions;
+mod device;
 mod every_interleaving;
+mod machines;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::chance::Chance;
 use conclusions::{Caught, Outcome};
+use device::Device;
 use moteseal_adversary::coordinator::{CHEATS, FoundBy};
-use moteseal_core::link::{LinkKey, claimed_device};
+use moteseal_core::Round;
+use moteseal_core::link::claimed_device;
 use moteseal_core::record::EpochNumber;
 use moteseal_core::record::Scheme;
 use moteseal_core::roster::Directory as _;
-use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
-use moteseal_core::{DeviceId, Round};
-use moteseal_device::key_ring::KeyRing;
-use moteseal_device::mote::{Mote, Received, SentBefore, Waiting};
-use moteseal_device::seal::{Chain, Profile};
+use moteseal_device::mote::Waiting;
 use moteseal_gateway::{Ended, GroupCoordinator};
-use moteseal_seal::device_session::DeviceSession;
-use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
@@ -56,54 +54,6 @@ struct FaultRates {
     rollbacks: u64,
 }
 
-/// The sensed records by the index of the seal that was open, with that seal's epoch.
-type Truth = BTreeMap<u32, (EpochNumber, Vec<[u8; 4]>)>;
-
-struct Device {
-    id: DeviceId,
-    scheme: Scheme,
-    mote: Option<Mote<SecretKey>>,
-    /// The device's durable state: its chain, including the index of the open seal.
-    chain: Chain,
-    truth: Truth,
-    /// A copy of the device's state at an earlier reboot.
-    copy: Option<(Chain, Vec<Waiting>)>,
-    /// What the device may have sent before its current session.
-    sent_before: Option<SentBefore>,
-    /// The truth before the state was lost or copied back, and the next index of the state after
-    /// that; `None` after the gateway has answered.
-    past: Option<(Truth, u32)>,
-    quiet: u64,
-    dead: bool,
-}
-
-impl Device {
-    /// Receives an acknowledgement. If the state was lost or copied back before, the first answer
-    /// decides which readings may reach the cloud: those of the past, or those of the new state.
-    fn receive(&mut self, frame: &[u8]) -> bool {
-        let Some(mote) = &mut self.mote else { return false };
-        let received = mote.acknowledged(frame).unwrap();
-        let begins = mote.has_begun();
-        let is_ahead = if let Received::Ahead(rollback) = received {
-            assert!(self.past.is_some(), "an intact state was taken for an old one: {rollback:?}");
-            mote.continue_after(rollback.stored.as_ref(), rollback.next_index);
-            self.chain = mote.chain();
-            true
-        } else {
-            false
-        };
-        if begins && let Some((mut past, next_index)) = self.past.take() {
-            if !is_ahead {
-                // The gateway has nothing that the old state does not contain.
-                past.retain(|index, _| *index < next_index);
-                past.append(&mut self.truth);
-            }
-            self.truth = past;
-        }
-        is_ahead
-    }
-}
-
 enum Log {
     Frame(Vec<u8>, EpochNumber),
     End(EpochNumber),
@@ -113,7 +63,6 @@ struct World {
     chance: Chance,
     faults: FaultRates,
     roster: Roster,
-    schema: Vec<u8>,
     budget: u64,
     devices: Vec<Device>,
     coordinator: GroupCoordinator,
@@ -126,8 +75,6 @@ struct World {
     boots: u64,
     /// How often the gateway had more of a device than the device's state.
     rolled_back: u64,
-    /// Whether each device has a further key, for a later version of the roster.
-    next_keys: bool,
     ended: Vec<Ended>,
     /// The bundles of seals that arrived after their epoch's manifest, with their epochs. A
     /// coordinator that was killed may return some of them again.
@@ -172,30 +119,12 @@ impl World {
         };
         let operator = secret(98);
         let roster = Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap();
-        let mut buffer = [0; 256];
-        let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
-        let devices = names.iter().zip(schemes).map(|(name, scheme)| {
-            let scheme = *scheme;
-            let profile = Profile::new(&roster, name, scheme, &schema).unwrap();
-            Device {
-                id: profile.device,
-                scheme,
-                mote: None,
-                chain: Chain::start(profile.certificate),
-                truth: BTreeMap::new(),
-                copy: None,
-                sent_before: None,
-                past: None,
-                quiet: 0,
-                dead: false,
-            }
-        });
+        let devices = (0..count).zip(schemes).map(|(at, scheme)| Device::new(&roster, at, *scheme));
         let devices = devices.collect();
         let coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
         let mut world = Self {
             chance,
             faults,
-            schema: schema.as_bytes().to_vec(),
             budget,
             devices,
             coordinator,
@@ -204,7 +133,6 @@ impl World {
             announcements: Vec::new(),
             boots: 0,
             rolled_back: 0,
-            next_keys: false,
             ended: Vec::new(),
             late: BTreeSet::new(),
             sensed: 0,
@@ -215,26 +143,9 @@ impl World {
     }
 
     fn boot(&mut self, at: usize, waiting: Vec<Waiting>) {
-        let device = &mut self.devices[at];
-        let schema = Schema::decode(&self.schema).unwrap();
-        let name = self.roster.name(device.id).unwrap();
-        let profile = Profile::new(&self.roster, name, device.scheme, &schema).unwrap();
-        let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, self.roster.group(), device.id));
-        let salt_key = SaltKey::new([at as u8 ^ 0x33; 32]);
         self.boots += 1;
         let challenge = self.boots.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let session = DeviceSession::new(profile.device, link, challenge);
-        let keys = vec![secret(at as u8), secret(at as u8 + NEXT_KEY)];
-        let keys = if self.next_keys {
-            KeyRing::new(keys, self.roster.device(device.id).unwrap()).unwrap()
-        } else {
-            KeyRing::from(secret(at as u8))
-        };
-        let mut mote = Mote::new(profile, keys, salt_key, session, device.chain, waiting, 3);
-        if device.sent_before.is_some() {
-            mote.set_sent_before(device.sent_before);
-        }
-        device.mote = Some(mote);
+        self.devices[at].boot(&self.roster, challenge, waiting);
     }
 
     /// Replaces the state of a device that is off by an old copy, or deletes it.
@@ -242,19 +153,9 @@ impl World {
         let device = &mut self.devices[at];
         let id = device.id;
         let certificate = self.roster.device(id).unwrap().certificate;
-        let copy = device.copy.clone().filter(|_| !deletes);
-        let (chain, waiting) = copy.unwrap_or((Chain::start(certificate), Vec::new()));
-        let mut past = std::mem::take(&mut device.truth);
-        if let Some((before, _)) = device.past.take() {
-            // The gateway has not answered since the previous loss. What was sensed in between was
-            // never sent.
-            past = before;
-        }
-        device.past = Some((past, chain.next_index.0));
-        (device.chain, device.sent_before) = (chain, None);
         // Frames that are still on their way would arrive as the device's own.
         self.air.retain(|(_, to, frame)| to.is_some() || claimed_device(frame) != Some(id));
-        waiting
+        device.roll_back(deletes, certificate)
     }
 
     fn send(&mut self, now: u64, to: Option<usize>, frame: Vec<u8>) {
@@ -404,55 +305,28 @@ impl World {
         }
         let epoch_before = EpochNumber(epoch.0.saturating_sub(1));
         if now.is_multiple_of(TICKS) && now > 0 && now <= EPOCHS * TICKS {
-            let device = &mut self.devices[at];
-            let mote = device.mote.as_mut().unwrap();
-            // A device that sensed nothing makes an empty seal.
-            if device.chain.position.last.is_none_or(|(_, last)| last < epoch_before)
-                && mote.end(epoch_before).is_ok()
-            {
-                device.chain = mote.chain();
-            }
+            self.devices[at].end(epoch_before);
         }
         if senses {
             for _ in 0..self.chance.below(6) {
-                let device = &mut self.devices[at];
-                let mote = device.mote.as_mut().unwrap();
                 let record = (self.sensed as u32).to_be_bytes();
                 self.sensed += 1;
-                if let Some(chain) = mote.would_open(epoch, &record) {
-                    // The device makes the index of a new seal durable before its first event.
-                    device.chain =
-                        Chain { next_index: chain.next_index, epoch: chain.epoch, ..mote.chain() };
-                }
-                mote.sense(epoch, &record).unwrap();
-                device.chain = mote.chain();
-                let index = device.chain.next_index.0 - 1;
-                device.truth.entry(index).or_insert_with(|| (epoch, Vec::new())).1.push(record);
+                self.devices[at].sense(epoch, record);
             }
         }
         if self.chance.percent(self.faults.reboots) && senses {
-            let device = &mut self.devices[at];
-            let mote = device.mote.take().unwrap();
-            device.sent_before = mote.sent_before();
-            let (chain, waiting) = mote.into_parts();
-            device.chain = chain;
+            let waiting = self.devices[at].stop();
             if self.chance.percent(self.faults.deaths * 20) {
                 let device = &mut self.devices[at];
                 device.dead = true;
-                if let Some((past, _)) = device.past.take() {
-                    // The gateway has received nothing of the state after that.
-                    device.truth = past;
-                }
+                device.settle();
                 return;
             }
             let waiting = if self.chance.percent(self.faults.rollbacks) {
                 let deletes = self.chance.percent(50);
                 self.roll_back(at, deletes)
             } else {
-                let device = &mut self.devices[at];
-                if device.past.is_none() {
-                    device.copy = Some((chain, waiting.clone()));
-                }
+                self.devices[at].back_up(&waiting);
                 waiting
             };
             self.boot(at, waiting);
@@ -501,11 +375,7 @@ impl World {
             now += 1;
         }
         // A device that has nothing to send does not repeat its challenge.
-        for device in &mut self.devices {
-            if let Some((past, _)) = device.past.take() {
-                device.truth = past;
-            }
-        }
+        self.devices.iter_mut().for_each(Device::settle);
     }
 }
 

@@ -66,7 +66,7 @@ pub struct Rollback {
 /// What a mote may have sent before the current session. A session in which the gateway has not
 /// answered sends no seals and does not count. A gateway that has more than this proves that the
 /// state was lost or copied back, even if the mote has opened the same indices again since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SentBefore {
     /// The first index of which nothing was sent.
     pub next_index: SealIndex,
@@ -94,7 +94,7 @@ impl fmt::Display for Rollback {
     }
 }
 
-impl<K: Signer> Mote<K> {
+impl<K: Signer, const N: usize> Mote<K, N> {
     /// Begins a session: what the mote has now may have been sent, unless the gateway has not
     /// answered since an earlier session began. Call this after the replay of a journal.
     pub fn begin_session(&mut self) {

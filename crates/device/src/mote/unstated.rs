@@ -15,7 +15,7 @@ use crate::seal::SealRefused;
 /// Answers that no seal states yet. They are stored as runs: a run is a sequence of consecutive
 /// epochs of one query. The runs are ordered by query and first epoch, and adjacent runs are
 /// joined.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Unstated(Vec<Answered>);
 
 impl Unstated {
@@ -58,7 +58,7 @@ fn join(before: Answered, run: Answered) -> Option<Answered> {
     touch.then_some(Answered { count, ..before })
 }
 
-impl<K: Signer> Mote<K> {
+impl<K: Signer, const N: usize> Mote<K, N> {
     /// Records that an epoch of a query was answered. The open seal states the answer. If no seal
     /// is open or it has no room, the next seal does.
     pub fn answered(&mut self, query: QueryId, epoch: u64) {

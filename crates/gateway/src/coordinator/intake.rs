@@ -18,6 +18,7 @@ use crate::pruned::Pruned;
 use crate::queues::Slot;
 
 /// A device's open seal.
+#[derive(Clone)]
 pub(super) struct Open {
     pub(super) followed: Followed,
     pub(super) framing: Framing,
@@ -28,6 +29,7 @@ pub(super) struct Open {
 }
 
 /// The digests that represent the events that are not kept.
+#[derive(Clone)]
 pub(super) enum Unkept {
     /// For a star: the running digest of each level that the coordinator dropped while the device
     /// still forwarded it.

@@ -26,13 +26,13 @@ impl Held {
 }
 
 /// The schemas of all devices.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Schemas {
     entries: Vec<Option<Known>>,
     places: HashMap<Digest, u16>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Known {
     entry: SchemaEntry,
     /// The number of devices that hold this schema.

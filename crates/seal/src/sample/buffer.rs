@@ -10,6 +10,8 @@
 //! record. The size of the buffer is fixed. [`forward`](crate::sample::forward) decides when to
 //! send.
 
+use core::hash::{Hash, Hasher};
+
 use crate::tree::{self, Frontier};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Level;
@@ -34,6 +36,14 @@ pub(super) struct Buffer<const N: usize> {
     /// For a tree: the offset of the end of the last wanted record. The entries after it may still
     /// be merged into one root.
     settled: usize,
+}
+
+/// Two buffers with the same entries have the same hash.
+impl<const N: usize> Hash for Buffer<N> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { bytes, used, unsent, settled } = self;
+        (&bytes[..*used], unsent, settled).hash(state);
+    }
 }
 
 /// One entry of the buffer.

@@ -12,7 +12,7 @@ use core::ops::Range;
 use moteseal_core::record::{Level, MAX_LEVELS, Round};
 
 /// The state of one epoch: the round, and the number of kept events of each level.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Coordinator {
     budget: u64,
     levels: u8,

@@ -23,7 +23,7 @@ use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Seque
 
 /// The events of one open seal that a device forwards, in a buffer of `N` bytes. An event takes its
 /// length plus 7 bytes, and the root of a subtree takes 39 bytes.
-#[derive(Clone)]
+#[derive(Clone, Hash)]
 pub struct Forwarder<const N: usize> {
     index: SealIndex,
     epoch: EpochNumber,
@@ -362,7 +362,7 @@ const fn sequence(seq: u32) -> Sequence {
 }
 
 /// The coordinator's side: how much of a device's open seal the coordinator has received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Followed {
     /// The index of the seal.
     pub index: SealIndex,

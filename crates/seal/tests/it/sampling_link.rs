@@ -10,6 +10,7 @@ use moteseal_core::link::{FrameError, LinkKey, MAX_FRAME, claimed_device};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing};
 use moteseal_core::{DeviceId, Digest, GroupId, Level, Round, SealIndex, Sequence};
+use moteseal_seal::device_session::{DeviceSession, INDEX_GAP, INDEX_SPREAD};
 use moteseal_seal::level::Salt;
 use moteseal_seal::sample::{Followed, Forwarder, FrameOutcome, Noted};
 use moteseal_seal::tree::{leaf, node};
@@ -449,4 +450,27 @@ fn frames_continue_after_dropped_events() {
     assert_eq!(sent(&mut device), (20, 28, vec![20, 22, 23, 25, 26]));
     assert_eq!(sent(&mut device), (28, 30, vec![28, 29]));
     assert!(device.next_frame(&mut [0; 32]).unwrap().is_none());
+}
+
+/// A device that counts its starts, and loses its state again and again before the coordinator has
+/// received anything of it, never continues at an index that it has used.
+#[test]
+fn consecutive_starts_of_a_device_without_random_numbers_continue_far_apart() {
+    let lost = Acknowledgement {
+        index: SealIndex(7),
+        next: Sequence(3),
+        sealed: None,
+        wants_schema: false,
+        challenge: None,
+    };
+    let index_of = |start: u64| {
+        let session = DeviceSession::new(DEVICE, key(), start << 32);
+        session.index_after(&lost, SealIndex(0)).0
+    };
+    let indices: BTreeSet<u32> = (1..=1000).map(index_of).collect();
+    let nearest = indices.iter().zip(indices.iter().skip(1)).map(|(one, next)| next - one).min();
+    assert!(indices.len() == 1000 && nearest > Some(200), "{nearest:?}");
+    assert!(
+        indices.iter().all(|index| (7 + INDEX_GAP..7 + INDEX_GAP + INDEX_SPREAD).contains(index))
+    );
 }

@@ -377,7 +377,15 @@ fn is_silent(seals: &[Arrived], epoch: EpochNumber) -> bool {
     if is_skipped || listed.iter().any(|seal| seal.is_last) {
         return is_skipped;
     }
-    let next = seals.iter().find(|seal| seal.epoch > epoch && !seal.restart);
+    // An unlisted seal may never have reached the coordinator, unless a listed seal names it.
+    let was_taken = |seal: &Arrived| {
+        let names_it = |next: &Arrived| next.before.is_some_and(|(index, _)| index == seal.index);
+        seal.is_listed || seals.iter().any(|next| next.is_listed && names_it(next))
+    };
+    let next = seals
+        .iter()
+        .find(|seal| seal.epoch > epoch && !seal.restart)
+        .filter(|next| was_taken(next));
     let first_later = seals.iter().find(|seal| seal.epoch > epoch).map(|seal| seal.index);
     !next.is_some_and(|next| {
         let follows = match newest {

@@ -3,29 +3,33 @@
 //! nothing is left to do, the audit must accuse nobody, every acknowledged seal must be in the store,
 //! and every seal must contain exactly the readings that its device sensed under its index.
 //!
-//! The state machines cannot be copied, so a state is the list of actions that leads to it, and is
-//! reached by repeating them. Two lists lead to the same state if each machine received the same
-//! inputs in the same order, the same frames are in transit, and the same faults are left. The
-//! gateway's state is a function of each device's inputs by themselves, because the budget is large
-//! enough that no round rises; the order in which the devices' first frames of an epoch arrived is
-//! a part of the state.
+//! A state of the search is the states of all machines, the frames in transit, and the faults that
+//! are left. Visited states are recognised by a hash of 64 bits.
+//!
+//! The search assumes the following about a group:
+//! - A device whose state is lost or copied back starts after its earlier frames have arrived or are
+//!   lost.
+//! - The clocks of a group agree on the epoch: the gateway ends an epoch after all devices have.
+//! - Every device loads a version of the roster before the first epoch in which it matters.
+//! - A device times out only if a fault may have cost it an answer, or if it has nothing else to do.
 
+use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeSet, HashSet};
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
-use moteseal_core::link::claimed_device;
-use moteseal_core::record::{EpochNumber, Scheme, SealIndex};
-use moteseal_device::mote::Waiting;
-use moteseal_device::seal::RosterName;
-use moteseal_verify::Roster;
-use moteseal_verify::issue::NextRoster;
+use moteseal_core::record::Scheme;
 
-use super::{Chance, FIRST, FaultRates, Log, NEXT_KEY, World, secret};
+use super::FIRST;
+use super::machines::{
+    Counts, Defect, DeviceInput, GatewayInput, Kept, Machines, Number, Numbered,
+};
 
 /// A longer list of actions means that the machines make no progress.
 const DEEPEST: usize = 400;
+/// The largest number of devices.
+const DEVICES: usize = 2;
 
 /// What can happen next. The numbers are places of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,23 +65,9 @@ enum Fault {
     LateUp(usize),
     LateDown(usize),
     /// The device restarts with its state, with none, or with a copy from its previous restart.
-    Reboot(usize),
-    StateLost(usize),
-    CopiedBack(usize),
+    Restart(usize, Kept),
     /// The gateway restarts.
     Killed,
-}
-
-/// A deliberate defect, which the search must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Defect {
-    None,
-    /// The gateway answers before its frames are durable: a restart forgets the last one.
-    AnswersBeforeSync,
-    /// The gateway's store loses a seal of an ended epoch.
-    LosesSeal,
-    /// A device that has lost its state ignores that the gateway has more of it.
-    IgnoresItsPast,
 }
 
 /// The bounds of a search.
@@ -87,551 +77,511 @@ struct Bounds {
     /// The readings of each epoch.
     readings: usize,
     epochs: u64,
-    faults: usize,
+    /// The faults of each device, of the gateway, and of all together.
+    faults_of: [u8; DEVICES],
+    kills: u8,
+    faults: u8,
     /// Whether a version of the roster may be issued.
     changes: bool,
     defect: Defect,
+    /// Whether to explore only one order of actions that do not affect each other. The faults are
+    /// then divided among the devices and the gateway: a fault of one must not use up the faults of
+    /// another.
+    is_reduced: bool,
 }
 
-/// What a run has done so far.
-struct Run {
-    world: World,
-    bounds: Bounds,
-    /// The next step of each device.
-    steps: Vec<usize>,
-    loaded: Vec<bool>,
+/// The frames in transit in one direction, in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Channel(Number);
+
+/// A state of the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct State {
+    devices: [Number; DEVICES],
+    up: [Channel; DEVICES],
+    down: [Channel; DEVICES],
+    gateway: Number,
     /// Whether a fault may have cost the device an answer. Without one, a device times out only at
     /// its end; otherwise it could time out again and again before its next step.
-    is_owed: Vec<bool>,
-    issued: bool,
-    ended: u64,
-    faults: usize,
-    /// The devices that have restarted, or lost their state.
-    disturbed: BTreeSet<usize>,
-    /// The seals that devices no longer keep, because the gateway has acknowledged them.
-    acknowledged: BTreeSet<(usize, u32)>,
-    /// A hash of the inputs of each device, and of what the gateway has received of it.
-    inputs: Vec<u64>,
-    received: Vec<u64>,
-    first_of: Vec<(u64, usize)>,
+    is_owed: [bool; DEVICES],
+    is_issued: bool,
+    faults_of: [u8; DEVICES],
+    kills: u8,
 }
 
-fn mixed(before: u64, with: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (before, with).hash(&mut hasher);
-    hasher.finish()
+impl Action {
+    /// Returns the device that acts, or whose frame it is.
+    const fn device(self) -> Option<usize> {
+        match self {
+            Self::Step(at) | Self::Up(at) | Self::Down(at) | Self::Timeout(at) | Self::Load(at) => {
+                Some(at)
+            }
+            Self::End(_) | Self::Issue | Self::Fault(Fault::Killed) => None,
+            Self::Fault(
+                Fault::LostUp(at)
+                | Fault::LostDown(at)
+                | Fault::TwiceUp(at)
+                | Fault::TwiceDown(at)
+                | Fault::LateUp(at)
+                | Fault::LateDown(at)
+                | Fault::Restart(at, _),
+            ) => Some(at),
+        }
+    }
 }
 
-impl Run {
-    fn new(bounds: &Bounds) -> Self {
-        let none = FaultRates {
-            loss: 0,
-            repeats: 0,
-            delay: 0,
-            reboots: 0,
-            deaths: 0,
-            kills: 0,
-            rollbacks: 0,
-        };
-        let count = bounds.schemes.len();
-        let mut world = World::of(Chance::new(1), none, &bounds.schemes, 1000);
-        world.next_keys = bounds.changes;
-        (0..count).for_each(|at| world.boot(at, Vec::new()));
-        let mut run = Self {
-            world,
-            bounds: bounds.clone(),
-            steps: vec![0; count],
-            loaded: vec![false; count],
-            is_owed: vec![false; count],
-            issued: false,
-            ended: 0,
-            faults: 0,
-            disturbed: BTreeSet::new(),
-            acknowledged: BTreeSet::new(),
-            inputs: vec![0; count],
-            received: vec![0; count],
-            first_of: Vec::new(),
-        };
-        (0..count).for_each(|at| run.send(at));
-        run
+impl State {
+    /// Returns the places of the group's devices.
+    const fn places(bounds: &Bounds) -> std::ops::Range<usize> {
+        0..bounds.schemes.len()
     }
 
-    fn repeated(bounds: &Bounds, actions: &[Action]) -> Self {
-        let mut run = Self::new(bounds);
-        actions.iter().for_each(|action| run.apply(*action));
-        run
-    }
-
-    fn devices(&self) -> std::ops::Range<usize> {
-        0..self.bounds.schemes.len()
-    }
-
-    /// The number of steps of an epoch: the readings, and its end.
-    fn steps_of_epoch(&self) -> usize {
-        self.bounds.readings + 1
-    }
-
-    fn epoch_of(&self, step: usize) -> EpochNumber {
-        EpochNumber(FIRST + (step / self.steps_of_epoch()) as u64)
-    }
-
-    fn is_over(&self, at: usize) -> bool {
-        self.steps[at] >= self.steps_of_epoch() * self.bounds.epochs as usize
-    }
-
-    /// Returns the places in `air` of the frames from a device, or of those to it, in order.
-    fn frames(&self, at: usize, is_up: bool) -> Vec<usize> {
-        let id = self.world.devices[at].id;
-        let is_its = |(_, to, frame): &(u64, Option<usize>, Vec<u8>)| {
-            if is_up { to.is_none() && claimed_device(frame) == Some(id) } else { *to == Some(at) }
-        };
-        let air = self.world.air.iter().enumerate();
-        air.filter(|(_, frame)| is_its(frame)).map(|(place, _)| place).collect()
-    }
-
-    /// Returns what can happen next without a fault.
-    fn actions(&self) -> Vec<Action> {
-        let mut actions = Vec::new();
-        for at in self.devices() {
-            let (up, down) = (self.frames(at, true), self.frames(at, false));
-            let waits = self.issued && !self.loaded[at] && self.steps[at] >= self.steps_of_epoch();
-            if !self.is_over(at) && !waits {
-                actions.push(Action::Step(at));
-            }
-            if !up.is_empty() {
-                actions.push(Action::Up(at));
-            }
-            if !down.is_empty() {
-                actions.push(Action::Down(at));
-            }
-            let mote = self.world.devices[at].mote.as_ref().unwrap();
-            let is_quiet = up.is_empty() && down.is_empty() && mote.awaits_answer();
-            if is_quiet && (self.is_owed[at] || self.is_over(at)) {
-                actions.push(Action::Timeout(at));
-            }
-            if self.issued && !self.loaded[at] {
-                actions.push(Action::Load(at));
-            }
-        }
-        // The gateway may end an epoch when it is over for all devices. It has heard of the epoch.
-        let over = (self.ended as usize + 1) * self.steps_of_epoch();
-        let is_known =
-            self.world.coordinator.epochs().next() == Some(EpochNumber(FIRST + self.ended));
-        if self.ended < self.bounds.epochs
-            && is_known
-            && self.steps.iter().all(|step| *step >= over)
-        {
-            actions.push(Action::End(FIRST + self.ended));
-        }
-        let in_first = self.steps.iter().all(|step| *step < self.steps_of_epoch());
-        if self.bounds.changes
-            && !self.issued
-            && in_first
-            && self.steps.iter().any(|step| *step > 0)
-        {
-            actions.push(Action::Issue);
-        }
-        actions
-    }
-
-    fn possible_faults(&self) -> Vec<Action> {
-        if self.faults == self.bounds.faults {
-            return Vec::new();
-        }
-        let mut faults = Vec::new();
-        for at in self.devices() {
-            let (up, down) = (self.frames(at, true).len(), self.frames(at, false).len());
-            if up > 0 {
-                faults.extend([Fault::LostUp(at), Fault::TwiceUp(at)]);
-            }
-            if up > 1 {
-                faults.push(Fault::LateUp(at));
-            }
-            if down > 0 {
-                faults.extend([Fault::LostDown(at), Fault::TwiceDown(at)]);
-            }
-            if down > 1 {
-                faults.push(Fault::LateDown(at));
-            }
-            faults.extend([Fault::Reboot(at), Fault::StateLost(at)]);
-            if self.world.devices[at].copy.is_some() {
-                faults.push(Fault::CopiedBack(at));
-            }
-        }
-        faults.push(Fault::Killed);
-        faults.into_iter().map(Action::Fault).collect()
-    }
-
-    /// Puts the frames into transit that a device wants to send now.
-    fn send(&mut self, at: usize) {
-        let mote = self.world.devices[at].mote.as_mut().unwrap();
-        for frame in mote.frames(3).unwrap() {
-            self.world.air.push((0, None, frame));
-        }
-    }
-
-    fn apply(&mut self, action: Action) {
-        match action {
-            Action::Step(at) => self.step(at),
-            Action::Up(at) => self.up(at, self.frames(at, true)[0]),
-            Action::Down(at) => self.down(at, self.frames(at, false)[0]),
-            Action::Timeout(at) => {
-                self.is_owed[at] = false;
-                self.world.devices[at].mote.as_mut().unwrap().timeout();
-                self.inputs[at] = mixed(self.inputs[at], action);
-                self.send(at);
-            }
-            Action::End(epoch) => self.end(epoch),
-            Action::Issue => self.issue(),
-            Action::Load(at) => {
-                self.load(at);
-                self.inputs[at] = mixed(self.inputs[at], action);
-                self.send(at);
-            }
-            Action::Fault(fault) => {
-                self.faults += 1;
-                self.is_owed.fill(true);
-                self.fault(fault);
-            }
-        }
-    }
-
-    fn step(&mut self, at: usize) {
-        let step = self.steps[at];
-        let epoch = self.epoch_of(step);
-        self.steps[at] += 1;
-        self.inputs[at] = mixed(self.inputs[at], "step");
-        let device = &mut self.world.devices[at];
-        let mote = device.mote.as_mut().unwrap();
-        if step % (self.bounds.readings + 1) == self.bounds.readings {
-            let is_new = device.chain.position.last.is_none_or(|(_, last)| last < epoch);
-            if is_new && mote.end(epoch).is_ok() {
-                device.chain = mote.chain();
-            }
-        } else {
-            let record = [at as u8, step as u8, 0, 0];
-            if let Some(chain) = mote.would_open(epoch, &record) {
-                device.chain = moteseal_device::Chain {
-                    next_index: chain.next_index,
-                    epoch: chain.epoch,
-                    ..mote.chain()
-                };
-            }
-            mote.sense(epoch, &record).unwrap();
-            device.chain = mote.chain();
-            let index = device.chain.next_index.0 - 1;
-            device.truth.entry(index).or_insert_with(|| (epoch, Vec::new())).1.push(record);
-        }
-        self.send(at);
-    }
-
-    fn now(&self) -> EpochNumber {
-        let step = self.steps.iter().max().copied().unwrap_or(0);
-        let last = EpochNumber(FIRST + self.bounds.epochs - 1);
-        self.epoch_of(step).min(last)
-    }
-
-    fn up(&mut self, at: usize, place: usize) {
-        let (.., frame) = self.world.air.remove(place);
-        let now = self.now();
-        self.received[at] = mixed(self.received[at], (&frame, now.0));
-        let news = self.world.coordinator.receive(&frame, now);
-        let news = news.unwrap_or_else(|refused| panic!("an honest frame was refused: {refused}"));
-        assert!(news.raised.is_none(), "no round rises within the budget");
-        if let Some((_, epoch)) = news.about
-            && self.first_of.iter().all(|(known, _)| *known != epoch.0)
-        {
-            self.first_of.push((epoch.0, at));
-        }
-        if news.durable {
-            self.world.log.push(Log::Frame(frame, now));
-        }
-        let answer = self.world.coordinator.acknowledgement(news.device).unwrap();
-        self.world.air.push((0, Some(at), answer));
-        let late = self.world.coordinator.take_late();
-        self.world.late.extend(late);
-    }
-
-    fn down(&mut self, at: usize, place: usize) {
-        let (.., frame) = self.world.air.remove(place);
-        self.inputs[at] = mixed(self.inputs[at], &frame);
-        let device = &mut self.world.devices[at];
-        let kept: Vec<u32> = device.truth.keys().copied().collect();
-        let has = |device: &super::Device, index: u32| {
-            device.mote.as_ref().is_some_and(|mote| mote.has(SealIndex(index)))
-        };
-        let before: Vec<u32> = kept.into_iter().filter(|index| has(device, *index)).collect();
-        let is_ahead = if self.bounds.defect == Defect::IgnoresItsPast {
-            device.mote.as_mut().unwrap().acknowledged(&frame).unwrap();
-            false
-        } else {
-            device.receive(&frame)
-        };
-        if is_ahead {
-            self.world.rolled_back += 1;
-        } else {
-            let gone = before.into_iter().filter(|index| !has(device, *index));
-            self.acknowledged.extend(gone.map(|index| (at, index)));
-        }
-        self.send(at);
-    }
-
-    fn end(&mut self, epoch: u64) {
-        self.ended += 1;
-        let ended = self.world.coordinator.end(EpochNumber(epoch), &secret(99)).unwrap();
-        let mut kept = ended.clone();
-        if self.bounds.defect == Defect::LosesSeal {
-            kept.bundles.pop();
-        }
-        self.world.log.push(Log::End(EpochNumber(epoch)));
-        self.world.ended.push(kept);
-        let late = self.world.coordinator.take_late();
-        self.world.late.extend(late);
-        self.received.iter_mut().for_each(|hash| *hash = mixed(*hash, ("end", epoch)));
-    }
-
-    /// Signs the next version of the roster, and lets the gateway continue with it.
-    fn issue(&mut self) {
-        let operator = secret(98);
-        let public = operator.public();
-        let mut next = NextRoster::after(self.world.roster.bytes(), &operator, &public).unwrap();
-        for at in self.devices() {
-            let name = format!("mote-{at}");
-            let key = secret(at as u8 + NEXT_KEY).public();
-            next.rotate(&name, &key, EpochNumber(FIRST + 1), SealIndex(0)).unwrap();
-        }
-        self.world.roster = Roster::open(&next.issue().unwrap(), &public).unwrap();
-        let next = self.world.coordinator.under(self.world.roster.clone()).unwrap();
-        self.world.continue_with(next);
-        self.issued = true;
-        self.received.iter_mut().for_each(|hash| *hash = mixed(*hash, "issue"));
-    }
-
-    fn load(&mut self, at: usize) {
-        let device = &mut self.world.devices[at];
-        let mote = device.mote.as_mut().unwrap();
-        let roster = &self.world.roster;
-        mote.load(roster);
-        mote.set_roster(RosterName { version: roster.version(), digest: roster.digest() });
-        self.loaded[at] = true;
-    }
-
-    fn fault(&mut self, fault: Fault) {
-        let first = |frames: Vec<usize>| frames[0];
-        match fault {
-            Fault::LostUp(at) => drop(self.world.air.remove(first(self.frames(at, true)))),
-            Fault::LostDown(at) => drop(self.world.air.remove(first(self.frames(at, false)))),
-            Fault::TwiceUp(at) => {
-                let place = first(self.frames(at, true));
-                let again = self.world.air[place].clone();
-                self.up(at, place);
-                self.world.air.push(again);
-            }
-            Fault::TwiceDown(at) => {
-                let place = first(self.frames(at, false));
-                let again = self.world.air[place].clone();
-                self.down(at, place);
-                self.world.air.push(again);
-            }
-            Fault::LateUp(at) => self.up(at, self.frames(at, true)[1]),
-            Fault::LateDown(at) => self.down(at, self.frames(at, false)[1]),
-            Fault::Reboot(at) | Fault::StateLost(at) | Fault::CopiedBack(at) => {
-                self.restart(at, fault);
-            }
-            Fault::Killed => {
-                if self.bounds.defect == Defect::AnswersBeforeSync
-                    && matches!(self.world.log.last(), Some(Log::Frame(..)))
-                {
-                    self.world.log.pop();
-                }
-                self.world.restart_coordinator();
-                self.received.iter_mut().for_each(|hash| *hash = mixed(*hash, "killed"));
-            }
-        }
-    }
-
-    fn restart(&mut self, at: usize, fault: Fault) {
-        self.disturbed.insert(at);
-        self.inputs[at] = mixed(self.inputs[at], fault);
-        let device = &mut self.world.devices[at];
-        let mote = device.mote.take().unwrap();
-        device.sent_before = mote.sent_before();
-        let (chain, waiting) = mote.into_parts();
-        device.chain = chain;
-        let waiting: Vec<Waiting> = match fault {
-            Fault::StateLost(_) => self.world.roll_back(at, true),
-            Fault::CopiedBack(_) => self.world.roll_back(at, false),
-            _ => {
-                if device.past.is_none() {
-                    device.copy = Some((chain, waiting.clone()));
-                }
-                waiting
-            }
-        };
-        self.loaded[at] |= self.issued;
-        self.world.boot(at, waiting);
-        self.send(at);
-    }
-
-    /// Returns a hash of the whole state.
     fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (&self.inputs, &self.received, &self.first_of, self.faults, self.ended).hash(&mut hasher);
-        (&self.steps, &self.loaded, &self.is_owed, self.issued, &self.acknowledged)
-            .hash(&mut hasher);
-        for at in self.devices() {
-            for is_up in [true, false] {
-                let frames = self.frames(at, is_up);
-                frames.iter().for_each(|place| self.world.air[*place].2.hash(&mut hasher));
-                frames.len().hash(&mut hasher);
-            }
-        }
+        self.hash(&mut hasher);
         hasher.finish()
-    }
-
-    /// Checks a state in which nothing can happen any more but faults.
-    fn check_end(mut self) {
-        assert!(self.devices().all(|at| self.is_over(at)), "a device cannot continue");
-        for device in &mut self.world.devices {
-            if let Some((past, _)) = device.past.take() {
-                device.truth = past;
-            }
-        }
-        if self.ended < self.bounds.epochs {
-            // The gateway never heard of the last epochs, so there is nothing to audit.
-            return;
-        }
-        let outcome = self.world.audit();
-        assert_eq!(outcome.left, 0, "a seal waits forever");
-        let arrived = self.world.arrived_indices();
-        for (at, index) in &self.acknowledged {
-            let id = self.world.devices[*at].id;
-            let is_past = !self.world.devices[*at].truth.contains_key(index);
-            assert!(
-                is_past || arrived.contains(&(id, *index)),
-                "the acknowledged seal {index} of device {at} is not in the store"
-            );
-        }
-        for at in self.devices().filter(|at| !self.disturbed.contains(at)) {
-            let device = &self.world.devices[at];
-            for index in device.truth.keys() {
-                assert!(
-                    arrived.contains(&(device.id, *index)),
-                    "seal {index} of device {at}, which never restarted, is not in the store"
-                );
-            }
-        }
     }
 }
 
 /// A search of all states within bounds.
-#[derive(Debug, Default)]
 struct Search {
-    visited: HashSet<u64>,
+    bounds: Bounds,
+    machines: Machines,
+    /// The contents of channels.
+    contents: Numbered<Vec<Number>>,
+    visited: HashSet<u64, BuildHasherDefault<AsIs>>,
+    found: Found,
+}
+
+/// The result of a search.
+#[derive(Debug, Default)]
+struct Found {
     states: u64,
+    steps: u64,
     ends: u64,
     deepest: usize,
     /// The actions that lead to a violation, and its message.
     violation: Option<(Vec<Action>, String)>,
 }
 
+/// A state on the path that is being explored, with the actions that were not taken yet.
+struct Visit {
+    state: State,
+    action: Option<Action>,
+    rest: Vec<Action>,
+}
+
+/// The hash of a number that is a hash.
+#[derive(Default)]
+struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a fingerprint is a u64")
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
 impl Search {
-    fn of(bounds: &Bounds) -> Self {
-        let mut search = Self::default();
-        search.explore(bounds, &mut Vec::new(), Run::new(bounds));
-        search
+    fn of(bounds: &Bounds) -> (Found, Counts) {
+        let machines =
+            Machines::new(&bounds.schemes, bounds.readings, bounds.epochs, bounds.defect);
+        let mut search = Self {
+            bounds: bounds.clone(),
+            machines,
+            contents: Numbered::default(),
+            visited: HashSet::default(),
+            found: Found::default(),
+        };
+        search.explore();
+        (search.found, search.machines.counts())
     }
 
-    fn explore(&mut self, bounds: &Bounds, path: &mut Vec<Action>, run: Run) {
-        self.states += 1;
-        self.deepest = self.deepest.max(path.len());
-        if self.states.is_multiple_of(100_000) {
-            eprintln!("{} states, {} ends, depth {}", self.states, self.ends, self.deepest);
+    fn first(&mut self) -> State {
+        let empty = Channel(self.contents.number(Vec::new()));
+        let mut state = State {
+            devices: [0; DEVICES],
+            up: [empty; DEVICES],
+            down: [empty; DEVICES],
+            gateway: self.machines.first_gateway(),
+            is_owed: [false; DEVICES],
+            is_issued: false,
+            faults_of: [0; DEVICES],
+            kills: 0,
+        };
+        for at in State::places(&self.bounds) {
+            let (device, frames) = self.machines.first_device(at);
+            state.devices[at] = device;
+            self.push(&mut state.up[at], &frames);
         }
-        let actions = run.actions();
-        let is_end = actions.is_empty();
-        let all: Vec<Action> = actions.into_iter().chain(run.possible_faults()).collect();
-        let mut here = Some(run);
-        if is_end {
-            self.ends += 1;
-            let run = Run::repeated(bounds, path);
-            self.guard(path, None, || run.check_end());
-        }
-        if path.len() >= DEEPEST {
-            self.violation = Some((path.clone(), "the machines make no progress".to_owned()));
-        }
-        for (at, action) in all.iter().enumerate() {
-            if self.violation.is_some() {
-                return;
-            }
-            let last = at + 1 == all.len();
-            let next = if last { here.take() } else { None };
-            let next = self.guard(path, Some(*action), || {
-                let mut next = next.unwrap_or_else(|| Run::repeated(bounds, path));
-                next.apply(*action);
-                next
-            });
-            let Some(next) = next else { return };
-            if self.visited.insert(next.fingerprint()) {
-                path.push(*action);
-                self.explore(bounds, path, next);
+        state
+    }
+
+    /// Explores all states, depth first.
+    fn explore(&mut self) {
+        let first = self.first();
+        let mut path = vec![self.visit(first, None)];
+        while let Some(last) = path.last_mut() {
+            let Some(action) = last.rest.pop() else {
                 path.pop();
+                continue;
+            };
+            let state = last.state;
+            self.found.steps += 1;
+            let next = catch_unwind(AssertUnwindSafe(|| {
+                let next = self.after(state, action);
+                let is_new = self.visited.insert(next.fingerprint());
+                is_new.then(|| self.visit(next, Some(action)))
+            }));
+            match next {
+                Ok(None) => {}
+                Ok(Some(visit)) if path.len() < DEEPEST => {
+                    path.push(visit);
+                    self.found.deepest = self.found.deepest.max(path.len());
+                }
+                failed => {
+                    let text = match failed {
+                        Ok(_) => "the machines make no progress".to_owned(),
+                        Err(panic) => text_of(&*panic),
+                    };
+                    let path = path.iter().filter_map(|visit| visit.action);
+                    self.found.violation = Some((path.chain([action]).collect(), text));
+                    return;
+                }
             }
         }
     }
 
-    /// Runs a part of the search. A panic is a violation.
-    fn guard<T>(
-        &mut self,
-        path: &[Action],
-        action: Option<Action>,
-        work: impl FnOnce() -> T,
-    ) -> Option<T> {
-        catch_unwind(AssertUnwindSafe(work))
-            .map_err(|panic| {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text =
-                    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-                let path = path.iter().copied().chain(action).collect();
-                self.violation = Some((path, text.unwrap_or_default()));
-            })
-            .ok()
-    }
-
-    #[track_caller]
-    fn holds(self, what: &str) -> Self {
-        println!("{what}: {} states, {} ends, depth {}", self.states, self.ends, self.deepest);
-        if let Some((path, text)) = &self.violation {
-            panic!("{what}: {text}\nafter {path:#?}");
+    /// Counts a new state, and checks it if it is an end.
+    fn visit(&mut self, state: State, action: Option<Action>) -> Visit {
+        self.found.states += 1;
+        if self.found.states.is_multiple_of(1 << 22) {
+            eprintln!("{:?}, {}", self.found, self.machines.counts());
         }
-        self
+        let mut rest = self.actions(&state);
+        if rest.is_empty() {
+            self.found.ends += 1;
+            let places = State::places(&self.bounds);
+            self.machines.check_end(&state.devices[places], state.gateway);
+        }
+        self.add_faults(&state, &mut rest);
+        let alone = State::places(&self.bounds).find(|at| self.acts_alone(&state, *at));
+        if let Some(at) = alone.filter(|_| self.bounds.is_reduced) {
+            rest.retain(|action| action.device() == Some(at));
+        }
+        Visit { state, action, rest }
+    }
+
+    /// Returns whether it suffices to explore what this device does next, before anything else: a
+    /// persistent set (Godefroid, Partial-Order Methods, 1996, section 4). Whatever the others do
+    /// before the device acts then neither affects what it can do, nor is affected by it:
+    /// - The other device and this one share only the gateway, which keeps them apart, except that
+    ///   it notes which device was the first in an epoch.
+    /// - The end of an epoch affects only frames that the gateway receives, and comes after the
+    ///   device's steps of that epoch.
+    /// - A new roster comes before the end of the device's first epoch.
+    /// - A restart of the gateway affects everything.
+    ///
+    /// No state repeats, so that every action is taken at last.
+    fn acts_alone(&self, state: &State, at: usize) -> bool {
+        let step = self.machines.device(state.devices[at]).step;
+        let of_epoch = self.machines.steps_of_epoch();
+        let can_issue = self.bounds.changes && !state.is_issued && step < of_epoch;
+        let can_restart = self.has_faults(state) && state.kills < self.bounds.kills;
+        if can_issue || can_restart {
+            return false;
+        }
+        let is_sending = self.length(state.up[at]) > 0;
+        let ended = self.machines.ended(state.gateway);
+        let can_end = ended < self.bounds.epochs && step >= (ended as usize + 1) * of_epoch;
+        let newest = self.machines.epoch_of(step);
+        let is_first = !self.machines.is_known(state.gateway, newest);
+        if is_sending && (can_end || is_first) {
+            return false;
+        }
+        let mut actions = self.actions(state);
+        self.add_faults(state, &mut actions);
+        actions.iter().any(|action| action.device() == Some(at))
+    }
+
+    fn has_faults(&self, state: &State) -> bool {
+        state.faults_of.iter().sum::<u8>() + state.kills < self.bounds.faults
+    }
+
+    fn length(&self, channel: Channel) -> usize {
+        self.contents.get(channel.0).len()
+    }
+
+    fn push(&mut self, channel: &mut Channel, frames: &[Number]) {
+        if !frames.is_empty() {
+            let frames = [self.contents.get(channel.0), frames].concat();
+            channel.0 = self.contents.number(frames);
+        }
+    }
+
+    /// Removes the frame at a place of a channel.
+    fn take(&mut self, channel: &mut Channel, place: usize) -> Number {
+        let mut frames = self.contents.get(channel.0).clone();
+        let frame = frames.remove(place);
+        channel.0 = self.contents.number(frames);
+        frame
+    }
+
+    /// Returns what can happen next without a fault.
+    fn actions(&self, state: &State) -> Vec<Action> {
+        let mut actions = Vec::with_capacity(32);
+        let of_epoch = self.machines.steps_of_epoch();
+        let devices = state.devices.map(|device| self.machines.device(device));
+        let devices = &devices[State::places(&self.bounds)];
+        for (at, device) in devices.iter().enumerate() {
+            let (up, down) = (self.length(state.up[at]), self.length(state.down[at]));
+            let is_over = device.step == self.machines.steps();
+            let is_late = state.is_issued && !device.has_loaded;
+            if !is_over && !(is_late && device.step >= of_epoch) {
+                actions.push(Action::Step(at));
+            }
+            if up > 0 {
+                actions.push(Action::Up(at));
+            }
+            if down > 0 {
+                actions.push(Action::Down(at));
+            }
+            let is_quiet = up == 0 && down == 0 && device.awaits_answer();
+            if is_quiet && (state.is_owed[at] || is_over) {
+                actions.push(Action::Timeout(at));
+            }
+            if is_late {
+                actions.push(Action::Load(at));
+            }
+        }
+        // The gateway may end an epoch when it is over for all devices, if it has heard of it.
+        let ended = self.machines.ended(state.gateway);
+        let over = (ended as usize + 1) * of_epoch;
+        if ended < self.bounds.epochs
+            && self.machines.open_epoch(state.gateway) == Some(FIRST + ended)
+            && devices.iter().all(|device| device.step >= over)
+        {
+            actions.push(Action::End(FIRST + ended));
+        }
+        if self.bounds.changes
+            && !state.is_issued
+            && devices.iter().all(|device| device.step < of_epoch)
+            && devices.iter().any(|device| device.step > 0)
+        {
+            actions.push(Action::Issue);
+        }
+        actions
+    }
+
+    fn add_faults(&self, state: &State, actions: &mut Vec<Action>) {
+        if !self.has_faults(state) {
+            return;
+        }
+        let mut add = |fault| actions.push(Action::Fault(fault));
+        let may = |at: &usize| state.faults_of[*at] < self.bounds.faults_of[*at];
+        for at in State::places(&self.bounds).filter(may) {
+            let (up, down) = (self.length(state.up[at]), self.length(state.down[at]));
+            if up > 0 {
+                add(Fault::LostUp(at));
+                add(Fault::TwiceUp(at));
+            }
+            if up > 1 {
+                add(Fault::LateUp(at));
+            }
+            if down > 0 {
+                add(Fault::LostDown(at));
+                add(Fault::TwiceDown(at));
+            }
+            if down > 1 {
+                add(Fault::LateDown(at));
+            }
+            add(Fault::Restart(at, Kept::State));
+            add(Fault::Restart(at, Kept::Nothing));
+            if self.machines.device(state.devices[at]).has_copy() {
+                add(Fault::Restart(at, Kept::Copy));
+            }
+        }
+        if state.kills < self.bounds.kills {
+            add(Fault::Killed);
+        }
+    }
+
+    fn after(&mut self, mut state: State, action: Action) -> State {
+        match action {
+            Action::Step(at) => self.device(&mut state, at, DeviceInput::Step),
+            Action::Up(at) => self.up(&mut state, at, 0),
+            Action::Down(at) => self.down(&mut state, at, 0),
+            Action::Timeout(at) => {
+                state.is_owed[at] = false;
+                self.device(&mut state, at, DeviceInput::Timeout);
+            }
+            Action::End(epoch) => self.gateway(&mut state, GatewayInput::End(epoch)),
+            Action::Issue => {
+                state.is_issued = true;
+                self.gateway(&mut state, GatewayInput::Load);
+            }
+            Action::Load(at) => self.device(&mut state, at, DeviceInput::Load),
+            Action::Fault(fault) => {
+                match action.device() {
+                    Some(at) => state.faults_of[at] += 1,
+                    None => state.kills += 1,
+                }
+                self.fault(&mut state, fault);
+            }
+        }
+        state
+    }
+
+    fn device(&mut self, state: &mut State, at: usize, input: DeviceInput) {
+        let (device, frames) = self.machines.device_after(state.devices[at], input);
+        state.devices[at] = device;
+        self.push(&mut state.up[at], &frames);
+    }
+
+    fn gateway(&mut self, state: &mut State, input: GatewayInput) {
+        state.gateway = self.machines.gateway_after(state.gateway, input).0;
+    }
+
+    /// The gateway receives the frame at a place of a device's channel.
+    fn up(&mut self, state: &mut State, at: usize, place: usize) {
+        let frame = self.take(&mut state.up[at], place);
+        let now = self.machines.epoch_of(self.machines.device(state.devices[at]).step);
+        let input = GatewayInput::Frame(frame, now);
+        let (gateway, answer) = self.machines.gateway_after(state.gateway, input);
+        state.gateway = gateway;
+        self.push(&mut state.down[at], answer.as_slice());
+    }
+
+    /// A device receives the frame at a place of its channel.
+    fn down(&mut self, state: &mut State, at: usize, place: usize) {
+        let frame = self.take(&mut state.down[at], place);
+        self.device(state, at, DeviceInput::Frame(frame));
+    }
+
+    fn fault(&mut self, state: &mut State, fault: Fault) {
+        match Action::Fault(fault).device() {
+            Some(at) => state.is_owed[at] = true,
+            None => state.is_owed.fill(true),
+        }
+        match fault {
+            Fault::LostUp(at) => drop(self.take(&mut state.up[at], 0)),
+            Fault::LostDown(at) => drop(self.take(&mut state.down[at], 0)),
+            Fault::TwiceUp(at) => {
+                let frame = self.contents.get(state.up[at].0)[0];
+                self.up(state, at, 0);
+                self.push(&mut state.up[at], &[frame]);
+            }
+            Fault::TwiceDown(at) => {
+                let frame = self.contents.get(state.down[at].0)[0];
+                self.down(state, at, 0);
+                self.push(&mut state.down[at], &[frame]);
+            }
+            Fault::LateUp(at) => self.up(state, at, 1),
+            Fault::LateDown(at) => self.down(state, at, 1),
+            Fault::Restart(at, kept) => {
+                if kept != Kept::State {
+                    state.up[at] = Channel(self.contents.number(Vec::new()));
+                }
+                self.device(state, at, DeviceInput::Restart(kept, state.is_issued));
+            }
+            Fault::Killed => self.gateway(state, GatewayInput::Restart),
+        }
     }
 }
 
-fn bounds(schemes: &[Scheme], readings: usize, epochs: u64, faults: usize) -> Bounds {
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+}
+
+fn bounds(schemes: &[Scheme], readings: usize, epochs: u64, faults: u8) -> Bounds {
     let (schemes, defect) = (schemes.to_vec(), Defect::None);
-    Bounds { schemes, readings, epochs, faults, changes: false, defect }
+    let (faults_of, kills) = ([faults; DEVICES], faults);
+    Bounds {
+        schemes,
+        readings,
+        epochs,
+        faults_of,
+        kills,
+        faults,
+        changes: false,
+        defect,
+        is_reduced: false,
+    }
 }
 
-/// Searches run on a thread with a large stack, because each action is a call.
-fn searched(bounds: Bounds) -> Search {
-    let search = std::thread::Builder::new().stack_size(256 << 20);
-    search.spawn(move || Search::of(&bounds)).unwrap().join().unwrap()
+/// Asserts that no interleaving within the bounds violates a property.
+#[track_caller]
+fn holds(what: &str, bounds: &Bounds) -> Found {
+    let start = Instant::now();
+    let (found, counts) = Search::of(bounds);
+    println!("{what}: {found:?}, {counts}, {:?}", start.elapsed());
+    if let Some((path, text)) = &found.violation {
+        panic!("{what}: {text}\nafter {path:#?}");
+    }
+    found
 }
 
-fn no_fault_loses_or_accuses(scheme: Scheme) {
-    let search = searched(bounds(&[scheme], 1, 1, 1)).holds(&format!("{scheme:?}, one fault"));
-    assert!(search.states > 10_000 && search.ends > 1000, "{search:?}");
+/// Two devices with different schemes.
+const BOTH: [Scheme; 2] = [Scheme::Star, Scheme::Tree];
+
+#[test]
+fn no_interleaving_of_a_device_with_a_fault_and_a_new_roster_loses_or_accuses() {
+    for scheme in BOTH {
+        let bounds = Bounds { changes: true, ..bounds(&[scheme], 3, 2, 1) };
+        let found = holds(&format!("one device, {scheme:?}, one fault"), &bounds);
+        assert!(found.states > 100_000 && found.ends > 500, "{found:?}");
+    }
 }
 
 #[test]
-fn no_interleaving_of_a_star_with_a_fault_loses_or_accuses() {
-    no_fault_loses_or_accuses(Scheme::Star);
+fn no_interleaving_of_two_devices_with_a_fault_loses_or_accuses() {
+    let found = holds("two devices, one epoch, one fault", &bounds(&BOTH, 1, 1, 1));
+    assert!(found.states > 100_000 && found.ends > 100, "{found:?}");
 }
 
 #[test]
-fn no_interleaving_of_a_tree_with_a_fault_loses_or_accuses() {
-    no_fault_loses_or_accuses(Scheme::Tree);
+fn fewer_orders_lead_to_the_same_ends() {
+    for (readings, epochs, faults, changes) in [(1, 2, 0, true), (1, 1, 1, false)] {
+        let all = Bounds { changes, ..bounds(&BOTH, readings, epochs, faults) };
+        let fewer = Bounds { is_reduced: true, ..all.clone() };
+        let (all, fewer) = (holds("all orders", &all), holds("fewer orders", &fewer));
+        assert_eq!(all.ends, fewer.ends);
+        assert!(fewer.states < all.states, "{fewer:?}");
+    }
+}
+
+/// Runs a search for each way to divide two faults among two devices and the gateway.
+fn divided(what: &str, whole: &Bounds) {
+    for (first, second, kills) in [(2, 0, 0), (0, 2, 0), (1, 1, 0), (1, 0, 1), (0, 1, 1), (0, 0, 2)]
+    {
+        let bounds = Bounds {
+            faults_of: [first, second],
+            kills,
+            faults: 2,
+            is_reduced: true,
+            ..whole.clone()
+        };
+        holds(&format!("{what}, faults {first}, {second}, {kills}"), &bounds);
+    }
+}
+
+#[test]
+#[ignore = "takes long; a part of `make test-long`"]
+fn no_interleaving_within_the_long_bounds_loses_or_accuses() {
+    for scheme in BOTH {
+        let one = Bounds { changes: true, ..bounds(&[scheme], 3, 2, 2) };
+        holds(&format!("one device, {scheme:?}, two faults"), &one);
+    }
+    let two = Bounds { changes: true, ..bounds(&BOTH, 1, 2, 2) };
+    divided("two devices, a reading in each epoch", &two);
 }
 
 #[test]
@@ -640,21 +590,10 @@ fn the_search_finds_each_deliberate_defect() {
         [(Defect::AnswersBeforeSync, 1), (Defect::LosesSeal, 1), (Defect::IgnoresItsPast, 2)]
     {
         let broken = Bounds { defect, ..bounds(&[Scheme::Star], readings, 1, 1) };
-        let start = std::time::Instant::now();
-        let search = searched(broken);
-        let (path, text) = search.violation.unwrap_or_else(|| panic!("{defect:?}"));
-        println!("{defect:?}: {} states, {:?}: {text}", search.states, start.elapsed());
+        let start = Instant::now();
+        let (found, _) = Search::of(&broken);
+        let (path, text) = found.violation.unwrap_or_else(|| panic!("{defect:?}"));
+        println!("{defect:?}: {} states, {:?}: {text}", found.states, start.elapsed());
         assert!(!path.is_empty(), "{defect:?}: {text}");
-    }
-}
-
-#[test]
-#[ignore = "takes long; a part of `make test-long`"]
-fn no_interleaving_within_the_long_bounds_loses_or_accuses() {
-    let changing = Bounds { changes: true, ..bounds(&[Scheme::Star], 1, 2, 0) };
-    searched(changing).holds("two epochs with a change of the roster");
-    for scheme in [Scheme::Star, Scheme::Tree] {
-        searched(bounds(&[scheme], 1, 1, 2)).holds(&format!("{scheme:?}, two faults"));
-        searched(bounds(&[scheme], 1, 2, 1)).holds(&format!("{scheme:?}, two epochs, one fault"));
     }
 }

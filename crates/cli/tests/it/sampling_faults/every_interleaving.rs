@@ -344,7 +344,8 @@ impl Search {
             let (up, down) = (self.length(state.up[at]), self.length(state.down[at]));
             let is_over = device.step == self.machines.steps();
             let is_late = state.is_issued && !device.has_loaded;
-            if !is_over && !(is_late && device.step >= of_epoch) {
+            let waits = is_late && device.step >= of_epoch;
+            if !(is_over || waits) {
                 actions.push(Action::Step(at));
             }
             if up > 0 {

@@ -82,7 +82,7 @@ use std::net::SocketAddr;
 
 use moteseal_service::Monitor;
 
-pub use coordinator::{Ended, FrameEffect, GroupCoordinator, Refused};
+pub use coordinator::{Ended, FrameEffect, GroupCoordinator, Newest, Refused, Standing};
 pub use error::ServiceError;
 pub use outbox::Outbox;
 pub use queues::Queues;

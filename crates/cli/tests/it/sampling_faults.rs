@@ -1,7 +1,8 @@
 //! Simulates a group that samples within a budget, from a seed. Frames are lost, repeated and
-//! reordered, devices reboot, die, lose their state or continue with an old copy of it, and the
-//! gateway is killed at any moment. In every run, each
-//! seal verifies or a later seal states its loss, and the kept events are within the budget. The
+//! reordered, devices reboot, die, lose their state, recover it from the cloud or continue with an
+//! old copy of it, and the gateway is killed at any moment. Keys are rotated and devices are removed
+//! in the middle of an epoch, and each device and the gateway load the new roster at another time.
+//! In every run, each seal verifies or a later seal states its loss, and the kept events are within the budget. The
 //! audit has no findings: an epoch is either justified, or undetermined for exactly the devices
 //! that were silent in it. Under the same faults, each cheat of a coordinator is found, or its
 //! epoch is at least not justified.
@@ -10,6 +11,7 @@ mod conclusions;
 mod device;
 mod every_interleaving;
 mod machines;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,17 +19,18 @@ use crate::chance::Chance;
 use conclusions::{Caught, Outcome};
 use device::Device;
 use moteseal_adversary::coordinator::{CHEATS, FoundBy};
-use moteseal_core::Round;
 use moteseal_core::link::claimed_device;
 use moteseal_core::record::EpochNumber;
 use moteseal_core::record::Scheme;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
+use moteseal_core::{DeviceId, Round, SealIndex};
 use moteseal_device::mote::Waiting;
-use moteseal_gateway::{Ended, GroupCoordinator};
+use moteseal_gateway::{Ended, GroupCoordinator, Refused, Standing};
 use moteseal_seal::sample::{Announcement, MAX_ANNOUNCEMENT};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
+use versions::{Counts, Versions};
 
 const LEVELS: u8 = 8;
 const TICKS: u64 = 40;
@@ -52,22 +55,31 @@ struct FaultRates {
     kills: u64,
     /// How many of 100 reboots begin with an old copy of the state, or with none.
     rollbacks: u64,
+    /// How many of 100 ticks begin with a new version of the roster.
+    changes: u64,
 }
 
-enum Log {
-    Frame(Vec<u8>, EpochNumber),
-    End(EpochNumber),
+/// A frame in the gateway's durable log, and the seal that it concerns.
+struct Logged {
+    frame: Vec<u8>,
+    now: EpochNumber,
+    device: DeviceId,
+    about: Option<(SealIndex, EpochNumber)>,
 }
 
 struct World {
     chance: Chance,
     faults: FaultRates,
+    /// The newest version of the roster.
     roster: Roster,
+    versions: Versions,
     budget: u64,
     devices: Vec<Device>,
     coordinator: GroupCoordinator,
-    /// The gateway's durable log.
-    log: Vec<Log>,
+    /// The gateway's durable state: its standing when the newest epoch ended, and the frames that it
+    /// has needed since.
+    standing: Standing,
+    log: Vec<Logged>,
     /// Frames in transit: the time of arrival, the recipient (`None`: the coordinator), the frame.
     air: Vec<(u64, Option<usize>, Vec<u8>)>,
     announcements: Vec<(u64, usize, Announcement)>,
@@ -95,6 +107,7 @@ impl World {
             deaths: up_to(1),
             kills: up_to(3),
             rollbacks: up_to(40),
+            changes: up_to(4),
         };
         let count = 1 + chance.below(5) as u8;
         let budget = 5 + chance.below(150);
@@ -122,12 +135,15 @@ impl World {
         let devices = (0..count).zip(schemes).map(|(at, scheme)| Device::new(&roster, at, *scheme));
         let devices = devices.collect();
         let coordinator = GroupCoordinator::new(roster.clone(), GROUP_SECRET).unwrap();
+        let versions = Versions::new(&roster, schemes.len());
         let mut world = Self {
+            versions,
             chance,
             faults,
             budget,
             devices,
             coordinator,
+            standing: Standing::default(),
             log: Vec::new(),
             air: Vec::new(),
             announcements: Vec::new(),
@@ -145,7 +161,7 @@ impl World {
     fn boot(&mut self, at: usize, waiting: Vec<Waiting>) {
         self.boots += 1;
         let challenge = self.boots.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.devices[at].boot(&self.roster, challenge, waiting);
+        self.devices[at].boot(self.versions.of_device(at), challenge, waiting);
     }
 
     /// Replaces the state of a device that is off by an old copy, or deletes it.
@@ -193,6 +209,10 @@ impl World {
 
     fn tick(&mut self, now: u64, senses: bool) {
         let epoch = EpochNumber(FIRST + now / TICKS);
+        if senses {
+            self.change_roster(now, epoch);
+        }
+        self.load_rosters(now);
         for at in 0..self.devices.len() {
             self.device(at, now, epoch, senses);
         }
@@ -218,9 +238,13 @@ impl World {
                 Ok(news) => {
                     touched.insert(news.device);
                     if news.durable {
-                        received.push(Log::Frame(frame, epoch));
+                        let (device, about) = (news.device, news.about);
+                        received.push(Logged { frame, now: epoch, device, about });
                     }
                     raised.extend(news.raised);
+                }
+                Err(Refused::NotProven("UnknownRoster")) if self.versions.gateway_is_behind() => {
+                    self.versions.counts.refused_by_a_gateway_behind += 1;
                 }
                 Err(refused) => assert!(
                     refused.name() == "EpochTooFar",
@@ -268,33 +292,27 @@ impl World {
                 break;
             }
             let ended = self.coordinator.end(epoch, &secret(99)).unwrap();
-            self.log.push(Log::End(epoch));
             self.ended.push(ended);
+            self.standing = self.coordinator.standing();
+            let Self { log, coordinator, .. } = self;
+            log.retain(|logged| {
+                let of = |(index, epoch)| coordinator.needs(logged.device, index, epoch);
+                logged.about.is_some_and(of)
+            });
         }
         self.late.extend(self.coordinator.take_late());
     }
 
     fn restart_coordinator(&mut self) {
-        let coordinator = GroupCoordinator::new(self.roster.clone(), GROUP_SECRET).unwrap();
-        self.continue_with(coordinator);
+        let roster = self.versions.of_gateway().clone();
+        self.resume(GroupCoordinator::new(roster, GROUP_SECRET).unwrap());
     }
 
-    /// Continues with a coordinator that receives the durable log again.
-    fn continue_with(&mut self, mut coordinator: GroupCoordinator) {
-        for entry in &self.log {
-            match entry {
-                Log::Frame(frame, now) => {
-                    let _ = coordinator.receive(frame, *now).unwrap();
-                }
-                Log::End(epoch) => {
-                    let again = coordinator.end(*epoch, &secret(99)).unwrap();
-                    let before = self.ended.iter().find(|ended| ended.epoch == *epoch).unwrap();
-                    assert_eq!(
-                        (again.manifest, again.bundles),
-                        (before.manifest.clone(), before.bundles.clone())
-                    );
-                }
-            }
+    /// Continues with a coordinator that has nothing but the durable state.
+    fn resume(&mut self, mut coordinator: GroupCoordinator) {
+        coordinator.resume(self.standing.clone());
+        for Logged { frame, now, .. } in &self.log {
+            let _ = coordinator.receive(frame, *now).unwrap();
         }
         self.coordinator = coordinator;
     }
@@ -307,7 +325,7 @@ impl World {
         if now.is_multiple_of(TICKS) && now > 0 && now <= EPOCHS * TICKS {
             self.devices[at].end(epoch_before);
         }
-        if senses {
+        if senses && self.versions.is_member(at, epoch) {
             for _ in 0..self.chance.below(6) {
                 let record = (self.sensed as u32).to_be_bytes();
                 self.sensed += 1;
@@ -323,8 +341,12 @@ impl World {
                 return;
             }
             let waiting = if self.chance.percent(self.faults.rollbacks) {
-                let deletes = self.chance.percent(50);
-                self.roll_back(at, deletes)
+                let deletes = self.chance.percent(60);
+                let waiting = self.roll_back(at, deletes);
+                if deletes && self.chance.percent(40) {
+                    self.recover(at);
+                }
+                waiting
             } else {
                 self.devices[at].back_up(&waiting);
                 waiting
@@ -369,6 +391,7 @@ impl World {
                     deaths: 0,
                     kills: 0,
                     rollbacks: 0,
+                    changes: 0,
                 };
             }
             self.tick(now, false);
@@ -393,6 +416,7 @@ fn simulate(seeds: std::ops::Range<u64>) -> Outcome {
         total.undetermined += outcome.undetermined;
         total.left += outcome.left;
         total.rolled_back += outcome.rolled_back;
+        total.changes.add(outcome.changes);
         if let Some(caught) = caught {
             let (tried, found) = total.cheats.entry(cheat.name).or_default();
             *tried += 1;
@@ -412,6 +436,11 @@ fn under_any_faults_the_audit_has_findings_only_for_cheating_coordinators() {
     println!("{seeds} runs: {total:?}");
     assert!(total.justified > seeds && total.undetermined > seeds / 8, "{total:?}");
     assert!(total.rolled_back > seeds / 20, "{total:?}");
+    let Counts { rotated, removed, recovered, loaded_in_mid_epoch, refused_by_a_gateway_behind } =
+        total.changes;
+    for count in [rotated, removed, recovered, loaded_in_mid_epoch, refused_by_a_gateway_behind] {
+        assert!(count > seeds / 20, "{total:?}");
+    }
     assert_eq!(total.left, 0, "every live device must be done once there are no faults");
     // Each cheat must have been applied often enough. Cheats that can be found must have been found
     // in at least a third of the runs.

@@ -10,6 +10,7 @@ use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_core::signature::Signer;
 use moteseal_seal::Position;
 use moteseal_seal::device_session::{Kept, is_ahead};
+use moteseal_seal::stream::Item;
 use moteseal_seal::wire::{Acknowledgement, StoredSeal};
 
 use super::Mote;
@@ -221,6 +222,16 @@ impl<K: Signer, const N: usize> Mote<K, N> {
         };
         let kept = self.kept().map(sent);
         is_ahead(acknowledgement, &self.chain.position, before.next_index, kept)
+            || acknowledgement.sealed.is_some_and(|sealed| self.has_skipped(sealed.index))
+    }
+
+    /// Returns whether a seal that waits and its predecessor have indices on both sides of this one:
+    /// the chain was recovered from a cloud that had not received everything from the gateway yet.
+    fn has_skipped(&self, index: SealIndex) -> bool {
+        self.waiting.iter().filter(|waiting| index < waiting.index).any(|waiting| {
+            let Ok(Item::Open(open)) = Item::decode_whole(&waiting.open) else { return false };
+            open.last.is_none_or(|(last, _)| last < index)
+        })
     }
 
     /// Drops what the gateway has stored. Returns whether the mote kept any of it.

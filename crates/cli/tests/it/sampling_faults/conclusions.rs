@@ -15,6 +15,8 @@ use moteseal_seal::sample::Manifest;
 use moteseal_seal::stream::Select;
 use moteseal_verify::{Event, ReadError, StreamReader};
 
+use super::device::Device;
+use super::versions::Counts;
 use super::{World, secret};
 use crate::upload_verifiers::{audited, audited_alone, rows_of};
 
@@ -135,6 +137,7 @@ impl World {
             );
         }
         outcome.rolled_back = self.rolled_back;
+        outcome.changes = self.versions.counts;
         for device in &self.devices {
             if !device.dead {
                 outcome.left += device.mote.as_ref().unwrap().waiting() as u64;
@@ -184,7 +187,10 @@ impl World {
         let restarted = named(&|doubt| matches!(doubt, Doubt::Restarted { .. }));
         let late = named(&|doubt| matches!(doubt, Doubt::Late { .. }));
         let mut silent = BTreeSet::new();
-        for device in &self.devices {
+        let is_member = |device: &&Device| {
+            self.roster.device(device.id).is_some_and(|device| device.is_member_in(epoch))
+        };
+        for device in self.devices.iter().filter(is_member) {
             let none = Vec::new();
             let seals = arrived.get(&device.id).unwrap_or(&none);
             let listed: u64 = seals
@@ -403,6 +409,7 @@ pub(super) struct Outcome {
     pub(super) left: u64,
     /// How often the gateway had more of a device than the device's state.
     pub(super) rolled_back: u64,
+    pub(super) changes: Counts,
     /// For each cheat, by name: how often it was applied, and how often it was found.
     pub(super) cheats: BTreeMap<&'static str, (u64, u64)>,
 }

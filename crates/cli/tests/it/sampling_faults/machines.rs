@@ -545,8 +545,16 @@ fn replay(log: &[Log], coordinator: &mut GroupCoordinator) {
 
 /// Returns a group of devices that have done nothing yet.
 fn world(schemes: &[Scheme]) -> World {
-    let none =
-        FaultRates { loss: 0, repeats: 0, delay: 0, reboots: 0, deaths: 0, kills: 0, rollbacks: 0 };
+    let none = FaultRates {
+        loss: 0,
+        repeats: 0,
+        delay: 0,
+        reboots: 0,
+        deaths: 0,
+        kills: 0,
+        rollbacks: 0,
+        changes: 0,
+    };
     World::of(Chance::new(1), none, schemes, BUDGET)
 }
 

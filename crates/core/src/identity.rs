@@ -1,7 +1,8 @@
 //! Key files and certificates.
 //!
 //! A private key is stored as PKCS#8 and a public key as SubjectPublicKeyInfo, both in PEM, as
-//! `openssl pkey` writes them ([`decode_secret_pem`], [`decode_public_pem`]). A certificate is
+//! `openssl pkey` writes them ([`decode_secret_pem`], [`decode_public_pem`]). On hosts, a public key
+//! can also be read from a certificate request (`decode_request_pem`). A certificate is
 //! signed by the operator and states that a device's seals from a given index on are signed with a
 //! given key (spec/objects.md, section 3).
 
@@ -18,13 +19,19 @@ use crate::signature::{
 
 mod der;
 mod pem;
+#[cfg(feature = "host")]
+mod request;
 
 pub use der::{
     MAX_DER, decode_public_der, decode_secret_der, encode_public_der, encode_secret_der,
 };
+#[cfg(feature = "host")]
+pub use pem::decode_request_pem;
 pub use pem::{
     MAX_PEM, decode_public_pem, decode_secret_pem, encode_public_pem, encode_secret_pem,
 };
+#[cfg(feature = "host")]
+pub use request::{MAX_REQUEST, decode_request_der};
 
 /// Length of the longest certificate payload: the public key, six other fields, and the head of the
 /// array.

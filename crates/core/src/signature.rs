@@ -132,11 +132,25 @@ named_errors! {
         /// private one, or a private key in an older format.
         WrongPemLabel => "the PEM block has the wrong label; it must be PRIVATE KEY for a \
             private key (unencrypted PKCS#8, as `openssl pkey` writes), PUBLIC KEY for a \
-            public key",
+            public key, CERTIFICATE REQUEST for a certificate request",
         /// The ML-DSA private key has only the expanded form, without the seed.
         SeedMissing => "the ML-DSA private key has no seed; export it again in seed form",
         /// The public part of the key file does not belong to its private part.
         KeyPairMismatch => "the file's public key does not belong to its private key",
+        /// The bytes are not the DER of a `CertificationRequest`.
+        MalformedRequest => "the certificate request is not in PKCS#10 form (RFC 2986, DER); make \
+            it again, for example with `openssl req -new`",
+        /// The certificate request is longer than `identity::MAX_REQUEST`.
+        RequestTooLong => "the certificate request is longer than 8,192 bytes; make it again \
+            without extensions",
+        /// The certificate request is signed with another algorithm than the one that the formats
+        /// use with its key.
+        AlgorithmMismatch => "the certificate request has another signature algorithm than its \
+            key requires; make it again, for a P-256 key with SHA-256",
+        /// The signature of the certificate request was not made with the secret key that belongs
+        /// to its public key, or the request was modified.
+        RequestNotAuthentic => "the certificate request is not signed with the secret key of its \
+            public key; make it again with the device's secret key, and copy it unchanged",
         /// The output buffer is too small.
         BufferTooSmall => "the key does not fit the buffer",
     }

@@ -14,20 +14,20 @@ use crate::signature::{Algorithm, KeyError, PublicKey, SecretKey, Signer};
 /// Length of the longest key in DER that this module or openssl writes.
 pub const MAX_DER: usize = if cfg!(feature = "host") { 4096 } else { 256 };
 
-const INTEGER: u8 = 0x02;
-const BIT_STRING: u8 = 0x03;
+pub(super) const INTEGER: u8 = 0x02;
+pub(super) const BIT_STRING: u8 = 0x03;
 const OCTET_STRING: u8 = 0x04;
-const SEQUENCE: u8 = 0x30;
+pub(super) const SEQUENCE: u8 = 0x30;
 /// The context-specific tags `[0]` and `[1]`. The first two constants are the primitive form, for
 /// implicitly tagged strings. The last two are the constructed form, for explicitly tagged elements
 /// and attributes.
 const CONTEXT_0: u8 = 0x80;
 const CONTEXT_1: u8 = 0x81;
-const CONTEXT_0_CONSTRUCTED: u8 = 0xa0;
+pub(super) const CONTEXT_0_CONSTRUCTED: u8 = 0xa0;
 const CONTEXT_1_CONSTRUCTED: u8 = 0xa1;
 
 /// Returns the contents of an `AlgorithmIdentifier`: the object identifier and its parameters.
-const fn identifier(algorithm: Algorithm) -> &'static [u8] {
+pub(super) const fn identifier(algorithm: Algorithm) -> &'static [u8] {
     match algorithm {
         // 1.3.101.112
         Algorithm::Ed25519 => &[0x06, 3, 0x2b, 0x65, 0x70],
@@ -44,11 +44,11 @@ const P256_IDENTIFIER: &[u8] =
 const P256_CURVE: &[u8] = &[0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 
 /// A reader of DER elements. It holds the bytes that have not been read yet.
-struct Der<'a>(&'a [u8]);
+pub(super) struct Der<'a>(pub(super) &'a [u8]);
 
 impl<'a> Der<'a> {
     /// Returns the contents of the next element, which must have this tag.
-    fn take(&mut self, tag: u8) -> Result<&'a [u8], KeyError> {
+    pub(super) fn take(&mut self, tag: u8) -> Result<&'a [u8], KeyError> {
         let [found, first, rest @ ..] = self.0 else { return Err(KeyError::MalformedDer) };
         let (length, rest) = match (*first, rest) {
             (length @ 0..=0x7f, rest) => (usize::from(length), rest),
@@ -72,7 +72,7 @@ impl<'a> Der<'a> {
     }
 
     /// Reads a nested sequence and returns a reader for its contents.
-    fn sequence(&mut self) -> Result<Self, KeyError> {
+    pub(super) fn sequence(&mut self) -> Result<Self, KeyError> {
         self.take(SEQUENCE).map(Self)
     }
 
@@ -85,13 +85,22 @@ impl<'a> Der<'a> {
             .ok_or(KeyError::UnknownAlgorithm)
     }
 
-    fn end(&self) -> Result<(), KeyError> {
+    /// Reads a `SubjectPublicKeyInfo`.
+    pub(super) fn public_key(&mut self) -> Result<PublicKey, KeyError> {
+        let mut info = self.sequence()?;
+        let algorithm = info.algorithm()?;
+        let key = octets(info.take(BIT_STRING)?)?;
+        info.end()?;
+        PublicKey::from_bytes(algorithm, key)
+    }
+
+    pub(super) fn end(&self) -> Result<(), KeyError> {
         if self.0.is_empty() { Ok(()) } else { Err(KeyError::MalformedDer) }
     }
 }
 
 /// Returns the octets of a bit string that has no unused bits.
-fn octets(bits: &[u8]) -> Result<&[u8], KeyError> {
+pub(super) fn octets(bits: &[u8]) -> Result<&[u8], KeyError> {
     bits.strip_prefix(&[0]).ok_or(KeyError::MalformedDer)
 }
 
@@ -101,12 +110,9 @@ fn octets(bits: &[u8]) -> Result<&[u8], KeyError> {
 /// `MalformedDer`, `UnknownAlgorithm`, `KeyLength` or `InvalidPublicKey`.
 pub fn decode_public_der(der: &[u8]) -> Result<PublicKey, KeyError> {
     let mut outer = Der(der);
-    let mut info = outer.sequence()?;
+    let key = outer.public_key()?;
     outer.end()?;
-    let algorithm = info.algorithm()?;
-    let key = octets(info.take(BIT_STRING)?)?;
-    info.end()?;
-    PublicKey::from_bytes(algorithm, key)
+    Ok(key)
 }
 
 /// Reads a `PrivateKeyInfo`.

@@ -10,13 +10,13 @@ use moteseal_core::identity::{
 use moteseal_core::signature::{Algorithm, KeyError, PublicKey, SecretKey, SignatureError, Signer};
 use proptest::prelude::*;
 
-fn suites() -> impl Iterator<Item = Algorithm> {
+pub(crate) fn suites() -> impl Iterator<Item = Algorithm> {
     Algorithm::ALL
         .into_iter()
         .filter(|&algorithm| cfg!(feature = "host") || algorithm != Algorithm::MlDsa44)
 }
 
-fn key(algorithm: Algorithm, byte: u8) -> SecretKey {
+pub(crate) fn key(algorithm: Algorithm, byte: u8) -> SecretKey {
     SecretKey::from_seed(algorithm, &[byte; 32]).unwrap()
 }
 
@@ -24,7 +24,7 @@ fn secret_der(key: &SecretKey) -> Vec<u8> {
     encode_secret_der(key, &mut [0; MAX_DER]).unwrap().to_vec()
 }
 
-fn public_der(key: &PublicKey) -> Vec<u8> {
+pub(crate) fn public_der(key: &PublicKey) -> Vec<u8> {
     encode_public_der(key, &mut [0; MAX_DER]).unwrap().to_vec()
 }
 
@@ -38,7 +38,7 @@ fn public_pem(key: &PublicKey) -> String {
 
 /// Runs openssl with `input` on its standard input and returns its standard output. If openssl is
 /// not installed, prints a message and returns `None`.
-fn openssl(arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn openssl(arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     let child = Command::new("openssl")
         .args(arguments)
         .stdin(Stdio::piped())
@@ -60,14 +60,14 @@ fn openssl(arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns the arguments with which every 3.x version of openssl generates a key of this suite.
-fn generate(algorithm: Algorithm) -> &'static [&'static str] {
+pub(crate) fn generate(algorithm: Algorithm) -> &'static [&'static str] {
     match algorithm {
         Algorithm::Ed25519 => &["genpkey", "-algorithm", "ed25519"],
         _ => &["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
     }
 }
 
-const CLASSIC: [Algorithm; 2] = [Algorithm::Ed25519, Algorithm::Esp256];
+pub(crate) const CLASSIC: [Algorithm; 2] = [Algorithm::Ed25519, Algorithm::Esp256];
 
 #[test]
 fn openssl_reads_keys_and_writes_the_same_bytes() {
@@ -113,7 +113,7 @@ fn reads_openssl_keys_and_writes_the_same_pem() {
 }
 
 /// Converts a signature from `r || s` to the DER that openssl uses (RFC 3279).
-fn ecdsa_to_der(raw: &[u8]) -> Vec<u8> {
+pub(crate) fn ecdsa_to_der(raw: &[u8]) -> Vec<u8> {
     let integer = |bytes: &[u8]| {
         let start = bytes.iter().position(|&byte| byte != 0).unwrap();
         let pad = usize::from(bytes[start] >> 7);
@@ -124,7 +124,7 @@ fn ecdsa_to_der(raw: &[u8]) -> Vec<u8> {
     [&[0x30, u8::try_from(body.len()).unwrap()], &body[..]].concat()
 }
 
-fn ecdsa_from_der(der: &[u8]) -> Vec<u8> {
+pub(crate) fn ecdsa_from_der(der: &[u8]) -> Vec<u8> {
     let integer = |bytes: &[u8]| {
         let bytes = if bytes[0] == 0 { &bytes[1..] } else { bytes };
         [&vec![0; 32 - bytes.len()], bytes].concat()
@@ -235,7 +235,7 @@ fn ml_dsa_44_keys_equal_those_of_rfc_9881() {
 #[cfg(feature = "host")]
 const PUBLIC_DER: &str = "837832708c5236d951581f1fddf2b79991b3424a0486d16da1ddad0fd69701be";
 
-fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     let length = body.len();
     #[allow(clippy::cast_possible_truncation)]
@@ -247,8 +247,8 @@ fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     [head, body].concat()
 }
 
-const ED25519_ID: &[u8] = &[0x30, 5, 0x06, 3, 0x2b, 0x65, 0x70];
-const P256_ID: &[u8] = &[
+pub(crate) const ED25519_ID: &[u8] = &[0x30, 5, 0x06, 3, 0x2b, 0x65, 0x70];
+pub(crate) const P256_ID: &[u8] = &[
     0x30, 0x13, 0x06, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d,
     3, 1, 7,
 ];

@@ -6,6 +6,8 @@ mod cbor;
 mod key_files;
 mod provision;
 mod reference;
+#[cfg(feature = "host")]
+mod requests;
 mod roster;
 mod schema;
 mod signatures;

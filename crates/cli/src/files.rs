@@ -25,6 +25,12 @@ pub(crate) fn public_key(path: &Path) -> Result<PublicKey, Failure> {
     input::public_key(path).map_err(|error| client_error::input(&error))
 }
 
+/// Reads the public key of a device that is to be enrolled, from a public key or a certificate
+/// request. A failure names the device and the file.
+pub(crate) fn device_public_key(device: &str, path: &Path) -> Result<PublicKey, Failure> {
+    input::device_public_key(path).map_err(|error| client_error::input(&error).of(device))
+}
+
 /// Reads a secret key.
 pub(crate) fn secret_key(path: &Path) -> Result<SecretKey, Failure> {
     input::secret_key(path).map_err(|error| client_error::input(&error))

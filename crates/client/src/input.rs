@@ -7,11 +7,11 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use moteseal_api::ErrorKind;
-use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
+use moteseal_core::identity::{decode_public_pem, decode_request_pem, decode_secret_pem};
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::signature::{PublicKey, SecretKey};
+use moteseal_core::signature::{KeyError, PublicKey, SecretKey};
 use moteseal_verify::Roster;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
@@ -24,6 +24,9 @@ const BAD_FILE: &str = "BadFile";
 /// The name of an error about an argument, for errors without a more specific name in
 /// `spec/errors.md`.
 const BAD_ARGUMENT: &str = "UsageError";
+/// The first bytes of a certificate request (PEM).
+const REQUEST_HEADS: [&[u8]; 2] =
+    [b"-----BEGIN CERTIFICATE REQUEST-----", b"-----BEGIN NEW CERTIFICATE REQUEST-----"];
 
 /// The error for a file or a value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -179,6 +182,33 @@ pub fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, InputError> {
 pub fn public_key(path: &Path) -> Result<PublicKey, InputError> {
     decode_public_pem(&read(path)?).map_err(|error| {
         let what = format_args!("{error}; a public key file is a PEM like dev1.pub.pem");
+        InputError::usage(error.name(), what).in_file(path)
+    })
+}
+
+/// Reads the public key of a device that is to be enrolled, from a public key or a certificate
+/// request (PEM). The label of the PEM block determines which of them it is. The signature of a
+/// request is verified: it shows that the maker of the request has the secret key.
+///
+/// # Errors
+/// [`InputError`] if the file cannot be read, is neither a public key nor a certificate request, or
+/// is a request that is not signed with its own key.
+pub fn device_public_key(path: &Path) -> Result<PublicKey, InputError> {
+    let pem = read(path)?;
+    let key = match decode_public_pem(&pem) {
+        Err(KeyError::WrongPemLabel) => decode_request_pem(&pem),
+        key => key,
+    };
+    key.map_err(|error| {
+        let what = match error {
+            KeyError::MalformedRequest
+            | KeyError::RequestTooLong
+            | KeyError::AlgorithmMismatch
+            | KeyError::RequestNotAuthentic => error.to_string(),
+            _ => format!(
+                "{error}; give the device's public key or its certificate request in PEM, like dev1.pub.pem"
+            ),
+        };
         InputError::usage(error.name(), what).in_file(path)
     })
 }
@@ -382,6 +412,9 @@ pub fn looks_like(head: &[u8]) -> Option<&'static str> {
     };
     match head {
         [] => None,
+        head if REQUEST_HEADS.iter().any(|begin| head.starts_with(begin)) => {
+            Some("a certificate request (PEM)")
+        }
         head if head.starts_with(b"-----BEGIN ") => Some("a key (PEM)"),
         // A tagged COSE_Sign1 (spec/objects.md, section 4).
         [0xd2, 0x84, ..] => Some("a roster or a certificate"),

@@ -63,7 +63,8 @@ pub(crate) struct Remove {
 pub(crate) struct Rotate {
     #[command(flatten)]
     change: Change,
-    /// A device and its new public key; repeat it for every device
+    /// A device and the file with its new public key or certificate request (PEM); repeat it for
+    /// every device
     #[arg(long = "device", value_name = "NAME=PUBLIC_KEY", required = true, value_parser = super::device)]
     devices: Vec<(String, PathBuf)>,
     /// When the new keys become valid; by default with the second epoch after the current one, so
@@ -250,7 +251,7 @@ pub(crate) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
     let mut names = Vec::with_capacity(arguments.devices.len());
     for (name, path) in &arguments.devices {
         files::device(&draft.before, &arguments.change.roster, name)?;
-        let key = files::public_key(path)?;
+        let key = files::device_public_key(name, path)?;
         draft.next.rotate(name, &key, first, SealIndex(0)).map_err(named)?;
         names.push(name.as_str());
     }

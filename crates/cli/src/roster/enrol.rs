@@ -16,11 +16,13 @@ use crate::progress::{bar, count};
 #[derive(Args, Debug)]
 #[group(required = true, multiple = true)]
 pub(crate) struct Enrolment {
-    /// A device and its public key; repeat it for every device
+    /// A device and the file with its public key or certificate request (PEM); repeat it for every
+    /// device
     #[arg(long = "device", value_name = "NAME=PUBLIC_KEY", value_parser = super::device)]
     devices: Vec<(String, PathBuf)>,
-    /// A file with a device on each line: NAME=PUBLIC_KEY, or only NAME to make its keys in --keys.
-    /// Paths are relative to the file's folder; lines that begin with # are ignored
+    /// A file with a device on each line: NAME=PUBLIC_KEY, NAME=CERTIFICATE_REQUEST, or only NAME to
+    /// make its keys in --keys. Paths are relative to the file's folder; lines that begin with # are
+    /// ignored
     #[arg(long, value_name = "FILE")]
     devices_file: Option<PathBuf>,
     /// The folder for the keys of the devices of --devices-file that have none
@@ -64,7 +66,7 @@ impl Enrolment {
                 return Err(Failure::usage(format_args!("the device {name} is named twice")));
             }
             let public = match (&path, &self.keys) {
-                (Some(path), _) => files::public_key(path)?,
+                (Some(path), _) => files::device_public_key(&name, path)?,
                 (None, Some(folder)) => {
                     let files = KeyFiles::make(&folder.join(&name), algorithm)?;
                     let public = files.public();

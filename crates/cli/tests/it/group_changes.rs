@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::scene::{COLUMNS, Cloud, Run, Scene};
+use crate::scene::{COLUMNS, Cloud, Run, Scene, repository};
 
 /// Issues the next version of `roster.cbor`.
 fn change(scene: &Scene, arguments: &[&str]) -> Run {
@@ -215,4 +215,89 @@ fn a_thousand_devices_are_enrolled_with_one_command() {
     scene.write("wrong.txt", "# a comment\nfine=keys/dev1.pub.pem\n../up\n");
     let wrong = change(&scene, &["add", "--devices-file", "wrong.txt", "--keys", "devices"]);
     assert!(wrong.failed(2).contains("wrong.txt, line 3"), "{wrong:?}");
+}
+
+/// Copies a certificate request of OpenSSL from the tests of the core.
+fn copy_request(scene: &Scene, name: &str, to: &str) -> String {
+    let path = repository("crates/core/tests/it/requests").join(name);
+    let request = std::fs::read_to_string(path).unwrap();
+    scene.write(to, &request);
+    request
+}
+
+/// Returns the newest public key of each device of the roster, in hexadecimal digits.
+fn newest_keys(scene: &Scene) -> Vec<(String, String)> {
+    let shown = scene
+        .run(&["roster", "show", "roster.cbor", "--operator", "keys/op.pub.pem", "--json"])
+        .done()
+        .json();
+    let devices = shown["devices"].as_array().unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    devices
+        .iter()
+        .map(|device| {
+            let keys = device["keys"].as_array().unwrap();
+            (text(&device["name"]), text(&keys.last().unwrap()["key"]["public_key"]))
+        })
+        .collect()
+}
+
+const ED25519_KEY: &str = "d8264f0bc4666a43b97251d82f09486540d313e3f05ba56689d43ee6762bf7e8";
+const P256_KEY: &str = "047041a37eae59be7dbdb19df31f47b4b308272243c2de73d09c4c26fe65277076\
+                        93a61c4edf64638964ae6921d846ecadc30c03207b9d8b2f57bee6bda0a91ea7";
+
+#[test]
+fn devices_are_enrolled_and_rotated_with_certificate_requests() {
+    let scene = Scene::new();
+    copy_request(&scene, "ed25519.pem", "keys/dev3.csr.pem");
+    copy_request(&scene, "p256_extensions.pem", "keys/dev4.csr.pem");
+    scene.write("names.txt", "dev3 = keys/dev3.csr.pem\ndev4 = keys/dev4.csr.pem\n");
+    change(&scene, &["add", "--devices-file", "names.txt"]).done();
+    let has = |device: &str, key: &str| newest_keys(&scene).contains(&(device.into(), key.into()));
+    assert!(has("dev3", ED25519_KEY) && has("dev4", P256_KEY), "{:?}", newest_keys(&scene));
+
+    copy_request(&scene, "ed25519_extensions.pem", "keys/dev1b.csr.pem");
+    change(&scene, &["rotate", "--device", "dev1=keys/dev1b.csr.pem"]).done();
+    assert!(has("dev1", "4dc7b9362cec78548d2072482040592f6e79bf581d1013cb33e6003c4b20265c"));
+
+    // A request is another file with the same key.
+    let again = change(
+        &scene,
+        &["add", "--device", "a=keys/dev1b.csr.pem", "--device", "b=keys/dev1b.csr.pem"],
+    );
+    assert!(again.failed(2).contains("the public key of b is also the key of a"), "{again:?}");
+}
+
+#[test]
+fn refuses_a_forged_certificate_request_and_names_file_and_device() {
+    let scene = Scene::new();
+    let request = copy_request(&scene, "ed25519.pem", "keys/dev3.csr.pem");
+    // The subject is changed from dev1 to dev9.
+    let forged = request.replacen("ZGV2MTAq", "ZGV2OTAq", 1);
+    assert_ne!(forged, request);
+    scene.write("keys/dev9.csr.pem", &forged);
+    scene.write("names.txt", "dev3 = keys/dev3.csr.pem\ndev9 = keys/dev9.csr.pem\n");
+    let before = std::fs::read(scene.path("roster.cbor")).unwrap();
+    let refused = change(&scene, &["add", "--devices-file", "names.txt"]);
+    let reason = refused.failed(2);
+    assert!(reason.contains("dev9: keys/dev9.csr.pem: RequestNotAuthentic: "), "{reason}");
+    assert!(reason.contains("make it again with the device's secret key"), "{reason}");
+    assert_eq!(std::fs::read(scene.path("roster.cbor")).unwrap(), before);
+
+    copy_request(&scene, "rsa.pem", "keys/rsa.csr.pem");
+    let refused = change(&scene, &["add", "--device", "dev5=keys/rsa.csr.pem"]);
+    let reason = refused.failed(2);
+    assert!(reason.contains("dev5: keys/rsa.csr.pem: UnknownAlgorithm: "), "{reason}");
+}
+
+#[test]
+fn only_keys_of_devices_are_read_from_certificate_requests() {
+    let scene = Scene::new();
+    copy_request(&scene, "ed25519.pem", "keys/q.csr.pem");
+    let set = change(&scene, &["set", "--querier", "keys/q.csr.pem"]);
+    assert!(set.failed(2).contains("keys/q.csr.pem: WrongPemLabel: "), "{set:?}");
+    let show = scene.run(&["roster", "show", "roster.cbor", "--operator", "keys/q.csr.pem"]);
+    assert!(show.failed(2).contains("keys/q.csr.pem: WrongPemLabel: "), "{show:?}");
+    let show = scene.run(&["roster", "show", "keys/q.csr.pem", "--operator", "keys/op.pub.pem"]);
+    assert!(show.failed(2).contains("it looks like a certificate request (PEM)"), "{show:?}");
 }

@@ -117,12 +117,7 @@ pub(crate) fn device(roster: &Roster, path: &Path, name: &str) -> Result<DeviceI
 /// Writes a new file, completely or not at all. Never replaces a file.
 pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     let fail = |error| Failure::file("write", path, &error);
-    if path.exists() {
-        return Err(Failure::usage(format_args!(
-            "{} already exists; remove it or name another file",
-            path.display()
-        )));
-    }
+    check_absent(path)?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         let created = if mode == moteseal_files::PRIVATE {
             moteseal_files::create_folder(folder)
@@ -132,4 +127,31 @@ pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure
         created.map_err(fail)?;
     }
     input::create(path, bytes, mode).map_err(|error| client_error::input(&error))
+}
+
+/// Checks that there is no file with this name.
+pub(crate) fn check_absent(path: &Path) -> Result<(), Failure> {
+    if path.exists() {
+        return Err(Failure::usage(format_args!(
+            "{} already exists; remove it or name another file",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Creates a folder that only its owner may use, unless it exists.
+pub(crate) fn create_folder(folder: &Path) -> Result<(), Failure> {
+    moteseal_files::create_folder(folder).map_err(|error| Failure::file("create", folder, &error))
+}
+
+/// Writes new files that only their owner may read, much faster than [`create`] for each. Never
+/// replaces a file. If writing fails, some of the files may exist.
+pub(crate) fn create_many(files: &[(PathBuf, &[u8])]) -> Result<(), Failure> {
+    let files: Vec<_> = files
+        .iter()
+        .map(|(path, bytes)| (path.as_path(), *bytes, moteseal_files::PRIVATE))
+        .collect();
+    moteseal_files::create_many(&files)
+        .map_err(|(path, error)| Failure::file("write", &path, &error))
 }

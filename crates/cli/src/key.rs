@@ -15,8 +15,10 @@ use moteseal_verify::aggregation::{check_gateway_name, gateway_id};
 use serde_json::json;
 use zeroize::Zeroizing;
 
+use crate::devices_file;
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::progress::count;
 use crate::terminal::{report, report_lines};
 
 #[derive(Debug, Subcommand)]
@@ -36,6 +38,9 @@ pub(crate) enum Command {
                             \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys/dev1.link.key\n\
                             \x20        moteseal key link --group-secret keys/gw-a.link.key --gateway gw-b \\\n\
                             \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys/gw-b.up.key\n\
+                            \x20        moteseal key link --group-secret keys/link.key --devices-file names.txt \\\n\
+                            \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys\n\
+                            The last command makes keys/NAME.link.key for each device of names.txt.\n\
                             Only the gateway and the person who sets up the devices keep the group's secret; a device gets only its\n\
                             own secret. In a tree of private sums each gateway has a secret for its children, and each child (a\n\
                             device or a gateway) has a secret derived from its parent's.")]
@@ -47,7 +52,8 @@ pub(crate) enum Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct Link {
-    /// The file to write: 64 hexadecimal digits, readable only by its owner
+    /// The file to write: 64 hexadecimal digits, readable only by its owner. With --devices-file:
+    /// the folder for the files NAME.link.key
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// The group's link secret, from which to derive the secret of a device or gateway
@@ -60,6 +66,10 @@ pub(crate) struct Link {
     /// gateway or the querier
     #[arg(long, value_name = "NAME", requires = "group_secret", group = "child")]
     gateway: Option<String>,
+    /// A file with a device on each line, NAME or NAME=PUBLIC_KEY as for `moteseal roster add`: make
+    /// the secret of each
+    #[arg(long, value_name = "FILE", requires = "group_secret", group = "child")]
+    devices_file: Option<PathBuf>,
     /// The group's roster
     #[arg(long, requires = "group_secret")]
     roster: Option<PathBuf>,
@@ -90,7 +100,12 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
 }
 
 fn link(arguments: &Link) -> Result<(), Failure> {
-    let Link { out, group_secret, device, gateway, roster, operator } = arguments;
+    let Link { out, group_secret, device, gateway, devices_file, roster, operator } = arguments;
+    if let (Some(secret), Some(list), Some(roster), Some(operator)) =
+        (group_secret, devices_file, roster, operator)
+    {
+        return links(secret, list, roster, operator, out);
+    }
     let (text, whose, name) =
         match (group_secret, device.as_ref().or(gateway.as_ref()), roster, operator) {
             (Some(group_secret), Some(name), Some(path), Some(operator)) => {
@@ -122,6 +137,41 @@ fn link(arguments: &Link) -> Result<(), Failure> {
             "device": device,
             "gateway": gateway,
         })
+    })
+}
+
+/// Derives the link secrets of the devices that the file `list` names, and writes them to the folder
+/// `out`.
+fn links(
+    group_secret: &Path,
+    list: &Path,
+    roster_path: &Path,
+    operator: &Path,
+    out: &Path,
+) -> Result<(), Failure> {
+    let roster = files::roster(roster_path, operator)?;
+    let group_secret = files::link_secret(group_secret, &roster, None)?;
+    let names = devices_file::names(list)?;
+    let mut secrets = Vec::with_capacity(names.len());
+    for name in &names {
+        let device = files::device(&roster, roster_path, name)?;
+        let path = out.join(format!("{name}.link.key"));
+        files::check_absent(&path)?;
+        secrets.push((path, LinkSecret::derived_file(&group_secret, &roster, device)));
+    }
+    files::create_folder(out)?;
+    let contents: Vec<_> =
+        secrets.iter().map(|(path, text)| (path.clone(), text.as_bytes())).collect();
+    files::create_many(&contents)?;
+    let of = group_secret.parent().unwrap_or_default();
+    let devices = count(names.len() as u64, "device");
+    report(format_args!("link secret {of} of {devices}: {}", out.display()), || {
+        let files: Vec<_> = names
+            .iter()
+            .zip(&secrets)
+            .map(|(name, (path, _))| json!({ "device": name, "file": path.display().to_string() }))
+            .collect();
+        json!({ "folder": out.display().to_string(), "name": of, "devices": files })
     })
 }
 

@@ -17,6 +17,7 @@ mod config;
 mod destination;
 mod device;
 mod device_name;
+mod devices_file;
 mod estimate;
 mod files;
 mod gateway;

@@ -282,7 +282,7 @@ fn to_json(roster: &Roster) -> serde_json::Value {
 
 /// Parses a device's name. The name is also used in file names: it may contain letters, digits,
 /// dots, dashes and underscores, and must not start with a dot or a dash.
-fn device_name(name: &str) -> Result<String, String> {
+pub(crate) fn device_name(name: &str) -> Result<String, String> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
     if name.is_empty() || !name.chars().all(plain) || name.starts_with(['.', '-']) {
         return Err("a device's name is also a file name: letters, digits, '.', '-' and '_', the first a letter, a digit or '_'"
@@ -292,7 +292,7 @@ fn device_name(name: &str) -> Result<String, String> {
 }
 
 /// Parses a device's name and the path of its key.
-fn device(text: &str) -> Result<(String, PathBuf), String> {
+pub(crate) fn device(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => {
             Ok((device_name(name)?, path.into()))

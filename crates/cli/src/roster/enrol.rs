@@ -2,11 +2,12 @@
 //! keys of devices that have none.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use moteseal_core::signature::{Algorithm, PublicKey};
 
+use crate::devices_file;
 use crate::failure::Failure;
 use crate::files;
 use crate::key::KeyFiles;
@@ -52,7 +53,7 @@ impl Enrolment {
             entries.push((name.clone(), Some(path.clone())));
         }
         if let Some(file) = &self.devices_file {
-            entries.extend(read(file)?);
+            entries.extend(devices_file::read(file)?);
         }
         let algorithm = Algorithm::from_name(&self.alg).ok_or_else(|| {
             Failure::usage(format_args!("--alg {}: use ed25519, esp256 or ml-dsa-44", self.alg))
@@ -133,29 +134,4 @@ impl Enrolled {
             folder.display()
         ))
     }
-}
-
-/// Reads a file with a device on each line.
-fn read(file: &Path) -> Result<Vec<(String, Option<PathBuf>)>, Failure> {
-    let bytes = files::read(file)?;
-    let text = std::str::from_utf8(&bytes)
-        .map_err(|_| Failure::usage(format_args!("{} is not UTF-8 text", file.display())))?;
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let mut entries = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let at = |error| Failure::usage(format_args!("{}, line {number}: {error}", file.display()));
-        entries.push(match line.split_once('=') {
-            Some((name, path)) => {
-                let (name, path) =
-                    super::device(&format!("{}={}", name.trim(), path.trim())).map_err(at)?;
-                (name, Some(folder.join(path)))
-            }
-            None => (super::device_name(line).map_err(at)?, None),
-        });
-    }
-    Ok(entries)
 }

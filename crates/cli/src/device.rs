@@ -39,6 +39,7 @@ use crate::terminal::{diagnostic, report, report_lines};
 use crate::time;
 
 mod provision;
+mod qr;
 
 /// The maximum number of lines of stdin that wait to be sealed.
 const LINES: usize = 1024;
@@ -67,8 +68,8 @@ pub(crate) enum Command {
                             in the order of `columns`. The command can be stopped or killed at any moment; run it again to continue\n\
                             with its pending seals. If devices replay a table, set `time = \"recorded\"` in the gateway's configuration.")]
     Run(Run),
-    /// Write the configuration and keys of a mote without an operating system, as a blob for its
-    /// flash.
+    /// Write the configuration and keys of a mote without an operating system, or of many, as blobs
+    /// for their flash and as QR codes.
     #[command(after_help = "Example, mote.toml:\n  \
                             device      = \"mote1\"\n  \
                             key         = \"keys/mote1.key.pem\"\n  \
@@ -82,7 +83,13 @@ pub(crate) enum Command {
                             start       = \"2010-05-09T09:00:00Z\"\n  \
                             every       = \"5s\"\n\n\
                             The tables [sum] and [broadcast] configure whose queries the mote answers and whose broadcasts it\n\
-                            accepts; spec/mote.md lists all keys. Keep the blob as secret as the keys in it.")]
+                            accepts; spec/mote.md lists all keys. Keep the blob and its QR code as secret as the keys in it.\n\n\
+                            For many motes, write {device} in place of the name:\n  \
+                            device      = \"{device}\"\n  \
+                            key         = \"keys/{device}.key.pem\"\n  \
+                            link_secret = \"links/{device}.link.key\"\n\n\
+                            moteseal device provision --config mote.toml --devices-file names.txt --out motes --qr png\n\
+                            writes motes/NAME.mote and motes/NAME.png for each device of names.txt.")]
     Provision(provision::Provision),
 }
 

@@ -1,11 +1,14 @@
 //! `moteseal device provision`: the configuration of a mote without an operating system, as one
-//! blob for its flash (spec/mote.md, section 2).
+//! blob for its flash (spec/mote.md, section 2), and as a QR code. `--devices-file` makes the blobs
+//! of many motes.
 //!
-//! The blob contains every secret of the device. It is written with mode 0600 and never printed.
+//! The blob contains every secret of the device. Blobs and codes are written with mode 0600 and never
+//! printed.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use moteseal_core::DeviceId;
 use moteseal_core::provision::{Audience, MAX_PROVISIONING, Membership, Provisioning, Window};
 use moteseal_core::record::NetworkId;
 use moteseal_core::roster::Directory as _;
@@ -14,27 +17,43 @@ use moteseal_core::signature::{Algorithm, PublicKey, Signer as _};
 use moteseal_sum::key_file::SourceKeys;
 use moteseal_verify::Roster;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
+use super::qr;
 use crate::config;
+use crate::devices_file;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::input_table::SchemeName;
+use crate::progress::{bar, count};
 use crate::terminal::report;
 use crate::time;
 
 /// The document that lists all keys of the configuration.
 const DOCS: &str = "spec/mote.md";
+/// The extension of the blobs of many devices.
+const EXTENSION: &str = "mote";
+/// The number of devices whose QR codes are in memory at a time.
+const CHUNK: usize = 256;
 
 #[derive(Args, Debug)]
 pub(crate) struct Provision {
-    /// The mote's configuration
+    /// The mote's configuration. With --devices-file, {device} in it stands for each device's name
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// The blob to write, for the mote's flash
+    /// The blob to write, for the mote's flash. With --devices-file: the folder for the blobs
+    /// NAME.mote
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Also write each blob as a QR code, to a file with the blob's name and the extension svg or
+    /// png
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    qr: Option<qr::Format>,
+    /// A file with a device on each line, NAME or NAME=PUBLIC_KEY as for `moteseal roster add`: make
+    /// the blob of each. The roster determines the public keys
+    #[arg(long, value_name = "FILE")]
+    devices_file: Option<PathBuf>,
 }
 
 /// The contents of `mote.toml`.
@@ -42,13 +61,13 @@ pub(crate) struct Provision {
 #[serde(deny_unknown_fields)]
 struct Mote {
     /// The device's name in the roster.
-    device: String,
-    key: PathBuf,
-    salt_key: Option<PathBuf>,
+    device: PerDevice,
+    key: PerDevice,
+    salt_key: Option<PerDevice>,
     roster: PathBuf,
     operator: PathBuf,
     /// The device's own link secret.
-    link_secret: PathBuf,
+    link_secret: PerDevice,
     #[serde(default)]
     scheme: SchemeName,
     /// The columns of its records: `temperature:Cel:i16/100`.
@@ -76,8 +95,8 @@ struct Recorded {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Member {
-    key: PathBuf,
-    link_secret: PathBuf,
+    key: PerDevice,
+    link_secret: PerDevice,
 }
 
 /// Which broadcasts the mote accepts.
@@ -90,97 +109,324 @@ struct Broadcasts {
     network: Option<String>,
 }
 
-pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
-    let file = &arguments.config;
-    let (config, folder): (Mote, _) = config::load_as(file, DOCS)?;
-    let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
-    let roster_path = folder.join(&config.roster);
-    let roster =
-        files::roster(&roster_path, &folder.join(&config.operator)).map_err(in_key("roster"))?;
-    let device = files::device(&roster, &roster_path, &config.device).map_err(in_key("device"))?;
-    let listed = roster
-        .device(device)
-        .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
-    let period = roster.newest_period();
-    let coordinator =
-        period.coordinator.as_ref().filter(|_| period.budget.is_some()).ok_or_else(|| {
-            let what = format_args!(
-                "{} gives the group no budget, so there is no coordinator to forward to",
-                roster_path.display()
-            );
-            in_key("roster")(Failure::usage(what))
-        })?;
-    for_mote(coordinator.algorithm(), "the coordinator's key").map_err(in_key("roster"))?;
-    let key_path = folder.join(&config.key);
-    let signer = files::secret_key(&key_path).map_err(in_key("key"))?;
-    for_mote(signer.algorithm(), "the device's key").map_err(in_key("key"))?;
-    if listed.terms().last().is_none_or(|term| term.key != signer.public()) {
-        return Err(in_key("key")(Failure::usage(format_args!(
-            "{} is not the key that {} certifies for {}; use the secret key that belongs to the public key in the roster",
-            key_path.display(),
-            roster_path.display(),
-            config.device
-        ))));
+/// The text that stands for a device's name in `mote.toml`.
+const PLACEHOLDER: &str = "{device}";
+
+/// A name or path of `mote.toml` that may contain [`PLACEHOLDER`].
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+struct PerDevice(String);
+
+impl PerDevice {
+    fn has_placeholder(&self) -> bool {
+        self.0.contains(PLACEHOLDER)
     }
-    let salt_path = config
-        .salt_key
-        .as_ref()
-        .map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path));
-    let salt_key = files::secret_bytes(&salt_path, "salt key").map_err(in_key("salt_key"))?;
-    let link_secret = files::link_secret(&folder.join(&config.link_secret), &roster, Some(device))
-        .map_err(in_key("link_secret"))?;
-    let mut buffer = [0; MAX_SCHEMA];
-    let schema = schema(&config.columns, &mut buffer).map_err(in_key("columns"))?;
-    let start_ms = roster.epoch_start_ms(period.first_epoch).ok_or_else(|| {
-        let what = "the first epoch of the roster starts after every time that a clock can show";
-        in_key("roster")(Failure::usage(what))
-    })?;
-    let provisioning = Provisioning {
-        device,
-        group: roster.group(),
-        roster: (roster.digest(), roster.version()),
-        certificate: listed.certificate,
-        levels: period.levels,
-        epoch_ms: period.epoch_ms,
-        epochs: (period.first_epoch, roster.epochs().1),
-        start_ms,
-        scheme: config.scheme.into(),
-        schema: schema.as_bytes(),
-        signer,
-        salt_key,
-        link_secret: link_secret.into_bytes(),
-        coordinator: coordinator.clone(),
-        window: window(&config.recording).map_err(in_key("recording"))?,
-        sums: config
-            .sum
+
+    /// Returns the text for the device with this name.
+    fn of(&self, name: &str) -> String {
+        self.0.replace(PLACEHOLDER, name)
+    }
+}
+
+impl Mote {
+    /// Returns the keys that differ between devices, with their values.
+    fn per_device(&self) -> impl Iterator<Item = (&'static str, &PerDevice)> {
+        let sum = self.sum.as_ref();
+        [
+            ("device", Some(&self.device)),
+            ("key", Some(&self.key)),
+            ("salt_key", self.salt_key.as_ref()),
+            ("link_secret", Some(&self.link_secret)),
+            ("sum.key", sum.map(|sum| &sum.key)),
+            ("sum.link_secret", sum.map(|sum| &sum.link_secret)),
+        ]
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)))
+    }
+
+    /// Checks that the values of one device contain no placeholder, and that those of many devices
+    /// do: devices must not share secrets.
+    fn check_placeholders(&self, file: &Path, is_for_many: bool) -> Result<(), Failure> {
+        for (key, value) in self.per_device() {
+            let what = match (is_for_many, value.has_placeholder()) {
+                (false, true) => {
+                    "{device} stands for the names of --devices-file; give --devices-file, or write the device's name"
+                }
+                (true, false) => {
+                    "with --devices-file, write {device} in place of the device's name; each device has its own file"
+                }
+                _ => continue,
+            };
+            return Err(Failure::usage(what).about_key(file, key));
+        }
+        if is_for_many && self.device.0 != PLACEHOLDER {
+            let what = "with --devices-file, write device = \"{device}\"; the file lists the names in the roster";
+            return Err(Failure::usage(what).about_key(file, "device"));
+        }
+        Ok(())
+    }
+}
+
+/// The blob of a device, and the files to write.
+struct Blob {
+    device: String,
+    bytes: Zeroizing<Vec<u8>>,
+    path: PathBuf,
+    /// The file of the QR code and its format.
+    code: Option<(PathBuf, qr::Format)>,
+}
+
+impl Blob {
+    /// Checks that the blob can be written: that its files do not exist, and that it fits into a QR
+    /// code.
+    fn new(
+        device: String,
+        bytes: Zeroizing<Vec<u8>>,
+        path: PathBuf,
+        format: Option<qr::Format>,
+    ) -> Result<Self, Failure> {
+        files::check_absent(&path)?;
+        let code = format.map(|format| (path.with_extension(format.extension()), format));
+        if let Some((code, format)) = &code {
+            if *code == path {
+                return Err(Failure::usage(format_args!(
+                    "--out {}: this is the name of the QR code; give the blob another extension than {}",
+                    path.display(),
+                    format.extension()
+                )));
+            }
+            files::check_absent(code)?;
+            qr::check_length(bytes.len())?;
+        }
+        Ok(Self { device, bytes, path, code })
+    }
+
+    /// Returns the QR code.
+    fn image(&self) -> Result<Option<(&Path, Zeroizing<Vec<u8>>)>, Failure> {
+        self.code
             .as_ref()
-            .map(|member| membership(member, file, &folder, &roster, device))
-            .transpose()?,
-        audience: config
-            .broadcast
-            .as_ref()
-            .map(|broadcasts| audience(broadcasts, file, &folder))
-            .transpose()?,
+            .map(|(path, format)| Ok((path.as_path(), format.image(&self.bytes)?)))
+            .transpose()
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "file": self.path.display().to_string(),
+            "device": self.device,
+            "bytes": self.bytes.len(),
+            "qr": self.code.as_ref().map(|(path, _)| path.display().to_string()),
+        })
+    }
+}
+
+pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
+    let Provision { config: file, out, qr, devices_file } = arguments;
+    let (config, folder): (Mote, _) = config::load_as(file, DOCS)?;
+    config.check_placeholders(file, devices_file.is_some())?;
+    let names = devices_file.as_deref().map(devices_file::names).transpose()?;
+    let group = Group::read(&config, file, &folder)?;
+    let Some(names) = names else {
+        let name = config.device.0.clone();
+        let bytes = group.blob(&name)?;
+        return write_one(&Blob::new(name, bytes, out.clone(), *qr)?);
     };
-    let mut blob = Zeroizing::new([0; MAX_PROVISIONING]);
-    let blob = provisioning.encode(&mut *blob).map_err(|_| {
-        let what = format_args!("a mote's blob has at most {MAX_PROVISIONING} bytes; name fewer columns, or shorter ones");
-        in_key("columns")(Failure::usage(what))
-    })?;
-    files::create(&arguments.out, blob, 0o600)?;
+    let progress = bar(names.len() as u64, "reading");
+    let mut blobs = Vec::with_capacity(names.len());
+    for name in names {
+        let of_device = |failure: Failure| failure.of(&name);
+        let bytes = group.blob(&name).map_err(of_device)?;
+        let path = out.join(format!("{name}.{EXTENSION}"));
+        blobs.push(Blob::new(name.clone(), bytes, path, *qr).map_err(of_device)?);
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    write_many(&blobs, out)
+}
+
+fn write_one(blob: &Blob) -> Result<(), Failure> {
+    let image = blob.image()?;
+    files::create(&blob.path, &blob.bytes, moteseal_files::PRIVATE)?;
+    if let Some((path, image)) = &image {
+        files::create(path, image, moteseal_files::PRIVATE)?;
+    }
+    let path = blob.path.display();
+    let (what, keep) = match &image {
+        Some((code, _)) => (format!("{path} and {}", code.display()), "them"),
+        None => (path.to_string(), "it"),
+    };
+    let (bytes, device) = (blob.bytes.len(), &blob.device);
+    let text = format!("{what}: {bytes} bytes for {device}; keep {keep} as secret as its keys");
+    report(text, || blob.to_json())
+}
+
+fn write_many(blobs: &[Blob], folder: &Path) -> Result<(), Failure> {
+    files::create_folder(folder)?;
+    let progress = bar(blobs.len() as u64, "writing");
+    for blobs in blobs.chunks(CHUNK) {
+        let mut images = Vec::with_capacity(blobs.len());
+        for blob in blobs {
+            images.extend(blob.image()?);
+            progress.inc(1);
+        }
+        let contents: Vec<_> = blobs
+            .iter()
+            .map(|blob| (blob.path.clone(), &blob.bytes[..]))
+            .chain(images.iter().map(|(path, image)| (path.to_path_buf(), &image[..])))
+            .collect();
+        files::create_many(&contents)?;
+    }
+    progress.finish_and_clear();
+    let codes = if blobs.iter().any(|blob| blob.code.is_some()) { " and QR codes" } else { "" };
     let text = format!(
-        "{}: {} bytes for {}; keep it as secret as its keys",
-        arguments.out.display(),
-        blob.len(),
-        config.device
+        "blobs{codes} of {}: {}; keep them as secret as the devices' keys",
+        count(blobs.len() as u64, "device"),
+        folder.display()
     );
     report(text, || {
-        json!({
-            "file": arguments.out.display().to_string(),
-            "device": config.device,
-            "bytes": blob.len(),
-        })
+        let devices: Vec<_> = blobs.iter().map(Blob::to_json).collect();
+        json!({ "folder": folder.display().to_string(), "devices": devices })
     })
+}
+
+/// The data that the blobs of all motes of a configuration have in common.
+struct Group<'a> {
+    config: &'a Mote,
+    file: &'a Path,
+    folder: &'a Path,
+    roster_path: PathBuf,
+    roster: Roster,
+    coordinator: PublicKey,
+    start_ms: u64,
+    schema: Vec<u8>,
+    window: Window,
+    audience: Option<Audience>,
+}
+
+impl<'a> Group<'a> {
+    fn read(config: &'a Mote, file: &'a Path, folder: &'a Path) -> Result<Self, Failure> {
+        let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+        let roster_path = folder.join(&config.roster);
+        let roster = files::roster(&roster_path, &folder.join(&config.operator))
+            .map_err(in_key("roster"))?;
+        let period = roster.newest_period();
+        let coordinator =
+            period.coordinator.clone().filter(|_| period.budget.is_some()).ok_or_else(|| {
+                let what = format_args!(
+                    "{} gives the group no budget, so there is no coordinator to forward to",
+                    roster_path.display()
+                );
+                in_key("roster")(Failure::usage(what))
+            })?;
+        for_mote(coordinator.algorithm(), "the coordinator's key").map_err(in_key("roster"))?;
+        let mut buffer = [0; MAX_SCHEMA];
+        let schema = schema(&config.columns, &mut buffer).map_err(in_key("columns"))?;
+        let start_ms = roster.epoch_start_ms(period.first_epoch).ok_or_else(|| {
+            let what =
+                "the first epoch of the roster starts after every time that a clock can show";
+            in_key("roster")(Failure::usage(what))
+        })?;
+        let window = window(&config.recording).map_err(in_key("recording"))?;
+        let audience = config
+            .broadcast
+            .as_ref()
+            .map(|broadcasts| audience(broadcasts, file, folder))
+            .transpose()?;
+        let schema = schema.as_bytes().to_vec();
+        Ok(Self {
+            config,
+            file,
+            folder,
+            roster_path,
+            roster,
+            coordinator,
+            start_ms,
+            schema,
+            window,
+            audience,
+        })
+    }
+
+    /// Returns the blob of the device with this name.
+    fn blob(&self, name: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        let Self { config, file, folder, roster_path, roster, .. } = self;
+        let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+        let device = files::device(roster, roster_path, name).map_err(in_key("device"))?;
+        let listed = roster
+            .device(device)
+            .ok_or_else(|| Failure::new(Exit::Internal, "the roster lacks the device"))?;
+        let key_path = folder.join(config.key.of(name));
+        let signer = files::secret_key(&key_path).map_err(in_key("key"))?;
+        for_mote(signer.algorithm(), "the device's key").map_err(in_key("key"))?;
+        if listed.terms().last().is_none_or(|term| term.key != signer.public()) {
+            return Err(in_key("key")(Failure::usage(format_args!(
+                "{} is not the key that {} certifies for {name}; use the secret key that belongs to the public key in the roster",
+                key_path.display(),
+                roster_path.display(),
+            ))));
+        }
+        let salt_path = config
+            .salt_key
+            .as_ref()
+            .map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path.of(name)));
+        let salt_key = files::secret_bytes(&salt_path, "salt key").map_err(in_key("salt_key"))?;
+        let link_path = folder.join(config.link_secret.of(name));
+        let link_secret =
+            files::link_secret(&link_path, roster, Some(device)).map_err(in_key("link_secret"))?;
+        let period = roster.newest_period();
+        let provisioning = Provisioning {
+            device,
+            group: roster.group(),
+            roster: (roster.digest(), roster.version()),
+            certificate: listed.certificate,
+            levels: period.levels,
+            epoch_ms: period.epoch_ms,
+            epochs: (period.first_epoch, roster.epochs().1),
+            start_ms: self.start_ms,
+            scheme: config.scheme.into(),
+            schema: &self.schema,
+            signer,
+            salt_key,
+            link_secret: link_secret.into_bytes(),
+            coordinator: self.coordinator.clone(),
+            window: self.window,
+            sums: config
+                .sum
+                .as_ref()
+                .map(|member| self.membership(member, name, device))
+                .transpose()?,
+            audience: self.audience.clone(),
+        };
+        let mut buffer = Zeroizing::new([0; MAX_PROVISIONING]);
+        let blob = provisioning.encode(&mut *buffer).map_err(|_| {
+            let what = format_args!("a mote's blob has at most {MAX_PROVISIONING} bytes; name fewer columns, or shorter ones");
+            in_key("columns")(Failure::usage(what))
+        })?;
+        Ok(Zeroizing::new(blob.to_vec()))
+    }
+
+    fn membership(
+        &self,
+        member: &Member,
+        name: &str,
+        device: DeviceId,
+    ) -> Result<Membership, Failure> {
+        let Self { file, folder, roster, .. } = self;
+        let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+        let keys = super::source_keys(&folder.join(member.key.of(name)), file, roster, device)?;
+        for_mote(keys.querier.algorithm(), "the querier's key").map_err(in_key("sum.key"))?;
+        let link_path = folder.join(member.link_secret.of(name));
+        let link_secret = files::link_secret(&link_path, roster, Some(device))
+            .map_err(in_key("sum.link_secret"))?;
+        let SourceKeys { circle, position, querier, secret, .. } = keys;
+        Ok(Membership {
+            sources: circle.sources,
+            key_group: circle.key_group,
+            position,
+            secret: secret.to_bytes(),
+            querier,
+            link_secret: link_secret.into_bytes(),
+        })
+    }
 }
 
 /// Checks that motes support a signature suite. They have no room for the post-quantum suite.
@@ -225,29 +471,6 @@ fn window(recorded: &Recorded) -> Result<Window, Failure> {
         ));
     }
     Ok(Window { first: recorded.first, count: recorded.count, start_ms, every_ms, interval_ms })
-}
-
-fn membership(
-    member: &Member,
-    file: &Path,
-    folder: &Path,
-    roster: &Roster,
-    device: moteseal_core::DeviceId,
-) -> Result<Membership, Failure> {
-    let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
-    let keys = super::source_keys(&folder.join(&member.key), file, roster, device)?;
-    for_mote(keys.querier.algorithm(), "the querier's key").map_err(in_key("sum.key"))?;
-    let link_secret = files::link_secret(&folder.join(&member.link_secret), roster, Some(device))
-        .map_err(in_key("sum.link_secret"))?;
-    let SourceKeys { circle, position, querier, secret, .. } = keys;
-    Ok(Membership {
-        sources: circle.sources,
-        key_group: circle.key_group,
-        position,
-        secret: secret.to_bytes(),
-        querier,
-        link_secret: link_secret.into_bytes(),
-    })
 }
 
 fn audience(broadcasts: &Broadcasts, file: &Path, folder: &Path) -> Result<Audience, Failure> {

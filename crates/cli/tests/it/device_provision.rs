@@ -14,12 +14,14 @@ use moteseal_core::roster::Directory as _;
 use moteseal_sum::key_file::SourceKeys;
 use moteseal_verify::Roster;
 
-const CONFIG: &str = "device = \"mote1\"\nkey = \"mote1.key.pem\"\nroster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n\
+/// The configuration of mote1.
+pub const CONFIG: &str = "device = \"mote1\"\nkey = \"mote1.key.pem\"\nroster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n\
     link_secret = \"mote1.link.key\"\nscheme = \"tree\"\ncolumns = [\"humidity:%RH:u16/100\"]\n\
     [recording]\nfirst = 7\ncount = 9\nstart = \"2010-05-09T09:00:00Z\"\nevery = \"5s\"\n\
     [sum]\nkey = \"sums/mote1.sum.key\"\nlink_secret = \"mote1.sum-link.key\"\n[broadcast]\nbase = \"base.pub.pem\"\n";
 
-fn moteseal(folder: &Path, arguments: &[&str]) -> Output {
+/// Runs the command in a folder.
+pub fn moteseal(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_moteseal"))
         .args(arguments)
         .current_dir(folder)
@@ -28,7 +30,8 @@ fn moteseal(folder: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn site() -> tempfile::TempDir {
+/// Makes a group with the devices mote1 and mote2, and `mote.toml` of mote1.
+pub fn site() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let done = |arguments: &[&str]| {
         let output = moteseal(folder.path(), arguments);

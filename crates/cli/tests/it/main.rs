@@ -20,6 +20,8 @@ mod cheating_coordinator;
 mod claimed_silent;
 mod device_faults;
 mod device_provision;
+mod device_provision_many;
+mod device_provision_qr;
 mod device_run;
 mod emulator;
 mod estimates;

@@ -134,7 +134,7 @@ fn an_error_in_the_third_device_names_it_and_nothing_is_written() {
     fs::write(at("names.txt"), names.replace("m1", "m1=none.pub.pem")).unwrap();
     fs::rename(at("links/m2.link.key"), at("links/kept")).unwrap();
     fs::copy(at("links/m1.link.key"), at("links/m2.link.key")).unwrap();
-    fails("m2: mote.toml: link_secret: links/m2.link.key: WrongDevice");
+    fails("m2: mote.toml: link_secret: ./links/m2.link.key: WrongDevice");
     fs::rename(at("links/kept"), at("links/m2.link.key")).unwrap();
     fs::remove_file(at("keys/m2.salt.key")).unwrap();
     fails("m2: mote.toml: salt_key");

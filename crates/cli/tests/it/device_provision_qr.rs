@@ -96,13 +96,15 @@ fn a_reader_gets_exactly_the_blob_from_the_code() {
 #[test]
 fn a_long_blob_has_a_lower_level_and_too_long_ones_are_refused() {
     let site = site();
-    let columns = |count: usize| {
-        let columns: Vec<_> =
-            (0..count).map(|at| format!("\"{}{at:03}:Cel:i16/100\"", "x".repeat(20))).collect();
+    // Columns whose names have a number of letters and three digits.
+    let columns = |count: usize, letters: usize| {
+        let columns: Vec<_> = (0..count)
+            .map(|at| format!("\"{}{at:03}:Cel:i16/100\"", "x".repeat(letters)))
+            .collect();
         let from = "columns = [\"humidity:%RH:u16/100\"]";
         CONFIG.replacen(from, &format!("columns = [{}]", columns.join(",")), 1)
     };
-    fs::write(site.path().join("mote.toml"), columns(20)).unwrap();
+    fs::write(site.path().join("mote.toml"), columns(30, 20)).unwrap();
     let (code, printed) = provision(site.path(), "long.mote", "png");
     assert_eq!(code, Some(0), "{printed}");
     let blob = fs::read(site.path().join("long.mote")).unwrap();
@@ -117,7 +119,7 @@ fn a_long_blob_has_a_lower_level_and_too_long_ones_are_refused() {
     };
     assert_eq!(level, expected, "{}", blob.len());
     assert!(blob.len() > 1273, "{}", blob.len());
-    fs::write(site.path().join("mote.toml"), columns(75)).unwrap();
+    fs::write(site.path().join("mote.toml"), columns(60, 40)).unwrap();
     let (code, printed) = provision(site.path(), "longer.mote", "png");
     assert_eq!(code, Some(2), "{printed}");
     assert!(printed.contains("a QR code contains at most 2,953; name fewer columns"), "{printed}");

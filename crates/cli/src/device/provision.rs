@@ -167,6 +167,9 @@ impl Mote {
     }
 }
 
+/// The file of a QR code, and its contents.
+type Image<'a> = (&'a Path, Zeroizing<Vec<u8>>);
+
 /// The blob of a device, and the files to write.
 struct Blob {
     device: String,
@@ -202,7 +205,7 @@ impl Blob {
     }
 
     /// Returns the QR code.
-    fn image(&self) -> Result<Option<(&Path, Zeroizing<Vec<u8>>)>, Failure> {
+    fn image(&self) -> Result<Option<Image<'_>>, Failure> {
         self.code
             .as_ref()
             .map(|(path, format)| Ok((path.as_path(), format.image(&self.bytes)?)))

@@ -2623,10 +2623,11 @@ class TeslaReceiver:
         if interval - tesla.committed > self.steps:
             raise Refused("TooManySteps")
         if interval - tesla.committed > tesla.delay + 1:
-            spent = interval - tesla.committed + (self.spent[1] if self.spent[0] == highest else 0)
-            if spent > self.budget:
+            before = self.spent[1] if self.spent[0] == highest else 0
+            self.spent = (highest, before)
+            if before + interval - tesla.committed > self.budget:
                 raise Refused("BudgetSpent")
-            self.spent = (highest, spent)
+            self.spent = (highest, before + interval - tesla.committed)
         keys = {interval: key}
         for at in range(interval, tesla.committed, -1):
             keys[at - 1] = tesla.before(at, keys[at])
@@ -2792,15 +2793,24 @@ AGGREGATES = ["SUM", "COUNT", "AVG", "VARIANCE", "STDDEV"]
 RESERVED = {"SELECT", "FROM", "WHERE", "EPOCH", "DURATION", "AND", "OR", "NOT", "BETWEEN"}
 UNITS_OF_TIME = {"D": 86_400_000, "H": 3_600_000, "M": 60_000, "S": 1000, "MS": 1}
 EMPTY = (1, 0)
+WHITE_SPACE = "\\t-\\r \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
 TOKEN = re.compile(
-    r"""\s*(?:(?P<end>\Z)|(?P<word>[^\W\d]\w*)|(?P<number>[0-9]+(?:\.[0-9]+)?)|(?P<quoted>"(?:[^"]|"")*")"""
+    rf"""[{WHITE_SPACE}]*(?:(?P<end>\Z)|(?P<word>[^\W\d]\w*)|(?P<number>[0-9]+(?:\.[0-9]+)?)|(?P<quoted>"(?:[^"]|"")*")"""
     r"""|(?P<text>'(?:[^']|'')*')|(?P<sign><=|>=|!=|<>|[(),*<>=+-])|(?P<open>["'])|(?P<other>.))""",
     re.DOTALL,
 )
 
 
+def upper(text):
+    """The text in upper case, if it is ASCII. The words of the language are."""
+    return text.upper() if text.isascii() else text
+
+
 class QueryText:
-    """Parses the text of a query to its plan, token by token. The first error is reported."""
+    """Parses the text of a query to its plan, token by token. The first error is reported.
+
+    Python has no data for the property Other_Alphabetic. A combining mark in a word without quotes is thus rejected.
+    """
 
     def __init__(self, source, schema):
         if len(source.encode()) > 16384:
@@ -2813,16 +2823,18 @@ class QueryText:
     def advance(self):
         match = TOKEN.match(self.source, self.at)
         self.at, self.kind, self.token = match.end(), match.lastgroup, match[match.lastgroup]
-        if self.kind in ("open", "other"):
-            raise Refused("Unterminated" if self.kind == "open" else "UnknownCharacter")
+        if self.kind == "open":
+            raise Refused("Unterminated")
+        if self.kind == "other" or (self.kind == "word" and unicodedata.category(self.token[0]) == "No"):
+            raise Refused("UnknownCharacter")
 
     def is_word(self, word):
-        return self.kind == "word" and self.token.upper() == word
+        return self.kind == "word" and upper(self.token) == word
 
     def accept(self, *tokens):
         """Takes the next token if it is one of these words or signs."""
-        if self.kind in ("word", "sign") and self.token.upper() in tokens:
-            token = self.token.upper()
+        if self.kind in ("word", "sign") and upper(self.token) in tokens:
+            token = upper(self.token)
             self.advance()
             return token
         return None
@@ -2841,27 +2853,32 @@ class QueryText:
         self.expect("FROM")
         self.expect("SENSORS")
         if self.accept("WHERE"):
-            self.put(self.predicate(0))
+            self.close(self.disjunction(0))
         if self.kind == "end":
             raise Refused("DurationMissing")
         self.expect("EPOCH")
         self.expect("DURATION")
+        if self.kind == "end":
+            raise Refused("DurationMissing")
         if self.kind != "number" or "." in self.token:
             raise Refused("UnexpectedToken")
         count = int(self.token)
         self.advance()
-        if not count:
+        if not 1 <= count < 1 << 32:
             raise Refused("DurationOutOfRange")
-        self.epoch_ms = count * UNITS_OF_TIME[self.expect(*UNITS_OF_TIME)]
+        if self.kind != "word" or upper(self.token) not in UNITS_OF_TIME:
+            raise Refused("UnexpectedToken")
+        self.epoch_ms = count * UNITS_OF_TIME[upper(self.token)]
         if not 1000 <= self.epoch_ms <= 7 * 86_400_000:
             raise Refused("DurationOutOfRange")
+        self.advance()
         if self.kind != "end":
             raise Refused("UnexpectedToken")
 
     def item(self):
-        if self.kind != "word" or self.token.upper() in RESERVED:
+        if self.kind != "word" or upper(self.token) in RESERVED:
             raise Refused("UnexpectedToken")
-        if self.token.upper() not in AGGREGATES:
+        if upper(self.token) not in AGGREGATES:
             raise Refused("UnknownAggregate")
         aggregate, column = AGGREGATES.index(self.expect(*AGGREGATES)), None
         self.expect("(")
@@ -2878,7 +2895,7 @@ class QueryText:
         """Reads a column. Returns its place in the plan."""
         if self.kind == "quoted":
             name = self.token[1:-1].replace('""', '"')
-        elif self.kind == "word" and self.token.upper() not in RESERVED:
+        elif self.kind == "word" and upper(self.token) not in RESERVED:
             name = self.token
         else:
             raise Refused("UnexpectedToken")
@@ -2896,32 +2913,46 @@ class QueryText:
         self.advance()
         return self.columns.index(field)
 
-    # A predicate is a tree: ("AND", operands), ("OR", operands), ("NOT", operand), (column, low, high).
+    # Operands are (join, number, depth): `number` operands, whose steps are added already. If `join` is not None, they are
+    # the operands of one AND or OR, whose own step is added when no further operand follows.
 
-    def predicate(self, depth):
-        return self.joined("OR", self.conjunction, depth)
+    def disjunction(self, nested):
+        return self.joined("OR", self.conjunction, nested)
 
-    def conjunction(self, depth):
-        return self.joined("AND", self.operand, depth)
+    def conjunction(self, nested):
+        return self.joined("AND", self.operand, nested)
 
-    def joined(self, join, read, depth):
-        operands = [read(depth)]
+    def joined(self, join, read, nested):
+        operands = read(nested)
         while self.accept(join):
-            operands.append(read(depth))
-        if len(operands) == 1:
-            return operands[0]
-        flat = []
-        for operand in operands:
-            flat += operand[1] if operand[0] == join else [operand]
-        return join, flat
+            _, number, depth = self.open(operands, join)
+            _, more, deeper = self.open(read(nested), join)
+            operands = join, number + more, max(depth, deeper)
+        return operands
 
-    def operand(self, depth):
+    def open(self, operands, join):
+        """Closes the operands, unless `join` joins them."""
+        return operands if operands[0] == join else self.close(operands)
+
+    def close(self, operands):
+        join, number, depth = operands
+        return self.step(number if join == "AND" else -number, depth + 1) if join else operands
+
+    def step(self, step, depth):
         if depth > 16:
             raise Refused("TooDeep")
+        if len(self.steps) == 32:
+            raise Refused("TooManySteps")
+        self.steps.append(step)
+        return None, 1, depth
+
+    def operand(self, nested):
+        if nested > 16:
+            raise Refused("TooDeep")
         if self.accept("NOT"):
-            return "NOT", [self.operand(depth + 1)]
+            return self.step(0, self.close(self.operand(nested + 1))[2] + 1)
         if self.accept("("):
-            inner = self.predicate(depth + 1)
+            inner = self.disjunction(nested + 1)
             self.expect(")")
             return inner
         return self.comparison()
@@ -2949,39 +2980,27 @@ class QueryText:
             if self.accept("BETWEEN"):
                 low = self.number()
                 self.expect("AND")
-                return column, *self.interval(column, low, self.number())
+                return self.step([column, *self.interval(column, low, self.number())], 0)
             sign = self.expect("<", "<=", ">", ">=", "=", "!=", "<>")
             number = self.number()
         scaled = number * self.columns[column][3]
         if sign == ">":
-            return column, bound(math.floor(scaled) + 1), None
-        if sign == ">=":
-            return column, bound(math.ceil(scaled)), None
-        if sign == "<":
-            return column, None, bound(math.ceil(scaled) - 1)
-        if sign == "<=":
-            return column, None, bound(math.floor(scaled))
-        equal = column, *self.interval(column, number, number)
-        return equal if sign == "=" else ("NOT", [equal])
+            bounds = bound(math.floor(scaled) + 1), None
+        elif sign == ">=":
+            bounds = bound(math.ceil(scaled)), None
+        elif sign == "<":
+            bounds = None, bound(math.ceil(scaled) - 1)
+        elif sign == "<=":
+            bounds = None, bound(math.floor(scaled))
+        else:
+            bounds = self.interval(column, number, number)
+        comparison = self.step([column, *bounds], 0)
+        return self.step(0, 1) if sign in ("!=", "<>") else comparison
 
     def interval(self, column, low, high):
         divisor = self.columns[column][3]
         low, high = bound(math.ceil(low * divisor)), bound(math.floor(high * divisor))
         return (low, high) if low <= high else EMPTY
-
-    def put(self, tree):
-        """The steps of a tree in postfix order, and its depth."""
-        if type(tree[0]) is int:
-            self.steps.append(list(tree))
-            depth = 0
-        else:
-            depth = 1 + max([self.put(operand) for operand in tree[1]])
-            self.steps.append({"NOT": 0, "AND": len(tree[1]), "OR": -len(tree[1])}[tree[0]])
-        if depth > 16:
-            raise Refused("TooDeep")
-        if len(self.steps) > 32:
-            raise Refused("TooManySteps")
-        return depth
 
     def plan(self):
         summed = {column for aggregate, column in self.items if aggregate != 1}
@@ -3037,7 +3056,7 @@ class Plan:
         return slots
 
     def tree(self):
-        """The predicate as `QueryText` reads it, or None."""
+        """The predicate as a tree, or None: ("AND", operands), ("OR", operands), ("NOT", [operand]), (column, low, high)."""
         waiting = []
         for step in self.steps:
             if type(step) is list:
@@ -3052,7 +3071,7 @@ class Plan:
 
     def name(self, at):
         name = self.columns[at][0]
-        plain = re.fullmatch(r"[^\W\d]\w*", name) and name.upper() not in RESERVED
+        plain = re.fullmatch(r"[^\W\d]\w*", name) and unicodedata.category(name[0]) != "No" and upper(name) not in RESERVED
         return name if plain else '"' + name.replace('"', '""') + '"'
 
     def comparison_text(self, column, low, high):
@@ -3181,16 +3200,21 @@ def plan_decode(data):
     read_items, read_columns, read_steps = [], [], []
     for item in array(items):
         aggregate, column = array(item, 2)
-        read_items.append((uint(aggregate), optional(column, uint)))
+        out_of_range(uint(aggregate) > 4)
+        read_items.append((aggregate, optional(column, uint, 8)))
+        out_of_range(len(read_items) > 16)
     for column in array(columns):
         wrong_type(len(array(column)) not in (2, 4))
         read_columns.append([text(column[0]), uint(column[1], 32), *map(sint, column[2:])])
+        out_of_range(len(read_columns) > 8)
     for step in array(steps):
         if type(step) is list:
             column, low, high = array(step, 3)
-            read_steps.append([uint(column), optional(low, sint), optional(high, sint)])
+            read_steps.append([uint(column, 8), optional(low, sint), optional(high, sint)])
         else:
-            read_steps.append(sint(step))
+            out_of_range(abs(sint(step)) > 255)
+            read_steps.append(step)
+        out_of_range(len(read_steps) > 32)
     plan = Plan(read_items, read_columns, read_steps, uint(epoch_ms, 32))
     plan_check(plan)
     assert plan.encode() == data, "what was decoded encodes to what was read"
@@ -3200,8 +3224,7 @@ def plan_decode(data):
 def plan_check(plan):
     """The checks of a decoder in addition to those of the encoding and the types."""
     items, columns, steps = plan.items, plan.columns, plan.steps
-    out_of_range(not 1 <= len(items) <= 16 or len(columns) > 8 or len(steps) > 32)
-    out_of_range(len(set(items)) < len(items) or any(aggregate > 4 for aggregate, _ in items))
+    out_of_range(not items or len(set(items)) < len(items))
     out_of_range(any(column is None and aggregate != 1 for aggregate, column in items))
     mentioned = [column for _, column in items if column is not None] + [step[0] for step in steps if type(step) is list]
     out_of_range(list(dict.fromkeys(mentioned)) != list(range(len(columns))))

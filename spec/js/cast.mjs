@@ -157,17 +157,17 @@ export function openHead(bytes, network, sender, alg, key, single = false) {
   const object = openObject(bytes, TYP_CHAIN);
   const f = cbor.versioned(cbor.single(object.payload), 13);
   const head = { network: cbor.bytes(f[1], 8), sender: cbor.bytes(f[2], 8), key: cbor.bytes(f[3], 8), number: cbor.u64(f[4]) };
-  const messages = cbor.u64(f[5]);
-  const perBlock = cbor.u64(f[6]);
-  const longest = cbor.u64(f[7]);
-  const kind = cbor.u64(f[8]);
+  const messages = cbor.u32(f[5]);
+  const perBlock = cbor.u8(f[6]);
+  const longest = cbor.u16(f[7]);
+  const kind = cbor.u8(f[8]);
+  if (kind > MAX_KIND || messages < 1 || messages > MAX_MESSAGES) fail("FieldOutOfRange");
+  if (perBlock < 1 || perBlock > MAX_BLOCK || longest > MAX_MESSAGE) fail("FieldOutOfRange");
+  Object.assign(head, { messages, perBlock, longest, kind });
   head.label = cbor.text(f[9]);
   const hash = cbor.i64(f[10]);
   head.first = cbor.bytes(f[11], DIGEST);
   head.tags = cbor.bytes(f[12]);
-  if (kind > MAX_KIND || messages < 1n || messages > MAX_MESSAGES) fail("FieldOutOfRange");
-  if (perBlock < 1n || perBlock > MAX_BLOCK || longest > MAX_MESSAGE) fail("FieldOutOfRange");
-  Object.assign(head, { messages: Number(messages), perBlock: Number(perBlock), longest: Number(longest), kind: Number(kind) });
   if (hash !== HASH_SHA256) fail("UnknownAlgorithm");
   if (Buffer.byteLength(head.label) > MAX_LABEL || !isPlain(head.label)) fail("FieldOutOfRange");
   if (head.tags.length !== TAG * tagCount(head, 1)) fail("FieldOutOfRange");
@@ -277,9 +277,9 @@ export function readFrame(node) {
     out.index = placeOf(f[3]);
   } else {
     out.mask = cbor.u64(f[3]);
-    if (out.mask === 0n) fail("FieldOutOfRange");
     out.lengths = cbor.u16(f[4]);
     out.bytes = cbor.bytes(f[5]);
+    if (out.mask === 0n) fail("FieldOutOfRange");
   }
   return out;
 }

@@ -5,10 +5,11 @@ import * as query from "./query.mjs";
 
 const MAX_TEXT = 16384;
 const MAX_DIGITS = 38;
+const MAX_COUNT = 0xffffffffn;
 const I64_MIN = -0x8000000000000000n;
 const I64_MAX = 0x7fffffffffffffffn;
 const SPACE = /\p{White_Space}*/uy;
-const NUMBER = /[+-]?[0-9]+(?:\.[0-9]+)?/y;
+const NUMBER = /[0-9]+(?:\.[0-9]+)?/y;
 const SIGN = /<=|>=|!=|<>|<|>|=/y;
 const MIRRORED = { "<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!=", "<>": "<>" };
 const DURATIONS = { MS: 1n, S: 1000n, M: 60000n, H: 3600000n, D: 86400000n };
@@ -25,8 +26,7 @@ class Parser {
     this.schema = schema;
     this.p = 0;
     this.columns = [];
-    this.depth = 0;
-    this.comparisons = 0;
+    this.steps = 0;
     this.next();
   }
 
@@ -46,9 +46,9 @@ class Parser {
     if (c === undefined) this.token = { kind: "end" };
     else if (c === '"' || c === "'") this.token = { kind: c === '"' ? "quoted" : "text", value: this.quoted(c) };
     else if ((value = this.match(NUMBER)) !== null) this.token = { kind: "number", value };
-    else if ((value = this.match(query.WORD)) !== null) this.token = { kind: "word", value, upper: value.toUpperCase() };
+    else if ((value = this.match(query.WORD)) !== null) this.token = { kind: "word", value, upper: query.upper(value) };
     else if ((value = this.match(SIGN)) !== null) this.token = { kind: "sign", value };
-    else if ("(),*".includes(c)) {
+    else if ("(),*+-".includes(c)) {
       this.p++;
       this.token = { kind: c };
     } else fail("UnknownCharacter");
@@ -127,9 +127,9 @@ class Parser {
   items() {
     const out = [];
     do {
-      if (out.length === query.MAX_ITEMS) fail("TooManyItems");
       const item = this.item();
       if (out.some((o) => o.aggregate === item.aggregate && o.column === item.column)) fail("DuplicateItem");
+      if (out.length === query.MAX_ITEMS) fail("TooManyItems");
       out.push(item);
     } while (this.take(","));
     return out;
@@ -137,21 +137,20 @@ class Parser {
 
   /** A number as numerator and power of ten. */
   number() {
+    const isNegative = this.token.kind === "-";
+    if (isNegative || this.token.kind === "+") this.next();
     const { token } = this;
     if (token.kind === "text") fail("NotNumeric");
     if (token.kind !== "number") fail("UnexpectedToken");
-    const [whole, fraction = ""] = token.value.split(".");
-    if ((whole + fraction).replace(/^[+-]/, "").length > MAX_DIGITS) fail("NumberOutOfRange");
     this.next();
-    const negative = whole.startsWith("-");
-    const value = BigInt(whole.replace(/^[+-]/, "") + fraction);
-    return { value: negative ? -value : value, scale: 10n ** BigInt(fraction.length) };
+    const [whole, fraction = ""] = token.value.split(".");
+    if ((whole + fraction).length > MAX_DIGITS) fail("NumberOutOfRange");
+    const value = BigInt(whole + fraction);
+    return { value: isNegative ? -value : value, scale: 10n ** BigInt(fraction.length) };
   }
 
   comparison() {
-    // Each comparison is a step, so this is already one too many. The other steps are counted when a predicate is complete.
-    if (++this.comparisons > query.MAX_STEPS) fail("TooManySteps");
-    if (this.token.kind === "number" || this.token.kind === "text") {
+    if (["number", "text", "+", "-"].includes(this.token.kind)) {
       const x = this.number();
       const sign = this.sign();
       const column = this.column();
@@ -181,7 +180,7 @@ class Parser {
   interval(column, low, high) {
     for (const v of [low, high]) if (v !== null && (v < I64_MIN || v > I64_MAX)) fail("NumberOutOfRange");
     const isEmpty = low !== null && high !== null && low > high;
-    return isEmpty ? { column, low: 1n, high: 0n, depth: 0 } : { column, low, high, depth: 0 };
+    return this.step(isEmpty ? { column, low: 1n, high: 0n } : { column, low, high }, 0);
   }
 
   compare(column, sign, x) {
@@ -199,45 +198,57 @@ class Parser {
       case "=":
         return this.interval(column, ceil, floor);
       default:
-        return { not: this.interval(column, ceil, floor), depth: 1 };
+        return this.step({ not: this.interval(column, ceil, floor).operands[0] }, 1);
     }
   }
 
-  operand() {
-    const isNot = this.takeWord("NOT");
-    if (!isNot && !this.take("(")) return this.comparison();
-    if (++this.depth > query.MAX_DEPTH) fail("TooDeep");
-    let out;
-    if (isNot) {
-      const inner = this.operand();
-      out = { not: inner, depth: inner.depth + 1 };
-      if (out.depth > query.MAX_DEPTH) fail("TooDeep");
-    } else {
-      out = this.predicate();
-      this.need(this.take(")"));
-    }
-    this.depth--;
-    return out;
-  }
+  // Operands are {join, operands, depth}. If `join` is not null, they are those of one AND or OR, whose own step is added when no
+  // further operand follows.
 
-  /** Operands that a word separates; one of the same kind among them is no operand of its own. */
-  joined(word, kind, read) {
-    const operands = [];
-    do {
-      const operand = read();
-      if (operand[kind] === undefined) operands.push(operand);
-      else operands.push(...operand[kind]);
-    } while (this.takeWord(word));
-    if (operands.length === 1) return operands[0];
-    const depth = 1 + Math.max(...operands.map((o) => o.depth));
+  /** Adds a step: one operand. */
+  step(operand, depth) {
     if (depth > query.MAX_DEPTH) fail("TooDeep");
-    return { [kind]: operands, depth };
+    if (++this.steps > query.MAX_STEPS) fail("TooManySteps");
+    return { join: null, operands: [operand], depth };
+  }
+
+  close({ join, operands, depth }) {
+    return join === null ? { join, operands, depth } : this.step({ [join]: operands }, depth + 1);
+  }
+
+  /** Closes the operands, unless `join` joins them. */
+  open(run, join) {
+    return run.join === join ? run : this.close(run);
+  }
+
+  operand(nested) {
+    if (nested > query.MAX_DEPTH) fail("TooDeep");
+    if (this.takeWord("NOT")) {
+      const { operands, depth } = this.close(this.operand(nested + 1));
+      return this.step({ not: operands[0] }, depth + 1);
+    }
+    if (!this.take("(")) return this.comparison();
+    const inner = this.disjunction(nested + 1);
+    this.need(this.take(")"));
+    return inner;
+  }
+
+  joined(word, join, read) {
+    let run = read();
+    while (this.takeWord(word)) {
+      const before = this.open(run, join);
+      const after = this.open(read(), join);
+      run = { join, operands: [...before.operands, ...after.operands], depth: Math.max(before.depth, after.depth) };
+    }
+    return run;
+  }
+
+  disjunction(nested) {
+    return this.joined("OR", "or", () => this.joined("AND", "and", () => this.operand(nested)));
   }
 
   predicate() {
-    const out = this.joined("OR", "or", () => this.joined("AND", "and", () => this.operand()));
-    if (query.postfix(out).length > query.MAX_STEPS) fail("TooManySteps");
-    return out;
+    return this.close(this.disjunction(0)).operands[0];
   }
 
   duration() {
@@ -245,11 +256,14 @@ class Parser {
     this.need(this.takeWord("EPOCH"));
     this.need(this.takeWord("DURATION"));
     const { token } = this;
-    if (token.kind !== "number" || !/^[0-9]+$/.test(token.value)) fail("UnexpectedToken");
+    if (token.kind === "end") fail("DurationMissing");
+    if (token.kind !== "number" || token.value.includes(".")) fail("UnexpectedToken");
     this.next();
+    const count = BigInt(token.value);
+    if (count < 1n || count > MAX_COUNT) fail("DurationOutOfRange");
     const unit = this.token.kind === "word" ? DURATIONS[this.token.upper] : undefined;
     if (unit === undefined) fail("UnexpectedToken");
-    const ms = BigInt(token.value) * unit;
+    const ms = count * unit;
     if (ms < query.MIN_DURATION || ms > query.MAX_DURATION) fail("DurationOutOfRange");
     this.next();
     return ms;

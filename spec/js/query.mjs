@@ -12,6 +12,8 @@ export const MAX_DEPTH = 16;
 export const MIN_DURATION = 1000n;
 export const MAX_DURATION = 604800000n;
 export const RESERVED = new Set(["SELECT", "FROM", "WHERE", "EPOCH", "DURATION", "AND", "OR", "NOT", "BETWEEN"]);
+/** The text in upper case, if it is ASCII. The words of the language are. */
+export const upper = (text) => (/^[\x00-\x7f]*$/.test(text) ? text.toUpperCase() : text);
 export const WORD = /[\p{Alphabetic}_][\p{Alphabetic}\p{N}_]*/uy;
 const SUM = 0;
 const COUNT = 1;
@@ -27,24 +29,37 @@ const refuse = (condition) => condition && fail("FieldOutOfRange");
 
 function shape(bytes) {
   const f = cbor.versioned(cbor.single(bytes), 5);
-  const items = cbor.array(f[1]).map((n) => {
+  const place = (n) => BigInt(cbor.u8(n));
+  const items = cbor.array(f[1]).map((n, count) => {
     const i = cbor.array(n, 2);
-    return { aggregate: cbor.u64(i[0]), column: cbor.nullable(i[1], cbor.u64) };
+    const aggregate = cbor.u64(i[0]);
+    refuse(aggregate >= AGGREGATES.length);
+    const item = { aggregate, column: cbor.nullable(i[1], place) };
+    refuse(count >= MAX_ITEMS);
+    return item;
   });
-  const columns = cbor.array(f[2]).map((n) => {
+  const columns = cbor.array(f[2]).map((n, count) => {
     const c = cbor.array(n);
     if (c.length !== 2 && c.length !== 4) fail("UnexpectedType");
-    const column = { name: cbor.text(c[0]), divisor: cbor.u64(c[1]), low: null, high: null };
+    const column = { name: cbor.text(c[0]), divisor: BigInt(cbor.u32(c[1])), low: null, high: null };
     if (c.length === 4) {
       column.low = cbor.i64(c[2]);
       column.high = cbor.i64(c[3]);
     }
+    refuse(count >= MAX_COLUMNS);
     return column;
   });
-  const steps = cbor.array(f[3]).map((n) => {
-    if (n.t !== cbor.ARRAY) return { op: cbor.i64(n) };
-    const s = cbor.array(n, 3);
-    return { column: cbor.u64(s[0]), low: cbor.nullable(s[1], cbor.i64), high: cbor.nullable(s[2], cbor.i64) };
+  const steps = cbor.array(f[3]).map((n, count) => {
+    let step;
+    if (n.t === cbor.ARRAY) {
+      const s = cbor.array(n, 3);
+      step = { column: place(s[0]), low: cbor.nullable(s[1], cbor.i64), high: cbor.nullable(s[2], cbor.i64) };
+    } else {
+      step = { op: cbor.i64(n) };
+      refuse(step.op < -255n || step.op > 255n);
+    }
+    refuse(count >= MAX_STEPS);
+    return step;
   });
   return { items, columns, steps, epochMs: cbor.u64(f[4]) };
 }
@@ -74,12 +89,12 @@ function predicateOf(steps, columns) {
 
 function checkSense(plan) {
   const { items, columns, steps, epochMs } = plan;
-  refuse(items.length < 1 || items.length > MAX_ITEMS || columns.length > MAX_COLUMNS || steps.length > MAX_STEPS);
+  refuse(items.length < 1);
   const seen = new Set();
   const mentioned = new Set();
   const summed = new Set();
   for (const { aggregate, column } of items) {
-    refuse(aggregate >= AGGREGATES.length || (column === null && Number(aggregate) !== COUNT));
+    refuse(column === null && Number(aggregate) !== COUNT);
     refuse(column !== null && column >= columns.length);
     const id = `${aggregate}/${column}`;
     refuse(seen.has(id));
@@ -93,7 +108,7 @@ function checkSense(plan) {
   refuse(mentioned.size !== columns.length || [...mentioned].some((column, i) => column !== i));
   refuse(new Set(columns.map((c) => c.name)).size !== columns.length);
   columns.forEach((c, i) => {
-    refuse(!isName(c.name) || c.divisor < 1n || c.divisor > 0xffffffffn);
+    refuse(!isName(c.name) || c.divisor < 1n);
     refuse((c.low !== null) !== summed.has(i) || (c.low !== null && c.low > c.high));
   });
   refuse(epochMs < MIN_DURATION || epochMs > MAX_DURATION);
@@ -166,7 +181,7 @@ export const ceilDivide = (a, b) => -floorDivide(-a, b);
 
 function columnText(name) {
   WORD.lastIndex = 0;
-  const isWord = WORD.exec(name)?.[0].length === name.length && !RESERVED.has(name.toUpperCase());
+  const isWord = WORD.exec(name)?.[0].length === name.length && !RESERVED.has(upper(name));
   return isWord ? name : `"${name.replaceAll('"', '""')}"`;
 }
 

@@ -101,11 +101,11 @@ export function say(network, sender, chain, schedule, secret, says) {
   const frames = says.map(([time, message]) => {
     const now = time < start ? 0n : (time - start) / interval;
     if (message !== null && message.length > MAX_MESSAGE) fail("MessageTooLong");
+    if (least(now, end) - least(served, end) > MAX_LEAP) fail("LeapTooLong");
     if (now < served) fail("ClockWentBack");
+    served = now;
     if (message !== null && now === 0n) fail("NotStarted");
     if (message !== null && now > end) fail("Ended");
-    if (least(now, end) - least(served, end) > MAX_LEAP) fail("LeapTooLong");
-    served = now;
     const reference = cbor.encodeBytes(hashes.reference);
     if (message !== null) {
       const i = Number(now);

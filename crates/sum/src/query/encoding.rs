@@ -119,12 +119,11 @@ fn item(reader: &mut Reader<'_>) -> Result<Item, DecodeError> {
 
 fn column<'a>(reader: &mut Reader<'a>) -> Result<Column<'a>, DecodeError> {
     let length = reader.array_any()?;
+    if !matches!(length, 2 | 4) {
+        return Err(DecodeError::UnexpectedType);
+    }
     let (name, divisor) = (reader.text()?, reader.uint()?);
-    let range = match length {
-        2 => None,
-        4 => Some((reader.i64()?, reader.i64()?)),
-        _ => return Err(DecodeError::UnexpectedType),
-    };
+    let range = if length == 4 { Some((reader.i64()?, reader.i64()?)) } else { None };
     Ok(Column { name, divisor, range })
 }
 

@@ -18,7 +18,7 @@ use moteseal_core::named_errors;
 use crypto_bigint::{Limb, NonZero, U256, U512};
 
 use crate::query::slot::CAPACITY;
-use crate::query::{Aggregate, Column, Plan, SlotKind};
+use crate::query::{Aggregate, Column, Plan, Slot, SlotKind};
 use moteseal_core::schema::Decimal;
 
 named_errors! {
@@ -123,14 +123,19 @@ impl<'a> Plan<'a> {
         totals: &[u128],
         participants: u32,
     ) -> Result<impl Iterator<Item = Option<FixedPoint>> + use<'p, 'a>, AnswerError> {
-        let (mut count, mut slots) = (0, 0);
+        if totals.len() != self.slots().count() {
+            return Err(AnswerError::WrongSlotCount);
+        }
+        let is_possible = |(slot, &total): (Slot<'_>, &u128)| {
+            let most = slot.vmax.checked_mul(participants.into()).filter(|&most| most < CAPACITY);
+            most.is_some_and(|most| total <= most)
+        };
+        if !self.slots().zip(totals).all(is_possible) {
+            return Err(AnswerError::SumOutOfRange);
+        }
+        let mut count = 0;
         let mut sums = [Sums::default(); crate::query::MAX_COLUMNS];
         for (slot, &total) in self.slots().zip(totals) {
-            slots += 1;
-            let most = slot.vmax.checked_mul(participants.into()).filter(|&most| most < CAPACITY);
-            if most.is_none_or(|most| total > most) {
-                return Err(AnswerError::SumOutOfRange);
-            }
             let sums = sums.get_mut(usize::from(slot.at)).ok_or(AnswerError::WrongSlotCount)?;
             match slot.kind {
                 SlotKind::Count => count = total,
@@ -148,9 +153,6 @@ impl<'a> Plan<'a> {
                         .ok_or(AnswerError::Inconsistent)?;
                 }
             }
-        }
-        if slots != totals.len() || slots != self.slots().count() {
-            return Err(AnswerError::WrongSlotCount);
         }
         // If the query has no count, every sum within the limit for all participants is possible.
         if self.slots().any(|slot| slot.kind == SlotKind::Count) {

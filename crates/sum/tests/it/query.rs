@@ -452,6 +452,10 @@ fn rejects_sums_that_no_readings_have() {
         (&[2, 264][..], 2, AnswerError::WrongSlotCount),
         (&[2, 264, 34, 0], 2, AnswerError::WrongSlotCount),
         (&[], 0, AnswerError::WrongSlotCount),
+        // If several checks fail, the first one in the order of spec/queries.md is reported.
+        (&[3, 264], 2, AnswerError::WrongSlotCount),
+        (&[2, 600, 32769], 2, AnswerError::SumOutOfRange),
+        (&[0, 264, 32769], 2, AnswerError::SumOutOfRange),
         (&[3, 264, 34], 2, AnswerError::SumOutOfRange),
         (&[2, 511, 34], 2, AnswerError::SumOutOfRange),
         (&[2, 264, 32769], 2, AnswerError::SumOutOfRange),

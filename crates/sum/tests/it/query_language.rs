@@ -605,3 +605,48 @@ fn rejects_a_plan_that_no_text_produces() {
     assert_eq!(Plan::decode(&[&sound[..], &[0]].concat()), Err(DecodeError::TrailingBytes));
     assert_eq!(Plan::decode(&sound[..sound.len() - 1]), Err(DecodeError::Truncated));
 }
+
+/// Checks the order in which spec/queries.md, sections 1.3 and 3.2, reports failures: the other
+/// verifiers must report the same ones.
+#[test]
+fn reports_the_first_of_several_mistakes() {
+    let bytes = weather();
+    let schema = Schema::decode(&bytes).unwrap();
+    let count = |rest: &str| format!("SELECT COUNT(*) FROM sensors {rest}");
+    let many = |comparisons: usize| {
+        count(&format!("WHERE {}", vec!["humidity>0"; comparisons].join(" AND ")))
+    };
+    for (text, expected) in [
+        // The next token is read as soon as a token is accepted.
+        ("SELECT COUNT(*), COUNT(*) ?".into(), "UnknownCharacter"),
+        (count("EPOCH DURATION 0 ?"), "UnknownCharacter"),
+        (count("EPOCH DURATION 0 w"), "DurationOutOfRange"),
+        (count("EPOCH DURATION 4294967296 w"), "DurationOutOfRange"),
+        (count("EPOCH DURATION 8d ?"), "DurationOutOfRange"),
+        (count("EPOCH DURATION"), "DurationMissing"),
+        (count("EPOCH"), "UnexpectedToken"),
+        // The words of the language are ASCII: these begin with a long s and a dotless i.
+        ("\u{17f}elect COUNT(*) FROM sensors EPOCH DURATION 1s".into(), "UnexpectedToken"),
+        ("SELECT COUNT(*) FROM \u{17f}ensors EPOCH DURATION 1s".into(), "UnexpectedToken"),
+        (count("EPOCH DURAT\u{131}ON 1s"), "UnexpectedToken"),
+        // A numeral does not begin a word, and U+001C is not white space.
+        (count("WHERE \u{b2} > 1 EPOCH DURATION 1s"), "UnknownCharacter"),
+        (count("\u{1c}EPOCH DURATION 1s"), "UnknownCharacter"),
+        // A step is counted where it is complete.
+        (format!("{} AND", many(33)), "TooManySteps"),
+        (format!("{} AND", many(32)), "UnexpectedToken"),
+        (format!("{} OR OR", many(32)), "TooManySteps"),
+        (format!("{} OR OR", many(31)), "UnexpectedToken"),
+    ] {
+        let error = Plan::parse(&text, &schema).map(|plan| plan.to_string()).unwrap_err();
+        assert_eq!(error.name(), expected, "{text}");
+    }
+    // White space is permitted between the sign and the digits of a number.
+    let spaced = count("WHERE temperature > - 5 EPOCH DURATION 1s");
+    let plan = Plan::parse(&spaced, &schema).unwrap();
+    assert_eq!(plan.to_string(), count("WHERE temperature >= -4.99 EPOCH DURATION 1s"));
+    // A column of one element, and a number that is not its divisor.
+    let plan = [0x85, 1, 0x81, 0x82, 1, 0, 0x82, 0x81, 0x61, b'a', 0x1b, 1, 0, 0, 0, 0, 0, 0, 0];
+    let plan = [&plan[..], &[0x80, 0x19, 3, 0xe8]].concat();
+    assert_eq!(Plan::decode(&plan), Err(DecodeError::UnexpectedType));
+}

@@ -1,4 +1,4 @@
-//! A node of a broadcast network (spec/broadcast.md, section 6). It receives, verifies, stores,
+//! A node of a broadcast network (spec/broadcast.md, section 5). It receives, verifies, stores,
 //! relays and repairs the chains of other nodes, and sends its own chains. Relays, receivers and
 //! senders all use this state machine, which needs no sockets, clock or heap.
 //!

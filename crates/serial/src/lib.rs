@@ -73,7 +73,7 @@ pub enum Channel {
     Coordinator = 1,
     /// The coordinator's newest announcement, sent to the mote.
     CoordinatorAnnouncement = 2,
-    /// A frame between the mote and the aggregator of its private sums (spec/sums.md, section 5),
+    /// A frame between the mote and the aggregator of its private sums (spec/sums.md, section 4),
     /// in both directions.
     Sums = 3,
     /// The newest query schedule, sent to the mote.

@@ -5,6 +5,8 @@
 //! It runs the lab's simulations, and passes its measurements to the lab. If recorded data is
 //! absent, the page lists it and omits the results that need it.
 
+#[cfg(test)]
+mod expected;
 mod machine;
 
 use std::path::{Path, PathBuf};
@@ -353,6 +355,7 @@ mod tests {
     use clap::Parser as _;
     use moteseal_lab::data::Event;
 
+    use super::expected::{OURS, WITHOUT_NUMBERS, after, fits};
     use super::*;
 
     /// Every table and figure of the three papers that contains numbers, as a list made from the
@@ -440,12 +443,29 @@ mod tests {
             .unwrap_or_else(|| panic!("{id} has no {name:?}"))
     }
 
-    fn is_a_number_or_a_reason(text: &str) -> bool {
-        text.contains(|letter: char| letter.is_ascii_digit())
-            || text.starts_with("a picture")
-            || text == "not in the paper"
-            || text.contains("independent")
-            || text.contains("accurate")
+    /// Asserts that each data file of a section has rows, with a cell for each column and without
+    /// infinite numbers. `NaN` is a value that was not measured.
+    fn assert_data(html: &str, out: &Path, id: &str) {
+        let section = between(html, &format!("<section id=\"{id}\">"), "</section>")[0];
+        let files: Vec<&str> = between(section, "href=\"", "\"")
+            .into_iter()
+            .filter(|link| link.ends_with(".csv"))
+            .collect();
+        assert!(!files.is_empty(), "{id} has no data");
+        for file in files {
+            let table = std::fs::read_to_string(out.join(file)).unwrap();
+            // A cell with commas is in quotation marks.
+            let cells = |row: &str| -> usize {
+                row.split('"').step_by(2).map(|part| part.matches(',').count()).sum()
+            };
+            let header = table.lines().next().unwrap();
+            assert!(table.lines().count() > 1, "{file} has no rows");
+            for row in table.lines() {
+                assert_eq!(cells(row), cells(header), "{file}: {row}");
+                let wrong = |cell: &str| cell.parse::<f64>().is_ok_and(f64::is_infinite);
+                assert!(!row.split(',').any(wrong), "{file}: {row}");
+            }
+        }
     }
 
     #[test]
@@ -479,18 +499,34 @@ mod tests {
         let html = page(&recorded, out.path());
         let listed: BTreeSet<&str> = between(&html, "<section id=\"", "\"").into_iter().collect();
         assert_eq!(listed, OF_THE_PAPERS.into_iter().chain(BEYOND).collect());
-        for id in &listed {
-            for name in ["the paper", "ours"] {
-                assert!(
-                    is_a_number_or_a_reason(content(&html, id, name)),
-                    "{id}, {name}: {}",
-                    content(&html, id, name)
-                );
-            }
-            assert!(content(&html, id, "ours") != "not measured", "{id}");
+        assert_eq!(listed, OURS.iter().map(|(id, _)| *id).collect());
+        for (id, expected) in OURS {
+            let (theirs, ours) = (content(&html, id, "the paper"), content(&html, id, "ours"));
+            assert!(fits(&ours.replace("&#39;", "'"), expected), "{id}: {ours}");
+            let has_number = theirs.contains(|letter: char| letter.is_ascii_digit());
+            assert_eq!(has_number, !WITHOUT_NUMBERS.contains(&id), "{id}: {theirs}");
+            assert!(!theirs.is_empty(), "{id}");
+            let row = format!("</a></td><td>{theirs}</td><td>{ours}</td></tr>");
+            let overview = between(&html, &format!("<tr><td><a href=\"#{id}\">"), "\n");
+            assert!(overview.len() == 1 && overview[0].ends_with(&row), "{id}: {overview:?}");
+            assert_data(&html, out.path(), id);
             let why = content(&html, id, "why they differ");
             assert!(why.len() > 40 && why.ends_with('.'), "{id}: {why:?} is not a sentence");
             assert!(!content(&html, id, "command").is_empty(), "{id}");
+        }
+        // A signature takes longer than a hash of a short text, and the aggregation with signatures
+        // longer than the one without.
+        let primitives = content(&html, "sealing-table-1", "ours");
+        let time = |name: &str| after(primitives, name).unwrap();
+        for signature in ["RSA ", "DSA ", "Ed25519 ", "P-256 ", "ML-DSA-44 "] {
+            for hash in ["MD5 ", "SHA-1 ", "SHA-256 "] {
+                assert!(time(signature) > time(hash), "{primitives}");
+            }
+        }
+        for id in ["sums-figure-4", "sums-figure-5", "sums-figure-6a", "sums-figure-6b"] {
+            let ours = content(&html, id, "ours");
+            assert!(after(ours, "SECOA^S ") > after(ours, "SIES "), "{id}: {ours}");
+            assert!(after(ours, "SECOA^S / SIES ").unwrap() > 1.0, "{id}: {ours}");
         }
         assert!(html.contains("All recorded data was present."));
         // Remove the figures, whose base64 text may contain any letters.

@@ -13,6 +13,7 @@ use tracing::warn;
 
 use crate::refusal::Refusal;
 use crate::state::{Finding, Shared};
+use crate::turns::Turn;
 
 /// The maximum size of an upload, in bytes, that is verified on the thread that received it. Passing
 /// a small upload to another thread would cost more time than it saves. The upload must also have
@@ -31,18 +32,20 @@ pub(crate) fn acknowledge<T>(
 }
 
 /// Runs `work` on a thread that may block. The number of these threads is limited, in total and per
-/// address. If the client closes the connection, `work` still runs to its end, and its memory counts
-/// against the limits until then.
+/// address. `work` calls [`Turn::pause`] between its signatures, so that its address uses only its
+/// share of the processors. If the client closes the connection, `work` still runs to its end, and
+/// its memory counts against the limits until then.
 pub(crate) async fn on_verifier<T: Send + 'static>(
     shared: &Arc<Shared>,
     peer: Peer,
-    work: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
+    work: impl FnOnce(&Shared, &Turn) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     let thread = shared.verifiers.wait(peer, 1).await;
     let shared = Arc::clone(shared);
     let verified = tokio::task::spawn_blocking(move || {
         let _thread = thread;
-        work(&shared)
+        let turn = shared.turns.start(peer);
+        work(&shared, &turn)
     });
     let failed = |_| {
         Refusal::new(

@@ -58,6 +58,7 @@ mod service;
 mod state;
 mod streaming;
 pub mod token;
+mod turns;
 
 pub use config::Config;
 pub use handlers::query::explained;

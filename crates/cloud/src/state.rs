@@ -13,6 +13,7 @@ use moteseal_verify::Roster;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::token::Tokens;
+use crate::turns::Turns;
 
 /// The maximum number of log lines that one address can cause per [`LOG_INTERVAL`].
 const LOG_LINES: u32 = 20;
@@ -69,6 +70,8 @@ pub(crate) struct Shared {
     /// Threads that verify uploads which are not verified inline. There are twice as many as cores:
     /// one address can use all cores, and the uploads of other addresses still start at once.
     pub(crate) verifiers: Arc<Pool>,
+    /// The order in which these threads use the processors.
+    pub(crate) turns: Arc<Turns>,
 }
 
 impl Shared {
@@ -97,6 +100,7 @@ impl Shared {
             bodies: Pool::new((limits.upload_bytes as u64 / 3).max(body), percent, body),
             bundles: pool(limits.upload_bytes / 3 * 2),
             verifiers: pool(2 * cores),
+            turns: Turns::new(cores),
             limits,
         }
     }

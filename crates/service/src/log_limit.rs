@@ -1,22 +1,27 @@
 //! Limits the log lines that one source can cause.
 //!
 //! A source is whatever a service can tell apart: an address, a device, or a kind of message. Each
-//! source may cause a number of lines per interval. A service asks [`LogLimit::allows`] before it
-//! writes a line, and regularly passes [`LogLimit::suppressed`] to [`log_suppressed`]. [`cut`] limits the length of a text that a client has chosen.
+//! source may cause a number of lines per interval. The number of all lines per interval is limited,
+//! too. A service asks [`LogLimit::allows`] before it writes a line, and regularly passes
+//! [`LogLimit::suppressed`] to [`log_suppressed`]. [`cut`] limits the length of a text that a client
+//! has chosen.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::hash::Hash;
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::warn;
 
-/// The maximum number of sources that are counted separately. Further sources share one count, so
-/// that the total number of lines and the memory are limited for any number of sources.
+/// The maximum number of sources that are counted separately.
 const SOURCES: usize = 256;
+/// The number of counts that all further sources share, so that the total number of lines and the
+/// memory are limited for any number of sources. A secret hash determines the count of a source: a
+/// source can use up the lines of only a few others, and cannot choose which.
+const SHARED: u64 = 64;
 /// The maximum length of a text that a client has chosen, in bytes of UTF-8.
 const TEXT: usize = 256;
 
@@ -25,8 +30,16 @@ const TEXT: usize = 256;
 pub struct LogLimit<K> {
     lines: u32,
     interval: Duration,
-    /// The sources. `None` stands for all sources above [`SOURCES`].
-    counts: Mutex<HashMap<Option<K>, Count>>,
+    hasher: RandomState,
+    counts: Mutex<Counts<K>>,
+}
+
+#[derive(Debug)]
+struct Counts<K> {
+    /// At most [`SOURCES`] sources.
+    own: HashMap<K, Count>,
+    /// The other sources, by the hash of the source modulo [`SHARED`].
+    shared: HashMap<u64, Count>,
 }
 
 #[derive(Debug)]
@@ -42,10 +55,12 @@ struct Count {
 }
 
 impl<K: Clone + Eq + Hash> LogLimit<K> {
-    /// Creates a limit of `lines` lines per `interval` for each source.
+    /// Creates a limit of `lines` lines per `interval` for each source, and of 320 times as many for
+    /// all sources.
     #[must_use]
     pub fn new(lines: u32, interval: Duration) -> Self {
-        Self { lines, interval, counts: Mutex::default() }
+        let counts = Counts { own: HashMap::new(), shared: HashMap::new() };
+        Self { lines, interval, hasher: RandomState::new(), counts: Mutex::new(counts) }
     }
 
     /// Returns whether a line of this source may be written, and counts the line.
@@ -53,19 +68,16 @@ impl<K: Clone + Eq + Hash> LogLimit<K> {
     pub fn allows(&self, source: K) -> bool {
         let now = Instant::now();
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut source = Some(source);
-        if counts.len() >= SOURCES && !counts.contains_key(&source) {
-            counts.retain(|_, count| !count.is_over(now, self.interval) || count.total() > 0);
-            if counts.len() >= SOURCES {
-                source = None;
-            }
+        let Counts { own, shared } = &mut *counts;
+        if own.len() >= SOURCES && !own.contains_key(&source) {
+            own.retain(|_, count| !count.is_over(now, self.interval) || count.total() > 0);
         }
-        let count = counts.entry(source).or_insert(Count {
-            start: now,
-            allowed: 0,
-            suppressed: 0,
-            unreported: 0,
-        });
+        let new = Count { start: now, allowed: 0, suppressed: 0, unreported: 0 };
+        let count = if own.len() < SOURCES || own.contains_key(&source) {
+            own.entry(source).or_insert(new)
+        } else {
+            shared.entry(self.hasher.hash_one(&source) % SHARED).or_insert(new)
+        };
         if count.is_over(now, self.interval) {
             *count = Count { start: now, allowed: 0, suppressed: 0, unreported: count.total() };
         }
@@ -96,16 +108,24 @@ impl<K: Clone + Eq + Hash> LogLimit<K> {
     fn report(&self, ends_all: bool) -> Vec<(Option<K>, u64)> {
         let now = Instant::now();
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let Counts { own, shared } = &mut *counts;
         let mut reports = Vec::new();
-        counts.retain(|source, count| {
-            let is_over = ends_all || count.is_over(now, self.interval);
-            let lines = if is_over { count.total() } else { count.unreported };
+        own.retain(|source, count| {
+            let (lines, is_over) = count.report(now, self.interval, ends_all);
             if lines > 0 {
-                reports.push((source.clone(), lines));
+                reports.push((Some(source.clone()), lines));
             }
-            count.unreported = 0;
             !is_over
         });
+        let mut of_others = 0;
+        shared.retain(|_, count| {
+            let (lines, is_over) = count.report(now, self.interval, ends_all);
+            of_others += lines;
+            !is_over
+        });
+        if of_others > 0 {
+            reports.push((None, of_others));
+        }
         reports
     }
 }
@@ -117,6 +137,15 @@ impl Count {
 
     const fn total(&self) -> u64 {
         self.suppressed + self.unreported
+    }
+
+    /// Returns the number of lines to report, which are then reported, and whether the interval is
+    /// over.
+    fn report(&mut self, now: Instant, interval: Duration, ends: bool) -> (u64, bool) {
+        let is_over = ends || self.is_over(now, interval);
+        let lines = if is_over { self.total() } else { self.unreported };
+        self.unreported = 0;
+        (lines, is_over)
     }
 }
 
@@ -163,21 +192,46 @@ mod tests {
         assert_eq!(lines(1, 4), 3, "a new interval starts although nothing was reported");
         assert_eq!(limit.suppressed(), [(Some(1), 2)], "of the interval that is over");
         assert_eq!(limit.finish(), [(Some(1), 1)]);
-        assert!(limit.counts.lock().is_ok_and(|counts| counts.is_empty()));
+        assert!(limit.counts.lock().is_ok_and(|counts| counts.own.is_empty()));
     }
 
     /// Finding B4 of the review. An attacker may have any number of addresses.
     #[tokio::test(start_paused = true)]
-    async fn many_sources_share_one_count() {
-        let limit = LogLimit::new(1, INTERVAL);
-        let most = u32::try_from(SOURCES).unwrap_or(u32::MAX);
-        let allowed = (0..5000).filter(|&source: &u32| limit.allows(source)).count();
-        assert_eq!(allowed, SOURCES + 1);
-        assert!(limit.counts.lock().is_ok_and(|counts| counts.len() == SOURCES + 1));
+    async fn any_number_of_sources_cause_a_limited_number_of_lines() {
+        let limit = LogLimit::new(2, INTERVAL);
+        let asked: u32 = 3 * 50_000;
+        let most = 2 * (SOURCES as u64 + SHARED);
+        let mut allowed = 0;
+        for _ in 0..3 {
+            for source in 0..50_000_u32 {
+                allowed += u64::from(limit.allows(source));
+            }
+        }
+        assert_eq!(allowed, most, "all counts are used up");
+        let counts = limit.counts.lock().map(|counts| (counts.own.len(), counts.shared.len()));
+        assert!(counts.is_ok_and(|counts| counts == (SOURCES, SHARED as usize)));
         advance(INTERVAL).await;
-        assert!(limit.allows(most), "sources without suppressed lines make room");
-        let reports = limit.suppressed();
-        assert_eq!(reports, [(None, u64::from(5000 - most - 1))]);
+        let mut reports = limit.suppressed();
+        let reported: u64 = reports.iter().map(|(_, lines)| lines).sum();
+        assert_eq!(reported, u64::from(asked) - most);
+        reports.retain(|(source, _)| source.is_none());
+        assert_eq!(reports.len(), 1, "one line for all sources that share counts");
+        assert!(limit.allows(60_000), "the sources have made room");
+        let is_own = limit.counts.lock().map(|counts| counts.own.contains_key(&60_000));
+        assert!(is_own.is_ok_and(|is_own| is_own));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_beyond_the_maximum_does_not_silence_the_others() {
+        let limit = LogLimit::new(3, INTERVAL);
+        assert!((0..SOURCES).all(|source| limit.allows(source)));
+        let noisy = SOURCES;
+        assert_eq!((0..100_000).filter(|_| limit.allows(noisy)).count(), 3);
+        // Each of the others shares the count of the noisy source with a probability of 1/64.
+        let others = (0..40).filter(|other| limit.allows(noisy + 1 + other)).count();
+        assert!(others >= 28, "{others} of 40");
+        // The sources with a count of their own are not concerned.
+        assert!((0..SOURCES).all(|source| limit.allows(source)));
     }
 
     #[test]

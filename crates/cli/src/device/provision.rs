@@ -5,7 +5,9 @@
 //! The blob contains every secret of the device. Blobs and codes are written with mode 0600 and never
 //! printed.
 
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use clap::Args;
 use moteseal_core::DeviceId;
@@ -266,17 +268,14 @@ fn write_many(blobs: &[Blob], folder: &Path) -> Result<(), Failure> {
     files::create_folder(folder)?;
     let progress = bar(blobs.len() as u64, "writing");
     for blobs in blobs.chunks(CHUNK) {
-        let mut images = Vec::with_capacity(blobs.len());
-        for blob in blobs {
-            images.extend(blob.image()?);
-            progress.inc(1);
-        }
+        let images = images(blobs)?;
         let contents: Vec<_> = blobs
             .iter()
             .map(|blob| (blob.path.clone(), &blob.bytes[..]))
             .chain(images.iter().map(|(path, image)| (path.to_path_buf(), &image[..])))
             .collect();
         files::create_many(&contents)?;
+        progress.inc(blobs.len() as u64);
     }
     progress.finish_and_clear();
     let codes = if blobs.iter().any(|blob| blob.code.is_some()) { " and QR codes" } else { "" };
@@ -288,6 +287,28 @@ fn write_many(blobs: &[Blob], folder: &Path) -> Result<(), Failure> {
     report(text, || {
         let devices: Vec<_> = blobs.iter().map(Blob::to_json).collect();
         json!({ "folder": folder.display().to_string(), "devices": devices })
+    })
+}
+
+/// Returns the QR codes of blobs, in their order. Each processor computes a part of them.
+fn images(blobs: &[Blob]) -> Result<Vec<Image<'_>>, Failure> {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let part = blobs.len().div_ceil(threads).max(1);
+    thread::scope(|scope| {
+        let parts: Vec<_> = blobs
+            .chunks(part)
+            .map(|blobs| {
+                scope.spawn(|| {
+                    let images = blobs.iter().filter_map(|blob| blob.image().transpose());
+                    images.collect::<Result<Vec<_>, _>>()
+                })
+            })
+            .collect();
+        let mut images = Vec::with_capacity(blobs.len());
+        for part in parts {
+            images.extend(part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok(images)
     })
 }
 

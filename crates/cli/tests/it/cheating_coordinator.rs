@@ -170,6 +170,57 @@ fn a_seal_that_is_left_out_and_a_late_one_are_the_same_data() {
     }
 }
 
+/// A coordinator withholds everything of an epoch: the manifest and all seals. The next seal of each
+/// device shows its missing seal. Without a later seal, the coordinator uploads the same bytes as an
+/// honest one whose devices sealed nothing in the epoch.
+#[test]
+fn a_withheld_epoch_is_found_if_a_chain_continues_and_otherwise_no_data_differs() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let (mut silent_group, mut group) =
+            (Group::new(scheme, 10, BUDGET, 7), Group::new(scheme, 10, BUDGET, 7));
+        let mut silent = vec![silent_group.epoch(LOADS[0])];
+        silent_group.silent_epoch();
+        let mut cheating = vec![group.epoch(LOADS[0]), group.epoch(LOADS[1])];
+        (cheating[1].withheld, cheating[1].bundles) = (true, Vec::new());
+        let roster = &group.roster;
+        let uploaded = |uploads: &[Upload]| stream(uploads, roster, &coordinator()).unwrap();
+        assert!(uploaded(&silent) == uploaded(&cheating), "{scheme:?}: the uploads differ");
+        let verdicts = |uploads: &[Upload]| -> Vec<_> {
+            let report = audited(roster, uploads, &coordinator()).unwrap();
+            report.epochs.iter().map(|of| (of.epoch.0 - FIRST, of.verdict())).collect()
+        };
+        assert_eq!(verdicts(&cheating), [(0, "Justified")]);
+
+        silent.push(silent_group.epoch(LOADS[2]));
+        assert_eq!(verdicts(&silent), [(0, "Justified"), (2, "Justified")]);
+        cheating.push(group.epoch(LOADS[2]));
+        let roster = &group.roster;
+        let report = audited(roster, &cheating, &coordinator()).unwrap();
+        let of: Vec<_> =
+            report.epochs.iter().map(|of| (of.epoch.0 - FIRST, of.verdict())).collect();
+        assert_eq!(of, [(0, "Justified"), (1, "Unjustified"), (2, "Justified")], "{report:?}");
+        let missing = |report: &Report| -> BTreeSet<_> {
+            report
+                .findings()
+                .inspect(|(epoch, finding)| {
+                    assert_eq!((epoch.0, finding.name()), (FIRST + 1, "Missing"));
+                })
+                .flat_map(|(_, finding)| finding.devices())
+                .collect()
+        };
+        assert_eq!(missing(&report), group.devices.iter().copied().collect());
+
+        // One device falls silent as well, or the coordinator withholds its next seal, too. The other
+        // devices still show the withheld epoch, and the next manifest has a doubt about this device.
+        let device = group.devices[3];
+        cheating[2].listed.remove(&device);
+        cheating[2].bundles.retain(|bundle| bundle.device != device);
+        let report = audited(roster, &cheating, &coordinator()).unwrap();
+        assert_eq!(missing(&report), group.devices[..3].iter().copied().collect());
+        assert_eq!(report.epochs[2].doubts, [Doubt::Absent { device, listed: false }]);
+    }
+}
+
 #[test]
 fn a_device_dropped_in_the_last_epoch_is_named_and_becomes_a_finding_when_its_chain_continues() {
     let (mut group, mut uploads) = honest(Scheme::Star);

@@ -20,14 +20,16 @@ pub const CONFIG: &str = "device = \"mote1\"\nkey = \"mote1.key.pem\"\nroster = 
     [recording]\nfirst = 7\ncount = 9\nstart = \"2010-05-09T09:00:00Z\"\nevery = \"5s\"\n\
     [sum]\nkey = \"sums/mote1.sum.key\"\nlink_secret = \"mote1.sum-link.key\"\n[broadcast]\nbase = \"base.pub.pem\"\n";
 
+/// Returns the command, to be run in a folder.
+pub fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_moteseal"));
+    command.args(arguments).current_dir(folder).env_remove("RUST_LOG");
+    command
+}
+
 /// Runs the command in a folder.
 pub fn moteseal(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_moteseal"))
-        .args(arguments)
-        .current_dir(folder)
-        .env_remove("RUST_LOG")
-        .output()
-        .unwrap()
+    command(folder, arguments).output().unwrap()
 }
 
 /// Makes a group with the devices mote1 and mote2, and `mote.toml` of mote1.

@@ -44,13 +44,13 @@ fn taken(log: &str, name: &str) -> u64 {
 }
 
 /// A process that is killed when this is dropped. A thread collects its stderr.
-struct Running {
+pub(crate) struct Running {
     process: Child,
     log: Arc<Mutex<String>>,
 }
 
 impl Running {
-    fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         // Use a pipe, because a limit on file sizes does not apply to it.
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
@@ -65,8 +65,12 @@ impl Running {
         Self { process, log }
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Returns the first line of stdout.
@@ -81,7 +85,7 @@ impl Running {
     }
 
     /// Waits until the process ends successfully. Returns its log.
-    fn wait(&mut self, others: &mut [&mut Self]) -> String {
+    pub(crate) fn wait(&mut self, others: &mut [&mut Self]) -> String {
         let start = Instant::now();
         while self.is_running() {
             let other_logs = || others.iter().map(|other| other.log()).collect::<String>();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::scene::{COLUMNS, Cloud, Run, Scene, repository};
+use crate::scene::{COLUMNS, Cloud, Run, Scene, own_time, repository};
 
 /// Issues the next version of `roster.cbor`.
 fn change(scene: &Scene, arguments: &[&str]) -> Run {
@@ -199,9 +199,9 @@ fn a_thousand_devices_are_enrolled_with_one_command() {
     let scene = Scene::new();
     let names: String = (0..1000).map(|at| format!("sensor-{at:04}\n")).collect();
     scene.write("names.txt", &names);
-    let start = Instant::now();
-    change(&scene, &["add", "--devices-file", "names.txt", "--keys", "devices"]).done();
-    let took = start.elapsed();
+    let roster = ["--roster", "roster.cbor", "--operator", "keys/op.key.pem"];
+    let add = ["roster", "add", "--devices-file", "names.txt", "--keys", "devices"];
+    let took = own_time(&mut scene.command(&[&add[..], &roster].concat()));
     assert!(took < Duration::from_secs(20), "{took:?}");
     assert_eq!(scene.names("devices").len(), 4000);
     let shown = scene

@@ -19,6 +19,7 @@ mod chance;
 mod cheating_coordinator;
 mod claimed_silent;
 mod device_faults;
+mod device_processes;
 mod device_provision;
 mod device_provision_many;
 mod device_provision_qr;

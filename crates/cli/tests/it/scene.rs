@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// The columns of the tables in a scene.
 pub(crate) const COLUMNS: [&str; 6] =
@@ -46,6 +47,26 @@ impl Run {
         let line = self.out.lines().next().unwrap_or_default();
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
+}
+
+/// Runs a command that must succeed, with its output discarded. Returns its own time: the time that
+/// it took, without the time in which its first thread was ready to run and other programs had the
+/// processors. Own time thus includes waits for disks and for other threads.
+pub(crate) fn own_time(command: &mut Command) -> Duration {
+    let start = Instant::now();
+    let mut process = command.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
+    let read = |file| fs::read_to_string(format!("/proc/{}/{file}", process.id())).unwrap();
+    // A process that has ended keeps its files in /proc until `wait`. The state follows the name of
+    // the program, which is in brackets.
+    while !read("stat").rsplit_once(") ").unwrap().1.starts_with('Z') {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let took = start.elapsed();
+    // Times in nanoseconds: on a processor, and ready to run.
+    let times = read("schedstat");
+    let ready = times.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(process.wait().unwrap().success(), "{command:?}");
+    took.saturating_sub(Duration::from_nanos(ready))
 }
 
 pub(crate) struct Scene {

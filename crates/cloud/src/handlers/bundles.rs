@@ -32,6 +32,7 @@ use crate::refusal::Refusal;
 use crate::request_body;
 use crate::response::Manifests;
 use crate::state::{Finding, Shared};
+use crate::turns::Turn;
 
 /// A short upload that claims up to this many events is verified on the thread that received it.
 /// The cloud computes the level of every claimed event, even if the event was not sent. This takes
@@ -88,8 +89,9 @@ async fn receive(
     let (bundles, _room) = if let Some(bundles) = verified {
         (bundles, (room, more))
     } else {
-        let work = move |shared: &Shared| {
-            Ok((verify(shared, options, &body, u64::from(shared.limits.events))?, (room, more)))
+        let work = move |shared: &Shared, turn: &Turn| {
+            let events = u64::from(shared.limits.events);
+            Ok((verify(shared, options, &body, events, || turn.pause())?, (room, more)))
         };
         on_verifier(shared, peer, work).await?
     };
@@ -125,7 +127,7 @@ fn verify_inline(
     body: &[u8],
 ) -> Result<Option<Vec<Bundle>>, Refusal> {
     let most = INLINE_EVENTS.min(u64::from(shared.limits.events));
-    match verify(shared, options, body, most) {
+    match verify(shared, options, body, most, || ()) {
         Err(refusal) if refusal.problem().name() == "TooManyEvents" && most == INLINE_EVENTS => {
             Ok(None)
         }
@@ -134,12 +136,13 @@ fn verify_inline(
 }
 
 /// Verifies a body whose bundles may claim at most `events` events in total, and returns the
-/// bundles.
+/// bundles. Calls `pause` after each bundle.
 fn verify(
     shared: &Shared,
     options: Options,
     body: &[u8],
     events: u64,
+    pause: impl Fn(),
 ) -> Result<Vec<Bundle>, Refusal> {
     let accepted: Mutex<Accepted> = Mutex::default();
     let known = |device, index| {
@@ -167,6 +170,8 @@ fn verify(
             let of = ProblemType::of_upload(error.name());
             refuse(of, error.to_string(), place(statement))
         })?);
+        drop(accepted);
+        pause();
         Ok(())
     };
     reader.feed(body, &mut visit)?;

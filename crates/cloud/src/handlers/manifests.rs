@@ -27,6 +27,7 @@ use crate::request_body;
 use crate::response::Manifests;
 use crate::state::{Finding, Shared};
 use crate::streaming::{AHEAD, Outgoing, Piece, respond, response_permit, unreadable};
+use crate::turns::Turn;
 
 /// Handles `PUT /v1/manifests`.
 pub(crate) async fn put(
@@ -54,7 +55,8 @@ async fn receive(
     let (manifest, _room) = if body.len() <= INLINE {
         (verify(shared, &body)?, (room, more))
     } else {
-        let work = move |shared: &Shared| Ok((verify(shared, &body)?, (room, more)));
+        // A manifest has only one signature, so the thread need not pause.
+        let work = move |shared: &Shared, _: &Turn| Ok((verify(shared, &body)?, (room, more)));
         on_verifier(shared, peer, work).await?
     };
     let receipt =

@@ -46,6 +46,8 @@ const TICK: Duration = Duration::from_millis(250);
 const SEND_TIME: Duration = Duration::from_secs(1);
 /// The minimum interval between two log lines about rejected frames.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// The source of the log lines about all senders that are not children.
+const STRANGERS: &str = "senders that are not children";
 /// The maximum number of silent children that a log line names.
 const NAMED: usize = 8;
 
@@ -271,7 +273,7 @@ impl SumGateway {
                 );
             }
             Ok(_) => {}
-            Err(refused) => self.refuse("the parent", refused),
+            Err(refused) => self.refuse("the parent", "the parent", refused),
         }
     }
 
@@ -294,19 +296,22 @@ impl SumGateway {
         self.shown.metrics.frames.increment(1);
         let now_ms = self.unix_ms();
         if let Err(refused) = self.aggregator.receive(child, frame, now_ms) {
-            let known = self.aggregator.node().child(child);
-            let name = known.map_or_else(
-                || child.to_string(),
-                |at| self.aggregator.node().children()[at].name.clone(),
-            );
-            self.refuse(&name, refused);
+            match self.aggregator.node().child(child) {
+                Some(at) => {
+                    let name = self.aggregator.node().children()[at].name.clone();
+                    self.refuse(&name, &name, refused);
+                }
+                // Senders can invent any number of ids, so they share the lines of one source.
+                None => self.refuse(STRANGERS, &child.to_string(), refused),
+            }
         }
     }
 
-    fn refuse(&mut self, sender: &str, refused: Refused) {
+    /// Logs a rejected frame of `sender`, unless its `source` has caused many lines.
+    fn refuse(&self, source: &str, sender: &str, refused: Refused) {
         self.shown.metrics.refused(refused.name());
         debug!(from = sender, refused = %refused.named(), "rejected a frame");
-        if self.refused.allows(sender.to_owned()) {
+        if self.refused.allows(source.to_owned()) {
             warn!(from = sender, refused = %refused.named(), "frames are rejected");
         }
     }

@@ -223,6 +223,34 @@ async fn an_aggregator_that_stops_reports_the_lines_that_it_suppressed() {
     assert_eq!(lines.count(&["were suppressed", "lines=4;"]), 1);
 }
 
+/// A sender can invent any number of ids. All senders that are not children share one source, so
+/// that they suppress no line about a child.
+#[tokio::test]
+async fn senders_that_are_not_children_share_the_log_lines_of_one_source() {
+    let lines = Lines::default();
+    let _recording = tracing::subscriber::set_default(lines.clone());
+    let states = tempfile::tempdir().unwrap();
+    let field = Field::new(&[("root", QUERIER)], &["root"; 8]);
+    let (file, number) = NumberFile::open(&states.path().join("root")).unwrap();
+    let gateway = SumGateway::bind(field.world.gateway("root", number), file, None).await.unwrap();
+    let (children, up) =
+        (field.networks["root"].parent(), field.networks[QUERIER].child(gateway_id("root").0));
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(gateway.run(children, up, async { drop(stopped.await) }));
+    for stranger in 0..5 {
+        let stranger = field.networks["root"].child([stranger; 8]);
+        stranger.send(Bytes::from_static(b"no frame")).await.unwrap();
+    }
+    field.motes[0].send(Bytes::from_static(b"no frame")).await.unwrap();
+    while lines.count(&["rejected a frame"]) < 6 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(lines.count(&["are rejected"]), 2, "one of the strangers, and one of the child");
+    stop.send(()).unwrap();
+    task.await.unwrap().unwrap();
+    assert_eq!(lines.count(&["were suppressed", "senders that are not children", "lines=4;"]), 1);
+}
+
 /// Waits until the gateway's metrics contain a line.
 async fn shows(gateway: &Running, line: &str) {
     let shown = tokio::time::timeout(Duration::from_secs(10), async {

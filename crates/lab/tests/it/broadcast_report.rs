@@ -4,9 +4,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::figures::{drawn, rows};
 use moteseal_lab::broadcast::times::{Times, Timing};
 use moteseal_lab::chance::Seed;
 use moteseal_lab::report::broadcast::{Effort, write};
+
+/// The tables and their numbers of rows.
+const TABLES: [(&str, usize); 5] =
+    [("fig5.csv", 40), ("fig6.csv", 77), ("fig7.csv", 63), ("memory.csv", 12), ("repair.csv", 24)];
+/// The figures and the colours of their series.
+const FIGURES: [(&str, &[&str]); 3] = [
+    ("fig5.png", &["black", "blue", "vermillion", "green", "purple", "grey"]),
+    ("fig6.png", &["black", "blue", "vermillion", "green", "purple", "orange", "grey"]),
+    ("fig7.png", &["black", "blue", "vermillion", "green", "orange", "grey"]),
+];
 
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -20,6 +31,18 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 fn report(times: Option<&Times>) -> BTreeMap<String, Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     write(times, folder.path(), Seed::default(), Effort { runs: 1 }, &mut |_| {}).unwrap();
+    for (name, count) in TABLES {
+        assert_eq!(rows(&folder.path().join(name)), count, "{name}");
+    }
+    for (name, colours) in FIGURES {
+        assert_eq!(drawn(&folder.path().join(name)), colours, "{name}");
+    }
+    if let Some(times) = times {
+        assert_eq!(rows(&folder.path().join("times.csv")), times.rows.len());
+        for name in ["fig3.png", "fig4.png"] {
+            assert_eq!(drawn(&folder.path().join(name)), ["black", "purple", "grey"], "{name}");
+        }
+    }
     files(folder.path())
 }
 

@@ -8,6 +8,7 @@ mod broadcast_hostile;
 mod broadcast_node;
 mod broadcast_real_udp;
 mod broadcast_report;
+mod figures;
 mod program;
 mod receiver;
 mod sampling;

@@ -3,27 +3,34 @@
 use std::fs;
 use std::path::Path;
 
+use crate::figures::{drawn, rows};
 use moteseal_lab::chance::Seed;
 use moteseal_lab::data::{DataError, Event, Folder, Recording, Source};
 use moteseal_lab::experiment::Experiment;
 use moteseal_lab::report::{Effort, INDEX, ReportError, write, write_of};
 
 const SHORT: Effort = Effort { seeds: 1, runs: 4, one_by_one: 4000 };
-const FILES: [&str; 14] = [
-    "README.md",
-    "communication.csv",
-    "delay.csv",
-    "delay.png",
-    "fig5.csv",
-    "fig5.png",
-    "fig6.csv",
-    "fig6.png",
-    "fig7a.csv",
-    "fig7a.png",
-    "fig7b.csv",
-    "fig7b.png",
-    "growth.csv",
-    "growth.png",
+/// The tables and their numbers of rows: figure 5 has a row for each of the first day's 1,330 events,
+/// figure 6 one for each of 92 days and 4 budgets, figure 7a one for each day, and figure 7b one for
+/// each of 6 budgets.
+const TABLES: [(&str, usize); 8] = [
+    ("communication.csv", 168),
+    ("delay.csv", 12),
+    ("fig5.csv", 1330),
+    ("fig6.csv", 92 * 4),
+    ("fig7a.csv", 92),
+    ("fig7b.csv", 6),
+    ("growth.csv", 55),
+    ("utilisation.csv", 6),
+];
+/// The figures and the colours of their series.
+const FIGURES: [(&str, &[&str]); 6] = [
+    ("delay.png", &["black", "blue", "grey"]),
+    ("fig5.png", &["black", "blue", "vermillion", "grey"]),
+    ("fig6.png", &["black", "blue", "green", "purple", "orange", "grey"]),
+    ("fig7a.png", &["blue", "vermillion", "grey"]),
+    ("fig7b.png", &["blue", "vermillion", "orange", "grey"]),
+    ("growth.png", &["black", "blue", "vermillion", "orange", "grey"]),
 ];
 
 /// Returns seven devices with a few events each, in place of the recordings.
@@ -43,19 +50,6 @@ fn report(out: &Path) {
     write_of(&devices(), out, Seed::default(), SHORT, &mut |_| {}).unwrap();
 }
 
-/// Returns the number of different colours in a figure, its width and its height.
-fn colours(png: &Path) -> (usize, u32, u32) {
-    let mut reader = png::Decoder::new(std::io::BufReader::new(fs::File::open(png).unwrap()))
-        .read_info()
-        .unwrap();
-    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
-    let info = reader.next_frame(&mut pixels).unwrap();
-    let mut colours: Vec<_> = pixels.chunks_exact(3).collect();
-    colours.sort_unstable();
-    colours.dedup();
-    (colours.len(), info.width, info.height)
-}
-
 #[test]
 fn all_files_are_written_and_the_same_seed_writes_the_same_bytes() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -66,21 +60,25 @@ fn all_files_are_written_and_the_same_seed_writes_the_same_bytes() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert!(FILES.iter().all(|file| names.iter().any(|name| name == file)), "{names:?}");
+    let tables = TABLES.iter().map(|(name, _)| *name);
+    let figures = FIGURES.iter().map(|(name, _)| *name);
+    let mut expected: Vec<&str> = tables.chain(figures).chain([INDEX]).collect();
+    expected.sort_unstable();
+    assert_eq!(names, expected);
     for name in &names {
         let bytes = fs::read(one.path().join(name)).unwrap();
         assert!(
             bytes == fs::read(other.path().join("made/if/absent").join(name)).unwrap(),
             "{name} differs"
         );
-        if name.ends_with(".png") {
-            let (colours, width, height) = colours(&one.path().join(name));
-            assert_eq!((width, height), (1600, 1000));
-            assert!(colours > 30, "{name} is empty");
-        } else if name.ends_with(".csv") {
-            assert!(bytes.iter().filter(|&&byte| byte == b'\n').count() > 3, "{name} has no rows");
-        }
     }
+    for (name, count) in TABLES {
+        assert_eq!(rows(&one.path().join(name)), count, "{name}");
+    }
+    for (name, colours) in FIGURES {
+        assert_eq!(drawn(&one.path().join(name)), colours, "{name}");
+    }
+    assert_within_budget(&one.path().join("fig6.csv"));
     let index = fs::read_to_string(one.path().join(INDEX)).unwrap();
     for name in names.iter().filter(|&name| name != INDEX) {
         assert!(index.contains(&format!("({name})")), "the index does not link to {name}");
@@ -89,6 +87,31 @@ fn all_files_are_written_and_the_same_seed_writes_the_same_bytes() {
         ["1,057 of 2,572", "about 75 %", "The data of homes A and B cannot be obtained"]
     {
         assert!(index.contains(statement), "the index does not state: {statement}");
+    }
+}
+
+/// Asserts that the numbers of figure 6 agree with each other and with the events of each day: on each
+/// day and with each budget, no more is kept than buffered, and no more is buffered than the budget.
+fn assert_within_budget(csv: &Path) {
+    let devices = devices();
+    let mut reader = csv::Reader::from_path(csv).unwrap();
+    let columns = reader.headers().unwrap().clone();
+    for (at, row) in reader.records().enumerate() {
+        let row = row.unwrap();
+        let of = |name: &str| -> f64 {
+            row[columns.iter().position(|column| column == name).unwrap()].parse().unwrap()
+        };
+        let day = at % 92;
+        let events: usize = devices.iter().map(|device| device.day(day).len()).sum();
+        assert_eq!(of("monitored"), events as f64, "{row:?}");
+        let ordered = ["kept", "most_buffered", "budget"].map(of);
+        assert!(ordered.is_sorted(), "{row:?}");
+        assert!(of("kept") <= of("sent") && of("sent") <= of("monitored"), "{row:?}");
+        assert!((of("used") - of("kept") / of("budget")).abs() < 1e-9, "{row:?}");
+        // A level holds about half of the buffered events, so a day rarely uses less than a quarter.
+        if of("monitored") > of("budget") {
+            assert!((0.25..=1.0).contains(&of("used")), "{row:?}");
+        }
     }
 }
 

@@ -1066,11 +1066,10 @@ moteseal_error moteseal_urgent_object(const moteseal_device *device,
 
 // Begins a source from its key file (`NAME.sum.key`, which `moteseal sum setup` writes).
 //
-// @param device  The device. The key file must be for this device and for the same version of its
-//        roster.
+// @param device  The device. The key file must be for this device.
 // @param pem, length  The file's bytes. Wipe your copy afterwards.
-// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `WrongRoster`, `UnknownDevice` (another
-//         device's file), or an error of decoding or of keys.
+// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `UnknownDevice` (another device's file), or
+//         an error of decoding or of keys.
 moteseal_error moteseal_sum_source_from_key_file(moteseal_sum_source *source,
                                                  const moteseal_device *device,
                                                  const uint8_t *pem,

@@ -288,7 +288,7 @@ fn run(
     let runtime =
         runtime.map_err(|error| Problem::system(format_args!("cannot start threads: {error}")))?;
     let mut rows = |row: &_| writer.row(row);
-    let ended = runtime.block_on(query.run(epochs, || (), &mut rows, stop.stopped()));
+    let ended = runtime.block_on(query.run(epochs, None, || (), &mut rows, stop.stopped()));
     ended.map_err(|error| match error {
         RunError::Output(error) => error.into(),
         error => Problem::new(error.kind(), error.name(), &error),

@@ -184,9 +184,19 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     })
 }
 
-/// Writes the log to stderr.
+/// Writes the log of a service to stderr.
 pub(crate) fn log(format: Log) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    log_from(format, "info");
+}
+
+/// Writes the warnings and errors in the log to stderr, for a command that is not a service.
+pub(crate) fn log_warnings() {
+    log_from(Log::Text, "warn");
+}
+
+/// Writes the log to stderr, by default from a level on.
+fn log_from(format: Log, level: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         Log::Text => builder

@@ -54,8 +54,8 @@ pub(crate) struct Aggregator {
     pub(crate) name: String,
     pub(crate) roster: PathBuf,
     pub(crate) operator: PathBuf,
-    /// The querier's public key.
-    pub(crate) querier: PathBuf,
+    /// The querier's public key, if the roster does not name it.
+    pub(crate) querier: Option<PathBuf>,
     pub(crate) tree: PathBuf,
     /// This aggregator's link secret, from which the link secrets of its children are derived.
     pub(crate) link_secret: PathBuf,

@@ -200,7 +200,8 @@ fn work(arguments: &Run) -> Result<(), Failure> {
             },
             format!("link secret {}", secret.parent().unwrap_or("of an unknown gateway")),
         ];
-        let place = sums.as_ref().map(|sums| (sums.membership.position, sums.membership.sources));
+        let sources = roster.devices().len();
+        let place = sums.as_ref().map(|sums| (sums.membership.position, sources));
         if let Some((position, sources)) = place {
             lines.push(format!("source {position} of {sources} of private sums"));
         }
@@ -262,22 +263,12 @@ fn work(arguments: &Run) -> Result<(), Failure> {
                 runner::Source::Live { records, clock: &runner::system_clock }
             }
         };
-        // The sums of a query have the sources of one version of the roster.
-        let answers = answerer.is_some();
-        let accept = |_: &Roster| {
-            if answers {
-                return Err(Failure::usage(
-                    "private sums need new keys for this version; run `moteseal sum setup` and restart the device",
-                ));
-            }
-            Ok(())
-        };
         tokio::select! {
             ran = runner::run_answering(&mut mote, &mut link, readings, settings, answerer.as_mut().zip(sum_link.as_mut()), &mut taken, stop) => {
                 ran.map_err(Failure::from)
             }
             error = refused => Err(error.into()),
-            () = roster_watch.run(accept) => Err(Failure::new(Exit::Internal, "the roster is no longer watched")),
+            () = roster_watch.run(|_| Ok(())) => Err(Failure::new(Exit::Internal, "the roster is no longer watched")),
         }
     })?;
     progress.finish_and_clear();
@@ -346,15 +337,14 @@ fn source_keys(
     let keys = SourceKeys::decode(&files::read(path).map_err(in_key)?)
         .map_err(|error| wrong(Failure::named(Exit::Usage, error.named())))?;
     keys.circle
-        .check(roster.group(), &roster.digest())
+        .check(roster.group(), &roster.first_digest())
         .map_err(|error| wrong(Failure::named(Exit::Usage, error.named())))?;
     if keys.device != device {
         let whose = roster.name(keys.device).unwrap_or("another device");
         let what = format_args!("these are the keys of {whose}");
         return Err(wrong(Failure::usage(what).with_name("WrongDevice")));
     }
-    files::check_querier(roster, &keys.querier).map_err(wrong)?;
-    Ok(keys)
+    Ok(SourceKeys { querier: files::querier(roster, keys.querier.clone(), path), ..keys })
 }
 
 /// The state with which the device takes part in private sums.
@@ -388,7 +378,6 @@ impl Sums {
         let membership = Membership {
             group: circle.group,
             roster: circle.roster,
-            sources: circle.sources,
             key_group: circle.key_group,
             position,
             secret: source,

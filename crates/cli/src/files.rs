@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::client_error;
 use crate::failure::Failure;
+use crate::terminal::diagnostic;
 
 /// Reads a small file.
 pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
@@ -66,6 +67,24 @@ pub(crate) fn link_secret(
 /// Checks that a querier's key is the one that the roster names, if it names one.
 pub(crate) fn check_querier(roster: &Roster, key: &PublicKey) -> Result<(), Failure> {
     input::check_querier(roster, key).map_err(|error| client_error::input(&error))
+}
+
+/// Returns the key of the group's querier: the key that the roster names, or `named`, the key in the
+/// file `path`, if the roster names none. Prints a note if the two differ.
+pub(crate) fn querier(roster: &Roster, named: PublicKey, path: &Path) -> PublicKey {
+    match roster.querier() {
+        None => named,
+        Some(querier) if *querier == named => named,
+        Some(querier) => {
+            diagnostic(format_args!(
+                "{}: version {} of the roster names another querier, whose queries are answered; if \
+                 `moteseal roster set --querier` did not change the querier, make the keys again",
+                path.display(),
+                roster.version()
+            ));
+            querier.clone()
+        }
+    }
 }
 
 /// Reads a roster and checks that the operator signed it.

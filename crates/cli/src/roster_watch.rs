@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use moteseal_service::FileWatch;
 use moteseal_verify::Roster;
@@ -12,9 +13,14 @@ use tracing::{debug, error};
 use crate::failure::{Exit, Failure};
 use crate::files;
 
+/// How long to wait before a version that was refused is tried again.
+const RETRY: Duration = Duration::from_secs(30);
+
 /// The file of a roster in use.
 pub(crate) struct RosterWatch {
     file: FileWatch,
+    /// The file of the group's tree of aggregators, for a party of private sums.
+    tree: Option<FileWatch>,
     operator: PathBuf,
     newest: watch::Sender<Arc<Roster>>,
 }
@@ -29,7 +35,27 @@ impl RosterWatch {
         let file = FileWatch::new(path);
         let roster = files::roster(file.path(), &operator)?;
         let (newest, _) = watch::channel(Arc::new(roster.clone()));
-        Ok((Self { file, operator, newest }, roster))
+        Ok((Self { file, tree: None, operator, newest }, roster))
+    }
+
+    /// Also watches the file of the group's tree. Call this before the tree is read.
+    #[must_use]
+    pub(crate) fn with_tree(mut self, tree: PathBuf) -> Self {
+        self.tree = Some(FileWatch::new(tree));
+        self
+    }
+
+    /// Completes when the roster's file or the tree's file has changed. Returns whether the tree's
+    /// file has.
+    async fn changed(&mut self) -> bool {
+        let Some(tree) = &mut self.tree else {
+            self.file.changed().await;
+            return false;
+        };
+        tokio::select! {
+            () = self.file.changed() => false,
+            () = tree.changed() => true,
+        }
     }
 
     /// Returns a channel with the newest version of the roster.
@@ -39,10 +65,19 @@ impl RosterWatch {
 
     /// Reads the file again whenever it changes, until the returned future is dropped. A later
     /// version of the roster goes to [`rosters`](Self::rosters). `accept` can refuse it. Anything
-    /// else is logged and ignored.
+    /// else is logged and ignored. If only the tree's file has changed, `accept` is called with the
+    /// version in use. A version that `accept` refused is tried again at intervals, because the
+    /// reason may be gone, for example if a disk was full.
     pub(crate) async fn run(mut self, mut accept: impl FnMut(&Roster) -> Result<(), Failure>) {
+        let mut refused: Option<String> = None;
         loop {
-            self.file.changed().await;
+            let is_tree = tokio::select! {
+                is_tree = self.changed() => {
+                    refused = None;
+                    is_tree
+                }
+                () = tokio::time::sleep(RETRY), if refused.is_some() => self.tree.is_some(),
+            };
             let path = self.file.path().display().to_string();
             let roster = match files::roster(self.file.path(), &self.operator) {
                 Ok(roster) => roster,
@@ -55,15 +90,21 @@ impl RosterWatch {
                 }
             };
             let current = Arc::clone(&self.newest.borrow());
-            if roster.digest() == current.digest() {
+            let is_current = roster.digest() == current.digest();
+            if is_current && !is_tree {
                 debug!(roster = path, "the file has the version in use");
                 continue;
             }
-            let accepted = roster
-                .check_succeeds(&current)
+            let succeeds = if is_current { Ok(()) } else { roster.check_succeeds(&current) };
+            let accepted = succeeds
                 .map_err(|error| Failure::named(Exit::Usage, error.named()))
                 .and_then(|()| accept(&roster));
             if let Err(failure) = accepted {
+                let reason = Some(failure.to_string());
+                if refused == reason {
+                    continue;
+                }
+                refused = reason;
                 let (is, was) = (roster.version(), current.version());
                 error!(
                     roster = path,
@@ -73,7 +114,10 @@ impl RosterWatch {
                 );
                 continue;
             }
-            self.newest.send_replace(Arc::new(roster));
+            refused = None;
+            if !is_current {
+                self.newest.send_replace(Arc::new(roster));
+            }
         }
     }
 }

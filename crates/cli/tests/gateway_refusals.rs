@@ -222,9 +222,10 @@ async fn latency(roster: &Roster, network: &Network, from: u64) -> Duration {
     times[times.len() / 2]
 }
 
+/// Other load on the processor varies, so only one of three rounds must pass.
 #[test]
 fn a_flood_with_one_frame_does_not_delay_other_devices() {
-    flood_and_measure(|_| 0..200, 1);
+    flood_and_measure(|_| 0..200, 3);
 }
 
 /// The events of this flood are new, so they are synced to disk. Other load on the disk and the

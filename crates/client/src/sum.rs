@@ -13,6 +13,7 @@ mod config;
 mod key_setup;
 mod key_table;
 mod localise;
+mod members;
 mod open_epochs;
 mod participants;
 mod prepare;
@@ -24,7 +25,7 @@ mod schedule_numbers;
 mod share;
 
 pub use config::{BrokerConfig, QuerierConfig, TreeSource, TreeTables};
-pub use key_setup::{KeyFiles, setup};
+pub use key_setup::{KeyFiles, add, setup};
 pub use key_table::KeyTable;
 pub use localise::{ATTEMPTS, Finding, Localisation, MAX_ASKED, MAX_QUESTIONS};
 pub use open_epochs::{Epochs, Failed, MAX_OPEN, Outcome, Received, Row};
@@ -35,6 +36,6 @@ pub use querier::{
 };
 pub use row_values::RowNames;
 pub use row_writer::{RowFormat, RowWriter};
-pub use run_query::{Endpoint, RunError, RunOptions, run_query};
+pub use run_query::{Endpoint, Later, RunError, RunOptions, run_query};
 pub use schedule_numbers::{ScheduleNumberError, ScheduleNumbers};
 pub use share::{Shape, ShareError, Sum};

@@ -59,8 +59,8 @@ pub struct Window {
 /// A mote's configuration for private sums.
 #[derive(Clone)]
 pub struct Membership {
-    /// The number of sources in the roster.
-    pub sources: u32,
+    /// The digest of version 0 of the group's roster.
+    pub roster: Digest,
     /// The number of sources in a key group. Sources are grouped by position.
     pub key_group: u32,
     /// The position of this mote among the sources.
@@ -75,10 +75,7 @@ pub struct Membership {
 
 impl fmt::Debug for Membership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Membership")
-            .field("sources", &self.sources)
-            .field("position", &self.position)
-            .finish_non_exhaustive()
+        f.debug_struct("Membership").field("position", &self.position).finish_non_exhaustive()
     }
 }
 
@@ -211,11 +208,12 @@ impl<'a> Provisioning<'a> {
             interval_ms: reader.uint()?,
         };
         let sums = if is_there(&mut reader, 7)? {
-            let (sources, key_group, position) = (reader.uint()?, reader.uint()?, reader.uint()?);
+            let roster = Digest(reader.fixed()?);
+            let (key_group, position) = (reader.uint()?, reader.uint()?);
             let keys = secret::<64>(&mut reader)?;
             let querier = read_key(&mut reader)?;
             Some(Membership {
-                sources,
+                roster,
                 key_group,
                 position,
                 secret: keys,
@@ -233,7 +231,7 @@ impl<'a> Provisioning<'a> {
         let fits = (1..=MAX_LEVELS).contains(&usize::from(levels))
             && epoch_ms > 0
             && window.every_ms > 0
-            && sums.as_ref().is_none_or(|sums| sums.position < sums.sources && sums.key_group > 0);
+            && sums.as_ref().is_none_or(|sums| sums.key_group > 0);
         if !fits || !reader.rest().is_empty() {
             return Err(DecodeError::FieldOutOfRange.into());
         }
@@ -302,7 +300,7 @@ impl<'a> Provisioning<'a> {
         match &self.sums {
             Some(sums) => {
                 out.array(7)?
-                    .uint(sums.sources)?
+                    .bytes(&sums.roster.0)?
                     .uint(sums.key_group)?
                     .uint(sums.position)?
                     .bytes(&*sums.secret)?;

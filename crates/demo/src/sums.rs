@@ -37,6 +37,7 @@ use moteseal_seal::level::SaltKey;
 use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
 use moteseal_sum::query::{MAX_PLAN, Plan};
 use moteseal_verify::Roster;
+use moteseal_verify::SumGroup;
 use moteseal_verify::aggregation::{AggregationTree, QUERIER, gateway_id};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -102,11 +103,17 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         .collect();
     let tree = AggregationTree::new(roster, GATEWAYS, places.iter().copied()).map_err(internal)?;
 
+    let group = SumGroup::new(roster.clone(), tree.clone());
+
     // The keys of the querier and of each mote.
     let signer = random::signing_key()?;
     let sources = u32::try_from(motes.len()).map_err(internal)?;
-    let circle =
-        Circle { group: roster.group(), roster: roster.digest(), sources, key_group: sources };
+    let circle = Circle {
+        group: roster.group(),
+        roster: roster.first_digest(),
+        sources,
+        key_group: sources,
+    };
     let secrets = secrets()?;
     let master = querier_keys(&circle, &signer.public())?;
 
@@ -125,8 +132,8 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         let up_secret = LinkKey::secret_of(&secrets[parent], roster.group(), gateway_id(name));
         let querier = signer.public();
         let member = Member {
-            roster,
-            tree: &tree,
+            roster: &group.roster,
+            tree: &group.tree,
             name,
             querier: &querier,
             children_secret: &secrets[name],
@@ -155,7 +162,6 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         let membership = Membership {
             group: circle.group,
             roster: circle.roster,
-            sources,
             key_group: circle.key_group,
             position,
             secret: source.secret,
@@ -210,8 +216,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         diagnostic(QUERY);
     }
     let format = if json { RowFormat::JsonLines } else { RowFormat::Table };
-    let names =
-        RowNames::new(&plan, &schema, roster.devices().map(|device| device.name.clone()).collect());
+    let names = RowNames::new(&plan, &schema);
     let mut writer = RowWriter::new(format, names, io::stdout()).map_err(internal)?;
     let mut tally = Tally::default();
     let mut seen = 0;
@@ -229,9 +234,10 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         }
         Ok(())
     };
-    let run = RunOptions { epochs: Some(epochs), grace: GRACE, lease: Duration::from_secs(60) };
+    let lease = Duration::from_secs(60);
+    let run = RunOptions { epochs: Some(epochs), grace: GRACE, has_default_floor: true, lease };
     let followed = tokio::select! {
-        followed = run_query(asking, &tree, querier, run, &mut take, std::future::pending()) => followed.map_err(|error| internal(error.to_string())),
+        followed = run_query(asking, group, querier, run, None, &mut take, std::future::pending()) => followed.map_err(|error| internal(error.to_string())),
         Some(ended) = tasks.join_next() => Err(internal(format_args!("a mote or gateway stopped: {ended:?}"))),
     };
     tasks.shutdown().await;
@@ -279,9 +285,7 @@ impl Tally {
     ) {
         let wrong = match &row.outcome {
             Outcome::Accepted(accepted) if lie.is_none_or(Malice::is_sound) => {
-                let participants: Vec<u32> = (0..row.sources)
-                    .filter(|position| row.participants.contains(*position))
-                    .collect();
+                let participants: Vec<u32> = row.participants.iter().collect();
                 let expected = plain(plan, schema, row.epoch, &participants, sensed);
                 let found: Vec<Option<String>> = accepted
                     .values()

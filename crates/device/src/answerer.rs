@@ -20,6 +20,7 @@ use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule, QueryScheduleError};
 use moteseal_sum::sies::{PSR, Psr, Slot, SourceKey, SourceSecret};
 use moteseal_sum::wire::close_share;
+use moteseal_verify::Roster;
 use tracing::{debug, info, warn};
 
 use crate::durable::{DurableError, DurableMote, QueryScheduleRefused};
@@ -38,10 +39,8 @@ const AROUND: usize = 80;
 pub struct Membership {
     /// The group.
     pub group: GroupId,
-    /// The digest of the roster whose devices take part.
+    /// The digest of version 0 of the group's roster.
     pub roster: Digest,
-    /// The number of devices that take part.
-    pub sources: u32,
     /// The number of sources in a key group. A key group consists of consecutive positions.
     pub key_group: u32,
     /// This device's position among the sources.
@@ -62,13 +61,20 @@ pub enum ScheduleRejected {
     /// it is for another group or roster.
     #[error("{0}")]
     QuerySchedule(#[from] QueryScheduleError),
-    /// The schedule's number of sources or size of key groups differs from the device's
-    /// configuration.
+    /// The schedule's size of key groups differs from the device's configuration, or the schedule
+    /// does not ask this device, because the querier has a version of the roster from before the
+    /// device joined the group.
     #[error(
-        "the query schedule has another number of sources, or another size of key groups, than \
-         this device's key file; set up the sums again"
+        "the query schedule has another size of key groups than this device's key file, or does \
+         not ask this device; give the querier the newest roster, or set up the sums again"
     )]
     OtherSources,
+    /// The number of the schedule is far ahead of the device's clock.
+    #[error(
+        "the number of the query schedule, a time in milliseconds, is more than a day ahead of this \
+         clock; check the clocks of the querier and of this device"
+    )]
+    ScheduleAhead,
     /// A schedule with a higher number, or a different schedule with this number, was accepted
     /// before.
     #[error("{0}")]
@@ -82,6 +88,7 @@ impl ScheduleRejected {
         match self {
             Self::QuerySchedule(error) => error.name(),
             Self::OtherSources => "OtherSources",
+            Self::ScheduleAhead => "ScheduleAhead",
             Self::Refused(error) => error.name(),
         }
     }
@@ -143,6 +150,15 @@ impl Answerer {
         Self { membership, schema, clock, running: Vec::new(), log: WarningLog::new() }
     }
 
+    /// Continues under a later version of the roster. If it names another querier, the queries of the
+    /// previous one end.
+    pub fn load(&mut self, roster: &Roster) {
+        if let Some(querier) = roster.querier().filter(|key| **key != self.membership.querier) {
+            self.membership.querier = querier.clone();
+            self.running.clear();
+        }
+    }
+
     /// Receives a query schedule. If the schedule is rejected, logs the reason.
     ///
     /// # Errors
@@ -185,7 +201,7 @@ impl Answerer {
         for (id, posed) in schedule.queries() {
             match before.iter().position(|running| running.id == id) {
                 Some(_) => {}
-                None => match self.check(&posed) {
+                None => match self.check(&posed, schedule.sources()) {
                     Ok(text) => info!(query = %text, "answering a query"),
                     Err(error) => {
                         warn!(%error, "a query cannot be answered");
@@ -222,16 +238,20 @@ impl Answerer {
         }
         let verified = schedule::receive(announcement, of.group, &of.querier, scratch)?;
         let schedule = QuerySchedule::open(&verified, of.group, &of.roster)?;
-        if (schedule.sources(), schedule.key_group()) != (of.sources, of.key_group) {
+        if schedule::is_ahead(schedule.number(), (self.clock)()) {
+            return Err(ScheduleRejected::ScheduleAhead);
+        }
+        if of.position >= schedule.sources() || schedule.key_group() != of.key_group {
             return Err(ScheduleRejected::OtherSources);
         }
         Ok(schedule)
     }
 
-    /// Checks that this device's records can answer a query. Returns the query's text.
-    fn check(&self, posed: &Posed<'_>) -> Result<String, String> {
+    /// Checks that this device's records can answer a query to `sources` sources. Returns the
+    /// query's text.
+    fn check(&self, posed: &Posed<'_>, sources: u32) -> Result<String, String> {
         let plan = Plan::decode(posed.plan).map_err(|error| error.named().to_string())?;
-        plan.check_capacity(self.membership.sources).map_err(|error| error.named().to_string())?;
+        plan.check_capacity(sources).map_err(|error| error.named().to_string())?;
         let schema = Schema::decode(&self.schema).map_err(|error| error.named().to_string())?;
         plan.bind(&schema).map_err(|error| error.named().to_string())?;
         Ok(plan.to_string())

@@ -1,8 +1,8 @@
 //! The key files that `moteseal sum setup` writes: one per device and one for the querier. A file
 //! is deterministic CBOR in PEM (RFC 7468); see spec/sums.md, section 7.
 //!
-//! Each file contains the digest of the roster for which it was made, because a source's position
-//! is its index in that roster.
+//! Each file contains the digest of version 0 of the group's roster. It stays valid when the group
+//! changes, because later versions of the roster do not change the positions of the sources.
 
 use pem_rfc7468::LineEnding;
 use zeroize::{Zeroize, Zeroizing};
@@ -36,26 +36,27 @@ named_errors! {
         Key(error: KeyError) => forward,
         /// The keys were made for another group.
         WrongGroup => "the keys of private sums are for another group",
-        /// The keys were made for another version of the roster.
-        WrongRoster => "the keys of private sums are for another version of this roster; run `moteseal sum setup` again",
+        /// The keys were made for a roster with another version 0.
+        WrongRoster => "the keys of private sums are for another roster of a group with this name; run `moteseal sum setup` again",
     }
 }
 
-/// The group and the roster version for which keys were made.
+/// The group for which keys were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circle {
     /// The group.
     pub group: GroupId,
-    /// The digest of the roster.
+    /// The digest of version 0 of the group's roster.
     pub roster: Digest,
-    /// The number of devices in the roster.
+    /// The number of devices in the roster when the file was made. Later versions may have more.
     pub sources: u32,
     /// The number of consecutive positions that form a key group.
     pub key_group: u32,
 }
 
 impl Circle {
-    /// Checks that the keys were made for this group and this version of its roster.
+    /// Checks that the keys were made for this group. `roster` is the digest of version 0 of its
+    /// roster.
     ///
     /// # Errors
     /// `WrongGroup`, `WrongRoster`.
@@ -91,7 +92,7 @@ impl Circle {
 /// The content of a device's key file.
 #[derive(Clone, Debug)]
 pub struct SourceKeys {
-    /// The group and roster version for which the keys were made.
+    /// The group for which the keys were made.
     pub circle: Circle,
     /// The device.
     pub device: DeviceId,
@@ -106,7 +107,7 @@ pub struct SourceKeys {
 /// The content of the querier's key file.
 #[derive(Debug)]
 pub struct QuerierKeys {
-    /// The group and roster version for which the keys were made.
+    /// The group for which the keys were made.
     pub circle: Circle,
     /// The public key that verifies the querier's query schedules.
     pub querier: PublicKey,

@@ -299,7 +299,9 @@ impl fmt::Display for Name<'_> {
 pub struct QueryId(pub [u8; 16]);
 
 impl QueryId {
-    /// Returns `SHA-256("moteseal/1/query" || roster digest || nonce || encoded plan)[..16]`.
+    /// Returns `SHA-256("moteseal/1/query" || roster || nonce || encoded plan)[..16]`. `roster` is
+    /// the digest of version 0 of the group's roster, so that a query continues when the group
+    /// changes.
     #[must_use]
     pub fn of(roster: &Digest, nonce: &[u8; 16], plan: &[u8]) -> Self {
         let mut id = [0; 16];

@@ -33,6 +33,18 @@ const _: () = assert!(MAX_LENGTH <= MAX_MESSAGE, "every query schedule fits one 
 /// of this size also suffices as scratch space to sign or verify an announcement.
 pub const MAX_QUERY_SCHEDULE: usize = MAX_SINGLE;
 
+/// The maximum time by which the number of a query schedule may be ahead of the receiver's clock, in
+/// milliseconds.
+const AHEAD_MS: u64 = 24 * 3600 * 1000;
+
+/// Returns whether the number of a query schedule is so far ahead of the receiver's clock that the
+/// receiver must not accept it. Otherwise a querier with a wrong clock, or with a stolen key, could
+/// use up the numbers of all later query schedules.
+#[must_use]
+pub const fn is_ahead(number: u64, unix_ms: u64) -> bool {
+    number > unix_ms.saturating_add(AHEAD_MS)
+}
+
 /// Returns the network in which a group's query schedules are sent. The network's id equals the
 /// group's id.
 #[must_use]
@@ -60,8 +72,8 @@ named_errors! {
         WrongKind => "the querier signed this, but not as a query schedule",
         /// The message is not an encoded query schedule.
         Decode(error: DecodeError) => from,
-        /// The query schedule was made for another version of the roster.
-        WrongRoster => "the queries are for another version of the roster; set up the sums again with this version",
+        /// The query schedule was made for a roster with another version 0.
+        WrongRoster => "the queries are for another roster of a group with this name; set up the sums again",
         /// The ids of two queries begin with the same four bytes.
         AmbiguousQuery => "the ids of two queries begin with the same four bytes; choose another nonce",
     }
@@ -81,7 +93,8 @@ pub struct Posed<'a> {
 }
 
 impl Posed<'_> {
-    /// Returns the query's id, which also depends on the roster.
+    /// Returns the query's id, which also depends on the group: `roster` is the digest of version 0
+    /// of its roster.
     #[must_use]
     pub fn id(&self, roster: &Digest) -> QueryId {
         QueryId::of(roster, &self.nonce, self.plan)
@@ -130,12 +143,12 @@ pub struct QuerySchedule<'a> {
 pub struct QueryScheduleDraft<'a> {
     /// The group.
     pub group: GroupId,
-    /// The digest of the roster that gives the sources their positions.
+    /// The digest of version 0 of the group's roster.
     pub roster: Digest,
     /// The number of the query schedule. It must be higher than the number of every earlier query
     /// schedule. Usually it is the current time in Unix milliseconds.
     pub number: u64,
-    /// The number of sources in the roster.
+    /// The number of sources in the querier's version of the roster.
     pub sources: u32,
     /// The number of consecutive positions that form a key group.
     pub key_group: u32,
@@ -193,8 +206,8 @@ fn posed<'a>(reader: &mut Reader<'a>) -> Result<Posed<'a>, DecodeError> {
 }
 
 impl<'a> QuerySchedule<'a> {
-    /// Reads a query schedule from a verified message, and checks that it is for this group and
-    /// this version of its roster.
+    /// Reads a query schedule from a verified message, and checks that it is for this group.
+    /// `roster` is the digest of version 0 of the group's roster.
     ///
     /// # Errors
     /// [`QueryScheduleError`].
@@ -269,7 +282,8 @@ impl<'a> QuerySchedule<'a> {
         self.number
     }
 
-    /// Returns the number of sources in the roster.
+    /// Returns the number of sources in the querier's version of the roster. Sources with a higher
+    /// position are not asked.
     #[must_use]
     pub const fn sources(&self) -> u32 {
         self.sources

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::error::Named;
@@ -105,7 +106,7 @@ pub enum TreeError {
     },
     /// Some devices of the roster are not in the tree.
     #[error(
-        "these devices have no gateway: {}; every device of the roster needs one",
+        "these devices have no gateway: {}; every device of the roster needs one, also a removed one",
         first_names(_0)
     )]
     DevicesMissing(Vec<String>),
@@ -173,6 +174,32 @@ pub struct AggregationTree {
     height: u32,
 }
 
+/// A group as the parties of private sums know it: a version of its roster, and a tree of the
+/// devices of this version.
+#[derive(Clone, Debug)]
+pub struct SumGroup {
+    /// The roster.
+    pub roster: Arc<Roster>,
+    /// The tree.
+    pub tree: Arc<AggregationTree>,
+}
+
+impl SumGroup {
+    /// Takes a roster and a tree of its devices.
+    #[must_use]
+    pub fn new(roster: Roster, tree: AggregationTree) -> Self {
+        Self { roster: Arc::new(roster), tree: Arc::new(tree) }
+    }
+
+    /// Returns the number of sources that take part in sums at an instant, in Unix milliseconds.
+    #[must_use]
+    pub fn sources_at(&self, unix_ms: u64) -> u32 {
+        let epoch = self.roster.epoch_of(unix_ms);
+        let members = self.roster.devices().filter(|device| device.takes_part_in(epoch)).count();
+        u32::try_from(members).unwrap_or(u32::MAX)
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Gateway {
     id: DeviceId,
@@ -215,6 +242,8 @@ pub struct Child {
     pub name: String,
     /// Whether the child is a gateway. Otherwise it is a source.
     pub is_gateway: bool,
+    /// The position of the child, if it is a source.
+    pub position: Option<u32>,
     /// The number of sources below the child; 1 if the child is a source.
     pub sources: u32,
 }
@@ -359,6 +388,7 @@ impl AggregationTree {
                 id: gateway.id,
                 name: gateway.name.clone(),
                 is_gateway: true,
+                position: None,
                 sources: 0,
             });
         }
@@ -367,6 +397,7 @@ impl AggregationTree {
                 id: source.id,
                 name: source.name.clone(),
                 is_gateway: false,
+                position: self.position(source.id),
                 sources: 0,
             });
         }
@@ -530,6 +561,17 @@ impl Aggregator {
     pub fn are_beneath(&self, positions: Range<u32>, child: usize) -> bool {
         let owners = self.owners.get(positions.start as usize..positions.end as usize);
         owners.is_some_and(|owners| owners.iter().all(|owner| *owner as usize == child))
+    }
+
+    /// Returns whether each source at these positions is the child or is below it, or may be below
+    /// it in a later version of the roster: a source that this version does not have can be below
+    /// any gateway.
+    #[must_use]
+    pub fn can_be_beneath(&self, positions: Range<u32>, child: usize) -> bool {
+        let known = positions.start..positions.end.min(self.group_sources());
+        let is_gateway = self.children.get(child).is_some_and(|child| child.is_gateway);
+        (known.is_empty() || self.are_beneath(known, child))
+            && (is_gateway || positions.end <= self.group_sources())
     }
 
     /// Returns the index of the child that is this gateway or is above it: the next hop of a

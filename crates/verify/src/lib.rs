@@ -90,12 +90,12 @@ pub mod roster;
 pub mod succession;
 pub mod write;
 
-pub use aggregation::{AggregationTree, TreeError};
+pub use aggregation::{AggregationTree, SumGroup, TreeError};
 pub use calendar::Calendar;
 pub use error::{ReadError, ReadErrorKind};
 pub use event::{Event, Proven, SchemaEntry, Suspect, kept_from};
 pub use explain::{Explained, Finding, RunFinding, explain_run};
 pub use manifest::ManifestError;
 pub use reader::{Bundles, StreamReader};
-pub use roster::Roster;
+pub use roster::{Device, Roster};
 pub use succession::SuccessionError;

@@ -123,6 +123,24 @@ impl Device {
             .iter()
             .any(|term| term.first_epoch <= epoch && term.end_epoch.is_none_or(|end| epoch < end))
     }
+
+    /// Returns whether the device takes part in private sums in every epoch.
+    #[must_use]
+    pub fn always_takes_part(&self) -> bool {
+        let has_no_end = |term: &Term| term.end_index.is_none() && term.end_epoch.is_none();
+        self.takes_part_in(EpochNumber(0)) && self.terms.iter().all(has_no_end)
+    }
+
+    /// Returns whether the device takes part in private sums in an epoch: whether one of its keys
+    /// is valid in it and is not revoked.
+    #[must_use]
+    pub fn takes_part_in(&self, epoch: EpochNumber) -> bool {
+        self.terms.iter().any(|term| {
+            term.first_epoch <= epoch
+                && term.end_index.is_none()
+                && term.end_epoch.is_none_or(|end| epoch < end)
+        })
+    }
 }
 
 impl Roster {
@@ -189,6 +207,12 @@ impl Roster {
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.digests.last().copied().unwrap_or(Digest::NULL)
+    }
+
+    /// Returns the digest of version 0. It is the same in all versions of a group's roster.
+    #[must_use]
+    pub fn first_digest(&self) -> Digest {
+        self.digests.first().copied().unwrap_or(Digest::NULL)
     }
 
     /// Returns the digests of all versions up to this one, from version 0.

@@ -143,7 +143,7 @@ impl<'p> Answerer<'p> {
             &mut scratch,
         )
         .and_then(|signed| {
-            QuerySchedule::open(&signed, self.provisioning.group, &self.provisioning.roster.0)
+            QuerySchedule::open(&signed, self.provisioning.group, &self.membership.roster)
         });
         let schedule = match opened {
             Ok(schedule) => schedule,
@@ -152,9 +152,8 @@ impl<'p> Answerer<'p> {
                 return Ok(());
             }
         };
-        if (schedule.sources(), schedule.key_group())
-            != (self.membership.sources, self.membership.key_group)
-        {
+        let Membership { position, key_group, .. } = *self.membership;
+        if position >= schedule.sources() || schedule.key_group() != key_group {
             notify(Notice::NotAnswering("OtherSources"));
             return Ok(());
         }
@@ -192,7 +191,8 @@ impl<'p> Answerer<'p> {
             });
             let free = free.and_then(|at| self.running.get_mut(at));
             let started = free.ok_or("TooManyQueries").and_then(|place| {
-                start(place, self.provisioning, self.membership, unix_ms, id, &posed)
+                let of = (self.provisioning, self.membership, schedule.sources());
+                start(place, of, unix_ms, id, &posed)
             });
             if let Err(why) = started {
                 notify(Notice::NotAnswering(why));
@@ -268,14 +268,13 @@ impl<'p> Answerer<'p> {
 #[inline(never)]
 fn start(
     place: &mut Option<Running>,
-    provisioning: &Provisioning<'_>,
-    membership: &Membership,
+    (provisioning, membership, sources): (&Provisioning<'_>, &Membership, u32),
     unix_ms: u64,
     id: QueryId,
     posed: &Posed<'_>,
 ) -> Result<(), &'static str> {
     let plan = Plan::decode(posed.plan).map_err(|_| "MalformedPlan")?;
-    plan.check_capacity(membership.sources).map_err(|_| "CapacityExceeded")?;
+    plan.check_capacity(sources).map_err(|_| "CapacityExceeded")?;
     let schema = Schema::decode(provisioning.schema).map_err(|error| error.name())?;
     plan.bind(&schema).map_err(|_| "UnknownColumn")?;
     let epoch_ms = u64::from(plan.epoch_ms());

@@ -144,11 +144,10 @@ fn check_of(record: &[u8; MOTESEAL_GUARD_RECORD]) -> [u8; 8] {
 
 /// Begins a source from its key file (`NAME.sum.key`, which `moteseal sum setup` writes).
 ///
-/// @param device  The device. The key file must be for this device and for the same version of its
-///        roster.
+/// @param device  The device. The key file must be for this device.
 /// @param pem, length  The file's bytes. Wipe your copy afterwards.
-/// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `WrongRoster`, `UnknownDevice` (another
-///         device's file), or an error of decoding or of keys.
+/// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `UnknownDevice` (another device's file), or
+///         an error of decoding or of keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_sum_source_from_key_file(
     source: *mut moteseal_sum_source,
@@ -162,7 +161,9 @@ pub unsafe extern "C" fn moteseal_sum_source_from_key_file(
         let (device, pem) = unsafe { (given(device)?, bytes(pem, length)?) };
         let keys = SourceKeys::decode(pem)?;
         let (group, id) = device.ids();
-        keys.circle.check(group, &Digest(device.roster))?;
+        if keys.circle.group != group {
+            return Err(Error::WrongGroup);
+        }
         if keys.device != id {
             return Err(Error::UnknownDevice);
         }

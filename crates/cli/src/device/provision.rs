@@ -443,7 +443,7 @@ impl<'a> Group<'a> {
             .map_err(in_key("sum.link_secret"))?;
         let SourceKeys { circle, position, querier, secret, .. } = keys;
         Ok(Membership {
-            sources: circle.sources,
+            roster: circle.roster,
             key_group: circle.key_group,
             position,
             secret: secret.to_bytes(),

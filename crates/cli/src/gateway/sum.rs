@@ -1,14 +1,22 @@
 //! `moteseal gateway sum`: runs an aggregator in the tree of private sums.
 
 use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
 
+use moteseal_client::input::LinkSecret;
+use moteseal_client::sum::TreeSource;
+use moteseal_core::signature::PublicKey;
 use moteseal_gateway::sum::number::NumberFile;
-use moteseal_gateway::sum::service::SumGateway;
+use moteseal_gateway::sum::service::{LoadVersion, SumGateway, Versions};
 use moteseal_gateway::sum::{Aggregator, Member};
 use moteseal_net::link::until_up;
 use moteseal_net::mqtt::{MqttChild, MqttParent};
 use moteseal_net::{ChildLink as _, ParentLink as _};
 use moteseal_service::stop_signal;
+use moteseal_verify::{Roster, SumGroup};
+use tokio::sync::watch;
+use tracing::warn;
 
 use super::{Run, metrics, of_group, valid};
 use crate::aggregation;
@@ -17,15 +25,75 @@ use crate::config::{self, aggregator_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::count;
+use crate::roster_watch::RosterWatch;
+use crate::succession::{Succession, record_roster};
+
+/// A gateway's place in the tree and its secrets, which do not depend on the version of the group.
+struct Place {
+    name: String,
+    /// The querier's public key, if the roster names none.
+    querier: PublicKey,
+    children_secret: LinkSecret,
+    up_secret: LinkSecret,
+    grace: Duration,
+    /// The highest number of a query schedule that the gateway accepted before its start.
+    number: u64,
+}
+
+impl Place {
+    fn member<'a>(&'a self, group: &'a SumGroup) -> Member<'a> {
+        Member {
+            roster: &group.roster,
+            tree: &group.tree,
+            name: &self.name,
+            querier: group.roster.querier().unwrap_or(&self.querier),
+            children_secret: &self.children_secret,
+            up_secret: &self.up_secret,
+            grace: self.grace,
+            number: self.number,
+        }
+    }
+}
+
+/// Returns the querier's public key in the configuration, or the one in the roster if the
+/// configuration names none.
+fn querier_key(
+    config: &config::Aggregator,
+    folder: &Path,
+    roster: &Roster,
+) -> Result<PublicKey, Failure> {
+    let Some(path) = &config.querier else {
+        return roster.querier().cloned().ok_or_else(|| {
+            Failure::usage("the roster names no querier; name the file with its public key")
+        });
+    };
+    files::public_key(&folder.join(path))
+}
+
+/// Returns the failure for a configuration that names another querier than the roster.
+fn other_querier(roster: &Roster) -> Failure {
+    let what = format_args!(
+        "version {} of the roster names another querier; leave this key out to use the roster's",
+        roster.version()
+    );
+    Failure::usage(what).with_name("WrongQuerier")
+}
 
 pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     let file = &arguments.config;
     let (config, folder): (config::Aggregator, _) = config::load(file)?;
     let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
-    let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator))
-        .map_err(in_key("roster"))?;
-    let querier = files::public_key(&folder.join(&config.querier)).map_err(in_key("querier"))?;
-    let tree = aggregation::tree(&folder.join(&config.tree), &roster).map_err(in_key("tree"))?;
+    let (roster_path, operator) = (folder.join(&config.roster), folder.join(&config.operator));
+    let (roster_watch, roster) =
+        RosterWatch::open(roster_path.clone(), operator.clone()).map_err(in_key("roster"))?;
+    let querier_key = querier_key(&config, &folder, &roster).map_err(in_key("querier"))?;
+    let differs = roster.querier().is_some_and(|querier| *querier != querier_key);
+    if differs && arguments.check {
+        return Err(other_querier(&roster)).map_err(in_key("querier"));
+    }
+    let tree_path = folder.join(&config.tree);
+    let roster_watch = roster_watch.with_tree(tree_path.clone());
+    let tree = aggregation::tree(&tree_path, &roster).map_err(in_key("tree"))?;
     let children_secret = files::link_secret(&folder.join(&config.link_secret), &roster, None)
         .map_err(in_key("link_secret"))?;
     let unknown = || {
@@ -37,14 +105,14 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     };
     let (parent, aggregator) =
         tree.parent(&config.name).zip(tree.aggregator(&config.name)).ok_or_else(unknown)?;
+    let parent = parent.to_owned();
     let id = aggregator.id().ok_or_else(unknown)?;
     let up_secret = files::link_secret(&folder.join(&config.up_secret), &roster, Some(id))
         .map_err(in_key("up_secret"))?;
-    files::check_querier(&roster, &querier).map_err(in_key("querier"))?;
     let link = aggregator_options(&config.link, "link", file, &folder, &roster, &config.name)?;
     let (up_table, up_link) =
         config.up_link.as_ref().map_or(("link", &config.link), |up| ("up_link", up));
-    let up_link_options = aggregator_options(up_link, up_table, file, &folder, &roster, parent)?;
+    let up_link_options = aggregator_options(up_link, up_table, file, &folder, &roster, &parent)?;
     let members: Vec<[u8; 8]> = aggregator.children().iter().map(|child| child.id.0).collect();
     let state = folder.join(&config.state);
     if state.exists() && !state.is_dir() {
@@ -53,6 +121,9 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
             state.display()
         ))));
     }
+    let record = state.join("roster");
+    let succession = Succession::check(record.clone(), &roster, &roster_path, &operator)
+        .map_err(in_key("roster"))?;
     if arguments.check {
         // This reads the brokers' addresses and files but sends nothing, because the links' tasks
         // do not run.
@@ -91,23 +162,53 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         ]);
     }
     log(arguments.log);
+    if differs {
+        warn!("{}; the roster's is used", other_querier(&roster).about_key(file, "querier"));
+    }
     let (number_file, number) = NumberFile::open(&state)?;
-    let member = Member {
-        roster: &roster,
-        tree: &tree,
-        name: &config.name,
-        querier: &querier,
-        children_secret: &children_secret,
-        up_secret: &up_secret,
+    succession.record()?;
+    let group = SumGroup::new(roster.clone(), tree.clone());
+    let configured_querier = querier_key.clone();
+    let place = Place {
+        name: config.name.clone(),
+        querier: querier_key,
+        children_secret,
+        up_secret,
         grace: config.grace,
         number,
     };
-    let aggregator = Aggregator::new(&member).ok_or_else(unknown)?;
-    runtime()?.block_on(async move {
+    let aggregator = Aggregator::new(&place.member(&group)).ok_or_else(unknown)?;
+    let (newest, versions) = watch::channel(group);
+    let load: LoadVersion =
+        Box::new(move |aggregator, group| aggregator.load(&place.member(group)).is_some());
+    let versions = Versions { newest: versions, load };
+    let accept = |group: &SumGroup| {
+        let now = group.tree.parent(&config.name).ok_or_else(|| {
+            let what = format_args!("the tree no longer has the gateway {:?}", config.name);
+            Failure::usage(what).about(&tree_path)
+        })?;
+        if now != parent {
+            let what = format_args!(
+                "the tree moves {:?} from {parent:?} to {now:?}; give it the link secret of its new parent, and restart it",
+                config.name
+            );
+            return Err(Failure::usage(what).about(&tree_path));
+        }
+        if config.querier.is_some()
+            && group.roster.querier().is_some_and(|querier| *querier != configured_querier)
+        {
+            warn!(
+                "{}; the roster's is used",
+                other_querier(&group.roster).about_key(file, "querier")
+            );
+        }
+        record_roster(&record, &group.roster)
+    };
+    runtime()?.block_on(async {
         let children = MqttParent::new(&link, members)?;
         let up = MqttChild::new(&up_link_options, id.0)?;
         let bound = SumGateway::bind(aggregator, number_file, config.listen).await;
-        let gateway = bound?;
+        let gateway = bound?.with_versions(versions);
         if let Some(address) = gateway.address() {
             // A closed stdout does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
@@ -129,7 +230,10 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
                 error = up_refused => refusal = Some(error),
             }
         };
-        let ended = gateway.run(children, up, stop).await;
+        let ended = tokio::select! {
+            ended = gateway.run(children, up, stop) => ended,
+            () = aggregation::follow(roster_watch, TreeSource::File(tree_path.clone()), newest, accept) => Ok(()),
+        };
         match refusal {
             Some(error) => Err(error.into()),
             None => ended.map_err(Failure::from),

@@ -223,9 +223,23 @@ pub(crate) fn add(arguments: &Add) -> Result<(), Failure> {
         count(enrolled.devices().len() as u64, "device"),
         start_text(&draft.before, first)
     );
+    let again: Vec<&str> = enrolled
+        .devices()
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .filter(|name| draft.before.devices().any(|device| device.name == *name))
+        .collect();
     // The keys must exist before the roster names them.
     enrolled.write()?;
-    draft.write(&what, enrolled.note())
+    draft.write(&what, enrolled.note())?;
+    if !again.is_empty() {
+        diagnostic(format_args!(
+            "{} belonged to the group before: the secrets of links and private sums stay the same; if \
+             another party may know them, use another name",
+            again.join(", ")
+        ));
+    }
+    Ok(())
 }
 
 pub(crate) fn remove(arguments: &Remove) -> Result<(), Failure> {

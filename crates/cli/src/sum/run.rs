@@ -1,7 +1,7 @@
 //! `moteseal sum run`: runs a query over a group and prints the proven result of each epoch.
 
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,15 +9,19 @@ use clap::{Args, ValueEnum};
 use moteseal_client::output::{AtomicFile, OutputError};
 use moteseal_client::sum::{
     Outcome, PreparedQuery, QuerierConfig, Row, RowFormat, RowNames, RowWriter, RunError,
+    TreeSource,
 };
 use moteseal_service::stop_signal;
-use tokio::sync::Notify;
+use moteseal_verify::SumGroup;
+use tokio::sync::{Notify, watch};
 
+use crate::aggregation;
 use crate::client_error;
-use crate::cloud::runtime;
+use crate::cloud::{log_warnings, runtime};
 use crate::failure::{Exit, Failure};
-use crate::files;
 use crate::progress::{bar, count, thousands};
+use crate::roster_watch::RosterWatch;
+use crate::succession::{Succession, record_roster};
 use crate::terminal::{Plain, diagnostic, is_json};
 
 /// The maximum length of a query that an error shows completely, in characters.
@@ -97,7 +101,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let file = &arguments.config;
     let config = QuerierConfig::read(file).map_err(|error| client_error::input(&error))?;
-    let roster = files::roster(&config.roster, &config.operator)
+    let (roster_watch, roster) = RosterWatch::open(config.roster.clone(), config.operator.clone())
+        .map_err(|failure| failure.about_key(file, "roster"))?;
+    let roster_watch = match &config.tree {
+        TreeSource::File(path) => roster_watch.with_tree(path.clone()),
+        TreeSource::Tables(_) => roster_watch,
+    };
+    let record = record_of(&config.state);
+    let succession = Succession::check(record.clone(), &roster, &config.roster, &config.operator)
         .map_err(|failure| failure.about_key(file, "roster"))?;
     let progress = bar(roster.devices().len() as u64, "deriving");
     let query = PreparedQuery::new(&arguments.query, &roster, &config, arguments.floor, &|done| {
@@ -111,6 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         None => client_error::input(&error).about(file),
     })?;
+    succession.record().map_err(|failure| failure.about_key(file, "state"))?;
     let output = Output::open(arguments, query.names())?;
     let (mut writer, mut tally) = (output.writer, Tally::default());
     let closed = output.closed;
@@ -120,6 +132,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         count(u64::from(query.sources()), "source"),
         query.floor()
     );
+    log_warnings();
     let started = || {
         diagnostic(announced);
         diagnostic(participants);
@@ -139,7 +152,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             () = gone.notified() => {}
         }
     };
-    let ended = runtime()?.block_on(query.run(arguments.epochs, started, &mut take, stop));
+    let (newest, later) = watch::channel(query.group().clone());
+    let accept = |group: &SumGroup| record_roster(&record, &group.roster);
+    let follow = aggregation::follow(roster_watch, config.tree.clone(), newest, accept);
+    let ended = runtime()?.block_on(async {
+        tokio::select! {
+            ended = query.run(arguments.epochs, Some(later), started, &mut take, stop) => ended,
+            () = follow => Ok(0),
+        }
+    });
     let ended = ended.map_err(|error| match error {
         RunError::Output(error) => client_error::output(error),
         error => error.into(),
@@ -158,6 +179,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     tally.add_missed(missed);
     tally.verdict()
+}
+
+/// Returns the file next to a querier's state that records its version of the roster.
+fn record_of(state: &Path) -> PathBuf {
+    let mut name = state.as_os_str().to_owned();
+    name.push(".roster");
+    PathBuf::from(name)
 }
 
 /// Returns the part of a query around a column, and a line with a caret below that column.

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use moteseal_client::input;
-use moteseal_client::sum::setup;
+use moteseal_client::sum::{add, setup};
+use moteseal_verify::Roster;
 use serde_json::json;
 
 use crate::client_error;
@@ -19,7 +20,9 @@ use crate::terminal::report_lines;
 #[command(after_help = "Example: moteseal key new --out q\n\
                         \x20        moteseal sum setup --roster roster.cbor --operator op.pub.pem --querier q.key.pem --out sumkeys/\n\
                         makes sumkeys/NAME.sum.key     for each device of the roster: goes to that device only\n\
-                        \x20     sumkeys/querier.sum.key  stays with the querier: all other keys are derived from it")]
+                        \x20     sumkeys/querier.sum.key  stays with the querier: all other keys are derived from it\n\n\
+                        \x20        moteseal sum setup --roster roster.cbor --operator op.pub.pem --keys sumkeys/querier.sum.key --out sumkeys/\n\
+                        makes the files of the devices that have joined the group since")]
 pub(crate) struct Arguments {
     /// The group's roster; its devices are the sources
     #[arg(long)]
@@ -29,8 +32,12 @@ pub(crate) struct Arguments {
     operator: Option<PathBuf>,
     /// The key with which the querier signs its queries: the secret or the public key; .pem may be
     /// omitted
-    #[arg(long, value_name = "KEY")]
-    querier: PathBuf,
+    #[arg(long, value_name = "KEY", required_unless_present = "keys")]
+    querier: Option<PathBuf>,
+    /// The querier's file of an earlier setup: make the files of the devices that have joined since
+    /// and have none in --out. The files of the other devices stay valid
+    #[arg(long, value_name = "QUERIER_KEYS", conflicts_with_all = ["querier", "key_groups"])]
+    keys: Option<PathBuf>,
     /// The folder for the files
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
@@ -42,8 +49,12 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let Arguments { roster: path, querier, out, key_groups, .. } = arguments;
+    let Arguments { roster: path, querier, keys, out, key_groups, .. } = arguments;
     let roster = files::roster(path, &operator(arguments)?)?;
+    if let Some(keys) = keys {
+        return add_devices(&roster, keys, out);
+    }
+    let querier = querier.as_ref().ok_or_else(|| Failure::usage("give --querier or --keys"))?;
     let querier = input::public_half(&with_suffix(querier));
     let querier = querier.map_err(|error| client_error::input(&error))?;
     files::check_querier(&roster, &querier)?;
@@ -75,6 +86,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             "devices": sources,
             "key_groups": groups,
         })
+    })
+}
+
+/// Makes the key files of the devices that have joined the group.
+fn add_devices(roster: &Roster, keys: &Path, out: &Path) -> Result<(), Failure> {
+    let progress = bar(roster.devices().len() as u64, "writing keys");
+    let added = add(roster, keys, out, &mut || progress.inc(1));
+    progress.finish_and_clear();
+    let added = added.map_err(|error| client_error::input(&error))?;
+    let made = count(added.len() as u64, "key file");
+    report_lines(vec![format!("devices    {made} in {}", out.display())], || {
+        let files: Vec<_> = added.iter().map(|path| path.display().to_string()).collect();
+        json!({ "folder": out.display().to_string(), "added": files })
     })
 }
 

@@ -118,8 +118,8 @@ fn a_blob_contains_roster_and_keys_and_is_readable_only_by_its_owner() {
     let keys = SourceKeys::decode(&at("sums/mote1.sum.key")).unwrap();
     let sums = decoded.sums.as_ref().unwrap();
     assert_eq!(
-        (sums.position, sums.sources, &*sums.secret),
-        (keys.position, 2, &*keys.secret.to_bytes())
+        (sums.position, sums.roster, &*sums.secret),
+        (keys.position, keys.circle.roster, &*keys.secret.to_bytes())
     );
     let base = decode_public_pem(&at("base.pub.pem")).unwrap();
     assert_eq!(

@@ -5,11 +5,11 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::broker::Broker;
@@ -56,7 +56,7 @@ fn run(folder: &Path, arguments: &[&str]) {
 /// A group with its keys and configurations in a folder.
 struct Site {
     folder: TempDir,
-    _broker: Broker,
+    broker: Broker,
 }
 
 const TREE: &str =
@@ -148,44 +148,36 @@ impl Site {
             );
             fs::write(at.join(format!("{gateway}.toml")), config).unwrap();
         }
-        for mote in 0..MOTES {
-            let (name, gateway) = (format!("mote{mote}"), gateway_of(mote));
-            let (main, sums) =
-                (format!("keys/{name}.link.key"), format!("keys/{name}.sum-link.key"));
-            with_roster(&[
-                "key",
-                "link",
-                "--group-secret",
-                "keys/link.key",
-                "--device",
-                &name,
-                "--out",
-                &main,
-            ]);
-            let secret = format!("keys/{gateway}.children.key");
-            with_roster(&[
-                "key",
-                "link",
-                "--group-secret",
-                &secret,
-                "--device",
-                &name,
-                "--out",
-                &sums,
-            ]);
-            let config = format!(
-                "device = \"{name}\"\nkey = \"keys/{name}.key.pem\"\n{common}link_secret = \"{main}\"\nstate = \"{name}\"\n\
-                 {link}[source]\ncolumns = [\"reading::u32\"]\n\
-                 [sum]\nkey = \"sumkeys/{name}.sum.key\"\nparent = \"{gateway}\"\nlink_secret = \"{sums}\"\n"
-            );
-            fs::write(at.join(format!("{name}.toml")), config).unwrap();
-        }
         let config = format!(
             "{common}key = \"keys/q.key.pem\"\nkeys = \"sumkeys/querier.sum.key\"\ntree = \"tree.toml\"\n\
              link_secret = \"keys/querier.children.key\"\nstate = \"querier.state\"\ncolumns = [\"reading::u32\"]\ngrace = \"500ms\"\n{link}"
         );
         fs::write(at.join("querier.toml"), config).unwrap();
-        Self { folder, _broker: broker }
+        fs::copy(at.join("roster.cbor"), at.join("first.cbor")).unwrap();
+        let site = Self { folder, broker };
+        (0..MOTES).for_each(|mote| site.configure_mote(mote));
+        site
+    }
+
+    /// Makes the link secrets and the configuration of a mote.
+    fn configure_mote(&self, mote: usize) {
+        let at = self.folder.path();
+        let (name, gateway) = (format!("mote{mote}"), gateway_of(mote));
+        let (main, sums) = (format!("keys/{name}.link.key"), format!("keys/{name}.sum-link.key"));
+        let children = format!("keys/{gateway}.children.key");
+        for (secret, out) in [("keys/link.key", &main), (&children, &sums)] {
+            let derive = ["key", "link", "--group-secret", secret, "--device", &name, "--out", out];
+            let trusted = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
+            run(at, &[&derive[..], &trusted].concat());
+        }
+        let config = format!(
+            "device = \"{name}\"\nkey = \"keys/{name}.key.pem\"\nroster = \"roster.cbor\"\n\
+             operator = \"keys/op.pub.pem\"\nlink_secret = \"{main}\"\nstate = \"{name}\"\n\
+             [link]\nurl = \"{}\"\n[source]\ncolumns = [\"reading::u32\"]\n\
+             [sum]\nkey = \"sumkeys/{name}.sum.key\"\nparent = \"{gateway}\"\nlink_secret = \"{sums}\"\n",
+            self.broker.url()
+        );
+        fs::write(at.join(format!("{name}.toml")), config).unwrap();
     }
 
     fn gateway(&self, name: &str) -> Running {
@@ -315,6 +307,136 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
         "{partial} without gw-b, {missing} without the root\n{}",
         site.logs()
     );
+}
+
+/// A thread that writes the readings of motes to their processes: mote `i` reads `2^i` several times
+/// per epoch.
+struct Feeder {
+    inputs: Arc<Mutex<Vec<(usize, ChildStdin)>>>,
+    is_over: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Feeder {
+    fn new() -> Self {
+        let (inputs, is_over) = (Arc::<Mutex<Vec<(usize, ChildStdin)>>>::default(), Arc::default());
+        let (theirs, over) = (Arc::clone(&inputs), Arc::<AtomicBool>::clone(&is_over));
+        let thread = std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                for (mote, input) in &mut *theirs.lock().unwrap() {
+                    let _ = writeln!(input, "{}", 1_u32 << *mote);
+                }
+                std::thread::sleep(Duration::from_millis(150));
+            }
+        });
+        Self { inputs, is_over, thread: Some(thread) }
+    }
+
+    fn feed(&self, mote: usize, process: &mut Running) {
+        self.inputs.lock().unwrap().push((mote, process.0.stdin.take().unwrap()));
+    }
+}
+
+impl Drop for Feeder {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().unwrap().join();
+    }
+}
+
+/// A running query.
+struct Query {
+    process: Running,
+    lines: Lines<BufReader<ChildStdout>>,
+    start: Instant,
+}
+
+impl Query {
+    fn start(site: &Site, config: &str) -> Self {
+        let run = ["sum", "run", QUERY, "--config", config, "--json"];
+        let mut process = Running::start(site.folder.path(), &run, "querier.log");
+        let lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
+        Self { process, lines, start: Instant::now() }
+    }
+
+    /// Reads rows until one has a result over exactly the motes of the bits `expected`. Every row
+    /// that has a result is exact.
+    fn until(&mut self, expected: u32, site: &Site) -> Value {
+        loop {
+            let line = self.lines.next().unwrap_or_else(|| panic!("{}", site.logs())).unwrap();
+            let row: Value = serde_json::from_str(&line).unwrap();
+            assert!(self.start.elapsed() < LONG, "{row}\n{}", site.logs());
+            let name = row["error"]["name"].as_str();
+            // A gateway may load a version later than the querier.
+            let is_known = matches!(name, None | Some("BelowFloor" | "NotMember"));
+            assert!(is_known, "{row}\n{}", site.logs());
+            let results = &row["results"];
+            let Some(sum) = results["SUM(reading)"].as_str() else { continue };
+            let sum: u32 = sum.parse().unwrap();
+            assert_eq!(results["COUNT(*)"], sum.count_ones().to_string(), "{row}");
+            if sum == expected {
+                return row;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_group_changes_while_its_sums_run() {
+    let site = Site::new();
+    let at = site.folder.path();
+    let _gateways = ["root", "gw-a", "gw-b"].map(|name| site.gateway(name));
+    let feeder = Feeder::new();
+    let mut motes: Vec<Running> = (0..MOTES).map(|mote| site.mote(mote)).collect();
+    for (mote, process) in motes.iter_mut().enumerate() {
+        feeder.feed(mote, process);
+    }
+    let mut query = Query::start(&site, "querier.toml");
+    let row = query.until(0xff, &site);
+    assert_eq!(row["sources"], 8, "{row}");
+
+    // A mote joins. Only its own key file is made.
+    let change = |command: &str, arguments: &[&str]| {
+        let roster = ["--roster", "roster.cbor", "--operator", "keys/op.key.pem"];
+        run(at, &[&["roster", command][..], &roster, arguments].concat());
+    };
+    run(at, &["key", "new", "--out", "keys/mote8"]);
+    let tree = fs::read_to_string(at.join("tree.toml")).unwrap();
+    let joined = ["--device", "mote8=keys/mote8.pub.pem", "--from", "2020-01-01"];
+    change("add", &joined);
+    fs::write(at.join("tree.toml"), format!("{tree}mote8 = \"gw-b\"\n")).unwrap();
+    let keys = ["--keys", "sumkeys/querier.sum.key", "--out", "sumkeys/"];
+    run(at, &[&["sum", "setup", "--roster", "roster.cbor"][..], &keys].concat());
+    site.configure_mote(8);
+    let mut mote = site.mote(8);
+    feeder.feed(8, &mut mote);
+    let row = query.until(0x1ff, &site);
+    assert_eq!(row["sources"], 9, "{row}");
+
+    // A mote's key is revoked. Nobody waits for it, and it is not reported as silent.
+    change("revoke", &["--device", "mote0", "--from", "2020-01-01"]);
+    let row = query.until(0x1fe, &site);
+    assert_eq!((&row["sources"], row["silent"].as_array().unwrap().len()), (&8.into(), 0), "{row}");
+
+    // Another querier takes over. The query of the first one ends.
+    run(at, &["key", "new", "--out", "keys/q2"]);
+    change("set", &["--querier", "keys/q2.pub.pem"]);
+    let code = query.process.0.wait().unwrap().code();
+    assert_eq!(code, Some(2), "{}", site.logs());
+    let config = fs::read_to_string(at.join("querier.toml")).unwrap();
+    let config =
+        config.replace("keys/q.key.pem", "keys/q2.key.pem").replace("querier.state", "q2.state");
+    fs::write(at.join("querier2.toml"), config).unwrap();
+    let mut query = Query::start(&site, "querier2.toml");
+    query.until(0x1fe, &site);
+
+    // An earlier version is not accepted after a later one, also not after a restart.
+    fs::write(at.join("roster.cbor"), fs::read(at.join("first.cbor")).unwrap()).unwrap();
+    drop(query);
+    let refused =
+        moteseal(at, &["sum", "run", QUERY, "--config", "querier2.toml"]).output().unwrap();
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && stderr.contains("NotLater: "), "{stderr}");
 }
 
 #[test]

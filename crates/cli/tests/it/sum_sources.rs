@@ -57,8 +57,7 @@ fn link() -> LinkKey {
 fn answerer(roster: &Roster, querier: &SecretKey, clock: &Arc<AtomicU64>) -> Answerer {
     let membership = Membership {
         group: roster.group(),
-        roster: roster.digest(),
-        sources: 1,
+        roster: roster.first_digest(),
         key_group: 1,
         position: 0,
         secret: master().source(roster.group(), group::device_id(roster, 0), 0),

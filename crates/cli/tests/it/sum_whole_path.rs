@@ -28,7 +28,7 @@ use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, QuerySchedule};
 use moteseal_sum::sies::{Master, Psr, Slot};
 use moteseal_sum::wire::close_share;
 use moteseal_verify::issue::FirstRoster;
-use moteseal_verify::{AggregationTree, Roster};
+use moteseal_verify::{AggregationTree, Roster, SumGroup};
 
 const EPOCH_MS: u64 = 1000;
 const EPOCHS: u64 = 5;
@@ -136,6 +136,7 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
         .map(|(position, name)| (name.as_str(), aggregator_of(position)))
         .collect();
     let tree = AggregationTree::new(&roster, AGGREGATORS, aggregators).unwrap();
+    let group = SumGroup::new(roster.clone(), tree.clone());
     let networks: BTreeMap<&str, Network> = AGGREGATORS
         .iter()
         .map(|(name, _)| *name)
@@ -148,8 +149,8 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
         let (number, last) = NumberFile::open(&folder.path().join(name)).unwrap();
         let id = tree.aggregator(name).unwrap().id().unwrap();
         let member = Member {
-            roster: &roster,
-            tree: &tree,
+            roster: &group.roster,
+            tree: &group.tree,
             name,
             querier: &key(2).public(),
             children_secret: &secret(name),
@@ -202,8 +203,10 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
         rows.lock().unwrap().push(row.clone());
         Ok(())
     };
-    let run = RunOptions { epochs: Some(EPOCHS), grace: GRACE, lease: Duration::from_secs(60) };
-    run_query(endpoint, &tree, querier, run, &mut take, std::future::pending()).await.unwrap();
+    let lease = Duration::from_secs(60);
+    let run = RunOptions { epochs: Some(EPOCHS), grace: GRACE, has_default_floor: false, lease };
+    let never = std::future::pending();
+    run_query(endpoint, group, querier, run, None, &mut take, never).await.unwrap();
 
     let rows = rows.into_inner().unwrap();
     assert_eq!(rows.len() as u64, EPOCHS);

@@ -11,7 +11,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef, TimeUnit};
 
 use super::open_epochs::Row;
-use super::row_values::{RowNames, failure, values};
+use super::row_values::{RowNames, failure, silent, unheard, values};
 use crate::error::OutputError;
 
 /// The maximum number of digits of an Arrow decimal.
@@ -72,22 +72,22 @@ pub(super) fn batch(
         array.validate_decimal_precision(DIGITS).map_err(|_| unfit())?;
         columns.push(Arc::new(array));
     }
-    let (mut silent, mut unheard) =
+    let (mut silents, mut unheards) =
         (ListBuilder::new(StringBuilder::new()), ListBuilder::new(StringBuilder::new()));
-    names.silent(row).for_each(|name| silent.values().append_value(name));
-    names.unheard(row).for_each(|name| unheard.values().append_value(name));
-    silent.append(true);
-    unheard.append(true);
+    silent(row).for_each(|name| silents.values().append_value(name));
+    unheard(row).for_each(|name| unheards.values().append_value(name));
+    silents.append(true);
+    unheards.append(true);
     let failure = failure(row);
     let edge =
         failure.as_ref().map(|failure| failure.edges.join("; ")).filter(|edges| !edges.is_empty());
     columns.extend([
         Arc::new(UInt32Array::from(vec![row.participants.count()])) as ArrayRef,
-        Arc::new(UInt32Array::from(vec![row.sources])),
-        Arc::new(silent.finish()),
+        Arc::new(UInt32Array::from(vec![row.members.count()])),
+        Arc::new(silents.finish()),
         Arc::new(StringArray::from(vec![failure.as_ref().map(|failure| failure.name)])),
         Arc::new(StringArray::from(vec![edge])),
-        Arc::new(unheard.finish()),
+        Arc::new(unheards.finish()),
     ]);
     RecordBatch::try_new(schema.clone(), columns).map_err(OutputError::of)
 }

@@ -3,13 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
+use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::PublicKey;
 use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
-use super::prepare::random;
+use super::prepare::{querier_keys, random};
 use crate::input::{InputError, create};
 
 /// The key files that [`setup`] created.
@@ -51,7 +52,8 @@ pub fn setup(
         )));
     }
     let key_group = sources.div_ceil(key_groups);
-    let circle = Circle { group: roster.group(), roster: roster.digest(), sources, key_group };
+    let circle =
+        Circle { group: roster.group(), roster: roster.first_digest(), sources, key_group };
     let files = KeyFiles {
         querier: out.join("querier.sum.key"),
         devices: devices
@@ -76,12 +78,58 @@ pub fn setup(
     // Write the querier's file first, because the devices' keys are useless without it.
     create(&files.querier, text.as_bytes(), 0o600)?;
     for ((position, device), path) in (0..).zip(&devices).zip(&files.devices) {
-        let source = keys.source(device.id, position);
-        let text = source.encode(&mut *pem).map_err(InputError::internal)?;
-        create(path, text.as_bytes(), 0o600)?;
+        write_device(&keys, device.id, position, path)?;
         progress();
     }
     Ok(files)
+}
+
+/// Creates the key files of the devices of a roster that have none in the folder `out`: those that
+/// joined the group after [`setup`] was called. `querier` is the querier's key file. Calls
+/// `progress` after each device of the roster. Returns the new files, in the order in which the
+/// devices joined.
+///
+/// # Errors
+/// [`InputError`] if the querier's file cannot be read or is for another group, if a device's name
+/// cannot be a file name, or if a file cannot be written.
+pub fn add(
+    roster: &Roster,
+    querier: &Path,
+    out: &Path,
+    progress: &mut dyn FnMut(),
+) -> Result<Vec<PathBuf>, InputError> {
+    let mut keys = querier_keys(querier, roster)?;
+    let devices = roster.sources();
+    keys.circle.sources = u32::try_from(devices.len())
+        .map_err(|_| InputError::argument("the roster has too many devices"))?;
+    if let Some(key) = roster.querier() {
+        keys.querier = key.clone();
+    }
+    let paths = devices.iter().map(|device| Ok(out.join(file_of(&device.name)?)));
+    let paths = paths.collect::<Result<Vec<_>, InputError>>()?;
+    moteseal_files::create_folder(out).map_err(|error| InputError::io("write", out, &error))?;
+    let mut added = Vec::new();
+    for ((position, device), path) in (0..).zip(&devices).zip(paths) {
+        if !path.exists() {
+            write_device(&keys, device.id, position, &path)?;
+            added.push(path);
+        }
+        progress();
+    }
+    Ok(added)
+}
+
+/// Writes the key file of the device at a position.
+fn write_device(
+    keys: &QuerierKeys,
+    device: DeviceId,
+    position: u32,
+    path: &Path,
+) -> Result<(), InputError> {
+    let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
+    let source = keys.source(device, position);
+    let text = source.encode(&mut *pem).map_err(InputError::internal)?;
+    create(path, text.as_bytes(), 0o600)
 }
 
 /// Returns the file name of a device's keys.

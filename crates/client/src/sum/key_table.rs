@@ -93,6 +93,20 @@ impl KeyTable {
         Self { shape, lanes, groups }
     }
 
+    /// Derives the keys of the sources that `devices` has after the sources of the table.
+    pub fn grow(&mut self, master: &Master, group: GroupId, query: QueryId, devices: &[DeviceId]) {
+        self.lanes.resize_with(devices.len().div_ceil(LANES), KeyLanes::default);
+        for (position, device) in devices.iter().enumerate().skip(self.shape.sources as usize) {
+            let key = master.source(group, *device, 0).for_query(query);
+            self.lanes[position / LANES].set(position % LANES, &key);
+        }
+        let sources = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+        let before = self.shape.groups();
+        self.shape.sources = self.shape.sources.max(sources);
+        let added = before..self.shape.groups();
+        self.groups.extend(added.map(|number| master.key_group(group, number).for_query(query)));
+    }
+
     /// Returns how the sources of the query are arranged.
     #[must_use]
     pub const fn shape(&self) -> Shape {

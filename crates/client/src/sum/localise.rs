@@ -2,7 +2,8 @@
 //! (`docs/design.md`, *Sums*). This module does no I/O.
 //!
 //! The querier asks each aggregator whose share is wrong for the shares of its children. For each
-//! share, the querier learns only whether the share is correct. The querier then continues below
+//! share, the querier learns only whether the share is correct. A share with a participant that does
+//! not take part in the epoch also counts as wrong. The querier then continues below
 //! the children whose shares are wrong. If the shares of an aggregator's children are correct but
 //! do not add up to the aggregator's own share, the fault is the edge above the aggregator. The
 //! querier cannot tell which end of an edge is dishonest, so it always names an edge. The size of
@@ -10,12 +11,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
 use moteseal_core::record::DeviceId;
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::wire::{Children, Explain, Share};
 use moteseal_verify::aggregation::{AggregationTree, Aggregator, Child, QUERIER};
 
+use super::participants::Participants;
 use super::querier::{Querier, Rejection};
 use super::share::{ShareError, Sum};
 
@@ -77,11 +80,13 @@ impl fmt::Display for Finding {
 
 /// The fault localisation for one epoch.
 #[derive(Debug)]
-pub struct Localisation<'t> {
-    tree: &'t AggregationTree,
+pub struct Localisation {
+    tree: Arc<AggregationTree>,
     querier: Aggregator,
     query: u32,
     epoch: u64,
+    /// The sources that take part in the epoch.
+    members: Participants,
     /// The aggregators whose shares are wrong and that have not been asked yet, in the order in
     /// which they are asked.
     pending: VecDeque<Asked>,
@@ -117,22 +122,26 @@ struct Answer {
     next: u32,
     /// Whether each child has been reported, by the child's place in the aggregator.
     reported: Vec<bool>,
-    /// The sum of the reported shares that could be read.
+    /// The sum of the reported shares.
     merged: Sum,
+    /// Whether a reported share could not be read. `merged` is then not complete.
+    has_unreadable: bool,
     /// The children with wrong shares. Aggregators are asked next; the edges of all other children
     /// are findings.
     wrong: Vec<Failed>,
     edges: Vec<Finding>,
 }
 
-impl<'t> Localisation<'t> {
-    /// Creates the localisation for an epoch. `children` contains each child of the querier that
-    /// sent a share: its place among the children of the querier's aggregator, and its share, or
-    /// `None` if the share could not be read. Children that sent no share are left out.
+impl Localisation {
+    /// Creates the localisation for an epoch in which the sources `members` take part. `children`
+    /// contains each child of the querier that sent a share: its place among the children of the
+    /// querier's aggregator, and its share, or `None` if the share could not be read. Children that
+    /// sent no share are left out.
     pub fn new<E: KeyEngine + Sync>(
-        tree: &'t AggregationTree,
+        tree: Arc<AggregationTree>,
         querier: &Querier<E>,
         epoch: u64,
+        members: Participants,
         children: impl IntoIterator<Item = (usize, Option<Sum>)>,
     ) -> Self {
         let aggregator = tree.querier();
@@ -143,6 +152,7 @@ impl<'t> Localisation<'t> {
             querier: aggregator,
             query,
             epoch,
+            members,
             pending,
             asked,
             questions: 0,
@@ -150,7 +160,8 @@ impl<'t> Localisation<'t> {
         };
         for (place, share) in children {
             let Some(child) = localisation.querier.children().get(place) else { continue };
-            if share.as_ref().is_some_and(|sum| querier.is_correct(epoch, sum)) {
+            let is_right = |sum| is_right(querier, epoch, &localisation.members, sum);
+            if share.as_ref().is_some_and(is_right) {
                 continue;
             }
             match wrong(child, QUERIER, share) {
@@ -229,7 +240,7 @@ impl<'t> Localisation<'t> {
         for (id, participation, psrs) in children.shares() {
             received += 1;
             let share = Share { query: self.query, epoch: self.epoch, participation, psrs };
-            is_plausible &= answer.add(querier, &aggregator, id, &share);
+            is_plausible &= answer.add(querier, &self.members, &aggregator, id, &share);
         }
         answer.next = answer.next.saturating_add(received);
         let is_last = answer.next >= children.total;
@@ -276,10 +287,11 @@ impl<'t> Localisation<'t> {
     }
 
     fn conclude(&mut self, failed: Failed, answer: Answer, is_plausible: bool) {
-        let Answer { merged, wrong, edges, .. } = answer;
+        let Answer { merged, has_unreadable, wrong, edges, .. } = answer;
         // The children's shares must add up to the aggregator's share. Otherwise the aggregator's
-        // own edge is a fault, possibly in addition to edges below it.
-        if !is_plausible || merged != failed.share {
+        // own edge is a fault, possibly in addition to edges below it. If a share cannot be read,
+        // the edge above its child is found, and the sum is not known.
+        if !is_plausible || (!has_unreadable && merged != failed.share) {
             self.findings.push(failed.edge());
         }
         self.findings.extend(edges);
@@ -327,7 +339,8 @@ impl Answer {
     fn new(aggregator: &Aggregator, failed: &Failed) -> Self {
         let (reported, merged) =
             (vec![false; aggregator.children().len()], Sum::none(failed.share.shape()));
-        Self { next: 0, reported, merged, wrong: Vec::new(), edges: Vec::new() }
+        let (wrong, edges) = (Vec::new(), Vec::new());
+        Self { next: 0, reported, merged, has_unreadable: false, wrong, edges }
     }
 
     /// Adds the share of a child that the aggregator reports. Returns whether the report is
@@ -336,6 +349,7 @@ impl Answer {
     fn add<E: KeyEngine + Sync>(
         &mut self,
         querier: &Querier<E>,
+        members: &Participants,
         aggregator: &Aggregator,
         id: DeviceId,
         share: &Share<'_>,
@@ -349,7 +363,8 @@ impl Answer {
         if sum.as_ref().is_some_and(|sum| self.merged.merge(sum).is_err()) {
             return false;
         }
-        if !sum.as_ref().is_some_and(|sum| querier.is_correct(share.epoch, sum)) {
+        self.has_unreadable |= sum.is_none();
+        if !sum.as_ref().is_some_and(|sum| is_right(querier, share.epoch, members, sum)) {
             match wrong(child, aggregator.name(), sum) {
                 Ok(failed) => self.wrong.push(failed),
                 Err(edge) => self.edges.push(edge),
@@ -357,6 +372,17 @@ impl Answer {
         }
         true
     }
+}
+
+/// Returns whether a share is the correct sum of its participants, and all of them take part in the
+/// epoch.
+fn is_right<E: KeyEngine + Sync>(
+    querier: &Querier<E>,
+    epoch: u64,
+    members: &Participants,
+    share: &Sum,
+) -> bool {
+    share.participants().first_outside(members).is_none() && querier.is_correct(epoch, share)
 }
 
 /// Parses the share of an aggregator's child. The share must name only participants below the

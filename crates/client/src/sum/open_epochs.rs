@@ -8,16 +8,20 @@
 //! that can be open at a time bound the memory.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use moteseal_core::record::DeviceId;
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::query::QueryId;
+use moteseal_sum::sies::Master;
 use moteseal_sum::wire::Share;
-use moteseal_verify::aggregation::{AggregationTree, Aggregator};
+use moteseal_verify::SumGroup;
+use moteseal_verify::aggregation::Aggregator;
 
 use super::localise::{Finding, Localisation, read_child};
+use super::members::Members;
 use super::participants::Participants;
-use super::querier::{Accepted, Querier, Rejection};
+use super::querier::{Accepted, PoseError, Querier, Rejection, default_floor};
 use super::share::Sum;
 
 /// The maximum time between the end of an epoch and its deadline, in epochs (`spec/sums.md`,
@@ -64,10 +68,13 @@ pub struct Row {
     /// The reported participants. They are verified only if the outcome is `Accepted`.
     pub participants: Participants,
     /// The sources that a child of the querier reported as silent. Empty if the outcome is
-    /// `Rejected`. Sources below a child that sent no share are not included.
+    /// `Rejected`. Sources below a child that sent no share are not included, and neither are
+    /// sources that the newest version of the roster has added, until they have participated once.
     pub claimed_silent: Participants,
-    /// The number of sources in the roster.
-    pub sources: u32,
+    /// The sources that take part in the epoch.
+    pub members: Participants,
+    /// The names of all sources, by position.
+    pub names: Arc<[String]>,
     /// The outcome.
     pub outcome: Outcome,
 }
@@ -87,17 +94,24 @@ pub enum Received {
     NotOurs,
 }
 
-/// The children's shares of an epoch, by the children's places in the aggregator.
-type Shares = BTreeMap<usize, Result<Sum, Rejection>>;
+/// The children's shares of an epoch.
+type Shares = BTreeMap<DeviceId, Result<Sum, Rejection>>;
 
 /// The epochs of a query, with the shares of the open epochs.
 #[derive(Debug)]
-pub struct Epochs<'t, E> {
-    tree: &'t AggregationTree,
+pub struct Epochs<E> {
+    group: SumGroup,
+    members: Members,
     aggregator: Aggregator,
     querier: Querier<E>,
     /// The maximum time that each edge may need, in milliseconds.
     grace_ms: u64,
+    /// Whether the minimum number of participants is the default for the members of each epoch.
+    has_default_floor: bool,
+    /// The sources that are presumed to be known to the aggregators: those of earlier versions of
+    /// the roster, and those that have participated in a result. Other sources are not reported as
+    /// silent, because an aggregator may have an earlier version.
+    known: Participants,
     next: u64,
     /// The epoch that follows the newest closed epoch with at least one share.
     received_until: u64,
@@ -108,23 +122,58 @@ pub struct Epochs<'t, E> {
 #[derive(Debug)]
 pub struct Failed {
     epoch: u64,
+    members: Participants,
     shares: Shares,
 }
 
-impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
-    /// Creates the epochs of a query, from `first` on. `grace_ms` is the maximum time that each
-    /// edge of the tree may need, in milliseconds.
+impl<E: KeyEngine + Sync> Epochs<E> {
+    /// Creates the epochs of a query to a group, from `first` on. `grace_ms` is the maximum time
+    /// that each edge of the tree may need, in milliseconds.
     #[must_use]
-    pub fn new(tree: &'t AggregationTree, querier: Querier<E>, grace_ms: u64, first: u64) -> Self {
+    pub fn new(group: SumGroup, querier: Querier<E>, grace_ms: u64, first: u64) -> Self {
+        let version = group.roster.version();
+        let mut known = Participants::none(group.tree.sources());
+        for (position, device) in (0..).zip(group.roster.sources()) {
+            if version == 0 || device.since < version {
+                known.insert(position..position + 1);
+            }
+        }
         Self {
-            tree,
-            aggregator: tree.querier(),
+            has_default_floor: false,
+            known,
+            members: Members::new(&group),
+            aggregator: group.tree.querier(),
+            group,
             querier,
             grace_ms,
             next: first,
             received_until: first,
             open: BTreeMap::new(),
         }
+    }
+
+    /// Uses the [default](default_floor) for the members of each epoch as the minimum number of
+    /// participants, instead of the querier's.
+    #[must_use]
+    pub fn with_default_floor(mut self) -> Self {
+        self.has_default_floor = true;
+        self
+    }
+
+    /// Continues with a later version of the group. Shares that children have sent for open epochs
+    /// still count.
+    ///
+    /// # Errors
+    /// [`PoseError`], if the query cannot be asked to the larger group. Nothing has changed.
+    pub fn load(&mut self, group: SumGroup, master: &Master) -> Result<(), PoseError> {
+        let devices: Vec<_> = group.roster.sources().iter().map(|device| device.id).collect();
+        self.querier.grow(master, &devices)?;
+        let known = std::mem::replace(&mut self.known, Participants::none(group.tree.sources()));
+        known.runs().for_each(|run| self.known.insert(run));
+        self.members = Members::new(&group);
+        self.aggregator = group.tree.querier();
+        self.group = group;
+        Ok(())
     }
 
     /// Returns the querier.
@@ -183,13 +232,13 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
             return Received::Untimely;
         }
         let shares = self.open.entry(share.epoch).or_default();
-        if shares.contains_key(&place) {
+        if shares.contains_key(&child) {
             return Received::Untimely;
         }
         let read = read_child(&self.querier, &self.aggregator, place, share.epoch, share);
         let received =
             read.as_ref().err().map_or(Received::Kept, |refusal| Received::Wrong(refusal.clone()));
-        shares.insert(place, read);
+        shares.insert(child, read);
         received
     }
 
@@ -216,7 +265,9 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
     /// Returns whether all children have sent a share of the next epoch.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.open.get(&self.next).map_or(0, BTreeMap::len) == self.aggregator.children().len()
+        let shares = self.open.get(&self.next);
+        let has_share = |child: DeviceId| shares.is_some_and(|shares| shares.contains_key(&child));
+        self.aggregator.children().iter().all(|child| has_share(child.id))
     }
 
     /// Returns whether the next epoch can be closed at the time `now_ms`, in Unix milliseconds.
@@ -244,39 +295,53 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
                 Err(refusal) => wrong = wrong.or(Some(refusal.clone())),
             }
         }
-        let opened = match wrong {
-            Some(refusal) => Err(refusal),
-            None => self.querier.open_sum(epoch, &sum),
+        let duration_ms = self.querier.epoch_ms();
+        let start_ms = epoch.saturating_mul(duration_ms.into());
+        let members = self.members.at(&self.group.roster, start_ms);
+        let stranger = sum.participants().first_outside(&members);
+        if self.has_default_floor {
+            self.querier.set_floor(default_floor(members.count()));
+        }
+        let opened = match (wrong, stranger) {
+            (Some(refusal), _) => Err(refusal),
+            (None, Some(stranger)) => {
+                Err(Rejection::NotMember(self.members.name(stranger).to_owned()))
+            }
+            (None, None) => self.querier.open_sum(epoch, &sum),
         };
         let is_refused =
             opened.as_ref().is_err_and(|refusal| !matches!(refusal, Rejection::BelowFloor { .. }));
-        let sources = self.querier.shape().sources;
-        let mut claimed_silent = Participants::none(sources);
+        let mut claimed_silent = Participants::none(self.querier.shape().sources);
         let are_claimed = |position: &u32| {
-            let has_report =
-                self.aggregator.owner(*position).is_some_and(|place| shares.contains_key(&place));
-            has_report && !sum.participants().contains(*position)
+            let owner = self.aggregator.owner(*position);
+            let child = owner.and_then(|place| self.aggregator.children().get(place));
+            let has_report = child.is_some_and(|child| shares.contains_key(&child.id));
+            let is_known = self.known.contains(*position);
+            has_report && is_known && !sum.participants().contains(*position)
         };
-        (0..sources)
+        members
+            .iter()
             .filter(|_| !is_refused)
             .filter(are_claimed)
             .for_each(|position| claimed_silent.insert(position..position + 1));
         let outcome = match opened {
-            Ok(accepted) => Outcome::Accepted(accepted),
+            Ok(accepted) => {
+                accepted.participants().runs().for_each(|run| self.known.insert(run));
+                Outcome::Accepted(accepted)
+            }
             Err(refusal @ Rejection::BelowFloor { .. }) => Outcome::Missing(refusal),
             Err(refusal) => Outcome::Rejected { refusal, findings: Vec::new() },
         };
-        let failed =
-            matches!(outcome, Outcome::Rejected { .. }).then_some(Failed { epoch, shares });
-        let duration_ms = self.querier.epoch_ms();
+        let failed = is_refused.then(|| Failed { epoch, shares, members: members.clone() });
         let row = Row {
             query: self.querier.id(),
             epoch,
-            start_ms: epoch.saturating_mul(duration_ms.into()),
+            start_ms,
             duration_ms,
             participants: sum.participants().clone(),
             claimed_silent,
-            sources,
+            members,
+            names: self.members.names(),
             outcome,
         };
         (row, failed)
@@ -284,9 +349,13 @@ impl<'t, E: KeyEngine + Sync> Epochs<'t, E> {
 
     /// Creates the fault localisation for an epoch with a rejected result.
     #[must_use]
-    pub fn localise(&self, failed: Failed) -> Localisation<'t> {
-        let shares = failed.shares.into_iter().map(|(place, share)| (place, share.ok()));
-        Localisation::new(self.tree, &self.querier, failed.epoch, shares)
+    pub fn localise(&self, failed: Failed) -> Localisation {
+        let place = |(child, share): (DeviceId, Result<Sum, Rejection>)| {
+            Some((self.aggregator.child(child)?, share.ok()))
+        };
+        let shares = failed.shares.into_iter().filter_map(place);
+        let (tree, epoch) = (Arc::clone(&self.group.tree), failed.epoch);
+        Localisation::new(tree, &self.querier, epoch, failed.members, shares)
     }
 }
 
@@ -305,18 +374,23 @@ impl Row {
         self.claimed_silent.iter()
     }
 
+    /// Returns the name of the source at a position.
+    #[must_use]
+    pub fn name(&self, position: u32) -> &str {
+        self.names.get(position as usize).map_or("", String::as_str)
+    }
+
     /// Returns the number of sources that were reported neither as participants nor as silent.
     #[must_use]
-    pub const fn unheard(&self) -> u32 {
-        self.sources
-            .saturating_sub(self.participants.count())
-            .saturating_sub(self.claimed_silent.count())
+    pub fn unheard(&self) -> u32 {
+        u32::try_from(self.unheard_positions().count()).unwrap_or(u32::MAX)
     }
 
     /// Returns the positions of the sources that were reported neither as participants nor as
     /// silent.
     pub fn unheard_positions(&self) -> impl Iterator<Item = u32> + use<'_> {
-        (0..self.sources)
+        self.members
+            .iter()
             .filter(|at| !self.participants.contains(*at) && !self.claimed_silent.contains(*at))
     }
 }

@@ -80,6 +80,12 @@ impl Participants {
         })
     }
 
+    /// Returns the first position that is not in another set.
+    #[must_use]
+    pub fn first_outside(&self, other: &Self) -> Option<u32> {
+        self.iter().find(|position| !other.contains(*position))
+    }
+
     /// Returns whether the two sets have a position in common.
     #[must_use]
     pub fn overlap(&self, other: &Self) -> bool {
@@ -153,6 +159,12 @@ mod tests {
                 found.runs().zip(found.runs().skip(1)).all(|(one, next)| one.end < next.start)
             );
             let run = asked.0..asked.0 + asked.1;
+            let mut asked_set = Participants::none(250);
+            asked_set.insert(run.clone());
+            prop_assert_eq!(
+                found.first_outside(&asked_set),
+                expected.iter().copied().find(|position| !run.contains(position))
+            );
             prop_assert_eq!(found.count_in(&run) as usize, expected.range(run.clone()).count());
             prop_assert!(
                 (0..210).all(|position| found.contains(position) == expected.contains(&position))

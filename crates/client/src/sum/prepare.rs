@@ -14,13 +14,14 @@ use moteseal_net::link::until_up_within;
 use moteseal_net::mqtt::{MqttParent, Options};
 use moteseal_sum::key_file::QuerierKeys;
 use moteseal_sum::query::{MAX_PLAN, Plan};
-use moteseal_verify::{AggregationTree, Roster};
+use moteseal_verify::{Roster, SumGroup};
+use tokio::sync::watch;
 
 use super::config::QuerierConfig;
 use super::open_epochs::Row;
 use super::querier::{PoseError, Querier, Question, default_floor};
 use super::row_values::RowNames;
-use super::run_query::{Endpoint, RunError, RunOptions, run_query};
+use super::run_query::{Endpoint, Later, RunError, RunOptions, run_query};
 use super::schedule_numbers::ScheduleNumbers;
 use crate::error::OutputError;
 use crate::input::{self, InputError, LinkSecret};
@@ -34,7 +35,10 @@ const LEASE: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub struct PreparedQuery {
     querier: Querier<Host>,
-    tree: AggregationTree,
+    group: SumGroup,
+    keys: QuerierKeys,
+    /// The minimum number of participants, if it is not the default.
+    floor: Option<u32>,
     signer: SecretKey,
     link_secret: LinkSecret,
     link: Options,
@@ -66,7 +70,8 @@ impl PreparedQuery {
         let plan = plan(text, &schema, config)?;
         let signer = input::secret_key(&config.key).map_err(at("key"))?;
         let keys = querier_keys(&config.keys, roster).map_err(at("keys"))?;
-        if keys.querier != signer.public() {
+        input::check_querier(roster, &signer.public()).map_err(at("key"))?;
+        if roster.querier().is_none() && keys.querier != signer.public() {
             let what = format_args!(
                 "{} is not the key that `sum setup` was called with, so no device would answer; \
                  use that key",
@@ -74,17 +79,19 @@ impl PreparedQuery {
             );
             return Err(InputError::usage("WrongQuerier", what).at("key"));
         }
-        input::check_querier(roster, &keys.querier).map_err(at("key"))?;
-        let tree = config.tree.open(roster)?;
+        let group = SumGroup::new(roster.clone(), config.tree.open(roster)?);
         let link_secret =
             LinkSecret::read(&config.link_secret, roster, None).map_err(at("link_secret"))?;
         let link = config.link.options(roster)?;
 
+        let sources = group.sources_at(unix_ms());
+        if let Some(floor) = floor.filter(|floor| *floor > sources) {
+            return Err(pose_error(&PoseError::FloorOutOfRange { floor, sources }));
+        }
         let mut bytes = [0; MAX_PLAN];
         let encoded = plan.encode(&mut bytes).map_err(InputError::internal)?.to_vec();
         let mut nonce = [0; 16];
         random(&mut nonce)?;
-        let sources = keys.circle.sources;
         let question = Question {
             group: keys.circle.group,
             roster: keys.circle.roster,
@@ -96,12 +103,23 @@ impl PreparedQuery {
         let devices: Vec<DeviceId> = roster.sources().iter().map(|device| device.id).collect();
         let querier = Querier::new(question, &keys.master, &devices, Host::detect(), progress);
         let querier = querier.map_err(|error| pose_error(&error))?;
-        let sources = roster.sources().iter().map(|device| device.name.clone()).collect();
-        let names = RowNames::new(&plan, &schema, sources);
+        let names = RowNames::new(&plan, &schema);
         let numbers = ScheduleNumbers::open(&config.state)
             .map_err(|error| InputError::new(error.name(), error.kind(), &error).at("state"))?;
         let (grace, plan) = (config.grace, plan.to_string());
-        Ok(Self { querier, tree, signer, link_secret, link, numbers, names, grace, plan })
+        Ok(Self {
+            querier,
+            group,
+            keys,
+            floor,
+            signer,
+            link_secret,
+            link,
+            numbers,
+            names,
+            grace,
+            plan,
+        })
     }
 
     /// Returns the query's id as hexadecimal digits.
@@ -122,10 +140,16 @@ impl PreparedQuery {
         self.querier.question().floor
     }
 
-    /// Returns the number of devices that are asked.
+    /// Returns the number of devices that are asked now.
     #[must_use]
-    pub const fn sources(&self) -> u32 {
-        self.querier.shape().sources
+    pub fn sources(&self) -> u32 {
+        self.group.sources_at(unix_ms())
+    }
+
+    /// Returns the group: the version of the roster, and its tree.
+    #[must_use]
+    pub const fn group(&self) -> &SumGroup {
+        &self.group
     }
 
     /// Returns the names that a [`RowWriter`](super::RowWriter) needs.
@@ -135,21 +159,25 @@ impl PreparedQuery {
     }
 
     /// Runs the query over the broker until `epochs` epochs have ended (without a limit if `None`)
-    /// or `stop` completes. Calls `started` once the broker is reached. Returns how many epochs
-    /// have no row, as [`run_query()`] does.
+    /// or `stop` completes. Calls `started` once the broker is reached. Loads the later versions of
+    /// the group that `later` delivers; their sender has checked them. Returns how many epochs have
+    /// no row, as [`run_query()`] does.
     ///
     /// # Errors
     /// [`RunError`], if the link, the file of schedule numbers or the output fails.
     pub async fn run(
         self,
         epochs: Option<u64>,
+        later: Option<watch::Receiver<SumGroup>>,
         started: impl FnOnce(),
         rows: &mut dyn FnMut(&Row) -> Result<(), OutputError>,
         stop: impl Future<Output = ()>,
     ) -> Result<u64, RunError> {
-        let Self { querier, tree, signer, link_secret, link, mut numbers, grace, .. } = self;
+        let Self {
+            querier, group, keys, floor, signer, link_secret, link, mut numbers, grace, ..
+        } = self;
         let members: Vec<[u8; 8]> =
-            tree.querier().children().iter().map(|child| child.id.0).collect();
+            group.tree.querier().children().iter().map(|child| child.id.0).collect();
         let mut stop = std::pin::pin!(stop);
         let link = MqttParent::new(&link, members)?;
         tokio::select! {
@@ -164,8 +192,12 @@ impl PreparedQuery {
             numbers: &mut numbers,
             unix_ms: &unix_ms,
         };
-        let options = RunOptions { epochs, grace, lease: LEASE };
-        run_query(endpoint, &tree, querier, options, rows, stop).await
+        let has_default_floor = floor.is_none();
+        let options = RunOptions { epochs, grace, has_default_floor, lease: LEASE };
+        let querier_key = signer.public();
+        let later =
+            later.map(|newest| Later { newest, master: &keys.master, querier: querier_key });
+        run_query(endpoint, group, querier, options, later, rows, stop).await
     }
 }
 
@@ -228,12 +260,12 @@ fn plan<'a>(
     Ok(plan)
 }
 
-/// Reads the querier's keys and checks that they belong to this roster.
-fn querier_keys(path: &Path, roster: &Roster) -> Result<QuerierKeys, InputError> {
+/// Reads the querier's keys and checks that they belong to this group.
+pub(super) fn querier_keys(path: &Path, roster: &Roster) -> Result<QuerierKeys, InputError> {
     let keys = QuerierKeys::decode(&input::read(path)?)
         .map_err(|error| InputError::usage(error.name(), error).in_file(path))?;
     keys.circle
-        .check(roster.group(), &roster.digest())
+        .check(roster.group(), &roster.first_digest())
         .map_err(|error| InputError::usage(error.name(), error).in_file(path))?;
     Ok(keys)
 }

@@ -109,6 +109,12 @@ pub enum Rejection {
         /// The floor.
         floor: u32,
     },
+    /// A participant does not take part in the epoch.
+    #[error(
+        "{0} does not take part in this epoch, but an aggregator has added its value; give the \
+         aggregators at the named edge the newest version of the roster"
+    )]
+    NotMember(String),
     /// A sum could not be opened, because it is not correct.
     #[error("{error} ({slot}, key group {key_group})")]
     Sum {
@@ -139,6 +145,7 @@ impl Rejection {
             Self::WrongEpoch => "WrongEpoch",
             Self::Share(error) => error.name(),
             Self::BelowFloor { .. } => "BelowFloor",
+            Self::NotMember(_) => "NotMember",
             Self::Sum { error, .. } => error.name(),
             Self::Answer(error) => error.name(),
             Self::AlreadyAccepted => "AlreadyAccepted",
@@ -175,7 +182,7 @@ impl From<PsrError> for Rejection {
 pub struct Question {
     /// The group.
     pub group: GroupId,
-    /// The digest of the roster, which determines the positions of the sources.
+    /// The digest of version 0 of the group's roster.
     pub roster: Digest,
     /// A random number, which gives each query different keys.
     pub nonce: [u8; 16],
@@ -260,11 +267,7 @@ impl<E: KeyEngine + Sync> Querier<E> {
     ) -> Result<Self, PoseError> {
         let plan = Plan::decode(&question.plan).map_err(PoseError::Plan)?;
         let sources = u32::try_from(devices.len()).unwrap_or(u32::MAX);
-        if !(LEAST_FLOOR..=sources).contains(&question.floor) {
-            return Err(PoseError::FloorOutOfRange { floor: question.floor, sources });
-        }
-        plan.check_capacity(sources)
-            .map_err(|overflow| PoseError::Overflow(overflow.to_string()))?;
+        check(&plan, question.floor, sources)?;
         let most: Vec<u128> = plan.slots().map(|slot| slot.vmax).collect();
         let slots =
             u8::try_from(most.len()).map_err(|_| PoseError::Plan(DecodeError::FieldOutOfRange))?;
@@ -272,6 +275,24 @@ impl<E: KeyEngine + Sync> Querier<E> {
         let (id, epoch_ms) = (question.id(), plan.epoch_ms());
         let keys = KeyTable::build(master, question.group, id, devices, shape, progress);
         Ok(Self { question, id, most, epoch_ms, keys, accepted: AcceptedEpochs::default(), engine })
+    }
+
+    /// Continues with the devices of a later version of the roster: those of the querier, and
+    /// further ones at the next positions.
+    ///
+    /// # Errors
+    /// [`PoseError`]. Nothing has changed.
+    pub fn grow(&mut self, master: &Master, devices: &[DeviceId]) -> Result<(), PoseError> {
+        let plan = Plan::decode(&self.question.plan).map_err(PoseError::Plan)?;
+        let sources = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+        check(&plan, self.question.floor, sources)?;
+        self.keys.grow(master, self.question.group, self.id, devices);
+        Ok(())
+    }
+
+    /// Sets the minimum number of participants for the epochs that are opened from now on.
+    pub(super) const fn set_floor(&mut self, floor: u32) {
+        self.question.floor = floor;
     }
 
     /// Returns the query's id.
@@ -374,6 +395,14 @@ impl<E: KeyEngine + Sync> Querier<E> {
             Ok(())
         }
     }
+}
+
+/// Checks a plan and a floor for a number of sources.
+fn check(plan: &Plan<'_>, floor: u32, sources: u32) -> Result<(), PoseError> {
+    if !(LEAST_FLOOR..=sources).contains(&floor) {
+        return Err(PoseError::FloorOutOfRange { floor, sources });
+    }
+    plan.check_capacity(sources).map_err(|overflow| PoseError::Overflow(overflow.to_string()))
 }
 
 /// The epochs that have an accepted answer, among the [`EPOCHS_AFTER`] epochs up to and including

@@ -13,7 +13,7 @@ use super::open_epochs::{Outcome, Row};
 const EXTRA_PLACES: i8 = 4;
 const INEXACT_PLACES: i8 = 9;
 
-/// The names of the selected items and of the sources.
+/// The names of the selected items.
 #[derive(Clone, Debug)]
 pub struct RowNames {
     /// The selected items, such as `AVG(temperature)`.
@@ -26,15 +26,12 @@ pub struct RowNames {
         expect(dead_code, reason = "only Arrow fixes the number")
     )]
     pub(super) places: Vec<i8>,
-    /// The name of each source, by position.
-    sources: Vec<String>,
 }
 
 impl RowNames {
-    /// Takes the names and units of the items from a plan and a schema, and the names of the
-    /// sources by position.
+    /// Takes the names and units of the items from a plan and a schema.
     #[must_use]
-    pub fn new(plan: &Plan<'_>, schema: &Schema<'_>, sources: Vec<String>) -> Self {
+    pub fn new(plan: &Plan<'_>, schema: &Schema<'_>) -> Self {
         let items =
             || plan.items().map(|item| (item, item.column.and_then(|column| schema.field(column))));
         let unit = |(item, field): (Selected<'_>, Option<moteseal_core::schema::Field<'_>>)| match (
@@ -65,21 +62,18 @@ impl RowNames {
             items: plan.items().map(|item| item.to_string()).collect(),
             units: items().map(unit).collect(),
             places: items().map(places).collect(),
-            sources,
         }
     }
+}
 
-    pub(super) fn silent<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = &'a str> {
-        row.silent().map(|position| self.name(position))
-    }
+/// Returns the names of the sources that were reported as silent.
+pub(super) fn silent(row: &Row) -> impl Iterator<Item = &str> {
+    row.silent().map(|position| row.name(position))
+}
 
-    pub(super) fn unheard<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = &'a str> {
-        row.unheard_positions().map(|position| self.name(position))
-    }
-
-    fn name(&self, position: u32) -> &str {
-        self.sources.get(position as usize).map_or("", String::as_str)
-    }
+/// Returns the names of the sources that were reported neither as participants nor as silent.
+pub(super) fn unheard(row: &Row) -> impl Iterator<Item = &str> {
+    row.unheard_positions().map(|position| row.name(position))
 }
 
 /// Returns the smallest number of decimal places that represents every multiple of `1 / divisor`

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 #[cfg(feature = "columnar")]
 use super::arrow_rows::{arrow_schema, batch};
 use super::open_epochs::{Outcome, Row};
-use super::row_values::{Error, RowNames, failure, values};
+use super::row_values::{Error, RowNames, failure, silent, unheard, values};
 use crate::error::OutputError;
 
 /// The maximum number of silent sources whose names a table shows.
@@ -128,7 +128,7 @@ impl<W: Write> RowWriter<W> {
                     }
                     text.push_str("  participants  silent\n");
                 }
-                line(&mut text, names, widths, row);
+                line(&mut text, widths, row);
                 writeln!(out, "{}", text.trim_end())
                     .and_then(|()| out.flush())
                     .map_err(OutputError::of)
@@ -144,13 +144,16 @@ impl<W: Write> RowWriter<W> {
                     let value = values(row).get(item).copied().flatten();
                     cells.push(value.map(|value| value.to_string()).unwrap_or_default());
                 }
-                cells.extend([row.participants.count().to_string(), row.sources.to_string()]);
                 cells.extend([
-                    names.silent(row).collect::<Vec<_>>().join(" "),
+                    row.participants.count().to_string(),
+                    row.members.count().to_string(),
+                ]);
+                cells.extend([
+                    silent(row).collect::<Vec<_>>().join(" "),
                     error.to_owned(),
                     edges.join("; "),
                 ]);
-                cells.push(names.unheard(row).collect::<Vec<_>>().join(" "));
+                cells.push(unheard(row).collect::<Vec<_>>().join(" "));
                 out.write_record(cells).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)
             }
             #[cfg(feature = "columnar")]
@@ -189,16 +192,16 @@ fn heads(names: &RowNames) -> impl Iterator<Item = String> + use<'_> {
 }
 
 /// Appends a row of a table to `text`.
-fn line(text: &mut String, names: &RowNames, widths: &[usize], row: &Row) {
+fn line(text: &mut String, widths: &[usize], row: &Row) {
     let _ = write!(text, "{:<INSTANT_WIDTH$}", instant(row.start_ms));
     for (item, width) in widths.iter().enumerate() {
         let value = values(row).get(item).copied().flatten();
         let value = value.map_or_else(|| "-".to_owned(), |value| value.to_string());
         let _ = write!(text, "  {value:>width$}");
     }
-    let part = format!("{}/{}", row.participants.count(), row.sources);
+    let part = format!("{}/{}", row.participants.count(), row.members.count());
     let _ = write!(text, "  {part:>12}  ");
-    let silent = row.claimed_silent.count();
+    let silent_count = row.claimed_silent.count();
     if let Some(Error { message, edges, forgotten, .. }) = failure(row) {
         let verdict =
             if matches!(row.outcome, Outcome::Missing(_)) { "missing" } else { "refused" };
@@ -210,16 +213,16 @@ fn line(text: &mut String, names: &RowNames, widths: &[usize], row: &Row) {
             let _ = write!(text, "; forgotten by {}", forgotten.join(", "));
         }
     } else {
-        let named = if silent as usize > NAMED {
-            format!("{silent} sources")
+        let named = if silent_count as usize > NAMED {
+            format!("{silent_count} sources")
         } else {
-            names.silent(row).collect::<Vec<_>>().join(", ")
+            silent(row).collect::<Vec<_>>().join(", ")
         };
-        let unheard = Some(row.unheard())
+        let not_reported = Some(row.unheard())
             .filter(|count| *count > 0)
             .map(|count| format!("{count} not reported"));
         let parts: Vec<String> =
-            Some(named).filter(|named| !named.is_empty()).into_iter().chain(unheard).collect();
+            Some(named).filter(|named| !named.is_empty()).into_iter().chain(not_reported).collect();
         text.push_str(&parts.join("; "));
     }
 }
@@ -250,9 +253,9 @@ fn object(names: &RowNames, row: &Row) -> Value {
         "start": instant(row.start_ms),
         "duration_ms": row.duration_ms,
         "participants": row.participants.count(),
-        "sources": row.sources,
-        "silent": names.silent(row).collect::<Vec<_>>(),
-        "unheard": names.unheard(row).collect::<Vec<_>>(),
+        "sources": row.members.count(),
+        "silent": silent(row).collect::<Vec<_>>(),
+        "unheard": unheard(row).collect::<Vec<_>>(),
         "results": if accepted { Value::Object(results) } else { Value::Null },
         "error": error,
     })

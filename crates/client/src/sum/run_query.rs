@@ -14,19 +14,21 @@ use moteseal_api::ErrorKind;
 use moteseal_broadcast::SealError;
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::DeviceId;
-use moteseal_core::signature::KeyPair;
+use moteseal_core::signature::{KeyPair, PublicKey};
 use moteseal_net::link::Up;
 use moteseal_net::{LinkError, ParentLink};
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
+use moteseal_sum::sies::Master;
 use moteseal_sum::wire::{Explain, SumUplink};
-use moteseal_verify::aggregation::AggregationTree;
+use moteseal_verify::SumGroup;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::localise::{ATTEMPTS, Finding, Localisation};
 use super::open_epochs::{Epochs, Received, Row};
-use super::querier::Querier;
+use super::querier::{PoseError, Querier};
 use super::schedule_numbers::{ScheduleNumberError, ScheduleNumbers};
 use crate::error::OutputError;
 
@@ -55,6 +57,9 @@ pub struct RunOptions {
     pub epochs: Option<u64>,
     /// The maximum time that each edge of the tree may need.
     pub grace: Duration,
+    /// Whether the minimum number of participants is the default for the members of each epoch,
+    /// instead of the querier's.
+    pub has_default_floor: bool,
     /// The time from the last renewal of the query to its end.
     pub lease: Duration,
 }
@@ -75,6 +80,12 @@ pub enum RunError {
     /// The rows could not be written.
     #[error(transparent)]
     Output(#[from] OutputError),
+    /// The query cannot be asked to the devices of a later version of the roster.
+    #[error("the query ends with a later version of the roster: {0}")]
+    Pose(#[from] PoseError),
+    /// A later version of the roster names another querier.
+    #[error("a later version of the roster names another querier; run the query with its key")]
+    Replaced,
 }
 
 impl RunError {
@@ -86,6 +97,8 @@ impl RunError {
             Self::Number(error) => error.name(),
             Self::Issue(_) => "Failed",
             Self::Output(error) => error.name(),
+            Self::Pose(error) => error.name(),
+            Self::Replaced => "WrongQuerier",
         }
     }
 
@@ -97,6 +110,8 @@ impl RunError {
             Self::Number(error) => error.kind(),
             Self::Issue(_) => ErrorKind::Internal,
             Self::Output(error) => error.kind(),
+            Self::Pose(error) => error.kind(),
+            Self::Replaced => ErrorKind::Usage,
         }
     }
 }
@@ -123,25 +138,46 @@ impl<L> fmt::Debug for Endpoint<'_, L> {
     }
 }
 
-/// Runs a query until `run.epochs` epochs are closed or `stop` completes, and then withdraws it.
+/// The later versions of the group that a querier loads while it runs.
+pub struct Later<'a> {
+    /// The newest version. The sender has checked that it can replace the version before it.
+    pub newest: watch::Receiver<SumGroup>,
+    /// The secret from which the keys of the sources are derived.
+    pub master: &'a Master,
+    /// The querier's public key.
+    pub querier: PublicKey,
+}
+
+impl fmt::Debug for Later<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Later").finish_non_exhaustive()
+    }
+}
+
+/// Runs a query to a group until `run.epochs` epochs are closed or `stop` completes, and then withdraws it.
 /// Passes the row of each epoch to `rows`, in order.
 ///
 /// Returns how many epochs have no row. After a long pause of the querier, only the last few of the
 /// elapsed epochs have rows. If the clock was ahead for a while and is set back, epochs that were
 /// closed too early without any share are closed again at their proper time.
 ///
+/// If `later` is given, the query continues with each later version of the group: sources that join
+/// are asked from the next announcement on, and sources that leave no longer count.
+///
 /// # Errors
 /// [`RunError`]. If the query was announced, it is withdrawn even after an error, as long as the
 /// link works.
 pub async fn run_query<L: ParentLink + Sync, E: KeyEngine + Sync>(
     asking: Endpoint<'_, L>,
-    tree: &AggregationTree,
+    group: SumGroup,
     querier: Querier<E>,
     run: RunOptions,
+    later: Option<Later<'_>>,
     rows: &mut dyn FnMut(&Row) -> Result<(), OutputError>,
     stop: impl Future<Output = ()>,
 ) -> Result<u64, RunError> {
-    let mut asked = Asked::new(asking, tree, querier, run);
+    let mut asked = Asked::new(asking, group, querier, run);
+    asked.later = later;
     let done = asked.run(rows, stop).await;
     // Withdraw the query even after an error, so that the devices stop answering.
     let ended = asked.announce(false).await;
@@ -149,10 +185,21 @@ pub async fn run_query<L: ParentLink + Sync, E: KeyEngine + Sync>(
     done.and(ended).map(|()| asked.missed)
 }
 
-struct Asked<'a, 't, L, E> {
+/// Returns the link keys of the querier's children.
+fn link_keys<L, E: KeyEngine + Sync>(
+    asking: &Endpoint<'_, L>,
+    epochs: &Epochs<E>,
+) -> HashMap<[u8; 8], LinkKey> {
+    let group = epochs.querier().question().group;
+    let key = |id: DeviceId| LinkKey::new(&LinkKey::secret_of(asking.link_secret, group, id));
+    epochs.aggregator().children().iter().map(|child| (child.id.0, key(child.id))).collect()
+}
+
+struct Asked<'a, L, E> {
     asking: Endpoint<'a, L>,
-    epochs: Epochs<'t, E>,
+    epochs: Epochs<E>,
     run: RunOptions,
+    later: Option<Later<'a>>,
     keys: HashMap<[u8; 8], LinkKey>,
     first: u64,
     /// The end of the lease: the first epoch that the newest query schedule does not include.
@@ -163,23 +210,43 @@ struct Asked<'a, 't, L, E> {
     announced: Option<(Bytes, Instant)>,
 }
 
-impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
-    fn new(
-        asking: Endpoint<'a, L>,
-        tree: &'t AggregationTree,
-        querier: Querier<E>,
-        run: RunOptions,
-    ) -> Self {
+impl<'a, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, L, E> {
+    fn new(asking: Endpoint<'a, L>, group: SumGroup, querier: Querier<E>, run: RunOptions) -> Self {
         // Devices receive the announcement in the middle of the current epoch. The next epoch is
         // the first one that they can answer completely.
         let first = (asking.unix_ms)() / u64::from(querier.epoch_ms()) + 1;
         let grace_ms = u64::try_from(run.grace.as_millis()).unwrap_or(u64::MAX);
-        let group = querier.question().group;
-        let epochs = Epochs::new(tree, querier, grace_ms, first);
-        let children = epochs.aggregator().children().iter();
-        let key = |id: DeviceId| LinkKey::new(&LinkKey::secret_of(asking.link_secret, group, id));
-        let keys = children.map(|child| (child.id.0, key(child.id))).collect();
-        Self { asking, epochs, run, keys, first, until: first, missed: 0, announced: None }
+        let mut epochs = Epochs::new(group, querier, grace_ms, first);
+        if run.has_default_floor {
+            epochs = epochs.with_default_floor();
+        }
+        let keys = link_keys(&asking, &epochs);
+        let (until, missed, announced, later) = (first, 0, None, None);
+        Self { asking, epochs, run, later, keys, first, until, missed, announced }
+    }
+
+    /// Continues with a later version of the group, if there is one, and announces the query to its
+    /// sources.
+    async fn load_version(&mut self) -> Result<(), RunError> {
+        let Some(later) = &mut self.later else { return Ok(()) };
+        if !later.newest.has_changed().unwrap_or(false) {
+            return Ok(());
+        }
+        let group = later.newest.borrow_and_update().clone();
+        if group.roster.querier().is_some_and(|querier| *querier != later.querier) {
+            return Err(RunError::Replaced);
+        }
+        let (version, sources) =
+            (group.roster.version(), group.sources_at((self.asking.unix_ms)()));
+        self.epochs.load(group, later.master)?;
+        let floor = self.epochs.querier().question().floor;
+        if !self.run.has_default_floor && sources < floor {
+            warn!(version, sources, floor, "fewer sources take part than the floor requires");
+        }
+        self.keys = link_keys(&self.asking, &self.epochs);
+        self.asking.link.set_members(self.keys.keys().copied().collect());
+        info!(version, "loaded a later version of the roster, or of the tree");
+        if self.announced.is_some() { self.announce(true).await } else { Ok(()) }
     }
 
     fn now_ms(&self) -> u64 {
@@ -271,6 +338,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
                 );
                 continue;
             }
+            self.load_version().await?;
             self.renew().await?;
             if self.epochs.is_due(self.now_ms()) {
                 self.catch_up().await?;
@@ -311,7 +379,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
 
     /// Handles a child's frame, which is a share or an answer to a question of the fault
     /// localisation.
-    fn handle(&mut self, up: &Up, localisation: Option<&mut Localisation<'t>>) {
+    fn handle(&mut self, up: &Up, localisation: Option<&mut Localisation>) {
         let Some(key) = self.keys.get(&up.device) else { return };
         match SumUplink::open(&up.frame, key) {
             Ok(SumUplink::Share(share)) => {
@@ -355,7 +423,7 @@ impl<'a, 't, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, 't, L, E> {
     /// Shares of other epochs are still received.
     async fn localise(
         &mut self,
-        mut localisation: Localisation<'t>,
+        mut localisation: Localisation,
         within: Duration,
     ) -> Result<Vec<Finding>, RunError> {
         let edges = u64::from(self.epochs.aggregator().height()).saturating_mul(2);

@@ -21,6 +21,7 @@ mod sum_outputs;
 mod sum_refusals;
 mod sum_running;
 mod sum_support;
+mod sum_versions;
 mod sums;
 mod support;
 mod trickling;

@@ -25,7 +25,7 @@ fn rows() -> (Scene, Vec<Row>) {
     scene.question.nonce = [7; 16];
     scene.id = scene.question.id();
     let tree = scene.tree.clone();
-    let mut epochs = Epochs::new(&tree, scene.querier(), 1000, FIRST);
+    let mut epochs = Epochs::new(scene.group(), scene.querier(), 1000, FIRST);
     let mut rows = Vec::new();
     for number in FIRST..FIRST + 4 {
         let answers: Vec<Option<Contribution>> = (0..8_u32)
@@ -68,11 +68,7 @@ fn written(format: RowFormat) -> Vec<u8> {
     let mut buffer = [0; MAX_SCHEMA];
     let schema: Schema<'_> = schema(&mut buffer);
     let plan = Plan::decode(&scene.question.plan).unwrap();
-    let names = RowNames::new(
-        &plan,
-        &schema,
-        scene.roster.devices().map(|device| device.name.clone()).collect(),
-    );
+    let names = RowNames::new(&plan, &schema);
     let mut out = Vec::new();
     let mut writer = RowWriter::new(format, names, &mut out).unwrap();
     rows.iter().for_each(|row| writer.row(row).unwrap());

@@ -314,9 +314,10 @@ async fn run_by(
     };
     let missed = run_query(
         asking,
-        &world.scene.tree,
+        world.scene.group(),
         world.scene.querier(),
         settings,
+        None,
         &mut take,
         enough.notified(),
     )
@@ -356,8 +357,12 @@ fn check_answer(world: &World, row: &Row) {
     assert_eq!(accepted.values()[1].unwrap().digits(), Some(count));
 }
 
-const SETTINGS: RunOptions =
-    RunOptions { epochs: None, grace: GRACE, lease: Duration::from_secs(40) };
+const SETTINGS: RunOptions = RunOptions {
+    epochs: None,
+    grace: GRACE,
+    has_default_floor: false,
+    lease: Duration::from_secs(40),
+};
 
 #[tokio::test(start_paused = true)]
 async fn every_epoch_is_exact_or_missing_or_rejected_with_its_edge() {
@@ -459,7 +464,8 @@ async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
     };
     let run = RunOptions { lease: Duration::from_secs(3600), ..SETTINGS };
     let stop = tokio::time::sleep(Duration::from_secs(hours * 3600));
-    run_query(asking, &scene.tree, scene.querier(), run, &mut |_| Ok(()), stop).await.unwrap();
+    let rows = &mut |_: &Row| Ok(());
+    run_query(asking, scene.group(), scene.querier(), run, None, rows, stop).await.unwrap();
     listener.abort();
     assert!(listener.await.is_err_and(|error| error.is_cancelled()), "the listener has failed");
     std::mem::take(&mut *received.lock().unwrap())
@@ -588,9 +594,10 @@ async fn shares_that_arrived_during_a_pause_count_before_their_epochs_are_closed
     let run = RunOptions { epochs: Some(4), ..SETTINGS };
     run_query(
         asking,
-        &world.scene.tree,
+        world.scene.group(),
         world.scene.querier(),
         run,
+        None,
         &mut take,
         std::future::pending(),
     )

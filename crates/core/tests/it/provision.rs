@@ -27,7 +27,7 @@ fn provisioning<'a>(
 ) -> Provisioning<'a> {
     let (device, group) = (DeviceId([1; 8]), GroupId([2; 8]));
     let membership = Membership {
-        sources: 9,
+        roster: Digest([9; 32]),
         key_group: 4,
         position: 8,
         secret: Zeroizing::new(std::array::from_fn(|at| 100 + at as u8)),

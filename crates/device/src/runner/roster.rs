@@ -31,6 +31,9 @@ impl<K: Signer + Send> Run<'_, K> {
         if let Readings::Live { now, .. } = readings {
             now.clock.load(roster.calendar().clone());
         }
+        if let Some(answerer) = &mut self.answerer {
+            answerer.load(roster);
+        }
         info!(version = roster.version(), "loaded a later version of the roster");
         Ok(())
     }

@@ -4,15 +4,16 @@
 //! See spec/sums.md, sections 3, 4 and 6. All memory is bounded. The aggregator keeps at most four
 //! queries, a few epochs of each query, one share for each child and epoch, and a few questions of
 //! fault localisation that wait for answers. A share is a child's contribution to one epoch: the
-//! participating sources and their encrypted sums. The number of sources below a child limits the
-//! size of its shares. A frame from an unknown sender costs at most the time to check a tag.
+//! participating sources and their encrypted sums. The maximum length of a frame limits the size of
+//! a share. A frame from an unknown sender costs at most the time to check a tag.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use moteseal_core::digest::Digest;
+use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::roster::Directory as _;
@@ -22,11 +23,11 @@ use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule};
 use moteseal_sum::sies::Psr;
 use moteseal_sum::wire::{Children, Explain, Share, SumUplink, close_share};
-use moteseal_verify::Roster;
 use moteseal_verify::aggregation::{self, AggregationTree, Child};
+use moteseal_verify::{Device, Roster};
 
 use super::error::Refused;
-use super::gather::{Gathering, Held};
+use super::gather::{Gathering, Held, MAX_SOURCES, Sum};
 
 /// The maximum number of forwarded questions that wait for an answer.
 const MAX_ASKED: usize = 64;
@@ -41,6 +42,9 @@ const PSR_IN_FRAME: usize = 34;
 /// The maximum size of one encoded participant in bytes: a run with a single source, as two
 /// integers below 2^32.
 const PARTICIPANT: usize = 10;
+/// The number of sources beyond those of the roster that a share may name in a small group: sources
+/// of a later version of the roster.
+const UNKNOWN_SOURCES: u32 = 4096;
 /// The maximum length of a frame from a source: the source's position, and one record for each
 /// slot.
 const MAX_SOURCE_FRAME: usize = FRAME_FIELDS + PSR_IN_FRAME * MAX_SLOTS;
@@ -49,8 +53,8 @@ const MAX_SOURCE_FRAME: usize = FRAME_FIELDS + PSR_IN_FRAME * MAX_SLOTS;
 /// its children.
 #[derive(Clone, Copy)]
 pub struct Member<'a> {
-    /// The group's roster, which determines the positions of the sources.
-    pub roster: &'a Roster,
+    /// The group's roster, which determines the positions of the sources and when they take part.
+    pub roster: &'a Arc<Roster>,
     /// The aggregation tree.
     pub tree: &'a AggregationTree,
     /// The gateway's name in the tree.
@@ -78,7 +82,7 @@ impl fmt::Debug for Member<'_> {
 /// A gateway of the aggregation tree, which adds encrypted values.
 pub struct Aggregator {
     group: GroupId,
-    roster: Digest,
+    roster: Arc<Roster>,
     querier: PublicKey,
     node: aggregation::Aggregator,
     id: DeviceId,
@@ -92,7 +96,11 @@ pub struct Aggregator {
     schedule: Option<Vec<u8>>,
     /// When the query schedule was last announced, in milliseconds since 1970.
     announced_ms: u64,
+    /// The number of sources that the querier asks: those with a lower position.
+    sources: u32,
     key_group: u32,
+    /// The number of children from which shares are not expected in every epoch.
+    optional: usize,
     queries: Vec<Gathering>,
     asked: VecDeque<Explain>,
     output: Outgoing,
@@ -124,8 +132,8 @@ pub struct Ended {
     pub epoch: u64,
     /// The number of participating sources.
     pub participants: u32,
-    /// The indices of the children that sent no share.
-    pub silent: Vec<usize>,
+    /// The names of the children that sent no share, of those from which one was expected.
+    pub silent: Vec<String>,
 }
 
 /// A query that this gateway cannot answer.
@@ -162,29 +170,80 @@ impl Aggregator {
     pub fn new(member: &Member<'_>) -> Option<Self> {
         let Member { roster, tree, name, .. } = *member;
         let node = tree.aggregator(name)?;
-        let group = roster.group();
-        let key = |child: &Child| {
-            LinkKey::new(&LinkKey::secret_of(member.children_secret, group, child.id))
-        };
         Some(Self {
-            group,
-            roster: roster.digest(),
+            group: roster.group(),
+            roster: Arc::clone(roster),
             querier: member.querier.clone(),
             id: node.id()?,
             tree_height: tree.height(),
             grace_ms: u64::try_from(member.grace.as_millis()).unwrap_or(u64::MAX),
             up: LinkKey::new(member.up_secret),
-            down: node.children().iter().map(key).collect(),
+            down: down_keys(member, &node),
             node,
             number: member.number,
             schedule: None,
             announced_ms: 0,
+            sources: 0,
             key_group: 1,
+            optional: 0,
             queries: Vec::new(),
             asked: VecDeque::new(),
             output: Outgoing::default(),
             frame: Box::new([0; MAX_FRAME]),
         })
+    }
+
+    /// Continues with a later version of the roster and with its tree, in which the gateway has the
+    /// same name and parent. The queries continue, and so do their open epochs: shares that children
+    /// have sent still count, if the later version accepts them. Queries that this gateway can no
+    /// longer answer end. If the roster names another querier, all queries end, and the query
+    /// schedule of the previous querier is not announced again. Returns `None`, without a change, if
+    /// the tree does not contain the gateway.
+    #[must_use]
+    pub fn load(&mut self, member: &Member<'_>) -> Option<()> {
+        let node = member.tree.aggregator(member.name)?;
+        self.id = node.id()?;
+        self.roster = Arc::clone(member.roster);
+        if self.querier != *member.querier {
+            self.querier = member.querier.clone();
+            self.queries.clear();
+            self.schedule = None;
+        }
+        self.tree_height = member.tree.height();
+        self.down = down_keys(member, &node);
+        self.node = node;
+        let heights = (self.node.height(), self.tree_height);
+        for query in std::mem::take(&mut self.queries) {
+            if self.fits(query.slots()) {
+                self.queries.push(query);
+            } else {
+                self.output.unusable.push(Unusable { query: query.id, name: "QueryTooLarge" });
+            }
+        }
+        self.count_optional();
+        let mut queries = std::mem::take(&mut self.queries);
+        for query in &mut queries {
+            query.set_wait(self.grace_ms, heights);
+            query.drop_unexpected(&self.node, |child, start_ms| self.is_expected(child, start_ms));
+        }
+        self.queries = queries;
+        for at in 0..self.queries.len() {
+            for epoch in self.queries[at].open_epochs() {
+                self.end_if_complete(at, epoch);
+            }
+        }
+        Some(())
+    }
+
+    /// Counts the children from which shares are not expected in every epoch.
+    fn count_optional(&mut self) {
+        let is_optional = |child: &&Child| {
+            child.position.is_some_and(|position| {
+                let device = self.roster.device(child.id);
+                position >= self.sources || !device.is_some_and(Device::always_takes_part)
+            })
+        };
+        self.optional = self.node.children().iter().filter(is_optional).count();
     }
 
     /// Returns the gateway's place in the tree.
@@ -244,9 +303,9 @@ impl Aggregator {
         }
         let mut scratch = vec![0; bytes.len().saturating_add(64).min(MAX_QUERY_SCHEDULE)];
         let message = schedule::receive(bytes, self.group, &self.querier, &mut scratch)?;
-        let schedule = QuerySchedule::open(&message, self.group, &self.roster)?;
-        if schedule.sources() != self.node.group_sources() {
-            return Err(Refused::SourcesMismatch);
+        let schedule = QuerySchedule::open(&message, self.group, &self.roster.first_digest())?;
+        if schedule::is_ahead(schedule.number(), now_ms) {
+            return Err(Refused::ScheduleAhead);
         }
         // After a restart, the schedule with the accepted number must be received again, so it is
         // not an error then.
@@ -263,6 +322,8 @@ impl Aggregator {
             self.queries.clear();
         }
         self.key_group = schedule.key_group();
+        self.sources = schedule.sources();
+        self.count_optional();
         let mut before = std::mem::take(&mut self.queries);
         for (id, posed) in schedule.queries() {
             let running =
@@ -297,6 +358,37 @@ impl Aggregator {
         let (epochs, heights) =
             ((posed.first, posed.until), (self.node.height(), self.tree_height));
         Ok(Gathering::new(id, &plan, epochs, self.grace_ms, heights, now_ms))
+    }
+
+    /// Returns the end of the positions that shares may name. Another party may have a later version
+    /// of the roster, so positions that this gateway does not know are valid, but only as many as
+    /// need no more memory than the known ones.
+    fn position_end(&self) -> u32 {
+        let most = self.node.group_sources().saturating_mul(2).saturating_add(UNKNOWN_SOURCES);
+        self.sources.min(most)
+    }
+
+    /// Returns whether a share of a child is expected in an epoch that starts at `start_ms`.
+    fn is_expected(&self, child: &Child, start_ms: u64) -> bool {
+        child.position.is_none_or(|position| {
+            let takes_part = |device: &Device| device.takes_part_in(self.roster.epoch_of(start_ms));
+            position < self.sources && self.roster.device(child.id).is_some_and(takes_part)
+        })
+    }
+
+    /// Returns whether all children from which a share is expected have sent one.
+    fn is_complete(&self, query: &Gathering, epoch: u64) -> bool {
+        let (children, start_ms) = (self.node.children(), query.start_ms(epoch));
+        query.shares(epoch) + self.optional >= children.len()
+            && children
+                .iter()
+                .all(|child| query.has_share(epoch, child.id) || !self.is_expected(child, start_ms))
+    }
+
+    fn end_if_complete(&mut self, at: usize, epoch: u64) {
+        if self.is_complete(&self.queries[at], epoch) {
+            self.end(at, epoch);
+        }
     }
 
     /// Returns whether the records of all sources below this gateway fit in one frame, for any set
@@ -345,17 +437,23 @@ impl Aggregator {
         now_ms: u64,
     ) -> Result<FrameOutcome, Refused> {
         let at = self.query(share.query)?;
-        let query = &mut self.queries[at];
+        let query = &self.queries[at];
         query.check_epoch(share.epoch, now_ms)?;
-        let (participation, psrs) =
-            query.check(share.participation, share.psrs, (&self.node, child, self.key_group))?;
-        let held = Held { participation: participation.as_bytes().into(), psrs };
-        let (is_news, is_last) =
-            query.take(share.epoch, child, held, self.node.children().len())?;
-        if is_last {
-            self.end(at, share.epoch);
+        let sender = &self.node.children()[child];
+        if !self.is_expected(sender, query.start_ms(share.epoch)) {
+            return Err(Refused::NotMember);
         }
-        Ok(if is_news { FrameOutcome::Taken } else { FrameOutcome::Repeated })
+        let (participation, psrs) = query.check(
+            (share.epoch, share.participation, share.psrs),
+            (&self.node, child),
+            (self.position_end(), self.key_group),
+        )?;
+        let held = Held { participation: participation.as_bytes().into(), psrs };
+        if !self.queries[at].take(share.epoch, sender.id, held)? {
+            return Ok(FrameOutcome::Repeated);
+        }
+        self.end_if_complete(at, share.epoch);
+        Ok(FrameOutcome::Taken)
     }
 
     fn query(&self, reference: u32) -> Result<usize, Refused> {
@@ -394,29 +492,42 @@ impl Aggregator {
 
     /// Ends an epoch and sends the sum of its shares to the parent.
     fn end(&mut self, at: usize, epoch: u64) {
-        let query = &mut self.queries[at];
-        let sum = query.end(epoch, &self.node, self.key_group);
-        let (id, mut bytes) =
-            (query.id, vec![0; participation::max_size(self.node.group_sources())]);
-        let length = Participation::encode(&sum.participants, &mut bytes);
-        let written = length.and_then(|length| {
-            close_share(
-                id.reference(),
-                epoch,
-                &bytes[..length],
-                &sum.psrs,
-                &self.up,
-                &mut *self.frame,
-            )
-            .map(|frame| frame.to_vec())
+        self.queries[at].end(epoch);
+        // `fits` checked that the sum of the known sources fits in the frame. If the sources that only
+        // another version of the roster has need more room, leave out the shares that name them.
+        let (known, id) = (self.node.group_sources(), self.queries[at].id);
+        let sum = [MAX_SOURCES, known].into_iter().find_map(|end| {
+            let sum = self.queries[at].sum(epoch, self.key_group, end);
+            let frame = self.share_frame(id, epoch, &sum).ok()?;
+            self.output.up.push(frame);
+            Some(sum)
         });
-        // The sum fits in the frame: `fits` checked it when the query started.
-        self.output.up.extend(written);
+        let Some(sum) = sum else {
+            self.output.unusable.push(Unusable { query: id, name: "QueryTooLarge" });
+            return;
+        };
+        let start_ms = self.queries[at].start_ms(epoch);
         let participants = sum.participants.iter().map(|word| word.count_ones()).sum();
-        let silent = (0..self.node.children().len())
-            .filter(|child| sum.answered.binary_search(child).is_err())
-            .collect();
+        let is_silent = |child: &&Child| {
+            sum.answered.binary_search(&child.id).is_err() && self.is_expected(child, start_ms)
+        };
+        let children = self.node.children().iter();
+        let silent = children.filter(is_silent).map(|child| child.name.clone()).collect();
         self.output.ended.push(Ended { query: id, epoch, participants, silent });
+    }
+
+    /// Returns the frame with the sum of an epoch.
+    fn share_frame(
+        &mut self,
+        id: QueryId,
+        epoch: u64,
+        sum: &Sum,
+    ) -> Result<Vec<u8>, BufferTooSmall> {
+        let mut bytes = vec![0; participation::max_size(self.position_end())];
+        let length = Participation::encode(&sum.participants, &mut bytes)?;
+        let (participants, frame) = (&bytes[..length], &mut *self.frame);
+        close_share(id.reference(), epoch, participants, &sum.psrs, &self.up, frame)
+            .map(|frame| frame.to_vec())
     }
 
     /// Receives a question from the parent. Answers the question if it is for this gateway.
@@ -447,12 +558,8 @@ impl Aggregator {
 
     fn answer(&mut self, at: usize, question: &Explain) -> Result<FrameOutcome, Refused> {
         let kept = self.queries[at].kept(question.epoch)?;
-        let children: Vec<(DeviceId, &[u8], &[Psr])> = kept
-            .iter()
-            .map(|(child, held)| {
-                (self.node.children()[*child].id, &*held.participation, &*held.psrs)
-            })
-            .collect();
+        let children: Vec<(DeviceId, &[u8], &[Psr])> =
+            kept.iter().map(|(child, held)| (*child, &*held.participation, &*held.psrs)).collect();
         let frame = Children::close(question, &children, &self.up, &mut *self.frame);
         self.output.up.extend(frame.map(|frame| frame.to_vec()));
         Ok(FrameOutcome::Taken)
@@ -479,6 +586,13 @@ impl Aggregator {
         self.output.up.extend(answer.relay(&self.up, &mut *self.frame).map(|frame| frame.to_vec()));
         Ok(FrameOutcome::Taken)
     }
+}
+
+/// Returns the link keys of a gateway's children, in the order of the children.
+fn down_keys(member: &Member<'_>, node: &aggregation::Aggregator) -> Vec<LinkKey> {
+    let group = member.roster.group();
+    let secret = |child: &Child| LinkKey::secret_of(member.children_secret, group, child.id);
+    node.children().iter().map(|child| LinkKey::new(&secret(child))).collect()
 }
 
 /// Returns whether `records` records fit in one frame, for any set of participants among `sources`

@@ -41,10 +41,12 @@ named_errors! {
         UnknownNode => "the question is for a node that is not below this gateway; give all gateways and the querier the same tree",
         /// The query schedule is older than the accepted one.
         OlderAgenda => "a newer query schedule was accepted before",
+        /// The number of the query schedule is far ahead of this gateway's clock.
+        ScheduleAhead => "the number of the query schedule, a time in milliseconds, is more than a day ahead of this clock; check the clocks of the querier and of this gateway",
         /// A different query schedule with the same number was accepted before.
         TwoAgendas => "another query schedule with this number was accepted; the querier must not reuse a number",
-        /// The query schedule states a different number of sources than the roster has.
-        SourcesMismatch => "the query schedule and the roster have different numbers of sources",
+        /// The source does not belong to the group in this epoch, or the querier does not ask it.
+        NotMember => "the source does not belong to the group in this epoch, or the querier does not ask it; give all parties the newest version of the roster",
         /// The number of the query schedule could not be made durable, so the schedule is rejected.
         NotDurable => "the query schedule is rejected because its number could not be written to the state folder",
     }

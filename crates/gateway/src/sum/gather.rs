@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use moteseal_core::record::DeviceId;
 use moteseal_sum::participation::Participation;
 use moteseal_sum::query::{Plan, QueryId};
 use moteseal_sum::sies::Psr;
@@ -29,6 +30,8 @@ const KEPT_MS: u64 = 60_000;
 /// The maximum size of all kept shares in bytes, if the shares of more than [`KEPT_EPOCHS`] epochs
 /// are kept.
 const KEPT_BYTES: usize = 16 << 20;
+/// More sources than any roster has.
+pub(super) const MAX_SOURCES: u32 = 1 << 31;
 /// If a gateway did not call `over` for more than this number of epochs, for example because the
 /// machine was suspended, it skips the older epochs that have no share.
 const MISSED_EPOCHS: u64 = 2 * OPEN_EPOCHS;
@@ -61,8 +64,8 @@ pub(super) struct Gathering {
 
 #[derive(Debug, Default)]
 struct Epoch {
-    /// The shares, by the index of the child.
-    shares: BTreeMap<usize, Held>,
+    /// The shares, by child.
+    shares: BTreeMap<DeviceId, Held>,
     /// The size of the shares, in bytes.
     bytes: usize,
     is_over: bool,
@@ -87,8 +90,8 @@ pub(super) struct Sum {
     pub(super) participants: Vec<u64>,
     /// The sums, ordered by key group, then by slot.
     pub(super) psrs: Vec<Psr>,
-    /// The indices of the children that sent a share.
-    pub(super) answered: Vec<usize>,
+    /// The children whose shares were added.
+    pub(super) answered: Vec<DeviceId>,
 }
 
 impl Gathering {
@@ -104,8 +107,6 @@ impl Gathering {
         now_ms: u64,
     ) -> Self {
         let epoch_ms = u64::from(plan.epoch_ms()).max(1);
-        let level_ms = grace_ms.min(OPEN_EPOCHS * epoch_ms / u64::from(of_tree.max(1)));
-        let wait_ms = level_ms.saturating_mul(height.into());
         let (slots, (first, until)) = (plan.slots().count(), epochs);
         let mut gathering = Self {
             id,
@@ -113,13 +114,31 @@ impl Gathering {
             until,
             slots,
             epoch_ms,
-            wait_ms,
+            wait_ms: 0,
             next: 0,
             first_ms: now_ms,
             epochs: BTreeMap::new(),
         };
+        gathering.set_wait(grace_ms, (height, of_tree));
         gathering.next = first.max(gathering.earliest(now_ms));
         gathering
+    }
+
+    /// Sets how long the gateway waits after the end of an epoch: `grace_ms` for each of the
+    /// `height` levels of the tree below it.
+    pub(super) fn set_wait(&mut self, grace_ms: u64, (height, of_tree): (u32, u32)) {
+        let level_ms = grace_ms.min(OPEN_EPOCHS * self.epoch_ms / u64::from(of_tree.max(1)));
+        self.wait_ms = level_ms.saturating_mul(height.into());
+    }
+
+    /// Returns the start of an epoch of the query, in milliseconds since 1970.
+    pub(super) const fn start_ms(&self, epoch: u64) -> u64 {
+        epoch.saturating_mul(self.epoch_ms)
+    }
+
+    /// Returns the number of slots of the query.
+    pub(super) const fn slots(&self) -> usize {
+        self.slots
     }
 
     /// Replaces the range of epochs that the query asks for.
@@ -189,18 +208,16 @@ impl Gathering {
         }
     }
 
-    /// Stores a child's share for an epoch. Returns whether the share is new, and whether it
-    /// completes the shares of all children.
+    /// Stores a child's share for an epoch. Returns whether the share is new.
     pub(super) fn take(
         &mut self,
         epoch: u64,
-        child: usize,
+        child: DeviceId,
         share: Held,
-        children: usize,
-    ) -> Result<(bool, bool), Refused> {
+    ) -> Result<bool, Refused> {
         let held = self.epochs.get(&epoch);
         match held.and_then(|held| held.shares.get(&child)) {
-            Some(before) if *before == share => return Ok((false, false)),
+            Some(before) if *before == share => return Ok(false),
             Some(_) => return Err(Refused::Contradiction),
             None if epoch < self.next || held.is_some_and(|held| held.is_over) => {
                 return Err(Refused::EpochOver);
@@ -210,7 +227,12 @@ impl Gathering {
         let held = self.epochs.entry(epoch).or_default();
         held.bytes += share.bytes();
         held.shares.insert(child, share);
-        Ok((true, held.shares.len() == children))
+        Ok(true)
+    }
+
+    /// Returns whether a child has sent a share for an epoch.
+    pub(super) fn has_share(&self, epoch: u64, child: DeviceId) -> bool {
+        self.epochs.get(&epoch).is_some_and(|held| held.shares.contains_key(&child))
     }
 
     /// Checks that a child may send a share for this epoch now.
@@ -223,16 +245,22 @@ impl Gathering {
         }
     }
 
-    /// Decodes a share's participants and records. Checks that the participants are below the
-    /// child, and that the number of records is right.
+    /// Decodes a share's participants and records. Checks that the participants can be below the
+    /// child, that no other child has named them in this epoch, and that the number of records is
+    /// right. All positions must be below `sources`.
     pub(super) fn check<'a>(
         &self,
-        participation: &'a [u8],
-        psrs: Psrs<'_>,
-        (node, child, key_group): (&aggregation::Aggregator, usize, u32),
+        (epoch, participation, psrs): (u64, &'a [u8], Psrs<'_>),
+        (node, child): (&aggregation::Aggregator, usize),
+        (sources, key_group): (u32, u32),
     ) -> Result<(Participation<'a>, Box<[Psr]>), Refused> {
-        let participation = Participation::decode(participation, node.group_sources())?;
-        if !participation.runs().all(|run| node.are_beneath(run, child)) {
+        let participation = Participation::decode(participation, sources)?;
+        if !participation.runs().all(|run| node.can_be_beneath(run, child)) {
+            return Err(Refused::NotBeneath);
+        }
+        // Only a source that this version of the roster does not have can be below several children.
+        let is_known = participation.runs().all(|run| run.end <= node.group_sources());
+        if !is_known && self.is_named_by_another(epoch, node.children()[child].id, participation) {
             return Err(Refused::NotBeneath);
         }
         let expected = key_groups(participation, key_group).count() * self.slots;
@@ -242,29 +270,73 @@ impl Gathering {
         Ok((participation, psrs.iter().collect::<Result<_, _>>()?))
     }
 
-    /// Ends an epoch and adds its shares.
-    pub(super) fn end(
+    /// Drops the shares of open epochs that a later version of the group does not accept: those of
+    /// children for which `is_expected` is false, at the start of the epoch in milliseconds, and
+    /// those with participants that are not below the child.
+    pub(super) fn drop_unexpected(
         &mut self,
-        epoch: u64,
         node: &aggregation::Aggregator,
-        key_group: u32,
-    ) -> Sum {
-        let held = self.epochs.entry(epoch).or_default();
-        held.is_over = true;
-        let words = node.group_sources().div_ceil(64) as usize;
-        let mut sum = Sum {
-            participants: vec![0; words],
-            psrs: Vec::new(),
-            answered: held.shares.keys().copied().collect(),
+        is_expected: impl Fn(&aggregation::Child, u64) -> bool,
+    ) {
+        for (epoch, held) in self.epochs.iter_mut().filter(|(_, held)| !held.is_over) {
+            let start_ms = epoch.saturating_mul(self.epoch_ms);
+            held.shares.retain(|id, share| {
+                let Some(place) = node.child(*id) else { return false };
+                is_expected(&node.children()[place], start_ms)
+                    && Participation::decode(&share.participation, MAX_SOURCES)
+                        .is_ok_and(|them| them.runs().all(|run| node.can_be_beneath(run, place)))
+            });
+            held.bytes = held.shares.values().map(Held::bytes).sum();
+        }
+    }
+
+    /// Returns the epochs that are not over and have a share.
+    pub(super) fn open_epochs(&self) -> Vec<u64> {
+        self.epochs.iter().filter(|(_, held)| !held.is_over).map(|(epoch, _)| *epoch).collect()
+    }
+
+    /// Returns the number of children that have sent a share for an epoch.
+    pub(super) fn shares(&self, epoch: u64) -> usize {
+        self.epochs.get(&epoch).map_or(0, |held| held.shares.len())
+    }
+
+    /// Returns whether another child has named one of these participants in an epoch.
+    fn is_named_by_another(
+        &self,
+        epoch: u64,
+        child: DeviceId,
+        participation: Participation<'_>,
+    ) -> bool {
+        let mut named = Vec::new();
+        participation.runs().for_each(|run| set(&mut named, run));
+        let is_named = |position: u32| {
+            named.get((position / 64) as usize).is_some_and(|word| word >> (position % 64) & 1 != 0)
         };
+        let shares = self.epochs.get(&epoch).into_iter().flat_map(|held| &held.shares);
+        shares
+            .filter(|(other, _)| **other != child)
+            .filter_map(|(_, share)| Participation::decode(&share.participation, MAX_SOURCES).ok())
+            .any(|other| other.runs().flatten().any(is_named))
+    }
+
+    /// Ends an epoch, and drops the shares that need not be kept any longer.
+    pub(super) fn end(&mut self, epoch: u64) {
+        self.epochs.entry(epoch).or_default().is_over = true;
+        self.advance();
+        self.forget();
+    }
+
+    /// Adds the shares of an epoch. All positions of an added share are below `end`.
+    pub(super) fn sum(&self, epoch: u64, key_group: u32, end: u32) -> Sum {
+        let shares = self.epochs.get(&epoch).into_iter().flat_map(|held| &held.shares);
+        let mut sum = Sum { participants: Vec::new(), psrs: Vec::new(), answered: Vec::new() };
         let mut by_group: BTreeMap<u32, Vec<Psr>> = BTreeMap::new();
-        for share in held.shares.values() {
+        for (child, share) in shares {
             // The participants decoded successfully when the share was received.
-            let Ok(participation) =
-                Participation::decode(&share.participation, node.group_sources())
-            else {
+            let Ok(participation) = Participation::decode(&share.participation, end) else {
                 continue;
             };
+            sum.answered.push(*child);
             participation.runs().for_each(|run| set(&mut sum.participants, run));
             for (group, psrs) in
                 key_groups(participation, key_group).zip(share.psrs.chunks(self.slots))
@@ -274,8 +346,6 @@ impl Gathering {
             }
         }
         sum.psrs = by_group.into_values().flatten().collect();
-        self.advance();
-        self.forget();
         sum
     }
 
@@ -295,7 +365,7 @@ impl Gathering {
 
     /// Returns the shares of an ended epoch. Returns no shares if they are no longer kept, or if
     /// the gateway may have received some of the epoch's shares before it was restarted.
-    pub(super) fn kept(&self, epoch: u64) -> Result<Vec<(usize, &Held)>, Refused> {
+    pub(super) fn kept(&self, epoch: u64) -> Result<Vec<(DeviceId, &Held)>, Refused> {
         let held = self.epochs.get(&epoch);
         if epoch >= self.next && held.is_none_or(|held| !held.is_over) {
             return Err(Refused::WrongEpoch);
@@ -325,15 +395,15 @@ pub(super) fn key_groups(participation: Participation<'_>, size: u32) -> impl It
     })
 }
 
-/// Sets the bits of `range` in `words`.
-fn set(words: &mut [u64], range: std::ops::Range<u32>) {
+/// Sets the bits of `range` in `words`, which it lengthens if necessary.
+fn set(words: &mut Vec<u64>, range: std::ops::Range<u32>) {
+    let length = range.end.div_ceil(64) as usize;
+    words.resize(words.len().max(length), 0);
     let mut at = range.start;
     while at < range.end {
         let (word, bit) = ((at / 64) as usize, at % 64);
         let count = (64 - bit).min(range.end - at);
-        if let Some(word) = words.get_mut(word) {
-            *word |= (u64::MAX >> (64 - count)) << bit;
-        }
+        words[word] |= (u64::MAX >> (64 - count)) << bit;
         at += count;
     }
 }
@@ -361,7 +431,7 @@ mod tests {
         for epoch in 0..epochs {
             let held =
                 Held { participation: Box::default(), psrs: vec![Psr::ZERO; records].into() };
-            gathering.take(epoch, 0, held, 1).unwrap();
+            gathering.take(epoch, DeviceId([0; 8]), held).unwrap();
             gathering.epochs.get_mut(&epoch).unwrap().is_over = true;
             gathering.advance();
             gathering.forget();

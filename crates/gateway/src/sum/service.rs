@@ -25,6 +25,7 @@ use moteseal_net::{ChildLink, Down, LinkError, ParentLink};
 use moteseal_service::log_limit::log_suppressed;
 use moteseal_service::metrics::{UPKEEP, gauge_value as value};
 use moteseal_service::{LogLimit, Monitor, Monitored};
+use moteseal_verify::SumGroup;
 use tokio::sync::watch;
 use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
@@ -78,9 +79,28 @@ impl Monitored for Shown {
     }
 }
 
+/// Continues with a later version of the group: passes it to [`Aggregator::load`]. Returns whether
+/// the tree contains the gateway.
+pub type LoadVersion = Box<dyn FnMut(&mut Aggregator, &SumGroup) -> bool + Send + Sync>;
+
+/// The later versions of the group that a gateway loads while it runs.
+pub struct Versions {
+    /// The newest version. The sender has checked that it can replace the version before it.
+    pub newest: watch::Receiver<SumGroup>,
+    /// Loads a version.
+    pub load: LoadVersion,
+}
+
+impl fmt::Debug for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Versions").finish_non_exhaustive()
+    }
+}
+
 /// A gateway that is ready to run.
 pub struct SumGateway {
     aggregator: Aggregator,
+    versions: Option<Versions>,
     number: NumberFile,
     monitor: Option<Monitor>,
     shown: Arc<Shown>,
@@ -121,12 +141,20 @@ impl SumGateway {
         });
         Ok(Self {
             aggregator,
+            versions: None,
             number,
             monitor,
             shown,
             clock: Clock::new(CLOCK_GRACE),
             refused: LogLimit::new(1, LOG_INTERVAL),
         })
+    }
+
+    /// Loads later versions of the group while the gateway runs.
+    #[must_use]
+    pub fn with_versions(mut self, versions: Versions) -> Self {
+        self.versions = Some(versions);
+        self
     }
 
     /// Returns the address on which metrics and health are served.
@@ -162,6 +190,7 @@ impl SumGateway {
         let mut stop = pin!(stop);
         let mut upkeep = tokio::time::interval(UPKEEP);
         loop {
+            self.load_version(&children);
             self.receive_waiting(&children)?;
             let now_ms = self.unix_ms();
             self.aggregator.tick(now_ms);
@@ -208,6 +237,26 @@ impl SumGateway {
         tasks.shutdown().await;
         info!("stopped");
         result.and(received)
+    }
+
+    /// Continues with a later version of the group, if there is one.
+    fn load_version(&mut self, children: &impl ParentLink) {
+        let Some(versions) = &mut self.versions else { return };
+        if !versions.newest.has_changed().unwrap_or(false) {
+            return;
+        }
+        let group = versions.newest.borrow_and_update().clone();
+        let version = group.roster.version();
+        if !(versions.load)(&mut self.aggregator, &group) {
+            warn!(
+                version,
+                "a later tree does not contain this gateway; it continues with the tree in use"
+            );
+            return;
+        }
+        let members = self.aggregator.node().children().iter().map(|child| child.id.0);
+        children.set_members(members.collect());
+        info!(version, "loaded a later version of the roster, or of the tree");
     }
 
     /// Returns the trusted time of the machine's clock, in milliseconds since 1970.
@@ -363,12 +412,9 @@ impl SumGateway {
             return;
         }
         metrics.epochs_partial.increment(1);
-        let children = self.aggregator.node().children();
-        let names =
-            silent.iter().filter_map(|child| children.get(*child)).map(|child| child.name.as_str());
-        names.clone().for_each(|name| metrics.silent(name));
+        silent.iter().for_each(|name| metrics.silent(name));
         let more = silent.len().saturating_sub(NAMED);
-        let names = names.take(NAMED).collect::<Vec<_>>().join(", ");
+        let names = silent[..silent.len().min(NAMED)].join(", ");
         warn!(%query, epoch, participants, silent = names, more, "some children have not answered in time");
     }
 }

@@ -119,7 +119,7 @@ proptest! {
             } else {
                 !speaks.contains(&world.tree.position(child.id).unwrap())
             };
-            let silent: Vec<usize> = (0..).zip(aggregator.children()).filter(|(_, child)| was_silent(child)).map(|(at, _)| at).collect();
+            let silent: Vec<String> = aggregator.children().iter().filter(|child| was_silent(child)).map(|child| child.name.clone()).collect();
             prop_assert_eq!(over.silent, silent);
         }
     }

@@ -336,7 +336,6 @@ fn accepts_only_the_queriers_newest_schedule_and_only_once_its_number_is_durable
         (schedule_as(id, Kind::Messages), "WrongKind"),
         (schedule_as(id, Kind::Image), "WrongKind"),
         (draft(group, moteseal_core::Digest([1; 32]), 8), "WrongRoster"),
-        (draft(group, digest, 9), "SourcesMismatch"),
         (world.schedule(9, &[posed, posed]), "AmbiguousQuery"),
         (world.schedule(9, &[Posed { until: 0, ..posed }]), "FieldOutOfRange"),
     ];

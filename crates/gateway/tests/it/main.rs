@@ -10,4 +10,5 @@ mod log_lines;
 mod lying_gateways;
 mod queues;
 mod sum_service;
+mod sum_versions;
 mod summing;

@@ -2,7 +2,7 @@
 //! parts directly.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use moteseal_core::digest::Digest;
@@ -20,7 +20,7 @@ use moteseal_sum::sies::{KeyTotals, Master, OpenError, Psr, Slot, SourceKey};
 use moteseal_sum::wire::{Children, Explain, SumUplink, close_share};
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::{AggregationTree, QUERIER, gateway_id};
-use moteseal_verify::issue::FirstRoster;
+use moteseal_verify::issue::{FirstRoster, NextRoster};
 
 pub(crate) const EPOCH_MS: u64 = 5000;
 pub(crate) const GRACE: Duration = Duration::from_millis(200);
@@ -34,8 +34,8 @@ pub(crate) fn secret(byte: u8) -> SecretKey {
 }
 
 /// Returns a roster of `devices` devices. A roster is created once for each number of devices.
-pub(crate) fn roster(devices: usize) -> &'static Roster {
-    static MADE: OnceLock<std::sync::Mutex<HashMap<usize, &'static Roster>>> = OnceLock::new();
+pub(crate) fn roster(devices: usize) -> &'static Arc<Roster> {
+    static MADE: OnceLock<std::sync::Mutex<HashMap<usize, &'static Arc<Roster>>>> = OnceLock::new();
     let mut made = MADE.get_or_init(Default::default).lock().unwrap();
     made.entry(devices).or_insert_with(|| {
         let names: Vec<String> = (0..devices).map(|n| format!("mote{n}")).collect();
@@ -49,7 +49,7 @@ pub(crate) fn roster(devices: usize) -> &'static Roster {
             devices: &devices,
         };
         let roster = Roster::open(&first.issue(&secret(2)).unwrap(), &secret(2).public()).unwrap();
-        Box::leak(Box::new(roster))
+        Box::leak(Box::new(Arc::new(roster)))
     })
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn permit(query: QueryId, epoch: u64) -> Permit {
 }
 
 pub(crate) struct World {
-    pub(crate) roster: &'static Roster,
+    pub(crate) roster: &'static Arc<Roster>,
     pub(crate) tree: AggregationTree,
     pub(crate) gateways: BTreeMap<String, Aggregator>,
     pub(crate) master: Master,
@@ -139,7 +139,17 @@ impl World {
     /// Returns a gateway that has just started and that had accepted the query schedule `number`
     /// before.
     pub(crate) fn gateway(&self, name: &str, number: u64) -> Aggregator {
-        let member = Member {
+        self.with_member(name, number, |member| Aggregator::new(member).unwrap())
+    }
+
+    /// Passes a gateway's place in the world's tree to a function.
+    pub(crate) fn with_member<R>(
+        &self,
+        name: &str,
+        number: u64,
+        use_it: impl FnOnce(&Member<'_>) -> R,
+    ) -> R {
+        use_it(&Member {
             roster: self.roster,
             tree: &self.tree,
             name,
@@ -148,8 +158,49 @@ impl World {
             up_secret: &self.secret_at(self.tree.parent(name).unwrap(), gateway_id(name)),
             grace: GRACE,
             number,
-        };
-        Aggregator::new(&member).unwrap()
+        })
+    }
+
+    /// Replaces the roster by its next version, and the tree by one of its devices. `homes` lists
+    /// the gateways of the devices that join. The gateways continue with the earlier version.
+    pub(crate) fn change(
+        &mut self,
+        homes: &[(&str, &str)],
+        change: impl FnOnce(&mut NextRoster<'_>),
+    ) {
+        let operator = secret(2);
+        let mut next =
+            NextRoster::after(self.roster.bytes(), &operator, &operator.public()).unwrap();
+        change(&mut next);
+        let roster = Roster::open(&next.issue().unwrap(), &operator.public()).unwrap();
+        let names: Vec<String> = self.tree.gateways().map(str::to_owned).collect();
+        let gateways: Vec<(&str, &str)> =
+            names.iter().map(|name| (name.as_str(), self.tree.parent(name).unwrap())).collect();
+        let sources = self.roster.sources();
+        let devices = (0..).zip(&sources).map(|(position, device)| {
+            (device.name.as_str(), self.tree.gateway_of(position).unwrap())
+        });
+        let devices = devices.chain(homes.iter().copied());
+        self.tree = AggregationTree::new(&roster, gateways, devices).unwrap();
+        self.roster = Box::leak(Box::new(Arc::new(roster)));
+    }
+
+    /// Lets a gateway continue with the world's version of the roster.
+    pub(crate) fn load(&mut self, name: &str) {
+        let mut gateway = self.gateways.remove(name).unwrap();
+        self.with_member(name, 0, |member| gateway.load(member)).unwrap();
+        self.gateways.insert(name.to_owned(), gateway);
+    }
+
+    /// Passes a query schedule to all gateways.
+    pub(crate) fn announce(&mut self, number: u64, now_ms: u64) {
+        let schedule = self.schedule(number, &[self.posed()]);
+        for gateway in self.gateways.values_mut() {
+            assert_eq!(
+                gateway.receive_schedule(&schedule, now_ms, |_| Ok(())),
+                Ok(FrameOutcome::Taken)
+            );
+        }
     }
 
     pub(crate) fn posed(&self) -> Posed<'static> {
@@ -168,7 +219,7 @@ impl World {
     pub(crate) fn draft(&self, number: u64, queries: &[Posed<'_>], querier: &SecretKey) -> Vec<u8> {
         let draft = QueryScheduleDraft {
             group: self.roster.group(),
-            roster: self.roster.digest(),
+            roster: self.roster.first_digest(),
             number,
             sources: self.tree.sources(),
             key_group: self.key_group,
@@ -190,7 +241,7 @@ impl World {
     }
 
     pub(crate) fn device(&self, position: u32) -> DeviceId {
-        self.roster.devices().nth(position as usize).unwrap().id
+        self.roster.sources()[position as usize].id
     }
 
     pub(crate) fn source_key(&mut self, position: u32) -> &SourceKey {

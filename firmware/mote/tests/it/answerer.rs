@@ -30,7 +30,7 @@ fn key(byte: u8) -> SecretKey {
 
 fn provisioning(schema: &[u8]) -> Provisioning<'_> {
     let sums = Membership {
-        sources: 9,
+        roster: ROSTER,
         key_group: 4,
         position: 8,
         secret: Master::new([3; 32]).source(GROUP, DEVICE, 2).to_bytes(),

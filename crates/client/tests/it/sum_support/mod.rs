@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use hmac::{Hmac, KeyInit, Mac};
-use moteseal_client::sum::{Finding, Localisation, Querier, Question};
+use moteseal_client::sum::{Finding, Localisation, Participants, Querier, Question};
 use moteseal_core::cbor::Writer;
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::DeviceId;
@@ -23,6 +23,7 @@ use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::sies::{Master, Psr, Slot, SourceKey};
 use moteseal_sum::wire::{Children, Explain, Share, SumUplink};
 use moteseal_verify::Roster;
+use moteseal_verify::SumGroup;
 use moteseal_verify::aggregation::{AggregationTree, QUERIER};
 use moteseal_verify::issue::FirstRoster;
 
@@ -65,9 +66,13 @@ pub(crate) fn seeds(default: u64) -> u64 {
 pub(crate) const MASTER: [u8; 32] = [0x51; 32];
 const SECRET: [u8; 32] = [0x11; 32];
 
+pub(crate) fn operator() -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap()
+}
+
 /// Returns a roster of `sources` devices.
 pub(crate) fn roster(sources: usize) -> Roster {
-    let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
+    let operator = operator();
     let names: Vec<String> = (1..=sources).map(|number| format!("mote{number}")).collect();
     let keys: Vec<_> = (0..sources as u64)
         .map(|number| {
@@ -165,6 +170,10 @@ impl Scene {
     pub(crate) fn querier(&self) -> Querier<Scalar> {
         Querier::new(self.question.clone(), &Master::new(MASTER), &self.devices, Scalar, &|_| ())
             .unwrap()
+    }
+
+    pub(crate) fn group(&self) -> SumGroup {
+        SumGroup::new(self.roster.clone(), self.tree.clone())
     }
 
     pub(crate) fn key_group_of(&self, position: u32) -> u32 {
@@ -391,8 +400,16 @@ impl Traffic {
                 self.shares.get(&child.name)?.frame(scene.id, epoch, scene.devices.len() as u32);
             Some((place, querier.read(epoch, &opened(&frame)).ok()))
         });
-        let mut localisation =
-            Localisation::new(&scene.tree, querier, epoch, roots.collect::<Vec<_>>());
+        let sources = scene.devices.len() as u32;
+        let mut members = Participants::none(sources);
+        members.insert(0..sources);
+        let mut localisation = Localisation::new(
+            scene.group().tree,
+            querier,
+            epoch,
+            members,
+            roots.collect::<Vec<_>>(),
+        );
         while let Some((way, asked)) = localisation.question() {
             if silent.contains(&scene.tree.name(asked.node).unwrap()) {
                 localisation.give_up(&asked);

@@ -22,6 +22,8 @@ moteseal=${given:-$(ls -t "$root"/target/{release,debug}/moteseal 2>/dev/null | 
 moteseal=$(realpath "$moteseal")
 
 scratch=$(mktemp -d)
+# The files of pinned seals are not those of the user.
+export XDG_STATE_HOME=$scratch/state
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$scratch"' EXIT
 
 step formatting

@@ -181,7 +181,7 @@ fn verified(
     pin_file: &PinFile,
     stop: &Stop,
 ) -> Result<Answer, Problem> {
-    let pinned = pin_file.open(roster)?;
+    let mut pinned = pin_file.open(roster).map_err(|error| Problem::of(&error, roster))?;
     let file = File::open(path).map_err(|error| Problem::file(path, &error))?;
     let mut rows = Batches::new();
     let mut sink = Stoppable { sink: &mut rows, stop };
@@ -189,6 +189,9 @@ fn verified(
     let (query, report) = found.map_err(|error| Problem::of(&error, roster).in_file(path))?;
     if stop.is_stopped() {
         return Err(Problem::stopped());
+    }
+    if let Some(pinned) = &mut pinned {
+        pinned.save_if_changed()?;
     }
     Answer::new(rows, query, report, roster.clone())
 }

@@ -39,8 +39,9 @@ const MOST_PATIENCE: f64 = 86_400.0;
 /// roster is a moteseal.Roster, or the path of a roster; in that case, operator is the path of the
 /// operator's public key. token is the path of a file with a bearer token. ca is the path of a PEM
 /// file with certificate authorities that are trusted in addition to the system's. pinned_seals is
-/// the path of a file that stores the newest verified seal of each device: a later response that
-/// omits or contradicts a stored seal is rejected. True means the file that `moteseal get` uses,
+/// the path of a file that stores the newest verified seal of each device and the newest version of
+/// the roster: a later response that omits or contradicts a stored seal is rejected, and so is an
+/// earlier version of the roster (NotLater). True means the file that `moteseal get` uses,
 /// False means no file. patience is the number of seconds to wait for a cloud that is starting.
 /// Threads may share a client.
 #[pyclass(frozen, module = "moteseal")]
@@ -274,7 +275,8 @@ impl Inner {
         if let Some(proof) = proof {
             self.distinct(proof, pin_file.as_deref())?;
         }
-        let mut pinned = self.pin_file.open(roster)?;
+        let opened = self.pin_file.open(roster);
+        let mut pinned = opened.map_err(|error| Problem::of(&error, roster))?;
         let mut request = DataClient::new(&self.cloud, roster).query(query);
         if let Some(pinned) = &mut pinned {
             request = request.pinned_seals(pinned);

@@ -104,6 +104,13 @@ impl Report {
         self.report.rounds.iter().map(|(epoch, round)| (epoch.0, round.0)).collect()
     }
 
+    /// The version of the roster that the cloud states, if it is not the client's; otherwise None. The
+    /// statement is not verified. If it is a later version, get it from the operator.
+    #[getter]
+    fn cloud_roster(&self) -> Option<u32> {
+        self.report.cloud_roster.map(|versions| versions.cloud)
+    }
+
     /// Returns the report as a dict, the same object that `moteseal get --json` prints.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         loads(py, &self.report.to_json().to_string())

@@ -3,6 +3,7 @@ after the tests, even if a test fails."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,12 @@ import moteseal
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 from home import Home  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keeps the files of pinned seals out of the user's state directory."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="session")

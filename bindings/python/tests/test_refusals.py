@@ -83,6 +83,27 @@ def test_rejects_bytes_after_the_response(cloud: str, home: Home) -> None:
             client.get(rate="1/8")
 
 
+def test_refuses_an_earlier_version_of_the_roster_than_it_has_used(cloud: str, home: Home, tmp_path: Path) -> None:
+    pins, later = tmp_path / "pinned.json", tmp_path / "later.cbor"
+    operator = home.folder / "op.key.pem"
+    run("roster", "set", "--roster", home.roster, "--operator", operator, "--levels", "12", "--from", "2030-01-01", "--out", later)
+    proof = tmp_path / "early.mproof"
+    first, second = (moteseal.Roster(roster, home.operator) for roster in (home.roster, later))
+    report = moteseal.Client(cloud, roster=first, pinned_seals=pins).get("dev1", rate="1/8", proof=proof).report
+    assert report.cloud_roster is None
+    # A proof of an earlier version verifies with a later one, which is then the newest one.
+    moteseal.verify_proof(proof, second, pinned_seals=pins, allow_incomplete=True)
+    with pytest.raises(moteseal.UsageError, match="older than version 1") as caught:
+        moteseal.Client(cloud, roster=first, pinned_seals=pins).get("dev1", rate="1/8")
+    assert caught.value.name == "NotLater"
+    with pytest.raises(moteseal.UsageError, match="older than version 1") as caught:
+        moteseal.verify_proof(proof, first, pinned_seals=pins, allow_incomplete=True)
+    assert caught.value.name == "NotLater"
+    # The cloud still uses the first version.
+    report = moteseal.Client(cloud, roster=second, pinned_seals=pins).get("dev1", rate="1/8").report
+    assert report.cloud_roster == report.to_dict()["cloud_roster"] == 0
+
+
 def test_reports_a_withheld_epoch_that_was_pinned(cloud: str, home: Home, tmp_path: Path) -> None:
     pins = tmp_path / "pinned.json"
     roster = moteseal.Roster(home.roster, home.operator)

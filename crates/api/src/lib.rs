@@ -33,6 +33,9 @@ pub use query::{Query, QueryError};
 
 /// The media type of item streams (RFC 8742): uploads, responses, bundles and explaining forms.
 pub const CBOR_SEQ: &str = "application/cbor-seq";
+/// The header in which a cloud states the version of the roster that it uses, as a decimal number.
+/// The statement is not signed: a client reports it, and verifies the response without it.
+pub const ROSTER_VERSION: &str = "moteseal-roster-version";
 /// The media type of manifests (RFC 9052): a tagged `COSE_Sign1`.
 pub const COSE: &str = "application/cose";
 /// The media type of queries and listings.

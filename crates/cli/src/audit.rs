@@ -14,7 +14,7 @@ use moteseal_verify::Roster;
 
 use crate::client_error;
 use crate::cloud::runtime;
-use crate::cloud_query::CloudQuery;
+use crate::cloud_query::{CloudQuery, Pins, report_newer_roster};
 use crate::failure::{Exit, Failure};
 use crate::progress::{bytes, count, thousands};
 use crate::terminal::{Stdout, diagnostic, is_json};
@@ -44,6 +44,8 @@ pub(crate) struct Arguments {
     /// with the answers that the devices' seals state
     #[arg(long, value_name = "FILE")]
     sums: Option<PathBuf>,
+    #[command(flatten)]
+    pins: Pins,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -58,8 +60,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ));
     }
     let claims = arguments.sums.as_deref().map(|path| claims(&roster, path)).transpose()?;
+    let mut pinned = arguments.pins.open_and_save(&roster, arguments.cloud_query.roster_path())?;
     let cloud = arguments.cloud_query.client()?;
     let mut request = Client::new(&cloud, &roster).audit().since(since);
+    if let Some(pinned) = &mut pinned {
+        request = request.pinned_seals(pinned);
+    }
     if let Some(until) = until {
         request = request.until(until);
     }
@@ -68,6 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let report = runtime()?.block_on(request.run());
     let report = report.map_err(|error| client_error::failure(&roster, &error))?;
+    report_newer_roster(report.cloud_roster, arguments.cloud_query.roster_path());
     if is_json() {
         Stdout::lock().line(report.to_json(&roster))?;
     } else {

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::client_error;
 use crate::cloud::runtime;
+use crate::cloud_query::{open_pins, save_roster};
 use crate::failure::Failure;
 use crate::files;
 use crate::key::random;
@@ -180,7 +181,8 @@ impl Recover {
     fn newest(&self, url: &str, found: &Found) -> Result<Option<(Position, u64)>, Failure> {
         let Found { roster, device, name, .. } = found;
         let cloud = self.access.client(url)?;
-        let pinned = PinFile::Default.open(roster).map_err(client_error::output)?;
+        let mut pinned = open_pins(&PinFile::Default, roster, &self.which.roster)?;
+        save_roster(pinned.as_mut());
         let client = Client::new(&cloud, roster);
         let newest = runtime()?.block_on(client.newest_seal(*device, pinned.unwrap_or_default()));
         let newest = newest.map_err(|error| client_error::failure(roster, &error))?;

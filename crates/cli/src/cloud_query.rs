@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use moteseal_api::Query;
 use moteseal_client::pinned::PinFile;
-use moteseal_client::{Client as DataClient, Get, PinnedSeals};
+use moteseal_client::{Client as DataClient, CloudRoster, Error, Get, PinnedSeals};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_net::Client;
 use moteseal_seal::sample::Choice;
@@ -16,6 +16,7 @@ use crate::client_error;
 use crate::failure::Failure;
 use crate::files;
 use crate::push::Access;
+use crate::terminal::diagnostic;
 use crate::time::{When, when};
 
 /// The cloud, the group, and the time range.
@@ -44,6 +45,11 @@ impl CloudQuery {
     /// Reads the roster and checks the operator's signature.
     pub(crate) fn roster(&self) -> Result<Roster, Failure> {
         files::roster(&self.roster, &self.operator)
+    }
+
+    /// Returns the path of the roster.
+    pub(crate) fn roster_path(&self) -> &Path {
+        &self.roster
     }
 
     /// Returns a client of the cloud.
@@ -99,24 +105,70 @@ pub(crate) struct KeptFiles {
 /// The arguments that select the file of pinned seals.
 #[derive(Args, Debug)]
 pub(crate) struct Pins {
-    /// The file of pinned seals, which holds the newest verified seal of each device; default: a
-    /// file in the user's state directory
+    /// The file of pinned seals, which holds the newest verified seal of each device and the newest
+    /// version of the roster; default: a file in the user's state directory
     #[arg(long, value_name = "FILE", conflicts_with = "no_pinned_seals")]
     pinned_seals: Option<PathBuf>,
-    /// Neither check nor update pinned seals
+    /// Neither check nor update pinned seals; also accept an earlier version of the roster
     #[arg(long)]
     no_pinned_seals: bool,
 }
 
 impl Pins {
-    /// Reads the pinned seals, unless `--no-pinned-seals` was given.
-    pub(crate) fn open(&self, roster: &Roster) -> Result<Option<PinnedSeals>, Failure> {
+    /// Reads the pinned seals, unless `--no-pinned-seals` was given, and checks the roster against
+    /// the pinned version. `path` is the roster's file, for the message.
+    fn open(&self, roster: &Roster, path: &Path) -> Result<Option<PinnedSeals>, Failure> {
         let file = match &self.pinned_seals {
             _ if self.no_pinned_seals => PinFile::None,
             Some(path) => PinFile::At(path.clone()),
             None => PinFile::Default,
         };
-        file.open(roster).map_err(client_error::output)
+        open_pins(&file, roster, path)
+    }
+
+    /// Does the same as [`open`](Self::open), and saves the version of the roster if it is a later
+    /// one. For commands that save nothing else.
+    pub(crate) fn open_and_save(
+        &self,
+        roster: &Roster,
+        path: &Path,
+    ) -> Result<Option<PinnedSeals>, Failure> {
+        let mut pinned = self.open(roster, path)?;
+        save_roster(pinned.as_mut());
+        Ok(pinned)
+    }
+}
+
+/// Reads a file of pinned seals, and checks the roster, which was read from `path`, against the
+/// pinned version.
+pub(crate) fn open_pins(
+    file: &PinFile,
+    roster: &Roster,
+    path: &Path,
+) -> Result<Option<PinnedSeals>, Failure> {
+    file.open(roster).map_err(|error| {
+        let failure = client_error::failure(roster, &error);
+        match error {
+            Error::RosterNotLater(_) => failure.about(path),
+            _ => failure,
+        }
+    })
+}
+
+/// Saves a later version of the roster. If this fails, the command still has its result: it reports
+/// that the version is not pinned.
+pub(crate) fn save_roster(pinned: Option<&mut PinnedSeals>) {
+    if let Some(Err(error)) = pinned.map(PinnedSeals::save_if_changed) {
+        diagnostic(format_args!(
+            "the version of the roster is not pinned, so that an earlier one would not be noticed: {error}"
+        ));
+    }
+}
+
+/// Reports that the cloud states a later version of the roster than the one in `path`.
+pub(crate) fn report_newer_roster(cloud_roster: Option<CloudRoster>, path: &Path) {
+    if let Some(versions) = cloud_roster.filter(CloudRoster::is_newer) {
+        diagnostic(format_args!("{}: {versions}", path.display()));
     }
 }
 
@@ -126,9 +178,14 @@ impl KeptFiles {
         [("--proof", self.proof.as_deref()), ("--pinned-seals", self.pins.pinned_seals.as_deref())]
     }
 
-    /// Reads the pinned seals, unless `--no-pinned-seals` was given.
-    pub(crate) fn pinned(&self, roster: &Roster) -> Result<Option<PinnedSeals>, Failure> {
-        self.pins.open(roster)
+    /// Reads the pinned seals, unless `--no-pinned-seals` was given, and checks the roster against
+    /// the pinned version.
+    pub(crate) fn pinned(
+        &self,
+        roster: &Roster,
+        cloud_query: &CloudQuery,
+    ) -> Result<Option<PinnedSeals>, Failure> {
+        self.pins.open(roster, &cloud_query.roster)
     }
 
     /// Returns the request for a query, which uses these files.

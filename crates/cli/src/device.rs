@@ -231,6 +231,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let identity = Identity { profile, keys, salt_key, link: link_key, challenge, coordinators };
     let mut mote =
         DurableMote::open(identity, opened, &state.join("journal"), config.waiting_seals)?;
+    mote.leave_outdated(&roster)?;
     if mote.mote().waiting() > 0 {
         diagnostic(format_args!(
             "{}: {} from an earlier session",

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::client_error;
 use crate::cloud::runtime;
-use crate::cloud_query::{CloudQuery, KeptFiles};
+use crate::cloud_query::{CloudQuery, KeptFiles, report_newer_roster};
 use crate::destination::{distinct, incomplete, report_lines};
 use crate::failure::{Exit, Failure};
 use crate::get::{rate, seed};
@@ -117,6 +117,7 @@ fn share(text: &str) -> Result<f64, String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let roster = arguments.cloud_query.roster()?;
     let (subject, keep_values) = arguments.subject()?;
+    let mut pinned = arguments.kept.pinned(&roster, &arguments.cloud_query)?;
     let cloud = arguments.cloud_query.client()?;
     let runtime = runtime()?;
     let mut query = arguments.query(&roster)?;
@@ -128,7 +129,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         *rate = found.map_err(|error| client_error::failure(&roster, &error))?;
         diagnostic(format_args!("--rate {rate}"));
     }
-    let mut pinned = arguments.kept.pinned(&roster)?;
     distinct(&arguments.kept.written(), &arguments.cloud_query.read())?;
     let progress = spinner("verified rows");
     let mut sample = GroupSample::new(subject, keep_values, arguments.each);
@@ -142,6 +142,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let verified = verified.map_err(|error| client_error::failure(&roster, &error))?;
     let estimates = arguments.estimates(&sample, &verified.report)?;
     let report = verified.keep().map_err(client_error::output)?;
+    report_newer_roster(report.cloud_roster, arguments.cloud_query.roster_path());
     report_lines(&report, &roster, "received");
     if is_json() {
         Stdout::lock().line(arguments.to_json(&estimates, &query, &report))?;

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::client_error;
 use crate::cloud::runtime;
-use crate::cloud_query::{CloudQuery, KeptFiles};
+use crate::cloud_query::{CloudQuery, KeptFiles, report_newer_roster};
 use crate::destination::{Destination, distinct, incomplete, report_lines};
 use crate::failure::Failure;
 use crate::key::random;
@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let roster = arguments.cloud_query.roster()?;
     let query = arguments.query(&roster)?;
     let cloud = arguments.cloud_query.client()?;
-    let mut pinned = arguments.kept.pinned(&roster)?;
+    let mut pinned = arguments.kept.pinned(&roster, &arguments.cloud_query)?;
     let [proof, pins] = arguments.kept.written();
     distinct(
         &[("--out", arguments.destination.out()), proof, pins],
@@ -119,6 +119,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (rows, mean) = output.finish()?;
     let report = verified.keep().map_err(client_error::output)?;
     rows.release()?;
+    report_newer_roster(report.cloud_roster, arguments.cloud_query.roster_path());
     report_lines(&report, &roster, "received");
     let mean = mean.and_then(|mean| arguments.report_mean(&mean));
     if is_json() {

@@ -203,6 +203,16 @@ impl Source {
         check_state(entry, &public, &self.key, &state, "--state")?;
         chain_state::begin_first((&self.key, &public), &state, entry)?;
         let (outbox, chain) = Outbox::open(&self.out, &state, &roster, device)?;
+        if let [first, ..] = outbox.outdated() {
+            diagnostic(format_args!(
+                "RosterOutdated: {}: {} of {} were sealed under an earlier version of the roster, and no \
+                 verifier accepts them; renamed to {} and so on: seal their readings again",
+                self.out.display(),
+                count(outbox.outdated().len() as u64, "bundle"),
+                self.device,
+                first.display()
+            ));
+        }
         if chain.next_index < term.first_index {
             return Err(Failure::usage(format_args!(
                 "{} certifies {} for {}, but not for index {}, the next one in {}; give the state of this key's chain with --state",

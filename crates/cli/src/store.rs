@@ -12,7 +12,7 @@ use crate::cloud::store_failure;
 use crate::device_name::with_name;
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::progress::{bar, bytes, count};
+use crate::progress::{bar, bytes, count, thousands};
 use crate::terminal::{Stdout, is_json};
 
 #[derive(Debug, Subcommand)]
@@ -120,6 +120,7 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
             "clean": report.is_clean(),
             "seals": report.seals,
             "void": report.void,
+            "outdated": report.outdated,
             "events": report.events,
             "bytes": report.bytes,
             "damage": list(&report.damage),
@@ -134,6 +135,12 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
             out.line(format_args!(
                 "{} void: the roster has ended the key; not served, signatures not checked",
                 count(report.void, "seal")
+            ))?;
+        }
+        if report.outdated > 0 {
+            out.line(format_args!(
+                "{} outdated (seals or manifests): a later version of the roster changed their epochs; not served, signatures not checked",
+                thousands(report.outdated)
             ))?;
         }
         let verdict = if report.is_clean() { "whole" } else { "DAMAGED" };

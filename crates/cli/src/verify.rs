@@ -9,7 +9,7 @@ use moteseal_client::bundles::{
 };
 use moteseal_client::output::OutputError;
 use moteseal_client::proof::verify;
-use moteseal_client::{Rows, Sink, start_text};
+use moteseal_client::{PinnedSeals, Rows, Sink, start_text};
 use moteseal_core::record::EpochNumber;
 use moteseal_device::outbox::EXTENSION;
 use moteseal_seal::sample::{Choice, Rate};
@@ -68,6 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let read_here: Vec<&PathBuf> =
         given.iter().chain([&arguments.roster, &arguments.operator]).collect();
     distinct(&[("--out", arguments.destination.out())], &read_here)?;
+    let pinned = arguments.pins.open_and_save(&roster, &arguments.roster)?;
     let mut bundles = BundleVerifier::new(&roster);
     let mut problems = Vec::new();
     // The positions in `problems` of the signatures that do not verify.
@@ -82,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                     path.display()
                 )));
             }
-            return proof(arguments, path, stream, &roster);
+            return proof(arguments, path, stream, &roster, pinned.as_ref());
         }
         if arguments.destination.is_given() {
             return Err(Failure::usage(
@@ -162,16 +163,16 @@ fn proof(
     path: &Path,
     stream: StreamFile,
     roster: &Roster,
+    pinned: Option<&PinnedSeals>,
 ) -> Result<(), Failure> {
-    let pinned = arguments.pins.open(roster)?;
     let (query, report) = if arguments.destination.is_given() {
         let mut output = arguments.destination.open(None, spinner("verified rows"))?;
-        let verified = verify(stream, path, roster, pinned.as_ref(), &mut output)
+        let verified = verify(stream, path, roster, pinned, &mut output)
             .map_err(|error| proof_failure(roster, path, &error))?;
         output.keep()?;
         verified
     } else {
-        verify(stream, path, roster, pinned.as_ref(), &mut NoRows)
+        verify(stream, path, roster, pinned, &mut NoRows)
             .map_err(|error| proof_failure(roster, path, &error))?
     };
     report_lines(&report, roster, "read");

@@ -363,6 +363,7 @@ impl<'r> Audit<'r> {
             seals: self.seals,
             signatures: self.signatures,
             bytes: self.bytes,
+            cloud_roster: None,
         }
     }
 }

@@ -253,10 +253,6 @@ impl<'r> Checker<'r> {
         let query = self.query.as_ref()?;
         let device = *query.devices.get(place)?;
         let pinned = self.pinned.as_ref().and_then(|pinned| pinned.of(self.roster, device));
-        // A pinned seal whose key was revoked later is void.
-        let entry = self.roster.device(device);
-        let pinned = pinned
-            .filter(|seal| !entry.is_some_and(|device| device.is_void(seal.index, seal.epoch)));
         Some(DeviceCheck::new(device, (query.since, query.until), pinned, self.live))
     }
 

@@ -5,6 +5,8 @@ use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
+use crate::cloud_roster::CloudRoster;
+
 /// The counts and the completeness of a verified response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -20,6 +22,10 @@ pub struct Report {
     /// In a group with a budget, each epoch that has a manifest, and its final round. Levels below
     /// the round were not kept, so about one in 2^round of the epoch's events was kept.
     pub rounds: Vec<(EpochNumber, Round)>,
+    /// The version of the roster that the cloud states, if it is not the client's. This is not
+    /// verified. A cloud with a later version leaves out the seals that the later version makes void
+    /// or outdated.
+    pub cloud_roster: Option<CloudRoster>,
 }
 
 /// The counts and the completeness of one device.
@@ -157,6 +163,7 @@ impl Report {
             "bytes": self.bytes,
             "budget": self.budget,
             "rounds": rounds,
+            "cloud_roster": self.cloud_roster.map(|versions| versions.cloud),
             "devices": self.devices.iter().map(DeviceReport::to_json).collect::<Vec<_>>(),
         })
     }

@@ -9,6 +9,7 @@ use moteseal_api::{ErrorKind, QueryError};
 use moteseal_net::NetError;
 use moteseal_verify::ReadError;
 
+use crate::pinned::RosterNotLater;
 use crate::rejection::{Rejected, Rejection};
 
 /// Why a request returned no verified rows.
@@ -29,6 +30,10 @@ pub enum Error {
     /// An audit was requested of a group without a budget.
     #[error(transparent)]
     NoBudget(#[from] NoBudget),
+    /// The client has used a later version of the roster, or one that does not belong to the history
+    /// of this one.
+    #[error(transparent)]
+    RosterNotLater(Box<RosterNotLater>),
     /// The cloud could not be reached, or it rejected the request.
     #[error(transparent)]
     Net(#[from] NetError),
@@ -49,6 +54,7 @@ impl Error {
             Self::Query(error) => error.name(),
             Self::UnknownDevice { .. } => "UnknownDevice",
             Self::NoBudget(error) => error.name(),
+            Self::RosterNotLater(error) => error.name(),
             Self::Net(error) => error.name(),
             Self::Rejected(rejected) => rejected.name(),
             Self::Output(error) => error.name(),
@@ -59,7 +65,10 @@ impl Error {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Query(_) | Self::UnknownDevice { .. } | Self::NoBudget(_) => ErrorKind::Usage,
+            Self::Query(_)
+            | Self::UnknownDevice { .. }
+            | Self::NoBudget(_)
+            | Self::RosterNotLater(_) => ErrorKind::Usage,
             Self::Net(error) => net_kind(error),
             Self::Rejected(rejected) => rejected.kind(),
             Self::Output(error) => error.kind(),
@@ -77,6 +86,12 @@ fn net_kind(error: &NetError) -> ErrorKind {
         NetError::Refused { status: 400 | 401 | 403 | 422, .. } => ErrorKind::Usage,
         NetError::Refused { .. } => ErrorKind::Incomplete,
         _ => ErrorKind::Usage,
+    }
+}
+
+impl From<RosterNotLater> for Error {
+    fn from(error: RosterNotLater) -> Self {
+        Self::RosterNotLater(Box::new(error))
     }
 }
 

@@ -14,6 +14,7 @@ use moteseal_verify::Roster;
 use tokio::time::{Instant, timeout_at};
 
 use crate::audit::{AuditRequest, common_rate};
+use crate::cloud_roster::{CloudRoster, annotated};
 use crate::completeness::Report;
 use crate::error::{Error, OutputError, Stop};
 use crate::explain::explain;
@@ -178,8 +179,9 @@ impl<'a> Get<'a> {
         self
     }
 
-    /// Sets the pinned seals. A response that contradicts or omits one of them is rejected. When a
-    /// response has been verified, its newest seals are pinned, and [`Verified::keep`] saves them.
+    /// Sets the pinned seals. A response that contradicts or omits one of them is rejected, and so is
+    /// an earlier version of the roster than the pinned one. When a response has been verified, its
+    /// newest seals and the roster are pinned, and [`Verified::keep`] saves them.
     pub const fn pinned_seals(mut self, pinned: &'a mut PinnedSeals) -> Self {
         self.pinned = Some(pinned);
         self
@@ -216,11 +218,14 @@ impl<'a> Get<'a> {
     /// stores the rows and then calls [`Verified::keep`].
     ///
     /// # Errors
-    /// [`Error`] if the request is invalid, if the cloud cannot be reached, or if the response is
-    /// rejected.
+    /// [`Error`] if the request is invalid, if a later version of the roster is pinned, if the cloud
+    /// cannot be reached, or if the response is rejected.
     pub async fn run(self, sink: &mut dyn Sink) -> Result<Verified<'a>, Error> {
         let query = self.to_query()?;
-        let Self { client, pinned, proof, .. } = self;
+        let Self { client, mut pinned, proof, .. } = self;
+        if let Some(pinned) = &mut pinned {
+            pinned.pin_roster(client.roster)?;
+        }
         let proof = proof.map(|path| ProofWriter::create(&path, &query, client.roster));
         let mut verified =
             Verified { query, report: Report::default(), proof: proof.transpose()?, pinned };
@@ -275,6 +280,7 @@ impl Verified<'_> {
         let Client { cloud, roster } = client;
         let body = Bytes::from(self.query.to_json());
         let mut response = cloud.post(paths::QUERY, JSON, body).await?.expect(CBOR_SEQ)?;
+        let cloud_roster = CloudRoster::of(&response, roster);
         let threads: NonZero<usize> = all_threads();
         let mut session =
             Session::new(roster, self.query.clone(), self.pinned.as_deref()).with_threads(threads);
@@ -288,11 +294,13 @@ impl Verified<'_> {
                 proof.write(&piece)?;
             }
             if let Err(stop) = session.feed(&piece, sink) {
-                return Err(explained(client, &session, stop).await);
+                return Err(annotated(explained(client, &session, stop).await, cloud_roster));
             }
         }
         has_ended?;
-        let (report, newest) = session.finish(sink)?;
+        let finished = session.finish(sink);
+        let (mut report, newest) = finished.map_err(|stop| annotated(stop.into(), cloud_roster))?;
+        report.cloud_roster = cloud_roster;
         if let Some(pinned) = self.pinned.as_deref_mut() {
             newest.into_iter().for_each(|(device, seal)| pinned.pin(roster, device, seal));
         }
@@ -330,5 +338,5 @@ async fn explained(client: Client<'_>, session: &Session<'_>, stop: Stop) -> Err
     } else {
         None
     };
-    Error::Rejected(Box::new(Rejected { rejection, finding }))
+    Error::Rejected(Box::new(Rejected { finding, ..rejection.into() }))
 }

@@ -79,6 +79,7 @@
 pub mod audit;
 pub mod bundles;
 mod checker;
+mod cloud_roster;
 mod completeness;
 mod error;
 pub mod estimate;
@@ -95,12 +96,13 @@ mod rows;
 mod session;
 pub mod sum;
 
+pub use cloud_roster::CloudRoster;
 pub use completeness::{DeviceReport, Incomplete, Outage, Report, Standing, start_text};
 pub use error::{Error, Stop};
 pub use explain::{Disagreement, Finding};
 pub use get::{Client, Get, Verified, known_devices};
 pub use input::InputError;
-pub use pinned::PinnedSeals;
+pub use pinned::{PinnedSeals, RosterNotLater};
 pub use rejection::{Rejected, Rejection};
 pub use rows::{Rows, Sink};
 pub use session::{PIECE, Session};

@@ -35,12 +35,31 @@ impl Client<'_> {
             .ok()
             .and_then(|list| list.devices.into_iter().find(|entry| entry.id == id)?.newest);
         let since = EpochNumber(newest.map_or(0, |newest| newest.epoch));
+        let found = self.newest_since(device, since, &mut pinned).await?;
+        let is_later = |(position, _): &(Position, u64)| {
+            position.last.is_some_and(|(_, epoch)| epoch >= since)
+        };
+        if since.0 == 0 || found.as_ref().is_some_and(is_later) {
+            return Ok(found);
+        }
+        // The cloud does not serve the seal that it lists as the newest: it is void or outdated.
+        self.newest_since(device, EpochNumber(0), &mut pinned).await
+    }
+
+    /// Returns the position after the newest seal that is pinned, after those of the epochs from
+    /// `since` on were pinned.
+    async fn newest_since(
+        self,
+        device: DeviceId,
+        since: EpochNumber,
+        pinned: &mut PinnedSeals,
+    ) -> Result<Option<(Position, u64)>, Error> {
         // In a group with a budget, a rate may be unavailable. A maximum of zero readings selects
         // the seals without events.
         let has_budget = self.roster().has_budget();
         let choice = if has_budget { Choice::AtMost(0) } else { Choice::Rate(Rate::ALL) };
         let request = self.get().devices([device]).since(since).choice(choice);
-        let verified = request.pinned_seals(&mut pinned).run(&mut |_: &Rows<'_>| Ok(())).await?;
+        let verified = request.pinned_seals(pinned).run(&mut |_: &Rows<'_>| Ok(())).await?;
         let report = verified.report;
         let Some(newest) = pinned.of(self.roster(), device) else { return Ok(None) };
         let report = report.devices.first();

@@ -2,19 +2,29 @@
 //! that omits or contradicts a pinned seal is rejected (`Missing`, `Equivocation`). A cloud
 //! therefore cannot withhold the end of a device's chain without being detected.
 //!
+//! The newest version of the group's roster is pinned, too: a client that has used it refuses an
+//! earlier version ([`RosterNotLater`]). A seal that the newest version makes void or outdated is no
+//! longer pinned.
+//!
 //! The file is small JSON and is replaced atomically. It contains no secrets. Deleting it is safe;
 //! the client only loses this protection until it pins seals again.
 
-use std::collections::BTreeMap;
+mod rosters;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
-use crate::error::OutputError;
+use crate::error::{Error, OutputError};
 use crate::output::AtomicFile;
+use rosters::Rosters;
+pub use rosters::{PinnedRoster, RosterNotLater};
 
 /// The maximum size of a file of pinned seals, in bytes.
 const MAX_FILE: u64 = 64 << 20;
@@ -28,12 +38,15 @@ pub struct PinnedSeal {
     pub epoch: EpochNumber,
     /// The seal's digest.
     pub digest: Digest,
+    /// The version of the roster that the seal names; `None` if it was pinned by a version of this
+    /// program that did not record it.
+    pub roster: Option<u32>,
 }
 
 /// The file of pinned seals to use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PinFile {
-    /// No file. Pinned seals are neither used nor saved.
+    /// No file. Pinned seals and rosters are neither used nor saved.
     None,
     /// The group's file in the user's state directory ([`PinnedSeals::default_path`]).
     #[default]
@@ -54,22 +67,32 @@ impl PinFile {
         }
     }
 
-    /// Reads the file. Returns `None` if [`path`](Self::path) returns `None`.
+    /// Reads the file, and pins the roster ([`PinnedSeals::pin_roster`]). Returns `None` if
+    /// [`path`](Self::path) returns `None`.
     ///
     /// # Errors
-    /// The errors of [`PinnedSeals::open`].
-    pub fn open(&self, roster: &Roster) -> Result<Option<PinnedSeals>, OutputError> {
-        self.path(roster).map(|path| PinnedSeals::open(&path)).transpose()
+    /// [`Error::Output`], as for [`PinnedSeals::open`]; [`Error::RosterNotLater`], as for
+    /// [`PinnedSeals::pin_roster`].
+    pub fn open(&self, roster: &Roster) -> Result<Option<PinnedSeals>, Error> {
+        let Some(path) = self.path(roster) else { return Ok(None) };
+        let mut pinned = PinnedSeals::open(&path)?;
+        pinned.pin_roster(roster)?;
+        Ok(Some(pinned))
     }
 }
 
-/// The newest verified seal of each device. A device is identified by the digest of its first
-/// certificate, so that devices and groups with the same name under different operators are
-/// distinct.
+/// The newest verified seal of each device, and the newest version of each group's roster. A device
+/// is identified by the digest of its first certificate, and a group by its id and the operator's
+/// public key, so that devices and groups with the same name under different operators are distinct.
 #[derive(Clone, Debug, Default)]
 pub struct PinnedSeals {
     path: Option<PathBuf>,
     newest: BTreeMap<Digest, PinnedSeal>,
+    /// The digests of the seals that were pinned and that the roster no longer accepts.
+    dropped: BTreeSet<Digest>,
+    rosters: Rosters,
+    /// Whether there is something that [`save`](Self::save) has not saved.
+    unsaved: bool,
 }
 
 impl PinnedSeals {
@@ -97,62 +120,146 @@ impl PinnedSeals {
     /// # Errors
     /// [`OutputError`] if the file cannot be read, or does not contain pinned seals.
     pub fn open(path: &Path) -> Result<Self, OutputError> {
-        let newest = read(path)?;
-        Ok(Self { path: Some(path.to_owned()), newest })
+        let (newest, rosters) = read(path)?;
+        Ok(Self { path: Some(path.to_owned()), newest, rosters, ..Self::default() })
     }
 
-    /// Returns the pinned seal of a device.
+    /// Returns the pinned seal of a device. Returns `None` also if the roster makes the pinned seal
+    /// void (its key has ended) or outdated (a later version introduced the period of its epoch).
     #[must_use]
     pub fn of(&self, roster: &Roster, device: DeviceId) -> Option<PinnedSeal> {
-        self.newest.get(&roster.device(device)?.certificate).copied()
+        let device = roster.device(device)?;
+        let is_accepted = |seal: &PinnedSeal| {
+            !device.is_void(seal.index, seal.epoch)
+                && !seal.roster.is_some_and(|named| roster.is_outdated(named, seal.epoch))
+        };
+        self.newest.get(&device.certificate).copied().filter(is_accepted)
     }
 
-    /// Pins a seal, unless a newer seal of the device is pinned already.
+    /// Pins a seal, unless a newer seal of the device is pinned already. A pinned seal that
+    /// [`of`](Self::of) does not return is replaced.
     pub fn pin(&mut self, roster: &Roster, device: DeviceId, seal: PinnedSeal) {
-        if let Some(device) = roster.device(device) {
-            keep_newest(&mut self.newest, device.certificate, seal);
+        let is_accepted = self.of(roster, device).is_some();
+        let Some(device) = roster.device(device) else { return };
+        if !is_accepted && let Some(dropped) = self.newest.remove(&device.certificate) {
+            self.dropped.insert(dropped.digest);
         }
+        self.unsaved |= keep_newest(&mut self.newest, device.certificate, seal);
     }
 
-    /// Saves the pinned seals. Newer seals that another process has saved in the meantime are kept.
+    /// Returns the newest version of the roster that was pinned for the group and the operator.
+    #[must_use]
+    pub fn roster(&self, roster: &Roster) -> Option<PinnedRoster> {
+        self.rosters.of(roster)
+    }
+
+    /// Checks that the roster is the pinned version or a later version of it, and pins it.
+    ///
+    /// # Errors
+    /// [`RosterNotLater`] if it is not. Nothing is changed.
+    pub fn pin_roster(&mut self, roster: &Roster) -> Result<(), RosterNotLater> {
+        self.check_roster(roster)?;
+        self.unsaved |= self.rosters.pin(roster, Timestamp::now());
+        Ok(())
+    }
+
+    /// Checks that the roster is the pinned version or a later version of it.
+    ///
+    /// # Errors
+    /// [`RosterNotLater`] if it is not.
+    pub fn check_roster(&self, roster: &Roster) -> Result<(), RosterNotLater> {
+        self.rosters.check(roster, self.path.as_deref())
+    }
+
+    /// Saves the pinned seals and rosters if any of them was pinned since they were read or saved.
+    /// Newer ones that another process has saved in the meantime are kept.
+    ///
+    /// # Errors
+    /// [`OutputError`] if the file cannot be read or written.
+    pub fn save_if_changed(&mut self) -> Result<(), OutputError> {
+        if self.unsaved { self.save() } else { Ok(()) }
+    }
+
+    /// Saves the pinned seals and rosters. Newer ones that another process has saved in the meantime
+    /// are kept.
     ///
     /// # Errors
     /// [`OutputError`] if the file cannot be read or written.
     pub fn save(&mut self) -> Result<(), OutputError> {
         let Some(path) = self.path.clone() else { return Ok(()) };
-        for (certificate, seal) in read(&path)? {
-            keep_newest(&mut self.newest, certificate, seal);
-        }
         if let Some(folder) = path.parent() {
             moteseal_files::create_folder(folder)
                 .map_err(|error| OutputError::new(&path, &error))?;
         }
+        // No other process may save between the reading and the replacement of the file. The lock is
+        // held until this function returns.
+        let _lock = lock(&path)?;
+        let (newest, rosters) = read(&path)?;
+        for (certificate, seal) in newest {
+            if !self.dropped.contains(&seal.digest) {
+                keep_newest(&mut self.newest, certificate, seal);
+            }
+        }
+        self.rosters.merge(rosters);
         let entry = |(certificate, seal): (&Digest, &PinnedSeal)| {
             let digest = seal.digest.to_string();
-            let seal = json!({"index": seal.index.0, "epoch": seal.epoch.0, "digest": digest});
-            (certificate.to_string(), seal)
+            let mut value = json!({"index": seal.index.0, "epoch": seal.epoch.0, "digest": digest});
+            if let (Some(value), Some(roster)) = (value.as_object_mut(), seal.roster) {
+                value.insert("roster".to_owned(), roster.into());
+            }
+            (certificate.to_string(), value)
         };
         let devices: serde_json::Map<String, Value> = self.newest.iter().map(entry).collect();
+        let content = json!({
+            "moteseal_memory": 1,
+            "rosters": self.rosters.to_json(),
+            "devices": devices,
+        });
         let mut file = AtomicFile::create(&path)?;
-        let text = format!("{:#}\n", json!({"moteseal_memory": 1, "devices": devices}));
-        std::io::Write::write_all(&mut file, text.as_bytes())
+        std::io::Write::write_all(&mut file, format!("{content:#}\n").as_bytes())
             .map_err(|error| OutputError::new(&path, &error))?;
-        file.commit()
+        file.commit()?;
+        self.unsaved = false;
+        Ok(())
     }
 }
 
-fn keep_newest(newest: &mut BTreeMap<Digest, PinnedSeal>, certificate: Digest, seal: PinnedSeal) {
-    let entry = newest.entry(certificate).or_insert(seal);
-    if entry.index < seal.index {
-        *entry = seal;
-    }
+/// Locks the file of pinned seals against other processes that save. The lock is on a separate file,
+/// because the file itself is replaced.
+fn lock(path: &Path) -> Result<File, OutputError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let fail = |error: std::io::Error| OutputError::new(path, &error);
+    let lock = moteseal_files::private().write(true).create(true).truncate(false).open(name);
+    let lock = lock.map_err(fail)?;
+    // A file system without locks protects only against processes that do not save at the same time.
+    let _ = lock.lock();
+    Ok(lock)
 }
 
-fn read(path: &Path) -> Result<BTreeMap<Digest, PinnedSeal>, OutputError> {
+/// Pins a seal, unless a newer seal is pinned. Returns whether this changed anything.
+fn keep_newest(
+    newest: &mut BTreeMap<Digest, PinnedSeal>,
+    certificate: Digest,
+    seal: PinnedSeal,
+) -> bool {
+    let is_newer = newest.get(&certificate).is_none_or(|known| known.index < seal.index);
+    if is_newer {
+        newest.insert(certificate, seal);
+    }
+    is_newer
+}
+
+/// The pinned seals and rosters of a file.
+type Content = (BTreeMap<Digest, PinnedSeal>, Rosters);
+
+fn read(path: &Path) -> Result<Content, OutputError> {
     use std::io::Read;
-    let file = match std::fs::File::open(path) {
+    let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Content::default());
+        }
         Err(error) => return Err(OutputError::new(path, &error)),
     };
     let mut text = Vec::new();
@@ -165,16 +272,21 @@ fn read(path: &Path) -> Result<BTreeMap<Digest, PinnedSeal>, OutputError> {
     })
 }
 
-fn parse(text: &[u8]) -> Option<BTreeMap<Digest, PinnedSeal>> {
+fn parse(text: &[u8]) -> Option<Content> {
     let text: Value = serde_json::from_slice(text).ok()?;
     (text.get("moteseal_memory")? == 1).then_some(())?;
     let entry = |(certificate, seal): (&String, &Value)| {
         let index = SealIndex(seal.get("index")?.as_u64()?.try_into().ok()?);
         let epoch = EpochNumber(seal.get("epoch")?.as_u64()?);
         let digest = digest(seal.get("digest")?.as_str()?)?;
-        Some((self::digest(certificate)?, PinnedSeal { index, epoch, digest }))
+        let roster = match seal.get("roster") {
+            Some(version) => Some(version.as_u64()?.try_into().ok()?),
+            None => None,
+        };
+        Some((self::digest(certificate)?, PinnedSeal { index, epoch, digest, roster }))
     };
-    text.get("devices")?.as_object()?.iter().map(entry).collect()
+    let newest = text.get("devices")?.as_object()?.iter().map(entry).collect::<Option<_>>()?;
+    Some((newest, Rosters::parse(text.get("rosters"))?))
 }
 
 /// Decodes a digest from its 64 hexadecimal digits.
@@ -190,7 +302,8 @@ mod tests {
     use super::*;
 
     fn seal(index: u32, byte: u8) -> PinnedSeal {
-        PinnedSeal { index: SealIndex(index), epoch: EpochNumber(7), digest: Digest([byte; 32]) }
+        let digest = Digest([byte; 32]);
+        PinnedSeal { index: SealIndex(index), epoch: EpochNumber(7), digest, roster: Some(0) }
     }
 
     #[test]
@@ -215,6 +328,30 @@ mod tests {
     }
 
     #[test]
+    fn keeps_the_seals_of_processes_that_save_at_the_same_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pinned.json");
+        let start = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for device in 0..8 {
+                let (path, start) = (&path, &start);
+                scope.spawn(move || {
+                    for index in 0..20 {
+                        let mut pinned = PinnedSeals::open(path).unwrap();
+                        pinned.newest.insert(Digest([device; 32]), seal(index, device));
+                        start.wait();
+                        pinned.save().unwrap();
+                        start.wait();
+                    }
+                });
+            }
+        });
+        let read = PinnedSeals::open(&path).unwrap();
+        assert_eq!(read.newest.len(), 8);
+        assert!(read.newest.values().all(|pinned| pinned.index == SealIndex(19)));
+    }
+
+    #[test]
     fn rejects_a_file_of_another_kind_and_leaves_it_unchanged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes.txt");
@@ -224,6 +361,7 @@ mod tests {
             "{}",
             r#"{"moteseal_memory":2,"devices":{}}"#,
             r#"{"moteseal_memory":1,"devices":{"x":{}}}"#,
+            r#"{"moteseal_memory":1,"devices":{},"rosters":[{"version":1}]}"#,
         ] {
             std::fs::write(&path, text).unwrap();
             let error = PinnedSeals::open(&path).unwrap_err().to_string();

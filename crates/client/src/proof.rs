@@ -68,8 +68,12 @@ impl ProofWriter {
 /// the error `Equivocation`. A pinned seal that is newer than the proof is not an error, because a
 /// proof contains only what was sealed when it was saved. The report names such a seal.
 ///
+/// The roster must be the version in `pinned` or a later one. A proof that was made under an earlier
+/// version verifies with a later one.
+///
 /// # Errors
-/// [`Error`] if the proof is rejected, or if `source` cannot be read.
+/// [`Error`] if a later version of the roster is pinned, if the proof is rejected, or if `source`
+/// cannot be read.
 pub fn verify(
     mut source: impl Read,
     path: &Path,
@@ -77,6 +81,9 @@ pub fn verify(
     pinned: Option<&PinnedSeals>,
     sink: &mut dyn Sink,
 ) -> Result<(Query, Report), Error> {
+    if let Some(pinned) = pinned {
+        pinned.check_roster(roster)?;
+    }
     let mut session = Session::of_proof(roster, pinned).with_threads(all_threads());
     let mut piece = Vec::with_capacity(PIECE);
     loop {

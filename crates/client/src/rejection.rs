@@ -7,6 +7,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_seal::sample::{ChoiceError, EpochError};
 use moteseal_verify::{ReadError, ReadErrorKind};
 
+use crate::cloud_roster::CloudRoster;
 use crate::explain::Finding;
 
 /// Why a response or a proof is rejected. The names are those of `spec/errors.md`.
@@ -274,6 +275,9 @@ pub struct Rejected {
     pub rejection: Rejection,
     /// The first difference between the response and the explaining form.
     pub finding: Option<Finding>,
+    /// The versions of the roster, if the cloud states that it uses another one than the client.
+    /// Nothing proves this statement.
+    pub cloud_roster: Option<CloudRoster>,
 }
 
 impl Rejected {
@@ -294,9 +298,13 @@ impl Rejected {
     }
 
     fn sentence(&self) -> String {
-        match &self.finding {
+        let text = match &self.finding {
             Some(finding) => format!("{finding}; {}", self.rejection.named()),
             None => self.rejection.to_string(),
+        };
+        match &self.cloud_roster {
+            Some(versions) => format!("{text}; {versions}"),
+            None => text,
         }
     }
 
@@ -324,7 +332,7 @@ impl Rejected {
 
 impl From<Rejection> for Rejected {
     fn from(rejection: Rejection) -> Self {
-        Self { rejection, finding: None }
+        Self { rejection, finding: None, cloud_roster: None }
     }
 }
 

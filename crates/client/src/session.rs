@@ -33,13 +33,14 @@ pub struct Session<'r> {
 
 impl<'r> Session<'r> {
     /// Creates a session for the response to `query`. A response that contradicts or omits a seal
-    /// of `pinned` is rejected.
+    /// of `pinned` is rejected. The caller checks the roster ([`PinnedSeals::check_roster`]).
     #[must_use]
     pub fn new(roster: &'r Roster, query: Query, pinned: Option<&PinnedSeals>) -> Self {
         Self::of(roster, Some(query), pinned)
     }
 
-    /// Creates a session for a proof, which contains its query.
+    /// Creates a session for a proof, which contains its query. The caller checks the roster
+    /// ([`PinnedSeals::check_roster`]).
     #[must_use]
     pub fn of_proof(roster: &'r Roster, pinned: Option<&PinnedSeals>) -> Self {
         Self::of(roster, None, pinned)

@@ -87,7 +87,7 @@ impl<'s> Response<'s> {
             Choice::Readings(readings) => readings.runs().iter().map(|run| run.index).collect(),
             _ => Vec::new(),
         };
-        let manifests = has_budget.then(|| Manifests::new(store, query.since, query.until));
+        let manifests = has_budget.then(|| Manifests::new(store, roster, query.since, query.until));
         Self {
             store,
             roster,

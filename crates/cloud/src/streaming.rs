@@ -12,7 +12,7 @@ use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderValue, Response};
 use futures_util::stream;
 use http_body_util::BodyExt as _;
-use moteseal_api::{CBOR_SEQ, Problem, ProblemType};
+use moteseal_api::{CBOR_SEQ, Problem, ProblemType, ROSTER_VERSION};
 use moteseal_service::{Held, Peer};
 use moteseal_store::ReadError;
 use moteseal_verify::write;
@@ -193,9 +193,11 @@ pub(crate) fn counted(
 }
 
 /// Waits for the first piece and returns a response whose body consists of the pieces.
+/// `roster_version` is the version of the roster that the response states.
 pub(crate) async fn respond(
     mut pieces: mpsc::Receiver<Piece>,
     permit: Place,
+    roster_version: u32,
 ) -> Result<Response<Body>, Refusal> {
     let first = match pieces.recv().await {
         Some(Ok(piece)) => piece,
@@ -217,6 +219,7 @@ pub(crate) async fn respond(
         });
     let mut response = Response::new(Body::from_stream(rest));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(CBOR_SEQ));
+    response.headers_mut().insert(ROSTER_VERSION, HeaderValue::from(roster_version));
     Ok(response)
 }
 

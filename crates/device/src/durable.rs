@@ -35,6 +35,7 @@ use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 use moteseal_sum::guard::EpochGuard;
 use moteseal_verify::Roster;
+use tracing::warn;
 
 use crate::key_ring::KeyRing;
 use crate::mote::{Mote, Unstated};
@@ -338,7 +339,8 @@ impl<K: Signer> DurableMote<K> {
     }
 
     /// Continues under a later version of the roster. The caller has checked that it succeeds the
-    /// roster in use. Seals that are closed from now on name the new version.
+    /// roster in use. Seals that are closed from now on name the new version. Gives up the seals that
+    /// the new version has made outdated ([`leave_outdated`](Self::leave_outdated)).
     ///
     /// # Errors
     /// [`DurableError`].
@@ -346,7 +348,30 @@ impl<K: Signer> DurableMote<K> {
         self.mote.load(roster);
         self.coordinators = roster.coordinators();
         let name = RosterName { version: roster.version(), digest: roster.digest() };
-        self.input(&Input::Roster(name))
+        self.input(&Input::Roster(name))?;
+        self.leave_outdated(roster)
+    }
+
+    /// Gives up the seals that the gateway does not have and that the roster in use has made
+    /// outdated: the gateway refuses them (`RosterOutdated`), and a seal after them would name a
+    /// predecessor that no cloud has. The next seal follows the seal before them and states a
+    /// restart. Call this after [`open`](Self::open).
+    ///
+    /// # Errors
+    /// [`DurableError`].
+    pub fn leave_outdated(&mut self, roster: &Roster) -> Result<(), DurableError> {
+        let Some(index) = self.mote.outdated(roster) else { return Ok(()) };
+        let before = self.mote.given_up();
+        self.input(&Input::Leave(index))?;
+        warn!(
+            name = "RosterOutdated",
+            seal = index.0,
+            version = roster.version(),
+            given_up_readings = self.mote.given_up() - before,
+            "the seals from this one on were sealed under an earlier version of the roster than their \
+             epochs need; they are given up, and sealing continues after a gap"
+        );
+        Ok(())
     }
 
     /// Returns the mote.
@@ -533,6 +558,10 @@ impl<K: Signer> DurableMote<K> {
             }
             Input::SentBefore(before) => self.mote.set_sent_before(before),
             Input::Roster(roster) => self.mote.set_roster(roster),
+            Input::Leave(index) => {
+                self.superseded.push(chain.position);
+                self.mote.leave(index);
+            }
             Input::Begin(epoch) => self.mote.begin(epoch)?,
             Input::End(epoch) => self.mote.end(epoch)?,
             Input::PassOver(next_index, epoch, readings, closed) => {

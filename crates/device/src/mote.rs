@@ -47,6 +47,7 @@ use crate::key_ring::KeyRing;
 use crate::seal::{Chain, Profile, RosterName, SealRefused};
 
 mod hash;
+mod outdated;
 mod rollback;
 mod unstated;
 

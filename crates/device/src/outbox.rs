@@ -20,6 +20,8 @@
 //! The file of the state's lock also contains the next index. If only the state is restored from a
 //! backup, this index is higher than that of the state, and [`Outbox::open`] refuses the state.
 
+mod outdated;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
@@ -201,6 +203,7 @@ pub struct Outbox {
     /// The locks on the state and on the directory, which are held until the outbox is dropped.
     state_lock: File,
     _directory_lock: File,
+    outdated: Vec<PathBuf>,
 }
 
 impl Outbox {
@@ -210,6 +213,9 @@ impl Outbox {
     /// different directories. A missing state is refused, because the device may have sealed with
     /// it ([`chain_state`]).
     ///
+    /// If a later version of the roster has made the newest seals outdated, the chain continues
+    /// after the seal before them, and their bundles are renamed ([`outdated`](Self::outdated)).
+    ///
     /// # Errors
     /// [`OutboxError`].
     pub fn open(
@@ -218,9 +224,12 @@ impl Outbox {
         roster: &Roster,
         device: DeviceId,
     ) -> Result<(Self, Chain), OutboxError> {
-        let (outbox, chain) = Self::locked(directory, state, roster, device)?;
+        let (mut outbox, chain, newest) = Self::locked(directory, state, roster, device)?;
         match reached(&outbox.state_lock, device).filter(|reached| *reached > chain.next_index) {
-            None => Ok((outbox, chain)),
+            None => {
+                let chain = outbox.leave_outdated(roster, chain, &newest)?;
+                Ok((outbox, chain))
+            }
             Some(reached) => Err(OutboxError::StateOutdated {
                 state: outbox.state,
                 next: chain.next_index,
@@ -242,7 +251,7 @@ impl Outbox {
         device: DeviceId,
         random: u32,
     ) -> Result<(Self, Chain), OutboxError> {
-        let (outbox, mut chain) = Self::locked(directory, state, roster, device)?;
+        let (outbox, mut chain, _) = Self::locked(directory, state, roster, device)?;
         if let Some(reached) =
             reached(&outbox.state_lock, device).filter(|reached| *reached > chain.next_index)
         {
@@ -258,12 +267,13 @@ impl Outbox {
         Ok((outbox, chain))
     }
 
+    /// Locks the state and the directory. Returns the chain, and the directory that the state names.
     fn locked(
         directory: &Path,
         state: &Path,
         roster: &Roster,
         device: DeviceId,
-    ) -> Result<(Self, Chain), OutboxError> {
+    ) -> Result<(Self, Chain, PathBuf), OutboxError> {
         let state = &chain_state::resolved(state);
         let name = roster.name(device).unwrap_or_default();
         let unknown = || OutboxError::ChainUnknown {
@@ -288,11 +298,12 @@ impl Outbox {
             device,
             state_lock,
             _directory_lock: directory_lock,
+            outdated: Vec::new(),
         };
         // The state may have changed before it was locked.
         let (chain, newest) = chain_state::read(state, device)?.ok_or_else(unknown)?;
         let chain = outbox.recover(roster, chain, &newest)?;
-        Ok((outbox, chain))
+        Ok((outbox, chain, newest))
     }
 
     /// Returns the path of the bundle with this index.

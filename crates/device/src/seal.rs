@@ -54,8 +54,9 @@ pub struct Profile {
     pub roster: RosterName,
     /// The digests of all versions of the roster up to the newest one, from version 0.
     pub history: Vec<Digest>,
-    /// The group's number of levels, 1 to 32, from each of these epochs on, in ascending order.
-    pub levels: Vec<(EpochNumber, u8)>,
+    /// The group's periods in ascending order: the first epoch, the version of the roster that
+    /// introduced the period, and the number of levels, 1 to 32.
+    pub levels: Vec<(EpochNumber, u32, u8)>,
     /// The first and the last epoch that may be sealed.
     pub epochs: (EpochNumber, Option<EpochNumber>),
     /// The device.
@@ -108,10 +109,13 @@ impl Profile {
         self.history = roster.digests().to_vec();
     }
 
-    /// Returns the number of levels in an epoch.
+    /// Returns the number of levels in an epoch, under the version of the roster that seals name. A
+    /// journal that was written under an earlier version thus leads to the same seals again.
     pub(crate) fn levels_in(&self, epoch: EpochNumber) -> u8 {
-        let period = self.levels.iter().rev().find(|(first, _)| *first <= epoch);
-        period.or(self.levels.first()).map_or(1, |(_, levels)| *levels)
+        let named = self.roster.version;
+        let mut known = self.levels.iter().rev().filter(|(_, version, _)| *version <= named);
+        let period = known.find(|(first, ..)| *first <= epoch);
+        period.or(self.levels.first()).map_or(1, |(.., levels)| *levels)
     }
 
     /// Returns the number of bytes that a record of `length` bytes takes in a seal.
@@ -127,9 +131,10 @@ impl Profile {
     }
 }
 
-/// Returns the number of levels in each period of a group.
-fn levels_of(roster: &Roster) -> Vec<(EpochNumber, u8)> {
-    roster.periods().iter().map(|period| (period.first_epoch, period.levels)).collect()
+/// Returns the first epoch, the version and the number of levels of each period of a group.
+fn levels_of(roster: &Roster) -> Vec<(EpochNumber, u32, u8)> {
+    let periods = roster.periods().iter();
+    periods.map(|period| (period.first_epoch, period.version, period.levels)).collect()
 }
 
 /// The state of a chain that the device keeps across restarts.

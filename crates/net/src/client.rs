@@ -312,6 +312,12 @@ impl Response {
         header.split(';').next().unwrap_or_default().trim()
     }
 
+    /// Returns the value of a header, if the response has it and it is text.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+
     /// Checks that the response has this media type.
     ///
     /// # Errors

@@ -25,6 +25,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, Level, SealIndex};
 use moteseal_core::roster::Directory;
 use moteseal_lanes::Host;
 use moteseal_seal::engine::Engine;
+use moteseal_seal::sample::Manifest;
 use moteseal_seal::{SealError, star};
 use moteseal_verify::{SchemaEntry, manifest};
 use redb::{Database, ReadableDatabase, ReadableTable};
@@ -60,6 +61,10 @@ pub struct Report {
     /// The number of seals that are void: the roster has ended the key that signed them. Their
     /// signatures are not checked, and they are not served.
     pub void: u64,
+    /// The number of seals and manifests that are outdated: they name an earlier version of the
+    /// roster than the version that introduced the period of their epoch. Their signatures are not
+    /// checked, and they are not served.
+    pub outdated: u64,
     /// The number of manifests read.
     pub manifests: u64,
     /// The number of events that the store holds.
@@ -136,6 +141,13 @@ impl fmt::Display for Finding {
         }
         f.write_str(&self.what)
     }
+}
+
+/// Returns whether the version of the roster with the digest `named` is earlier than the version
+/// that introduced the period of `epoch`.
+fn is_outdated(directory: &dyn Directory, named: &Digest, epoch: EpochNumber) -> bool {
+    (0..directory.least_version(epoch))
+        .any(|version| directory.roster_digest(version).as_ref() == Some(named))
 }
 
 /// Checks the store at `path` with the public keys in `directory`. Calls `progress` after every
@@ -342,7 +354,11 @@ impl Check<'_> {
 
     fn verify(&mut self, seal: &StoredSeal) {
         let (statement, key) = (seal.seal().statement(), seal.key());
+        let is_outdated = is_outdated(self.directory, &statement.roster, statement.epoch);
+        self.report.outdated += u64::from(is_outdated);
         match seal.seal().clone().verify(self.directory, seal.signature()) {
+            // The key of the epoch may be another one in the later version.
+            _ if is_outdated => {}
             Err(SealError::IndexOutOfRange) => {
                 self.found(Finding::seal(
                     "UnknownDevice",
@@ -558,13 +574,19 @@ impl Check<'_> {
     fn manifests(&mut self) {
         let mut last = None;
         let mut found = Vec::new();
-        let mut count = 0;
+        let (mut count, mut outdated) = (0, 0);
         let read = guarded(|| {
             let transaction = self.database.begin_read()?;
             for entry in transaction.open_table(MANIFESTS)?.iter()? {
                 let (key, value) = entry?;
                 let key = ManifestKey::from_bytes(&key.value());
                 count += 1;
+                last = Some(key.epoch);
+                let named = Manifest::claimed_roster(value.value());
+                if named.is_some_and(|named| is_outdated(self.directory, &named, key.epoch)) {
+                    outdated += 1;
+                    continue;
+                }
                 match manifest::open(value.value(), self.directory) {
                     Ok(manifest)
                         if manifest.epoch() == key.epoch && manifest.digest() == key.digest => {}
@@ -577,11 +599,11 @@ impl Check<'_> {
                         found.push(Finding::manifest(error.name(), &key, "does not verify"));
                     }
                 }
-                last = Some(key.epoch);
             }
             Ok(())
         });
         self.report.manifests = count;
+        self.report.outdated += outdated;
         self.report.damage.append(&mut found);
         if read.is_err() {
             let from =

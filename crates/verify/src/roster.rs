@@ -13,6 +13,7 @@ use crate::calendar::Calendar;
 #[derive(Clone, Debug)]
 pub struct Roster {
     bytes: Vec<u8>,
+    operator: PublicKey,
     group_name: String,
     group: GroupId,
     version: u32,
@@ -172,6 +173,7 @@ impl Roster {
             coordinator: period.coordinator().and_then(|certificate| certificate.key().ok()),
         };
         Ok(Self {
+            operator: operator.clone(),
             group_name: read.group_name().to_owned(),
             group: read.group(),
             version: read.version(),
@@ -189,6 +191,12 @@ impl Roster {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Returns the public key of the operator, with which the roster was verified.
+    #[must_use]
+    pub const fn operator(&self) -> &PublicKey {
+        &self.operator
     }
 
     /// Returns the group's name.
@@ -229,6 +237,21 @@ impl Roster {
             .iter()
             .position(|known| known == digest)
             .and_then(|version| u32::try_from(version).ok())
+    }
+
+    /// Returns whether a seal or manifest of `epoch` that names the version `named` is outdated: a
+    /// later version of the roster introduced the period of the epoch. No verifier accepts it
+    /// (`RosterOutdated`).
+    #[must_use]
+    pub fn is_outdated(&self, named: u32, epoch: EpochNumber) -> bool {
+        named < self.period(epoch).version
+    }
+
+    /// Returns whether a stored seal or manifest of `epoch` that names the roster with the digest
+    /// `named` is outdated ([`is_outdated`](Self::is_outdated)).
+    #[must_use]
+    pub fn outdates(&self, named: &Digest, epoch: EpochNumber) -> bool {
+        self.version_of(named).is_some_and(|version| self.is_outdated(version, epoch))
     }
 
     /// Returns the periods of the group, in ascending order. There is at least one.

@@ -163,6 +163,10 @@ class Report:
     def rounds(self) -> list[tuple[int, int]]:
         """For a group with a budget: the epochs whose manifest is in the response, each with its
         final sampling round."""
+    @property
+    def cloud_roster(self) -> int | None:
+        """The version of the roster that the cloud states, if it is not the client's; otherwise
+        None. The statement is not verified. If it is a later version, get it from the operator."""
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as a dict, the same object that `moteseal get --json` prints."""
 

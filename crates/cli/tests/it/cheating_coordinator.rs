@@ -512,6 +512,7 @@ async fn the_command_prints_the_findings() {
         .unwrap();
     let run = |url: &str, more: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_moteseal"));
+        command.env("XDG_STATE_HOME", path("state"));
         command.current_dir(directory.path()).args([
             "audit",
             "--from",

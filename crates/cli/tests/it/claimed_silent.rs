@@ -47,6 +47,7 @@ async fn the_audit_names_devices_that_were_claimed_silent_but_answered() {
     let run = |sums: &str, more: &[&str]| {
         std::fs::write(path("sums.jsonl"), sums).unwrap();
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_moteseal"));
+        command.env("XDG_STATE_HOME", path("state"));
         command.current_dir(directory.path()).args([
             "audit",
             "--from",

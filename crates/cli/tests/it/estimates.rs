@@ -189,6 +189,7 @@ impl ClientFolder {
             "--operator",
             "op.pub.pem",
         ]);
+        command.env("XDG_STATE_HOME", self.folder.path().join("state"));
         let output = command.output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))

@@ -60,6 +60,7 @@ fn piped(scene: &Scene, source: &str, arguments: &[&str]) -> Run {
         .args(["-c", &script, binary])
         .args(arguments)
         .current_dir(scene.path(""))
+        .env("XDG_STATE_HOME", scene.path("state"))
         .output()
         .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

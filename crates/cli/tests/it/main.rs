@@ -37,6 +37,7 @@ mod group_changes;
 mod hostile_clients;
 mod hostile_files;
 mod import_order;
+mod late_versions;
 mod lying_cloud;
 mod lying_devices;
 mod lying_trees;

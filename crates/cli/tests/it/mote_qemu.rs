@@ -232,6 +232,7 @@ impl Site {
             .args(arguments)
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
+            .env("XDG_STATE_HOME", self.folder.path().join("state"))
             .env_remove("RUST_LOG");
         command
     }

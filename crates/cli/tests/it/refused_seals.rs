@@ -9,6 +9,7 @@ use moteseal_core::signature::SecretKey;
 use moteseal_device::DurableMote;
 use moteseal_gateway::Station;
 use moteseal_verify::Roster;
+use moteseal_verify::issue::PeriodChange;
 
 const EPOCH_MS: u64 = 1000;
 const BOUND: u64 = 1 << 26;
@@ -176,4 +177,75 @@ fn a_temporary_refusal_does_not_lose_a_seal() {
     let names = exchange(&mut device, id, &mut station, FIRST, 60);
     assert!(names.contains(&"OverQuota"), "{names:?}");
     assert_eq!((device.mote().waiting(), device.refused()), (1, 0));
+}
+
+#[test]
+fn a_device_that_loads_a_version_late_leaves_out_its_outdated_seals() {
+    late_device(false);
+}
+
+#[test]
+fn a_device_that_starts_with_a_late_version_leaves_out_its_outdated_seals() {
+    late_device(true);
+}
+
+/// Lets a device seal under a version that a later one has made outdated. It loads the later version
+/// while it runs, or restarts with it.
+fn late_device(restarts: bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let first = group::roster(1, 1000, EPOCH_MS);
+    let change = PeriodChange { levels: Some(group::LEVELS + 1), ..PeriodChange::default() };
+    let begin = EpochNumber(FIRST + 2);
+    let second = group::next_version(&first, |next| next.begin_period(begin, &change));
+    let id = group::device_id(&first, 0);
+    let mut station = group::station(&second, folder.path(), BOUND);
+    let mut device = group::mote(&first, 0, folder.path(), 16);
+    sense(&mut device, FIRST..FIRST + 2);
+    assert!(exchange(&mut device, id, &mut station, FIRST + 2, 50).is_empty());
+    assert!(device.mote().is_done());
+
+    // The gateway refuses the seals of the new period that name the first version.
+    sense(&mut device, FIRST + 2..FIRST + 4);
+    let names = exchange(&mut device, id, &mut station, FIRST + 4, 30);
+    assert!(names.contains(&"RosterOutdated"), "{names:?}");
+    assert_eq!(device.mote().waiting(), 2);
+    device.sense(EpochNumber(FIRST + 4), &[0; 4]).unwrap();
+    if restarts {
+        device.sync().unwrap();
+        drop(device);
+        device = group::mote(&second, 0, folder.path(), 16);
+        device.leave_outdated(&second).unwrap();
+    } else {
+        device.load(&second).unwrap();
+    }
+    assert_eq!((device.mote().waiting(), device.mote().opened()), (0, None));
+    assert_eq!(device.mote().given_up(), 41, "the readings that are given up are counted");
+    assert_eq!(device.mote().chain().position.last, Some((SealIndex(1), EpochNumber(FIRST + 1))));
+
+    // The next seals follow the last one that the gateway has, also after a restart.
+    sense(&mut device, FIRST + 4..FIRST + 5);
+    device.sync().unwrap();
+    drop(device);
+    let mut device = group::mote(&second, 0, folder.path(), 16);
+    sense(&mut device, FIRST + 5..FIRST + 6);
+    let names = exchange(&mut device, id, &mut station, FIRST + 6, 50);
+    assert!(device.mote().is_done() && names.is_empty(), "{names:?}");
+    for epoch in FIRST..FIRST + 6 {
+        station.end(EpochNumber(epoch)).unwrap();
+        station.commit().unwrap();
+    }
+    assert_eq!(
+        group::sealed(&second, &station),
+        [
+            (0, FIRST, 20, false, true),
+            (1, FIRST + 1, 20, false, true),
+            (5, FIRST + 4, 20, true, true),
+            (6, FIRST + 5, 20, false, true)
+        ]
+    );
+    // The audit has no findings: no seal is missing.
+    let cloud = group::Cloud::default();
+    cloud.take(&station);
+    let audited = group::audit(&second, &cloud, &|_, _, _| None);
+    assert_eq!(audited.justified, [FIRST, FIRST + 1, FIRST + 4, FIRST + 5]);
 }

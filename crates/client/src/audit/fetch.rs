@@ -9,8 +9,10 @@ use moteseal_seal::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 
 use super::{Audit, Claims, Report};
+use crate::cloud_roster::{CloudRoster, annotated};
 use crate::error::Error;
 use crate::explain::explain;
+use crate::pinned::PinnedSeals;
 use crate::rejection::Rejected;
 
 /// The number of devices in one query, which is far below the limit of a cloud.
@@ -28,11 +30,12 @@ pub struct AuditRequest<'a> {
     since: EpochNumber,
     until: Option<EpochNumber>,
     claims: Option<Claims>,
+    pinned: Option<&'a mut PinnedSeals>,
 }
 
 impl<'a> AuditRequest<'a> {
     pub(crate) const fn new(cloud: &'a Cloud, roster: &'a Roster) -> Self {
-        Self { cloud, roster, since: EpochNumber(0), until: None, claims: None }
+        Self { cloud, roster, since: EpochNumber(0), until: None, claims: None, pinned: None }
     }
 
     /// Sets the first epoch of the audit. The default is epoch 0.
@@ -54,19 +57,29 @@ impl<'a> AuditRequest<'a> {
         self
     }
 
+    /// Sets the pinned seals, whose roster an audit checks: the audit refuses an earlier version of
+    /// the roster than the pinned one, and pins a later one. The caller saves them.
+    pub fn pinned_seals(mut self, pinned: &'a mut PinnedSeals) -> Self {
+        self.pinned = Some(pinned);
+        self
+    }
+
     /// Fetches and verifies the manifests and seals, and returns the result of the audit.
     ///
     /// # Errors
-    /// [`Error`] if the roster has no budget, if the cloud cannot be reached, or if a response is
-    /// rejected.
+    /// [`Error`] if the roster has no budget, if a later version of it is pinned, if the cloud cannot
+    /// be reached, or if a response is rejected.
     pub async fn run(self) -> Result<Report, Error> {
-        let Self { cloud, roster, since, until, claims } = self;
+        let Self { cloud, roster, since, until, claims, pinned } = self;
+        if let Some(pinned) = pinned {
+            pinned.pin_roster(roster)?;
+        }
         let mut audit = Audit::new(roster, since, until)?;
         audit.claims = claims;
         let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
         let after = until.map(|until| EpochNumber(until.0.saturating_add(AFTER)));
-        fetch(&mut audit, cloud, &devices, (since, until), after).await?;
-        Ok(audit.finish())
+        let cloud_roster = fetch(&mut audit, cloud, &devices, (since, until), after).await?;
+        Ok(Report { cloud_roster, ..audit.finish() })
     }
 }
 
@@ -87,37 +100,46 @@ pub(crate) async fn common_rate(
 }
 
 /// Fetches data for an audit: first the manifests of the epochs from `since` up to, but not
-/// including, `after`, and then the seals of these devices in the range.
+/// including, `after`, and then the seals of these devices in the range. Returns the cloud's version
+/// of the roster, if it is not ours.
 async fn fetch(
     audit: &mut Audit<'_>,
     cloud: &Cloud,
     devices: &[DeviceId],
     (since, until): (EpochNumber, Option<EpochNumber>),
     after: Option<EpochNumber>,
-) -> Result<(), Error> {
+) -> Result<Option<CloudRoster>, Error> {
     let manifests = cloud.get(&paths::manifests(since, after)).await?.expect(CBOR_SEQ)?;
-    read(audit, cloud, manifests).await?;
+    let mut cloud_roster = read(audit, cloud, manifests).await?;
     for devices in devices.chunks(DEVICES) {
         // No level that has events fits into a maximum of zero readings. The response therefore
         // contains the seals without events.
         let query = Query { devices: devices.to_vec(), since, until, choice: Choice::AtMost(0) };
         let response =
             cloud.post(paths::QUERY, JSON, Bytes::from(query.to_json())).await?.expect(CBOR_SEQ)?;
-        read(audit, cloud, response).await?;
+        cloud_roster = read(audit, cloud, response).await?.or(cloud_roster);
     }
-    Ok(())
+    Ok(cloud_roster)
 }
 
-async fn read(audit: &mut Audit<'_>, cloud: &Cloud, mut response: Response) -> Result<(), Error> {
+/// Passes a response to the audit. Returns the cloud's version of the roster, if it is not ours.
+async fn read(
+    audit: &mut Audit<'_>,
+    cloud: &Cloud,
+    mut response: Response,
+) -> Result<Option<CloudRoster>, Error> {
     let roster = audit.roster;
+    let cloud_roster = CloudRoster::of(&response, roster);
     let mut feed = audit.stream();
     while let Some(chunk) = response.chunk().await? {
         if let Err(rejection) = feed.feed(&chunk) {
             let suspects = if rejection.is_unproven_run() { feed.suspects() } else { &[] };
             let finding =
                 if suspects.is_empty() { None } else { explain(cloud, roster, suspects).await };
-            return Err(Error::Rejected(Box::new(Rejected { rejection, finding })));
+            let rejected = Rejected { finding, ..rejection.into() };
+            return Err(annotated(Error::Rejected(Box::new(rejected)), cloud_roster));
         }
     }
-    Ok(feed.finish()?)
+    feed.finish().map_err(|rejection| annotated(rejection.into(), cloud_roster))?;
+    Ok(cloud_roster)
 }

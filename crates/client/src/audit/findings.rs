@@ -10,6 +10,7 @@ use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
 use super::silence::{self, Silences};
+use crate::cloud_roster::CloudRoster;
 
 /// The result of an audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,10 @@ pub struct Report {
     pub signatures: u64,
     /// The number of bytes read.
     pub bytes: u64,
+    /// The version of the roster that the cloud states, if it is not the client's. This is not
+    /// verified. A cloud with a later version leaves out the seals and manifests that the later
+    /// version makes void or outdated.
+    pub cloud_roster: Option<CloudRoster>,
 }
 
 /// The verdict of an audit.

@@ -106,6 +106,7 @@ impl DeviceCheck {
             index: seal.statement().index,
             epoch: seal.statement().epoch,
             digest: seal.digest(),
+            roster: roster.version_of(&seal.statement().roster),
         };
         if let Some(known) = self.pinned {
             self.agree(seal, &here, &known)?;

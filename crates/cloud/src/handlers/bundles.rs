@@ -271,10 +271,11 @@ fn each_manifest(
     mut visit: impl FnMut(&Manifest<'_>),
 ) -> Result<(), (ProblemType, String)> {
     let until = epoch.0.checked_add(1).map(EpochNumber);
-    for manifest in Manifests::new(&*shared.store, epoch, until) {
+    let roster = shared.roster();
+    for manifest in Manifests::new(&*shared.store, &roster, epoch, until) {
         let manifest =
             manifest.map_err(|error| (ProblemType::of_upload(error.name()), error.to_string()))?;
-        if let Ok(manifest) = manifest::open(manifest.bytes(), &*shared.roster()) {
+        if let Ok(manifest) = manifest::open(manifest.bytes(), &*roster) {
             visit(&manifest);
         }
     }

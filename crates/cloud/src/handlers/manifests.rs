@@ -122,7 +122,7 @@ pub(crate) async fn list(
         produce(&producer, since, until, &send);
         drop(working);
     });
-    respond(receive, permit).await
+    respond(receive, permit, shared.roster().version()).await
 }
 
 fn produce(
@@ -132,7 +132,8 @@ fn produce(
     send: &mpsc::Sender<Piece>,
 ) {
     let mut outgoing = Outgoing::new(shared, send);
-    for manifest in Manifests::new(&*shared.store, since, until) {
+    let roster = shared.roster();
+    for manifest in Manifests::new(&*shared.store, &roster, since, until) {
         let manifest = match manifest {
             Ok(manifest) => manifest,
             Err(error) => return outgoing.stop(unreadable(error).problem()),

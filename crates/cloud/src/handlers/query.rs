@@ -49,7 +49,7 @@ pub(crate) async fn query(
         produce(&producer, peer, query, &send);
         drop(working);
     });
-    respond(receive, permit).await
+    respond(receive, permit, shared.roster().version()).await
 }
 
 /// Rejects a query that exceeds a limit or names an unknown device, before the store is read.
@@ -71,7 +71,11 @@ fn check(shared: &Shared, query: &Query) -> Result<(), Refusal> {
     }
     let roster = shared.roster();
     if let Some(device) = query.devices.iter().find(|&&device| roster.device(device).is_none()) {
-        let detail = format!("the roster has no device {device}; /v1/devices lists its devices");
+        let version = roster.version();
+        let detail = format!(
+            "version {version} of the roster, which the service uses, has no device {device}; \
+             /v1/devices lists its devices"
+        );
         return Err(Refusal::new(ProblemType::new("UnknownDevice", 404), detail));
     }
     let periods = roster.periods_in(query.since, query.until);
@@ -140,7 +144,7 @@ pub(crate) async fn bundle(
     let permit = response_permit(&shared, peer)?;
     let (device, index) = device_and_index(&shared, path)?;
     let (send, receive) = mpsc::channel(AHEAD);
-    let working = Arc::clone(&permit);
+    let (working, version) = (Arc::clone(&permit), shared.roster().version());
     tokio::task::spawn_blocking(move || {
         let _working = working;
         let mut outgoing = Outgoing::new(&shared, &send);
@@ -152,7 +156,7 @@ pub(crate) async fn bundle(
             Ok(whole) => drop(whole.and_then(|whole| whole.send(&mut outgoing))),
         }
     });
-    respond(receive, permit).await
+    respond(receive, permit, version).await
 }
 
 /// Returns the only seal with this index, and with this digest if one is given.
@@ -215,7 +219,7 @@ impl Whole {
             // A pruned bundle is complete only with respect to its epoch's round, so the epoch's
             // manifests precede it.
             let until = epoch.0.checked_add(1).map(EpochNumber);
-            for manifest in Manifests::new(&*shared.store, epoch, until) {
+            for manifest in Manifests::new(&*shared.store, &shared.roster(), epoch, until) {
                 let manifest = manifest.map_err(unreadable)?;
                 items.push(ResponseItem::Manifest(manifest.bytes().to_vec()));
             }
@@ -249,14 +253,14 @@ pub(crate) async fn explain(
     let permit = response_permit(&shared, peer)?;
     let (device, index) = device_and_index(&shared, path)?;
     let (send, receive) = mpsc::channel(AHEAD);
-    let working = Arc::clone(&permit);
+    let (working, version) = (Arc::clone(&permit), shared.roster().version());
     tokio::task::spawn_blocking(move || {
         let _working = working;
         let made = found(&shared, device, index).map(|seals| explained(&seals));
         let _ =
             send.blocking_send(made.map(Bytes::from).map_err(|refusal| refusal.problem().clone()));
     });
-    respond(receive, permit).await
+    respond(receive, permit, version).await
 }
 
 /// Encodes the explaining form of seals (`spec/answers.md`, section 5.3).

@@ -86,7 +86,7 @@ impl<'s> Cursor<'s> {
         Ok(())
     }
 
-    /// Reads the next page. Leaves out the void seals.
+    /// Reads the next page. Leaves out the void and the outdated seals.
     fn read_page(&mut self) -> Result<(), Stop> {
         let (page, skipped) = match self.from {
             None => {
@@ -107,14 +107,18 @@ impl<'s> Cursor<'s> {
             self.from = Some((last, read));
         }
         let unread = page.into_iter().skip(skipped);
-        self.page = unread.filter(|seal| !self.is_void(seal)).collect();
+        self.page = unread.filter(|seal| self.is_served(seal)).collect();
         Ok(())
     }
 
-    /// Returns whether the roster has ended the seal's key. No verifier accepts such a seal.
-    fn is_void(&self, seal: &StoredSeal) -> bool {
-        let Statement { index, epoch, .. } = *seal.seal().statement();
-        self.roster.device(self.device).is_some_and(|device| device.is_void(index, epoch))
+    /// Returns whether a verifier with this roster can accept the seal. It does not accept a seal
+    /// whose key the roster has ended, or one that names an earlier version of the roster than the
+    /// version that introduced the period of its epoch.
+    fn is_served(&self, seal: &StoredSeal) -> bool {
+        let Statement { index, epoch, roster, .. } = *seal.seal().statement();
+        let device = self.roster.device(self.device);
+        !device.is_some_and(|device| device.is_void(index, epoch))
+            && !self.roster.outdates(&roster, epoch)
     }
 
     /// Returns whether a seal and the newest seal that was returned cannot be in one chain.
@@ -164,7 +168,7 @@ impl<'s> Cursor<'s> {
         let twins = self.store.seals_at(self.device, of.0.index)?;
         let mut twins = twins
             .iter()
-            .filter(|seal| !self.is_void(seal))
+            .filter(|seal| self.is_served(seal))
             .map(|seal| (seal.key(), seal.seal().statement().epoch));
         Ok(twins.find(|twin| *twin != of && self.is_in_range(twin.1)))
     }

@@ -1,12 +1,17 @@
 //! Reads the stored manifests of a range of epochs.
 
 use moteseal_core::record::EpochNumber;
+use moteseal_seal::sample::Manifest;
 use moteseal_store::{EpochStore, ManifestKey, ReadError, StoredManifest};
+use moteseal_verify::Roster;
 
 /// An iterator over the stored manifests of a range of epochs, by ascending epoch. Several
-/// manifests of one epoch are ordered by digest.
+/// manifests of one epoch are ordered by digest. Outdated manifests are left out: they name an
+/// earlier version of the roster than the version that introduced the period of their epoch, so that
+/// no verifier accepts them.
 pub(crate) struct Manifests<'s> {
     store: &'s dyn EpochStore,
+    roster: &'s Roster,
     since: EpochNumber,
     until: Option<EpochNumber>,
     after: Option<ManifestKey>,
@@ -16,10 +21,11 @@ pub(crate) struct Manifests<'s> {
 impl<'s> Manifests<'s> {
     pub(crate) fn new(
         store: &'s dyn EpochStore,
+        roster: &'s Roster,
         since: EpochNumber,
         until: Option<EpochNumber>,
     ) -> Self {
-        Self { store, since, until, after: None, done: false }
+        Self { store, roster, since, until, after: None, done: false }
     }
 }
 
@@ -27,6 +33,24 @@ impl Iterator for Manifests<'_> {
     type Item = Result<StoredManifest, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let next = self.read_next()?;
+            if next.as_ref().is_ok_and(|manifest| self.is_outdated(manifest)) {
+                continue;
+            }
+            return Some(next);
+        }
+    }
+}
+
+impl Manifests<'_> {
+    fn is_outdated(&self, manifest: &StoredManifest) -> bool {
+        Manifest::claimed_roster(manifest.bytes())
+            .is_some_and(|named| self.roster.outdates(&named, manifest.key().epoch))
+    }
+
+    /// Reads the next manifest.
+    fn read_next(&mut self) -> Option<Result<StoredManifest, ReadError>> {
         if self.done {
             return None;
         }

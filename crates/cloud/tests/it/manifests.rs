@@ -1,13 +1,15 @@
 //! Manifests: the cloud verifies them before it stores them, keeps all of them, and lists them by
 //! epoch.
 
-use crate::testbed::{LEVELS, Running, budgeted, coordinator, group, manifest, problem};
-use moteseal_api::{CBOR_SEQ, ManifestReceipt, paths};
+use crate::testbed::{LEVELS, Running, budgeted, coordinator, group, manifest, problem, query};
+use moteseal_api::{CBOR_SEQ, ManifestReceipt, ROSTER_VERSION, paths};
 use moteseal_cloud::{Config, Limits};
 use moteseal_core::Digest;
 use moteseal_core::record::EpochNumber;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_seal::follow::Limits as SealLimits;
+use moteseal_seal::sample::Choice;
+use moteseal_verify::issue::{NextRoster, PeriodChange};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
 /// Returns the manifests that the cloud lists, byte for byte.
@@ -118,6 +120,51 @@ async fn rejects_manifests_that_the_coordinator_did_not_sign() {
     assert_eq!((rejected.name(), rejected.status), ("NoCoordinator", 422));
     assert!(listed(&cloud, &roster, 0, None).await.is_empty());
     cloud.stop().await;
+}
+
+/// Reads an answer, and returns the version of the roster that it states.
+async fn version(answer: reqwest::Response) -> String {
+    let version = answer.headers()[ROSTER_VERSION].to_str().unwrap().to_owned();
+    answer.bytes().await.unwrap();
+    version
+}
+
+#[tokio::test]
+async fn outdated_manifests_are_kept_and_not_listed() {
+    let (first, motes) = budgeted(&["a"], 100);
+    let directory = tempfile::tempdir().unwrap();
+    let seals = [(motes[0].id, vec![Digest([1; 32])])];
+    let of = |roster: &Roster, epoch| manifest(roster, &coordinator(), epoch, 2, &seals);
+    let cloud = Running::start(directory.path(), Config::new(first.clone())).await;
+    let (before, outdated) = (of(&first, 4), of(&first, 5));
+    for manifest in [&before, &outdated] {
+        assert_eq!(cloud.put_manifest(manifest.clone()).await.status(), 200);
+    }
+    let list = paths::manifests(EpochNumber(0), None);
+    assert_eq!(version(cloud.get(&list).await).await, "0");
+    cloud.stop().await;
+
+    // The second version begins a period at epoch 5.
+    let operator = SecretKey::from_seed(Algorithm::Ed25519, &[77; 32]).unwrap();
+    let mut next = NextRoster::after(first.bytes(), &operator, &operator.public()).unwrap();
+    let change = PeriodChange { levels: Some(LEVELS + 1), ..PeriodChange::default() };
+    next.begin_period(EpochNumber(5), &change).unwrap();
+    let second = Roster::open(&next.issue().unwrap(), &operator.public()).unwrap();
+    let cloud = Running::start(directory.path(), Config::new(second.clone())).await;
+    let rejected = problem(cloud.put_manifest(of(&first, 6)).await).await;
+    assert_eq!(rejected.name(), "RosterOutdated");
+    let new = of(&second, 6);
+    assert_eq!(cloud.put_manifest(new.clone()).await.status(), 200);
+    assert_eq!(listed(&cloud, &second, 0, None).await, [before, new]);
+    let everything = query(&[motes[0].id], 0, None, Choice::AtMost(0));
+    for answer in [cloud.get(&list).await, cloud.ask(&everything).await] {
+        assert_eq!(answer.status(), 200);
+        assert_eq!(version(answer).await, "1");
+    }
+    cloud.stop().await;
+    let path = directory.path().join("epochs.redb");
+    let report = moteseal_store::check::check(&path, &second, &mut |_| {}).unwrap();
+    assert_eq!((report.is_clean(), report.manifests, report.outdated), (true, 3, 1));
 }
 
 #[tokio::test]

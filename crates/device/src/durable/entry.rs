@@ -37,6 +37,8 @@
 //!   `?` next index (4), number of events of the seal before it (8). Absent once the gateway has
 //!   answered.
 //! - 17: a later version (4) of the roster, which seals name from here on; its digest (32).
+//! - 18: a later version of the roster has made a seal (4) outdated: this seal and all later ones
+//!   were given up, and the chain continues after the seal before it.
 
 use moteseal_core::cbor::Reader;
 use moteseal_core::digest::Digest;
@@ -70,6 +72,7 @@ pub(super) enum Input<'a> {
     ContinueAfter(SealIndex, Option<StoredSeal>),
     SentBefore(Option<SentBefore>),
     Roster(RosterName),
+    Leave(SealIndex),
 }
 
 impl<'a> Input<'a> {
@@ -118,6 +121,7 @@ impl<'a> Input<'a> {
                 [&[15][..], &next.0.to_be_bytes(), &optional(stored.as_deref())].concat()
             }
             Self::Roster(roster) => [&[17][..], &encode_roster(roster)].concat(),
+            Self::Leave(index) => [&[18][..], &index.0.to_be_bytes()].concat(),
             Self::SentBefore(before) => {
                 let before = before.map(|SentBefore { next_index, events }| {
                     [&next_index.0.to_be_bytes()[..], &events.to_be_bytes()].concat()
@@ -221,6 +225,7 @@ impl<'a> Input<'a> {
                 let roster = take_roster(&mut rest)?;
                 rest.is_empty().then_some(Self::Roster(roster))?
             }
+            18 => Self::Leave(SealIndex(u32::from_be_bytes(rest.try_into().ok()?))),
             _ => return None,
         })
     }

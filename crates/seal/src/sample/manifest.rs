@@ -129,6 +129,18 @@ impl<'a> Manifest<'a> {
         reader.u64().ok().map(EpochNumber)
     }
 
+    /// Returns the digest of the roster that the manifest names. Nothing is verified. Returns `None`
+    /// if the bytes are not a manifest.
+    #[must_use]
+    pub fn claimed_roster(bytes: &[u8]) -> Option<Digest> {
+        let object = Sign1::decode(bytes, Typ::Manifest).ok()?;
+        let mut reader = Reader::new(object.payload).ok()?;
+        reader.array(6).ok()?;
+        reader.version().ok()?;
+        let _: [u8; 8] = reader.fixed().ok()?;
+        reader.fixed().ok().map(Digest)
+    }
+
     /// Returns the epoch.
     #[must_use]
     pub const fn epoch(&self) -> EpochNumber {

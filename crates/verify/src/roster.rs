@@ -1,6 +1,7 @@
 //! A roster that owns its bytes and has decoded every key for verification.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
@@ -9,10 +10,10 @@ use moteseal_core::signature::PublicKey;
 
 use crate::calendar::Calendar;
 
-/// A verified roster.
+/// A verified roster. Clones share the bytes and the devices.
 #[derive(Clone, Debug)]
 pub struct Roster {
-    bytes: Vec<u8>,
+    bytes: Arc<[u8]>,
     operator: PublicKey,
     group_name: String,
     group: GroupId,
@@ -22,7 +23,7 @@ pub struct Roster {
     calendar: Calendar,
     last_epoch: Option<EpochNumber>,
     querier: Option<PublicKey>,
-    devices: BTreeMap<DeviceId, Device>,
+    devices: Arc<BTreeMap<DeviceId, Device>>,
 }
 
 /// A period of a group: epochs with the same length, number of levels, budget and coordinator.
@@ -182,8 +183,8 @@ impl Roster {
             calendar: Calendar::new(read.periods()),
             last_epoch: read.last_epoch(),
             querier: read.querier().and_then(|certificate| certificate.key().ok()),
-            devices,
-            bytes: bytes.to_vec(),
+            devices: Arc::new(devices),
+            bytes: bytes.into(),
         })
     }
 

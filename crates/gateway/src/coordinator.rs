@@ -601,12 +601,15 @@ impl Newest {
 }
 
 impl Sealed {
+    /// Returns the kept levels, each with the number of its events.
+    fn kept_levels(&self) -> impl Iterator<Item = (Level, u64)> {
+        let counters = &self.seal.statement().counters;
+        self.events.keys().map(|level| (Level(*level), u64::from(counters.at(Level(*level)))))
+    }
+
     /// Returns the number of kept events.
     fn kept(&self) -> u64 {
-        self.events
-            .keys()
-            .map(|level| u64::from(self.seal.statement().counters.at(Level(*level))))
-            .sum()
+        self.kept_levels().map(|(_, events)| events).sum()
     }
 
     /// Drops the events of some levels.

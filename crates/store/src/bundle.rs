@@ -378,6 +378,14 @@ impl Bundle {
         self.kept
     }
 
+    /// Returns whether the bundle has levels that a stored bundle of the same seal does not have.
+    /// `stored` are the levels of the stored bundle, as in [`kept`](Self::kept). If so, a store
+    /// replaces the stored bundle; otherwise it ignores this one.
+    #[must_use]
+    pub const fn adds_to(&self, stored: u32) -> bool {
+        self.kept & !stored != 0
+    }
+
     /// Returns the key of the seal.
     #[must_use]
     pub const fn key(&self) -> SealKey {

@@ -20,10 +20,11 @@ use moteseal_gateway::{Gateway, Settings, Station};
 use moteseal_net::in_memory::{Faults, Network};
 use moteseal_net::{Client, Options};
 use moteseal_seal::device_session::DeviceSession;
+use moteseal_seal::follow::Limits;
 use moteseal_seal::level::SaltKey;
 use moteseal_store::{EpochStore, RedbStore};
-use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
+use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
 const GROUP_SECRET: [u8; 32] = [0x51; 32];
 const FIRST: u64 = 70;
@@ -231,6 +232,46 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_without_findings() {
     assert!(doubts[2].contains(&Doubt::NoManifest { has_gone_on: true }), "{report:?}");
     let last = report.epochs.last().unwrap();
     assert!(last.is_justified && last.epoch.0 == FIRST + 4, "{report:?}");
+}
+
+#[test]
+fn a_seal_that_was_open_at_the_end_of_its_epoch_has_the_budget_of_late_seals() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut site = Site::new(folder.path());
+    // Neither the listed seal nor the late seal exceeds the budget, but both together do.
+    sense(&mut site.calm, FIRST, 20);
+    site.calm.end(EpochNumber(FIRST)).unwrap();
+    sense(&mut site.busy, FIRST, 1);
+    site.exchange();
+    site.end(FIRST);
+    sense(&mut site.busy, FIRST, 24);
+    site.busy.end(EpochNumber(FIRST)).unwrap();
+    site.exchange();
+    assert!(site.busy.is_done());
+    let late = |station: &Station| {
+        let names = station.outbox().names();
+        let late = names.into_iter().filter(|name| name.late.is_some());
+        late.map(|name| station.outbox().read(name).unwrap().bundles).collect::<Vec<_>>()
+    };
+    let before = late(&site.station);
+    let [bundles] = &before[..] else { panic!("{} late seals", before.len()) };
+    let mut kept = 0;
+    let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+        if let Event::Proven(proven) = event {
+            kept += proven.sample.len();
+        }
+        Ok(())
+    };
+    let mut reader = StreamReader::new(&site.roster, Limits::default());
+    reader.feed(&bundles[0], &mut visit).unwrap();
+    reader.finish(&mut visit).unwrap();
+    assert_eq!(kept, 25, "the late seal must have all its events");
+    // A restarted gateway replays the frames of the late seal. The result is the same.
+    let Site { folder, roster, station: stopped, .. } = site;
+    drop(stopped);
+    let mut restarted = station(&folder, &roster);
+    restarted.commit().unwrap();
+    assert_eq!(late(&restarted), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -89,7 +89,7 @@ struct World {
     rolled_back: u64,
     ended: Vec<Ended>,
     /// The bundles of seals that arrived after their epoch's manifest, with their epochs. A
-    /// coordinator that was killed may return some of them again.
+    /// coordinator that was killed may return some of them again, perhaps with other levels.
     late: BTreeSet<(EpochNumber, Vec<u8>)>,
     sensed: u64,
 }

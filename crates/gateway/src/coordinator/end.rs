@@ -81,9 +81,13 @@ impl GroupCoordinator {
     /// becomes a late epoch: the events of the open seal are kept, and the seal counts as late when
     /// it arrives.
     fn leave(&mut self, epoch: EpochNumber, round: Round) {
-        let Some(state) = self.epochs.remove(&epoch) else { return };
+        let Some(mut state) = self.epochs.remove(&epoch) else { return };
         self.openers.remove(&epoch);
-        for sealed in &state.sealed {
+        for sealed in std::mem::take(&mut state.sealed) {
+            // Late seals have their own budget. Only the events of open seals count towards it.
+            for (level, events) in sealed.kept_levels() {
+                state.coordinator.withdraw(level, events);
+            }
             let member = &mut self.devices[sealed.slot.0 as usize];
             if member.over.is_none_or(|newest| newest.index < sealed.seal.statement().index) {
                 member.over = Some(Newest::of(&sealed.seal));
@@ -92,7 +96,7 @@ impl GroupCoordinator {
         let is_open =
             |member: &Member| member.open.as_ref().is_some_and(|open| open.followed.epoch == epoch);
         if self.devices.iter().any(is_open) {
-            self.late.insert(epoch, Epoch { sealed: Vec::new(), ..state });
+            self.late.insert(epoch, state);
         }
         self.over = self.over.max(Some(epoch));
         self.rounds.insert(epoch, round);

@@ -166,7 +166,7 @@ pub(super) fn commit(
                     let fewer = row
                         .as_ref()
                         .and_then(|row| stored::kept(row.value()))
-                        .filter(|kept| bundle.kept & !kept != 0);
+                        .filter(|kept| bundle.adds_to(*kept));
                     let stored = row
                         .as_ref()
                         .filter(|_| fewer.is_some())

@@ -13,6 +13,7 @@ use moteseal_seal::engine::Scalar;
 use moteseal_seal::follow::Limits;
 use moteseal_seal::sample::Manifest;
 use moteseal_seal::stream::Select;
+use moteseal_store::{Bundle as StoredBundle, SealKey};
 use moteseal_verify::{Event, ReadError, StreamReader};
 
 use super::device::Device;
@@ -21,11 +22,34 @@ use super::{World, secret};
 use crate::upload_verifiers::{audited, audited_alone, rows_of};
 
 impl World {
+    /// Returns the late bundles that the cloud stores, with their epochs. A coordinator that was
+    /// killed may return a seal again with more or fewer levels. A store replaces a bundle only by
+    /// one that adds levels to it.
+    fn stored_late(&self) -> Vec<&(EpochNumber, Vec<u8>)> {
+        let mut stored: BTreeMap<SealKey, (u32, &(EpochNumber, Vec<u8>))> = BTreeMap::new();
+        for late in &self.late {
+            let mut reader = StreamReader::new(&self.roster, Limits::default());
+            let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+                let Event::Proven(proven) = event else { return Ok(()) };
+                let bundle = StoredBundle::from_proven(&proven).unwrap();
+                let known = stored.get(&bundle.key()).map(|(kept, _)| *kept);
+                if known.is_none_or(|known| bundle.adds_to(known)) {
+                    stored.insert(bundle.key(), (bundle.kept(), late));
+                }
+                Ok(())
+            };
+            reader.feed(&late.1, &mut visit).unwrap();
+            reader.finish(&mut visit).unwrap();
+        }
+        stored.into_values().map(|(_, late)| late).collect()
+    }
+
     /// Returns everything that was uploaded, by epoch: listed and late seals. An epoch in which no
     /// frame arrived in time has no manifest.
     fn uploads(&self) -> Vec<Upload> {
+        let late = self.stored_late();
         let late_of = |epoch| {
-            self.late.iter().filter(move |(of, _)| *of == epoch).map(|(_, bundle)| bundle.clone())
+            late.iter().filter(move |(of, _)| *of == epoch).map(|(_, bundle)| bundle.clone())
         };
         let read = |ended: &Ended, epoch, listed: &[Vec<u8>]| {
             let bundles: Vec<Vec<u8>> = listed.iter().cloned().chain(late_of(epoch)).collect();
@@ -36,7 +60,7 @@ impl World {
             .iter()
             .map(|ended| (ended.epoch, read(ended, ended.epoch, &ended.bundles)))
             .collect();
-        for (epoch, _) in &self.late {
+        for (epoch, _) in &late {
             let unlisted = || {
                 let upload = read(&self.ended[0], *epoch, &[]);
                 Upload {
@@ -58,8 +82,8 @@ impl World {
         let mut arrived: BTreeMap<DeviceId, Vec<Arrived>> = BTreeMap::new();
         let listed =
             self.ended.iter().flat_map(|ended| ended.bundles.iter().map(|bundle| (true, bundle)));
-        for (is_listed, bundle) in listed.chain(self.late.iter().map(|(_, bundle)| (false, bundle)))
-        {
+        let late = self.stored_late();
+        for (is_listed, bundle) in listed.chain(late.iter().map(|(_, bundle)| (false, bundle))) {
             let mut reader = StreamReader::new(&self.roster, Limits::default());
             let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
                 let Event::Proven(proven) = event else { return Ok(()) };

@@ -157,6 +157,10 @@ impl<const N: usize> Device<N> {
                 // The gateway has nothing that the old state does not contain.
                 past.retain(|index, _| *index < next_index);
                 past.append(&mut self.truth);
+                // A copy with later indices is of a history that the device does not continue. The
+                // device uses these indices again, so that nothing may restore the copy
+                // (docs/gateway.md, device.toml).
+                self.copy.take_if(|(chain, _)| chain.next_index.0 > next_index);
             }
             self.truth = past;
         }

@@ -545,17 +545,7 @@ fn replay(log: &[Log], coordinator: &mut GroupCoordinator) {
 
 /// Returns a group of devices that have done nothing yet.
 fn world(schemes: &[Scheme]) -> World {
-    let none = FaultRates {
-        loss: 0,
-        repeats: 0,
-        delay: 0,
-        reboots: 0,
-        deaths: 0,
-        kills: 0,
-        rollbacks: 0,
-        changes: 0,
-    };
-    World::of(Chance::new(1), none, schemes, BUDGET)
+    World::of(Chance::new(1), FaultRates::NONE, schemes, BUDGET)
 }
 
 /// Returns the version of the roster that gives each device a further key for the second epoch.

@@ -494,7 +494,10 @@ impl Keeper {
         now.is_none()
     }
 
+    /// Changes whether frames are accepted, and logs the change after it has taken effect.
     fn set_trouble(&mut self, trouble: Option<&'static str>, detail: impl FnOnce() -> String) {
+        self.shared.takes_frames.store(trouble.is_none(), Ordering::Relaxed);
+        self.shared.metrics.taking.set(f64::from(u8::from(trouble.is_none())));
         if self.trouble != trouble {
             match trouble {
                 Some(name) => error!(
@@ -506,8 +509,6 @@ impl Keeper {
             }
             self.trouble = trouble;
         }
-        self.shared.takes_frames.store(trouble.is_none(), Ordering::Relaxed);
-        self.shared.metrics.taking.set(f64::from(u8::from(trouble.is_none())));
     }
 
     /// Returns the trusted time of the machine's clock, in milliseconds since 1970.

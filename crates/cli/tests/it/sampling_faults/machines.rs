@@ -49,6 +49,10 @@ impl<T: Clone + Eq + Hash> Numbered<T> {
     pub(super) fn get(&self, number: Number) -> &T {
         &self.values[number as usize]
     }
+
+    pub(super) const fn len(&self) -> usize {
+        self.values.len()
+    }
 }
 
 /// A deliberate defect, which the search must find.
@@ -275,16 +279,20 @@ impl Machines {
     }
 
     pub(super) fn first_gateway(&mut self) -> Number {
+        self.gateways.number(self.new_gateway())
+    }
+
+    fn new_gateway(&self) -> GatewayState {
         let roster = self.rosters[0].clone();
         let coordinator = GroupCoordinator::new(roster, GROUP_SECRET).unwrap();
-        self.gateways.number(GatewayState {
+        GatewayState {
             restarted: coordinator.clone(),
             coordinator,
             log: Vec::new(),
             ended: Vec::new(),
             late: BTreeSet::new(),
             has_loaded: false,
-        })
+        }
     }
 
     /// Returns the number of a device's state, and the frames that the device sends now.
@@ -332,11 +340,19 @@ impl Machines {
             return *known;
         }
         let mut state = self.gateway(number).clone();
+        let answer = self.apply(&mut state, input);
+        let answer = answer.map(|answer| self.frames.number(answer.into()));
+        let after = (self.gateways.number(state), answer);
+        self.gateways.transitions.insert((number, input), after);
+        after
+    }
+
+    /// Changes the state of a gateway by an input. Returns its answer.
+    fn apply(&self, state: &mut GatewayState, input: GatewayInput) -> Option<Vec<u8>> {
         let mut answer = None;
         match input {
             GatewayInput::Frame(frame, now) => {
-                let frame = Arc::clone(self.frames.get(frame));
-                answer = Some(state.receive(&frame, EpochNumber(now)));
+                answer = Some(state.receive(self.frames.get(frame), EpochNumber(now)));
             }
             GatewayInput::End(epoch) => {
                 state.end(EpochNumber(epoch), self.defect == Defect::LosesSeal);
@@ -354,10 +370,38 @@ impl Machines {
         }
         state.late.extend(state.coordinator.take_late());
         state.restarted.take_late();
-        let answer = answer.map(|answer| self.frames.number(answer.into()));
-        let after = (self.gateways.number(state), answer);
-        self.gateways.transitions.insert((number, input), after);
-        after
+        answer
+    }
+
+    /// Executes inputs of the gateway from its first state on. Panics if an answer is another one
+    /// than is stated.
+    pub(super) fn gateway_of(
+        &self,
+        inputs: impl Iterator<Item = (GatewayInput, Option<Number>)>,
+    ) -> GatewayState {
+        let mut gateway = self.new_gateway();
+        for (input, expected) in inputs {
+            let answer = self.apply(&mut gateway, input);
+            let expected = expected.map(|frame| &**self.frames.get(frame));
+            assert!(
+                answer.as_deref() == expected,
+                "the other device affects the answer: {input:?}"
+            );
+        }
+        gateway
+    }
+
+    /// Panics unless a gateway has stored exactly what the gateways of each device have stored.
+    pub(super) fn check_stored(&self, gateway: &GatewayState, alone: [Number; 2]) {
+        let alone = alone.map(|number| self.gateway(number));
+        let late: BTreeSet<_> = alone.iter().flat_map(|gateway| &gateway.late).collect();
+        assert!(late.into_iter().eq(&gateway.late), "the other device affects late seals");
+        for (at, ended) in gateway.ended.iter().enumerate() {
+            let stored: BTreeSet<_> =
+                alone.iter().flat_map(|gateway| &gateway.ended[at].bundles).collect();
+            let together: BTreeSet<_> = ended.bundles.iter().collect();
+            assert!(stored == together, "the other device affects epoch {}", ended.epoch.0);
+        }
     }
 
     /// Returns the next epoch that the gateway has heard of, and that has not ended.
@@ -375,33 +419,48 @@ impl Machines {
         self.gateway(gateway).ended.len() as u64
     }
 
-    /// Checks a state in which nothing can happen any more but faults.
-    pub(super) fn check_end(&mut self, devices: &[Number], gateway: Number) {
-        let states = devices.iter().map(|number| self.device(*number));
-        assert!(
-            states.clone().all(|device| device.step == self.steps()),
-            "a device cannot continue"
-        );
+    /// Returns a hash of everything that the audit of an end depends on.
+    pub(super) fn end_of(&self, devices: &[Number], gateway: Number) -> u64 {
         let mut hasher = DefaultHasher::new();
         let end = self.gateway(gateway);
         let uploads = end.ended.iter().map(|ended| (&ended.manifest, &ended.bundles));
         (uploads.collect::<Vec<_>>(), &end.late, end.has_loaded).hash(&mut hasher);
-        for device in states.clone() {
+        for device in devices.iter().map(|number| self.device(*number)) {
             let DeviceState { device, is_disturbed, acknowledged, .. } = device;
             let waiting = device.mote.as_ref().unwrap().waiting();
             (&device.truth, &device.past, waiting, is_disturbed, acknowledged).hash(&mut hasher);
         }
-        if end.ended.len() < self.epochs as usize || self.audited.contains(&hasher.finish()) {
-            // Without the last epochs, the gateway never heard of them, so there is nothing to audit.
-            return;
+        hasher.finish()
+    }
+
+    /// Checks a state in which nothing can happen any more but faults.
+    pub(super) fn check_end(&mut self, devices: &[Number], gateway: Number) {
+        self.check_steps(devices);
+        // Without the last epochs, the gateway never heard of them, so there is nothing to audit.
+        if self.has_ended(gateway) && self.audited.insert(self.end_of(devices, gateway)) {
+            self.check_audit(devices, self.gateway(gateway));
         }
-        self.audited.insert(hasher.finish());
+    }
+
+    pub(super) fn check_steps(&self, devices: &[Number]) {
+        assert!(
+            devices.iter().all(|device| self.device(*device).step == self.steps()),
+            "a device cannot continue"
+        );
+    }
+
+    /// Returns whether the gateway has ended all epochs.
+    pub(super) fn has_ended(&self, gateway: Number) -> bool {
+        self.ended(gateway) == self.epochs
+    }
+
+    /// Audits what the gateway has stored of the devices at an end.
+    pub(super) fn check_audit(&self, devices: &[Number], end: &GatewayState) {
+        let states = devices.iter().map(|number| self.device(*number));
         let mut world = world(&self.schemes);
-        let end = self.gateway(gateway);
         world.roster = self.rosters[usize::from(end.has_loaded)].clone();
         (world.ended, world.late) = (end.ended.clone(), end.late.clone());
-        let states: Vec<_> = devices.iter().map(|number| self.device(*number)).collect();
-        for (audited, state) in world.devices.iter_mut().zip(&states) {
+        for (audited, state) in world.devices.iter_mut().zip(states.clone()) {
             let mut device = state.device.clone();
             device.settle();
             audited.truth = device.truth;
@@ -409,7 +468,7 @@ impl Machines {
         }
         world.audit();
         let arrived = world.arrived_indices();
-        for (device, state) in world.devices.iter().zip(&states) {
+        for (device, state) in world.devices.iter().zip(states) {
             for index in &state.acknowledged {
                 let is_past = !device.truth.contains_key(index);
                 assert!(

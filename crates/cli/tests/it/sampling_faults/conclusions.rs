@@ -97,7 +97,8 @@ impl World {
                 let (epoch, truth) = device.truth.get(&statement.index.0).unwrap_or(&none);
                 assert_eq!(
                     (*epoch, truth.len() as u64),
-                    (statement.epoch, statement.counters.total())
+                    (statement.epoch, statement.counters.total()),
+                    "a seal has other readings than its device sensed"
                 );
                 let mut kept = 0;
                 proven.sample.for_each(&Scalar, |seq, _, record| {
@@ -181,7 +182,11 @@ impl World {
             .flatten()
             .filter(|seal| seal.is_listed && seal.epoch == ended.epoch)
             .collect();
-        assert_eq!(listed_seals.iter().map(|seal| seal.digest).collect::<BTreeSet<_>>(), listed);
+        assert_eq!(
+            listed_seals.iter().map(|seal| seal.digest).collect::<BTreeSet<_>>(),
+            listed,
+            "the store lacks a seal of the manifest"
+        );
         let from = u32::MAX.checked_shl(u32::from(manifest.round().0)).unwrap_or(0);
         assert!(
             listed_seals.iter().all(|seal| seal.mask == seal.surviving & from),

@@ -195,7 +195,7 @@ pub(super) struct Machines {
     gateways: States<GatewayState, GatewayInput, Option<Number>>,
     frames: Numbered<Arc<[u8]>>,
     /// The ends that were audited, by what the audit depends on.
-    audited: BTreeSet<u64>,
+    pub(super) audited: BTreeSet<u64>,
 }
 
 /// The counts of a search's machines.
@@ -359,11 +359,8 @@ impl Machines {
             }
             GatewayInput::Load => state.load(&self.rosters[1]),
             GatewayInput::Restart => {
-                if self.defect == Defect::AnswersBeforeSync
-                    && matches!(state.log.last(), Some(Log::Frame(..)))
-                {
-                    state.log.pop();
-                    state.replay(&self.rosters[usize::from(state.has_loaded)]);
+                if self.defect == Defect::AnswersBeforeSync {
+                    self.forget_last(state);
                 }
                 state.coordinator = state.restarted.clone();
             }
@@ -371,6 +368,18 @@ impl Machines {
         state.late.extend(state.coordinator.take_late());
         state.restarted.take_late();
         answer
+    }
+
+    /// Loses the last frame of a gateway's log, unless it was the first one of its epoch.
+    fn forget_last(&self, state: &mut GatewayState) {
+        let roster = &self.rosters[usize::from(state.has_loaded)];
+        let mut without = state.clone();
+        if let Some(Log::Frame(..)) = without.log.pop() {
+            without.replay(roster);
+            if without.restarted.epochs().eq(state.restarted.epochs()) {
+                *state = without;
+            }
+        }
     }
 
     /// Executes inputs of the gateway from its first state on. Panics if an answer is another one
@@ -404,25 +413,26 @@ impl Machines {
         }
     }
 
-    /// Returns the next epoch that the gateway has heard of, and that has not ended.
+    /// Returns the first epoch that the gateway has heard of and has not ended.
     pub(super) fn open_epoch(&self, gateway: Number) -> Option<u64> {
         self.gateway(gateway).coordinator.epochs().next().map(|epoch| epoch.0)
     }
 
-    /// Returns whether the gateway has heard of an epoch.
+    /// Returns whether the gateway has heard of an epoch, or has ended it or a later one.
     pub(super) fn is_known(&self, gateway: Number, epoch: u64) -> bool {
         let GatewayState { coordinator, ended, .. } = self.gateway(gateway);
-        epoch < FIRST + ended.len() as u64 || coordinator.is_live(EpochNumber(epoch))
+        ended.last().is_some_and(|newest| epoch <= newest.epoch.0)
+            || coordinator.is_live(EpochNumber(epoch))
     }
 
+    /// Returns the number of epochs that the gateway has ended.
     pub(super) fn ended(&self, gateway: Number) -> u64 {
         self.gateway(gateway).ended.len() as u64
     }
 
     /// Returns a hash of everything that the audit of an end depends on.
-    pub(super) fn end_of(&self, devices: &[Number], gateway: Number) -> u64 {
+    pub(super) fn end_of(&self, devices: &[Number], end: &GatewayState) -> u64 {
         let mut hasher = DefaultHasher::new();
-        let end = self.gateway(gateway);
         let uploads = end.ended.iter().map(|ended| (&ended.manifest, &ended.bundles));
         (uploads.collect::<Vec<_>>(), &end.late, end.has_loaded).hash(&mut hasher);
         for device in devices.iter().map(|number| self.device(*number)) {
@@ -436,10 +446,19 @@ impl Machines {
     /// Checks a state in which nothing can happen any more but faults.
     pub(super) fn check_end(&mut self, devices: &[Number], gateway: Number) {
         self.check_steps(devices);
-        // Without the last epochs, the gateway never heard of them, so there is nothing to audit.
-        if self.has_ended(gateway) && self.audited.insert(self.end_of(devices, gateway)) {
-            self.check_audit(devices, self.gateway(gateway));
+        if self.has_uploads(gateway) {
+            let end = self.end_of(devices, self.gateway(gateway));
+            if self.audited.insert(end) {
+                self.check_audit(devices, self.gateway(gateway));
+            }
         }
+    }
+
+    /// Returns whether there is something to audit at an end: the gateway has heard of an epoch. It
+    /// must then have ended all epochs of which it has heard.
+    pub(super) fn has_uploads(&self, gateway: Number) -> bool {
+        assert_eq!(self.open_epoch(gateway), None, "an epoch never ends");
+        self.ended(gateway) > 0
     }
 
     pub(super) fn check_steps(&self, devices: &[Number]) {
@@ -447,11 +466,6 @@ impl Machines {
             devices.iter().all(|device| self.device(*device).step == self.steps()),
             "a device cannot continue"
         );
-    }
-
-    /// Returns whether the gateway has ended all epochs.
-    pub(super) fn has_ended(&self, gateway: Number) -> bool {
-        self.ended(gateway) == self.epochs
     }
 
     /// Audits what the gateway has stored of the devices at an end.

@@ -9,12 +9,14 @@
 //! receives the first frame that the other device sends in this epoch.
 //!
 //! Three checks support this argument:
-//! - In small groups, the pairs are exactly the states that the search of the whole group reaches.
-//! - For every pair of different ends, a gateway receives the frames of both devices. It must give
-//!   the answers and store the bundles that it gives and stores for each device alone.
+//! - In small groups, the pairs are exactly the states that the search of the whole group reaches,
+//!   except for the state of the gateway, and the audited ends are the same.
+//! - For every pair of different ends, a gateway receives the frames of both devices on one path to
+//!   these ends, in two orders. It must give the answers and store the bundles that it gives and
+//!   stores for each device alone.
 //! - The audit of every such pair is the audit of the whole group.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -28,11 +30,10 @@ use super::{
 /// An event that both devices notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Event {
-    /// The gateway hears of an epoch from a device. Bit `e` of `epochs` is set if the gateway now
-    /// knows epoch `e`.
+    /// The gateway hears of an epoch from a device.
     Known {
         by: usize,
-        epochs: u8,
+        epoch: u64,
     },
     End(u64),
     Issue,
@@ -73,7 +74,8 @@ struct End {
 /// For each different end: its hash, and one that has it.
 type Ends = BTreeMap<u64, End>;
 
-/// What the gateway receives from one device after each event of a history, and its answers.
+/// What the gateway receives from one device before each event of a history and after the last one,
+/// and its answers.
 type Received = Vec<Vec<(GatewayInput, Option<Number>)>>;
 
 /// A pair of ends after the same history.
@@ -84,20 +86,21 @@ struct Pair {
 
 /// The searches of both devices.
 pub(super) struct Apart {
-    search: Search,
+    pub(super) search: Search,
     histories: Numbered<Vec<Event>>,
     /// The first frame of each epoch from each device.
     greetings: [Vec<Number>; DEVICES],
     views: [View; DEVICES],
     found: Found,
-    /// The number of pairs of states of both devices, and of audited pairs of ends.
-    pairs: u64,
-    audits: usize,
+    /// The number of pairs of states of both devices.
+    pub(super) pairs: u64,
+    /// The ends of both devices that were audited.
+    pub(super) audited: BTreeSet<u64>,
 }
 
 impl fmt::Display for Apart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { histories, views, found, pairs, audits, search, .. } = self;
+        let Self { histories, views, found, pairs, audited, search, .. } = self;
         let [first, second] = views.each_ref().map(|view| view.reached.len());
         write!(
             f,
@@ -105,6 +108,7 @@ impl fmt::Display for Apart {
             histories.len(),
             found.deepest
         )?;
+        let audits = audited.len();
         write!(f, "{pairs} pairs of states, {audits} audits of pairs, {}", search.machines.counts())
     }
 }
@@ -120,7 +124,7 @@ impl Apart {
             views: Default::default(),
             found: Found::default(),
             pairs: 0,
-            audits: 0,
+            audited: BTreeSet::new(),
         }
     }
 
@@ -220,19 +224,23 @@ impl Apart {
         let (device, faults) = (devices[at], faults_of[at]);
         self.search.machines.check_steps(&[device]);
         let end = End { faults, place, device, gateway };
-        let key = self.search.machines.end_of(&[device], gateway);
+        let machines = &self.search.machines;
+        let key = machines.end_of(&[device], machines.gateway(gateway));
         let fewest = ends.entry(alone.history).or_default().entry(key).or_insert(end);
         *fewest = end.min(*fewest);
     }
 
-    /// Returns what can happen next, and whether these are only faults and acts of the other device.
+    /// Returns what can happen next, and whether this is an end: neither the device nor a frame can do
+    /// anything, and the gateway cannot end an epoch.
     fn actions(&self, at: usize, Alone { state, history }: Alone) -> (Vec<Action>, bool) {
         let search = &self.search;
         let step = search.machines.device(state.devices[at]).step;
         let mut actions = Vec::with_capacity(32);
         search.add_actions_of(&state, at, &mut actions);
-        if let Some(over) = search.can_end(&state).filter(|over| step >= *over) {
-            actions.push(Action::End(search.machines.epoch_of(over - 1)));
+        if let Some((epoch, over)) = search.can_end(&state)
+            && step >= over
+        {
+            actions.push(Action::End(epoch));
         }
         let is_end = actions.is_empty();
         // The second epoch of the other device begins only after the last moment for a new version.
@@ -258,25 +266,32 @@ impl Apart {
         if let Action::Hear(epoch) = action {
             let frame = self.greetings[1 - at][(epoch - FIRST) as usize];
             self.search.gateway(&mut state, GatewayInput::Frame(frame, epoch));
-            assert_ne!(self.known(&state), before, "the gateway does not hear of {epoch}");
         } else {
             state = self.search.after(state, action);
         }
-        let epochs = self.known(&state);
-        let event = match action {
-            Action::End(epoch) => Some(Event::End(epoch)),
-            Action::Issue => Some(Event::Issue),
-            Action::Fault(Fault::Killed) => Some(Event::Killed),
-            Action::Hear(_) => Some(Event::Known { by: 1 - at, epochs }),
-            _ => (epochs != before).then_some(Event::Known { by: at, epochs }),
+        let after = self.known(&state);
+        assert_eq!(before & !after, 0, "the gateway forgets an epoch after {action:?}");
+        let new = after & !before;
+        let heard = (new != 0).then(|| FIRST + u64::from(new.trailing_zeros()));
+        assert!(new.count_ones() <= 1 || matches!(action, Action::End(_)), "{new:#b}");
+        let event = match (action, heard) {
+            (Action::End(epoch), _) => Some(Event::End(epoch)),
+            (Action::Issue, None) => Some(Event::Issue),
+            (Action::Fault(Fault::Killed), None) => Some(Event::Killed),
+            (Action::Hear(epoch), Some(heard)) if epoch == heard => {
+                Some(Event::Known { by: 1 - at, epoch })
+            }
+            (Action::Issue | Action::Hear(_) | Action::Fault(Fault::Killed), _) => {
+                panic!("the gateway hears of {heard:?} after {action:?}")
+            }
+            (_, heard) => heard.map(|epoch| Event::Known { by: at, epoch }),
         };
-        match event {
+        if let Some(Event::Known { by, epoch }) = event {
             // A search of the other device contains only this.
-            Some(Event::Known { by, epochs }) => assert!(
-                FIRST + u64::from((epochs & !before).ilog2()) >= self.unheard(history, by),
+            assert!(
+                epoch >= self.unheard(history, by),
                 "a device sends a frame of an epoch after it has sent one of a later epoch"
-            ),
-            _ => assert_eq!(epochs, before, "{action:?} affects which epochs the gateway knows"),
+            );
         }
         let history = event.map_or(history, |event| {
             let events = [self.histories.get(history), &[event][..]].concat();
@@ -288,16 +303,11 @@ impl Apart {
     /// Returns the first epoch of which the gateway can still hear from a device, which sends its
     /// epochs in order.
     fn unheard(&self, history: Number, from: usize) -> u64 {
-        let (mut known, mut unheard) = (0, 0);
-        for event in self.histories.get(history) {
-            if let Event::Known { by, epochs } = *event {
-                if by == from {
-                    unheard = u64::from((epochs & !known).ilog2()) + 1;
-                }
-                known = epochs;
-            }
-        }
-        FIRST + unheard
+        let heard = |event: &Event| match *event {
+            Event::Known { by, epoch } if by == from => Some(epoch + 1),
+            _ => None,
+        };
+        self.histories.get(history).iter().rev().find_map(heard).unwrap_or(FIRST)
     }
 
     /// Returns the epochs that the gateway knows, a bit for each.
@@ -354,8 +364,7 @@ impl Apart {
         for (history, ends) in &self.views[0].ends {
             let Some(others) = self.views[1].ends.get(history) else { continue };
             for (key, one) in ends {
-                if !self.search.machines.has_ended(one.gateway) {
-                    // The gateway never heard of the last epochs, so there is nothing to audit.
+                if !self.search.machines.has_uploads(one.gateway) {
                     continue;
                 }
                 for (other_key, other) in others {
@@ -366,7 +375,6 @@ impl Apart {
                 }
             }
         }
-        self.audits = pairs.len();
         let mut received = [0, 1].map(|_| HashMap::new());
         for at in 0..DEVICES {
             let view = std::mem::take(&mut self.views[at]);
@@ -377,6 +385,7 @@ impl Apart {
             self.views[at] = view;
         }
         let (next, failed) = (AtomicUsize::new(0), Mutex::new(None));
+        let audited = Mutex::new(BTreeSet::new());
         let this = &*self;
         let work = || {
             loop {
@@ -386,9 +395,12 @@ impl Apart {
                     eprintln!("{at} of {} audits", pairs.len());
                 }
                 let received = [0, 1].map(|at| &received[at][&pair.ends[at].place]);
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| this.audit(pair, received))) {
-                    *failed.lock().unwrap() = Some((pair, text_of(&*panic)));
-                    next.store(pairs.len(), Ordering::Relaxed);
+                match catch_unwind(AssertUnwindSafe(|| this.audit(pair, received))) {
+                    Ok(end) => drop(audited.lock().unwrap().insert(end)),
+                    Err(panic) => {
+                        *failed.lock().unwrap() = Some((pair, text_of(&*panic)));
+                        next.store(pairs.len(), Ordering::Relaxed);
+                    }
                 }
             }
         };
@@ -396,25 +408,48 @@ impl Apart {
             let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
             (0..threads).for_each(|_| drop(scope.spawn(work)));
         });
+        self.audited = audited.into_inner().unwrap();
         if let Some((pair, text)) = failed.into_inner().unwrap() {
-            let mut path = Vec::new();
-            for at in 0..DEVICES {
+            let [one, other] = [0, 1].map(|at| {
                 let view = std::mem::take(&mut self.views[at]);
-                path.extend(self.path(at, &view, pair.ends[at].place).iter().map(|step| step.1));
+                let path = self.path(at, &view, pair.ends[at].place);
                 self.views[at] = view;
-            }
-            self.found.violation = Some((path, text));
+                path.into_iter().map(|(_, action)| action).collect::<Vec<_>>()
+            });
+            let text = format!("{text}\nand the other device did {other:#?}");
+            self.found.violation = Some((one, text));
         }
     }
 
-    /// Audits what a gateway stores that receives the frames of both devices.
-    fn audit(&self, pair: &Pair, received: [&Received; DEVICES]) {
+    /// Audits what a gateway stores that receives the frames of both devices. Returns the end's hash.
+    fn audit(&self, pair: &Pair, received: [&Received; DEVICES]) -> u64 {
         let machines = &self.search.machines;
-        let events = self.histories.get(pair.history).iter().map(Some).chain([None]);
-        let inputs = events.enumerate().flat_map(|(at, event)| {
-            // The frame by which the gateway hears of an epoch is the last one before this event.
-            let order =
-                if matches!(event, Some(Event::Known { by: 0, .. })) { [1, 0] } else { [0, 1] };
+        let devices = pair.ends.map(|end| end.device);
+        let [gateway, other] = [[0, 1], [1, 0]].map(|order| {
+            let inputs = self.inputs(pair.history, received, order);
+            machines.gateway_of(inputs)
+        });
+        machines.check_audit(&devices, &gateway);
+        machines.check_stored(&gateway, pair.ends.map(|end| end.gateway));
+        let end = machines.end_of(&devices, &gateway);
+        assert_eq!(machines.end_of(&devices, &other), end, "the order of the devices matters");
+        end
+    }
+
+    /// Returns what the gateway receives: between two events of a history the frames of the devices
+    /// in this order, except that the frame by which it hears of an epoch is the last one before that.
+    fn inputs<'r>(
+        &'r self,
+        history: Number,
+        received: [&'r Received; DEVICES],
+        order: [usize; DEVICES],
+    ) -> impl Iterator<Item = (GatewayInput, Option<Number>)> + 'r {
+        let events = self.histories.get(history).iter().map(Some).chain([None]);
+        events.enumerate().flat_map(move |(at, event)| {
+            let order = match event {
+                Some(Event::Known { by, .. }) => [1 - by, *by],
+                _ => order,
+            };
             let shared = match event {
                 Some(Event::End(epoch)) => Some(GatewayInput::End(*epoch)),
                 Some(Event::Issue) => Some(GatewayInput::Load),
@@ -423,10 +458,7 @@ impl Apart {
             };
             let frames = order.into_iter().flat_map(move |of| received[of][at].iter().copied());
             frames.chain(shared.map(|input| (input, None)))
-        });
-        let gateway = machines.gateway_of(inputs);
-        machines.check_audit(&pair.ends.map(|end| end.device), &gateway);
-        machines.check_stored(&gateway, pair.ends.map(|end| end.gateway));
+        })
     }
 
     /// Returns what the gateway receives from a device until the search reached a place.

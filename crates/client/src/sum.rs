@@ -25,7 +25,7 @@ mod schedule_numbers;
 mod share;
 
 pub use config::{BrokerConfig, QuerierConfig, TreeSource, TreeTables};
-pub use key_setup::{KeyFiles, add, setup};
+pub use key_setup::{KeyFiles, add, default_key_groups, setup};
 pub use key_table::KeyTable;
 pub use localise::{ATTEMPTS, Finding, Localisation, MAX_ASKED, MAX_QUESTIONS};
 pub use open_epochs::{Epochs, Failed, MAX_OPEN, Outcome, Received, Row};

@@ -409,7 +409,7 @@ def setup_sums(
     *,
     querier: _Path,
     out: _Path,
-    key_groups: int = 1,
+    key_groups: int | None = None,
 ) -> list[Path]:
     """Creates the key files of private sums, as `moteseal sum setup` does, and returns their
     paths."""

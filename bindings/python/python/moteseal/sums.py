@@ -228,15 +228,15 @@ def setup(
     *,
     querier: _Path,
     out: _Path,
-    key_groups: int = 1,
+    key_groups: int | None = None,
 ) -> list[Path]:
     """Creates the key files of private sums, as `moteseal sum setup` does, and returns their paths.
 
     The first path is querier.sum.key, which stays with the querier. Copy each NAME.sum.key only to
     the device NAME. querier is the path of a file with the key that signs queries: its public or
-    its private key file. key_groups is the number of groups into which the devices are divided. An
-    attacker with a stolen device key can falsify only the sums of that device's group. Existing
-    files are not replaced.
+    its private key file. key_groups is the number of groups into which the devices are divided, by
+    default one for every 5 devices, at most 8. An attacker with a stolen device key can falsify
+    only the sums of that device's group. Existing files are not replaced.
     """
     return setup_sums(roster, operator, querier=querier, out=out, key_groups=key_groups)
 

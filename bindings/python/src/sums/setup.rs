@@ -14,9 +14,9 @@ use crate::work;
 ///
 /// The first path is querier.sum.key, which stays with the querier. Copy each NAME.sum.key only to
 /// the device NAME. querier is the path of a file with the key that signs queries: its public or
-/// its private key file. key_groups is the number of groups into which the devices are divided. An
-/// attacker with a stolen device key can falsify only the sums of that device's group. Existing
-/// files are not replaced.
+/// its private key file. key_groups is the number of groups into which the devices are divided, by
+/// default one for every 5 devices, at most 8. An attacker with a stolen device key can falsify only
+/// the sums of that device's group. Existing files are not replaced.
 #[pyfunction]
 #[pyo3(signature = (roster, operator = None, *, querier, out, key_groups = None))]
 pub(crate) fn setup_sums(
@@ -28,7 +28,7 @@ pub(crate) fn setup_sums(
     key_groups: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Vec<PathBuf>> {
     let roster = self::roster(roster, operator)?.get().roster.clone();
-    let key_groups = key_groups.map_or(Ok(1), |groups| number::<u32>(groups, "key_groups"))?;
+    let key_groups = key_groups.map(|groups| number::<u32>(groups, "key_groups")).transpose()?;
     work::run(py, move |_| {
         let querier = input::public_half(&querier)?;
         let files = setup(&roster, &querier, &out, key_groups, &mut || ())?;

@@ -43,9 +43,9 @@ pub(crate) struct Arguments {
     out: PathBuf,
     /// Divide the devices into this many key groups. An attacker with a stolen device can falsify
     /// only the sums of its key group. Each further key group adds 32 bytes per message on the
-    /// links above its devices
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    key_groups: u32,
+    /// links above its devices [default: a key group for every 5 devices, at most 8]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    key_groups: Option<u32>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let querier = querier.map_err(|error| client_error::input(&error))?;
     files::check_querier(&roster, &querier)?;
     let sources = roster.devices().len() as u64;
-    if u64::from(*key_groups) > sources {
+    if let Some(key_groups) = key_groups.filter(|key_groups| u64::from(*key_groups) > sources) {
         return Err(Failure::usage(format_args!(
             "--key-groups {key_groups}: {} has {}; a key group needs at least one",
             path.display(),
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         format!("querier    {}", files.querier.display()),
         format!("devices    {} in {}", count(sources, "key file"), out.display()),
     ];
-    if *key_groups > 1 {
+    if groups > 1 {
         let most = count(files.key_group.into(), "device");
         lines.push(format!("key groups {groups} of up to {most}"));
     }

@@ -4,6 +4,8 @@
 use std::fs;
 use std::net::TcpListener;
 
+use moteseal_sum::key_file::SourceKeys;
+
 use crate::scene::{Run, Scene};
 
 const USAGE: i32 = 2;
@@ -166,6 +168,28 @@ fn keys_are_never_replaced() {
     ]);
     assert!(run.failed(USAGE).contains("--key-groups 3"), "{run:?}");
     assert!(!scene.path("more").exists());
+}
+
+/// Finding C5 of the review: with one key group, a stolen device can falsify every sum.
+#[test]
+fn the_devices_are_divided_into_key_groups_by_default() {
+    let scene = Scene::new();
+    scene.run(&["key", "new", "--out", "keys/q"]).done();
+    let names: String = (0..10).map(|at| format!("sensor-{at}\n")).collect();
+    scene.write("names.txt", &names);
+    let add = ["roster", "add", "--devices-file", "names.txt", "--keys", "devices"];
+    let roster = ["--roster", "roster.cbor", "--operator", "keys/op.key.pem"];
+    scene.run(&[&add[..], &roster].concat()).done();
+    let setup = |out, more: &[&str]| {
+        let setup = ["sum", "setup", "--querier", "keys/q.key.pem", "--json", "--out", out];
+        let groups = scene.with_roster(&[&setup[..], more].concat()).done().json();
+        let key = fs::read(scene.path(out).join("sensor-7.sum.key")).unwrap();
+        let key_group = SourceKeys::decode(&key).unwrap().circle.key_group;
+        (groups["key_groups"].as_u64().unwrap(), key_group)
+    };
+    // The first version of the roster has two more devices.
+    assert_eq!(setup("sums", &[]), (2, 6));
+    assert_eq!(setup("one", &["--key-groups", "1"]), (1, 12));
 }
 
 #[test]

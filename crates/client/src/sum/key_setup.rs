@@ -25,12 +25,23 @@ pub struct KeyFiles {
     pub key_group: u32,
 }
 
+/// Returns the default number of key groups of a group with this number of devices: at most 8, of at
+/// least 5 devices each, unless the group has fewer.
+#[must_use]
+pub const fn default_key_groups(devices: u32) -> u32 {
+    match devices / 5 {
+        0 => 1,
+        groups @ 1..8 => groups,
+        _ => 8,
+    }
+}
+
 /// Creates the key files of a roster's devices, and of the querier with the public key `querier`,
 /// in the folder `out`. Calls `progress` after each device's file. Never replaces a file.
 ///
-/// The devices are divided into `key_groups` key groups. An attacker with a stolen device key can
-/// falsify only the sums of that device's key group. Each key group adds 32 bytes per slot to the
-/// frames on the links above it.
+/// The devices are divided into `key_groups` key groups, by default [`default_key_groups`]. An
+/// attacker with a stolen device key can falsify only the sums of that device's key group. Each key
+/// group adds 32 bytes per slot to the frames on the links above it.
 ///
 /// # Errors
 /// [`InputError`] if the roster has fewer devices than `key_groups`, if a device's name cannot be a
@@ -39,12 +50,13 @@ pub fn setup(
     roster: &Roster,
     querier: &PublicKey,
     out: &Path,
-    key_groups: u32,
+    key_groups: Option<u32>,
     progress: &mut dyn FnMut(),
 ) -> Result<KeyFiles, InputError> {
     let devices: Vec<_> = roster.sources();
     let sources = u32::try_from(devices.len())
         .map_err(|_| InputError::argument("the roster has too many devices"))?;
+    let key_groups = key_groups.unwrap_or_else(|| default_key_groups(sources));
     if key_groups == 0 || key_groups > sources {
         return Err(InputError::argument(format_args!(
             "cannot create {key_groups} key groups; choose a number from 1 to the number of \
@@ -140,4 +152,18 @@ fn file_of(name: &str) -> Result<String, InputError> {
         )));
     }
     Ok(format!("{name}.sum.key"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::default_key_groups;
+
+    #[test]
+    fn a_key_group_has_at_least_five_devices_by_default() {
+        for (devices, groups) in [(1, 1), (5, 1), (9, 1), (10, 2), (39, 7), (40, 8), (10_000, 8)] {
+            assert_eq!(default_key_groups(devices), groups, "{devices}");
+            let size = devices.div_ceil(groups);
+            assert!(groups == 1 || size >= 5, "{devices}");
+        }
+    }
 }

@@ -424,6 +424,7 @@ def key_from_pem(data):
 SEAL, EVENT = "moteseal-seal+cose", "moteseal-event+cose"
 CERTIFICATE, ROSTER = "moteseal-cert+cose", "moteseal-roster+cose"
 ROUND, MANIFEST = "moteseal-round+cose", "moteseal-manifest+cose"
+TIME = "moteseal-time+cose"
 
 
 def sig_structure(protected, payload):
@@ -3737,6 +3738,56 @@ def at_most_vector(_case, given):
     return {"mask": at_most_mask(seals, given["m"])}
 
 
+# ---------------------------------------------------------------- time.md
+
+
+def time_challenge(secret, starts, count):
+    """Section 1."""
+    label = b"moteseal/1/time/challenge\0"
+    return H(label + secret + starts.to_bytes(4, "big") + count.to_bytes(4, "big"))[:16]
+
+
+def time_open(data, group, device, challenge, keys):
+    """Section 2.2, steps 1 to 7. `keys` are those of the operator and of the querier, or None."""
+    object = signed(data, TIME)
+    out_of_range(len(object.payload) > 48)
+    fields = array(decode(object.payload), 6)
+    version_one(fields[0])
+    to_group, to_device = byte_string(fields[1], 8), byte_string(fields[2], 8)
+    answered, time, signer = byte_string(fields[3], 16), uint(fields[4]), uint(fields[5])
+    out_of_range(signer > 1)
+    if to_group != group:
+        raise Refused("WrongGroup")
+    if to_device != device:
+        raise Refused("OtherDevice")
+    if answered != challenge:
+        raise Refused("WrongChallenge")
+    if keys[signer] is None:
+        raise Refused("UnknownSigner")
+    object.verify(keys[signer])
+    return time
+
+
+def time_range(time, sent, received, now):
+    """Section 2.2, step 8, and section 3, rule 2."""
+    if received - sent > 5000:
+        raise Refused("TimeLate")
+    a, b = now - received, now - sent
+    last = (1 << 64) - 1
+    return min(time + a - -(-a // 2048), last), min(time + b + -(-b // 2048), last)
+
+
+def time_open_vector(_case, given):
+    keys = [given[name] and Key(given[name]["alg"], unhex(given[name]["key"])) for name in ("operator", "querier")]
+    to = unhex(given["group"]), unhex(given["device"]), unhex(given["challenge"])
+    return {"time": str(time_open(unhex(given["bytes"]), *to, keys))}
+
+
+def time_range_vector(_case, given):
+    earliest, latest = time_range(*(int(given[name]) for name in ("time", "sent", "received", "now")))
+    return {"earliest": str(earliest), "latest": str(latest)}
+
+
 def announcement_vector(case, given):
     epoch, announced = announcement_open(unhex(given["bytes"]), roster_of(case))
     return {"epoch": epoch, "round": announced}
@@ -4076,6 +4127,11 @@ OPERATIONS = {
     "sum.agenda": lambda _, given: schedule_open(
         unhex(given["bytes"]), unhex(given["group"]), unhex(given["roster"]), Key(given["alg"], unhex(given["key"]))
     ),
+    "time.challenge": lambda _, given: {
+        "challenge": time_challenge(unhex(given["secret"]), given["starts"], given["count"]).hex()
+    },
+    "time.open": time_open_vector,
+    "time.range": time_range_vector,
     "tesla.parameters": tesla_parameters_vector,
     "tesla.say": tesla_send_vector,
     "tesla.hear": tesla_receive_vector,

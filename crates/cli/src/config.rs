@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use moteseal_client::input;
 use moteseal_client::sum::BrokerConfig;
+use moteseal_client::time_server::time_topic;
 use moteseal_core::roster::Directory as _;
 use moteseal_net::mqtt;
 use moteseal_net::{Client, NetError, Options, Token};
@@ -83,6 +84,8 @@ pub(crate) struct Serial {
     /// The broker of the group's coordinator.
     pub(crate) link: Option<BrokerConfig>,
     pub(crate) sums: Option<SerialSums>,
+    /// The broker of the signers of the time, if it differs from that of `sums`.
+    pub(crate) time: Option<BrokerConfig>,
     /// The broadcast medium: an address in the form that `moteseal broadcast` accepts, and how to
     /// log in to a broker.
     pub(crate) broadcast: Option<BrokerConfig>,
@@ -112,6 +115,17 @@ pub(crate) struct SerialPort {
     pub(crate) baud: u32,
     /// The name of the device that may use the port; without it, any device may.
     pub(crate) device: Option<String>,
+}
+
+/// The contents of `time.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TimeServer {
+    pub(crate) roster: PathBuf,
+    pub(crate) operator: PathBuf,
+    /// The secret key of the operator or of the querier.
+    pub(crate) key: PathBuf,
+    pub(crate) link: BrokerConfig,
 }
 
 /// The clock that determines epochs.
@@ -299,6 +313,18 @@ pub(crate) fn aggregator_options(
 ) -> Result<mqtt::Options, Failure> {
     let group = format!("{}.{aggregator}", hex::encode(roster.group().0));
     link.group_options(table, folder, group)
+        .map_err(|error| client_error::input(&error).about(file))
+}
+
+/// Returns the options of the link between a group's motes and the signers of the time.
+pub(crate) fn time_options(
+    link: &BrokerConfig,
+    table: &str,
+    file: &Path,
+    folder: &Path,
+    roster: &Roster,
+) -> Result<mqtt::Options, Failure> {
+    link.group_options(table, folder, time_topic(roster.group()))
         .map_err(|error| client_error::input(&error).about(file))
 }
 

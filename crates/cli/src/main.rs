@@ -30,6 +30,7 @@ mod replay;
 mod roster;
 mod roster_watch;
 mod seal;
+mod signed_time;
 mod store;
 mod succession;
 mod sum;
@@ -96,6 +97,9 @@ enum Command {
     /// Broadcast to many receivers with one signature, and verify broadcasts.
     #[command(subcommand)]
     Broadcast(broadcast::Command),
+    /// Serve signed time to motes, which have no other clock of the time of day.
+    #[command(subcommand)]
+    Time(signed_time::Command),
     /// Check a cloud's store for damage.
     #[command(subcommand)]
     Store(store::Command),
@@ -135,6 +139,7 @@ fn main() -> ExitCode {
             | Command::Gateway(_)
             | Command::Device(_)
             | Command::Sum(sum::Command::Run(_))
+            | Command::Time(_)
             | Command::Broadcast(broadcast::Command::Watch(_))
     );
     interrupt::on_stop(AtomicFile::abandon_all);
@@ -158,6 +163,7 @@ fn main() -> ExitCode {
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Sum(command) => sum::run(&command),
         Command::Broadcast(command) => broadcast::run(&command),
+        Command::Time(command) => signed_time::run(&command),
         Command::Store(command) => store::run(command),
         Command::Completions { shell } => {
             let mut script = Vec::new();

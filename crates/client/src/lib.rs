@@ -70,6 +70,7 @@
 //! | estimate means, shares and quantiles from a sample | [`estimate`] |
 //! | audit the coordinator of a group with a budget | [`Client::audit`], [`mod@audit`] |
 //! | query exact sums over encrypted readings | [`sum`] |
+//! | serve signed time to motes | [`time_server`] |
 //!
 //! Errors have a stable [`name`](Error::name), and a [`kind`](Error::kind) that tells the caller
 //! how to react.
@@ -95,6 +96,7 @@ mod rejection;
 mod rows;
 mod session;
 pub mod sum;
+pub mod time_server;
 
 pub use cloud_roster::CloudRoster;
 pub use completeness::{DeviceReport, Incomplete, Outage, Report, Standing, start_text};

@@ -39,6 +39,8 @@ pub enum Typ {
     SenderCertificate,
     /// A base station's revocation: the lowest serial number that it still accepts.
     Revocation,
+    /// A signed time.
+    Time,
 }
 
 impl Typ {
@@ -56,6 +58,7 @@ impl Typ {
             Self::SenderRequest => "moteseal-request+cose",
             Self::SenderCertificate => "moteseal-sender+cose",
             Self::Revocation => "moteseal-revocation+cose",
+            Self::Time => "moteseal-time+cose",
         }
     }
 }

@@ -64,6 +64,7 @@ pub mod record;
 pub mod roster;
 pub mod schema;
 pub mod signature;
+pub mod signed_time;
 pub mod siphash;
 
 pub use digest::Digest;

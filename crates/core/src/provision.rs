@@ -126,6 +126,8 @@ pub struct Provisioning<'a> {
     pub sums: Option<Membership>,
     /// The broadcasts that the mote acts on, if there are any.
     pub audience: Option<Audience>,
+    /// The operator's public key, if the mote accepts time that the operator has signed.
+    pub operator: Option<PublicKey>,
 }
 
 impl fmt::Debug for Provisioning<'_> {
@@ -181,7 +183,7 @@ impl<'a> Provisioning<'a> {
             .filter(|body| check_value(body) == head[8..])
             .ok_or(ProvisionError::Damaged)?;
         let mut reader = Reader::new(body)?;
-        reader.array(22)?;
+        reader.array(23)?;
         reader.version()?;
         let (device, group) = (DeviceId(reader.fixed()?), GroupId(reader.fixed()?));
         let roster = (Digest(reader.fixed()?), reader.uint()?);
@@ -228,6 +230,7 @@ impl<'a> Provisioning<'a> {
         } else {
             None
         };
+        let operator = if is_there(&mut reader, 2)? { Some(read_key(&mut reader)?) } else { None };
         let fits = (1..=MAX_LEVELS).contains(&usize::from(levels))
             && epoch_ms > 0
             && window.every_ms > 0
@@ -253,6 +256,7 @@ impl<'a> Provisioning<'a> {
             window,
             sums,
             audience,
+            operator,
         })
     }
 
@@ -286,7 +290,7 @@ impl<'a> Provisioning<'a> {
     }
 
     fn write(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
-        out.array(22)?.uint(1u8)?.bytes(&self.device.0)?.bytes(&self.group.0)?;
+        out.array(23)?.uint(1u8)?.bytes(&self.device.0)?.bytes(&self.group.0)?;
         out.bytes(&self.roster.0.0)?.uint(self.roster.1)?.bytes(&self.certificate.0)?;
         out.uint(self.levels)?.uint(self.epoch_ms)?.uint(self.epochs.0.0)?;
         out.optional(self.epochs.1, |out, last| out.uint(last.0))?.uint(self.start_ms)?;
@@ -314,6 +318,10 @@ impl<'a> Provisioning<'a> {
                 out.array(3)?.bytes(&audience.network.0)?;
                 write_key(out, &audience.base)?;
             }
+            None => _ = out.null()?,
+        }
+        match &self.operator {
+            Some(operator) => write_key(out.array(2)?, operator)?,
             None => _ = out.null()?,
         }
         Ok(())

@@ -64,6 +64,8 @@ pub struct Settings {
     pub motes: HashMap<DeviceId, Mote>,
     /// The broker and group of the group's coordinator, if it has one.
     pub coordinator: Option<mqtt::Options>,
+    /// The broker and the topics of the signers of the time, if the motes need the time.
+    pub time: Option<mqtt::Options>,
     /// The broadcast medium, if there is one.
     pub broadcast: Option<Broadcast>,
     /// The address on which metrics and health are served, if any.
@@ -76,6 +78,7 @@ struct Shared {
     /// For each port, the only mote that may use it; `None` if any mote may.
     pinned: Vec<Option<DeviceId>>,
     coordinator: Option<mqtt::Options>,
+    time: Option<mqtt::Options>,
     broadcast: Option<Broadcast>,
     claims: Claims,
     /// For each port, the broadcast frames that wait for it.
@@ -93,6 +96,7 @@ impl Shared {
             motes: settings.motes,
             pinned: settings.ports.iter().map(|port| port.device).collect(),
             coordinator: settings.coordinator,
+            time: settings.time,
             broadcast: settings.broadcast,
             claims: Claims::default(),
             outgoing: settings.ports.iter().map(|_| Turns::default()).collect(),
@@ -126,7 +130,9 @@ impl Monitored for Shown {
         } else if !self.0.ports.iter().any(PortMetrics::is_open) {
             Some("no serial line is open")
         } else if self.0.ports.iter().any(PortMetrics::is_cut_off) {
-            Some("a link between a mote and its coordinator or aggregator is down")
+            Some(
+                "a link between a mote and its coordinator, its aggregator or the signers of the time is down",
+            )
         } else {
             None
         }

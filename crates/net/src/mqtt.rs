@@ -303,9 +303,34 @@ impl MqttParent {
         options: &Options,
         members: impl IntoIterator<Item = [u8; 8]>,
     ) -> Result<Self, LinkError> {
+        Self::connect(options, members, "hub", true)
+    }
+
+    /// Like [`new`](Self::new), but several parents with different names may connect to a group. Each
+    /// of them receives all frames. While a parent is not connected, no frames wait for it.
+    ///
+    /// # Errors
+    /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn one_of_several(
+        options: &Options,
+        members: impl IntoIterator<Item = [u8; 8]>,
+        name: &str,
+    ) -> Result<Self, LinkError> {
+        Self::connect(options, members, name, false)
+    }
+
+    fn connect(
+        options: &Options,
+        members: impl IntoIterator<Item = [u8; 8]>,
+        name: &str,
+        is_persistent: bool,
+    ) -> Result<Self, LinkError> {
         let (url, topics) = (parse(options)?, Topics::new(&options.group)?);
-        let client = format!("moteseal-{}-hub", options.group);
-        let (connection, sender) = Connection::new(options, &url, client, true)?;
+        let client = format!("moteseal-{}-{name}", options.group);
+        let (connection, sender) = Connection::new(options, &url, client, is_persistent)?;
         let inbox = ParentInbox::new(topics.up(""), members.into_iter().collect());
         let announcement = watch::Sender::new(None);
         let announcements = Some((topics.round(), announcement.subscribe()));

@@ -80,8 +80,8 @@ pub enum Channel {
     SumsAnnouncement = 4,
     /// A frame of a broadcast (spec/broadcast.md, section 5), in both directions.
     Broadcast = 5,
-    /// The gateway's time, sent to the mote: Unix milliseconds, 8 bytes, big-endian. It is not
-    /// authenticated, and it is late by the time that its transmission takes.
+    /// The mote's challenge to the signers of the time, and the signed time statement that answers
+    /// it (spec/time.md).
     Time = 6,
 }
 

@@ -24,6 +24,7 @@ mod query;
 mod receipt;
 mod roster;
 mod sampling;
+mod signed_time;
 mod sum;
 mod tesla;
 

@@ -22,6 +22,7 @@
 //! - `pruned`: `stream/manifests`, `stream/no-budget`, `stream/no-coordinator`, `stream/pruned`
 //! - `schedules`: `sum/agendas`
 //! - `served`: `choice/answers`, `choice/ranges`, `permutation/answers`
+//! - `signed_time`: `time`
 //! - `tesla`: `tesla`
 //! - `within`: `budget/answers`, `budget/none`, `budget/samples`
 
@@ -43,6 +44,7 @@ mod proofs;
 mod pruned;
 mod schedules;
 mod served;
+mod signed_time;
 mod tesla;
 mod within;
 
@@ -77,6 +79,7 @@ pub fn files() -> BTreeMap<String, Value> {
     schedules::make(&mut files);
     plans::make(&mut files);
     tesla::make(&mut files);
+    signed_time::make(&mut files);
     assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));
     files.made
 }

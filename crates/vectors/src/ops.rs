@@ -24,7 +24,7 @@ use moteseal_seal::{Authentic, History, Incomplete, Seal, Star, Statement, Urgen
 use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain_run};
 use serde_json::{Value, json};
 
-use crate::{audit, broadcast, link, query, receipt, roster, sampling, sum, tesla};
+use crate::{audit, broadcast, link, query, receipt, roster, sampling, signed_time, sum, tesla};
 use moteseal_fixtures::world::{multiproof, path, root_of};
 
 /// The result of an operation: its output, or the stable name of its error.
@@ -112,7 +112,7 @@ pub fn hex_list(input: &Value, field: &str) -> Vec<Vec<u8>> {
     list(input, field).iter().map(|entry| hex::decode(entry.as_str().unwrap()).unwrap()).collect()
 }
 
-fn algorithm(input: &Value) -> Algorithm {
+pub fn algorithm(input: &Value) -> Algorithm {
     Algorithm::from_name(text(input, "alg")).unwrap()
 }
 
@@ -229,6 +229,9 @@ impl Shared {
             "sum.up" => sum::up(input),
             "sum.explain" => sum::explain(input),
             "sum.agenda" => sum::schedule(input),
+            "time.challenge" => Ok(signed_time::challenge(input)),
+            "time.open" => signed_time::open(input),
+            "time.range" => signed_time::range(input),
             "cast.ids" => Ok(broadcast::ids(input)),
             "cast.request" => broadcast::request(input),
             "cast.certificate" => broadcast::certificate(input),

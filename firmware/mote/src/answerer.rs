@@ -2,11 +2,9 @@
 //! encrypts its newest reading of that epoch (spec/sums.md).
 //!
 //! The counterpart on Linux is `moteseal_device::answerer`; this module needs no heap and no clock.
-//! The epochs of queries are intervals of wall time. The mote estimates the wall time from hints:
-//! from times that the gateway sends, and from the number of a query schedule, which is the time at
-//! which the querier signed it. A wrong hint can make the mote miss answers, but cannot make it
-//! reveal a key: it encrypts only for epochs that the journal has permitted and that the query
-//! schedule asks for.
+//! The caller passes the earliest possible time of the mote's clock, so that no epoch is answered
+//! before its end, whatever the mote's gateway does. The journal permits one answer to each epoch of a
+//! query.
 
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
@@ -50,7 +48,6 @@ struct Newest {
 /// A query that the mote answers.
 struct Running {
     id: QueryId,
-    first: u64,
     until: u64,
     epoch_ms: u64,
     plan: [u8; PLAN],
@@ -70,9 +67,6 @@ pub struct Answerer<'p> {
     membership: &'p Membership,
     provisioning: &'p Provisioning<'p>,
     link: LinkKey,
-    /// The wall time minus the mote's time since its start, in milliseconds; `None` before the
-    /// first hint.
-    ahead_ms: Option<u64>,
     running: [Option<Running>; QUERIES],
 }
 
@@ -90,40 +84,39 @@ impl<'p> Answerer<'p> {
             membership,
             provisioning,
             link: LinkKey::new(&membership.link_secret),
-            ahead_ms: None,
             running: [const { None }; QUERIES],
         }
     }
 
-    /// Sets the wall time from a hint, which may be wrong. If the hint changes the current epoch of
-    /// a query, the mote discards what it sensed for that query. The query's next epoch is then the
-    /// first one that the mote observes from its beginning.
-    pub fn hint(&mut self, now_ms: u64, unix_ms: u64) {
-        let before = self.unix_ms(now_ms);
-        self.ahead_ms = Some(unix_ms.saturating_sub(now_ms));
-        let Some((before, after)) = before.zip(self.unix_ms(now_ms)) else { return };
+    /// Adapts to a change of the time by a time statement, from `before` to `after`, both in Unix
+    /// milliseconds; `None` means that the time is not known. The time never decreases.
+    ///
+    /// If the epoch of a query changes, the mote did not observe the new epoch from its beginning. If
+    /// the time advances by more than the time within which an answer is sent, the mote also discards
+    /// what it sensed for the query.
+    pub fn stepped(&mut self, before: Option<u64>, after: Option<u64>) {
         for running in self.running.iter_mut().flatten() {
-            let epoch = after / running.epoch_ms;
-            if epoch != before / running.epoch_ms {
-                running.whole_from = epoch.saturating_add(1);
+            let epoch = |unix_ms: Option<u64>| unix_ms.map(|unix_ms| unix_ms / running.epoch_ms);
+            if epoch(before) == epoch(after) {
+                continue;
+            }
+            running.whole_from = epoch(after).map_or(u64::MAX, |epoch| epoch.saturating_add(1));
+            let step = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+            if step.is_none_or(|step| step > within(running.epoch_ms)) {
                 running.newest = [None; 2];
             }
         }
     }
 
-    fn unix_ms(&self, now_ms: u64) -> Option<u64> {
-        Some(self.ahead_ms?.saturating_add(now_ms))
-    }
-
     /// Processes an announcement of a query schedule. Ignores it if the querier did not sign it, or
-    /// if it is older than the newest one that was accepted.
+    /// if it is older than the newest one that was accepted. `unix_ms` is the time, if it is known.
     ///
     /// # Errors
     /// [`JournalError`]: the mote must not act on the query schedule.
     #[inline(never)]
     pub fn receive<F: Flash>(
         &mut self,
-        now_ms: u64,
+        unix_ms: Option<u64>,
         announcement: &[u8],
         durable: &mut Durable<F>,
         notify: &mut OnNotice<'_>,
@@ -167,24 +160,24 @@ impl<'p> Answerer<'p> {
             Some((newest, _)) if found.0 == newest => {}
             _ => durable.accept_schedule(found.0, found.1)?,
         }
-        // The schedule was signed before it arrived: the wall time is at least its number.
-        if self.unix_ms(now_ms).is_none_or(|unix_ms| unix_ms < found.0) {
-            self.hint(now_ms, found.0);
-        }
         notify(Notice::QuerySchedule(found.0));
         // Remove only the queries that are not in the new schedule. Queries that continue keep
         // their readings.
         for place in &mut self.running {
             place.take_if(|running| schedule.queries().all(|(id, _)| id != running.id));
         }
-        let unix_ms = self.unix_ms(now_ms).unwrap_or_default();
         for (id, posed) in schedule.queries() {
-            if self.running.iter().flatten().any(|running| running.id == id) {
+            if let Some(running) = self.running.iter_mut().flatten().find(|run| run.id == id) {
+                // The querier prolongs a query while it runs.
+                running.until = posed.until;
+                running.next = running.next.max(posed.first);
                 continue;
             }
-            // Replace a query that is over only if no other place is free, because the time may be
-            // wrong and the query may still run.
-            let is_over = |running: &Running| unix_ms / running.epoch_ms > running.until;
+            // Replace a query that is over only if no other place is free, because a new schedule may
+            // prolong it.
+            let is_over = |running: &Running| {
+                unix_ms.is_some_and(|unix_ms| unix_ms / running.epoch_ms > running.until)
+            };
             let free = self.running.iter().position(Option::is_none);
             let free = free.or_else(|| {
                 self.running.iter().position(|place| place.as_ref().is_some_and(is_over))
@@ -202,8 +195,7 @@ impl<'p> Answerer<'p> {
     }
 
     /// Stores a record that was just sensed as the newest reading of each query's current epoch.
-    pub fn sensed(&mut self, now_ms: u64, record: &[u8]) {
-        let Some(unix_ms) = self.unix_ms(now_ms) else { return };
+    pub fn sensed(&mut self, unix_ms: u64, record: &[u8]) {
         for running in self.running.iter_mut().flatten() {
             let epoch = unix_ms / running.epoch_ms;
             let mut newest = Newest { epoch, record: [0; RECORD], length: record.len() };
@@ -216,23 +208,19 @@ impl<'p> Answerer<'p> {
         }
     }
 
-    /// If an answer is due, writes its frame to `out` and returns its length. The caller must send
-    /// it at once.
+    /// If an answer is due at the time `now`, in Unix milliseconds, writes its frame to `out` and
+    /// returns its length. The caller must send it at once.
     ///
     /// # Errors
     /// [`JournalError`]: the caller must send nothing.
     pub fn next_body<F: Flash>(
         &mut self,
-        now_ms: u64,
+        now: u64,
         out: &mut [u8],
         durable: &mut Durable<F>,
         notify: &mut OnNotice<'_>,
     ) -> Result<Option<usize>, JournalError> {
-        let Some(now) = self.unix_ms(now_ms) else { return Ok(None) };
         for running in self.running.iter_mut().flatten() {
-            // If the clock was set back, look at earlier epochs again; the journal prevents a
-            // second answer.
-            running.next = running.next.min(now / running.epoch_ms).max(running.first);
             let Some(epoch) =
                 (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next)
             else {
@@ -240,8 +228,7 @@ impl<'p> Answerer<'p> {
             };
             running.next = epoch + 1;
             let late = now - (epoch + 1) * running.epoch_ms;
-            let within = (running.epoch_ms / WITHIN).clamp(WITHIN_MS.0, WITHIN_MS.1);
-            let answer = if late > within || epoch >= running.until {
+            let answer = if late > within(running.epoch_ms) || epoch >= running.until {
                 Answer::Nothing
             } else {
                 respond(
@@ -264,12 +251,17 @@ impl<'p> Answerer<'p> {
     }
 }
 
+/// Returns the time after the end of an epoch within which an answer is sent, in milliseconds.
+fn within(epoch_ms: u64) -> u64 {
+    (epoch_ms / WITHIN).clamp(WITHIN_MS.0, WITHIN_MS.1)
+}
+
 /// Begins to answer a query if this mote's records have the columns that the query uses.
 #[inline(never)]
 fn start(
     place: &mut Option<Running>,
     (provisioning, membership, sources): (&Provisioning<'_>, &Membership, u32),
-    unix_ms: u64,
+    unix_ms: Option<u64>,
     id: QueryId,
     posed: &Posed<'_>,
 ) -> Result<(), &'static str> {
@@ -280,17 +272,17 @@ fn start(
     let epoch_ms = u64::from(plan.epoch_ms());
     let mut kept = [0; PLAN];
     kept.get_mut(..posed.plan.len()).ok_or("PlanTooLong")?.copy_from_slice(posed.plan);
-    let epoch = unix_ms / epoch_ms.max(1);
+    let epoch_ms = epoch_ms.max(1);
+    let epoch = unix_ms.map(|unix_ms| unix_ms / epoch_ms);
     *place = Some(Running {
         id,
-        first: posed.first,
         until: posed.until,
-        epoch_ms: epoch_ms.max(1),
+        epoch_ms,
         plan: kept,
         plan_length: posed.plan.len(),
         key: SourceSecret::from_bytes(&membership.secret).for_query(id),
-        next: posed.first.max(epoch),
-        whole_from: epoch + 1,
+        next: posed.first.max(epoch.unwrap_or_default()),
+        whole_from: epoch.map_or(u64::MAX, |epoch| epoch.saturating_add(1)),
         newest: [None; 2],
     });
     Ok(())

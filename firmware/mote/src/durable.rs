@@ -47,6 +47,7 @@ const SETTINGS: u8 = 11;
 const UNSTATED: u8 = 12;
 const POSITION: u8 = 13;
 const RECORDING: u8 = 14;
+const TIME: u8 = 15;
 
 /// The settings that broadcasts change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +103,7 @@ pub struct Memory {
     floors: [Option<(KeyId, ChainNumber)>; MAX_FLOORS],
     minimum: u64,
     settings: Settings,
+    time_floor: u64,
 }
 
 /// The answers that no seal states yet, in runs of consecutive epochs of one query, in the order in
@@ -148,6 +150,7 @@ impl Memory {
             floors: [None; MAX_FLOORS],
             minimum: 0,
             settings,
+            time_floor: 0,
         }
     }
 
@@ -220,6 +223,13 @@ impl Memory {
     #[must_use]
     pub const fn settings(&self) -> Settings {
         self.settings
+    }
+
+    /// Returns the lower limit of the time, in Unix milliseconds; 0 if there is none. It is the
+    /// newest recorded time or the end of the newest answered epoch, whichever is later.
+    #[must_use]
+    pub const fn time_floor(&self) -> u64 {
+        self.time_floor
     }
 
     /// Returns the answers that no seal states yet, as many of them as one seal can state.
@@ -308,6 +318,9 @@ impl Memory {
                 if !add_answer(&mut self.unstated, query, epoch) {
                     return Err(JournalError::Damaged);
                 }
+                // An epoch is answered only after its end.
+                let end = epoch.saturating_add(1).saturating_mul(duration_ms);
+                self.time_floor = self.time_floor.max(end);
             }
             QUERY_SCHEDULE => self.schedule = Some((fields.u64()?, Digest(fields.take()?))),
             FLOOR => {
@@ -331,6 +344,7 @@ impl Memory {
                 }
                 self.recording = recording;
             }
+            TIME => self.time_floor = fields.u64()?.max(self.time_floor),
             _ => return Err(JournalError::Damaged),
         }
         if fields.0.is_empty() { Ok(()) } else { Err(JournalError::Damaged) }
@@ -365,6 +379,7 @@ impl Memory {
             page.record(FLOOR, &[&key.0, &number.0.to_be_bytes()])?;
         }
         page.record(MINIMUM, &[&self.minimum.to_be_bytes()])?;
+        page.record(TIME, &[&self.time_floor.to_be_bytes()])?;
         page.record(SETTINGS, &[settings_content(self.settings)?.written()])
     }
 
@@ -628,6 +643,14 @@ impl<F: Flash> Durable<F> {
     /// [`JournalError`].
     pub fn raise_minimum(&mut self, minimum: u64) -> Result<(), JournalError> {
         self.record(MINIMUM, Content::new().put(&minimum.to_be_bytes())?)
+    }
+
+    /// Raises the lower limit of the time. After a restart, the mote accepts no earlier time.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn raise_time(&mut self, unix_ms: u64) -> Result<(), JournalError> {
+        self.record(TIME, Content::new().put(&unix_ms.to_be_bytes())?)
     }
 
     /// Changes the settings, because of a broadcast command.

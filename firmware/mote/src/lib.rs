@@ -21,5 +21,6 @@ pub mod notice;
 mod open_seal;
 pub mod readings;
 mod retry;
+pub mod trusted_clock;
 
 pub use mote::{Fault, Mote};

@@ -7,7 +7,7 @@
 //! lowest valid serial. The journal records a chain before the listener acts on it, so that the
 //! mote acts on a command at most once. If the mote reboots between the record and the action, it
 //! never acts on the command and sends no notice of it. The listener does not check the dates of
-//! certificates, because a mote has no trustworthy clock.
+//! certificates.
 
 use moteseal_broadcast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, Relay, Settings, Store, Timing,

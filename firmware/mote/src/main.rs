@@ -179,7 +179,7 @@ fn work<'p>(
                 Some(Received::Body { channel, body }) => {
                     mote.receive(now_ms, channel, body, &mut notify)?;
                 }
-                Some(Received::Opened(_)) => mote.opened(),
+                Some(Received::Opened(_)) => mote.opened(now_ms),
                 Some(Received::Dropped(_)) | None => {}
             }
         }

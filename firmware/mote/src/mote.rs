@@ -15,6 +15,7 @@ use moteseal_core::provision::Provisioning;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
 use moteseal_core::schema::Schema;
+use moteseal_core::signed_time::TimeRange;
 use moteseal_seal::device_session::{
     Closing, DeviceSession, Kept, Outstanding, is_ahead, is_sealed,
 };
@@ -32,6 +33,7 @@ use crate::notice::{Notice, OnNotice};
 use crate::open_seal::{Open, events_of, sign};
 use crate::readings::{Next, Readings};
 use crate::retry::Retry;
+use crate::trusted_clock::TrustedClock;
 
 /// The maximum number of readings that one call of [`Mote::work`] reads.
 const BATCH: usize = 8;
@@ -99,6 +101,7 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
     /// Whether all readings are sealed and the coordinator has every seal.
     is_done: bool,
     retry: Retry,
+    clock: TrustedClock,
     answerer: Option<Answerer<'p>>,
     listener: Option<Listener<'p, 'd>>,
 }
@@ -123,6 +126,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 u64::from(durable.memory().boots()) << 32,
             ),
             first_index: Some(durable.memory().next_index()),
+            clock: TrustedClock::new(durable.memory().time_floor()),
             schema: Digest::NULL,
             framing: Framing::Prefixed,
             place: 0,
@@ -187,9 +191,17 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         self.is_done
     }
 
+    /// Returns the times that are possible now; `None` until the mote knows the time. The comment of
+    /// [`TrustedClock::range`] states which of its two limits an action must use.
+    #[must_use]
+    pub fn time(&self, now_ms: u64) -> Option<TimeRange> {
+        self.clock.range(now_ms)
+    }
+
     /// Sends again everything that the coordinator has not acknowledged. Call this after the serial
     /// line was opened again, because frames may have been lost.
-    pub fn opened(&mut self) {
+    pub fn opened(&mut self, now_ms: u64) {
+        self.clock.opened(now_ms);
         self.session.resend(outstanding(&mut self.open, self.durable));
     }
 
@@ -213,17 +225,24 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 self.on_announcement(body);
                 Ok(())
             }
-            Channel::SumsAnnouncement => match &mut self.answerer {
-                Some(answerer) => Ok(answerer.receive(now_ms, body, self.durable, notify)?),
-                None => Ok(()),
-            },
+            Channel::SumsAnnouncement => {
+                let unix_ms = self.earliest_ms(now_ms);
+                if let Some(answerer) = &mut self.answerer {
+                    self.clock.hasten(now_ms);
+                    answerer.receive(unix_ms, body, self.durable, notify)?;
+                }
+                Ok(())
+            }
             Channel::Broadcast => match &mut self.listener {
                 Some(listener) => Ok(listener.receive(now_ms, body, self.durable, notify)?),
                 None => Ok(()),
             },
             Channel::Time => {
-                if let (Some(answerer), Some(unix_ms)) = (&mut self.answerer, body.first_chunk()) {
-                    answerer.hint(now_ms, u64::from_be_bytes(*unix_ms));
+                let before = self.earliest_ms(now_ms);
+                self.clock.receive(now_ms, body, self.provisioning, self.durable, notify)?;
+                let after = self.earliest_ms(now_ms);
+                if let Some(answerer) = &mut self.answerer {
+                    answerer.stepped(before, after);
                 }
                 Ok(())
             }
@@ -260,10 +279,15 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         out: &mut [u8],
         notify: &mut OnNotice<'_>,
     ) -> Result<Option<(Channel, usize)>, Fault> {
-        if let Some(answerer) = &mut self.answerer
-            && let Some(length) = answerer.next_body(now_ms, out, self.durable, notify)?
+        if let Some(unix_ms) = self.earliest_ms(now_ms)
+            && let Some(answerer) = &mut self.answerer
+            && let Some(length) = answerer.next_body(unix_ms, out, self.durable, notify)?
         {
             return Ok(Some((Channel::Sums, length)));
+        }
+        let starts = self.boots();
+        if let Some(length) = self.clock.next_body(now_ms, self.provisioning, starts, out) {
+            return Ok(Some((Channel::Time, length)));
         }
         if let Some(length) = self.frame(out) {
             self.retry.sent(now_ms);
@@ -286,6 +310,11 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         let schema = (self.provisioning.schema, self.schema);
         let frame = self.session.next_frame(schema, outstanding, &mut scratch, out);
         frame.ok()?.map(<[u8]>::len)
+    }
+
+    /// Returns the time for the epochs of queries: an epoch must not be answered before its end.
+    fn earliest_ms(&self, now_ms: u64) -> Option<u64> {
+        self.time(now_ms).map(|time| time.earliest_ms)
     }
 
     /// Returns whether the coordinator has not acknowledged everything yet, or has not answered in
@@ -398,8 +427,9 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                     return Ok(false);
                 }
             }
-            if let Some(answerer) = &mut self.answerer {
-                answerer.sensed(now_ms, record);
+            let time = self.clock.range(now_ms);
+            if let (Some(answerer), Some(time)) = (&mut self.answerer, time) {
+                answerer.sensed(time.earliest_ms, record);
             }
         }
         self.place = self.place.saturating_add(1);

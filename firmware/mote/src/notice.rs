@@ -50,6 +50,11 @@ pub enum Notice {
     NoCommand(ChainNumber),
     /// The mote refused a broadcast.
     Refused(RefusedBroadcast),
+    /// The mote accepted a time statement. The field is the earliest possible time, in Unix
+    /// milliseconds.
+    Time(u64),
+    /// The mote did not accept a time. The field is the name of the reason.
+    NoTime(&'static str),
 }
 
 impl fmt::Display for Notice {
@@ -77,6 +82,8 @@ impl fmt::Display for Notice {
             Self::Acted(chain, command) => write!(f, "acted {chain} {command}"),
             Self::NoCommand(chain) => write!(f, "no-command {chain}"),
             Self::Refused(refused) => write!(f, "refused {}", refused.name()),
+            Self::Time(unix_ms) => write!(f, "time {unix_ms}"),
+            Self::NoTime(why) => write!(f, "no-time {why}"),
         }
     }
 }

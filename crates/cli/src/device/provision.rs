@@ -324,6 +324,8 @@ struct Group<'a> {
     schema: Vec<u8>,
     window: Window,
     audience: Option<Audience>,
+    /// The operator's public key, if motes can verify its signatures.
+    operator: Option<PublicKey>,
 }
 
 impl<'a> Group<'a> {
@@ -356,6 +358,10 @@ impl<'a> Group<'a> {
             .map(|broadcasts| audience(broadcasts, file, folder))
             .transpose()?;
         let schema = schema.as_bytes().to_vec();
+        let operator = files::public_key(&folder.join(&config.operator));
+        let operator = operator.map_err(in_key("operator"))?;
+        // The motes have the suite of the coordinator's key, and may lack any other one.
+        let operator = Some(operator).filter(|key| key.algorithm() == coordinator.algorithm());
         Ok(Self {
             config,
             file,
@@ -367,6 +373,7 @@ impl<'a> Group<'a> {
             schema,
             window,
             audience,
+            operator,
         })
     }
 
@@ -419,6 +426,7 @@ impl<'a> Group<'a> {
                 .map(|member| self.membership(member, name, device))
                 .transpose()?,
             audience: self.audience.clone(),
+            operator: self.operator.clone(),
         };
         let mut buffer = Zeroizing::new([0; MAX_PROVISIONING]);
         let blob = provisioning.encode(&mut *buffer).map_err(|_| {

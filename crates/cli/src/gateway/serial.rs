@@ -16,7 +16,7 @@ use moteseal_verify::Roster;
 use super::{Run, metrics, of_group, valid};
 use crate::aggregation;
 use crate::cloud::{log, runtime};
-use crate::config::{self, Serial, aggregator_options, link_options};
+use crate::config::{self, Serial, aggregator_options, link_options, time_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
 
@@ -26,6 +26,7 @@ struct Read {
     ports: Vec<Port>,
     motes: HashMap<DeviceId, Mote>,
     coordinator: Option<mqtt::Options>,
+    time: Option<mqtt::Options>,
     /// The address of the broadcast medium, and the options for a broker.
     broadcast: Option<(String, mqtt::Options)>,
 }
@@ -42,8 +43,9 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         let open =
             |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
         let broadcast = read.broadcast.as_ref().map(open).transpose()?;
-        let Read { ports, motes, coordinator, .. } = read;
-        let settings = Settings { ports, motes, coordinator, broadcast, listen: config.listen };
+        let Read { ports, motes, coordinator, time, .. } = read;
+        let listen = config.listen;
+        let settings = Settings { ports, motes, coordinator, time, broadcast, listen };
         let gateway = SerialGateway::bind(settings).await?;
         if let Some(address) = gateway.address() {
             // A closed stdout does not stop the service.
@@ -96,6 +98,13 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
             }
         }
     }
+    let time_link = config.time.as_ref().map(|link| (link, "time")).or_else(|| {
+        let sums = config.sums.as_ref()?;
+        Some((sums.link.as_ref().or(config.link.as_ref())?, "sums.link"))
+    });
+    let time = time_link
+        .map(|(link, table)| time_options(link, table, file, folder, &roster))
+        .transpose()?;
     let access = |link: &BrokerConfig| {
         Ok::<_, Failure>((
             link.url.clone(),
@@ -110,7 +119,7 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
         );
         return Err(Failure::usage(what));
     }
-    Ok(Read { ports: ports(file, config, &roster)?, roster, motes, coordinator, broadcast })
+    Ok(Read { ports: ports(file, config, &roster)?, roster, motes, coordinator, time, broadcast })
 }
 
 fn ports(file: &Path, config: &Serial, roster: &Roster) -> Result<Vec<Port>, Failure> {
@@ -156,6 +165,8 @@ fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
             .map_err(in_key("link"))?;
         let sums = read.motes.values().find_map(|mote| mote.sums.as_ref());
         sums.map(|sums| MqttChild::new(sums, [0; 8])).transpose().map_err(in_key("sums"))?;
+        let time = read.time.as_ref();
+        time.map(|time| MqttChild::new(time, [0; 8])).transpose().map_err(in_key("time"))?;
         let open =
             |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
         read.broadcast.as_ref().map(open).transpose().map_err(in_key("broadcast"))
@@ -173,11 +184,13 @@ fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
         }
         None => "none".to_owned(),
     };
+    let time = read.time.as_ref().map_or("none", |time| &time.url);
     let broadcast = read.broadcast.as_ref().map_or("none", |(url, _)| url);
     let mut rows = vec![
         ("group", of_group(&read.roster)),
         ("link", link.to_owned()),
         ("sums", sums),
+        ("time", time.to_owned()),
         ("broadcast", broadcast.to_owned()),
     ];
     for (port, configured) in read.ports.iter().zip(&config.port) {

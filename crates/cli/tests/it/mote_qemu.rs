@@ -425,7 +425,9 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
     motes.iter_mut().for_each(|mote| {
         if mote.board == Board::Mps2An385 { mote.lose_power() } else { mote.reset() }
     });
-    // A query that both motes answer.
+    // Without a signer of the time, a mote does not know the time: the gateway has none to give.
+    assert!(motes.iter().all(|mote| mote.count("time") == 0));
+    // A query that both motes answer. The querier signs the time for them.
     let epochs = MAX_SUM_EPOCHS.to_string();
     let arguments = [
         "sum",
@@ -451,6 +453,7 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
         }
     });
     let is_answered_by_both = |row: &&Value| row["participants"] == 2;
+    motes.iter().for_each(|mote| mote.until("time"));
     motes.iter().for_each(|mote| mote.until("answered"));
     // On a busy machine the motes' clocks lose ticks, and answers can be too late. Do not reboot
     // the motes before one epoch has the answers of both.

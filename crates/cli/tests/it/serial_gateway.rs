@@ -15,6 +15,7 @@ use bytes::Bytes;
 use moteseal_core::DeviceId;
 use moteseal_core::identity::{encode_public_pem, encode_secret_pem};
 use moteseal_core::roster::Directory as _;
+use moteseal_core::signed_time::{TimeChallenge, TimeError, TimeSigner, TimeStatement};
 use moteseal_device::runner::{Settings, Source};
 use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::{Backoff, MqttParent, Options as Mqtt};
@@ -223,7 +224,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Returns the next body from any channel except [`Channel::Time`].
+/// Returns the next body and its channel.
 async fn body(line: &SerialLine, site: &Site) -> (Channel, Bytes) {
     loop {
         match timeout(LONG, line.receive())
@@ -231,7 +232,7 @@ async fn body(line: &SerialLine, site: &Site) -> (Channel, Bytes) {
             .unwrap_or_else(|_| panic!("nothing was received\n{}", site.log()))
             .unwrap()
         {
-            Event::Body(Channel::Time, _) | Event::Opened(_) => {}
+            Event::Opened(_) => {}
             Event::Body(channel, body) => return (channel, body),
         }
     }
@@ -547,4 +548,74 @@ fn errors_in_serial_toml_are_one_line_and_check_lists_the_settings() {
         "roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n[link]\nurl = \"mqtt://127.0.0.1:1\"\n",
     );
     assert!(code == Some(2) && err.contains("[[port]]"), "{err}");
+}
+
+#[test]
+fn a_mote_gets_the_time_from_its_signer_and_never_from_the_gateway() {
+    let site = Site::new(2, 100);
+    let mut pem = [0; 512];
+    site.write("op.key.pem", encode_secret_pem(&group::secret(OPERATOR), &mut pem).unwrap());
+    let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(site.folder.path().join("op.key.pem"), only_owner).unwrap();
+    let url = site.broker.url();
+    site.write(
+        "time.toml",
+        &format!(
+            "roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\nkey = \"op.key.pem\"\n[link]\nurl = \"{url}\"\n"
+        ),
+    );
+    runtime().block_on(async {
+        let (port, device) = (port().await, site.id(0));
+        site.serial_toml(&format!("[time]\nurl = \"{url}\"\n"), &[(port, None)]);
+        let (_serial, metrics) = site.serial();
+        let mote = mote_at(port, device, 1);
+        until("the mote joins", &site, || {
+            metric(metrics, &format!("moteseal_serial_joined{{port=\"tcp://{port}\"}}")) > 0.0
+        })
+        .await;
+        let mut serve = command(site.folder.path(), &["time", "serve", "--config", "time.toml"]);
+        let mut serve = Running(serve.stdout(Stdio::piped()).spawn().unwrap());
+        let mut line = String::new();
+        BufReader::new(serve.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line.trim(), url);
+
+        let unix_ms = || {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+            u64::try_from(now.as_millis()).unwrap()
+        };
+        let (operator, to) = (group::secret(OPERATOR).public(), (site.roster.group(), device));
+        let mut before = unix_ms();
+        for count in 0..3 {
+            let challenge = TimeChallenge::new(&[7; 32], 1, count);
+            let key = |role| (role == TimeSigner::Operator).then_some(&operator);
+            // The signer may not have subscribed yet, and answers twice a second at most.
+            let statement = loop {
+                mote.send(Channel::Time, Bytes::copy_from_slice(&challenge.0)).await.unwrap();
+                let next = async {
+                    loop {
+                        let (channel, body) = body(&mote, &site).await;
+                        assert_eq!(channel, Channel::Time, "there is no other sender");
+                        match TimeStatement::open(&body, to, challenge, key) {
+                            // The answer to a repeated challenge.
+                            Err(TimeError::WrongChallenge) => {}
+                            opened => return opened.unwrap(),
+                        }
+                    }
+                };
+                if let Ok(statement) = timeout(Duration::from_secs(2), next).await {
+                    break statement;
+                }
+            };
+            let signed_ms = statement.unix_ms;
+            assert!((before..=unix_ms()).contains(&signed_ms), "{signed_ms} {before}");
+            before = signed_ms;
+            tokio::time::sleep(Duration::from_millis(600)).await;
+        }
+        // Without the signer, the gateway sends nothing.
+        drop(serve);
+        let challenge = TimeChallenge::new(&[7; 32], 1, 9);
+        mote.send(Channel::Time, Bytes::copy_from_slice(&challenge.0)).await.unwrap();
+        let silence = timeout(Duration::from_secs(2), body(&mote, &site)).await;
+        assert!(silence.is_err(), "{silence:?}");
+    });
 }

@@ -8,6 +8,7 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::SecretKey;
+use moteseal_core::signed_time::TimeSigner;
 use moteseal_lanes::Host;
 use moteseal_net::ParentLink as _;
 use moteseal_net::link::until_up_within;
@@ -25,6 +26,7 @@ use super::run_query::{Endpoint, Later, RunError, RunOptions, run_query};
 use super::schedule_numbers::ScheduleNumbers;
 use crate::error::OutputError;
 use crate::input::{self, InputError, LinkSecret};
+use crate::time_server::{TimeServer, time_members, time_topic};
 
 /// The maximum time to reach the broker.
 const REACHED_WITHIN: Duration = Duration::from_secs(10);
@@ -174,17 +176,31 @@ impl PreparedQuery {
         stop: impl Future<Output = ()>,
     ) -> Result<u64, RunError> {
         let Self {
-            querier, group, keys, floor, signer, link_secret, link, mut numbers, grace, ..
+            querier,
+            group,
+            keys,
+            floor,
+            signer,
+            link_secret,
+            link: broker,
+            mut numbers,
+            grace,
+            ..
         } = self;
         let members: Vec<[u8; 8]> =
             group.tree.querier().children().iter().map(|child| child.id.0).collect();
         let mut stop = std::pin::pin!(stop);
-        let link = MqttParent::new(&link, members)?;
+        let link = MqttParent::new(&broker, members)?;
         tokio::select! {
             reached = until_up_within(link.state(), REACHED_WITHIN) => reached?,
             () = &mut stop => return Ok(0),
         }
         started();
+        let time_link = Options { group: time_topic(keys.circle.group), ..broker };
+        let time_link =
+            MqttParent::one_of_several(&time_link, time_members(&group.roster), "querier")?;
+        let (members, changes) = watch::channel(time_members(&group.roster));
+        let time = TimeServer::new(keys.circle.group, TimeSigner::Querier, &signer, &unix_ms);
         let endpoint = Endpoint {
             link: &link,
             link_secret: &link_secret,
@@ -195,10 +211,28 @@ impl PreparedQuery {
         let has_default_floor = floor.is_none();
         let options = RunOptions { epochs, grace, has_default_floor, lease: LEASE };
         let querier_key = signer.public();
+        let versions = later.clone();
         let later =
             later.map(|newest| Later { newest, master: &keys.master, querier: querier_key });
-        run_query(endpoint, group, querier, options, later, rows, stop).await
+        tokio::select! {
+            ended = run_query(endpoint, group, querier, options, later, rows, stop) => ended,
+            failed = time.serve(&time_link, changes) => match failed? {},
+            () = follow_members(versions, members) => Ok(0),
+        }
     }
+}
+
+/// Passes on the devices of each later version of the roster. Does not return.
+async fn follow_members(
+    versions: Option<watch::Receiver<SumGroup>>,
+    members: watch::Sender<Vec<[u8; 8]>>,
+) {
+    if let Some(mut versions) = versions {
+        while versions.changed().await.is_ok() {
+            members.send_replace(time_members(&versions.borrow_and_update().roster));
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 fn unix_ms() -> u64 {

@@ -24,4 +24,5 @@ mod sum_support;
 mod sum_versions;
 mod sums;
 mod support;
+mod time_server;
 mod trickling;

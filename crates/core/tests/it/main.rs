@@ -11,3 +11,4 @@ mod requests;
 mod roster;
 mod schema;
 mod signatures;
+mod signed_time;

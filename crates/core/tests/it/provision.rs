@@ -52,6 +52,7 @@ fn provisioning<'a>(
         window: Window { first: 1, count: 2, start_ms: u64::MAX, every_ms: 5000, interval_ms: 0 },
         sums: has_sums.then_some(membership),
         audience: has_audience.then(|| Audience { network: NetworkId([13; 8]), base: public(14) }),
+        operator: has_sums.then(|| public(15)),
     }
 }
 
@@ -81,6 +82,7 @@ proptest! {
         prop_assert_eq!((&*read.salt_key, &*read.link_secret), (&*contents.salt_key, &*contents.link_secret));
         prop_assert_eq!(read.sums.is_some(), has_sums);
         prop_assert_eq!(read.audience.is_some(), has_audience);
+        prop_assert_eq!(read.operator, contents.operator);
     }
 }
 

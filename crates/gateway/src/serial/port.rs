@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use moteseal_api::NamedError as _;
@@ -29,10 +29,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// The minimum time between two log lines with the same content, and between any two log lines.
 const REPEAT_LOG: Duration = Duration::from_secs(60);
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the gateway sends the time to a mote.
-const TIME: Duration = Duration::from_secs(60);
 /// The maximum number of frames that wait for a mote in one queue. If there are more, the oldest
-/// frame is dropped. The coordinator and the aggregator have separate queues.
+/// frame is dropped. The coordinator, the aggregator and the signers of the time have separate queues.
 const WAITING: usize = 16;
 
 /// The task of one port.
@@ -60,6 +58,7 @@ struct Joined {
     device: DeviceId,
     coordinator: Option<MqttChild>,
     sums: Option<MqttChild>,
+    time: Option<MqttChild>,
 }
 
 /// An event that the port's task handles.
@@ -69,6 +68,7 @@ enum Happened {
     Room,
     Coordinator(Down),
     Sums(Down),
+    Time(Down),
     /// A broadcast frame waits for this port.
     Broadcast,
     /// The state of the line changed, a mote moved to another port, or a tick passed.
@@ -111,16 +111,16 @@ impl PortTask {
             let has_work = self.peer.is_some()
                 && self.joined.is_some()
                 && !(self.downward.is_empty() && outgoing.is_empty());
-            let links = self
-                .joined
-                .as_mut()
-                .map(|joined| (joined.coordinator.as_mut(), joined.sums.as_mut()));
-            let (coordinator, sums) = links.unwrap_or_default();
+            let links = self.joined.as_mut().map(|joined| {
+                (joined.coordinator.as_mut(), joined.sums.as_mut(), joined.time.as_mut())
+            });
+            let (coordinator, sums, time) = links.unwrap_or_default();
             let happened = tokio::select! {
                 event = self.line.receive() => Happened::Line(event?),
                 room = self.line.ready(), if has_work => room.map(|()| Happened::Room)?,
                 down = next_of(coordinator) => Happened::Coordinator(down?),
                 down = next_of(sums) => Happened::Sums(down?),
+                down = next_of(time) => Happened::Time(down?),
                 () = outgoing.arrival(), if !has_work => Happened::Broadcast,
                 changed = state.changed() => changed.map(|()| Happened::Other).map_err(|_| LinkError::Closed)?,
                 _ = moves.changed() => Happened::Other,
@@ -140,7 +140,9 @@ impl PortTask {
                     self.put_down(Channel::Coordinator, frame);
                 }
                 Happened::Sums(Down::Frame(frame)) => self.put_down(Channel::Sums, frame),
-                Happened::Broadcast => {}
+                Happened::Time(Down::Frame(frame)) => self.put_down(Channel::Time, frame),
+                // The signers of the time announce nothing.
+                Happened::Time(Down::Announcement(_)) | Happened::Broadcast => {}
                 Happened::Other => self.update(&state.borrow_and_update().clone()),
             }
         }
@@ -207,15 +209,16 @@ impl PortTask {
         let links = (
             shared.coordinator.as_ref().map(link).transpose(),
             mote.sums.as_ref().map(link).transpose(),
+            shared.time.as_ref().map(link).transpose(),
         );
         match links {
-            (Ok(coordinator), Ok(sums)) => {
+            (Ok(coordinator), Ok(sums), Ok(time)) => {
                 info!(port = self.address, device = mote.name, "joined");
-                self.joined = Some(Joined { device, coordinator, sums });
+                self.joined = Some(Joined { device, coordinator, sums, time });
                 self.metrics().set_joined(true);
                 shared.outgoing[self.number].open(true);
             }
-            (Err(error), _) | (_, Err(error)) => {
+            (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
                 shared.claims.give_back(device, self.number);
                 warn!(port = self.address, error = %error.named(), "the links of the mote cannot be opened");
             }
@@ -245,11 +248,6 @@ impl PortTask {
             State::Up if !was_open => self.logged = None,
             _ => {}
         }
-        if self.joined.is_some()
-            && self.downward.time_sent.is_none_or(|sent| sent.elapsed() >= TIME)
-        {
-            self.downward.is_time_due = true;
-        }
         let (shared, number) = (Arc::clone(&self.shared), self.number);
         if self.joined.as_ref().is_some_and(|joined| !shared.claims.has(joined.device, number)) {
             info!(port = self.address, "the mote now responds at another port");
@@ -270,7 +268,7 @@ impl PortTask {
         let links = self
             .joined
             .as_ref()
-            .map(|joined| [joined.coordinator.as_ref(), joined.sums.as_ref()])
+            .map(|joined| [&joined.coordinator, &joined.sums, &joined.time].map(Option::as_ref))
             .unwrap_or_default();
         let states = links.map(|link| link.map(|link| link.state().borrow().clone()));
         self.metrics().set_cut_off(states.iter().flatten().any(|state| *state != State::Up));
@@ -278,7 +276,7 @@ impl PortTask {
             if let State::Down { cause, .. } = state
                 && self.should_log("cut off")
             {
-                warn!(port = self.address, cause = %cause.named(), "a link between the mote and its coordinator or aggregator is down");
+                warn!(port = self.address, cause = %cause.named(), "a link between the mote and its coordinator, its aggregator or the signers of the time is down");
             }
         }
     }
@@ -317,6 +315,7 @@ impl PortTask {
         let link = match channel {
             Channel::Coordinator => joined.coordinator.as_ref(),
             Channel::Sums => joined.sums.as_ref(),
+            Channel::Time => joined.time.as_ref(),
             Channel::Broadcast => {
                 if !self.allowance.spend(body.len()) {
                     self.refuse("TooFast", "the mote broadcasts more than half of what its line carries; the excess is dropped");
@@ -325,7 +324,7 @@ impl PortTask {
                 let sent = timeout(SEND_TIME, self.shared.broadcast(body, Some(self.number))).await;
                 return self.sent(channel, sent);
             }
-            Channel::CoordinatorAnnouncement | Channel::SumsAnnouncement | Channel::Time => {
+            Channel::CoordinatorAnnouncement | Channel::SumsAnnouncement => {
                 self.refuse("WrongDirection", "a mote sent a frame that only a gateway may send");
                 return Ok(());
             }
@@ -333,7 +332,7 @@ impl PortTask {
         let Some(link) = link else {
             self.refuse(
                 "NoLink",
-                "the mote sent a frame to a coordinator or an aggregator that is not configured for this mote",
+                "the mote sent a frame to a coordinator, an aggregator or a signer of the time that is not configured for this mote",
             );
             return Ok(());
         };
@@ -364,10 +363,10 @@ impl PortTask {
     }
 
     fn put_down(&mut self, channel: Channel, frame: Bytes) {
-        let lane = if channel == Channel::Coordinator {
-            &mut self.downward.coordinator
-        } else {
-            &mut self.downward.sums
+        let lane = match channel {
+            Channel::Coordinator => &mut self.downward.coordinator,
+            Channel::Time => &mut self.downward.time,
+            _ => &mut self.downward.sums,
         };
         if lane.put(frame) {
             self.metrics().lost.increment(1);
@@ -397,14 +396,13 @@ impl PortTask {
 struct Downward {
     coordinator: Lane,
     sums: Lane,
+    time: Lane,
     /// The index of the channel whose turn is next.
     turn: usize,
-    /// Whether the time must be sent, and when it was last sent.
-    is_time_due: bool,
-    time_sent: Option<Instant>,
 }
 
-/// The queue of messages from the coordinator, or from the aggregator of private sums.
+/// The queue of messages from the coordinator, from the aggregator of private sums, or from the
+/// signers of the time.
 #[derive(Debug, Default)]
 struct Lane {
     /// The newest announcement, and whether it must still be sent.
@@ -438,24 +436,14 @@ impl Lane {
 
 impl Downward {
     fn is_empty(&self) -> bool {
-        self.coordinator.is_empty() && self.sums.is_empty() && !self.is_time_due
+        self.coordinator.is_empty() && self.sums.is_empty() && self.time.is_empty()
     }
 
-    /// Marks the newest announcements and the time to be sent again.
+    /// Marks the newest announcements to be sent again.
     fn repeat(&mut self) {
-        self.is_time_due = true;
         for lane in [&mut self.coordinator, &mut self.sums] {
             lane.is_due = lane.announcement.is_some();
         }
-    }
-
-    fn take_time(&mut self) -> Option<Bytes> {
-        if !std::mem::take(&mut self.is_time_due) {
-            return None;
-        }
-        self.time_sent = Some(Instant::now());
-        let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        Some(Bytes::copy_from_slice(&u64::try_from(unix_ms).unwrap_or(u64::MAX).to_be_bytes()))
     }
 
     /// Returns the next frame. The channels take turns.
@@ -469,7 +457,7 @@ impl Downward {
                 Channel::Sums => self.sums.frames.pop_front(),
                 Channel::SumsAnnouncement => self.sums.take_announcement(),
                 Channel::Broadcast => broadcast(),
-                Channel::Time => self.take_time(),
+                Channel::Time => self.time.frames.pop_front(),
             };
             if let Some(body) = body {
                 return Some((channel, body));
@@ -539,17 +527,14 @@ mod tests {
         downward.coordinator.announce(body(b"next round"));
         assert_eq!(downward.take(|| None), Some((CoordinatorAnnouncement, body(b"next round"))));
         downward.repeat();
-        let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
         assert_eq!(downward.take(|| None), Some((SumsAnnouncement, body(b"schedule"))));
-        let (channel, time) = downward.take(|| None).unwrap();
-        let sent_ms = u128::from(u64::from_be_bytes(*time.first_chunk().unwrap()));
-        assert!(
-            channel == Channel::Time
-                && time.len() == 8
-                && (unix_ms..unix_ms + 60_000).contains(&sent_ms),
-            "{sent_ms}"
-        );
         assert_eq!(downward.take(|| None), Some((CoordinatorAnnouncement, body(b"next round"))));
+        // A time statement is sent once, also to a mote that restarts.
+        assert!(!downward.time.put(body(b"statement")));
+        assert_eq!(downward.take(|| None), Some((Channel::Time, body(b"statement"))));
+        downward.repeat();
+        assert!((0..2).all(|_| downward.take(|| None).unwrap().0 != Channel::Time));
+        assert!(downward.is_empty());
         assert_eq!(
             downward.take(|| Some(body(b"from elsewhere"))),
             Some((Channel::Broadcast, body(b"from elsewhere")))
@@ -569,6 +554,7 @@ mod tests {
             ports,
             motes,
             coordinator: None,
+            time: None,
             broadcast: None,
             listen: None,
         };

@@ -1,5 +1,5 @@
-//! Tests a mote as a source of private sums. Whatever wall time it receives, it never answers that
-//! it sensed nothing in an epoch that it did not observe from beginning to end.
+//! Tests a mote as a source of private sums. Whatever steps the time makes, it never answers that it
+//! sensed nothing in an epoch that it did not observe from beginning to end.
 
 use crate::faulty_flash::Simulated;
 use moteseal_core::digest::Digest;
@@ -55,17 +55,19 @@ fn provisioning(schema: &[u8]) -> Provisioning<'_> {
         window: Window { first: 0, count: 1, start_ms: 0, every_ms: 1, interval_ms: 1 },
         sums: Some(sums),
         audience: None,
+        operator: None,
     }
 }
 
-/// Returns a query schedule with one query. It is signed at the beginning of epoch `signed`.
-fn schedule(schema: &Schema<'_>, signed: u64) -> Vec<u8> {
+/// Returns a query schedule with one query that ends before epoch `until`. The schedule is signed at
+/// the beginning of epoch `signed`.
+fn schedule(schema: &Schema<'_>, signed: u64, until: u64) -> Vec<u8> {
     let mut plan = [0; MAX_PLAN];
     let plan = Plan::parse("SELECT SUM(reading) FROM sensors EPOCH DURATION 1s", schema)
         .unwrap()
         .encode(&mut plan)
         .unwrap();
-    let posed = [Posed { nonce: [3; 16], first: SIGNED, until: UNTIL, plan }];
+    let posed = [Posed { nonce: [3; 16], first: SIGNED, until, plan }];
     let draft = QueryScheduleDraft {
         group: GROUP,
         roster: ROSTER,
@@ -83,12 +85,16 @@ fn schedule(schema: &Schema<'_>, signed: u64) -> Vec<u8> {
 /// Something that happens to a source in a test.
 #[derive(Clone, Copy, Debug)]
 enum Happens {
-    /// The source receives a hint of the wall time: this epoch began this many milliseconds ago.
-    Hint(u64, u64),
+    /// A time statement sets the time: this epoch began this many milliseconds ago.
+    Time(u64, u64),
+    /// The time is no longer known.
+    NoTime,
     /// The source senses a record.
     Sensed,
+    /// A new query schedule arrives, in which the query ends before this epoch.
+    Until(u64),
 }
-use Happens::{Hint, Sensed};
+use Happens::{NoTime, Sensed, Time, Until};
 
 /// Returns the epochs that a source answers before `end_ms`. Times are in milliseconds after the
 /// query schedule arrived.
@@ -102,16 +108,33 @@ fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
         Durable::open(&mut flash, DEVICE, provisioning.certificate, settings).unwrap();
     let mut source = Answerer::new(&provisioning, provisioning.sums.as_ref().unwrap());
     let mut answered = Vec::new();
+    // The Unix time minus the time of the test.
+    let mut ahead_ms = None;
     source
-        .receive(0, &schedule(&schema, SIGNED), &mut durable, &mut |report| {
+        .receive(None, &schedule(&schema, SIGNED, UNTIL), &mut durable, &mut |report| {
             assert_eq!(report, Notice::QuerySchedule(SIGNED * EPOCH_MS));
         })
         .unwrap();
     for now_ms in 0..end_ms {
         for (_, happens) in happenings.iter().filter(|(at, _)| *at == now_ms) {
+            let before = ahead_ms.map(|ahead_ms| now_ms + ahead_ms);
             match happens {
-                Hint(epoch, since_ms) => source.hint(now_ms, epoch * EPOCH_MS + since_ms),
-                Sensed => source.sensed(now_ms, &7_u32.to_be_bytes()),
+                Time(epoch, since_ms) => {
+                    let after = epoch * EPOCH_MS + since_ms;
+                    ahead_ms = Some(after - now_ms);
+                    source.stepped(before, Some(after));
+                }
+                NoTime => {
+                    ahead_ms = None;
+                    source.stepped(before, None);
+                }
+                Until(until) => {
+                    let schedule = schedule(&schema, SIGNED + 1 + now_ms, *until);
+                    source.receive(before, &schedule, &mut durable, &mut |_| ()).unwrap();
+                }
+                Sensed => {
+                    before.inspect(|unix_ms| source.sensed(*unix_ms, &7_u32.to_be_bytes()));
+                }
             }
         }
         let notify = &mut |report| {
@@ -119,37 +142,65 @@ fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
                 answered.push(epoch);
             }
         };
-        let _ = source.next_body(now_ms, &mut [0; 1400], &mut durable, notify).unwrap();
+        if let Some(ahead_ms) = ahead_ms {
+            let out = &mut [0; 1400];
+            let _ = source.next_body(now_ms + ahead_ms, out, &mut durable, notify).unwrap();
+        }
     }
     answered
 }
 
+/// The time statement with which most tests begin.
+const START: (u64, Happens) = (0, Time(SIGNED, 0));
+
 #[test]
-fn answers_whole_epochs_and_not_the_one_in_which_the_schedule_arrived() {
-    assert_eq!(answered(&[(1500, Sensed)], 3500), [SIGNED + 1, SIGNED + 2]);
+fn answers_whole_epochs_and_not_the_one_in_which_the_time_arrived() {
+    assert_eq!(answered(&[START, (1500, Sensed)], 3500), [SIGNED + 1, SIGNED + 2]);
     // If the source has a reading in the first epoch, it answers that epoch.
-    assert_eq!(answered(&[(500, Sensed)], 1500), [SIGNED]);
+    assert_eq!(answered(&[START, (500, Sensed)], 1500), [SIGNED]);
 }
 
 #[test]
-fn answers_no_epoch_that_a_clock_change_cut_short() {
-    // The clock is set forward by many epochs, because the query schedule was signed long ago. The
-    // source does not answer the epoch in progress.
-    assert_eq!(answered(&[(1500, Hint(SIGNED + 100, 20))], 1900), [] as [u64; 0]);
+fn answers_nothing_without_a_time() {
+    assert_eq!(answered(&[(500, Sensed), (1500, Sensed)], 9000), [] as [u64; 0]);
+    assert_eq!(answered(&[START, (1500, NoTime), (1600, Sensed)], 9000), [] as [u64; 0]);
+    // When the time is known again, the epoch in progress was not observed from its beginning.
+    let again = [START, (1200, Sensed), (1500, NoTime), (1600, Time(SIGNED + 1, 600))];
+    assert_eq!(answered(&again, 3500), [SIGNED + 2]);
+}
+
+#[test]
+fn answers_no_epoch_that_a_change_of_the_time_cut_short() {
+    // The clock is set forward by many epochs. The source does not answer the epoch in progress.
+    let far = (1500, Time(SIGNED + 100, 20));
+    assert_eq!(answered(&[START, far], 1900), [] as [u64; 0]);
     // Readings from before the change do not count, because their time was wrong.
-    assert_eq!(answered(&[(1200, Sensed), (1500, Hint(SIGNED + 100, 20))], 1900), [] as [u64; 0]);
-    assert_eq!(answered(&[(1500, Hint(SIGNED + 2, 20))], 1900), [] as [u64; 0]);
-    // The clock is set back and then continues.
-    let back = [(1200, Sensed), (3500, Hint(SIGNED + 1, 900))];
-    assert_eq!(answered(&back, 3800), [SIGNED + 1, SIGNED + 2]);
+    assert_eq!(answered(&[START, (1200, Sensed), far], 1900), [] as [u64; 0]);
+    assert_eq!(answered(&[START, (1500, Time(SIGNED + 2, 20))], 1900), [] as [u64; 0]);
     // The source answers the epochs that begin after the change.
-    assert_eq!(answered(&[(1500, Hint(SIGNED + 100, 20))], 4500), [SIGNED + 101, SIGNED + 102]);
+    assert_eq!(answered(&[START, far], 4500), [SIGNED + 101, SIGNED + 102]);
     // A change that does not change the current epoch has no effect.
-    assert_eq!(answered(&[(1500, Hint(SIGNED + 1, 520))], 2100), [SIGNED + 1]);
+    assert_eq!(answered(&[START, (1500, Time(SIGNED + 1, 520))], 2100), [SIGNED + 1]);
 }
 
 #[test]
-fn a_wrong_time_does_not_end_a_query() {
-    let far = [(1500, Hint(UNTIL + 50, 20)), (2500, Hint(SIGNED + 3, 500))];
-    assert_eq!(answered(&far, 5500), [SIGNED + 4, SIGNED + 5]);
+fn a_small_step_into_the_next_epoch_keeps_the_readings() {
+    // The timer was slow by 150 ms.
+    let step = (1900, Time(SIGNED + 2, 50));
+    assert_eq!(answered(&[START, (1200, Sensed), step], 2500), [SIGNED + 1]);
+    // Without a reading, the epoch before the step and the epoch after it are not answered: a reading
+    // may be in either of them.
+    assert_eq!(answered(&[START, step], 4000), [SIGNED + 3]);
+    // After a longer step, the readings do not count.
+    let step = (1700, Time(SIGNED + 2, 0));
+    assert_eq!(answered(&[START, (1200, Sensed), step], 2500), [] as [u64; 0]);
+}
+
+#[test]
+fn a_query_ends_where_the_newest_schedule_states() {
+    // The querier prolongs a query while it runs.
+    let prolonged = [START, (0, Until(SIGNED + 2)), (1500, Until(SIGNED + 4))];
+    assert_eq!(answered(&prolonged, 9000), [SIGNED + 1, SIGNED + 2, SIGNED + 3]);
+    let shortened = [START, (1500, Until(SIGNED + 2))];
+    assert_eq!(answered(&shortened, 9000), [SIGNED + 1]);
 }

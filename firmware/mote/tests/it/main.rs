@@ -8,4 +8,5 @@ mod faulty_flash;
 mod journal;
 mod listener;
 mod rollback;
+mod signed_time;
 mod whole_mote;

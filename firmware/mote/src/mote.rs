@@ -218,7 +218,10 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 None => Ok(()),
             },
             Channel::Broadcast => match &mut self.listener {
-                Some(listener) => Ok(listener.receive(now_ms, body, self.durable, notify)?),
+                Some(listener) => {
+                    let unix = command_time(now_ms);
+                    Ok(listener.receive(now_ms, unix, body, self.durable, notify)?)
+                }
                 None => Ok(()),
             },
             Channel::Time => {
@@ -607,4 +610,10 @@ fn outstanding<'a, F: Flash, const L: usize, const N: usize>(
         }),
         (None, None) => None,
     }
+}
+
+/// Returns the latest possible time in seconds since 1970, for the windows of commands; `None`
+/// because the mote has no trusted time.
+const fn command_time(_now_ms: u64) -> Option<u64> {
+    None
 }

@@ -9,7 +9,7 @@
 //! `MOTESEAL_SEEDS` sets the number of simulations (200 by default).
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::{Path, PathBuf};
 
 use moteseal_broadcast::recovery::{
@@ -99,6 +99,8 @@ struct Simulation<'a> {
     /// The chains that do not reach a receiver before this time.
     withheld: BTreeMap<(usize, usize), u64>,
     queue: BinaryHeap<Reverse<(u64, u64, Happens)>>,
+    /// The names of what the receivers reported.
+    reported: BTreeSet<&'static str>,
     /// When each participant is next polled.
     polls: Vec<Option<u64>>,
     order: u64,
@@ -212,12 +214,21 @@ impl Simulation<'_> {
                 - receiver.set_back[current[place]];
             let time = Now { ms: now, unix: Some(unix) };
             let mut news = Vec::new();
-            let sent = &self.sent;
+            let (sent, reported) = (&self.sent, &mut self.reported);
             let mut notify = |event: WatchEvent<'_>| {
-                if let WatchEvent::Message { outline, number, .. } = event {
-                    let command =
-                        sent.iter().position(|sent| sent.signed.outline.id == outline.id).unwrap();
-                    news.push(Delivered { at_ms: now, command, message: number });
+                match event {
+                    WatchEvent::Message { outline, number, .. } => {
+                        let is_it = |sent: &Sent| sent.signed.outline.id == outline.id;
+                        let command = sent.iter().position(is_it).unwrap();
+                        news.push(Delivered { at_ms: now, command, message: number });
+                    }
+                    WatchEvent::Withheld { why, .. } => {
+                        reported.insert(why.name());
+                    }
+                    WatchEvent::Missed { .. } => {
+                        reported.insert("MissedChain");
+                    }
+                    _ => {}
                 }
                 Ok(())
             };
@@ -375,7 +386,13 @@ fn commands(sender: &CertifiedSender, draws: &mut Draws) -> Vec<Sent> {
     sent
 }
 
-fn simulate(authority: &Authority, sender: &CertifiedSender, seed: u64, folder: &Path) -> usize {
+/// Runs a simulation. Returns the number of deliveries that were due, and what was reported.
+fn simulate(
+    authority: &Authority,
+    sender: &CertifiedSender,
+    seed: u64,
+    folder: &Path,
+) -> (usize, BTreeSet<&'static str>) {
     let seed = Seed::default().derive("commands", seed);
     let mut draws = seed.draws();
     let is_hostile = chance(&mut draws, 50);
@@ -411,13 +428,15 @@ fn simulate(authority: &Authority, sender: &CertifiedSender, seed: u64, folder: 
         is_hostile,
         withheld: BTreeMap::new(),
         queue: BinaryHeap::new(),
+        reported: BTreeSet::new(),
         polls: Vec::new(),
         order: 0,
     };
     simulation.prepare();
     simulation.run();
     simulation.check_deliveries();
-    if is_hostile { 0 } else { simulation.check_completeness() }
+    let due = if is_hostile { 0 } else { simulation.check_completeness() };
+    (due, simulation.reported)
 }
 
 impl Simulation<'_> {
@@ -472,13 +491,18 @@ fn commands_are_delivered_in_order_within_their_windows_and_none_is_lost_while_v
         tempfile::tempdir().unwrap()
     };
     let runs = seeds();
-    let mut expected = 0;
+    let (mut expected, mut reported) = (0, BTreeSet::new());
     for seed in 0..runs {
         let of_run = folder.path().join(seed.to_string());
         std::fs::create_dir(&of_run).unwrap();
-        expected += simulate(&authority, &sender, seed, &of_run);
+        let (due, of_this) = simulate(&authority, &sender, seed, &of_run);
+        expected += due;
+        reported.extend(of_this);
         std::fs::remove_dir_all(&of_run).unwrap();
     }
     println!("{runs} runs; {expected} deliveries were due");
+    // The simulations reach every reason for which a command is not delivered.
+    let reasons = ["ClockSetBack", "Early", "Late", "MissedChain", "SupersededCommand"];
+    assert!(reported.iter().eq(&reasons), "{reported:?}");
     assert!(expected as u64 > runs / 2, "{expected} deliveries were due in {runs} runs");
 }

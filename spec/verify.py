@@ -2261,6 +2261,7 @@ def revocation(data, network, bases):
 SHA_256 = -16
 LEAF, BLOCK = 0, 1
 MAX_CHAIN, MAX_BLOCK, MAX_CHAIN_MESSAGE, MAX_LABEL = 1 << 24, 64, 8192, 64
+COMMAND, LONGEST_COMMAND, NEVER_ENDS = 3, 604_800, M64
 
 
 def not_plain(label):
@@ -2282,6 +2283,24 @@ class Chain:
     label: str
     first: bytes = b""
     tags: bytes = b""
+    not_before: int = 0
+    not_after: int = NEVER_ENDS
+    step: int = 0
+
+    @property
+    def previous(self):
+        return self.number - self.step if self.step else None
+
+    def timely(self, now, offset):
+        """Section 3.5: whether the chain may be delivered at a time."""
+        if self.not_before == 0 and self.not_after == NEVER_ENDS:
+            return
+        if now is None:
+            raise Refused("NoTrustedTime")
+        if now + offset < self.not_before:
+            raise Refused("Early")
+        if now >= self.not_after != NEVER_ENDS:
+            raise Refused("Late")
 
     def hash(self, role, *data):
         id = self.network + self.sender + self.key + be(self.number, 8)
@@ -2336,19 +2355,22 @@ def chain_of(chain, messages):
 
 def chain_head(data, network, sender, key, single=False):
     object = signed(data, CHAIN)
-    fields = array(decode(object.payload), 13)
+    fields = array(decode(object.payload), 16)
     version_one(fields[0])
     of, by, under = (byte_string(field, 8) for field in fields[1:4])
     number, messages, per_block = uint(fields[4]), uint(fields[5], 32), uint(fields[6], 8)
     longest, kind = uint(fields[7], 16), uint(fields[8], 8)
-    out_of_range(kind > 2)
+    out_of_range(kind > COMMAND)
     out_of_range(not 1 <= messages <= MAX_CHAIN or not 1 <= per_block <= MAX_BLOCK or longest > MAX_CHAIN_MESSAGE)
-    label, hash_number = text(fields[9]), sint(fields[10])
-    first, tags = byte_string(fields[11], 32), byte_string(fields[12])
-    head = Chain(of, by, under, number, messages, per_block, longest, kind, label, first, tags)
+    label, not_before, not_after, step = text(fields[9]), *map(uint, fields[10:13])
+    hash_number, first, tags = sint(fields[13]), byte_string(fields[14], 32), byte_string(fields[15])
+    head = Chain(of, by, under, number, messages, per_block, longest, kind, label, first, tags, not_before, not_after, step)
     if hash_number != SHA_256:
         raise Refused("UnknownAlgorithm")
-    out_of_range(len(label.encode()) > MAX_LABEL or not_plain(label) or len(tags) != head.tags_of(1))
+    out_of_range(len(label.encode()) > MAX_LABEL or not_plain(label))
+    out_of_range(not_before >= not_after or step > number)
+    out_of_range(kind == COMMAND and (not_after == NEVER_ENDS or not_after - not_before > LONGEST_COMMAND))
+    out_of_range(len(tags) != head.tags_of(1))
     if single and messages != 1:
         raise Refused("NotSingle")
     if of != network:
@@ -4010,8 +4032,16 @@ def head_vector(_case, given):
         "longest": head.longest,
         "kind": head.kind,
         "label": head.label,
+        "not_before": head.not_before,
+        "not_after": head.not_after,
+        "previous": head.previous,
         "first": head.first.hex(),
     }
+
+
+def timely_vector(_case, given):
+    chain_head(unhex(given["bytes"]), *opened_by(given)).timely(given["now"], given["offset"])
+    return {}
 
 
 def take_vector(_case, given):
@@ -4110,6 +4140,7 @@ OPERATIONS = {
     "cast.revocation": revocation_vector,
     "cast.chain": chain_vector,
     "cast.head": head_vector,
+    "cast.timely": timely_vector,
     "cast.take": take_vector,
     "cast.frame": broadcast_frame_vector,
     "cast.single": single_vector,

@@ -9,7 +9,7 @@ use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, EvidenceCheck, Head, Incoming, KeyId, Kind, MAX_HEAD,
     MAX_LEAF, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE, MAX_SNAPSHOT,
     OutgoingChain, Revocation, RevocationDraft, SenderCertificate, SenderCertificateDraft,
-    SenderRequest, SenderRequestDraft, Shown, SingleDraft, Taken, export, open_single,
+    SenderRequest, SenderRequestDraft, Shown, SingleDraft, Taken, Window, export, open_single,
     sender_named,
 };
 use moteseal_core::Digest;
@@ -153,8 +153,10 @@ fn signed() -> Built {
         key: KeyId::of(&key),
         messages: 5,
         per_block: PER_BLOCK,
-        kind: Kind::Messages,
+        kind: Kind::Announcement,
         label: "orders",
+        window: Window::ALWAYS,
+        previous: None,
     };
     let read = |number: u32, buffer: &mut [u8]| {
         let message = MESSAGES[number as usize];
@@ -182,7 +184,14 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .to_vec();
     let draft = RevocationDraft { network: network(), base: &base.public(), minimum: 7 };
     let revocation = draft.issue(&base, &mut [0; MAX_REVOCATION]).unwrap().to_vec();
-    let draft = SingleDraft { id: id(), kind: Kind::Messages, label: "", message: MESSAGES[0] };
+    let draft = SingleDraft {
+        id: id(),
+        kind: Kind::Announcement,
+        label: "",
+        window: Window::ALWAYS,
+        previous: None,
+        message: MESSAGES[0],
+    };
     let single = draft.seal(&ops, &mut [0; MAX_SINGLE], &mut [0; MAX_SINGLE]).unwrap().to_vec();
     let opened = Head::reopen(head).unwrap();
     let snapshot =

@@ -13,7 +13,9 @@ const MAX_MESSAGES = 1 << 24;
 const MAX_BLOCK = 64;
 const MAX_MESSAGE = 8192;
 const MAX_LABEL = 64;
-const MAX_KIND = 2;
+const MAX_KIND = 3;
+const COMMAND = 3;
+const LONGEST_COMMAND = 604800n;
 const HASH_SHA256 = -16n;
 const U64 = 0xffffffffffffffffn;
 const TAG = 8;
@@ -155,7 +157,7 @@ const tagCount = (head, i) => (blockSize(head, i) === 1 ? 0 : blockSize(head, i)
 /** `single`: whether the chain must be of one message (section 4). */
 export function openHead(bytes, network, sender, alg, key, single = false) {
   const object = openObject(bytes, TYP_CHAIN);
-  const f = cbor.versioned(cbor.single(object.payload), 13);
+  const f = cbor.versioned(cbor.single(object.payload), 16);
   const head = { network: cbor.bytes(f[1], 8), sender: cbor.bytes(f[2], 8), key: cbor.bytes(f[3], 8), number: cbor.u64(f[4]) };
   const messages = cbor.u32(f[5]);
   const perBlock = cbor.u8(f[6]);
@@ -165,12 +167,19 @@ export function openHead(bytes, network, sender, alg, key, single = false) {
   if (perBlock < 1 || perBlock > MAX_BLOCK || longest > MAX_MESSAGE) fail("FieldOutOfRange");
   Object.assign(head, { messages, perBlock, longest, kind });
   head.label = cbor.text(f[9]);
-  const hash = cbor.i64(f[10]);
-  head.first = cbor.bytes(f[11], DIGEST);
-  head.tags = cbor.bytes(f[12]);
+  head.notBefore = cbor.u64(f[10]);
+  head.notAfter = cbor.u64(f[11]);
+  const step = cbor.u64(f[12]);
+  const hash = cbor.i64(f[13]);
+  head.first = cbor.bytes(f[14], DIGEST);
+  head.tags = cbor.bytes(f[15]);
   if (hash !== HASH_SHA256) fail("UnknownAlgorithm");
   if (Buffer.byteLength(head.label) > MAX_LABEL || !isPlain(head.label)) fail("FieldOutOfRange");
+  if (head.notBefore >= head.notAfter || step > head.number) fail("FieldOutOfRange");
+  const validity = head.notAfter - head.notBefore;
+  if (kind === COMMAND && (head.notAfter === U64 || validity > LONGEST_COMMAND)) fail("FieldOutOfRange");
   if (head.tags.length !== TAG * tagCount(head, 1)) fail("FieldOutOfRange");
+  head.previous = step === 0n ? null : head.number - step;
   if (single && head.messages !== 1) fail("NotSingle");
   if (!head.network.equals(network)) fail("WrongNetwork");
   if (!head.sender.equals(sender)) fail("WrongSender");
@@ -179,6 +188,14 @@ export function openHead(bytes, network, sender, alg, key, single = false) {
   head.hashes = new Hashes(head.network, head.sender, head.key, head.number);
   head.blocks = Math.ceil(head.messages / head.perBlock);
   return head;
+}
+
+/** Whether a chain may be delivered at a time (section 3.5). `now` is null without a trusted time. */
+export function checkTimely(head, now, offset) {
+  if (head.notBefore === 0n && head.notAfter === U64) return;
+  if (now === null) fail("NoTrustedTime");
+  if (now + offset < head.notBefore) fail("Early");
+  if (head.notAfter !== U64 && now >= head.notAfter) fail("Late");
 }
 
 /** A receiver of the leaves of one chain. */

@@ -37,8 +37,14 @@ function headOf(input) {
 
 OPS["cast.head"] = (input) => {
   const h = headOf(input);
-  const { first, kind, label, longest, messages, number } = h;
-  return shown({ first, kind, label, longest, messages, number, per_block: h.perBlock, reference: h.hashes.reference });
+  const { first, kind, label, longest, messages, number, previous } = h;
+  const window = { not_before: h.notBefore, not_after: h.notAfter };
+  return shown({ first, kind, label, longest, messages, number, previous, ...window, per_block: h.perBlock, reference: h.hashes.reference });
+};
+
+OPS["cast.timely"] = (input) => {
+  cast.checkTimely(headOf(input), input.now === null ? null : BigInt(input.now), BigInt(input.offset));
+  return {};
 };
 
 OPS["cast.take"] = (input) => {

@@ -511,7 +511,12 @@ typedef struct {
   const uint8_t *label;
   // The label's length in bytes, at most 64.
   size_t label_length;
-  // 0 for a message, 1 for a file, 2 for a query schedule.
+  // The first second in which the message may be delivered, in Unix time.
+  uint64_t not_before;
+  // The first second in which it may not be delivered any more, in Unix time; 2^64-1 for no end.
+  // Obey a command (kind 3) only if you know the time, and only within its window.
+  uint64_t not_after;
+  // 0 for an announcement, 1 for a file, 2 for a query schedule, 3 for a command.
   uint8_t kind;
   // Zeros.
   uint8_t reserved[7];
@@ -563,7 +568,12 @@ typedef struct {
   uint32_t messages;
   // The number of blocks in the chain.
   uint32_t blocks;
-  // 0 for independent messages, 1 for the pieces of one file, 2 for a query schedule.
+  // The first second in which the messages may be delivered, in Unix time.
+  uint64_t not_before;
+  // The first second in which they may not be delivered any more, in Unix time; 2^64-1 for no end.
+  // Obey a command (kind 3) only if you know the time, and only within its window.
+  uint64_t not_after;
+  // 0 for announcements, 1 for the pieces of one file, 2 for a query schedule, 3 for commands.
   uint8_t kind;
   // Zeros.
   uint8_t reserved[7];

@@ -11,7 +11,7 @@ use moteseal_core::named_errors;
 use crate::hash::Prefixes;
 use crate::{
     ChainId, ChainNumber, ChainRef, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, MAX_MESSAGES,
-    MAX_PER_BLOCK, Tag,
+    MAX_PER_BLOCK, Tag, Window,
 };
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::cose::{Sign1, Typ, sig_structure};
@@ -19,18 +19,18 @@ use moteseal_core::digest::Digest;
 use moteseal_core::identity::{IssueError, protected};
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
-use moteseal_core::signature::{Algorithm, KeyPair, MAX_SIGNATURE, PublicKey, SignatureError};
+use moteseal_core::signature::{Algorithm, KeyPair, MAX_SIGNATURE};
 
 /// The number of SHA-256 in the COSE registry.
-const SHA_256: i64 = -16;
-/// The maximum length of a head's payload in bytes: an array of thirteen fields. The label and the
+pub(super) const SHA_256: i64 = -16;
+/// The maximum length of a head's payload in bytes: an array of sixteen fields. The label and the
 /// tags have variable lengths.
-const MAX_PAYLOAD: usize = 112 + MAX_LABEL + 8 * MAX_PER_BLOCK as usize;
+const MAX_PAYLOAD: usize = 139 + MAX_LABEL + 8 * MAX_PER_BLOCK as usize;
 /// The maximum length of a signed head, and of the bytes that the sender signs for it.
 pub const MAX_HEAD: usize = MAX_PAYLOAD + 80 + MAX_SIGNATURE;
 
-/// The parameters of a chain: the content of its head except the label, the first block's digest
-/// and its tags.
+/// The parameters of a chain: the content of its head except the label, the window, the previous
+/// chain, the first block's digest and its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outline {
     /// The chain.
@@ -152,6 +152,14 @@ named_errors! {
         LabelNotPlain => "a label has no control characters",
         /// A message is longer than [`MAX_MESSAGE`].
         MessageTooLong => "a message has at most 8,192 bytes; split it into several",
+        /// The window of the chain ends before or when it begins.
+        EmptyWindow => "a chain must end after its begin",
+        /// A command has no end.
+        CommandWithoutEnd => "a command must have an end",
+        /// A command is valid for longer than [`MAX_COMMAND_SECONDS`](crate::MAX_COMMAND_SECONDS).
+        ValidityTooLong => "a command is valid for at most 7 days",
+        /// The number of the previous chain is not below that of the chain.
+        PreviousNotBelow => "the previous chain must have a lower number",
         /// A buffer is too small.
         BufferTooSmall => "a buffer is too small for the chain",
     }
@@ -215,8 +223,13 @@ pub struct ChainDraft<'a> {
     pub per_block: u8,
     /// The kind of the messages.
     pub kind: Kind,
-    /// The chain's label; may be empty.
+    /// The chain's label; may be empty. The label of commands is their topic.
     pub label: &'a str,
+    /// When the chain may be delivered.
+    pub window: Window,
+    /// The number of the last chain that the same key signed before this one, so that receivers
+    /// can find out that they have missed it; `None` if it is unknown or there is none.
+    pub previous: Option<ChainNumber>,
 }
 
 impl ChainDraft<'_> {
@@ -230,6 +243,18 @@ impl ChainDraft<'_> {
             Self { label, .. } if label.len() > MAX_LABEL => Err(DraftError::LabelTooLong),
             Self { label, .. } if label.chars().any(char::is_control) => {
                 Err(DraftError::LabelNotPlain)
+            }
+            Self { window, .. } if window.not_before >= window.not_after => {
+                Err(DraftError::EmptyWindow)
+            }
+            Self { kind: Kind::Command, window, .. } if !window.has_end() => {
+                Err(DraftError::CommandWithoutEnd)
+            }
+            Self { kind, window, .. } if !window.is_valid_for(*kind) => {
+                Err(DraftError::ValidityTooLong)
+            }
+            Self { previous: Some(previous), .. } if *previous >= self.id.number => {
+                Err(DraftError::PreviousNotBelow)
             }
             _ => Ok(()),
         }
@@ -253,6 +278,8 @@ impl ChainDraft<'_> {
 pub struct OutgoingChain<'s> {
     outline: Outline,
     label: &'s str,
+    window: Window,
+    previous: Option<ChainNumber>,
     prefixes: Prefixes,
     /// The digest of block `i` is at `i - 1`.
     digests: &'s [Digest],
@@ -323,13 +350,20 @@ impl<'s> OutgoingChain<'s> {
             digests[place] = Digest(hash.finish());
         }
         outline.longest = longest;
-        Ok(Self { outline, label: draft.label, prefixes, digests, tags })
+        let ChainDraft { label, window, previous, .. } = draft;
+        Ok(Self { outline, label, window, previous, prefixes, digests, tags })
     }
 
     /// Returns the chain's parameters.
     #[must_use]
     pub const fn outline(&self) -> &Outline {
         &self.outline
+    }
+
+    /// Returns when the chain may be delivered.
+    #[must_use]
+    pub const fn window(&self) -> Window {
+        self.window
     }
 
     /// Returns the number of blocks.
@@ -352,9 +386,14 @@ impl<'s> OutgoingChain<'s> {
 
     fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
         let mut out = Writer::new(out);
-        out.array(13)?.uint(1u8)?;
+        out.array(16)?.uint(1u8)?;
         self.outline.write(&mut out)?;
+        let number = self.outline.id.number.0;
+        let step = self.previous.map_or(0, |previous| number.saturating_sub(previous.0));
         out.text(self.label)?
+            .uint(self.window.not_before)?
+            .uint(self.window.not_after)?
+            .uint(step)?
             .int(SHA_256)?
             .bytes(&self.digests.first().unwrap_or(&Digest::NULL).0)?;
         let tags = self.tags.get(..tags_of(self.in_block(1))).unwrap_or_default();
@@ -491,203 +530,4 @@ fn write_trailer(
     let mut out = Writer::new(out);
     out.raw(&digest.0)?.raw(tags.as_flattened())?;
     Ok(out.position())
-}
-
-named_errors! {
-    /// Why a head was rejected.
-    HeadError {
-        /// The bytes are not a head.
-        Decode(error: DecodeError) => from,
-        /// The head belongs to another network.
-        WrongNetwork => "the chain belongs to another network",
-        /// The head belongs to another sender.
-        WrongSender => "the chain belongs to another sender",
-        /// The head is signed with another key of the sender.
-        WrongKey => "the chain is signed with another key of the sender",
-        /// The signature's suite differs from the suite of the sender's key.
-        AlgorithmMismatch => "the signature's suite differs from that of the sender's key",
-        /// The signature was rejected.
-        Signature(error: SignatureError) => forward,
-    }
-}
-
-impl From<BufferTooSmall> for HeadError {
-    fn from(_: BufferTooSmall) -> Self {
-        Self::Decode(DecodeError::FieldOutOfRange)
-    }
-}
-
-/// The unverified content of a head. A receiver uses it to find the sender's key, and to reject an
-/// unwanted head before it checks the signature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim(Outline);
-
-impl Claim {
-    /// Returns the claimed chain's id.
-    #[must_use]
-    pub const fn id(&self) -> ChainId {
-        self.0.id
-    }
-
-    /// Returns the id of the claimed key of the sender.
-    #[must_use]
-    pub const fn key(&self) -> KeyId {
-        self.0.key
-    }
-
-    /// Returns the reference of the claimed chain.
-    #[must_use]
-    pub fn reference(&self) -> ChainRef {
-        self.0.reference()
-    }
-
-    /// Returns the number of leaves in the largest block.
-    #[must_use]
-    pub const fn largest_block(&self) -> u8 {
-        self.0.largest_block()
-    }
-
-    /// Returns the claimed number of messages.
-    #[must_use]
-    pub const fn messages(&self) -> u32 {
-        self.0.messages
-    }
-
-    /// Returns the claimed kind of the messages.
-    #[must_use]
-    pub const fn kind(&self) -> Kind {
-        self.0.kind
-    }
-}
-
-/// A verified head. Either [`open`](Self::open) has just checked its signature, or the signature
-/// was checked before the head was stored and [`reopen`](Self::reopen) read it back.
-#[derive(Clone, Copy, Debug)]
-pub struct Head<'a> {
-    outline: Outline,
-    label: &'a str,
-    first: Digest,
-    tags: &'a [u8],
-}
-
-impl<'a> Head<'a> {
-    /// Reads a head and checks that `sender` signed it with `key` for this network. `scratch` needs
-    /// [`MAX_HEAD`] bytes.
-    ///
-    /// # Errors
-    /// [`HeadError`].
-    pub fn open(
-        bytes: &'a [u8],
-        network: NetworkId,
-        sender: DeviceId,
-        key: &PublicKey,
-        scratch: &mut [u8],
-    ) -> Result<Self, HeadError> {
-        let (object, head) = Self::decode(bytes)?;
-        if head.outline.id.network != network {
-            return Err(HeadError::WrongNetwork);
-        }
-        if head.outline.id.sender != sender {
-            return Err(HeadError::WrongSender);
-        }
-        if head.outline.key != KeyId::of(key) {
-            return Err(HeadError::WrongKey);
-        }
-        if object.header.algorithm != key.algorithm() {
-            return Err(HeadError::AlgorithmMismatch);
-        }
-        key.verify(object.message(scratch)?, object.signature).map_err(HeadError::Signature)?;
-        Ok(head)
-    }
-
-    /// Reads a head without checking its signature.
-    ///
-    /// # Errors
-    /// [`DecodeError`] if the bytes are not a head.
-    pub fn peek(bytes: &[u8]) -> Result<Claim, DecodeError> {
-        let (_, head) = Head::decode(bytes)?;
-        Ok(Claim(head.outline))
-    }
-
-    /// Reads a head without checking its signature. Use it only for a head that was verified
-    /// earlier and then stored where no other party can write.
-    ///
-    /// # Errors
-    /// [`DecodeError`] if the bytes are not a head.
-    pub fn reopen(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        Ok(Self::decode(bytes)?.1)
-    }
-
-    fn decode(bytes: &'a [u8]) -> Result<(Sign1<'a>, Self), DecodeError> {
-        let object = Sign1::decode(bytes, Typ::Chain)?;
-        let mut reader = Reader::new(object.payload)?;
-        reader.array(13)?;
-        reader.version()?;
-        let outline = Outline::read(&mut reader)?;
-        let label = reader.text()?;
-        let hash = reader.i64()?;
-        let (first, tags) = (Digest(reader.fixed()?), reader.bytes()?);
-        if hash != SHA_256 {
-            return Err(DecodeError::UnknownAlgorithm);
-        }
-        let plain = label.len() <= MAX_LABEL && !label.chars().any(char::is_control);
-        if !plain || tags.len() != 8 * tags_of(outline.in_block(1)) {
-            return Err(DecodeError::FieldOutOfRange);
-        }
-        Ok((object, Self { outline, label, first, tags }))
-    }
-
-    /// Returns the chain's parameters.
-    #[must_use]
-    pub const fn outline(&self) -> &Outline {
-        &self.outline
-    }
-
-    /// Returns the chain's id.
-    #[must_use]
-    pub const fn id(&self) -> ChainId {
-        self.outline.id
-    }
-
-    /// Returns the id of the sender's key that signed the head.
-    #[must_use]
-    pub const fn key(&self) -> KeyId {
-        self.outline.key
-    }
-
-    /// Returns the chain's label, which may be empty. It contains no control characters.
-    #[must_use]
-    pub const fn label(&self) -> &'a str {
-        self.label
-    }
-
-    /// Returns the digest of the first block. It authenticates every block of the chain, because
-    /// each block contains the digest of the next one.
-    #[must_use]
-    pub const fn first(&self) -> Digest {
-        self.first
-    }
-
-    /// Returns the tags of the first block, eight bytes each.
-    pub(super) const fn tags(&self) -> &'a [u8] {
-        self.tags
-    }
-
-    /// Returns the number of blocks.
-    #[must_use]
-    pub const fn blocks(&self) -> u32 {
-        self.outline.blocks()
-    }
-
-    /// Returns the number of leaves in a block; 0 if the chain has no such block.
-    #[must_use]
-    pub const fn in_block(&self, block: u32) -> u8 {
-        self.outline.in_block(block)
-    }
-
-    /// Returns the reference that names the chain in frames.
-    #[must_use]
-    pub fn reference(&self) -> ChainRef {
-        self.outline.reference()
-    }
 }

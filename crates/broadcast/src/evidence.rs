@@ -8,7 +8,8 @@
 use core::fmt;
 
 use crate::certificate::{SenderCertificate, SenderCertificateError};
-use crate::chain::{Head, HeadError, MAX_HEAD, Outline};
+use crate::chain::{MAX_HEAD, Outline};
+use crate::head::{Head, HeadError};
 use crate::incoming::{Incoming, LeafError, Taken};
 use crate::wire::BroadcastFrame;
 use crate::{ChainRef, MAX_PER_BLOCK};

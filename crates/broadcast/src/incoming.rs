@@ -8,8 +8,9 @@
 use core::fmt;
 use moteseal_core::named_errors;
 
-use crate::chain::{Head, Outline, tags_of};
+use crate::chain::{Outline, tags_of};
 use crate::hash::{Prefixes, Running};
+use crate::head::Head;
 use crate::{ChainRef, MAX_PER_BLOCK};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 

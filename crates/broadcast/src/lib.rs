@@ -7,9 +7,9 @@
 //! the caller provides bytes and times.
 //!
 //! It follows Liu, Li and Guizani, "PKC Based Broadcast Authentication using Signature Amortization
-//! for WSNs" (IEEE TWC 2012), section III. It extends the paper in three ways: chain numbers only
-//! increase, tags let a receiver reject forged fragments before a block is complete, and
-//! certificates expire and can be revoked. A sender must know all messages of a chain before it
+//! for WSNs" (IEEE TWC 2012), section III. It extends the paper in four ways: chain numbers only
+//! increase, tags let a receiver reject forged fragments before a block is complete, certificates
+//! expire and can be revoked, and a head states the time in which its chain may be delivered. A sender must know all messages of a chain before it
 //! signs the head; a live command is a chain of one message ([`SingleDraft`]). Motes that cannot
 //! check a signature use [`tesla`].
 //!
@@ -18,7 +18,7 @@
 //! ```
 //! use moteseal_broadcast::{
 //!     ChainDraft, ChainId, ChainNumber, Head, Incoming, KeyId, Kind, MAX_HEAD, MAX_LEAF,
-//!     OutgoingChain, Taken, sender_named,
+//!     OutgoingChain, Taken, Window, sender_named,
 //! };
 //! use moteseal_core::digest::Digest;
 //! use moteseal_core::record::NetworkId;
@@ -39,8 +39,10 @@
 //!     key: KeyId::of(&key.public()),
 //!     messages: 2,
 //!     per_block: 2,
-//!     kind: Kind::Messages,
-//!     label: "orders",
+//!     kind: Kind::Command,
+//!     label: "valve 3",
+//!     window: Window { not_before: 1_700_000_000, not_after: 1_700_000_600 },
+//!     previous: None,
 //! };
 //! let (mut digests, mut tags, mut scratch) = ([Digest::NULL], [[0; 8]; 2], [0; MAX_LEAF]);
 //! let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut scratch, |at, buffer| {
@@ -58,11 +60,13 @@
 //! let first = chain.leaf(1, 0, messages[0], &mut leaf)?;
 //! assert_eq!(incoming.take(1, 0, first)?, Taken::Pending { message: messages[0] });
 //! let last = chain.leaf(1, 1, messages[1], &mut leaf)?;
-//! // The block is complete: both messages are authentic.
+//! // The block is complete: both messages are authentic. Obey them only within their window.
 //! assert_eq!(
 //!     incoming.take(1, 1, last)?,
 //!     Taken::Verified { message: messages[1], block: 1, is_last: true }
 //! );
+//! assert!(opened.window().check(Some(1_700_000_599), 0).is_ok());
+//! assert!(opened.window().check(Some(1_700_000_600), 0).is_err());
 //! # Ok(())
 //! # }
 //! ```
@@ -81,7 +85,9 @@ use moteseal_core::record::{DeviceId, NetworkId};
 mod certificate;
 mod chain;
 mod evidence;
+mod freshness;
 mod hash;
+mod head;
 mod incoming;
 mod single;
 pub mod tesla;
@@ -95,10 +101,11 @@ pub use certificate::{
     SenderRequestDraft,
 };
 pub use chain::{
-    BuildError, ChainDraft, Claim, ContentChanged, DraftError, Head, HeadError, MAX_HEAD,
-    OutgoingChain, Outline,
+    BuildError, ChainDraft, ContentChanged, DraftError, MAX_HEAD, OutgoingChain, Outline,
 };
 pub use evidence::{EvidenceCheck, EvidenceError, ExportError, Shown, export};
+pub use freshness::{CLOCK_OFFSET_SECONDS, MAX_COMMAND_SECONDS, Untimely, Window};
+pub use head::{Claim, Head, HeadError};
 pub use incoming::{
     BYTES_PER_MESSAGE, BlockTooLarge, Incoming, IncomingState, LeafError, MAX_SNAPSHOT, Taken,
 };
@@ -210,12 +217,15 @@ impl ChainId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Independent messages.
-    Messages,
+    /// Independent messages that remain true: each receiver reads all of them.
+    Announcement,
     /// The consecutive chunks of one file.
-    Image,
+    File,
     /// A querier's current query schedule (spec/sums.md, section 3).
     QuerySchedule,
+    /// Commands on one topic, which is the chain's label. They have an end, and only the newest
+    /// chain of a topic applies.
+    Command,
 }
 
 impl Kind {
@@ -223,9 +233,10 @@ impl Kind {
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
-            Self::Messages => 0,
-            Self::Image => 1,
+            Self::Announcement => 0,
+            Self::File => 1,
             Self::QuerySchedule => 2,
+            Self::Command => 3,
         }
     }
 
@@ -233,20 +244,22 @@ impl Kind {
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {
-            0 => Some(Self::Messages),
-            1 => Some(Self::Image),
+            0 => Some(Self::Announcement),
+            1 => Some(Self::File),
             2 => Some(Self::QuerySchedule),
+            3 => Some(Self::Command),
             _ => None,
         }
     }
 
-    /// Returns the kind's name for users: `messages`, `image` or `schedule`.
+    /// Returns the kind's name for users: `announcement`, `file`, `schedule` or `command`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Messages => "messages",
-            Self::Image => "image",
+            Self::Announcement => "announcement",
+            Self::File => "file",
             Self::QuerySchedule => "schedule",
+            Self::Command => "command",
         }
     }
 }

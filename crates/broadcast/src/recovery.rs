@@ -14,6 +14,8 @@
 //!
 //! - Nothing is relayed or stored before it is verified.
 //! - A sender's chain numbers only increase, even across reboots ([`Store`]).
+//! - A head states the number of the chain before it. A node with memory for it ([`Store::miss`])
+//!   requests the chains that it has missed.
 //! - All work that frames of unknown origin can cause (signature checks, requests, answers) is
 //!   limited. Frames that arrive first or most often have no advantage over other frames.
 //!
@@ -30,6 +32,7 @@ use moteseal_core::signature::PublicKey;
 mod certificates;
 mod early;
 mod meter;
+mod missed;
 mod originate;
 mod progress;
 mod queue;
@@ -42,7 +45,7 @@ pub use originate::Resumed;
 pub use queue::Purpose;
 pub use send::Transmit;
 pub use settings::{LinkSet, MAX_BASES, MAX_LINKS, Meter, Now, Rate, Relay, Settings, Timing};
-pub use store::{Item, Store};
+pub use store::{Item, MissedChain, Store};
 
 use crate::{MAX_HEAD, MAX_SENDER_CERTIFICATE};
 use early::EarlyLeaves;
@@ -52,6 +55,11 @@ use queue::{Piece, Planned, Queue};
 
 /// The maximum number of unknown chains whose heads the node requests at the same time.
 const UNKNOWN: usize = 4;
+/// The maximum number of chains that a node follows back from one chain to the chains before it
+/// that it has missed.
+const MOST_MISSED: u8 = 16;
+/// The link of a request that goes to all links.
+const ALL_LINKS: u8 = MAX_LINKS;
 /// The maximum number of requests for the head of an unknown chain.
 const UNKNOWN_ATTEMPTS: u8 = 8;
 /// The maximum number of queued relays.
@@ -95,6 +103,8 @@ named_errors! {
         /// A certificate or revocation of the same base station with a higher serial or minimum is
         /// known.
         Superseded => "a later certificate or revocation of the same base station is known",
+        /// The chain is not signed with the certified key.
+        KeyNotCertified => "the key is not the one in the certificate; use the key that was certified",
         /// The node has already accepted a chain of this sender with the same or a higher number.
         ChainGoesBack => "the sender has sent a later chain, or another chain with this number",
         /// The chain's blocks have more messages than the node has room for.

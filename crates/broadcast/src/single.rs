@@ -1,10 +1,11 @@
 //! Chains of one message, for live commands: the head and the message are sent in one frame
 //! (spec/broadcast.md, section 4).
 
-use crate::chain::{BuildError, ChainDraft, DraftError, Head, HeadError, MAX_HEAD, OutgoingChain};
+use crate::chain::{BuildError, ChainDraft, DraftError, MAX_HEAD, OutgoingChain};
+use crate::head::{Head, HeadError};
 use crate::incoming::{Incoming, LeafError, Taken};
 use crate::wire::BroadcastFrame;
-use crate::{ChainId, KeyId, Kind, MAX_MESSAGE};
+use crate::{ChainId, ChainNumber, KeyId, Kind, MAX_MESSAGE, Window};
 use moteseal_core::cbor::{DecodeError, Writer};
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::IssueError;
@@ -34,8 +35,13 @@ pub struct SingleDraft<'a> {
     pub id: ChainId,
     /// The kind of the message.
     pub kind: Kind,
-    /// The chain's label; may be empty.
+    /// The chain's label; may be empty. The label of a command is its topic.
     pub label: &'a str,
+    /// When the message may be delivered.
+    pub window: Window,
+    /// The number of the last chain that the same key signed before this one; `None` if it is
+    /// unknown or there is none.
+    pub previous: Option<ChainNumber>,
     /// The message, at most [`MAX_MESSAGE`] bytes.
     pub message: &'a [u8],
 }
@@ -62,6 +68,8 @@ impl SingleDraft<'_> {
             per_block: 1,
             kind: self.kind,
             label: self.label,
+            window: self.window,
+            previous: self.previous,
         };
         let mut digests = [Digest::NULL];
         let copy = |_, buffer: &mut [u8]| -> Result<usize, core::convert::Infallible> {
@@ -133,6 +141,12 @@ impl<'a> OpenedSingle<'a> {
         self.head.label()
     }
 
+    /// Returns when the message may be delivered.
+    #[must_use]
+    pub const fn window(&self) -> Window {
+        self.head.window()
+    }
+
     /// Returns the message.
     #[must_use]
     pub const fn message(&self) -> &'a [u8] {
@@ -148,7 +162,7 @@ impl<'a> OpenedSingle<'a> {
 
 /// Reads the frame of a chain of one message and checks that `sender` signed it with `key` for this
 /// network. `scratch` needs [`MAX_HEAD`] bytes. The caller must check that the chain's number is
-/// higher than the numbers of the sender's earlier chains.
+/// higher than the numbers of the sender's earlier chains, and the [window](OpenedSingle::window).
 ///
 /// # Errors
 /// [`SingleError`].

@@ -2,6 +2,7 @@
 //! nodes, three hops, packet loss, and an attacker. It shows what each node verified and rejected,
 //! and whether any node accepted a forgery.
 
+mod commands;
 mod play;
 
 use std::collections::BTreeMap;
@@ -22,7 +23,8 @@ use moteseal_terminal::progress::{count, thousands};
 /// A sender broadcasts 100 messages of 20 bytes, one every five seconds on average. The attacker is
 /// in range of the nodes that relay to the most distant nodes. One node reboots in the middle of
 /// the run. At the end all nodes reboot, and all frames are sent again. Time is virtual: the demo
-/// takes only seconds.
+/// takes only seconds. The demo then shows commands with an end: neither an expired command nor one that
+/// a later command has replaced is obeyed.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Exit codes: 0 no attack succeeded, 1 genuine messages are missing or late, 3 a forgery was accepted.\n\
@@ -93,6 +95,8 @@ struct Results {
     /// The number of messages that were delivered or accepted again after all nodes had rebooted.
     replayed: u64,
     over_meter: u64,
+    /// What two watchers do with commands that end and that an attacker replays.
+    commands: Vec<commands::CommandStep>,
 }
 
 /// The progress of the nodes at a point in time.
@@ -106,12 +110,13 @@ struct Step {
 
 impl Results {
     /// Returns the number of successful attacks of all kinds.
-    const fn breaches(&self) -> u64 {
+    fn breaches(&self) -> u64 {
         self.forged_sent
             + self.forged_kept
             + self.forged_delivered
             + self.replayed
             + self.over_meter
+            + commands::faults(&self.commands)
     }
 
     fn slowdown(&self) -> Option<f64> {
@@ -141,7 +146,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ))?;
     }
     let mut shown = Ok(());
-    let results = play::play(arguments, &mut |step: &Step| {
+    let mut results = play::play(arguments, &mut |step: &Step| {
         if !arguments.json && shown.is_ok() {
             let verified =
                 columns(|node| step.verified.get(node).copied().unwrap_or_default().to_string());
@@ -154,6 +159,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
     })?;
     shown?;
+    results.commands = commands::play()?;
     if arguments.json {
         out.line(object(arguments, &results))?;
     } else {
@@ -220,11 +226,23 @@ fn table(results: &Results, out: &mut Stdout) -> Result<(), Failure> {
             undisturbed / 1000
         ))?;
     }
+    lines(
+        out,
+        "\nCommands on valve 3, valid for 60 s, 600 s and 600 s. After 120 s a second watcher joins, and the attacker replays all frames:",
+    )?;
+    for step in &results.commands {
+        let commands::CommandStep { at, watcher, what, withheld } = step;
+        let done = match withheld {
+            None => format!("obeys \"{what}\""),
+            Some(why) => format!("does not obey {what}: {why}"),
+        };
+        out.line(format_args!("{at:>7} s  watcher {watcher:<6}  {done}"))?;
+    }
     let breaches = results.breaches();
     if breaches == 0 && results.slowdown().is_some() {
         out.line("")?;
         out.line(format_args!(
-            "NO ATTACK SUCCEEDED: every node has all {}; no forgery was relayed, stored or delivered; no old message was accepted again.",
+            "NO ATTACK SUCCEEDED: every node has all {}; no forgery was relayed, stored or delivered; no old message was accepted again, and no expired command was obeyed.",
             count(results.messages as u64, "message")
         ))?;
     }
@@ -260,6 +278,9 @@ fn object(arguments: &Arguments, results: &Results) -> serde_json::Value {
         "node_bytes": results.node_bytes, "undisturbed_ms": results.undisturbed_ms, "disturbed_ms": results.disturbed_ms,
         "forged_sent": results.forged_sent, "forged_kept": results.forged_kept, "forged_delivered": results.forged_delivered,
         "replayed": results.replayed, "over_meter": results.over_meter,
+        "commands": results.commands.iter().map(|step| {
+            json!({ "at": step.at, "watcher": step.watcher, "what": step.what, "withheld": step.withheld })
+        }).collect::<Vec<_>>(),
         "held": results.breaches() == 0 && results.slowdown().is_some(),
     })
 }
@@ -268,14 +289,16 @@ fn verdict(results: &Results) -> Result<(), Failure> {
     let breaches = results.breaches();
     if breaches > 0 {
         return Err(Failure::refused(format_args!(
-            "{} ATTACKS SUCCEEDED ({} forgeries relayed, {} stored, {} delivered, {} messages replayed, {} nodes checked too many signatures): \
+            "{} ATTACKS SUCCEEDED ({} forgeries relayed, {} stored, {} delivered, {} messages replayed, {} nodes checked too many signatures, \
+             {} watchers obeyed the wrong commands): \
              this is a fault of Moteseal; please report it",
             thousands(breaches),
             results.forged_sent,
             results.forged_kept,
             results.forged_delivered,
             results.replayed,
-            results.over_meter
+            results.over_meter,
+            commands::faults(&results.commands)
         )));
     }
     if results.slowdown().is_none() {

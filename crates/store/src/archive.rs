@@ -1,5 +1,6 @@
 //! The durable storage of a broadcast node: the highest chain number of each sender, the minimum
-//! certificate serial of each base station, and the chains themselves. When the quota is reached,
+//! certificate serial of each base station, what decides which commands may still be delivered, and
+//! the chains themselves. When the quota is reached,
 //! the oldest complete chains are removed.
 //!
 //! An archive is a folder. It contains a journal of facts ([`facts`]) and one file of leaves per
@@ -18,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use moteseal_api::ErrorKind;
-use moteseal_broadcast::recovery::{Item, Store};
+use moteseal_broadcast::recovery::{Item, MissedChain, Store};
 use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
 use moteseal_core::record::NetworkId;
 
@@ -127,6 +128,8 @@ pub struct Archive {
     leaves: HashMap<ChainRef, Leaves>,
     /// The total length of all leaf files, in bytes.
     in_files: u64,
+    /// The chains that were missed since [`take_missed`](Archive::take_missed) was last called.
+    newly_missed: Vec<MissedChain>,
 }
 
 impl Archive {
@@ -173,8 +176,16 @@ impl Archive {
         }
         let (folder, bases) = (folder.to_owned(), bases.to_vec());
         let facts = Facts { network: Some(network), ..facts };
-        let mut archive =
-            Self { folder, quota, bases, journal, facts, leaves: HashMap::new(), in_files: 0 };
+        let mut archive = Self {
+            folder,
+            quota,
+            bases,
+            journal,
+            facts,
+            leaves: HashMap::new(),
+            in_files: 0,
+            newly_missed: Vec::new(),
+        };
         // Remove surplus chains before their files are opened: an archive that was written with a
         // higher limit must open without exceeding the number of open files.
         archive.limit_complete()?;
@@ -270,6 +281,77 @@ impl Archive {
     #[must_use]
     pub fn noted(&self, chain: ChainRef) -> u64 {
         self.facts.progress.get(&chain).copied().unwrap_or(0)
+    }
+
+    /// Returns whether the head of a chain is stored.
+    #[must_use]
+    pub fn has(&self, chain: ChainRef) -> bool {
+        self.facts.heads.contains_key(&chain)
+    }
+
+    /// Returns the first chain number that was accepted of a sender's key. A receiver of the key has
+    /// joined with this chain; it need not deliver earlier ones.
+    #[must_use]
+    pub fn joined(&self, key: KeyId) -> Option<ChainNumber> {
+        self.facts.joined.get(&key).copied()
+    }
+
+    /// Returns all missed chains that were not accepted later.
+    #[must_use]
+    pub fn missed_chains(&self) -> Vec<MissedChain> {
+        self.facts.missed.values().copied().collect()
+    }
+
+    /// Returns the chains that were missed since the last call.
+    pub fn take_missed(&mut self) -> Vec<MissedChain> {
+        std::mem::take(&mut self.newly_missed)
+    }
+
+    /// Returns the highest number of a command of this topic and key that
+    /// [`raise_topic`](Self::raise_topic) recorded.
+    #[must_use]
+    pub fn newest_of_topic(&self, key: KeyId, topic: &str) -> Option<ChainNumber> {
+        let newest = self.facts.topics.get(&key).and_then(|topics| topics.get(topic)).copied();
+        newest.max(self.facts.outdated.get(&key).copied())
+    }
+
+    /// Durably records that commands of this topic and key with a number below `number` must not be
+    /// delivered any more. An archive keeps 256 topics of a key. When another topic is added, the
+    /// topic with the lowest number is removed, and no command of any topic of the key below this
+    /// number may be delivered.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    pub fn raise_topic(
+        &mut self,
+        key: KeyId,
+        topic: &str,
+        number: ChainNumber,
+    ) -> Result<(), ArchiveError> {
+        if self.newest_of_topic(key, topic).is_some_and(|newest| newest >= number) {
+            return Ok(());
+        }
+        if let Some(room) = self.facts.room_for_topic(key, topic) {
+            self.record(room)?;
+        }
+        self.record(Fact::Topic(key, number, topic.to_owned()))?;
+        self.sync()
+    }
+
+    /// Returns the latest time that was recorded by [`set_time`](Self::set_time), in seconds of Unix
+    /// time; 0 if there is none.
+    #[must_use]
+    pub const fn time(&self) -> u64 {
+        self.facts.time
+    }
+
+    /// Durably records the latest time that the archive's owner has used, in seconds of Unix time.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    pub fn set_time(&mut self, unix: u64) -> Result<(), ArchiveError> {
+        self.record(Fact::Time(unix))?;
+        self.sync()
     }
 
     /// Makes everything durable except the leaves.
@@ -436,7 +518,33 @@ impl Store for Archive {
     }
 
     fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), ArchiveError> {
+        if !self.facts.floors.contains_key(&key) {
+            self.record(Fact::Joined(key, number))?;
+        }
         self.record(Fact::Floor(key, number))?;
+        self.sync()
+    }
+
+    fn miss(&mut self, missed: &MissedChain) -> Result<bool, ArchiveError> {
+        if self.facts.missed.contains_key(&missed.chain)
+            || self.facts.heads.contains_key(&missed.chain)
+        {
+            return Ok(false);
+        }
+        if let Some(room) = self.facts.room_for_missed() {
+            self.record(room)?;
+        }
+        self.record(Fact::Missed(*missed))?;
+        self.newly_missed.push(*missed);
+        Ok(true)
+    }
+
+    fn missed(&mut self, chain: ChainRef) -> Result<Option<MissedChain>, ArchiveError> {
+        Ok(self.facts.missed.get(&chain).copied())
+    }
+
+    fn found(&mut self, chain: ChainRef) -> Result<(), ArchiveError> {
+        self.record(Fact::Found(chain))?;
         self.sync()
     }
 

@@ -13,7 +13,7 @@ use crate::query::{MAX_PLAN, QueryId};
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainId, ChainNumber, Head, Kind, MAX_MESSAGE, MAX_SINGLE, OpenedSingle, SealError,
-    SingleDraft, SingleError, open_single, sender_named,
+    SingleDraft, SingleError, Window, open_single, sender_named,
 };
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::digest::Digest;
@@ -176,8 +176,15 @@ impl QueryScheduleDraft<'_> {
             sender: querier_id(),
             number: ChainNumber(self.number),
         };
-        SingleDraft { id, kind: Kind::QuerySchedule, label: "", message }
-            .seal(querier, scratch, out)
+        SingleDraft {
+            id,
+            kind: Kind::QuerySchedule,
+            label: "",
+            window: Window::ALWAYS,
+            previous: None,
+            message,
+        }
+        .seal(querier, scratch, out)
     }
 
     fn write<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {

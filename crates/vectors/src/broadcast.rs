@@ -6,7 +6,7 @@ use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     BuildError, ChainDraft, ChainId, ChainNumber, EvidenceCheck, Head, Incoming, KeyId, Kind,
     LeafError, MAX_HEAD, MAX_LEAF, MAX_SINGLE, OutgoingChain, Revocation, SenderCertificate,
-    SenderRequest, Shown, Taken, open_single,
+    SenderRequest, Shown, Taken, Window, open_single,
 };
 use moteseal_core::Digest;
 use moteseal_core::cbor::item_length;
@@ -81,8 +81,10 @@ pub fn chain(input: &Value) -> Verdict {
         key: KeyId(fixed(input, "key")),
         messages: messages.len() as u32,
         per_block: number(input, "per_block"),
-        kind: Kind::Messages,
+        kind: Kind::Announcement,
         label: text(input, "label"),
+        window: Window::ALWAYS,
+        previous: None,
     };
     let (mut digests, mut tags) =
         (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
@@ -130,8 +132,17 @@ pub fn head(input: &Value) -> Verdict {
     Ok(json!({
         "reference": head.reference().to_string(), "number": head.id().number.0, "messages": outline.messages,
         "per_block": outline.per_block, "longest": outline.longest, "kind": outline.kind.number(), "label": head.label(),
-        "first": head.first().to_string(),
+        "not_before": head.window().not_before, "not_after": head.window().not_after,
+        "previous": head.previous().map(|previous| previous.0), "first": head.first().to_string(),
     }))
+}
+
+/// Checks whether a chain may be delivered at a time.
+pub fn timely(input: &Value) -> Verdict {
+    let bytes = bytes(input, "bytes");
+    let now = input["now"].as_u64();
+    open(&bytes, input)?.window().check(now, number(input, "offset")).map_err(name)?;
+    Ok(json!({}))
 }
 
 /// Passes leaves to a verifier in the order of arrival and returns the outcome of each.

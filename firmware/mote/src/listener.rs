@@ -5,18 +5,24 @@
 //! Certificates, heads and leaves are in RAM. After a reboot, the node requests them again. The
 //! journal stores what must survive a reboot: for each sender's key the newest chain, and the
 //! lowest valid serial. The journal records a chain before the listener acts on it, so that the
-//! mote acts on a command at most once. If the mote reboots between the record and the action, it
-//! never acts on the command and sends no notice of it. The listener does not check the dates of
-//! certificates.
+//! mote acts on a command at most once, and after a reboot on no earlier one. If the mote reboots
+//! between the record and the action, it never acts on the command and sends no notice of it.
+//!
+//! The mote acts only on chains of commands, only within their windows, and only if the caller knows
+//! the time. Until then it ignores the frames that begin a chain of commands, and afterwards it asks
+//! for them again. It does not hold a command that is too early: the sender must send it later.
 
 use moteseal_broadcast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, Relay, Settings, Store, Timing,
 };
+use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
-    ChainNumber, ChainRef, Head, KeyId, Kind, MAX_HEAD, MAX_REVOCATION, MAX_SENDER_CERTIFICATE,
+    CLOCK_OFFSET_SECONDS, ChainNumber, ChainRef, Head, KeyId, Kind, MAX_HEAD, MAX_REVOCATION,
+    MAX_SENDER_CERTIFICATE, Untimely,
 };
 use moteseal_core::provision::Audience;
 use moteseal_core::signature::PublicKey;
+use moteseal_core::signed_time::TimeRange;
 
 use crate::command::Command;
 use crate::durable::{Durable, NoRoom};
@@ -207,10 +213,23 @@ pub type BroadcastNode<'p> = Node<'p, SENDERS, 1, PER_BLOCK>;
 pub struct Listener<'p, 'm> {
     node: &'m mut BroadcastNode<'p>,
     shelf: &'m mut Shelf,
+    /// The chain of commands that was ignored last, because the time was not known.
+    ignored: Option<ChainNumber>,
 }
 
-const fn now(ms: u64) -> Now {
-    Now { ms, unix: None }
+const fn now(ms: u64, unix: Option<u64>) -> Now {
+    Now { ms, unix }
+}
+
+/// Returns the number of the chain if the frame begins a chain of commands, as it claims.
+fn command_of(frame: &[u8]) -> Option<ChainNumber> {
+    match BroadcastFrame::decode(frame) {
+        Ok(BroadcastFrame::Head(head) | BroadcastFrame::Single { head, .. }) => {
+            Head::peek(head).ok().filter(|head| head.kind() == Kind::Command)
+        }
+        _ => None,
+    }
+    .map(|head| head.id().number)
 }
 
 /// Returns `None` if there was no room for an item, which is harmless, and an error if the journal
@@ -250,24 +269,28 @@ pub fn broadcast_node<'p, F: Flash>(
         },
         meter: Meter::MOTE,
     };
-    Node::new(settings, seed, now(now_ms), &mut Kept { shelf, durable }).map_err(
-        |error| match error {
+    Node::new(settings, seed, now(now_ms, None), &mut Kept { shelf, durable }).map_err(|error| {
+        match error {
             KeepError::NoRoom => JournalError::Full,
             KeepError::Journal(error) => error,
-        },
-    )
+        }
+    })
 }
 
 impl<'p, 'm> Listener<'p, 'm> {
     /// Creates a listener with this node and its shelf. The node's first frame asks its neighbours
     /// which chains there are.
     pub fn new(node: &'m mut BroadcastNode<'p>, shelf: &'m mut Shelf, now_ms: u64) -> Self {
-        node.solicit(now(now_ms));
-        Self { node, shelf }
+        node.solicit(now(now_ms, None));
+        Self { node, shelf, ignored: None }
     }
 
-    /// Processes a frame. If the frame completes the verification of messages, the listener acts on
-    /// these messages.
+    /// Processes a frame. If the frame completes the verification of commands, the listener acts on
+    /// these commands, unless the time is outside of their window.
+    ///
+    /// `time` has the times that are possible now; `None` if the mote does not know the time. The
+    /// earliest one is compared with the beginning of a window, and the latest one with its end, so
+    /// that the mote obeys no command too early or after its end.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -275,18 +298,38 @@ impl<'p, 'm> Listener<'p, 'm> {
     pub fn receive<F: Flash>(
         &mut self,
         now_ms: u64,
+        time: Option<TimeRange>,
         frame: &[u8],
         durable: &mut Durable<F>,
         notify: &mut OnNotice<'_>,
     ) -> Result<(), JournalError> {
-        let event =
-            self.node.receive(now(now_ms), LINE, frame, &mut Kept { shelf: self.shelf, durable });
+        let earliest = time.map(|time| time.earliest_ms / 1000);
+        let latest = time.map(|time| time.latest_ms.div_ceil(1000));
+        let now = now(now_ms, latest);
+        match (latest, command_of(frame)) {
+            (None, Some(number)) => {
+                // Report each chain once. The frame is not verified.
+                if self.ignored != Some(number) {
+                    self.ignored = Some(number);
+                    notify(Notice::NotObeyed(number, Untimely::NoTrustedTime));
+                }
+                return Ok(());
+            }
+            (Some(_), _) if self.ignored.take().is_some() => self.node.solicit(now),
+            _ => {}
+        }
+        let event = self.node.receive(now, LINE, frame, &mut Kept { shelf: self.shelf, durable });
         match only_journal(event)? {
             Some(Event::Verified { chain, number, first, last, is_last, .. }) => {
-                // The node has verified the head. Ignore chains of files and query schedules: a
-                // mote does not use them.
+                // The node has verified the head. Ignore chains of other kinds: a mote does not use
+                // them.
                 let head = self.shelf.get(Item::Head(chain)).and_then(|head| Head::peek(head).ok());
-                if head.is_none_or(|head| head.kind() != Kind::Messages) {
+                let Some(head) = head.filter(|head| head.kind() == Kind::Command) else {
+                    return Ok(());
+                };
+                let check = |unix| head.window().check(unix, CLOCK_OFFSET_SECONDS);
+                if let Err(why) = check(earliest).and(check(latest)) {
+                    notify(Notice::NotObeyed(number, why));
                     return Ok(());
                 }
                 for block in first..=last {
@@ -319,7 +362,8 @@ impl<'p, 'm> Listener<'p, 'm> {
         out: &mut [u8],
         durable: &mut Durable<F>,
     ) -> Result<Option<usize>, JournalError> {
-        let transmit = self.node.poll(now(now_ms), &mut Kept { shelf: self.shelf, durable }, out);
+        let transmit =
+            self.node.poll(now(now_ms, None), &mut Kept { shelf: self.shelf, durable }, out);
         Ok(only_journal(transmit)?.flatten().map(|transmit| transmit.length))
     }
 }

@@ -234,7 +234,10 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 Ok(())
             }
             Channel::Broadcast => match &mut self.listener {
-                Some(listener) => Ok(listener.receive(now_ms, body, self.durable, notify)?),
+                Some(listener) => {
+                    let time = self.clock.range(now_ms);
+                    Ok(listener.receive(now_ms, time, body, self.durable, notify)?)
+                }
                 None => Ok(()),
             },
             Channel::Time => {

@@ -3,8 +3,8 @@
 
 use core::fmt;
 
-use moteseal_broadcast::ChainNumber;
 use moteseal_broadcast::recovery::RefusedBroadcast;
+use moteseal_broadcast::{ChainNumber, Untimely};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{EpochNumber, SealIndex};
 
@@ -46,6 +46,9 @@ pub enum Notice {
     Answered(u64),
     /// The mote acted on a command, which it received in this chain.
     Acted(ChainNumber, Command),
+    /// The mote did not act on a command of this chain, because it came at the wrong time or the
+    /// mote does not know the time.
+    NotObeyed(ChainNumber, Untimely),
     /// A message of this chain is not a command, or is too long to be stored.
     NoCommand(ChainNumber),
     /// The mote refused a broadcast.
@@ -80,6 +83,7 @@ impl fmt::Display for Notice {
             Self::NotAnswering(why) => write!(f, "not-answering {why}"),
             Self::Answered(epoch) => write!(f, "answered {epoch}"),
             Self::Acted(chain, command) => write!(f, "acted {chain} {command}"),
+            Self::NotObeyed(chain, why) => write!(f, "not-obeyed {chain} {}", why.name()),
             Self::NoCommand(chain) => write!(f, "no-command {chain}"),
             Self::Refused(refused) => write!(f, "refused {}", refused.name()),
             Self::Time(unix_ms) => write!(f, "time {unix_ms}"),

@@ -8,7 +8,8 @@
  * arrives for half a second, it requests the missing messages; after 40 such pauses, it gives up.
  * The file FLOOR stores the highest accepted chain number, so that no chain is accepted twice. The
  * program listens to one sender: the first whose certificate from the base station arrives. It
- * skips frames that it does not need. If a frame is rejected, it prints the reason. */
+ * skips frames that it does not need. If a frame is rejected, it prints the reason. It prints
+ * commands only while they are valid by the machine's clock. */
 #define _DEFAULT_SOURCE
 
 #include <moteseal.h>
@@ -20,7 +21,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
+
+/* The kind of commands, and the allowed offset of the clocks in seconds: broadcast.md, 3.1 and 3.5. */
+enum { COMMAND = 3, CLOCK_OFFSET = 10 };
+
+static int is_timely(uint64_t not_before, uint64_t not_after) {
+    uint64_t now = (uint64_t)time(NULL);
+    return now + CLOCK_OFFSET >= not_before && now < not_after;
+}
 
 static void check(const char *what, moteseal_error error) {
     if (error != MOTESEAL_ERROR_OK) {
@@ -127,6 +137,7 @@ int main(int argc, char **argv) {
     static uint64_t memory[MOTESEAL_BROADCAST_SIZE(64) / 8];
     moteseal_broadcast *broadcast = (moteseal_broadcast *)memory;
     int has_sender = 0, has_chain = 0, silences = 0;
+    moteseal_head_info chain = {0};
     for (;;) {
         ssize_t got = recv(receiver, datagram, sizeof datagram, 0);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && ++silences < 40) {
@@ -152,12 +163,17 @@ int main(int argc, char **argv) {
             if (error == MOTESEAL_ERROR_OK) {
                 check("floor", moteseal_broadcast_persisted(broadcast, keep(argv[2], info.number)));
                 has_chain = 1;
+                chain = info;
                 fprintf(stderr, "listen: a chain of %lu messages\n", (unsigned long)info.messages);
             }
         } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_SINGLE && has_sender && !has_chain) {
             moteseal_single single;
             error = moteseal_single_open(&sender, datagram, (size_t)got, known, &single);
             if (error == MOTESEAL_ERROR_OK && keep(argv[2], single.number) == single.number) {
+                if (single.kind == COMMAND && !is_timely(single.not_before, single.not_after)) {
+                    fprintf(stderr, "listen: the command is not valid at this time\n");
+                    return 3;
+                }
                 print(single.message, single.message_length);
                 return 0;
             }
@@ -167,6 +183,11 @@ int main(int argc, char **argv) {
             if (error == MOTESEAL_ERROR_OK && taken.what != MOTESEAL_TAKEN_REPEATED && taken.message_length <= sizeof block[0]) {
                 memcpy(block[frame.index], taken.message, taken.message_length);
                 lengths[frame.index] = taken.message_length + 1;
+            }
+            if (error == MOTESEAL_ERROR_OK && taken.what == MOTESEAL_TAKEN_VERIFIED && chain.kind == COMMAND
+                && !is_timely(chain.not_before, chain.not_after)) {
+                fprintf(stderr, "listen: the commands are not valid at this time\n");
+                return 3;
             }
             if (error == MOTESEAL_ERROR_OK && taken.what == MOTESEAL_TAKEN_VERIFIED) {
                 for (int i = 0; i < 64; i++) {

@@ -80,7 +80,12 @@ pub struct moteseal_head_info {
     pub messages: u32,
     /// The number of blocks in the chain.
     pub blocks: u32,
-    /// 0 for independent messages, 1 for the pieces of one file, 2 for a query schedule.
+    /// The first second in which the messages may be delivered, in Unix time.
+    pub not_before: u64,
+    /// The first second in which they may not be delivered any more, in Unix time; 2^64-1 for no end.
+    /// Obey a command (kind 3) only if you know the time, and only within its window.
+    pub not_after: u64,
+    /// 0 for announcements, 1 for the pieces of one file, 2 for a query schedule, 3 for commands.
     pub kind: u8,
     /// Zeros.
     pub reserved: [u8; 7],
@@ -153,6 +158,8 @@ pub unsafe extern "C" fn moteseal_broadcast_begin(
             label_length: label.len(),
             messages: head.outline().messages,
             blocks: head.blocks(),
+            not_before: head.window().not_before,
+            not_after: head.window().not_after,
             kind: head.outline().kind.number(),
             reserved: [0; 7],
         };

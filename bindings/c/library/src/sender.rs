@@ -70,7 +70,12 @@ pub struct moteseal_single {
     pub label: *const u8,
     /// The label's length in bytes, at most 64.
     pub label_length: usize,
-    /// 0 for a message, 1 for a file, 2 for a query schedule.
+    /// The first second in which the message may be delivered, in Unix time.
+    pub not_before: u64,
+    /// The first second in which it may not be delivered any more, in Unix time; 2^64-1 for no end.
+    /// Obey a command (kind 3) only if you know the time, and only within its window.
+    pub not_after: u64,
+    /// 0 for an announcement, 1 for a file, 2 for a query schedule, 3 for a command.
     pub kind: u8,
     /// Zeros.
     pub reserved: [u8; 7],
@@ -223,6 +228,8 @@ pub unsafe extern "C" fn moteseal_single_open(
             message_length: message.len(),
             label: label.as_ptr(),
             label_length: label.len(),
+            not_before: found.window().not_before,
+            not_after: found.window().not_after,
             kind: found.kind().number(),
             reserved: [0; 7],
         };

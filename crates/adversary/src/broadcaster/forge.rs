@@ -316,7 +316,7 @@ fn head(
     let id = claim.id();
     let mut buffer = [0; MAX_HEAD];
     let mut payload = Writer::new(&mut buffer);
-    payload.array(13).ok()?.uint(1u8).ok()?.bytes(&id.network.0).ok()?.bytes(&id.sender.0).ok()?;
+    payload.array(16).ok()?.uint(1u8).ok()?.bytes(&id.network.0).ok()?.bytes(&id.sender.0).ok()?;
     payload.bytes(&claim.key().0).ok()?.uint(number.0).ok()?;
     payload
         .uint(messages)
@@ -327,7 +327,10 @@ fn head(
         .ok()?
         .uint(claim.kind().number())
         .ok()?;
-    payload.text("").ok()?.int(SHA_256).ok()?.bytes(first).ok()?.bytes(tags).ok()?;
+    let window = claim.window();
+    payload.text("").ok()?.uint(window.not_before).ok()?.uint(window.not_after).ok()?;
+    payload.uint(0u8).ok()?;
+    payload.int(SHA_256).ok()?.bytes(first).ok()?.bytes(tags).ok()?;
     signed(Typ::Chain, payload.finish(), key)
 }
 

@@ -8,7 +8,7 @@ use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, Head, Incoming, KeyId, Kind, MAX_HEAD, MAX_LEAF,
     MAX_SENDER_CERTIFICATE, OutgoingChain, Revocation, SenderCertificate, SenderCertificateDraft,
-    Taken, open_single, sender_named,
+    Taken, Window, open_single, sender_named,
 };
 use moteseal_core::Digest;
 use moteseal_core::cbor::Writer;
@@ -58,8 +58,10 @@ impl Scene {
             key: KeyId::of(&key.public()),
             messages: MESSAGES,
             per_block: PER_BLOCK,
-            kind: Kind::Messages,
+            kind: Kind::Announcement,
             label: "",
+            window: Window::ALWAYS,
+            previous: None,
         };
         let (mut digests, mut tags) =
             ([Digest::NULL; MESSAGES as usize], [[0; 8]; MESSAGES as usize]);

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, Head, Incoming, KeyId, Kind, MAX_HEAD, MAX_LEAF,
-    OutgoingChain, Tag, Taken,
+    OutgoingChain, Tag, Taken, Window,
 };
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
@@ -49,8 +49,16 @@ impl Room {
     ) -> OutgoingChain<'_> {
         let count = u32::try_from(messages.len()).expect("few messages");
         let id = ChainId { number, ..ID };
-        let draft =
-            ChainDraft { id, key, messages: count, per_block, kind: Kind::Messages, label: "" };
+        let draft = ChainDraft {
+            id,
+            key,
+            messages: count,
+            per_block,
+            kind: Kind::Announcement,
+            label: "",
+            window: Window::ALWAYS,
+            previous: None,
+        };
         let read = |number: u32, buffer: &mut [u8]| {
             let message = &messages[number as usize];
             buffer[..message.len()].copy_from_slice(message);

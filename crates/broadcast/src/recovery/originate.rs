@@ -1,5 +1,6 @@
 //! How a node sends its own chains, and continues chains after a reboot.
 
+use crate::recovery::missed::Known;
 use crate::recovery::receive::HeadSigner;
 use crate::recovery::*;
 use crate::{Head, Revocation, SenderCertificate, Taken};
@@ -45,6 +46,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if of.sender != id.sender {
             return Ok(Event::Refused(RefusedBroadcast::UnknownSender));
         }
+        if of.key != claim.key() {
+            return Ok(Event::Refused(RefusedBroadcast::KeyNotCertified));
+        }
         let is_known =
             self.senders.iter().flatten().any(|sender| sender.certificate == fingerprint);
         if !is_known {
@@ -77,7 +81,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 abandoned: None,
             });
         }
-        let place = match self.may_accept(now, &claim, self.draws.fingerprint(head), is_kept) {
+        let known = if is_kept { Known::Kept } else { Known::No };
+        let place = match self.may_accept(now, &claim, self.draws.fingerprint(head), known) {
             Ok(place) => place,
             Err(error) => return Ok(Event::Refused(error)),
         };

@@ -2,6 +2,7 @@
 //! check. If more frames need a signature check than the limits allow, the node chooses among them
 //! at random ([`Waiting`]). Nothing is stored or relayed before it is verified.
 
+use crate::recovery::missed::Known;
 use crate::recovery::progress::every;
 use crate::recovery::send::place_of;
 use crate::recovery::*;
@@ -78,7 +79,11 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
             return Ok(Event::Nothing);
         }
-        let place = match self.may_accept(now, &claim, fingerprint, false) {
+        let known = match store.missed(chain)? {
+            Some(_) => Known::Missed,
+            None => Known::No,
+        };
+        let place = match self.may_accept(now, &claim, fingerprint, known) {
             Ok(place) => place,
             Err(error) => {
                 if error == RefusedBroadcast::UnknownSender {
@@ -115,14 +120,13 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         })
     }
 
-    /// Checks everything in a head except its signature, and returns the sender's slot. If
-    /// `is_kept`, the head may have the same number as the sender's latest accepted chain.
+    /// Checks everything in a head except its signature, and returns the sender's slot.
     pub(super) fn may_accept(
         &self,
         now: Now,
         claim: &Claim,
         fingerprint: u64,
-        is_kept: bool,
+        known: Known,
     ) -> Result<usize, RefusedBroadcast> {
         let id = claim.id();
         let place = self.sender(id.sender, claim.key()).ok_or(RefusedBroadcast::UnknownSender)?;
@@ -138,7 +142,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
             _ => {}
         }
-        if sender.floor.is_some_and(|floor| id.number < floor || (id.number == floor && !is_kept)) {
+        let is_back = |floor| match known {
+            Known::No => id.number <= floor,
+            Known::Kept => id.number < floor,
+            Known::Missed => false,
+        };
+        if sender.floor.is_some_and(is_back) {
             return Err(RefusedBroadcast::ChainGoesBack);
         }
         if usize::from(claim.largest_block()) > B {
@@ -181,12 +190,22 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let key = head.key();
         let place = self.sender(id, key);
         let floor = place.and_then(|place| self.senders.get(place)?.as_ref()?.floor);
+        // The chains above this number and below this chain were missed.
+        let mut gap = None;
         if floor.is_none_or(|floor| number > floor) {
             keep_certificate(key, chain, store)?;
             store.keep(Item::Head(chain), bytes)?;
+            if !is_own {
+                gap = self.note_missed(&head, floor, MOST_MISSED, store)?;
+            }
             // Before acting on the chain, make its number durable, together with all items that
             // were stored before.
             store.raise(key, number)?;
+        } else if let Some(missed) = store.missed(chain)? {
+            keep_certificate(key, chain, store)?;
+            store.keep(Item::Head(chain), bytes)?;
+            gap = self.note_missed(&head, missed.above, missed.left, store)?;
+            store.found(chain)?;
         }
         let abandoned = self
             .chains
@@ -229,6 +248,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             if unknown.is_some_and(|unknown| unknown.chain == chain || unknown.chain == ANY_CHAIN) {
                 *unknown = None;
             }
+        }
+        if let Some(missed) = gap {
+            self.note_unknown(missed, WANTS_HEAD, ALL_LINKS);
         }
         Ok(Event::Accepted { chain, sender: id, number, abandoned })
     }
@@ -487,40 +509,6 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let out = if is_all { block } else { block.saturating_sub(1) };
         tracked.links = tracked.links.with(LinkSet::one(link));
         tracked.hint(out, clock, &pace, &mut self.draws);
-    }
-
-    /// Records a chain whose head is not known, so that the node requests the head. The expected
-    /// next chain of a known sender is not displaced by other chains.
-    pub(super) fn note_unknown(&mut self, chain: ChainRef, wanted: u64, link: u8) {
-        if let Some(known) =
-            self.unknown.iter_mut().flatten().find(|unknown| unknown.chain == chain)
-        {
-            known.wanted |= wanted;
-            return;
-        }
-        // A node without any certificate cannot check a head, so it also requests the certificate.
-        let wanted = if self.senders.iter().all(Option::is_none) {
-            wanted | WANTS_CERTIFICATE
-        } else {
-            wanted
-        };
-        let is_expected =
-            chain == ANY_CHAIN || self.senders.iter().flatten().any(|sender| sender.next == chain);
-        let pace = self.pace();
-        let ask = Ask::at(self.clock, pace.settle_ms, pace.timing.request_ms, &mut self.draws);
-        let new = Unknown { chain, wanted, link, is_expected, ask, attempts: 0 };
-        if let Some(free) = self.unknown.iter_mut().find(|place| place.is_none()) {
-            *free = Some(new);
-            return;
-        }
-        let gives_way =
-            |place: &&mut Option<Unknown>| place.is_some_and(|unknown| !unknown.is_expected);
-        let count = u32::try_from(self.unknown.iter_mut().filter(gives_way).count()).unwrap_or(0);
-        // Each candidate, including the new one, is dropped with the same probability.
-        let drawn = self.draws.below(if is_expected { count } else { count.saturating_add(1) });
-        if let Some(place) = self.unknown.iter_mut().filter(gives_way).nth(drawn as usize) {
-            *place = Some(new);
-        }
     }
 
     /// Queues a new, verified item for relaying. The items of a chain are relayed in the order in

@@ -196,8 +196,11 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             asked.attempts = asked.attempts.saturating_add(1);
         }
         let frame = BroadcastFrame::Wanted { chain: asked.chain, block: 0, wanted: asked.wanted };
-        let links =
-            if asked.chain == ANY_CHAIN { self.settings.links } else { LinkSet::one(asked.link) };
+        let links = if asked.chain == ANY_CHAIN || asked.link == ALL_LINKS {
+            self.settings.links
+        } else {
+            LinkSet::one(asked.link)
+        };
         if asked.attempts >= UNKNOWN_ATTEMPTS || asked.ask.due == u64::MAX {
             *unknown = None;
         }

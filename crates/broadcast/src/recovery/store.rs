@@ -3,6 +3,7 @@
 use crate::wire::BroadcastFrame;
 use crate::{ChainNumber, ChainRef, KeyId};
 use moteseal_core::cbor::{BufferTooSmall, Writer};
+use moteseal_core::record::DeviceId;
 
 /// An item that a node stores. Each item was verified before it was stored. The leaves of the
 /// current block are an exception: they have only matched their tags.
@@ -41,6 +42,25 @@ impl Item {
             }
         }
     }
+}
+
+/// A chain that a node has missed: a later head of the same key names it, and the node has not
+/// accepted it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissedChain {
+    /// The chain.
+    pub chain: ChainRef,
+    /// The chain's sender.
+    pub sender: DeviceId,
+    /// The sender's key.
+    pub key: KeyId,
+    /// The chain's number.
+    pub number: ChainNumber,
+    /// The highest number that the node had accepted under the key before it accepted a later one.
+    /// Chains up to this number are not missed. `None` if the node knew no chain of the key.
+    pub above: Option<ChainNumber>,
+    /// How many chains before this one the node may also note as missed.
+    pub left: u8,
 }
 
 /// A node's storage. [`raise`](Self::raise) and [`raise_minimum`](Self::raise_minimum) MUST make
@@ -103,6 +123,34 @@ pub trait Store {
     /// # Errors
     /// The errors of the storage.
     fn floor(&mut self, key: KeyId) -> Result<Option<ChainNumber>, Self::Error>;
+
+    /// Notes a missed chain: the node then requests its head, and accepts it although its number is
+    /// not above the highest one. The note becomes durable with the next [`raise`](Self::raise) or
+    /// [`found`](Self::found). Returns whether the chain was noted. A store without memory for
+    /// notes returns `false`: the node then never accepts a missed chain.
+    ///
+    /// # Errors
+    /// The errors of the storage.
+    fn miss(&mut self, _: &MissedChain) -> Result<bool, Self::Error> {
+        Ok(false)
+    }
+
+    /// Returns the note of a missed chain, if there is one.
+    ///
+    /// # Errors
+    /// The errors of the storage.
+    fn missed(&mut self, _: ChainRef) -> Result<Option<MissedChain>, Self::Error> {
+        Ok(None)
+    }
+
+    /// Durably removes the note of a missed chain, because the node accepts the chain now, together
+    /// with all items that were stored before.
+    ///
+    /// # Errors
+    /// The errors of the storage.
+    fn found(&mut self, _: ChainRef) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// Durably stores that certificates of a base station with a serial below `minimum` are
     /// invalid. `base` is the base station's index in the settings.

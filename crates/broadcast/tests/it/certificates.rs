@@ -6,7 +6,7 @@ use moteseal_broadcast::{
     ChainId, ChainNumber, ChainRef, HeadError, KeyId, Kind, LeafError, MAX_HEAD, MAX_LEAF,
     MAX_MESSAGE, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE, NotInForce,
     Revocation, RevocationDraft, SealError, SenderCertificate, SenderCertificateDraft,
-    SenderCertificateError, SenderRequest, SenderRequestDraft, SingleDraft, SingleError,
+    SenderCertificateError, SenderRequest, SenderRequestDraft, SingleDraft, SingleError, Window,
     open_single, sender_named,
 };
 use moteseal_core::DeviceId;
@@ -277,7 +277,14 @@ fn does_not_accept_one_kind_of_signed_object_as_another() {
 fn signed_single(signer: &SecretKey, label: &str, message: &[u8]) -> Result<Vec<u8>, SealError> {
     let id =
         ChainId { network: NetworkId([1; 8]), sender: sender_named("ops"), number: ChainNumber(4) };
-    let draft = SingleDraft { id, kind: Kind::QuerySchedule, label, message };
+    let draft = SingleDraft {
+        id,
+        kind: Kind::QuerySchedule,
+        label,
+        window: Window::ALWAYS,
+        previous: None,
+        message,
+    };
     Ok(draft.seal(signer, &mut [0; MAX_SINGLE], &mut [0; MAX_SINGLE])?.to_vec())
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use moteseal_broadcast::{
     BuildError, ChainDraft, ChainId, ChainNumber, ContentChanged, DraftError, Head, HeadError,
     Incoming, KeyId, Kind, LeafError, MAX_HEAD, MAX_LEAF, MAX_MESSAGE, MAX_SNAPSHOT, OutgoingChain,
-    Taken,
+    Taken, Window,
 };
 use moteseal_core::cbor::{DecodeError, Writer};
 use moteseal_core::cose::{Protected, Sign1, Typ, sig_structure};
@@ -87,7 +87,7 @@ fn head_by(
         ([0; 40], [0; MAX_HEAD], [0; MAX_HEAD], [0; MAX_HEAD]);
     let mut writer = Writer::new(&mut payload);
     writer
-        .array(13)
+        .array(16)
         .unwrap()
         .uint(1_u8)
         .unwrap()
@@ -109,6 +109,12 @@ fn head_by(
         .uint(0_u8)
         .unwrap()
         .text("orders")
+        .unwrap()
+        .uint(0_u8)
+        .unwrap()
+        .uint(u64::MAX)
+        .unwrap()
+        .uint(0_u8)
         .unwrap()
         .int(-16)
         .unwrap()
@@ -137,8 +143,10 @@ fn draft(messages: usize, per_block: u8) -> ChainDraft<'static> {
         key: KeyId::of(&key().public()),
         messages: u32::try_from(messages).unwrap(),
         per_block,
-        kind: Kind::Messages,
+        kind: Kind::Announcement,
         label: "orders",
+        window: Window::ALWAYS,
+        previous: None,
     }
 }
 
@@ -579,7 +587,13 @@ fn rejects_invalid_drafts() {
         refused(DraftError::BlockTooLarge)
     );
     assert_eq!(
-        build(ChainDraft { label: &long, ..good }, 3, 3, MAX_LEAF, 20),
+        build(
+            ChainDraft { label: &long, window: Window::ALWAYS, previous: None, ..good },
+            3,
+            3,
+            MAX_LEAF,
+            20
+        ),
         refused(DraftError::LabelTooLong)
     );
     assert_eq!(
@@ -636,7 +650,7 @@ fn a_head_is_valid_for_one_network_sender_and_key() {
     let claim = Head::peek(&bytes).unwrap();
     assert_eq!(
         (claim.id(), claim.messages(), claim.largest_block(), claim.kind()),
-        (ID, 1, 1, Kind::Messages)
+        (ID, 1, 1, Kind::Announcement)
     );
 }
 

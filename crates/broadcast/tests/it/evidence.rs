@@ -7,7 +7,7 @@ use moteseal_broadcast::wire::MAX_BROADCAST_FRAME;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, EvidenceCheck, EvidenceError, HeadError, KeyId, Kind,
     LeafError, MAX_HEAD, MAX_LEAF, MAX_SENDER_CERTIFICATE, OutgoingChain, SenderCertificateDraft,
-    SenderCertificateError, Shown, export, sender_named,
+    SenderCertificateError, Shown, Window, export, sender_named,
 };
 use moteseal_core::Digest;
 use moteseal_core::record::NetworkId;
@@ -54,8 +54,10 @@ fn evidence_of(ops: &SecretKey, blocks: u32) -> Vec<Vec<u8>> {
         key: KeyId::of(&ops.public()),
         messages: MESSAGES,
         per_block: PER_BLOCK,
-        kind: Kind::Messages,
+        kind: Kind::Announcement,
         label: "orders",
+        window: Window::ALWAYS,
+        previous: None,
     };
     let read = |number, buffer: &mut [u8]| {
         let message = message(number);

@@ -5,5 +5,6 @@
 mod certificates;
 mod chain;
 mod evidence;
+mod freshness;
 mod node_memory;
 mod tesla;

@@ -11,7 +11,7 @@ use moteseal_broadcast::tesla::{
     ScheduleError, TAG,
 };
 use moteseal_broadcast::{
-    ChainId, ChainNumber, ChainRef, Kind, MAX_HEAD, MAX_SINGLE, SingleDraft, open_single,
+    ChainId, ChainNumber, ChainRef, Kind, MAX_HEAD, MAX_SINGLE, SingleDraft, Window, open_single,
 };
 use moteseal_core::DeviceId;
 use moteseal_core::cbor::{DecodeError, Writer};
@@ -181,10 +181,17 @@ fn parameters_arrive_in_a_signed_chain_of_the_same_or_a_later_number() {
     let (mut scratch, mut out) = ([0; MAX_SINGLE], [0; MAX_SINGLE]);
     let frame = |number: u64, scratch: &mut [u8], out: &mut [u8]| {
         let id = ChainId { number: ChainNumber(number), ..schedule.id };
-        SingleDraft { id, kind: Kind::Messages, label: "tesla", message }
-            .seal(&key, scratch, out)
-            .unwrap()
-            .to_vec()
+        SingleDraft {
+            id,
+            kind: Kind::Announcement,
+            label: "tesla",
+            window: Window::ALWAYS,
+            previous: None,
+            message,
+        }
+        .seal(&key, scratch, out)
+        .unwrap()
+        .to_vec()
     };
     let [right, later, wrong] = [3, 4, 2].map(|number| frame(number, &mut scratch, &mut out));
     let mut scratch = [0; MAX_HEAD];

@@ -1,15 +1,19 @@
 //! `moteseal broadcast send`: sends lines or files as authenticated broadcasts.
 
+mod terms;
+
 use std::cell::OnceCell;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use moteseal_broadcast::recovery::RefusedBroadcast;
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
-    ChainId, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, OutgoingChain, Revocation, SenderCertificate,
+    ChainDraft, ChainId, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, OutgoingChain, Revocation,
+    SenderCertificate,
 };
 use moteseal_core::cbor::Writer;
 use moteseal_core::record::DeviceId;
@@ -22,10 +26,12 @@ use moteseal_net::{Broadcast, BroadcastLink as _};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use self::terms::{Terms, TermsArguments};
 use super::link::{Access, until_up};
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::key::sender::display_seconds;
 use crate::progress::{bar, bytes, count};
 use crate::terminal::{self, Stdout, diagnostic, is_json};
 
@@ -37,20 +43,24 @@ const REVOCATIONS: u32 = 5;
 /// The time between two transmissions of a revocation.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Broadcast files, lines or a command, so that every receiver can verify them.
+/// Broadcast files, announcements or commands, so that every receiver can verify them.
 ///
 /// One signature covers a whole chain of messages, so all its messages must be known in advance. A
 /// file is split into messages; a receiver saves the file when it is complete. Receivers request
 /// lost messages: this command answers them while it runs, and other receivers answer afterwards.
+///
+/// A command has an end, after which no receiver obeys it, and a topic: a receiver obeys only the
+/// newest command of a topic. Announcements reach every receiver, also those that join later.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --block 32 firmware.bin\n  \
-                        echo reboot | moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --lines -\n  \
-                        tail -f orders | moteseal broadcast send --key ops.key.pem --cert ops.cert --to mqtts://broker/field --lines - --live\n  \
+                        echo open | moteseal broadcast send --key ops.key.pem --cert ops.cert --to udp://239.1.2.3:5000 --lines - --kind command --topic \"valve 3\" --valid 10m\n  \
+                        tail -f orders | moteseal broadcast send --key ops.key.pem --cert ops.cert --to mqtts://broker/field --lines - --live --kind command --valid 1m\n  \
                         moteseal broadcast send --revoke base.revocation --to udp://239.1.2.3:5000\n\n\
                         Addresses: udp://GROUP:PORT (a multicast address with optional ?interface= and &ttl=, or a broadcast address),\n\
                         mqtt[s]://BROKER/GROUP.\n\
-                        Chain numbers only increase. The last one is stored next to the key, or in --state.")]
+                        Chain numbers only increase. The last one is stored next to the key, or in --state.\n\
+                        Exit codes: 0 some receiver answered; 6 no receiver answered.")]
 pub(crate) struct Arguments {
     /// Files, each sent as one chain
     #[arg(value_name = "FILE", required_unless_present_any = ["lines", "revoke"])]
@@ -78,8 +88,13 @@ pub(crate) struct Arguments {
     #[arg(long, requires = "lines", conflicts_with = "block")]
     live: bool,
     /// The label of the chain; default: the name of the file
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "topic")]
     label: Option<String>,
+    #[command(flatten)]
+    terms: TermsArguments,
+    /// Exit with 0 even if no receiver answers
+    #[arg(long)]
+    without_receivers: bool,
     /// The file with the number of the last chain; default: next to the key
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
@@ -94,6 +109,13 @@ pub(crate) struct Arguments {
     revoke: Vec<PathBuf>,
     #[command(flatten)]
     access: Access,
+}
+
+impl Arguments {
+    /// Returns the label of lines: for commands, this is their topic.
+    fn label(&self) -> &str {
+        self.terms.topic.as_deref().or(self.label.as_deref()).unwrap_or_default()
+    }
 }
 
 /// Parses a number of seconds, up to a year.
@@ -133,6 +155,10 @@ impl Speaker {
             claim.sender,
         );
         let id = KeyId::of(&key.public());
+        if claim.key != id {
+            let error = RefusedBroadcast::KeyNotCertified;
+            return Err(Failure::named(Exit::Usage, error.named()).about(key_path));
+        }
         Ok(Some(Self {
             key,
             id,
@@ -143,9 +169,25 @@ impl Speaker {
         }))
     }
 
-    fn next(&self) -> Result<ChainId, Failure> {
-        let number = self.numbers.next()?;
-        Ok(ChainId { network: self.network, sender: self.sender, number })
+    /// Returns the parameters of the next chain.
+    fn next<'t>(
+        &self,
+        terms: &Terms,
+        per_block: u8,
+        label: &'t str,
+    ) -> Result<ChainDraft<'t>, Failure> {
+        let (number, previous) = self.numbers.next(self.id)?;
+        let (network, sender) = (self.network, self.sender);
+        Ok(ChainDraft {
+            id: ChainId { network, sender, number },
+            key: self.id,
+            messages: 0,
+            per_block,
+            kind: terms.kind,
+            label,
+            window: terms.window(unix_now()?)?,
+            previous,
+        })
     }
 }
 
@@ -155,8 +197,18 @@ fn numbers_path(key: &Path) -> PathBuf {
     key.with_file_name(format!("{}.chains", name.strip_suffix(".key.pem").unwrap_or(name)))
 }
 
+/// Returns the time in seconds since 1970.
+fn unix_now() -> Result<u64, Failure> {
+    SystemTime::now().duration_since(UNIX_EPOCH).map(|since| since.as_secs()).map_err(|_| {
+        Failure::new(Exit::Internal, "the clock is before 1970; set the clock of this machine")
+    })
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let speaker = Speaker::read(arguments)?;
+    let terms = Terms::of(&arguments.terms, arguments.lines.is_some())?;
+    // Reject a window that no receiver would accept before anything is sent.
+    terms.window(unix_now()?)?;
     let revocations =
         arguments.revoke.iter().map(|path| revocation(path)).collect::<Result<Vec<_>, _>>()?;
     let contents = contents(arguments)?;
@@ -166,9 +218,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         revoke(&link, &revocations).await?;
         let Some(speaker) = &speaker else { return Ok(()) };
         if arguments.live {
-            return send_live(arguments, speaker, &link).await;
+            return send_live(arguments, &terms, speaker, &link).await;
         }
-        send_all(arguments, speaker, &link, &contents).await
+        send_all(arguments, &terms, speaker, &link, &contents).await
     })
 }
 
@@ -230,7 +282,7 @@ fn contents(arguments: &Arguments) -> Result<Vec<(String, Content)>, Failure> {
             }
             lines.push(trimmed(line));
         }
-        let label = arguments.label.clone().unwrap_or_default();
+        let label = arguments.label().to_owned();
         return Ok(vec![(label, Content::lines(lines).map_err(failure)?)]);
     }
     let name_of = |path: &Path| {
@@ -279,6 +331,7 @@ fn seed() -> Result<u64, Failure> {
 
 async fn send_all(
     arguments: &Arguments,
+    terms: &Terms,
     speaker: &Speaker,
     link: &Broadcast,
     contents: &[(String, Content)],
@@ -297,12 +350,11 @@ async fn send_all(
             }
             _ => error.into(),
         };
-        let per_block =
-            arguments.block.unwrap_or(if content.kind() == Kind::Image { 32 } else { 1 });
+        let per_block = arguments.block.unwrap_or(if terms.kind == Kind::File { 32 } else { 1 });
         // Reserve one number at a time, because another process of this sender may send a chain in
         // the meantime, and numbers must not decrease.
-        let chain = build((speaker.next()?, speaker.id, per_block, label), content, hashes)
-            .map_err(about)?;
+        let draft = speaker.next(terms, per_block, label)?;
+        let chain = build(draft, content, hashes).map_err(about)?;
         let chain = place.get_or_init(|| chain);
         let head = sign(chain, &speaker.key)?;
         let bar = bar(u64::from(chain.blocks()), "blocks");
@@ -312,7 +364,20 @@ async fn send_all(
         sent.map_err(about)?;
         report(chain, content, label, less(sender.amount(), before))?;
     }
-    sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(Failure::from)
+    finish(arguments, &mut sender).await
+}
+
+/// Answers requests for the time that the user has chosen. Then fails if there is no receiver.
+async fn finish(arguments: &Arguments, sender: &mut Sender<'_, Broadcast>) -> Result<(), Failure> {
+    sender.linger(Duration::from_secs_f64(arguments.linger)).await?;
+    if arguments.without_receivers || sender.finds_receivers().await? {
+        return Ok(());
+    }
+    let message = format_args!(
+        "NoReceiver: {}: no receiver answered; start receivers first, or use --without-receivers",
+        arguments.to
+    );
+    Err(Failure::new(Exit::Unreachable, message))
 }
 
 const fn less(amount: Amount, before: Amount) -> Amount {
@@ -329,7 +394,7 @@ fn report(
     label: &str,
     amount: Amount,
 ) -> Result<(), Failure> {
-    let outline = chain.outline();
+    let (outline, window) = (chain.outline(), chain.window());
     diagnostic(format_args!(
         "sent chain {}{} of {}: {}, {}; transmitted {}, of which {} were repairs",
         outline.id.number,
@@ -348,6 +413,8 @@ fn report(
         "chain": outline.id.number.0,
         "kind": outline.kind.name(),
         "label": label,
+        "not_before": display_seconds(window.not_before),
+        "not_after": window.has_end().then(|| display_seconds(window.not_after)),
         "messages": outline.messages,
         "blocks": outline.blocks(),
         "content_bytes": content.bytes(),
@@ -360,6 +427,7 @@ fn report(
 /// Sends each line as soon as it is read.
 async fn send_live(
     arguments: &Arguments,
+    terms: &Terms,
     speaker: &Speaker,
     link: &Broadcast,
 ) -> Result<(), Failure> {
@@ -371,7 +439,7 @@ async fn send_live(
     let manner = Manner { rate: arguments.rate, ..Manner::LAN };
     let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
     let mut sender = sender?;
-    let label = arguments.label.as_deref().unwrap_or_default();
+    let label = arguments.label();
     let mut number = 0;
     loop {
         let line = tokio::select! {
@@ -393,12 +461,12 @@ async fn send_live(
         let before = sender.amount();
         let content = Content::lines(vec![line.clone()])?;
         let mut hashes = Hashes::default();
-        let chain = build((speaker.next()?, speaker.id, 1, label), &content, &mut hashes)?;
+        let chain = build(speaker.next(terms, 1, label)?, &content, &mut hashes)?;
         let head = sign(&chain, &speaker.key)?;
         sender.send_at_once(head, line).await?;
         report(&chain, &content, label, less(sender.amount(), before))?;
     }
-    sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(Failure::from)
+    finish(arguments, &mut sender).await
 }
 
 /// Reads the lines of an input. Truncates a line that is longer than a message, but leaves enough

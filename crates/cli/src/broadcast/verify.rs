@@ -207,7 +207,7 @@ impl Report {
             file,
             facts: Map::new(),
             line: String::new(),
-            kind: Kind::Messages,
+            kind: Kind::Announcement,
             pending: Vec::new(),
             bytes: 0,
         })
@@ -231,12 +231,16 @@ impl Report {
     }
 
     fn head(&mut self, head: &Head<'_>) {
-        let (id, outline) = (head.id(), head.outline());
+        let (id, outline, window) = (head.id(), head.outline(), head.window());
+        let until = window.has_end().then(|| display_seconds(window.not_after));
         self.kind = outline.kind;
         for (name, value) in [
             ("chain", json!(id.number.0)),
             ("kind", json!(outline.kind.name())),
             ("label", json!(head.label())),
+            ("deliver_from", json!(display_seconds(window.not_before))),
+            ("deliver_until", json!(until)),
+            ("previous_chain", json!(head.previous().map(|previous| previous.0))),
             ("messages", json!(outline.messages)),
             ("per_block", json!(outline.per_block)),
         ] {
@@ -245,6 +249,10 @@ impl Report {
         let label =
             if head.label().is_empty() { String::new() } else { format!(" {:?}", head.label()) };
         self.line += &format!(", chain {}{label} ({})", id.number, outline.kind);
+        if let Some(until) = until {
+            let from = display_seconds(window.not_before);
+            self.line += &format!(", to be delivered from {from} until {until}");
+        }
     }
 
     fn message(&mut self, number: u32, message: &[u8], is_proven: bool) -> Result<(), Failure> {
@@ -262,7 +270,7 @@ impl Report {
         if let Some(file) = &mut self.file {
             file.write(message)?;
         }
-        if self.kind == Kind::Image {
+        if self.kind == Kind::File {
             return Ok(());
         }
         // Bytes that are not text are shown in hexadecimal.

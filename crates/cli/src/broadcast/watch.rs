@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use moteseal_broadcast::recovery::{RefusedBroadcast, Timing};
-use moteseal_broadcast::{KeyId, Kind, Outline, Revocation};
+use moteseal_broadcast::{CLOCK_OFFSET_SECONDS, KeyId, Kind, Outline, Revocation, Window};
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
-use moteseal_device::broadcast::{Options, WatchError, WatchEvent, Watcher, now};
+use moteseal_device::broadcast::{Options, WatchError, WatchEvent, Watcher, Withheld, now};
 use moteseal_net::Broadcast;
 use moteseal_service::LogLimit;
 use moteseal_store::Archive;
@@ -24,7 +24,7 @@ use super::send::seconds;
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::key::sender::network;
+use crate::key::sender::{display_seconds, network};
 use crate::progress::{bytes, count};
 use crate::terminal::{Plain, Stdout, diagnostic, is_json};
 
@@ -46,8 +46,10 @@ const MAX_BASES: usize = u8::MAX as usize;
                         moteseal broadcast watch --ca base.pub.pem --on udp://239.1.2.3:5000 --on mqtts://broker/field --state broadcast.state\n\n\
                         Messages are printed on stdout, one per line, in order. For a complete file its path is printed. --json\n\
                         prints more. After a kill a message may be printed again: sender, chain and number identify it.\n\
-                        Exit codes: 0 --chains chains were complete, or stopped without --chains. With --chains: 3 stopped before\n\
-                        any chain was complete, and frames were refused; 4 stopped with fewer complete chains.")]
+                        Commands are printed only within the time that their sender states, and never after a later command of\n\
+                        the same topic. Others are reported on stderr, or as events by --json.\n\
+                        Exit codes: 0 --chains chains were complete, or stopped without --chains. 3 stopped before any chain was\n\
+                        complete, and frames were refused. With --chains: 4 stopped with fewer complete chains.")]
 pub(crate) struct Arguments {
     /// The public key of a base station; may be repeated
     #[arg(long, value_name = "PUBLIC_KEY", required = true)]
@@ -75,6 +77,13 @@ pub(crate) struct Arguments {
     /// The maximum size of all stored chains, in MiB; the oldest complete chains are deleted first
     #[arg(long, value_name = "MIB", default_value_t = QUOTA >> 20, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     quota: u64,
+    /// The allowed offset between the clocks of this machine and of the senders, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = CLOCK_OFFSET_SECONDS, value_parser = clap::value_parser!(u64).range(..=3600))]
+    clock_offset: u64,
+    /// Continue with the clock of this machine although an earlier run has used a later time; use
+    /// this only if that time was wrong
+    #[arg(long)]
+    accept_earlier_time: bool,
     /// Stop after this many complete chains
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     chains: Option<u64>,
@@ -135,6 +144,7 @@ async fn watch(
         arguments,
         out: Stdout::lock(),
         complete: 0,
+        messages: 0,
         refused: BTreeSet::new(),
         refusals: LogLimit::new(1, REFUSALS),
         enough: &enough,
@@ -147,6 +157,8 @@ async fn watch(
         save: arguments.save.clone(),
         evidence: arguments.evidence.clone(),
         revocations,
+        clock_offset: arguments.clock_offset,
+        accepts_earlier_time: arguments.accept_earlier_time,
     };
     let seed = getrandom::u64().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))
@@ -186,6 +198,8 @@ struct Reporter<'a> {
     arguments: &'a Arguments,
     out: Stdout,
     complete: u64,
+    /// The number of messages that were printed.
+    messages: u64,
     /// The names of all refusals.
     refused: BTreeSet<&'static str>,
     /// The reports of refusals, by name.
@@ -232,6 +246,18 @@ impl Reporter<'_> {
             }
             WatchEvent::Message { outline, label, number, message } => {
                 self.message(outline, label, number, message)
+            }
+            WatchEvent::Withheld { outline, label, window, why } => {
+                self.withheld(outline, label, window, why)
+            }
+            WatchEvent::Missed { sender, number } => {
+                let shown = format!(
+                    "MissedChain: chain {number} of {sender} was missed; it is requested from other nodes"
+                );
+                self.event(
+                    json!({ "event": "missed", "sender": sender.to_string(), "chain": number.0 }),
+                    &shown,
+                )
             }
             WatchEvent::Complete { outline, label, saved, evidence } => {
                 self.complete(outline, label, saved, evidence)
@@ -294,6 +320,7 @@ impl Reporter<'_> {
         number: u32,
         message: &[u8],
     ) -> io::Result<()> {
+        self.messages += 1;
         let text = std::str::from_utf8(message);
         if is_json() {
             let mut event = of_chain("message", outline, label);
@@ -308,6 +335,43 @@ impl Reporter<'_> {
             Ok(text) => self.line(text),
             Err(_) => self.line(format_args!("0x{}", hex::encode(message))),
         }
+    }
+
+    /// Reports a chain that is not delivered, or not yet.
+    fn withheld(
+        &mut self,
+        outline: &Outline,
+        label: &str,
+        window: Window,
+        why: Withheld,
+    ) -> io::Result<()> {
+        let mut event = of_chain("withheld", outline, label);
+        event["name"] = json!(why.name());
+        event["not_before"] = json!(display_seconds(window.not_before));
+        event["not_after"] = json!(window.has_end().then(|| display_seconds(window.not_after)));
+        event["is_final"] = json!(!why.is_for_now());
+        let reason = match why {
+            Withheld::Early => {
+                format!("it is held until {}", display_seconds(window.not_before))
+            }
+            Withheld::NoTrustedTime => "this machine has no date; set its clock".to_owned(),
+            Withheld::ClockSetBack(seconds) => {
+                event["seconds"] = json!(seconds);
+                format!(
+                    "the clock is {seconds} s behind an earlier time; set it, or use --accept-earlier-time if that time was wrong"
+                )
+            }
+            Withheld::Late => {
+                format!("it ended at {}", display_seconds(window.not_after))
+            }
+            Withheld::Superseded(number) => {
+                event["by"] = json!(number.0);
+                format!("chain {number} has a later command of the same topic")
+            }
+            _ => "too many chains wait for their time".to_owned(),
+        };
+        let shown = format!("{}: {} is not delivered: {reason}", why.name(), named(outline, label));
+        self.event(event, &shown)
     }
 
     fn complete(
@@ -334,7 +398,7 @@ impl Reporter<'_> {
             .and_then(|path| path.metadata().ok())
             .map(|facts| format!(", {}", bytes(facts.len())))
             .unwrap_or_default();
-        let unsaved = if outline.kind == Kind::Image && saved.is_none() {
+        let unsaved = if outline.kind == Kind::File && saved.is_none() {
             "; use --save to keep it as a file"
         } else {
             ""
@@ -367,11 +431,18 @@ impl Reporter<'_> {
 
     fn verdict(self) -> Result<(), Failure> {
         let expected = self.arguments.chains.unwrap_or(0);
-        if self.complete >= expected {
+        let has_only_refusals = self.arguments.wait.is_some()
+            && self.complete + self.messages == 0
+            && !self.refused.is_empty();
+        if self.complete >= expected && !has_only_refusals {
             return Ok(());
         }
-        let found =
-            format!("{} of {} were complete in time", self.complete, count(expected, "chain"));
+        let found = match self.arguments.chains {
+            Some(expected) => {
+                format!("{} of {} were complete in time", self.complete, count(expected, "chain"))
+            }
+            None => "no chain was complete in time".to_owned(),
+        };
         let names: Vec<&str> = self.refused.iter().copied().collect();
         Err(match (self.complete, names.is_empty()) {
             (0, false) => Failure::refused(format_args!("{found}; refused: {}", names.join(", "))),

@@ -17,8 +17,8 @@ const REFUSED: i32 = 3;
 
 /// Runs `broadcast send` with a line and further arguments.
 fn try_send_line(network: &Network, line: &str, more: &[&str]) -> Output {
-    let mut command =
-        network.send(&network.url(""), &[&["--lines", "-", "--linger", "0.5"], more].concat());
+    let arguments = ["--lines", "-", "--linger", "0.5", "--without-receivers"];
+    let mut command = network.send(&network.url(""), &[&arguments, more].concat());
     let mut process = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -151,7 +151,8 @@ fn refuses_a_lower_chain_number_also_after_a_restart() {
         let path = network.path("lost.chains");
         let _ = fs::remove_file(&path);
         let mut journal = Journal::open(&path).unwrap();
-        journal.append(&[sender_named("ops").0, 5_u64.to_be_bytes()].concat()).unwrap();
+        let record = [sender_named("ops").0, [0; 8], 5_u64.to_be_bytes()].concat();
+        journal.append(&record).unwrap();
         journal.sync().unwrap();
     };
     lose();

@@ -8,7 +8,7 @@ use crate::scene::{Run, Scene};
 use moteseal_broadcast::wire::MAX_BROADCAST_FRAME;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, OutgoingChain,
-    SenderCertificate, export, sender_named,
+    SenderCertificate, Window, export, sender_named,
 };
 use moteseal_core::Digest;
 use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
@@ -17,6 +17,8 @@ use moteseal_core::record::NetworkId;
 const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 const INCOMPLETE: i32 = 4;
+/// The window of commands: ten minutes from 2023-11-14T22:13:20Z.
+const COMMAND_WINDOW: Window = Window { not_before: 1_700_000_000, not_after: 1_700_000_600 };
 
 /// Makes keys for two base stations and a sender, and the sender's request.
 fn scene() -> Scene {
@@ -67,6 +69,8 @@ fn write_evidence(
         per_block,
         kind,
         label: "orders",
+        window: if kind == Kind::Command { COMMAND_WINDOW } else { Window::ALWAYS },
+        previous: None,
     };
     let (mut digests, mut tags) =
         (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
@@ -103,6 +107,21 @@ fn verify(scene: &Scene, file: &str, more: &[&str]) -> Run {
 }
 
 #[test]
+fn evidence_states_when_a_command_was_to_be_delivered() {
+    let scene = scene();
+    certify(&scene, &["--out", "ops.cert"]).done();
+    write_evidence(&scene, Kind::Command, &ORDERS, 2, 3, "orders.evidence");
+    let run = verify(&scene, "orders.evidence", &["--json"]).done();
+    let chain: serde_json::Value = serde_json::from_str(run.out.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&chain["kind"], &chain["deliver_from"], &chain["deliver_until"]),
+        (&"command".into(), &"2023-11-14T22:13:20Z".into(), &"2023-11-14T22:23:20Z".into())
+    );
+    let shown = "to be delivered from 2023-11-14T22:13:20Z until 2023-11-14T22:23:20Z";
+    assert!(run.stderr.contains(shown), "{run:?}");
+}
+
+#[test]
 fn a_certified_sender_leaves_evidence_that_verifies() {
     let scene = scene();
     let run = certify(&scene, &["--days", "90", "--out", "ops.cert"]).done();
@@ -111,7 +130,7 @@ fn a_certified_sender_leaves_evidence_that_verifies() {
         "{run:?}"
     );
     assert!(run.stderr.contains(&network(&scene).to_string()), "{run:?}");
-    write_evidence(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
+    write_evidence(&scene, Kind::Announcement, &ORDERS, 2, 3, "orders.evidence");
     let run = verify(&scene, "orders.evidence", &[]).done();
     let lines: Vec<&str> = run.out.lines().collect();
     assert_eq!(
@@ -131,14 +150,14 @@ fn a_certified_sender_leaves_evidence_that_verifies() {
     );
     assert_eq!(
         (&chain["chain"], &chain["label"], &chain["kind"]),
-        (&3.into(), &"orders".into(), &"messages".into())
+        (&3.into(), &"orders".into(), &"announcement".into())
     );
     assert_eq!(
         (&chain["messages"], &chain["proven"], &chain["whole"]),
         (&5.into(), &5.into(), &true.into())
     );
 
-    write_evidence(&scene, Kind::Image, &ORDERS, 1, 5, "image.evidence");
+    write_evidence(&scene, Kind::File, &ORDERS, 1, 5, "image.evidence");
     let run = verify(&scene, "image.evidence", &["--out", "image.bin"]).done();
     assert_eq!(
         (run.out.as_str(), fs::read(scene.path("image.bin")).unwrap()),
@@ -210,7 +229,7 @@ fn a_sender_id_is_given_or_derived_from_the_name() {
 fn refuses_a_certificate_before_and_after_its_validity_and_when_revoked() {
     let scene = scene();
     certify(&scene, &["--not-before", "2026-01-01", "--days", "1", "--out", "ops.cert"]).done();
-    write_evidence(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
+    write_evidence(&scene, Kind::Announcement, &ORDERS, 2, 3, "orders.evidence");
     let at = |time: &str| verify(&scene, "orders.evidence", &["--at", time]);
     assert!(at("2025-12-31T23:59:59Z").failed(REFUSED).contains("orders.evidence: NotYetValid"));
     at("2026-01-01T00:00:00Z").done();
@@ -263,7 +282,7 @@ fn refuses_a_certificate_before_and_after_its_validity_and_when_revoked() {
 fn refuses_evidence_of_another_network_or_base_station() {
     let scene = scene();
     certify(&scene, &["--out", "ops.cert"]).done();
-    write_evidence(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
+    write_evidence(&scene, Kind::Announcement, &ORDERS, 2, 3, "orders.evidence");
     let run = scene.run(&["broadcast", "verify", "orders.evidence", "--ca", "keys/other.pub.pem"]);
     assert!(run.failed(REFUSED).contains("orders.evidence: WrongNetwork"), "{run:?}");
     let network = network(&scene).to_string();
@@ -285,7 +304,7 @@ fn refuses_evidence_of_another_network_or_base_station() {
 fn refuses_changed_evidence_and_verifies_the_complete_blocks_of_truncated_evidence() {
     let scene = scene();
     certify(&scene, &["--out", "ops.cert"]).done();
-    let lengths = write_evidence(&scene, Kind::Messages, &ORDERS, 2, 3, "orders.evidence");
+    let lengths = write_evidence(&scene, Kind::Announcement, &ORDERS, 2, 3, "orders.evidence");
     let whole = fs::read(scene.path("orders.evidence")).unwrap();
     let ends: Vec<usize> = lengths
         .iter()

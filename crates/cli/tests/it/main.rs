@@ -8,6 +8,7 @@
 mod answered_queries;
 mod bad_input;
 mod broadcast_bad_input;
+mod broadcast_commands;
 mod broadcast_keys;
 mod broadcast_links;
 mod broadcasting;

@@ -289,6 +289,12 @@ impl Site {
             "--lines",
             "-",
             "--live",
+            "--kind",
+            "command",
+            "--topic",
+            "settings",
+            "--valid",
+            "10m",
         ];
         let log = fs::File::options()
             .create(true)

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::group::FIRST;
 use moteseal_broadcast::wire::BroadcastFrame;
-use moteseal_broadcast::{ChainId, ChainNumber, Head, Kind, SingleDraft};
+use moteseal_broadcast::{ChainId, ChainNumber, Head, Kind, SingleDraft, Window};
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::NetworkId;
 use moteseal_core::record::{DeviceId, EpochNumber};
@@ -254,7 +254,14 @@ fn refuses_announcements_of_other_groups_or_kinds_without_using_a_number() {
     };
     let id = Head::peek(head).unwrap().id();
     let announce = |querier: &SecretKey, id: ChainId, kind: Kind| {
-        let draft = SingleDraft { id, kind, label: "", message: leaf };
+        let draft = SingleDraft {
+            id,
+            kind,
+            label: "",
+            window: Window::ALWAYS,
+            previous: None,
+            message: leaf,
+        };
         draft
             .seal(querier, &mut vec![0; MAX_QUERY_SCHEDULE], &mut vec![0; MAX_QUERY_SCHEDULE])
             .unwrap()
@@ -279,8 +286,8 @@ fn refuses_announcements_of_other_groups_or_kinds_without_using_a_number() {
             ),
             "WrongSender",
         ),
-        (announce(&scene.querier, highest, Kind::Messages), "WrongKind"),
-        (announce(&scene.querier, highest, Kind::Image), "WrongKind"),
+        (announce(&scene.querier, highest, Kind::Announcement), "WrongKind"),
+        (announce(&scene.querier, highest, Kind::File), "WrongKind"),
         (announce(&stranger, highest, Kind::QuerySchedule), "WrongKey"),
         (good[..good.len() - 1].to_vec(), "Truncated"),
     ] {

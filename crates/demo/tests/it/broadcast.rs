@@ -45,6 +45,29 @@ fn every_node_verifies_everything_while_an_attacker_floods() {
 }
 
 #[test]
+fn an_expired_command_and_replaced_ones_are_not_obeyed() {
+    let result = result(&["--loss", "0"]);
+    let steps: Vec<String> = result["commands"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| {
+            let of = |name: &str| step[name].as_str().unwrap_or("obeyed").to_owned();
+            [of("watcher"), of("what"), of("withheld")].join(" ")
+        })
+        .collect();
+    let expected = [
+        "steady open valve 3 obeyed",
+        "steady shut valve 3 obeyed",
+        "steady open valve 3 by half obeyed",
+        "late command 1 Late",
+        "late command 2 SupersededCommand",
+        "late open valve 3 by half obeyed",
+    ];
+    assert_eq!(steps, expected);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_output() {
     let arguments = ["--seed", "cafe", "--loss", "0.1", "--block", "5"];
     assert_eq!(result(&arguments), result(&arguments));

@@ -6,8 +6,10 @@
 //! A receiver recognises repetitions by the sender, the chain and the message's number. A file is
 //! saved before it is recorded as delivered. If the process is killed in between, the next process
 //! finds the existing file and writes no second one.
+//!
+//! [`delivery`](super::delivery) decides whether and when a verified chain is delivered.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,14 +21,15 @@ use moteseal_broadcast::recovery::{
 };
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
-    ChainRef, ExportError, Head, Incoming, Kind, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK,
-    MAX_SENDER_CERTIFICATE, Outline, Taken, export,
+    ChainNumber, ChainRef, ExportError, Head, Incoming, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK,
+    MAX_SENDER_CERTIFICATE, Outline, Taken, Window, export,
 };
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
 use moteseal_store::{Archive, ArchiveError};
 
+use super::delivery::{Held, Watched};
 use super::image;
 
 /// After a new frame of a chain has arrived on a link, the watcher answers no requests for the
@@ -35,7 +38,7 @@ use super::image;
 /// An attacker cannot cause the pause, because only the chain's sender can create a new frame.
 const LEAVE_MS: u64 = 1000;
 /// The interval at which the watcher tries again to resume chains, in milliseconds.
-const RESUME_MS: u64 = 10_000;
+pub(super) const RESUME_MS: u64 = 10_000;
 /// The maximum number of senders that are followed at once.
 const SENDERS: usize = 64;
 /// The maximum number of chains that are followed or served at once.
@@ -59,6 +62,52 @@ pub struct Options<'a> {
     pub evidence: Option<PathBuf>,
     /// Revocations that apply from the start and are also sent to other nodes.
     pub revocations: &'a [Vec<u8>],
+    /// The allowed offset between the clocks of this machine and of the senders, in seconds.
+    pub clock_offset: u64,
+    /// Whether to accept that the clock is earlier than in an earlier process. Set this only if the
+    /// earlier time was wrong.
+    pub accepts_earlier_time: bool,
+}
+
+/// Why a watcher does not deliver a chain, or does not deliver it yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Withheld {
+    /// The chain's window has not begun. The watcher holds the chain until then.
+    Early,
+    /// The machine has no date. The watcher holds the chain until it has one.
+    NoTrustedTime,
+    /// The machine's clock is this many seconds behind the latest time that the watcher has used.
+    /// The watcher holds the chain until the clock is right.
+    ClockSetBack(u64),
+    /// The chain's window has ended. The watcher never delivers the chain, or the rest of it.
+    Late,
+    /// A command of the same topic with this number came after the chain. The watcher never
+    /// delivers the chain, or the rest of it.
+    Superseded(ChainNumber),
+    /// Too many chains are held. The watcher never delivers the chain.
+    NoRoom,
+}
+
+impl Withheld {
+    /// Returns the stable name (spec/errors.md).
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Early => "Early",
+            Self::NoTrustedTime => "NoTrustedTime",
+            Self::ClockSetBack(_) => "ClockSetBack",
+            Self::Late => "Late",
+            Self::Superseded(_) => "SupersededCommand",
+            Self::NoRoom => "NoRoom",
+        }
+    }
+
+    /// Returns whether the watcher may deliver the chain later.
+    #[must_use]
+    pub const fn is_for_now(self) -> bool {
+        matches!(self, Self::Early | Self::NoTrustedTime | Self::ClockSetBack(_))
+    }
 }
 
 /// An event that a watcher reports.
@@ -103,7 +152,25 @@ pub enum WatchEvent<'n> {
         /// The message.
         message: &'n [u8],
     },
-    /// A chain is complete.
+    /// A chain, or the rest of it, is not delivered, or not yet.
+    Withheld {
+        /// The chain.
+        outline: &'n Outline,
+        /// The chain's label.
+        label: &'n str,
+        /// When the chain may be delivered.
+        window: Window,
+        /// The reason.
+        why: Withheld,
+    },
+    /// A chain was missed: a later chain of the same key names it. The watcher requests it.
+    Missed {
+        /// The chain's sender.
+        sender: DeviceId,
+        /// The chain's number.
+        number: ChainNumber,
+    },
+    /// A chain is complete, and its messages were delivered.
     Complete {
         /// The chain.
         outline: &'n Outline,
@@ -190,11 +257,22 @@ moteseal_api::named_error!(WatchError);
 /// A broadcast node with its archive, without sockets or a clock.
 /// [`broadcast::run`](crate::broadcast::run()) adds them.
 pub struct Watcher<'a> {
-    node: Box<Node<'a, SENDERS, CHAINS, { MAX_PER_BLOCK as usize }>>,
-    archive: Archive,
-    save: Option<PathBuf>,
-    evidence: Option<PathBuf>,
-    leaf: Vec<u8>,
+    pub(super) node: Box<Node<'a, SENDERS, CHAINS, { MAX_PER_BLOCK as usize }>>,
+    pub(super) archive: Archive,
+    pub(super) save: Option<PathBuf>,
+    pub(super) evidence: Option<PathBuf>,
+    pub(super) leaf: Vec<u8>,
+    /// Whether the watcher relays chains between links.
+    pub(super) is_relay: bool,
+    pub(super) clock_offset: u64,
+    /// How long a receiver that catches up waits for later commands, in milliseconds.
+    pub(super) catch_up_ms: u64,
+    /// When the watcher started, in milliseconds of `Now`.
+    pub(super) started_at: u64,
+    /// The latest time that was used, in seconds of Unix time.
+    pub(super) latest: u64,
+    /// Verified chains that are not delivered yet.
+    pub(super) held: BTreeMap<ChainRef, Held>,
     /// When a new frame of each chain last arrived on each link, in milliseconds of `Now`.
     fresh: HashMap<(u8, ChainRef), u64>,
     /// Chains in the archive that could not be resumed, because the machine's clock may be wrong or
@@ -235,12 +313,25 @@ impl<'a> Watcher<'a> {
         let node = Box::new(Node::new(settings, seed, now, &mut archive)?);
         let (save, evidence) = (options.save, options.evidence);
         let (fresh, unresumed) = (HashMap::new(), Vec::new());
+        let latest = match now.unix {
+            Some(unix) if options.accepts_earlier_time && unix < archive.time() => {
+                archive.set_time(unix)?;
+                unix
+            }
+            _ => archive.time(),
+        };
         let mut watcher = Self {
             node,
             archive,
             save,
             evidence,
             leaf: vec![0; MAX_LEAF],
+            is_relay: options.links > 1,
+            clock_offset: options.clock_offset,
+            catch_up_ms: u64::from(options.timing.advertise_ms.0).saturating_mul(2),
+            started_at: now.ms,
+            latest,
+            held: BTreeMap::new(),
             fresh,
             unresumed,
             resumed_at: now.ms,
@@ -251,6 +342,9 @@ impl<'a> Watcher<'a> {
         watcher.unresumed = watcher.archive.chains();
         watcher.resume(now, notify)?;
         watcher.node.solicit(now);
+        for missed in watcher.archive.missed_chains() {
+            watcher.node.request(now, missed.chain);
+        }
         Ok(watcher)
     }
 
@@ -273,7 +367,7 @@ impl<'a> Watcher<'a> {
                 }
                 continue;
             };
-            let (outline, label) = self.head(chain)?;
+            let Watched { outline, label, .. } = self.head(chain)?;
             if !resumed.is_complete {
                 notify(WatchEvent::Resumed {
                     outline: &outline,
@@ -282,7 +376,7 @@ impl<'a> Watcher<'a> {
                 })
                 .map_err(WatchError::Output)?;
             }
-            self.deliver(chain, resumed.verified, resumed.is_complete, notify)?;
+            self.deliver(now, chain, resumed.verified, resumed.is_complete, notify)?;
         }
         Ok(())
     }
@@ -337,6 +431,7 @@ impl<'a> Watcher<'a> {
             self.fresh.retain(|_, since| now.ms < since.saturating_add(LEAVE_MS));
             self.fresh.insert((link, chain), now.ms);
         }
+        self.report_missed(notify)?;
         match event {
             Event::Nothing | Event::Pending { .. } => Ok(()),
             Event::Certified { sender, .. } => {
@@ -344,7 +439,10 @@ impl<'a> Watcher<'a> {
                 self.resume(now, notify)
             }
             Event::Accepted { chain, abandoned, .. } => {
-                let (outline, label) = self.head(chain)?;
+                if self.drop_unwanted(now, chain, notify)? {
+                    return Ok(());
+                }
+                let Watched { outline, label, .. } = self.head(chain)?;
                 if !self.archive.has_room_for(outline.messages) {
                     self.node.abandon(chain, &mut self.archive)?;
                     return notify(WatchEvent::TooLarge(chain)).map_err(WatchError::Output);
@@ -356,7 +454,7 @@ impl<'a> Watcher<'a> {
                 })
             }
             Event::Verified { chain, last, is_last, .. } => {
-                self.deliver(chain, last, is_last, notify)
+                self.deliver(now, chain, last, is_last, notify)
             }
             Event::Revoked { base, minimum } => {
                 notify(WatchEvent::Revoked { base, minimum }).map_err(WatchError::Output)
@@ -384,7 +482,8 @@ impl<'a> Watcher<'a> {
     /// Returns when [`poll`](Self::poll) next has work to do, in milliseconds of `Now`.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
-        self.node.next_due()
+        let held = self.held.values().map(|held| held.until);
+        self.node.next_due().into_iter().chain(held).min()
     }
 
     /// Returns the archive of received chains.
@@ -393,11 +492,15 @@ impl<'a> Watcher<'a> {
         &self.archive
     }
 
-    /// Tries again to resume the chains that could not be resumed, at most every ten seconds.
+    /// Delivers the held chains that are due. Tries again to resume the chains that could not be
+    /// resumed, at most every ten seconds.
     ///
     /// # Errors
     /// [`WatchError`].
     pub fn tend(&mut self, now: Now, notify: &mut OnWatchEvent<'_>) -> Result<(), WatchError> {
+        self.note_time(now)?;
+        self.report_missed(notify)?;
+        self.deliver_held(now, notify)?;
         if self.unresumed.is_empty() || now.ms < self.resumed_at.saturating_add(RESUME_MS) {
             Ok(())
         } else {
@@ -424,76 +527,9 @@ impl<'a> Watcher<'a> {
         notify(WatchEvent::TooLarge(chain)).map_err(WatchError::Output)
     }
 
-    fn head(&mut self, chain: ChainRef) -> Result<(Outline, String), WatchError> {
-        let mut buffer = [0; MAX_HEAD];
-        let bytes = self
-            .archive
-            .fetch(Item::Head(chain), &mut buffer)?
-            .ok_or(WatchError::Damaged(chain))?;
-        let head = Head::reopen(bytes).map_err(|_| WatchError::Damaged(chain))?;
-        Ok((*head.outline(), head.label().to_owned()))
-    }
-
-    /// Delivers the blocks up to `verified` that were not delivered before.
-    fn deliver(
-        &mut self,
-        chain: ChainRef,
-        verified: u32,
-        is_complete: bool,
-        notify: &mut OnWatchEvent<'_>,
-    ) -> Result<(), WatchError> {
-        let (outline, label) = self.head(chain)?;
-        let noted = self.archive.noted(chain);
-        let (outline, label) = (&outline, &*label);
-        if outline.kind == Kind::Image {
-            notify(WatchEvent::Progress { outline, verified }).map_err(WatchError::Output)?;
-        } else {
-            let first = u32::try_from(noted).unwrap_or(u32::MAX).saturating_add(1);
-            for block in first..=verified {
-                for index in 0..outline.in_block(block) {
-                    let item = Item::Leaf { chain, block, index };
-                    let leaf = self
-                        .archive
-                        .fetch(item, &mut self.leaf)?
-                        .ok_or(WatchError::Damaged(chain))?;
-                    let before = if index + 1 == outline.in_block(block) {
-                        outline.trailer(block)
-                    } else {
-                        0
-                    };
-                    let message = leaf.get(before..).ok_or(WatchError::Damaged(chain))?;
-                    let number = outline.message(block, index);
-                    notify(WatchEvent::Message { outline, label, number, message })
-                        .map_err(WatchError::Output)?;
-                }
-                self.archive.note(chain, u64::from(block))?;
-            }
-        }
-        let all = u64::from(outline.blocks()) + 1;
-        if is_complete && noted < all {
-            let saved = match (outline.kind, self.save.clone()) {
-                (Kind::Image, Some(folder)) => Some(self.save_image(chain, label, &folder)?),
-                _ => None,
-            };
-            let evidence = self
-                .evidence
-                .clone()
-                .map(|folder| self.write_evidence(chain, outline, &folder))
-                .transpose()?;
-            let (saved, evidence) = (saved.as_deref(), evidence.as_deref());
-            notify(WatchEvent::Complete { outline, label, saved, evidence })
-                .map_err(WatchError::Output)?;
-            self.archive.note(chain, all)?;
-        }
-        if is_complete {
-            self.archive.complete(chain)?;
-        }
-        Ok(())
-    }
-
     /// Assembles a file from a chain and saves it. Data from the archive is verified again, so that
     /// the saved file is exactly the file that the sender signed.
-    fn save_image(
+    pub(super) fn save_image(
         &mut self,
         chain: ChainRef,
         label: &str,
@@ -528,7 +564,7 @@ impl<'a> Watcher<'a> {
     }
 
     /// Writes the evidence of a complete chain.
-    fn write_evidence(
+    pub(super) fn write_evidence(
         &mut self,
         chain: ChainRef,
         outline: &Outline,

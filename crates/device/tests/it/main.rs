@@ -1,7 +1,8 @@
-//! Tests of a device: import, sealing, its outbox and recorder, replay and upload.
+//! Tests of a device: import, broadcasts, sealing, its outbox and recorder, replay and upload.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod broadcast_delivery;
 mod import;
 mod outbox;
 mod push;

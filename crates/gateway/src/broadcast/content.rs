@@ -170,8 +170,8 @@ impl Content {
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match &self.0 {
-            Source::Lines(_) => Kind::Messages,
-            Source::File { .. } => Kind::Image,
+            Source::Lines(_) => Kind::Announcement,
+            Source::File { .. } => Kind::File,
         }
     }
 
@@ -238,7 +238,7 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             let content = Content::file(&path, 100).unwrap();
             assert_eq!(all(&content), bytes.chunks(100).map(<[u8]>::to_vec).collect::<Vec<_>>());
-            assert_eq!((content.bytes(), content.kind()), (length as u64, Kind::Image));
+            assert_eq!((content.bytes(), content.kind()), (length as u64, Kind::File));
         }
         let content = Content::file(&path, 100).unwrap();
         assert!(content.is_unchanged().unwrap());

@@ -1,18 +1,20 @@
 //! The source of a sender's chain numbers. Each number is used only once and is higher than all
 //! earlier ones, across crashes, reboots and processes.
 //!
-//! A small journal contains the last number. The journal is open only while the next number is
+//! A small journal contains the last number of each key of the sender. A chain states the number of
+//! the chain before it under the same key, so that receivers find out which chains they missed. The journal is open only while the next number is
 //! created, so that several processes can use the same key. The first number is the time in
 //! milliseconds since 1970. If the file is lost, the sender starts again with the current time,
 //! which is higher than every number used before, unless the sender created more than a thousand
 //! chains per second.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use moteseal_api::ErrorKind;
-use moteseal_broadcast::ChainNumber;
+use moteseal_broadcast::{ChainNumber, KeyId};
 use moteseal_core::record::DeviceId;
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
@@ -74,42 +76,47 @@ impl ChainNumbers {
         Self { path: path.to_owned(), sender }
     }
 
-    /// Returns the next number. Before this function returns, it durably marks the number as used.
+    /// Returns the next number for a chain under `key`, and the number of the chain before it under
+    /// this key, if the file has it. Before this function returns, it durably marks the next number
+    /// as used.
     ///
     /// # Errors
     /// [`NumbersError`]. `JournalLocked` only if another process keeps the file locked for several
     /// seconds.
-    pub fn next(&self) -> Result<ChainNumber, NumbersError> {
+    pub fn next(&self, key: KeyId) -> Result<(ChainNumber, Option<ChainNumber>), NumbersError> {
         let mut journal = self.open()?;
-        let mut last = None;
+        let mut used = BTreeMap::new();
         for record in journal.iter() {
             let record = record?;
-            let (sender, number) = record
-                .split_first_chunk::<8>()
+            let fields = <[u8; 24]>::try_from(&*record).ok();
+            let ([sender, of, number], _) = fields
+                .as_ref()
+                .map(|fields| fields.as_chunks::<8>())
+                .and_then(|(fields, rest)| Some((<[[u8; 8]; 3]>::try_from(fields).ok()?, rest)))
                 .ok_or_else(|| NumbersError::OtherSender(self.path.clone()))?;
-            let number = number
-                .try_into()
-                .map(u64::from_be_bytes)
-                .map_err(|_| NumbersError::OtherSender(self.path.clone()))?;
-            if DeviceId(*sender) != self.sender {
+            if DeviceId(sender) != self.sender {
                 return Err(NumbersError::OtherSender(self.path.clone()));
             }
-            last = last.max(Some(number));
+            let last = used.entry(KeyId(of)).or_default();
+            *last = u64::from_be_bytes(number).max(*last);
         }
-        let next = match last {
+        let next = match used.values().max() {
             Some(last) => {
                 last.checked_add(1).ok_or_else(|| NumbersError::Exhausted(self.path.clone()))?
             }
             None => milliseconds(),
         };
-        let record = [self.sender.0, next.to_be_bytes()].concat();
+        let previous = used.insert(key, next);
+        let record =
+            |key: KeyId, number: u64| [self.sender.0, key.0, number.to_be_bytes()].concat();
         if journal.synced_records() >= MOST_RECORDS {
-            journal.compact([&*record])?;
+            let records: Vec<_> = used.iter().map(|(key, number)| record(*key, *number)).collect();
+            journal.compact(records.iter().map(Vec::as_slice))?;
         } else {
-            journal.append(&record)?;
+            journal.append(&record(key, next))?;
             journal.sync()?;
         }
-        Ok(ChainNumber(next))
+        Ok((ChainNumber(next), previous.map(ChainNumber)))
     }
 
     fn open(&self) -> Result<Journal, JournalError> {
@@ -137,15 +144,19 @@ mod tests {
     use super::*;
 
     const SENDER: DeviceId = DeviceId(*b"sender 1");
+    const KEY: KeyId = KeyId(*b"key of 1");
 
     #[test]
     fn numbers_start_at_the_time_and_rise_by_one_across_processes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ops.chains");
-        let first = ChainNumbers::new(&path, SENDER).next().unwrap().0;
+        let (ChainNumber(first), previous) = ChainNumbers::new(&path, SENDER).next(KEY).unwrap();
+        assert_eq!(previous, None);
         assert!(first <= milliseconds() && first > milliseconds() - 60_000);
         for step in 1..200 {
-            assert_eq!(ChainNumbers::new(&path, SENDER).next().unwrap().0, first + step);
+            let next = ChainNumbers::new(&path, SENDER).next(KEY).unwrap();
+            let expected = (ChainNumber(first + step), Some(ChainNumber(first + step - 1)));
+            assert_eq!(next, expected);
         }
         assert!(std::fs::metadata(&path).unwrap().len() < 8192, "the file stays small");
     }
@@ -155,7 +166,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ops.chains");
         let take = || {
-            (0..20).map(|_| ChainNumbers::new(&path, SENDER).next().unwrap()).collect::<Vec<_>>()
+            let next = |_| ChainNumbers::new(&path, SENDER).next(KEY).unwrap().0;
+            (0..20).map(next).collect::<Vec<_>>()
         };
         let mut all: Vec<ChainNumber> = thread::scope(|scope| {
             let takers: Vec<_> = (0..3).map(|_| scope.spawn(take)).collect();
@@ -167,19 +179,34 @@ mod tests {
     }
 
     #[test]
+    fn the_previous_number_is_that_of_the_same_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let numbers = ChainNumbers::new(&folder.path().join("ops.chains"), SENDER);
+        let other = KeyId(*b"key of 2");
+        let first = numbers.next(KEY).unwrap().0;
+        let second = numbers.next(other).unwrap();
+        assert_eq!(second, (ChainNumber(first.0 + 1), None), "numbers rise across keys");
+        // The journal is rewritten in between.
+        let last = (0..100).fold(None, |_, _| Some(numbers.next(KEY).unwrap().0));
+        assert_eq!(numbers.next(other).unwrap().1, Some(second.0));
+        assert_eq!(numbers.next(KEY).unwrap().1, last);
+    }
+
+    #[test]
     fn does_not_use_the_numbers_of_another_sender() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ops.chains");
-        ChainNumbers::new(&path, SENDER).next().unwrap();
+        ChainNumbers::new(&path, SENDER).next(KEY).unwrap();
         assert_eq!(
-            ChainNumbers::new(&path, DeviceId(*b"sender 2")).next().unwrap_err().name(),
+            ChainNumbers::new(&path, DeviceId(*b"sender 2")).next(KEY).unwrap_err().name(),
             "OtherSender"
         );
-        let last = [SENDER.0, u64::MAX.to_be_bytes()].concat();
+        let last = [SENDER.0, KEY.0, u64::MAX.to_be_bytes()].concat();
         let mut journal = Journal::open(&path).unwrap();
         journal.append(&last).unwrap();
         journal.sync().unwrap();
         drop(journal);
-        assert_eq!(ChainNumbers::new(&path, SENDER).next().unwrap_err().name(), "NumbersExhausted");
+        let exhausted = ChainNumbers::new(&path, SENDER).next(KEY);
+        assert_eq!(exhausted.unwrap_err().name(), "NumbersExhausted");
     }
 }

@@ -11,8 +11,7 @@ use moteseal_broadcast::recovery::{
 };
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
-    BuildError, ChainDraft, ChainId, ChainRef, Head, KeyId, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK,
-    OutgoingChain, Tag,
+    BuildError, ChainDraft, ChainRef, Head, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK, OutgoingChain, Tag,
 };
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -42,6 +41,11 @@ const UNANSWERED: u32 = 3;
 const DOWN: Duration = Duration::from_secs(30);
 /// The reference that a node puts into its requests when it has just started and knows no chain.
 const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
+/// How long to wait for a sign that some receiver has the last chain. Receivers answer the request
+/// for its head a second after the chain at the earliest.
+const SIGN: Duration = Duration::from_secs(4);
+/// The interval between two requests for this sign.
+const SIGN_PAUSE: Duration = Duration::from_millis(400);
 /// The number of bytes that are sent between two pauses. Receivers have at least this much buffer
 /// space.
 const BURST: u64 = 16 << 10;
@@ -53,24 +57,19 @@ pub struct Hashes {
     tags: Vec<Tag>,
 }
 
-/// Hashes `content` as a chain that `key` will sign. Reads each message once.
+/// Hashes `content` as a chain with the parameters of `draft`; the number of messages in `draft` is
+/// ignored. Reads each message once.
 ///
 /// # Errors
 /// `Draft` if the chain is invalid, `ContentChanged` if the file has changed, `Read` if a message
 /// cannot be read.
 pub fn build<'s>(
-    (id, key, per_block, label): (ChainId, KeyId, u8, &'s str),
+    draft: ChainDraft<'s>,
     content: &Content,
     hashes: &'s mut Hashes,
 ) -> Result<OutgoingChain<'s>, SendError> {
-    let draft = ChainDraft {
-        id,
-        key,
-        messages: content.messages(),
-        per_block,
-        kind: content.kind(),
-        label,
-    };
+    let draft = ChainDraft { messages: content.messages(), ..draft };
+    let per_block = draft.per_block;
     hashes
         .digests
         .resize(draft.messages.div_ceil(u32::from(per_block.max(1))) as usize, Digest::NULL);
@@ -152,6 +151,10 @@ pub struct Sender<'s, L> {
     last_sent: Instant,
     /// Bytes sent since the last pause.
     unpaused: u64,
+    /// The chain that was sent last.
+    newest: Option<ChainRef>,
+    /// Whether another node has sent a frame about a chain of this sender.
+    has_receiver: bool,
 }
 
 impl<L> fmt::Debug for Sender<'_, L> {
@@ -196,6 +199,8 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
             amount,
             last_sent: start,
             unpaused: 0,
+            newest: None,
+            has_receiver: false,
         })
     }
 
@@ -275,7 +280,28 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         self.drive(Instant::now() + time, None).await.map(drop)
     }
 
+    /// Returns whether there is a receiver: whether another node has sent a frame about a chain of
+    /// this sender. If none has yet, asks for such a frame, and waits for it for a few seconds. The
+    /// frame is not authenticated, so it is only a hint.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub async fn finds_receivers(&mut self) -> Result<bool, SendError> {
+        let Some(chain) = self.newest else { return Ok(self.has_receiver) };
+        let end = Instant::now() + SIGN;
+        while !self.has_receiver && Instant::now() < end {
+            // A receiver that has the head sends it.
+            self.send_frame(&BroadcastFrame::Wanted { chain, block: 0, wanted: 1 }).await?;
+            let pause = Instant::now() + SIGN_PAUSE;
+            while !self.has_receiver && Instant::now() < pause {
+                self.drive(Instant::now() + Duration::from_millis(20), None).await?;
+            }
+        }
+        Ok(self.has_receiver)
+    }
+
     fn originate(&mut self, head: &[u8]) -> Result<(), SendError> {
+        self.newest = Head::peek(head).ok().map(|claim| claim.reference());
         match self.node.originate(now(self.start), self.certificate, head, &mut self.store)? {
             Event::Refused(refused) => Err(SendError::Refused(refused)),
             _ => Ok(()),
@@ -372,8 +398,15 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                     | BroadcastFrame::Fragment { chain, .. }
                     | BroadcastFrame::Repair { chain, .. },
                 ) => (chain, false),
+                Ok(BroadcastFrame::Head(head) | BroadcastFrame::Single { head, .. }) => {
+                    match Head::peek(head) {
+                        Ok(claim) => (claim.reference(), false),
+                        Err(_) => continue,
+                    }
+                }
                 _ => continue,
             };
+            self.has_receiver |= self.store.has(of);
             if of == ANY_CHAIN || self.store.has(of) {
                 was_requested |= is_request;
                 self.node.receive(now(self.start), 0, &received, &mut self.store)?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::summing::{EPOCH_MS, T, World, plan, secret};
 use hmac::{Hmac, KeyInit, Mac};
 use moteseal_broadcast::wire::BroadcastFrame;
-use moteseal_broadcast::{ChainId, Head, Kind, SingleDraft};
+use moteseal_broadcast::{ChainId, Head, Kind, SingleDraft, Window};
 use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
@@ -317,7 +317,14 @@ fn accepts_only_the_queriers_newest_schedule_and_only_once_its_number_is_durable
     };
     let id = Head::peek(head).unwrap().id();
     let schedule_as = |id, kind| {
-        let draft = SingleDraft { id, kind, label: "", message: leaf };
+        let draft = SingleDraft {
+            id,
+            kind,
+            label: "",
+            window: Window::ALWAYS,
+            previous: None,
+            message: leaf,
+        };
         draft
             .seal(&secret(3), &mut vec![0; MAX_QUERY_SCHEDULE], &mut vec![0; MAX_QUERY_SCHEDULE])
             .unwrap()
@@ -333,8 +340,8 @@ fn accepts_only_the_queriers_newest_schedule_and_only_once_its_number_is_durable
             schedule_as(ChainId { sender: DeviceId([1; 8]), ..id }, Kind::QuerySchedule),
             "WrongSender",
         ),
-        (schedule_as(id, Kind::Messages), "WrongKind"),
-        (schedule_as(id, Kind::Image), "WrongKind"),
+        (schedule_as(id, Kind::Announcement), "WrongKind"),
+        (schedule_as(id, Kind::File), "WrongKind"),
         (draft(group, moteseal_core::Digest([1; 32]), 8), "WrongRoster"),
         (world.schedule(9, &[posed, posed]), "AmbiguousQuery"),
         (world.schedule(9, &[Posed { until: 0, ..posed }]), "FieldOutOfRange"),

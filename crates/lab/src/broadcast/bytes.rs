@@ -4,7 +4,7 @@
 
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
-    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, OutgoingChain,
+    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, OutgoingChain, Window,
 };
 use moteseal_core::Digest;
 use moteseal_core::cbor::Writer;
@@ -83,8 +83,10 @@ pub fn of(messages: u32, per_block: u8, algorithm: Algorithm) -> Option<Bytes> {
         key: KeyId::of(&key.public()),
         messages,
         per_block,
-        kind: Kind::Messages,
+        kind: Kind::Announcement,
         label: "",
+        window: Window::ALWAYS,
+        previous: None,
     };
     let (mut digests, mut tags) =
         (vec![Digest::NULL; messages as usize], vec![[0; 8]; messages as usize]);

@@ -3,7 +3,7 @@
 use moteseal_broadcast::{
     BuildError, ChainDraft, ChainId, ChainNumber, ChainRef, DraftError, KeyId, Kind, MAX_HEAD,
     MAX_LEAF, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, OutgoingChain, Outline, RevocationDraft,
-    SenderCertificateDraft, sender_named,
+    SenderCertificateDraft, Window, sender_named,
 };
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::{Algorithm, KeyError, PublicKey, SecretKey};
@@ -140,12 +140,28 @@ impl CertifiedSender {
         KeyId::of(&self.key.public())
     }
 
-    /// Signs a chain of these messages.
+    /// Signs a chain of announcements.
     ///
     /// # Errors
     /// [`DraftError`].
     pub fn send(
         &self,
+        number: u64,
+        per_block: u8,
+        messages: &[Vec<u8>],
+    ) -> Result<SignedChain, DraftError> {
+        self.send_as((Kind::Announcement, "", Window::ALWAYS), None, number, per_block, messages)
+    }
+
+    /// Signs a chain of this kind, label and window. `previous` is the number of the sender's chain
+    /// before it.
+    ///
+    /// # Errors
+    /// [`DraftError`].
+    pub fn send_as(
+        &self,
+        (kind, label, window): (Kind, &str, Window),
+        previous: Option<u64>,
         number: u64,
         per_block: u8,
         messages: &[Vec<u8>],
@@ -157,8 +173,10 @@ impl CertifiedSender {
             key: self.key_id(),
             messages: count,
             per_block,
-            kind: Kind::Messages,
-            label: "",
+            kind,
+            label,
+            window,
+            previous: previous.map(ChainNumber),
         };
         let (mut digests, mut tags) =
             (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);

@@ -1,6 +1,7 @@
 //! The tests of `moteseal-lab`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 
+mod broadcast_commands;
 mod broadcast_delivery;
 mod broadcast_faults;
 mod broadcast_floods;

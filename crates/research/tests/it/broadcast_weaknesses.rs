@@ -12,6 +12,7 @@ use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, ChainRef, Head, HeadError, Incoming, KeyId, Kind, LeafError,
     MAX_HEAD, MAX_LEAF, MAX_SENDER_CERTIFICATE, OutgoingChain, SenderCertificateDraft, Taken,
+    Window,
 };
 use moteseal_core::DeviceId;
 use moteseal_core::cbor::Writer;
@@ -63,8 +64,10 @@ fn ours_as(id: ChainId, messages: &[Vec<u8>], per_block: u8) -> Ours {
         key: KeyId::of(&key().public()),
         messages: messages.len().try_into().unwrap(),
         per_block,
-        kind: Kind::Messages,
+        kind: Kind::Announcement,
         label: "orders",
+        window: Window::ALWAYS,
+        previous: None,
     };
     let read = |number: u32, buffer: &mut [u8]| {
         let message = &messages[number as usize];
@@ -238,8 +241,10 @@ fn a_compromised_node_can_forge_with_a_shared_key_but_not_with_our_receivers_sta
         key: KeyId::of(&key().public()),
         messages: 1,
         per_block: 1,
-        kind: Kind::Messages,
+        kind: Kind::Announcement,
         label: "orders",
+        window: Window::ALWAYS,
+        previous: None,
     };
     let read = |_, buffer: &mut [u8]| {
         buffer[..9].copy_from_slice(b"pumps off");

@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use moteseal_broadcast::recovery::MissedChain;
 use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
-use moteseal_core::record::NetworkId;
+use moteseal_core::record::{DeviceId, NetworkId};
 
 use crate::journal::{Journal, JournalError};
 
@@ -32,7 +33,24 @@ pub(super) enum Fact {
     Forgotten(ChainRef),
     /// How far the archive's owner has processed the chain.
     Progress(ChainRef, u64),
+    /// The first chain number that was accepted of a sender's key.
+    Joined(KeyId, ChainNumber),
+    /// A chain was missed.
+    Missed(MissedChain),
+    /// A missed chain was accepted, or its note was dropped to make room.
+    Found(ChainRef),
+    /// The newest command of a topic of a sender's key.
+    Topic(KeyId, ChainNumber, String),
+    /// Commands of a sender's key below this number are outdated, whatever their topic is.
+    Outdated(KeyId, ChainNumber),
+    /// The latest time that the archive's owner has used, in seconds of Unix time.
+    Time(u64),
 }
+
+/// The maximum number of missed chains that are noted. The oldest notes are dropped first.
+const MOST_MISSED: usize = 256;
+/// The maximum number of topics of a sender's key.
+const MOST_TOPICS: usize = 256;
 
 impl Fact {
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -47,6 +65,21 @@ impl Fact {
             Self::Complete(ChainRef(chain)) => (7, chain, &[]),
             Self::Forgotten(ChainRef(chain)) => (8, chain, &[]),
             Self::Progress(ChainRef(chain), progress) => (9, chain, &progress.to_be_bytes()),
+            Self::Joined(KeyId(sender), number) => (10, sender, &number.0.to_be_bytes()),
+            Self::Missed(missed) => {
+                let MissedChain { chain, sender, key, number, above, left } = missed;
+                let above = above.map(|above| above.0.to_be_bytes());
+                let above = above.as_ref().map_or(&[][..], <[u8; 8]>::as_slice);
+                let fields = [&sender.0[..], &key.0, &number.0.to_be_bytes(), &[*left], above];
+                return [&[11][..], &chain.0[..], &fields.concat()].concat();
+            }
+            Self::Found(ChainRef(chain)) => (12, chain, &[]),
+            Self::Topic(KeyId(sender), number, topic) => {
+                return [&[13][..], &sender[..], &number.0.to_be_bytes(), topic.as_bytes()]
+                    .concat();
+            }
+            Self::Outdated(KeyId(sender), number) => (14, sender, &number.0.to_be_bytes()),
+            Self::Time(unix) => (15, &unix.to_be_bytes(), &[]),
         };
         [&[kind], name, rest].concat()
     }
@@ -72,6 +105,25 @@ impl Fact {
             7 => Self::Complete(chain),
             8 => Self::Forgotten(chain),
             9 => Self::Progress(chain, u64::from_be_bytes(rest.try_into().ok()?)),
+            10 => Self::Joined(KeyId(name), number(rest)?),
+            11 => {
+                let (&sender, rest) = rest.split_first_chunk::<8>()?;
+                let (&key, rest) = rest.split_first_chunk::<8>()?;
+                let (number_bytes, rest) = rest.split_first_chunk::<8>()?;
+                let (&left, above) = rest.split_first()?;
+                let above = if above.is_empty() { None } else { Some(number(above)?) };
+                let number = ChainNumber(u64::from_be_bytes(*number_bytes));
+                let (sender, key) = (DeviceId(sender), KeyId(key));
+                Self::Missed(MissedChain { chain, sender, key, number, above, left })
+            }
+            12 => Self::Found(chain),
+            13 => {
+                let (number, topic) = rest.split_first_chunk::<8>()?;
+                let topic = String::from_utf8(topic.to_vec()).ok()?;
+                Self::Topic(KeyId(name), ChainNumber(u64::from_be_bytes(*number)), topic)
+            }
+            14 => Self::Outdated(KeyId(name), number(rest)?),
+            15 if rest.is_empty() => Self::Time(u64::from_be_bytes(name)),
             _ => return None,
         })
     }
@@ -93,6 +145,11 @@ pub(super) struct Facts {
     pub(super) progress: BTreeMap<ChainRef, u64>,
     /// The total length of all heads and chain certificates, in bytes.
     pub(super) of_chains: u64,
+    pub(super) joined: BTreeMap<KeyId, ChainNumber>,
+    pub(super) missed: BTreeMap<ChainRef, MissedChain>,
+    pub(super) topics: BTreeMap<KeyId, BTreeMap<String, ChainNumber>>,
+    pub(super) outdated: BTreeMap<KeyId, ChainNumber>,
+    pub(super) time: u64,
 }
 
 impl Facts {
@@ -151,7 +208,43 @@ impl Facts {
             Fact::Progress(chain, progress) => {
                 self.progress.insert(chain, progress);
             }
+            Fact::Joined(sender, number) => {
+                self.joined.entry(sender).or_insert(number);
+            }
+            Fact::Missed(missed) => {
+                self.missed.insert(missed.chain, missed);
+            }
+            Fact::Found(chain) => {
+                self.missed.remove(&chain);
+            }
+            Fact::Topic(sender, number, topic) => {
+                let topics = self.topics.entry(sender).or_default();
+                raise(topics.entry(topic).or_insert(number), number);
+            }
+            Fact::Outdated(sender, number) => {
+                raise(self.outdated.entry(sender).or_insert(number), number);
+                if let Some(topics) = self.topics.get_mut(&sender) {
+                    topics.retain(|_, newest| *newest > number);
+                }
+            }
+            Fact::Time(unix) => self.time = unix,
         }
+    }
+
+    /// Returns the facts to record before this missed chain: those that make room for it.
+    pub(super) fn room_for_missed(&self) -> Option<Fact> {
+        let oldest = self.missed.values().min_by_key(|missed| missed.number);
+        oldest.filter(|_| self.missed.len() >= MOST_MISSED).map(|oldest| Fact::Found(oldest.chain))
+    }
+
+    /// Returns the fact to record before a new topic of a key: it makes room for the topic. All
+    /// commands before that of the oldest topic are then outdated.
+    pub(super) fn room_for_topic(&self, sender: KeyId, topic: &str) -> Option<Fact> {
+        let topics = self.topics.get(&sender)?;
+        if topics.len() < MOST_TOPICS || topics.contains_key(topic) {
+            return None;
+        }
+        topics.values().min().map(|oldest| Fact::Outdated(sender, *oldest))
     }
 
     /// Returns the shortest list of facts that results in this state.
@@ -167,6 +260,16 @@ impl Facts {
         all.extend(
             self.revocations.iter().map(|(base, bytes)| Fact::Revocation(*base, bytes.clone())),
         );
+        all.extend(self.joined.iter().map(|(sender, number)| Fact::Joined(*sender, *number)));
+        all.extend(self.missed.values().copied().map(Fact::Missed));
+        all.extend(self.outdated.iter().map(|(sender, number)| Fact::Outdated(*sender, *number)));
+        for (sender, topics) in &self.topics {
+            let of = |(topic, number): (&String, &ChainNumber)| {
+                Fact::Topic(*sender, *number, topic.clone())
+            };
+            all.extend(topics.iter().map(of));
+        }
+        all.extend((self.time > 0).then_some(Fact::Time(self.time)));
         for chain in &self.order {
             if let Some(bytes) = self.chain_certificates.get(chain) {
                 all.push(Fact::ChainCertificate(*chain, bytes.clone()));
@@ -193,9 +296,18 @@ impl Facts {
         let others = self.floors.len()
             + self.minimums.len()
             + self.certificates.len()
-            + self.revocations.len();
+            + self.revocations.len()
+            + self.joined.len()
+            + self.missed.len()
+            + self.outdated.len()
+            + self.topics.values().map(BTreeMap::len).sum::<usize>()
+            + usize::from(self.time > 0);
         (1 + of_chains + others) as u64
     }
+}
+
+fn number(bytes: &[u8]) -> Option<ChainNumber> {
+    Some(ChainNumber(u64::from_be_bytes(bytes.try_into().ok()?)))
 }
 
 fn length(bytes: Option<Vec<u8>>) -> u64 {

@@ -2,7 +2,7 @@
 //! group's querier signed as a query schedule.
 
 use moteseal_broadcast::wire::BroadcastFrame;
-use moteseal_broadcast::{ChainId, ChainNumber, Kind, MAX_MESSAGE, SealError, SingleDraft};
+use moteseal_broadcast::{ChainId, ChainNumber, Kind, MAX_MESSAGE, SealError, SingleDraft, Window};
 use moteseal_core::cbor::Writer;
 use moteseal_core::identity::IssueError;
 use moteseal_core::record::NetworkId;
@@ -70,6 +70,8 @@ fn signed_chain(network: NetworkId, sender: DeviceId, kind: Kind, message: &[u8]
         id: ChainId { network, sender, number: ChainNumber(9) },
         kind,
         label: "",
+        window: Window::ALWAYS,
+        previous: None,
         message,
     };
     draft
@@ -121,8 +123,8 @@ fn rejects_other_networks_senders_and_kinds() {
     for (name, bytes) in [
         ("WrongNetwork", signed_chain(NetworkId([8; 8]), sender, Kind::QuerySchedule, leaf)),
         ("WrongSender", signed_chain(network, DeviceId(*b"mote0001"), Kind::QuerySchedule, leaf)),
-        ("WrongKind", signed_chain(network, sender, Kind::Messages, leaf)),
-        ("WrongKind", signed_chain(network, sender, Kind::Image, leaf)),
+        ("WrongKind", signed_chain(network, sender, Kind::Announcement, leaf)),
+        ("WrongKind", signed_chain(network, sender, Kind::File, leaf)),
         ("WrongKey", issue(&draft(9, &[POSED]), &key(Algorithm::Ed25519, 8)).unwrap()),
         ("WrongKey", issue(&draft(9, &[POSED]), &key(Algorithm::Esp256, 7)).unwrap()),
         ("NotAuthentic", with_wrong_signature(&bytes)),
@@ -216,7 +218,7 @@ proptest! {
 
     #[test]
     fn rejects_messages_of_the_querier_that_are_not_schedules(message in prop::collection::vec(any::<u8>(), 0..200)) {
-        let lines = signed_chain(schedule::network(GROUP), schedule::querier_id(), Kind::Messages, &message);
+        let lines = signed_chain(schedule::network(GROUP), schedule::querier_id(), Kind::Announcement, &message);
         prop_assert_eq!(opened(&lines).unwrap_err(), QueryScheduleError::WrongKind);
     }
 }

@@ -6,7 +6,7 @@ mod certificates;
 use std::convert::Infallible;
 
 use moteseal_broadcast::{
-    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_LEAF, OutgoingChain, sender_named,
+    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_LEAF, OutgoingChain, Window, sender_named,
 };
 use moteseal_core::digest::Digest;
 use moteseal_core::record::NetworkId;
@@ -27,6 +27,7 @@ pub fn make(files: &mut Files) {
     certificates::make(files);
     files.add(chains());
     files.add(heads());
+    files.add(windows());
     files.add(leaves());
     files.add(frames());
     files.add(singles());
@@ -155,8 +156,16 @@ fn build_chain(messages: &[Vec<u8>], per_block: u8) -> BuiltChain {
     let id = ChainId { network: network(), sender: sender_named("ops"), number: ChainNumber(3) };
     let count = messages.len() as u32;
     let key = KeyId::of(&ops().public());
-    let draft =
-        ChainDraft { id, key, messages: count, per_block, kind: Kind::Messages, label: "orders" };
+    let draft = ChainDraft {
+        id,
+        key,
+        messages: count,
+        per_block,
+        kind: Kind::Announcement,
+        label: "orders",
+        window: Window::ALWAYS,
+        previous: None,
+    };
     let (mut digests, mut tags) =
         (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
     let read = |number: u32, buffer: &mut [u8]| {
@@ -187,6 +196,9 @@ fn build_chain(messages: &[Vec<u8>], per_block: u8) -> BuiltChain {
         int(outline.longest.into()),
         int(0),
         text("orders"),
+        int(0),
+        MAX,
+        int(0),
         int(-16),
     ];
     let digests = [bytes(&digests[0].0), bytes(first.as_flattened())];
@@ -214,12 +226,18 @@ fn heads() -> File {
         ("nine messages, four a block", many.clone()),
         ("two messages where four would fit", build_chain(&some_messages(2), 4).head),
         ("as many messages as there can be", one.with(5, int(1 << 24))),
-        ("an image", one.with(8, int(1))),
-        ("an agenda", one.with(8, int(2))),
+        ("a file", one.with(8, int(1))),
+        ("a query schedule", one.with(8, int(2))),
+        ("a command for a second", within(&one.with(8, int(3)), 7, 8)),
+        ("a command for the longest time", within(&one.with(8, int(3)), 0, 604_800)),
+        ("a begin", within(&one, 1_700_000_000, u64::MAX)),
+        ("an end", within(&one, 0, 1)),
+        ("the previous number", one.with(12, int(1))),
+        ("the number 0 before", one.with(12, int(3))),
         ("no label", one.with(9, text(""))),
         ("a label of 64 bytes", one.with(9, text(&"\u{e9}".repeat(32)))),
         ("the longest messages", one.with(7, int(8192))),
-        ("number 0", one.with(4, int(0))),
+        ("number 0 without a previous one", one.with(4, int(0))),
         ("the last number", one.with(4, MAX)),
     ] {
         file.valid(what, op, head(&payload));
@@ -242,17 +260,34 @@ fn heads() -> File {
         ("no message a block", one.with(6, int(0)), "FieldOutOfRange"),
         ("65 messages a block", one.with(6, int(65)), "FieldOutOfRange"),
         ("longer messages than there can be", one.with(7, int(8193)), "FieldOutOfRange"),
-        ("an unknown kind", one.with(8, int(3)), "FieldOutOfRange"),
+        ("an unknown kind", one.with(8, int(4)), "FieldOutOfRange"),
         ("a label of 65 bytes", one.with(9, text(&"x".repeat(65))), "FieldOutOfRange"),
         ("a label with a control character", one.with(9, text("\u{9b}2J")), "FieldOutOfRange"),
         ("a label of bytes", one.with(9, bytes(b"orders")), "UnexpectedType"),
-        ("another hash", one.with(10, int(-43)), "UnknownAlgorithm"),
-        ("a digest of 31 bytes", one.with(11, bytes(&[1; 31])), "UnexpectedType"),
-        ("a tag of a block of one", one.with(12, bytes(&[1; 8])), "FieldOutOfRange"),
-        ("no tags of a block of four", many.with(12, bytes(&[])), "FieldOutOfRange"),
-        ("a tag too many", many.with(12, bytes(&[1; 40])), "FieldOutOfRange"),
-        ("half a tag", many.with(12, bytes(&[1; 28])), "FieldOutOfRange"),
-        ("twelve fields", Value::Array(one.clone().elements()[..12].to_vec()), "UnexpectedType"),
+        ("a window that ends as it begins", within(&one, 5, 5), "FieldOutOfRange"),
+        ("a window that ends before it begins", within(&one, 5, 4), "FieldOutOfRange"),
+        ("a negative begin", one.with(10, int(-1)), "UnexpectedType"),
+        ("an end as text", one.with(11, text("5")), "UnexpectedType"),
+        ("a command without an end", one.with(8, int(3)), "FieldOutOfRange"),
+        (
+            "a command for a second too long",
+            within(&one.with(8, int(3)), 0, 604_801),
+            "FieldOutOfRange",
+        ),
+        ("a previous number below 0", one.with(12, int(4)), "FieldOutOfRange"),
+        ("a negative step", one.with(12, int(-1)), "UnexpectedType"),
+        ("another hash", one.with(13, int(-43)), "UnknownAlgorithm"),
+        (
+            "another hash and a bad window",
+            within(&one, 5, 5).with(13, int(-43)),
+            "UnknownAlgorithm",
+        ),
+        ("a digest of 31 bytes", one.with(14, bytes(&[1; 31])), "UnexpectedType"),
+        ("a tag of a block of one", one.with(15, bytes(&[1; 8])), "FieldOutOfRange"),
+        ("no tags of a block of four", many.with(15, bytes(&[])), "FieldOutOfRange"),
+        ("a tag too many", many.with(15, bytes(&[1; 40])), "FieldOutOfRange"),
+        ("half a tag", many.with(15, bytes(&[1; 28])), "FieldOutOfRange"),
+        ("fifteen fields", Value::Array(one.clone().elements()[..15].to_vec()), "UnexpectedType"),
     ] {
         file.invalid(what, op, head(&payload), error);
     }
@@ -270,6 +305,48 @@ fn heads() -> File {
     );
     file.invalid("another type of object", op, by_ops(&signed(&ops(), REQUEST, &one)), "WrongType");
     file.mutate("changed everywhere", op, head(&many), "bytes", &[0x01]);
+    file
+}
+
+/// Returns a head with another window.
+fn within(head: &Value, not_before: u64, not_after: u64) -> Value {
+    head.with(10, Value::Uint(not_before)).with(11, Value::Uint(not_after))
+}
+
+fn windows() -> File {
+    let mut file = File::new(
+        "broadcast/windows.json",
+        "Whether chains may be delivered at a time: broadcast.md, section 3.5.",
+    );
+    let op = "cast.timely";
+    let plain = build_chain(&some_messages(1), 1).head;
+    let command = within(&plain.with(8, int(3)), 1_000, 1_600);
+    let at = |head: &Value, now: Json, offset: u64| {
+        let mut input = by_ops(&signed(&ops(), CHAIN, head));
+        (input["now"], input["offset"]) = (now, offset.into());
+        input
+    };
+    for (what, head, now, offset) in [
+        ("the first second", &command, 1_000, 0),
+        ("the last second", &command, 1_599, 10),
+        ("the allowed offset before the begin", &command, 990, 10),
+        ("a begin without an end", &within(&plain, 1_000, u64::MAX), u64::MAX, 0),
+        ("an end without a begin", &within(&plain, 0, 1_600), 0, 0),
+    ] {
+        file.valid(what, op, at(head, now.into(), offset));
+    }
+    file.valid("no begin and no end, without a clock", op, at(&plain, Json::Null, 0));
+    for (what, head, now, offset, error) in [
+        ("a second before the begin", &command, json!(999), 0, "Early"),
+        ("more than the offset before the begin", &command, json!(989), 10, "Early"),
+        ("the end", &command, json!(1_600), 10, "Late"),
+        ("a year after the end", &command, json!(31_536_000), 10, "Late"),
+        ("a command without a clock", &command, Json::Null, 10, "NoTrustedTime"),
+        ("a begin without a clock", &within(&plain, 1, u64::MAX), Json::Null, 10, "NoTrustedTime"),
+        ("an end without a clock", &within(&plain, 0, 9), Json::Null, 10, "NoTrustedTime"),
+    ] {
+        file.invalid(what, op, at(head, now, offset), error);
+    }
     file
 }
 
@@ -355,7 +432,7 @@ fn leaves() -> File {
     }
     // The tags of this dishonest sender match the leaves, but its digest does not.
     let mut other = build_chain(&some_messages(3), 3);
-    other.head = other.head.with(11, bytes(&[1; 32]));
+    other.head = other.head.with(14, bytes(&[1; 32]));
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
         let twice: Vec<_> =
             order.iter().chain(&order).map(|&at| other.leaves[at].clone()).collect();

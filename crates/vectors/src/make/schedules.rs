@@ -74,8 +74,9 @@ impl ScheduleChain {
 
     fn head(&self, leaf: &[u8]) -> Value {
         let [network, sender, key] = [self.network.0, self.sender.0, self.key].map(|id| bytes(&id));
-        let shape =
-            [int(1), int(1), Value::Uint(leaf.len() as u64), int(self.kind), text(""), int(-16)];
+        let window = [int(0), Value::Uint(u64::MAX)];
+        let shape = [int(1), int(1), Value::Uint(leaf.len() as u64), int(self.kind), text("")];
+        let shape = shape.into_iter().chain(window).chain([int(0), int(-16)]);
         let facts = [int(1), network, sender, key, Value::Uint(self.number)];
         let digests = [bytes(&self.digest(leaf).0), bytes(&[])];
         Value::Array(facts.into_iter().chain(shape).chain(digests).collect())
@@ -273,7 +274,7 @@ fn refused_chains(file: &mut File, op: &'static str, querier: &SecretKey, good: 
     // The digest depends on the chain number, so the leaf of one chain is not valid in another.
     let renumbered = ScheduleChain { number: NUMBER + 1, ..usual }
         .head(&leaf)
-        .with(11, bytes(&usual.digest(&leaf).0));
+        .with(14, bytes(&usual.digest(&leaf).0));
     file.invalid("the digest under another number", op, combined(&renumbered, &leaf), "ForgedLeaf");
     let item =
         |kind: i64| array([int(kind), bytes(&signed(querier, &head)), bytes(&leaf)]).encode();

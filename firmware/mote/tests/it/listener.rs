@@ -1,11 +1,12 @@
-//! Tests how a mote receives broadcasts: it acts on each command once, and sends a notice of
-//! messages that are not commands.
+//! Tests how a mote receives broadcasts: it acts on each command once, within its window, and only
+//! while the time is known. It sends a notice of messages that are not commands.
 
 use crate::faulty_flash::Simulated;
+use moteseal_broadcast::recovery::RefusedBroadcast;
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainId, ChainNumber, KeyId, Kind, MAX_SENDER_CERTIFICATE, MAX_SINGLE, SenderCertificateDraft,
-    SingleDraft,
+    SingleDraft, Untimely, Window,
 };
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -14,6 +15,7 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::record::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_core::signed_time::TimeRange;
 use moteseal_mote::command::Command;
 use moteseal_mote::durable::{Durable, Settings};
 use moteseal_mote::listener::{Listener, Shelf, broadcast_node};
@@ -21,6 +23,13 @@ use moteseal_mote::notice::Notice;
 
 const NETWORK: NetworkId = NetworkId([13; 8]);
 const SENDER: DeviceId = DeviceId([7; 8]);
+/// The time, in seconds of Unix time.
+const NOW: u64 = 1_700_000_000;
+
+/// Returns the range of times of a mote that knows the time in seconds exactly.
+const fn at(unix: u64) -> TimeRange {
+    TimeRange { earliest_ms: unix * 1000, latest_ms: unix * 1000 }
+}
 
 fn key(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
@@ -49,8 +58,17 @@ fn certificate(signer: &SecretKey) -> Vec<u8> {
 /// Returns the frame with a chain of one message.
 fn command_frame(signer: &SecretKey, number: u64, message: &[u8]) -> Vec<u8> {
     let id = ChainId { network: NETWORK, sender: SENDER, number: ChainNumber(number) };
-    let draft = SingleDraft { id, kind: Kind::Messages, label: "", message };
+    let window = Window { not_before: NOW - 60, not_after: NOW + 600 };
+    let draft = SingleDraft { id, kind: Kind::Command, label: "", window, previous: None, message };
     draft.seal(signer, &mut [0; MAX_SINGLE], &mut [0; MAX_SINGLE]).unwrap().to_vec()
+}
+
+/// Returns the frame with a chain of one message of any kind and window.
+fn frame_of(number: u64, kind: Kind, (not_before, not_after): (u64, u64)) -> Vec<u8> {
+    let id = ChainId { network: NETWORK, sender: SENDER, number: ChainNumber(number) };
+    let window = Window { not_before, not_after };
+    let draft = SingleDraft { id, kind, label: "lamp", window, previous: None, message: b"led on" };
+    draft.seal(&key(20), &mut [0; MAX_SINGLE], &mut [0; MAX_SINGLE]).unwrap().to_vec()
 }
 
 /// Passes these frames to a mote. Returns the notices that it sends, and its settings afterwards.
@@ -65,7 +83,9 @@ fn receive(frames: &[Vec<u8>]) -> (Vec<Notice>, Settings) {
     let mut listener = Listener::new(&mut broadcast_node, &mut shelf, 0);
     let mut reports = Vec::new();
     for (now_ms, frame) in (0..).step_by(10_000).zip(frames) {
-        listener.receive(now_ms, frame, &mut durable, &mut |report| reports.push(report)).unwrap();
+        listener
+            .receive(now_ms, Some(at(NOW)), frame, &mut durable, &mut |report| reports.push(report))
+            .unwrap();
     }
     (reports, durable.memory().settings())
 }
@@ -111,7 +131,7 @@ fn rejects_replayed_commands_of_five_keys() {
             let mut is_obeyed = false;
             for frame in [certificate(key), command_frame(key, number, b"led on")] {
                 let notify = &mut |report| is_obeyed |= matches!(report, Notice::Acted(..));
-                listener.receive(0, &frame, &mut durable, notify).unwrap();
+                listener.receive(0, Some(at(NOW)), &frame, &mut durable, notify).unwrap();
             }
             is_obeyed
         })
@@ -121,4 +141,98 @@ fn rejects_replayed_commands_of_five_keys() {
         assert_eq!(obeyed(number), [false; 5]);
     }
     assert_eq!(obeyed(6), [true, true, true, true, false]);
+}
+
+/// Starts a mote with this flash, and passes frames to it at these times. Returns its notices, and
+/// the number of frames with which it asks for chains afterwards.
+fn run(flash: &mut Simulated, frames: &[(Option<TimeRange>, &[u8])]) -> (Vec<Notice>, usize) {
+    let audience = Audience { network: NETWORK, base: key(14).public() };
+    let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
+    let mut durable = Durable::open(flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
+    let mut shelf = Shelf::new();
+    let mut node = broadcast_node(&audience, 1, 0, &mut shelf, &mut durable).unwrap();
+    let mut listener = Listener::new(&mut node, &mut shelf, 0);
+    let mut out = [0; 2048];
+    // The first request, which a mote sends when it starts.
+    while listener.next_body(500_000, &mut out, &mut durable).unwrap().is_some() {}
+    let mut notices = Vec::new();
+    for (now_ms, (time, frame)) in (600_000..).step_by(10_000).zip(frames) {
+        let notify = &mut |notice| notices.push(notice);
+        listener.receive(now_ms, *time, frame, &mut durable, notify).unwrap();
+    }
+    let mut requests = 0;
+    for now_ms in (700_000..720_000).step_by(100) {
+        requests +=
+            usize::from(listener.next_body(now_ms, &mut out, &mut durable).unwrap().is_some());
+    }
+    (notices, requests)
+}
+
+#[test]
+fn acts_only_on_commands_within_their_window_and_never_again_after_a_reboot() {
+    let certificate = certificate(&key(20));
+    let window = (NOW, NOW + 600);
+    let frames = [
+        frame_of(1, Kind::Announcement, (0, u64::MAX)),
+        frame_of(2, Kind::Announcement, window),
+        frame_of(3, Kind::File, window),
+        frame_of(4, Kind::Command, (NOW - 600, NOW)),
+        frame_of(5, Kind::Command, (NOW + 11, NOW + 600)),
+        frame_of(6, Kind::Command, (NOW + 10, NOW + 600)),
+        frame_of(7, Kind::Command, (NOW - 600, NOW + 1)),
+    ];
+    let timed: Vec<(Option<TimeRange>, &[u8])> = std::iter::once(&certificate)
+        .chain(&frames)
+        .map(|frame| (Some(at(NOW)), frame.as_slice()))
+        .collect();
+    let mut flash = Simulated::new();
+    let expected = [
+        Notice::NotObeyed(ChainNumber(4), Untimely::Late),
+        Notice::NotObeyed(ChainNumber(5), Untimely::Early),
+        Notice::Acted(ChainNumber(6), Command::Led(true)),
+        Notice::Acted(ChainNumber(7), Command::Led(true)),
+    ];
+    assert_eq!(run(&mut flash, &timed).0, expected);
+    let refused = Notice::Refused(RefusedBroadcast::ChainGoesBack);
+    assert_eq!(run(&mut flash, &timed).0, [refused; 7], "a reboot revives no command");
+}
+
+#[test]
+fn every_possible_time_must_be_within_the_window() {
+    let certificate = certificate(&key(20));
+    let time = TimeRange { earliest_ms: (NOW - 5) * 1000 + 1, latest_ms: (NOW + 4) * 1000 + 1 };
+    // The latest time is rounded up to NOW + 5, and the earliest one down to NOW - 5.
+    let frames = [
+        frame_of(1, Kind::Command, (NOW + 6, NOW + 600)),
+        frame_of(2, Kind::Command, (NOW - 600, NOW + 5)),
+        frame_of(3, Kind::Command, (NOW + 5, NOW + 6)),
+    ];
+    let timed: Vec<(Option<TimeRange>, &[u8])> = std::iter::once(&certificate)
+        .chain(&frames)
+        .map(|frame| (Some(time), frame.as_slice()))
+        .collect();
+    let expected = [
+        Notice::NotObeyed(ChainNumber(1), Untimely::Early),
+        Notice::NotObeyed(ChainNumber(2), Untimely::Late),
+        Notice::Acted(ChainNumber(3), Command::Led(true)),
+    ];
+    assert_eq!(run(&mut Simulated::new(), &timed).0, expected);
+}
+
+#[test]
+fn waits_for_the_time_and_then_asks_for_the_commands_again() {
+    let certificate = certificate(&key(20));
+    let command = command_frame(&key(20), 5, b"led on");
+    let mut flash = Simulated::new();
+    let not_yet = Notice::NotObeyed(ChainNumber(5), Untimely::NoTrustedTime);
+    let without: [(Option<TimeRange>, &[u8]); 3] =
+        [(None, &certificate), (None, &command), (None, &command)];
+    assert_eq!(run(&mut flash, &without).0, [not_yet], "it is reported once");
+    let with = [&without[..], &[(Some(at(NOW)), &certificate)]].concat();
+    let (notices, requests) = run(&mut flash, &with);
+    assert_eq!(notices, [not_yet]);
+    assert!(requests > 0, "the mote asks which chains there are");
+    let with = [&with[..], &[(Some(at(NOW)), &command)]].concat();
+    let acted = Notice::Acted(ChainNumber(5), Command::Led(true));
+    assert_eq!(run(&mut flash, &with).0, [not_yet, acted], "its number was not used up");
 }

@@ -6,8 +6,7 @@ use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_REVOCATION,
     MAX_SENDER_CERTIFICATE, MAX_SINGLE, OutgoingChain, RevocationDraft, SenderCertificateDraft,
-    SingleDraft, sender_named,
-};
+    SingleDraft, sender_named, Window};
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::NetworkId;
@@ -43,8 +42,8 @@ pub(crate) fn frames() -> Result<Vec<u8>, Box<dyn Error>> {
         key: KeyId::of(&public),
         messages: MESSAGES,
         per_block: PER_BLOCK,
-        kind: Kind::Messages,
-        label: "hello",
+        kind: Kind::Announcement,
+        label: "hello", window: Window::ALWAYS, previous: None,
     };
     let (mut digests, mut tags, mut scratch) =
         ([Digest::NULL; 3], [[0; 8]; MESSAGES as usize], [0; MAX_LEAF]);
@@ -68,7 +67,7 @@ pub(crate) fn frames() -> Result<Vec<u8>, Box<dyn Error>> {
         }
     }
 
-    let draft = SingleDraft { id: id(6), kind: Kind::Messages, label: "", message: b"reboot" };
+    let draft = SingleDraft { id: id(6), kind: Kind::Announcement, label: "", window: Window::ALWAYS, previous: None, message: b"reboot" };
     let mut single = [0; MAX_SINGLE];
     put(&mut out, draft.seal(&key, &mut scratch, &mut single)?)?;
 

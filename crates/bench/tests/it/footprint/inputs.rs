@@ -4,7 +4,7 @@
 use moteseal_broadcast::tesla::sender::Sender;
 use moteseal_broadcast::tesla::{MAX_PARAMETERS, Schedule};
 use moteseal_broadcast::{
-    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, OutgoingChain,
+    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, OutgoingChain, Window,
 };
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -224,8 +224,10 @@ impl Inputs {
             key,
             messages: 20,
             per_block,
-            kind: Kind::Messages,
+            kind: Kind::Announcement,
             label: "footprint",
+            window: Window::ALWAYS,
+            previous: None,
         };
         let message = |number: u32| [number as u8; 48];
         let (mut digests, mut tags, mut scratch) =

@@ -6,7 +6,8 @@ use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_REVOCATION,
     MAX_SENDER_CERTIFICATE, MAX_SINGLE, OutgoingChain, RevocationDraft, SenderCertificateDraft,
-    SingleDraft, sender_named, Window};
+    SingleDraft, Window, sender_named,
+};
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::NetworkId;
@@ -43,7 +44,9 @@ pub(crate) fn frames() -> Result<Vec<u8>, Box<dyn Error>> {
         messages: MESSAGES,
         per_block: PER_BLOCK,
         kind: Kind::Announcement,
-        label: "hello", window: Window::ALWAYS, previous: None,
+        label: "hello",
+        window: Window::ALWAYS,
+        previous: None,
     };
     let (mut digests, mut tags, mut scratch) =
         ([Digest::NULL; 3], [[0; 8]; MESSAGES as usize], [0; MAX_LEAF]);
@@ -67,7 +70,14 @@ pub(crate) fn frames() -> Result<Vec<u8>, Box<dyn Error>> {
         }
     }
 
-    let draft = SingleDraft { id: id(6), kind: Kind::Announcement, label: "", window: Window::ALWAYS, previous: None, message: b"reboot" };
+    let draft = SingleDraft {
+        id: id(6),
+        kind: Kind::Announcement,
+        label: "",
+        window: Window::ALWAYS,
+        previous: None,
+        message: b"reboot",
+    };
     let mut single = [0; MAX_SINGLE];
     put(&mut out, draft.seal(&key, &mut scratch, &mut single)?)?;
 

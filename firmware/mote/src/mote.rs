@@ -236,6 +236,9 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             Channel::Broadcast => match &mut self.listener {
                 Some(listener) => {
                     let time = self.clock.range(now_ms);
+                    if time.is_none() {
+                        self.clock.hasten(now_ms);
+                    }
                     Ok(listener.receive(now_ms, time, body, self.durable, notify)?)
                 }
                 None => Ok(()),

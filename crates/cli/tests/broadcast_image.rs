@@ -119,7 +119,7 @@ fn sent_bytes_per_byte() -> f64 {
     assert!(sent.status.success(), "{}", text(&sent.stderr));
     for (watcher, name) in watchers.into_iter().zip(&names) {
         let complete = watcher.until("complete");
-        assert_eq!((&complete["label"], &complete["kind"]), (&"image.bin".into(), &"image".into()));
+        assert_eq!((&complete["label"], &complete["kind"]), (&"image.bin".into(), &"file".into()));
         assert_eq!(watcher.ended(), 0);
         assert!(network.saved(name, "image.bin") == bytes, "{name} has another image");
     }

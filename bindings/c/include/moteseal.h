@@ -1374,11 +1374,11 @@ MOTESEAL_ASSERT(sizeof(moteseal_sender) == (sizeof(void *) == 8 ? 240 : 240), "m
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_sender) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_sender");
 MOTESEAL_ASSERT(sizeof(moteseal_frame) == (sizeof(void *) == 8 ? 56 : 40), "moteseal_frame");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_frame) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_frame");
-MOTESEAL_ASSERT(sizeof(moteseal_head_info) == (sizeof(void *) == 8 ? 48 : 40), "moteseal_head_info");
+MOTESEAL_ASSERT(sizeof(moteseal_head_info) == (sizeof(void *) == 8 ? 64 : 56), "moteseal_head_info");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_head_info) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_head_info");
 MOTESEAL_ASSERT(sizeof(moteseal_taken) == (sizeof(void *) == 8 ? 24 : 16), "moteseal_taken");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_taken) == (sizeof(void *) == 8 ? 8 : 4), "moteseal_taken");
-MOTESEAL_ASSERT(sizeof(moteseal_single) == (sizeof(void *) == 8 ? 48 : 32), "moteseal_single");
+MOTESEAL_ASSERT(sizeof(moteseal_single) == (sizeof(void *) == 8 ? 64 : 48), "moteseal_single");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_single) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_single");
 MOTESEAL_ASSERT(sizeof(moteseal_seal_info) == (sizeof(void *) == 8 ? 56 : 56), "moteseal_seal_info");
 MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_seal_info) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_seal_info");

@@ -27,9 +27,9 @@ layout! {
     moteseal_base: 224 or 224, align 8 or 8;
     moteseal_sender: 240 or 240, align 8 or 8;
     moteseal_frame: 56 or 40, align 8 or 8;
-    moteseal_head_info: 48 or 40, align 8 or 8;
+    moteseal_head_info: 64 or 56, align 8 or 8;
     moteseal_taken: 24 or 16, align 8 or 4;
-    moteseal_single: 48 or 32, align 8 or 8;
+    moteseal_single: 64 or 48, align 8 or 8;
     moteseal_seal_info: 56 or 56, align 8 or 8;
 }
 

@@ -137,7 +137,8 @@ int main(int argc, char **argv) {
     static uint64_t memory[MOTESEAL_BROADCAST_SIZE(64) / 8];
     moteseal_broadcast *broadcast = (moteseal_broadcast *)memory;
     int has_sender = 0, has_chain = 0, silences = 0;
-    moteseal_head_info chain = {0};
+    moteseal_head_info chain;
+    memset(&chain, 0, sizeof chain);
     for (;;) {
         ssize_t got = recv(receiver, datagram, sizeof datagram, 0);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && ++silences < 40) {

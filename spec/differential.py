@@ -19,7 +19,8 @@ import sys
 import tempfile
 import time
 
-import verify
+from verifier.encoding import Form, Refused
+from verifier.vectors import verdict
 
 HERE = pathlib.Path(__file__).resolve().parent
 VECTORS = HERE / "vectors/v1"
@@ -42,11 +43,11 @@ def split(data):
     items, at = [], 0
     try:
         while at < len(data):
-            form = verify.Form(data, at)
+            form = Form(data, at)
             form.item()
             items.append(data[at : form.at])
             at = form.at
-    except verify.Refused:
+    except Refused:
         pass
     return items, data[at:]
 
@@ -105,7 +106,7 @@ def of_python(batch):
     """The results of verify.py."""
     for request in batch:
         try:
-            output, error = verify.verdict(request["context"], request["op"], request["input"])
+            output, error = verdict(request["context"], request["op"], request["input"])
             yield {"output": output} if error is None else {"error": error}
         except Exception as fault:
             yield {"crash": repr(fault)}

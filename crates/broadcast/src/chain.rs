@@ -228,7 +228,7 @@ pub struct ChainDraft<'a> {
     /// When the chain may be delivered.
     pub window: Window,
     /// The number of the last chain that the same key signed before this one, so that receivers
-    /// can find out that they have missed it; `None` if it is unknown or there is none.
+    /// detect that they have missed it; `None` if it is unknown or there is none.
     pub previous: Option<ChainNumber>,
 }
 
@@ -244,19 +244,10 @@ impl ChainDraft<'_> {
             Self { label, .. } if label.chars().any(char::is_control) => {
                 Err(DraftError::LabelNotPlain)
             }
-            Self { window, .. } if window.not_before >= window.not_after => {
-                Err(DraftError::EmptyWindow)
-            }
-            Self { kind: Kind::Command, window, .. } if !window.has_end() => {
-                Err(DraftError::CommandWithoutEnd)
-            }
-            Self { kind, window, .. } if !window.is_valid_for(*kind) => {
-                Err(DraftError::ValidityTooLong)
-            }
             Self { previous: Some(previous), .. } if *previous >= self.id.number => {
                 Err(DraftError::PreviousNotBelow)
             }
-            _ => Ok(()),
+            Self { kind, window, .. } => window.check_for(*kind),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use moteseal_core::named_errors;
 
-use crate::Kind;
+use crate::{DraftError, Kind};
 
 /// The longest time from the begin to the end of a command, in seconds: 7 days.
 pub const MAX_COMMAND_SECONDS: u64 = 7 * 24 * 3600;
@@ -40,13 +40,22 @@ impl Window {
         self.not_after != u64::MAX
     }
 
-    /// Returns whether a chain of this kind may have this window: the begin is before the end, and
-    /// a command has an end at most [`MAX_COMMAND_SECONDS`] after its begin.
-    #[must_use]
-    pub const fn is_valid_for(&self, kind: Kind) -> bool {
-        self.not_before < self.not_after
-            && (!matches!(kind, Kind::Command)
-                || self.has_end() && self.not_after - self.not_before <= MAX_COMMAND_SECONDS)
+    /// Checks that a chain of this kind may have this window: the begin is before the end, and a
+    /// command has an end at most [`MAX_COMMAND_SECONDS`] after its begin.
+    ///
+    /// # Errors
+    /// `EmptyWindow`, `CommandWithoutEnd` and `ValidityTooLong`.
+    pub const fn check_for(&self, kind: Kind) -> Result<(), DraftError> {
+        if self.not_before >= self.not_after {
+            return Err(DraftError::EmptyWindow);
+        }
+        match kind {
+            Kind::Command if !self.has_end() => Err(DraftError::CommandWithoutEnd),
+            Kind::Command if self.not_after - self.not_before > MAX_COMMAND_SECONDS => {
+                Err(DraftError::ValidityTooLong)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks that a chain with this window may be delivered at `now`, in seconds of Unix time;

@@ -177,7 +177,7 @@ impl<'a> Head<'a> {
             )),
         };
         if !plain
-            || !window.is_valid_for(outline.kind)
+            || window.check_for(outline.kind).is_err()
             || tags.len() != 8 * tags_of(outline.in_block(1))
         {
             return Err(DecodeError::FieldOutOfRange);

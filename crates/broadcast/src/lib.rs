@@ -9,9 +9,9 @@
 //! It follows Liu, Li and Guizani, "PKC Based Broadcast Authentication using Signature Amortization
 //! for WSNs" (IEEE TWC 2012), section III. It extends the paper in four ways: chain numbers only
 //! increase, tags let a receiver reject forged fragments before a block is complete, certificates
-//! expire and can be revoked, and a head states the time in which its chain may be delivered. A sender must know all messages of a chain before it
-//! signs the head; a live command is a chain of one message ([`SingleDraft`]). Motes that cannot
-//! check a signature use [`tesla`].
+//! expire and can be revoked, and a head states the time in which its chain may be delivered. A
+//! sender must know all messages of a chain before it signs the head; a live command is a chain of
+//! one message ([`SingleDraft`]). Motes that cannot check a signature use [`tesla`].
 //!
 //! In this example a sender signs a chain of one block, and a receiver verifies it:
 //!

@@ -57,7 +57,7 @@ use queue::{Piece, Planned, Queue};
 const UNKNOWN: usize = 4;
 /// The maximum number of chains that a node follows back from one chain to the chains before it
 /// that it has missed.
-const MOST_MISSED: u8 = 16;
+const MOST_STEPS_BACK: u8 = 16;
 /// The link of a request that goes to all links.
 const ALL_LINKS: u8 = MAX_LINKS;
 /// The maximum number of requests for the head of an unknown chain.

@@ -2,10 +2,9 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
-use moteseal_client::time_server::{TimeServer, time_members};
+use moteseal_client::time_server::{TimeServer, time_members, unix_ms};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signed_time::TimeSigner;
 use moteseal_net::ParentLink as _;
@@ -85,9 +84,4 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
             _ = stop_signal() => Ok(()),
         }
     })
-}
-
-fn unix_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

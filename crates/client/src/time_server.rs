@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use moteseal_api::NamedError as _;
@@ -40,6 +40,14 @@ impl std::fmt::Debug for TimeServer<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TimeServer").field("group", &self.group).finish_non_exhaustive()
     }
+}
+
+/// Returns the time of this machine's clock in Unix milliseconds; 0 before 1970.
+#[must_use]
+pub fn unix_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Returns the part of the MQTT topics that names a group's link for the time.

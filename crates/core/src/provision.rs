@@ -42,7 +42,7 @@ named_errors! {
 /// The recorded readings that a mote replays from its flash in place of a sensor, and the times at
 /// which they were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct ReplayedWindow {
     /// The position of the first reading in the table.
     pub first: u32,
     /// The number of readings.
@@ -121,7 +121,7 @@ pub struct Provisioning<'a> {
     /// The coordinator's public key.
     pub coordinator: PublicKey,
     /// The recorded readings that the mote replays.
-    pub window: Window,
+    pub window: ReplayedWindow,
     /// The configuration for private sums, if the mote takes part in them.
     pub sums: Option<Membership>,
     /// The broadcasts that the mote acts on, if there are any.
@@ -202,7 +202,7 @@ impl<'a> Provisioning<'a> {
         let (salt_key, link_secret) = (secret(&mut reader)?, secret(&mut reader)?);
         let coordinator = read_key(&mut reader)?;
         reader.array(5)?;
-        let window = Window {
+        let window = ReplayedWindow {
             first: reader.uint()?,
             count: reader.uint()?,
             start_ms: reader.u64()?,

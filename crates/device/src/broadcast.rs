@@ -1,8 +1,8 @@
 //! Receives authenticated broadcasts (docs/design.md, broadcasts). A [`Watcher`] follows the
 //! senders on one or several links and stores their chains in an archive. It delivers messages in
 //! order after they are verified and within the time that their sender states, and files when they
-//! are complete. It also helps to repair losses:
-//! it requests leaves that it lacks, and sends leaves that other receivers lack.
+//! are complete. It also helps to repair losses: it requests leaves that it lacks, and sends leaves
+//! that other receivers lack.
 //!
 //! [`moteseal_broadcast::recovery`] implements the cryptography and the timing. [`run()`] connects
 //! a watcher to its links.

@@ -1,7 +1,6 @@
 //! The durable storage of a broadcast node: the highest chain number of each sender, the minimum
 //! certificate serial of each base station, what decides which commands may still be delivered, and
-//! the chains themselves. When the quota is reached,
-//! the oldest complete chains are removed.
+//! the chains themselves. When the quota is reached, the oldest complete chains are removed.
 //!
 //! An archive is a folder. It contains a journal of facts ([`facts`]) and one file of leaves per
 //! chain ([`leaves`]). The journal is synced before a raised chain number or serial takes effect.

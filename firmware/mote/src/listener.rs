@@ -217,10 +217,6 @@ pub struct Listener<'p, 'm> {
     ignored: Option<ChainNumber>,
 }
 
-const fn now(ms: u64, unix: Option<u64>) -> Now {
-    Now { ms, unix }
-}
-
 /// Returns the number of the chain if the frame begins a chain of commands, as it claims.
 fn command_of(frame: &[u8]) -> Option<ChainNumber> {
     match BroadcastFrame::decode(frame) {
@@ -269,19 +265,19 @@ pub fn broadcast_node<'p, F: Flash>(
         },
         meter: Meter::MOTE,
     };
-    Node::new(settings, seed, now(now_ms, None), &mut Kept { shelf, durable }).map_err(|error| {
-        match error {
+    Node::new(settings, seed, Now { ms: now_ms, unix: None }, &mut Kept { shelf, durable }).map_err(
+        |error| match error {
             KeepError::NoRoom => JournalError::Full,
             KeepError::Journal(error) => error,
-        }
-    })
+        },
+    )
 }
 
 impl<'p, 'm> Listener<'p, 'm> {
     /// Creates a listener with this node and its shelf. The node's first frame asks its neighbours
     /// which chains there are.
     pub fn new(node: &'m mut BroadcastNode<'p>, shelf: &'m mut Shelf, now_ms: u64) -> Self {
-        node.solicit(now(now_ms, None));
+        node.solicit(Now { ms: now_ms, unix: None });
         Self { node, shelf, ignored: None }
     }
 
@@ -305,7 +301,7 @@ impl<'p, 'm> Listener<'p, 'm> {
     ) -> Result<(), JournalError> {
         let earliest = time.map(|time| time.earliest_ms / 1000);
         let latest = time.map(|time| time.latest_ms.div_ceil(1000));
-        let now = now(now_ms, latest);
+        let now = Now { ms: now_ms, unix: latest };
         match (latest, command_of(frame)) {
             (None, Some(number)) => {
                 // Report each chain once. The frame is not verified.
@@ -362,8 +358,11 @@ impl<'p, 'm> Listener<'p, 'm> {
         out: &mut [u8],
         durable: &mut Durable<F>,
     ) -> Result<Option<usize>, JournalError> {
-        let transmit =
-            self.node.poll(now(now_ms, None), &mut Kept { shelf: self.shelf, durable }, out);
+        let transmit = self.node.poll(
+            Now { ms: now_ms, unix: None },
+            &mut Kept { shelf: self.shelf, durable },
+            out,
+        );
         Ok(only_journal(transmit)?.flatten().map(|transmit| transmit.length))
     }
 }

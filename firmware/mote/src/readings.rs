@@ -1,6 +1,6 @@
 //! The sources of a mote's readings: a recording in its flash, or a sensor.
 
-use moteseal_core::provision::Window;
+use moteseal_core::provision::ReplayedWindow;
 
 /// The next reading, or the reason why there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +40,14 @@ pub trait Readings {
 pub struct Recording<'r> {
     records: &'r [u8],
     size: usize,
-    window: Window,
+    window: ReplayedWindow,
 }
 
 impl<'r> Recording<'r> {
     /// Creates a recording from a window of a table whose records have `size` bytes each. Returns
     /// `None` if the window is not within the table.
     #[must_use]
-    pub fn new(table: &'r [u8], size: usize, window: Window) -> Option<Self> {
+    pub fn new(table: &'r [u8], size: usize, window: ReplayedWindow) -> Option<Self> {
         let start = usize::try_from(window.first).ok()?.checked_mul(size)?;
         let length = usize::try_from(window.count).ok()?.checked_mul(size)?;
         let records = table.get(start..start.checked_add(length)?)?;

@@ -19,8 +19,8 @@ const AGAIN_MS: u64 = 60_000;
 /// The first and the longest time from a challenge to the next one while no statement arrives, in
 /// milliseconds. The time doubles with each challenge.
 const WAITS_MS: (u64, u64) = (5_000, 60_000);
-/// The lower limit in the journal is at most this far behind the clock when a statement is accepted,
-/// in milliseconds.
+/// When a statement is accepted, the lower limit in the journal is at most this much earlier than the
+/// clock, in milliseconds.
 const DURABLE_MS: u64 = 3_600_000;
 
 /// The clock of a mote.

@@ -15,8 +15,8 @@ use crate::work;
 /// The first path is querier.sum.key, which stays with the querier. Copy each NAME.sum.key only to
 /// the device NAME. querier is the path of a file with the key that signs queries: its public or
 /// its private key file. key_groups is the number of groups into which the devices are divided, by
-/// default one for every 5 devices, at most 8. An attacker with a stolen device key can falsify only
-/// the sums of that device's group. Existing files are not replaced.
+/// default at most 8, of at least 5 devices each. An attacker with a stolen device key can falsify
+/// only the sums of that device's group. Existing files are not replaced.
 #[pyfunction]
 #[pyo3(signature = (roster, operator = None, *, querier, out, key_groups = None))]
 pub(crate) fn setup_sums(

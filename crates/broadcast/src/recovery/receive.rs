@@ -196,7 +196,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             keep_certificate(key, chain, store)?;
             store.keep(Item::Head(chain), bytes)?;
             if !is_own {
-                gap = self.note_missed(&head, floor, MOST_MISSED, store)?;
+                gap = self.note_missed(&head, floor, MOST_STEPS_BACK, store)?;
             }
             // Before acting on the chain, make its number durable, together with all items that
             // were stored before.

@@ -587,13 +587,7 @@ fn rejects_invalid_drafts() {
         refused(DraftError::BlockTooLarge)
     );
     assert_eq!(
-        build(
-            ChainDraft { label: &long, window: Window::ALWAYS, previous: None, ..good },
-            3,
-            3,
-            MAX_LEAF,
-            20
-        ),
+        build(ChainDraft { label: &long, ..good }, 3, 3, MAX_LEAF, 20),
         refused(DraftError::LabelTooLong)
     );
     assert_eq!(

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use moteseal_broadcast::recovery::{RefusedBroadcast, Timing};
+use moteseal_broadcast::recovery::RefusedBroadcast;
 use moteseal_broadcast::{CLOCK_OFFSET_SECONDS, KeyId, Kind, Outline, Revocation, Window};
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
@@ -150,15 +150,13 @@ async fn watch(
         enough: &enough,
     };
     let options = Options {
-        network,
-        bases,
         links: u8::try_from(links.len()).unwrap_or(u8::MAX),
-        timing: Timing::LAN,
         save: arguments.save.clone(),
         evidence: arguments.evidence.clone(),
         revocations,
         clock_offset: arguments.clock_offset,
         accepts_earlier_time: arguments.accept_earlier_time,
+        ..Options::new(network, bases)
     };
     let seed = getrandom::u64().map_err(|error| {
         Failure::new(Exit::Internal, format_args!("cannot get random bytes: {error}"))

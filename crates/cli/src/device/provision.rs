@@ -11,7 +11,9 @@ use std::thread;
 
 use clap::Args;
 use moteseal_core::DeviceId;
-use moteseal_core::provision::{Audience, MAX_PROVISIONING, Membership, Provisioning, Window};
+use moteseal_core::provision::{
+    Audience, MAX_PROVISIONING, Membership, Provisioning, ReplayedWindow,
+};
 use moteseal_core::record::NetworkId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema, SchemaError};
@@ -322,7 +324,7 @@ struct Group<'a> {
     coordinator: PublicKey,
     start_ms: u64,
     schema: Vec<u8>,
-    window: Window,
+    window: ReplayedWindow,
     audience: Option<Audience>,
     /// The operator's public key, if motes can verify its signatures.
     operator: Option<PublicKey>,
@@ -483,7 +485,7 @@ fn schema<'b>(columns: &[String], buffer: &'b mut [u8]) -> Result<Schema<'b>, Fa
     Schema::encode(&fields, buffer).map_err(|error| Failure::named(Exit::Usage, error.named()))
 }
 
-fn window(recorded: &Recorded) -> Result<Window, Failure> {
+fn window(recorded: &Recorded) -> Result<ReplayedWindow, Failure> {
     let milliseconds = |what: &str, text: &str| {
         let ms = time::duration(text)
             .map_err(|error| Failure::usage(format_args!("{what}: {error}")))?;
@@ -502,7 +504,13 @@ fn window(recorded: &Recorded) -> Result<Window, Failure> {
             "a recording needs at least one reading, and an interval above 0",
         ));
     }
-    Ok(Window { first: recorded.first, count: recorded.count, start_ms, every_ms, interval_ms })
+    Ok(ReplayedWindow {
+        first: recorded.first,
+        count: recorded.count,
+        start_ms,
+        every_ms,
+        interval_ms,
+    })
 }
 
 fn audience(broadcasts: &Broadcasts, file: &Path, folder: &Path) -> Result<Audience, Failure> {

@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     out: PathBuf,
     /// Divide the devices into this many key groups. An attacker with a stolen device can falsify
     /// only the sums of its key group. Each further key group adds 32 bytes per message on the
-    /// links above its devices [default: a key group for every 5 devices, at most 8]
+    /// links above its devices [default: at most 8, of at least 5 devices each]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     key_groups: Option<u32>,
 }

@@ -2,7 +2,6 @@
 //! broadcast is delivered.
 
 use std::fs;
-use std::io::Write as _;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Output, Stdio};
 
@@ -15,18 +14,9 @@ use moteseal_store::Journal;
 const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 
-/// Runs `broadcast send` with a line and further arguments.
+/// Sends a line that no receiver needs to answer.
 fn try_send_line(network: &Network, line: &str, more: &[&str]) -> Output {
-    let arguments = ["--lines", "-", "--linger", "0.5", "--without-receivers"];
-    let mut command = network.send(&network.url(""), &[&arguments, more].concat());
-    let mut process = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    process.stdin.take().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
-    process.wait_with_output().unwrap()
+    network.send_line(line, &[&["--without-receivers"], more].concat())
 }
 
 #[track_caller]

@@ -2,30 +2,13 @@
 //! or lost a chain do not act on old ones. Also tests what `send` and `watch` report if nothing was
 //! received.
 
-use std::io::Write as _;
-use std::process::{Output, Stdio};
-
 use serde_json::Value;
 
 use crate::broadcasting::{Network, Watcher, text};
 
-/// Sends lines and returns what the command prints.
-fn send(network: &Network, line: &str, more: &[&str]) -> Output {
-    let arguments = [&["--lines", "-", "--linger", "0.5"], more].concat();
-    let mut command = network.send(&network.url(""), &arguments);
-    let mut process = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    process.stdin.take().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
-    process.wait_with_output().unwrap()
-}
-
 #[track_caller]
 fn sent(network: &Network, line: &str, more: &[&str]) {
-    let output = send(network, line, more);
+    let output = network.send_line(line, more);
     assert!(output.status.success(), "{line}: {}", text(&output.stderr));
 }
 
@@ -64,7 +47,7 @@ fn watchers_that_join_late_or_were_away_act_only_on_the_newest_command() {
     let away = network.watch("away", &[&url], &[]);
     assert_eq!(next_text(&fresh), "on");
     assert_eq!(next_text(&away), "on");
-    // The earlier commands reach all watchers, and nothing comes of them.
+    // The earlier commands reach all watchers, which must not print them.
     sent(&network, "the end", &[]);
     for watcher in [&steady, &second, &fresh, &away] {
         watcher.find(|event| event["event"] == "message" && event["text"] == "the end");
@@ -116,10 +99,10 @@ fn a_watcher_names_a_chain_that_it_missed_and_gets_it_from_another_watcher() {
 #[test]
 fn send_fails_without_receivers_and_names_a_key_that_is_not_certified() {
     let network = Network::new();
-    let alone = send(&network, "hello", &[]);
-    let said = text(&alone.stderr);
-    assert_eq!(alone.status.code(), Some(6), "{said}");
-    assert!(said.contains("NoReceiver"), "{said}");
+    let alone = network.send_line("hello", &[]);
+    let stderr = text(&alone.stderr);
+    assert_eq!(alone.status.code(), Some(6), "{stderr}");
+    assert!(stderr.contains("NoReceiver"), "{stderr}");
     sent(&network, "hello", &["--without-receivers"]);
     network.done(&["key", "new", "--out", "keys/uncertified"]);
     let mut command = network.command(&[
@@ -134,11 +117,11 @@ fn send_fails_without_receivers_and_names_a_key_that_is_not_certified() {
         "ops.cert",
     ]);
     let output = command.output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(
-        said.contains("KeyNotCertified") && said.contains("keys/uncertified.key.pem"),
-        "{said}"
+        stderr.contains("KeyNotCertified") && stderr.contains("keys/uncertified.key.pem"),
+        "{stderr}"
     );
 }
 
@@ -147,7 +130,7 @@ fn watch_fails_if_everything_was_refused() {
     let network = Network::new();
     network.certify("other", 7, &[], "other.cert");
     let watcher = network.watch("w", &[&network.url("")], &["--wait", "5"]);
-    send(&network, "hello", &["--cert", "other.cert", "--without-receivers"]);
+    network.send_line("hello", &["--cert", "other.cert", "--without-receivers"]);
     assert_eq!(watcher.until("refused")["name"], "WrongNetwork");
     assert_eq!(watcher.ended(), 3);
     let quiet = network.watch("quiet", &[&network.url("")], &["--wait", "1"]);
@@ -169,15 +152,15 @@ fn commands_need_an_end_and_impossible_terms_are_refused_before_anything_is_sent
         (&["--topic", "valve"], "--kind command"),
         (&["--kind", "file"], "--lines"),
     ] {
-        let output = send(&network, "open", more);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{more:?}: {said}");
-        assert!(said.contains(name), "{more:?}: {said}");
+        let output = network.send_line("open", more);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {stderr}");
+        assert!(stderr.contains(name), "{more:?}: {stderr}");
     }
     assert!(!network.path("keys/ops.chains").exists(), "no chain number was used");
     let watcher = network.watch("w", &[&network.url("")], &[]);
     let valid = ["--kind", "command", "--not-before", "2020-01-01", "--not-after", "2020-01-03"];
-    assert_eq!(send(&network, "open", &valid).status.code(), Some(2));
+    assert_eq!(network.send_line("open", &valid).status.code(), Some(2));
     let announced = ["--not-after", "2100-01-01", "--label", "notes"];
     sent(&network, "hello", &announced);
     assert_eq!(next_text(&watcher), "hello");

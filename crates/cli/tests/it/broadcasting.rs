@@ -2,7 +2,7 @@
 //! interface that no other test uses.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -88,6 +88,19 @@ impl Network {
             &[&["broadcast", "send", "--key", "keys/ops.key.pem", "--to", url], certificate, more]
                 .concat(),
         )
+    }
+
+    /// Sends a line with further arguments, and returns what the command prints.
+    pub(crate) fn send_line(&self, line: &str, more: &[&str]) -> Output {
+        let mut process = self
+            .send(&self.url(""), &[&["--lines", "-", "--linger", "0.5"], more].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        process.stdin.take().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+        process.wait_with_output().unwrap()
     }
 
     /// Starts a watcher that prints JSON, and waits until it listens.

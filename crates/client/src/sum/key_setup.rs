@@ -25,15 +25,13 @@ pub struct KeyFiles {
     pub key_group: u32,
 }
 
-/// Returns the default number of key groups of a group with this number of devices: at most 8, of at
-/// least 5 devices each, unless the group has fewer.
+/// Returns the default number of key groups of a group with this number of devices: the largest
+/// number up to 8 with which each key group has at least 5 devices, also the last one, which may be
+/// smaller than the others. A group of fewer devices has one key group.
 #[must_use]
-pub const fn default_key_groups(devices: u32) -> u32 {
-    match devices / 5 {
-        0 => 1,
-        groups @ 1..8 => groups,
-        _ => 8,
-    }
+pub fn default_key_groups(devices: u32) -> u32 {
+    let in_last = |groups: u32| devices.saturating_sub(devices.div_ceil(groups) * (groups - 1));
+    (2..=8).rev().find(|groups| in_last(*groups) >= 5).unwrap_or(1)
 }
 
 /// Creates the key files of a roster's devices, and of the querier with the public key `querier`,
@@ -160,10 +158,14 @@ mod tests {
 
     #[test]
     fn a_key_group_has_at_least_five_devices_by_default() {
-        for (devices, groups) in [(1, 1), (5, 1), (9, 1), (10, 2), (39, 7), (40, 8), (10_000, 8)] {
+        for (devices, groups) in [(1, 1), (9, 1), (10, 2), (39, 5), (40, 8), (10_000, 8)] {
             assert_eq!(default_key_groups(devices), groups, "{devices}");
-            let size = devices.div_ceil(groups);
-            assert!(groups == 1 || size >= 5, "{devices}");
         }
+        for devices in 1..1000 {
+            let groups = default_key_groups(devices);
+            let last = devices - devices.div_ceil(groups) * (groups - 1);
+            assert!(groups == 1 || last >= 5, "{devices} devices, {groups} key groups");
+        }
+        assert_eq!(default_key_groups(u32::MAX), 8);
     }
 }

@@ -1,7 +1,7 @@
 //! Builds a querier from its files, so that it is ready to announce one query and to run it.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use moteseal_api::NamedError as _;
 use moteseal_core::record::DeviceId;
@@ -26,7 +26,7 @@ use super::run_query::{Endpoint, Later, RunError, RunOptions, run_query};
 use super::schedule_numbers::ScheduleNumbers;
 use crate::error::OutputError;
 use crate::input::{self, InputError, LinkSecret};
-use crate::time_server::{TimeServer, time_members, time_topic};
+use crate::time_server::{TimeServer, time_members, time_topic, unix_ms};
 
 /// The maximum time to reach the broker.
 const REACHED_WITHIN: Duration = Duration::from_secs(10);
@@ -233,12 +233,6 @@ async fn follow_members(
         }
     }
     std::future::pending::<()>().await;
-}
-
-fn unix_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Fills a buffer with random bytes from the operating system.

@@ -2,7 +2,7 @@
 
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::{
-    Audience, MAX_PROVISIONING, Membership, ProvisionError, Provisioning, Window,
+    Audience, MAX_PROVISIONING, Membership, ProvisionError, Provisioning, ReplayedWindow,
 };
 use moteseal_core::record::NetworkId;
 use moteseal_core::record::Scheme;
@@ -49,7 +49,13 @@ fn provisioning<'a>(
         salt_key: Zeroizing::new([10; 32]),
         link_secret: Zeroizing::new([11; 32]),
         coordinator: public(12),
-        window: Window { first: 1, count: 2, start_ms: u64::MAX, every_ms: 5000, interval_ms: 0 },
+        window: ReplayedWindow {
+            first: 1,
+            count: 2,
+            start_ms: u64::MAX,
+            every_ms: 5000,
+            interval_ms: 0,
+        },
         sums: has_sums.then_some(membership),
         audience: has_audience.then(|| Audience { network: NetworkId([13; 8]), base: public(14) }),
         operator: has_sums.then(|| public(15)),

@@ -4,8 +4,8 @@
 
 use std::fmt::Display;
 
-use moteseal_broadcast::recovery::{Now, Timing};
-use moteseal_broadcast::{CLOCK_OFFSET_SECONDS, KeyId, Kind, Window};
+use moteseal_broadcast::recovery::Now;
+use moteseal_broadcast::{KeyId, Kind, Window};
 use moteseal_core::signature::{Algorithm, PublicKey};
 use moteseal_device::broadcast::{Options, WatchEvent, Watcher};
 use moteseal_lab::broadcast::truth::Truth;
@@ -71,17 +71,7 @@ impl<'a> Post<'a> {
     ) -> Result<Self, Failure> {
         let ids: Vec<KeyId> = bases.iter().map(KeyId::of).collect();
         let archive = Archive::open(&folder.join(name), authority.network, &ids, 1 << 20);
-        let options = Options {
-            network: authority.network,
-            bases,
-            links: 1,
-            timing: Timing::LAN,
-            save: None,
-            evidence: None,
-            revocations: &[],
-            clock_offset: CLOCK_OFFSET_SECONDS,
-            accepts_earlier_time: false,
-        };
+        let options = Options::new(authority.network, bases);
         let archive = archive.map_err(internal)?;
         let watcher = Watcher::open(options, archive, 1, now(at), &mut |_| Ok(()));
         Ok(Self { name, watcher: watcher.map_err(internal)?, steps: Vec::new() })

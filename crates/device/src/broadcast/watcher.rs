@@ -21,8 +21,8 @@ use moteseal_broadcast::recovery::{
 };
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
-    ChainNumber, ChainRef, ExportError, Head, Incoming, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK,
-    MAX_SENDER_CERTIFICATE, Outline, Taken, Window, export,
+    CLOCK_OFFSET_SECONDS, ChainNumber, ChainRef, ExportError, Head, Incoming, MAX_HEAD, MAX_LEAF,
+    MAX_PER_BLOCK, MAX_SENDER_CERTIFICATE, Outline, Taken, Window, export,
 };
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
@@ -67,6 +67,25 @@ pub struct Options<'a> {
     /// Whether to accept that the clock is earlier than in an earlier process. Set this only if the
     /// earlier time was wrong.
     pub accepts_earlier_time: bool,
+}
+
+impl<'a> Options<'a> {
+    /// Returns the settings of a watcher with one link on a local network, which saves neither files
+    /// nor evidence.
+    #[must_use]
+    pub const fn new(network: NetworkId, bases: &'a [PublicKey]) -> Self {
+        Self {
+            network,
+            bases,
+            links: 1,
+            timing: Timing::LAN,
+            save: None,
+            evidence: None,
+            revocations: &[],
+            clock_offset: CLOCK_OFFSET_SECONDS,
+            accepts_earlier_time: false,
+        }
+    }
 }
 
 /// Why a watcher does not deliver a chain, or does not deliver it yet.

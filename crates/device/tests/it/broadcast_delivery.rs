@@ -4,11 +4,11 @@
 use std::convert::Infallible;
 use std::path::Path;
 
-use moteseal_broadcast::recovery::{Now, RefusedBroadcast, Timing};
+use moteseal_broadcast::recovery::{Now, RefusedBroadcast};
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
-    CLOCK_OFFSET_SECONDS, ChainDraft, ChainId, ChainNumber, ChainRef, KeyId, Kind, MAX_HEAD,
-    MAX_LEAF, MAX_SENDER_CERTIFICATE, OutgoingChain, SenderCertificateDraft, Window, sender_named,
+    ChainDraft, ChainId, ChainNumber, ChainRef, KeyId, Kind, MAX_HEAD, MAX_LEAF,
+    MAX_SENDER_CERTIFICATE, OutgoingChain, SenderCertificateDraft, Window, sender_named,
 };
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -139,17 +139,7 @@ impl<'a> Post<'a> {
         unix: Option<u64>,
         accepts_earlier_time: bool,
     ) -> Self {
-        let options = Options {
-            network: network(),
-            bases: base,
-            links: 1,
-            timing: Timing::LAN,
-            save: None,
-            evidence: None,
-            revocations: &[],
-            clock_offset: CLOCK_OFFSET_SECONDS,
-            accepts_earlier_time,
-        };
+        let options = Options { accepts_earlier_time, ..Options::new(network(), base) };
         let archive = Archive::open(folder, network(), &[KeyId::of(&base[0])], 1 << 20).unwrap();
         let mut events = Vec::new();
         let mut notify = |event: WatchEvent<'_>| {

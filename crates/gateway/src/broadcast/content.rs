@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use moteseal_api::ErrorKind;
-use moteseal_broadcast::{Kind, MAX_MESSAGE, MAX_MESSAGES};
+use moteseal_broadcast::{MAX_MESSAGE, MAX_MESSAGES};
 
 /// Why an input cannot be the content of a chain.
 #[derive(Debug, thiserror::Error)]
@@ -166,15 +166,6 @@ impl Content {
         }
     }
 
-    /// Returns the kind of the messages.
-    #[must_use]
-    pub const fn kind(&self) -> Kind {
-        match &self.0 {
-            Source::Lines(_) => Kind::Announcement,
-            Source::File { .. } => Kind::File,
-        }
-    }
-
     /// Reads the message with this number, counted from 0, and returns its length. `out` must have
     /// room for [`MAX_MESSAGE`] bytes.
     ///
@@ -238,7 +229,7 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             let content = Content::file(&path, 100).unwrap();
             assert_eq!(all(&content), bytes.chunks(100).map(<[u8]>::to_vec).collect::<Vec<_>>());
-            assert_eq!((content.bytes(), content.kind()), (length as u64, Kind::File));
+            assert_eq!(content.bytes(), length as u64);
         }
         let content = Content::file(&path, 100).unwrap();
         assert!(content.is_unchanged().unwrap());

@@ -2,9 +2,9 @@
 //! earlier ones, across crashes, reboots and processes.
 //!
 //! A small journal contains the last number of each key of the sender. A chain states the number of
-//! the chain before it under the same key, so that receivers find out which chains they missed. The journal is open only while the next number is
-//! created, so that several processes can use the same key. The first number is the time in
-//! milliseconds since 1970. If the file is lost, the sender starts again with the current time,
+//! the chain before it under the same key, so that receivers detect which chains they missed. The
+//! journal is open only while the next number is created, so that several processes can use the same
+//! key. The first number is the time in milliseconds since 1970. If the file is lost, the sender starts again with the current time,
 //! which is higher than every number used before, unless the sender created more than a thousand
 //! chains per second.
 
@@ -88,17 +88,14 @@ impl ChainNumbers {
         let mut used = BTreeMap::new();
         for record in journal.iter() {
             let record = record?;
-            let fields = <[u8; 24]>::try_from(&*record).ok();
-            let ([sender, of, number], _) = fields
-                .as_ref()
-                .map(|fields| fields.as_chunks::<8>())
-                .and_then(|(fields, rest)| Some((<[[u8; 8]; 3]>::try_from(fields).ok()?, rest)))
-                .ok_or_else(|| NumbersError::OtherSender(self.path.clone()))?;
-            if DeviceId(sender) != self.sender {
-                return Err(NumbersError::OtherSender(self.path.clone()));
-            }
-            let last = used.entry(KeyId(of)).or_default();
-            *last = u64::from_be_bytes(number).max(*last);
+            let last = match record.as_chunks::<8>() {
+                ([sender, of, number], []) if DeviceId(*sender) == self.sender => {
+                    (KeyId(*of), u64::from_be_bytes(*number))
+                }
+                _ => return Err(NumbersError::OtherSender(self.path.clone())),
+            };
+            let newest = used.entry(last.0).or_default();
+            *newest = last.1.max(*newest);
         }
         let next = match used.values().max() {
             Some(last) => {

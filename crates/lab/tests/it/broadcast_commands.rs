@@ -234,17 +234,7 @@ impl Simulation<'_> {
             };
             match happens {
                 Happens::Starts(..) => {
-                    let options = Options {
-                        network: self.authority.network,
-                        bases: &base,
-                        links: 1,
-                        timing: Timing::LAN,
-                        save: None,
-                        evidence: None,
-                        revocations: &[],
-                        clock_offset: CLOCK_OFFSET_SECONDS,
-                        accepts_earlier_time: false,
-                    };
+                    let options = Options::new(self.authority.network, &base);
                     let seed = self.draws.below(u64::MAX);
                     let archive = Archive::open(
                         &receiver.archive,

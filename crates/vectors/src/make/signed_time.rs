@@ -124,7 +124,7 @@ fn statements() -> File {
         bytes(&GroupId::of(GROUP).0),
         bytes(&device().0),
         bytes(&CHALLENGE.0),
-        Value::decode(&cbor_uint(UNIX_MS)),
+        Value::Uint(UNIX_MS),
         int(1),
     ];
     let signed = |payload: &[u8]| given(&sign1(&querier(), &header(ED, TIME, &[]), payload));
@@ -155,11 +155,6 @@ fn statements() -> File {
     file.invalid("8 bytes that are a time", OPEN, given(&UNIX_MS.to_be_bytes()), "TrailingBytes");
     file.mutate("any change", OPEN, given(&genuine), "bytes", &[1, 0x80]);
     file
-}
-
-/// Returns the encoding of an integer that may not fit 63 bits.
-fn cbor_uint(value: u64) -> Vec<u8> {
-    [&[0x1b][..], &value.to_be_bytes()].concat()
 }
 
 fn ranges() -> File {

@@ -3,7 +3,7 @@
 
 use crate::faulty_flash::Simulated;
 use moteseal_core::digest::Digest;
-use moteseal_core::provision::{Membership, Provisioning, Window};
+use moteseal_core::provision::{Membership, Provisioning, ReplayedWindow};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId};
 use moteseal_core::schema::{Field, Schema};
@@ -52,7 +52,7 @@ fn provisioning(schema: &[u8]) -> Provisioning<'_> {
         salt_key: Zeroizing::new([10; 32]),
         link_secret: Zeroizing::new([11; 32]),
         coordinator: key(12).public(),
-        window: Window { first: 0, count: 1, start_ms: 0, every_ms: 1, interval_ms: 1 },
+        window: ReplayedWindow { first: 0, count: 1, start_ms: 0, every_ms: 1, interval_ms: 1 },
         sums: Some(sums),
         audience: None,
         operator: None,

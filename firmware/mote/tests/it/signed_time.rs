@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use moteseal_core::digest::Digest;
-use moteseal_core::provision::{Membership, Provisioning, Window};
+use moteseal_core::provision::{Membership, Provisioning, ReplayedWindow};
 use moteseal_core::record::{DeviceId, GroupId, Scheme};
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
@@ -48,7 +48,7 @@ fn provisioning(schema: &[u8]) -> Provisioning<'_> {
         querier: key(4).public(),
         link_secret: Zeroizing::new([5; 32]),
     };
-    let window = Window { count: READINGS, every_ms: 200, interval_ms: 200, ..of.window };
+    let window = ReplayedWindow { count: READINGS, every_ms: 200, interval_ms: 200, ..of.window };
     Provisioning { sums: Some(sums), window, ..of }
 }
 

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use crate::faulty_flash::{Chance, Simulated};
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
-use moteseal_core::provision::{Provisioning, Window};
+use moteseal_core::provision::{Provisioning, ReplayedWindow};
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Level, SealIndex, Sequence};
 use moteseal_core::schema::{Field, Schema};
@@ -56,7 +56,7 @@ pub(crate) fn provisioning(schema: &[u8], scheme: Scheme) -> Provisioning<'_> {
         salt_key: Zeroizing::new([10; 32]),
         link_secret: Zeroizing::new(SECRET),
         coordinator: secret().public(),
-        window: Window {
+        window: ReplayedWindow {
             first: 0,
             count: COUNT,
             start_ms: 5 * EPOCH_MS + 7,
@@ -434,8 +434,8 @@ fn senses_another_recording_from_its_first_reading() {
     let later = provisioning.window.start_ms + 60 * EPOCH_MS;
     let windows = [
         provisioning.window,
-        Window { first: COUNT, ..provisioning.window },
-        Window { first: COUNT, start_ms: later, ..provisioning.window },
+        ReplayedWindow { first: COUNT, ..provisioning.window },
+        ReplayedWindow { first: COUNT, start_ms: later, ..provisioning.window },
     ];
     // Use the last recording twice: the mote must not sense its readings again.
     for window in windows.into_iter().chain([windows[2]]) {

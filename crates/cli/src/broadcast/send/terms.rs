@@ -1,7 +1,7 @@
 //! The kind of a broadcast, and the time in which receivers may deliver it.
 
 use clap::{Args, ValueEnum};
-use moteseal_broadcast::{Kind, MAX_COMMAND_SECONDS, Window};
+use moteseal_broadcast::{DraftError, Kind, Window};
 
 use crate::failure::Failure;
 use crate::time::{duration, instant};
@@ -95,16 +95,11 @@ impl Terms {
                 (None, None) => u64::MAX,
             },
         };
-        if window.not_before >= window.not_after {
-            return Err(Failure::usage("EmptyWindow: it would end before it begins"));
-        }
-        if window.has_end() && window.not_after <= now {
-            return Err(Failure::usage("EmptyWindow: its end is in the past"));
-        }
-        if !window.is_valid_for(self.kind) {
+        window.check_for(self.kind).map_err(|error| Failure::usage(error.named()))?;
+        if window.not_after <= now {
             return Err(Failure::usage(format_args!(
-                "ValidityTooLong: a command is valid for at most {} days",
-                MAX_COMMAND_SECONDS / 86_400
+                "{}: the end is in the past",
+                DraftError::EmptyWindow.name()
             )));
         }
         Ok(window)

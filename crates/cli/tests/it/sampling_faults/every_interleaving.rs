@@ -399,7 +399,9 @@ impl Search {
                 state.is_owed[at] = false;
                 self.device(&mut state, at, DeviceInput::Timeout);
             }
-            Action::Hear(epoch) => unreachable!("a search of {} hears of {epoch}", state.gateway),
+            Action::Hear(epoch) => {
+                unreachable!("only one device alone has another device: {epoch}")
+            }
             Action::End(epoch) => self.gateway(&mut state, GatewayInput::End(epoch)),
             Action::Issue => {
                 state.is_issued = true;

@@ -14,7 +14,7 @@
 //! - For every pair of different ends, a gateway receives the frames of both devices on one path to
 //!   these ends, in two orders. It must give the answers and store the bundles that it gives and
 //!   stores for each device alone.
-//! - The audit of every such pair is the audit of the whole group.
+//! - The audit of each of these pairs is the audit of the whole group.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt;

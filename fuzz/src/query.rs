@@ -2,7 +2,7 @@
 //! no plan may cause a panic at a mote or a querier.
 
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
-use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan};
+use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, MAX_SOURCES, Plan};
 
 /// Uses the bytes as a query's text and as an encoded plan.
 pub fn run(bytes: &[u8]) {
@@ -44,8 +44,11 @@ fn check(plan: &Plan<'_>, schema: &Schema<'_>, bytes: &[u8]) {
         .collect();
     for shift in [0, 40, 100, 127] {
         let totals: Vec<u128> = any.iter().map(|total| total >> shift).collect();
-        if let Ok(results) = plan.answer(&totals, u32::MAX >> (shift / 8)) {
-            results.flatten().for_each(|result| drop((result.to_string(), result.digits())));
+        if let Ok(answer) = plan.answer(&totals, MAX_SOURCES >> (shift / 8)) {
+            answer
+                .values()
+                .flatten()
+                .for_each(|result| drop((result.to_string(), result.digits())));
         }
     }
     let Ok(bound) = plan.bind(schema) else { return };
@@ -57,11 +60,12 @@ fn check(plan: &Plan<'_>, schema: &Schema<'_>, bytes: &[u8]) {
         assert_eq!(written, count);
         plan.slots()
             .zip(slots)
-            .for_each(|(slot, value)| assert!(value <= slot.vmax, "{slot} is above its bound"));
+            .for_each(|(slot, value)| assert!(value <= slot.most(), "{slot} is above its bound"));
         if plan.check_capacity(1).is_ok() {
-            let results =
+            let answer =
                 plan.answer(&slots[..written], 1).expect("one source is enough for an answer");
-            assert_eq!(results.count(), plan.items().len());
+            assert_eq!(answer.values().count(), plan.items().len());
+            assert!(answer.count() + answer.outside() <= 1);
         }
     }
 }

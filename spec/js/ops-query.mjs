@@ -16,7 +16,7 @@ OPS["query.plan"] = (input) => {
   checkCapacity(slots, BigInt(input.sources));
   return {
     epoch_ms: plan.epochMs,
-    slots: slots.map((s) => [s.kind, s.column === null ? null : plan.columns[s.column].name, s.vmax.toString(), s.shift]),
+    slots: slots.map((s) => [s.kind, s.column === null ? null : plan.columns[s.column].name, s.vmax.toString(), s.shift, s.most.toString()]),
     text: planText(plan),
   };
 };
@@ -27,6 +27,4 @@ OPS["query.contribution"] = (input) => {
   return { values: contribution(plan, openSchema(hex(input.schema)), record).map(String) };
 };
 
-OPS["query.answer"] = (input) => ({
-  results: results(openPlan(hex(input.plan)), input.totals.map(BigInt), BigInt(input.participants)),
-});
+OPS["query.answer"] = (input) => results(openPlan(hex(input.plan)), input.totals.map(BigInt), BigInt(input.participants));

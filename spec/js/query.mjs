@@ -224,9 +224,11 @@ export function planText({ items, columns, predicate, epochMs }) {
 
 const largest = (a, b) => (a > b ? a : b);
 
+const COUNTED = 1n << 56n;
+const OUTSIDE = 1n << 76n;
+
 export function slotsOf({ items, columns }) {
   const slots = [];
-  if (items.some((i) => i.aggregate !== SUM)) slots.push({ kind: "count", column: null, vmax: 1n, shift: 0n });
   columns.forEach(({ low, high }, column) => {
     if (low === null) return;
     const shift = low < 0n ? low : 0n;
@@ -235,11 +237,12 @@ export function slotsOf({ items, columns }) {
       slots.push({ kind: "squares", column, vmax: largest(low * low, high * high), shift: 0n });
     }
   });
-  return slots;
+  if (slots.length === 0 || slots[0].vmax >= 1n << 36n) slots.unshift({ kind: "counts", column: null, vmax: 0n, shift: 0n });
+  return slots.map((slot, number) => ({ ...slot, most: slot.vmax + (number === 0 ? OUTSIDE : 0n) }));
 }
 
 export function checkCapacity(slots, sources) {
-  if (slots.some((s) => sources * (s.vmax + 1n) >= CAPACITY)) fail("Overflow");
+  if (sources >= 1n << 20n || slots.some((s) => sources * (s.most + 1n) >= CAPACITY)) fail("Overflow");
 }
 
 function matches(predicate, values) {
@@ -267,16 +270,14 @@ export function contribution(plan, schema, record) {
     values = places.map((place) => all[place]);
     if (!matches(plan.predicate, values)) values = null;
   }
-  if (values !== null) {
-    plan.columns.forEach((c, i) => {
-      if (c.low !== null && (values[i] < c.low || values[i] > c.high)) fail("ValueOutOfRange");
-    });
-  }
-  return slotsOf(plan).map(({ kind, column, shift }) => {
-    if (kind === "sum") return (values === null ? 0n : values[column]) - shift;
-    if (values === null) return 0n;
-    return kind === "count" ? 1n : values[column] * values[column];
+  const inside = (c, i) => c.low === null || (values[i] >= c.low && values[i] <= c.high);
+  const counted = values !== null && plan.columns.every(inside);
+  const integers = slotsOf(plan).map(({ kind, column, shift }) => {
+    const value = counted && column !== null ? values[column] : 0n;
+    return kind === "sum" ? value - shift : value * value;
   });
+  if (values !== null) integers[0] += counted ? COUNTED : OUTSIDE;
+  return integers;
 }
 
 // ---------------------------------------------------------------- results: section 5
@@ -314,26 +315,27 @@ function root(a, b, digits) {
 export function results(plan, totals, participants) {
   const slots = slotsOf(plan);
   if (totals.length !== slots.length) fail("WrongSlotCount");
+  const [first] = totals;
+  const values = [first % COUNTED, ...totals.slice(1)];
+  const n = (first / COUNTED) % (OUTSIDE / COUNTED);
+  const outside = first / OUTSIDE;
   slots.forEach((s, i) => {
-    if (totals[i] > participants * s.vmax) fail("SumOutOfRange");
+    if (values[i] > participants * s.vmax || n + outside > participants) fail("SumOutOfRange");
   });
   const at = (kind, column) => slots.findIndex((s) => s.kind === kind && s.column === column);
-  const n = slots[0]?.kind === "count" ? totals[0] : null;
   const sums = plan.columns.map((c, i) => {
     const place = at("sum", i);
-    return place < 0 ? null : totals[place] + participants * slots[place].shift;
+    return place < 0 ? null : values[place] + participants * slots[place].shift;
   });
-  const squares = plan.columns.map((c, i) => totals[at("squares", i)] ?? null);
-  if (n !== null) {
-    plan.columns.forEach((c, i) => {
-      const s = sums[i];
-      const q = squares[i];
-      if (s === null) return;
-      if (s < n * c.low || s > n * c.high) fail("Inconsistent");
-      if (q !== null && (q > n * slots[at("squares", i)].vmax || s * s > n * q)) fail("Inconsistent");
-    });
-  }
-  return plan.items.map(({ aggregate, column }) => {
+  const squares = plan.columns.map((c, i) => values[at("squares", i)] ?? null);
+  plan.columns.forEach((c, i) => {
+    const s = sums[i];
+    const q = squares[i];
+    if (s === null) return;
+    if (s < n * c.low || s > n * c.high) fail("Inconsistent");
+    if (q !== null && (q > n * slots[at("squares", i)].vmax || s * s > n * q)) fail("Inconsistent");
+  });
+  const shown = plan.items.map(({ aggregate, column }) => {
     if (aggregate === COUNT) return n.toString();
     const { divisor } = plan.columns[column];
     const s = sums[column];
@@ -346,4 +348,5 @@ export function results(plan, totals, participants) {
     if (aggregate === STDDEV) return root(variance, n * divisor, digits(p + 4));
     return quotient(s, n * divisor, digits(p + 4));
   });
+  return { count: Number(n), outside: Number(outside), results: shown };
 }

@@ -270,8 +270,8 @@ class Plan:
         return cbor2.dumps([1, items, self.columns, self.steps, self.epoch_ms])
 
     def slots(self):
-        """The kind, the place of the column, vmax and shift of each slot."""
-        slots = [("count", None, 1, 0)] if any(aggregate for aggregate, _ in self.items) else []
+        """The kind, the place of the column, vmax, shift and most of each slot."""
+        slots = []
         for at, column in enumerate(self.columns):
             if len(column) == 4:
                 low, high = column[2:]
@@ -279,7 +279,9 @@ class Plan:
                 slots.append(("sum", at, max(0, high) - shift, shift))
                 if any((aggregate, at) in self.items for aggregate in (3, 4)):
                     slots.append(("squares", at, max(low**2, high**2), 0))
-        return slots
+        if not slots or slots[0][2] >= 1 << 36:
+            slots.insert(0, ("counts", None, 0, 0))
+        return [(*slot, slot[2] + (1 << 76 if number == 0 else 0)) for number, slot in enumerate(slots)]
 
     def tree(self):
         """The predicate as a tree, or None: ("AND", operands), ("OR", operands), ("NOT", [operand]), (column, low, high)."""
@@ -357,41 +359,38 @@ class Plan:
             return {"NOT": not truths[0], "AND": all(truths), "OR": any(truths)}[tree[0]]
 
         matches = numerators is not None and (not self.steps or holds(self.tree()))
+        counted = matches and all(
+            len(column) == 2 or column[2] <= numerator <= column[3] for column, numerator in zip(self.columns, numerators)
+        )
         contributed = []
-        for kind, at, _, shift in self.slots():
-            if matches and at is not None and not self.columns[at][2] <= numerators[at] <= self.columns[at][3]:
-                raise Refused("ValueOutOfRange")
-            if not matches:
-                contributed.append(-shift if kind == "sum" else 0)
-            else:
-                contributed.append(
-                    1 if kind == "count" else numerators[at] - shift if kind == "sum" else numerators[at] ** 2
-                )
+        for kind, at, _, shift, _ in self.slots():
+            numerator = numerators[at] if counted and at is not None else 0
+            contributed.append({"counts": 0, "sum": numerator - shift, "squares": numerator**2}[kind])
+        contributed[0] += counted * 2**56 + (matches and not counted) * 2**76
         return contributed
 
     def answer(self, totals, participants):
-        """The results as texts; None for an item without a result."""
+        """The results as texts, None for an item without a result; the count; the number of readings outside."""
         slots = self.slots()
         if len(totals) != len(slots):
             raise Refused("WrongSlotCount")
-        count, sums, squares = None, {}, {}
-        for (kind, at, vmax, shift), total in zip(slots, totals):
-            if total > participants * vmax:
+        values = [totals[0] % 2**56, *totals[1:]]
+        count, outside = totals[0] // 2**56 % 2**20, totals[0] // 2**76
+        sums, squares = {}, {}
+        for (kind, at, vmax, shift, _), value in zip(slots, values):
+            if value > participants * vmax or count + outside > participants:
                 raise Refused("SumOutOfRange")
-            if kind == "count":
-                count = total
-            elif kind == "sum":
-                sums[at] = total + participants * shift
-            else:
-                squares[at] = total, vmax
-        if count is not None:
-            for at, total in sums.items():
-                possible = count * self.columns[at][2] <= total <= count * self.columns[at][3]
-                if at in squares:
-                    square, vmax = squares[at]
-                    possible = possible and square <= count * vmax and total**2 <= count * square
-                if not possible:
-                    raise Refused("Inconsistent")
+            if kind == "sum":
+                sums[at] = value + participants * shift
+            elif kind == "squares":
+                squares[at] = value, vmax
+        for at, total in sums.items():
+            possible = count * self.columns[at][2] <= total <= count * self.columns[at][3]
+            if at in squares:
+                square, vmax = squares[at]
+                possible = possible and square <= count * vmax and total**2 <= count * square
+            if not possible:
+                raise Refused("Inconsistent")
         results = []
         for aggregate, at in self.items:
             if aggregate == 1:
@@ -410,7 +409,7 @@ class Plan:
                 variance = Fraction(count * squares[at][0] - sums[at] ** 2, (count * divisor) ** 2)
                 scaled = variance * 10 ** (digits if aggregate == 3 else 2 * digits)
                 results.append(shown(round(scaled) if aggregate == 3 else rounded_root(scaled), digits))
-        return results
+        return results, count, outside
 
 
 def rounded_root(square):

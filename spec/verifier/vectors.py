@@ -463,10 +463,11 @@ def parse_vector(_case, given):
 
 def plan_vector(_case, given):
     plan, sources = plan_decode(unhex(given["bytes"])), given["sources"]
-    if any(sources * (vmax + 1) >= 1 << 96 for _, _, vmax, _ in plan.slots()):
+    if sources >= 1 << 20 or any(sources * (most + 1) >= 1 << 96 for *_, most in plan.slots()):
         raise Refused("Overflow")
     slots = [
-        [kind, None if at is None else plan.columns[at][0], str(vmax), shift] for kind, at, vmax, shift in plan.slots()
+        [kind, None if at is None else plan.columns[at][0], str(vmax), shift, str(most)]
+        for kind, at, vmax, shift, most in plan.slots()
     ]
     return {"text": plan.text, "epoch_ms": plan.epoch_ms, "slots": slots}
 
@@ -479,7 +480,8 @@ def contribution_vector(_case, given):
 
 def result_vector(_case, given):
     plan = plan_decode(unhex(given["plan"]))
-    return {"results": plan.answer([int(total) for total in given["totals"]], given["participants"])}
+    results, count, outside = plan.answer([int(total) for total in given["totals"]], given["participants"])
+    return {"results": results, "count": count, "outside": outside}
 
 
 def shared_keys(given):

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use moteseal_client::sum::{
-    BrokerConfig, PreparedQuery, RowFormat, RowWriter, RunError, TreeSource, TreeTables,
+    BrokerConfig, Minimums, PreparedQuery, RowFormat, RowWriter, RunError, TreeSource, TreeTables,
 };
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
@@ -233,13 +233,14 @@ impl Following {
 
 /// Starts a query in the background.
 #[pyfunction]
-#[pyo3(signature = (query, config, epochs, floor))]
+#[pyo3(signature = (query, config, epochs, floor, min_count))]
 pub(crate) fn follow_sums(
     py: Python<'_>,
     query: String,
     config: &Bound<'_, QuerierConfig>,
     epochs: Option<u64>,
     floor: Option<u32>,
+    min_count: Option<u32>,
 ) -> PyResult<Following> {
     if epochs == Some(0) {
         return Err(PyValueError::new_err(
@@ -248,8 +249,10 @@ pub(crate) fn follow_sums(
     }
     let roster = config.get().roster.get().roster.clone();
     let config = config.get().inner.clone();
-    let prepared =
-        work::run(py, move |_| Ok(PreparedQuery::new(&query, &roster, &config, floor, &|_| ())?))?;
+    let minimums = Minimums { participants: floor, readings: min_count };
+    let prepared = work::run(py, move |_| {
+        Ok(PreparedQuery::new(&query, &roster, &config, minimums, &|_| ())?)
+    })?;
     let (query, floor, sources) = (prepared.id(), prepared.floor(), prepared.sources());
     let (sender, rows) = sync_channel(WAITING);
     let stop = Stop::default();

@@ -159,7 +159,7 @@ def test_sums_are_exact_over_the_named_sources(group: Group) -> None:
     querier = moteseal.sums.Querier.from_toml(group.folder / "querier.toml")
     deadline = time.monotonic() + LONG
     whole = 0
-    with querier.ask(QUERY, floor=2) as rows:
+    with querier.ask(QUERY, floor=2, min_count=1) as rows:
         assert (rows.floor, rows.sources, rows.missed, len(rows.query)) == (2, 3, None, 32)
         for row in rows:
             assert time.monotonic() < deadline, group.logs()
@@ -191,7 +191,7 @@ def test_too_few_participants_give_no_result(group: Group) -> None:
     group.processes["mote2"].send_signal(signal.SIGSTOP)
     try:
         querier = moteseal.sums.Querier.from_toml(group.folder / "querier.toml")
-        rows = list(querier.ask(QUERY, epochs=2, floor=3))
+        rows = list(querier.ask(QUERY, epochs=2, floor=3, min_count=1))
     finally:
         group.processes["mote2"].send_signal(signal.SIGCONT)
     assert len(rows) == 2
@@ -199,6 +199,23 @@ def test_too_few_participants_give_no_result(group: Group) -> None:
         assert row.values is None and not row.accepted and row.participants < 3
         with pytest.raises(moteseal.Incomplete, match="BelowFloor"):
             row["SUM(reading)"]
+
+
+def test_results_of_few_readings_are_withheld(group: Group) -> None:
+    querier = moteseal.sums.Querier.from_toml(group.folder / "querier.toml")
+    deadline = time.monotonic() + LONG
+    with querier.ask(QUERY, floor=2) as rows:
+        for row in rows:
+            assert time.monotonic() < deadline, group.logs()
+            # The group has three devices, and the default minimum is five readings.
+            if isinstance(row.error, moteseal.BelowFloor):
+                continue
+            if not row.accepted:
+                break
+            assert row.readings == 0
+    assert row.error is not None and row.error.name == "TooFewReadings" and row.readings is None
+    with pytest.raises(moteseal.Incomplete, match="fewer than 5 readings"):
+        row["COUNT(*)"]
 
 
 def test_other_threads_continue_during_a_query(group: Group) -> None:
@@ -213,7 +230,7 @@ def test_other_threads_continue_during_a_query(group: Group) -> None:
     thread = threading.Thread(target=beat)
     thread.start()
     try:
-        asked = querier.ask(QUERY, epochs=5)
+        asked = querier.ask(QUERY, epochs=5, min_count=1)
         # The state file is in use while the query runs.
         with pytest.raises(moteseal.UsageError, match="QuerierBusy"):
             querier.ask(QUERY)

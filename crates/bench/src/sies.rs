@@ -59,6 +59,7 @@ fn answer(report: &mut Report, host: Host, n: u32) {
     let parsed = Plan::parse("SELECT SUM(reading) FROM sensors EPOCH DURATION 30s", &schema)
         .expect("a query");
     let plan = parsed.encode(&mut plan).expect("a plan fits").to_vec();
+    let bound = parsed.bind(&schema).expect("the schema of the query");
     let question = Question {
         group: GROUP,
         roster: Digest([2; 32]),
@@ -66,6 +67,7 @@ fn answer(report: &mut Report, host: Host, n: u32) {
         plan,
         key_group: n,
         floor: 2,
+        min_count: 1,
     };
     let (id, master) = (question.id(), Master::new([7; 32]));
     let devices: Vec<DeviceId> = (0..u64::from(n)).map(|i| DeviceId(i.to_be_bytes())).collect();
@@ -85,11 +87,13 @@ fn answer(report: &mut Report, host: Host, n: u32) {
     for epoch in EPOCH..EPOCH + EPOCHS {
         let (mut sum, mut expected) = (Psr::ZERO, 0);
         for (i, source) in (0..n).zip(&sources).filter(|(i, _)| answers(*i)) {
+            let reading = u16::try_from(i % 1000).expect("below 1000").to_be_bytes();
+            let mut value = [0];
+            bound.contribution(Some(&reading), &mut value).expect("a reading");
             let mut permit =
                 EpochGuard::default().advance(id, 1, epoch).expect("a new guard takes any epoch");
-            sum = sum.merge(
-                &source.encrypt(&mut permit, SLOT, (i % 1000).into()).expect("the value is small"),
-            );
+            sum = sum
+                .merge(&source.encrypt(&mut permit, SLOT, value[0]).expect("the value is small"));
             expected += i128::from(i % 1000);
         }
         let mut frame = vec![0; length + 128];

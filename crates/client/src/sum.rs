@@ -30,9 +30,10 @@ pub use key_table::KeyTable;
 pub use localise::{ATTEMPTS, Finding, Localisation, MAX_ASKED, MAX_QUESTIONS};
 pub use open_epochs::{Epochs, Failed, MAX_OPEN, Outcome, Received, Row};
 pub use participants::Participants;
-pub use prepare::PreparedQuery;
+pub use prepare::{Minimums, PreparedQuery};
 pub use querier::{
     Accepted, EPOCHS_AFTER, LEAST_FLOOR, PoseError, Querier, Question, Rejection, default_floor,
+    default_min_count,
 };
 pub use row_values::RowNames;
 pub use row_writer::{RowFormat, RowWriter};

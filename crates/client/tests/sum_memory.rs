@@ -48,7 +48,15 @@ const GROUP: GroupId = GroupId([1; 8]);
 
 fn question(key_group: u32, floor: u32) -> Question {
     let plan = plan("SELECT SUM(light) FROM sensors EPOCH DURATION 30s");
-    Question { group: GROUP, roster: Digest([2; 32]), nonce: [3; 16], plan, key_group, floor }
+    Question {
+        group: GROUP,
+        roster: Digest([2; 32]),
+        nonce: [3; 16],
+        plan,
+        key_group,
+        floor,
+        min_count: 1,
+    }
 }
 
 fn devices(sources: u32) -> Vec<DeviceId> {

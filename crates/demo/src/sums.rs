@@ -14,7 +14,7 @@ use clap::Args;
 use moteseal_adversary::aggregator::{LyingAggregator, Malice};
 use moteseal_client::sum::{
     Endpoint, Finding, Outcome, Querier, Question, Row, RowFormat, RowNames, RowWriter, RunOptions,
-    ScheduleNumbers, default_floor, run_query,
+    ScheduleNumbers, default_floor, default_min_count, run_query,
 };
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::Scheme;
@@ -50,7 +50,8 @@ use moteseal_terminal::failure::{Exit, Failure};
 use moteseal_terminal::output::{Stdout, diagnostic};
 use moteseal_terminal::progress::count;
 
-const QUERY: &str = "SELECT AVG(temperature), STDDEV(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 2s";
+const QUERY: &str =
+    "SELECT AVG(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 2s";
 const EPOCH_MS: u64 = 2000;
 /// Each gateway with its parent.
 const GATEWAYS: [(&str, &str); 3] = [("gw-a", "root"), ("gw-b", "root"), ("root", QUERIER)];
@@ -196,6 +197,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         plan: encoded,
         key_group: circle.key_group,
         floor: default_floor(sources),
+        min_count: default_min_count(&plan),
     };
     let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
     let querier = Querier::new(question, &master.master, &devices, Host::detect(), &|_| {})
@@ -266,6 +268,8 @@ fn lie_of(place: u64) -> Option<Malice> {
 struct Tally {
     exact: u64,
     refused: u64,
+    /// The number of results that were withheld because they are over few readings.
+    withheld: u64,
     /// The number of motes that were falsely reported as silent.
     named: u64,
     /// The number of epochs in which too few sources answered in time because the machine was busy.
@@ -306,6 +310,14 @@ impl Tally {
             Outcome::Missing(_) => {
                 self.missing += 1;
                 None
+            }
+            Outcome::Withheld(_) if lie.is_none_or(Malice::is_sound) => {
+                let participants: Vec<u32> = row.participants.iter().collect();
+                let few = |count: u32| (1..default_min_count(plan)).contains(&count);
+                let count = plain(plan, schema, row.epoch, &participants, sensed)
+                    .and_then(|results| results.into_iter().next_back()??.parse().ok());
+                self.withheld += 1;
+                (!count.is_some_and(few)).then(|| format!("{count:?} readings were withheld"))
             }
             outcome => Some(format!("the attack {lie:?} led to {outcome:?}")),
         };
@@ -348,7 +360,7 @@ fn plain(
         totals.iter_mut().zip(values).for_each(|(total, value)| *total += value);
     }
     let answer = plan.answer(&totals, u32::try_from(participants.len()).ok()?).ok()?;
-    Some(answer.map(|value| value.map(|value| value.to_string())).collect())
+    Some(answer.values().map(|value| value.map(|value| value.to_string())).collect())
 }
 
 /// Runs a mote: it senses once per epoch, and answers queries.

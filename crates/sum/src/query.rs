@@ -19,14 +19,15 @@
 //! assert_eq!(plan.to_string(), "SELECT AVG(temperature), COUNT(*) FROM sensors WHERE humidity >= 40.01 EPOCH DURATION 30s");
 //!
 //! let bound = plan.bind(&schema).map_err(|error| error.to_string())?;
-//! let mut totals = [0; 2];
+//! let mut totals = [0];
 //! for reading in [[0x0a, 0xed, 0x10, 0x36], [0x0a, 0x00, 0x0f, 0xa0]] {
-//!     let mut slots = [0; 2];
+//!     let mut slots = [0];
 //!     bound.contribution(Some(&reading), &mut slots).map_err(|error| error.to_string())?;
 //!     totals.iter_mut().zip(slots).for_each(|(total, slot)| *total += slot);
 //! }
 //! // 27.97 °C at 41.5 %; 25.60 °C at 40 %, which is not above.
-//! let shown: Vec<String> = plan.answer(&totals, 2)?.flatten().map(|value| value.to_string()).collect();
+//! let answer = plan.answer(&totals, 2)?;
+//! let shown: Vec<String> = answer.values().flatten().map(|value| value.to_string()).collect();
 //! assert_eq!(shown, ["27.970000", "1"]);
 //! # Ok(())
 //! # }
@@ -52,8 +53,8 @@ mod slot;
 
 pub use mistake::{Mistake, QueryError};
 pub use mote::{BindError, Bound, ContributionError};
-pub use results::{AnswerError, FixedPoint};
-pub use slot::{Overflow, Slot, SlotKind};
+pub use results::{Answer, AnswerError, FixedPoint};
+pub use slot::{MAX_SOURCES, Overflow, Slot, SlotKind};
 
 use list::List;
 use literal::Literal;
@@ -70,7 +71,7 @@ pub const MAX_COLUMNS: usize = 8;
 pub const MAX_STEPS: usize = 32;
 /// The maximum nesting depth of a predicate.
 pub const MAX_DEPTH: usize = 16;
-/// The maximum number of slots of a query: a count, and a sum and a sum of squares per column.
+/// The maximum number of slots of a query: the counts, and a sum and a sum of squares per column.
 pub const MAX_SLOTS: usize = 1 + 2 * MAX_COLUMNS;
 /// The maximum length of an encoded plan in bytes.
 pub const MAX_PLAN: usize = 16 + 4 * MAX_ITEMS + MAX_COLUMNS * (MAX_NAME + 32) + 24 * MAX_STEPS;
@@ -175,8 +176,8 @@ impl<'a> Plan<'a> {
 
     /// Declares that the values of a column are between two decimal numbers, such as `-40` and
     /// `85.5`. With a smaller range, a query can have more sources, because each sum has at most 96
-    /// bits. A mote does not answer an epoch in which it reads a value outside the range. Returns
-    /// whether the query sums this column; if not, the plan does not change.
+    /// bits. A reading with a value outside the range is not in the results; its source only counts
+    /// it. Returns whether the query sums this column; if not, the plan does not change.
     ///
     /// # Errors
     /// [`RangeError`].

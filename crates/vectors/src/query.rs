@@ -26,11 +26,11 @@ pub fn plan(input: &Value) -> Verdict {
     plan.check_capacity(number(input, "sources")).map_err(|error| error.name().to_owned())?;
     let slots = plan.slots().map(|slot| {
         let kind = match slot.kind {
-            SlotKind::Count => "count",
+            SlotKind::Counts => "counts",
             SlotKind::Sum => "sum",
             SlotKind::SumOfSquares => "squares",
         };
-        json!([kind, slot.column, slot.vmax.to_string(), slot.shift])
+        json!([kind, slot.column, slot.vmax.to_string(), slot.shift, slot.most().to_string()])
     });
     Ok(
         json!({ "text": plan.to_string(), "epoch_ms": plan.epoch_ms(), "slots": slots.collect::<Vec<_>>() }),
@@ -55,8 +55,11 @@ pub fn answer(input: &Value) -> Verdict {
     let plan = bytes(input, "plan");
     let plan = Plan::decode(&plan).unwrap();
     let totals: Vec<u128> = list(input, "totals").iter().map(wide).collect();
-    let results = plan.answer(&totals, number(input, "participants")).map_err(name)?;
-    Ok(
-        json!({ "results": results.map(|result| result.map(|value| value.to_string())).collect::<Vec<_>>() }),
-    )
+    let answer = plan.answer(&totals, number(input, "participants")).map_err(name)?;
+    let results = answer.values().map(|result| result.map(|value| value.to_string()));
+    Ok(json!({
+        "results": results.collect::<Vec<_>>(),
+        "count": answer.count(),
+        "outside": answer.outside(),
+    }))
 }

@@ -400,7 +400,9 @@ class Following:
     def __iter__(self) -> Self: ...
     def __next__(self) -> dict[str, Any]: ...
 
-def follow_sums(query: str, config: QuerierConfig, epochs: int | None, floor: int | None) -> Following:
+def follow_sums(
+    query: str, config: QuerierConfig, epochs: int | None, floor: int | None, min_count: int | None
+) -> Following:
     """Starts a query in the background."""
 
 def setup_sums(

@@ -144,6 +144,10 @@ class BelowFloor(Incomplete):
     """Fewer devices took part than the query's floor requires. The sum was not opened."""
 
 
+class TooFewReadings(Incomplete):
+    """The result is over fewer readings than the query's minimum. It is withheld."""
+
+
 class Interrupted(Unreachable):
     """A response was cut short."""
 
@@ -192,6 +196,7 @@ __all__ = [
     "ManifestMissing",
     "NoSample",
     "BelowFloor",
+    "TooFewReadings",
     "Interrupted",
     "Busy",
 ]

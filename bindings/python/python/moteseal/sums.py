@@ -55,8 +55,14 @@ class Row:
     """The exact result of each selected item; a key is, for example, "AVG(temperature)". A result
     is None if there were no readings. The dict is None if no result was accepted."""
     error: errors.MotesealError | None
-    """Why no result was accepted: BelowFloor (too few devices took part in time) or Refused (a sum
-    was falsified). Otherwise None."""
+    """Why there is no result: BelowFloor (too few devices took part in time), TooFewReadings (the
+    result is withheld, because it is over few readings) or Refused (a sum was falsified). Otherwise
+    None."""
+    readings: int | None
+    """The number of readings in the result; None without a result."""
+    outside: int | None
+    """The number of readings that the query selects, but that are not in the result because a value
+    is outside the range that is declared for its column; None without a result."""
     edges: list[str]
     """The edges of the aggregation tree at which a fault was located, for example "gw-a ->
     root"."""
@@ -79,7 +85,7 @@ class Row:
         values = None if results is None else {name: None if value is None else Decimal(value) for name, value in results.items()}
         error = None
         if failed is not None:
-            kind: errors.Kind = "incomplete" if failed["name"] == "BelowFloor" else "refused"
+            kind: errors.Kind = "incomplete" if failed["name"] in ("BelowFloor", "TooFewReadings") else "refused"
             error = errors._of(kind, failed["name"], failed["message"], epoch=found["epoch"])
         return cls(
             query=found["query"],
@@ -92,6 +98,8 @@ class Row:
             unheard=found["unheard"],
             values=values,
             error=error,
+            readings=found["readings"],
+            outside=found["outside"],
             edges=[] if failed is None else failed["edges"],
         )
 
@@ -201,13 +209,22 @@ class Querier:
         """The group's roster."""
         return self._config.roster
 
-    def ask(self, query: str, *, epochs: int | None = None, floor: int | None = None) -> Asked:
+    def ask(
+        self,
+        query: str,
+        *,
+        epochs: int | None = None,
+        floor: int | None = None,
+        min_count: int | None = None,
+    ) -> Asked:
         """Starts a query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH DURATION 30s.
 
         The query ends after this many epochs, or when it is closed. floor is the minimum number of
-        participants for which a result is opened; default: more than half of the sources.
+        participants for which a result is opened; default: more than half of the sources. Results of
+        fewer readings than min_count are withheld (the error TooFewReadings); default: 5, or 8 with
+        VARIANCE or STDDEV.
         """
-        return Asked(follow_sums(query, self._config, epochs, floor))
+        return Asked(follow_sums(query, self._config, epochs, floor, min_count))
 
 
 def _tables(tree: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::{Args, ValueEnum};
 use moteseal_client::output::{AtomicFile, OutputError};
 use moteseal_client::sum::{
-    Outcome, PreparedQuery, QuerierConfig, Row, RowFormat, RowNames, RowWriter, RunError,
+    Minimums, Outcome, PreparedQuery, QuerierConfig, Row, RowFormat, RowNames, RowWriter, RunError,
     TreeSource,
 };
 use moteseal_service::stop_signal;
@@ -48,7 +48,8 @@ const SHOWN: (usize, usize) = (60, 40);
                         moteseal sum run \"SELECT AVG(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 30s\" \\\n      \
                         --config querier.toml --epochs 10\n\n\
                         Without --epochs it runs until Ctrl-C. Exit codes: 0 every epoch has a result; 3 a result was rejected;\n\
-                        4 an epoch is missing, or fewer sources than --floor took part; 6 the broker cannot be reached.")]
+                        4 an epoch is missing or withheld: fewer sources than --floor took part, or there were fewer readings\n\
+                        than --min-count; 6 the broker cannot be reached.")]
 pub(crate) struct Arguments {
     /// The query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH
     /// DURATION 30s
@@ -63,6 +64,9 @@ pub(crate) struct Arguments {
     /// sources
     #[arg(long, value_name = "COUNT")]
     floor: Option<u32>,
+    /// Withhold results of fewer readings than this; default: 5, or 8 with VARIANCE or STDDEV
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    min_count: Option<u32>,
     /// The format of the rows
     #[arg(long, value_enum, default_value = "table")]
     format: FormatName,
@@ -111,7 +115,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let succession = Succession::check(record.clone(), &roster, &config.roster, &config.operator)
         .map_err(|failure| failure.about_key(file, "roster"))?;
     let progress = bar(roster.devices().len() as u64, "deriving");
-    let query = PreparedQuery::new(&arguments.query, &roster, &config, arguments.floor, &|done| {
+    let minimums = Minimums { participants: arguments.floor, readings: arguments.min_count };
+    let query = PreparedQuery::new(&arguments.query, &roster, &config, minimums, &|done| {
         progress.inc(done as u64);
     });
     progress.finish_and_clear();
@@ -128,9 +133,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let closed = output.closed;
     let announced = format!("query {}: {}", query.id(), query.plan());
     let participants = format!(
-        "the query is for {}, of which at least {} must answer",
+        "the query is for {}, of which at least {} must answer; results of fewer than {} are withheld",
         count(u64::from(query.sources()), "source"),
-        query.floor()
+        query.floor(),
+        count(u64::from(query.min_count()), "reading"),
     );
     log_warnings();
     let started = || {
@@ -207,6 +213,7 @@ fn pointed(text: &str, column: usize) -> [String; 2] {
 struct Tally {
     all: u64,
     missing: u64,
+    withheld: u64,
     refused: u64,
 }
 
@@ -216,6 +223,7 @@ impl Tally {
         match row.outcome {
             Outcome::Accepted(_) => {}
             Outcome::Missing(_) => self.missing += 1,
+            Outcome::Withheld(_) => self.withheld += 1,
             Outcome::Rejected { .. } => self.refused += 1,
         }
     }
@@ -237,6 +245,14 @@ impl Tally {
             let text = format_args!(
                 "{} have no result: too few sources took part in time",
                 of(self.missing)
+            )
+            .to_string();
+            return Err(Failure::new(Exit::Incomplete, text));
+        }
+        if self.withheld > 0 {
+            let text = format_args!(
+                "the results of {} were withheld: they are over fewer readings than --min-count",
+                of(self.withheld)
             )
             .to_string();
             return Err(Failure::new(Exit::Incomplete, text));

@@ -445,6 +445,8 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
         &epochs,
         "--floor",
         "2",
+        "--min-count",
+        "1",
         "--json",
     ];
     let mut querier = site.start("querier", &arguments);

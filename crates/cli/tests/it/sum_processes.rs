@@ -248,6 +248,8 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
         &epochs,
         "--floor",
         "3",
+        "--min-count",
+        "1",
         "--json",
     ];
     let mut querier = Running::start(site.folder.path(), &arguments, "querier.log");
@@ -353,7 +355,7 @@ struct Query {
 
 impl Query {
     fn start(site: &Site, config: &str) -> Self {
-        let run = ["sum", "run", QUERY, "--config", config, "--json"];
+        let run = ["sum", "run", QUERY, "--config", config, "--min-count", "1", "--json"];
         let mut process = Running::start(site.folder.path(), &run, "querier.log");
         let lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
         Self { process, lines, start: Instant::now() }

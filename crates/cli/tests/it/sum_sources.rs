@@ -132,8 +132,8 @@ impl Scene {
         self.answerer.sensed(&reading.to_be_bytes());
     }
 
-    /// Returns the answers that are sent at the time `after_ms`: each with its epoch and the
-    /// decrypted values of its slots.
+    /// Returns the answers that are sent at the time `after_ms`: each with its epoch, and its
+    /// decrypted count and value.
     fn answers(&mut self, after_ms: u64, is_up: bool) -> Vec<(u64, Vec<u128>)> {
         self.clock.store(START + after_ms, Ordering::Relaxed);
         let frames = self.answerer.answers(is_up, &mut self.mote).unwrap();
@@ -145,11 +145,12 @@ impl Scene {
             assert_eq!((share.query, share.participation), (self.query.reference(), &[0, 0][..]));
             let source = master().source(self.roster.group(), device, 0).for_query(self.query);
             let key = master().key_group(self.roster.group(), 0).for_query(self.query);
-            let values = (0..).map(Slot).zip(share.psrs.iter()).map(|(slot, psr)| {
+            let values = (0..).map(Slot).zip(share.psrs.iter()).flat_map(|(slot, psr)| {
                 let mut totals = KeyTotals::default();
                 totals.add(&source, slot, share.epoch);
                 let psr: Psr = psr.unwrap();
-                totals.open(&psr, &key, slot, share.epoch, u128::MAX).unwrap()
+                let total = totals.open(&psr, &key, slot, share.epoch, u128::MAX).unwrap();
+                [total >> 56, total & ((1 << 56) - 1)]
             });
             (share.epoch - START / 5000, values.collect())
         });

@@ -11,7 +11,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef, TimeUnit};
 
 use super::open_epochs::Row;
-use super::row_values::{RowNames, failure, silent, unheard, values};
+use super::row_values::{RowNames, counts, failure, silent, unheard, values};
 use crate::error::OutputError;
 
 /// The maximum number of digits of an Arrow decimal.
@@ -40,6 +40,8 @@ pub(super) fn arrow_schema(names: &RowNames) -> ArrowSchema {
         ArrowField::new("error", DataType::Utf8, true),
         ArrowField::new("edge", DataType::Utf8, true),
         ArrowField::new("unheard", DataType::List(name), false),
+        ArrowField::new("readings", DataType::UInt32, true),
+        ArrowField::new("outside", DataType::UInt32, true),
     ]);
     ArrowSchema::new(fields)
 }
@@ -88,6 +90,8 @@ pub(super) fn batch(
         Arc::new(StringArray::from(vec![failure.as_ref().map(|failure| failure.name)])),
         Arc::new(StringArray::from(vec![edge])),
         Arc::new(unheards.finish()),
+        Arc::new(UInt32Array::from(vec![counts(row).map(|counts| counts.0)])),
+        Arc::new(UInt32Array::from(vec![counts(row).map(|counts| counts.1)])),
     ]);
     RecordBatch::try_new(schema.clone(), columns).map_err(OutputError::of)
 }

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use moteseal_api::ErrorKind;
 use moteseal_core::record::DeviceId;
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::query::QueryId;
@@ -45,6 +46,9 @@ pub enum Outcome {
     Accepted(Accepted),
     /// Too few sources took part in time. The error is `BelowFloor`.
     Missing(Rejection),
+    /// The sums are proven to be exact, but they are over few readings. The error is
+    /// `TooFewReadings`.
+    Withheld(Rejection),
     /// A share that was received is wrong.
     Rejected {
         /// The error.
@@ -309,8 +313,7 @@ impl<E: KeyEngine + Sync> Epochs<E> {
             }
             (None, None) => self.querier.open_sum(epoch, &sum),
         };
-        let is_refused =
-            opened.as_ref().is_err_and(|refusal| !matches!(refusal, Rejection::BelowFloor { .. }));
+        let is_refused = opened.as_ref().is_err_and(|refusal| refusal.kind() == ErrorKind::Refused);
         let mut claimed_silent = Participants::none(self.querier.shape().sources);
         let are_claimed = |position: &u32| {
             let owner = self.aggregator.owner(*position);
@@ -330,6 +333,10 @@ impl<E: KeyEngine + Sync> Epochs<E> {
                 Outcome::Accepted(accepted)
             }
             Err(refusal @ Rejection::BelowFloor { .. }) => Outcome::Missing(refusal),
+            Err(refusal @ Rejection::TooFewReadings { .. }) => {
+                sum.participants().runs().for_each(|run| self.known.insert(run));
+                Outcome::Withheld(refusal)
+            }
             Err(refusal) => Outcome::Rejected { refusal, findings: Vec::new() },
         };
         let failed = is_refused.then(|| Failed { epoch, shares, members: members.clone() });

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use super::config::QuerierConfig;
 use super::open_epochs::Row;
-use super::querier::{PoseError, Querier, Question, default_floor};
+use super::querier::{PoseError, Querier, Question, default_floor, default_min_count};
 use super::row_values::RowNames;
 use super::run_query::{Endpoint, Later, RunError, RunOptions, run_query};
 use super::schedule_numbers::ScheduleNumbers;
@@ -32,6 +32,17 @@ use crate::time_server::{TimeServer, time_members, time_topic, unix_ms};
 const REACHED_WITHIN: Duration = Duration::from_secs(10);
 /// If a querier stops without withdrawing its query, the query ends after this time.
 const LEASE: Duration = Duration::from_secs(3600);
+
+/// The minimums that a result must reach. A minimum that is `None` has its default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Minimums {
+    /// The number of participants for which a sum is opened; the default is more than half of the
+    /// sources.
+    pub participants: Option<u32>,
+    /// The number of readings for which results are not withheld; the default is that of
+    /// [`default_min_count`].
+    pub readings: Option<u32>,
+}
 
 /// A query that is ready to be announced.
 #[derive(Debug)]
@@ -51,10 +62,8 @@ pub struct PreparedQuery {
 }
 
 impl PreparedQuery {
-    /// Reads the files of a configuration and derives the keys of the query. `floor` is the minimum
-    /// number of participants for which a sum is opened; the default is more than half of the
-    /// sources. `progress` is called with the number of sources whose keys were derived since the
-    /// last call.
+    /// Reads the files of a configuration and derives the keys of the query. `progress` is called
+    /// with the number of sources whose keys were derived since the last call.
     ///
     /// # Errors
     /// [`InputError`], which names the wrong key of the configuration. A mistake in the text of the
@@ -63,7 +72,7 @@ impl PreparedQuery {
         text: &str,
         roster: &Roster,
         config: &QuerierConfig,
-        floor: Option<u32>,
+        minimums: Minimums,
         progress: &(dyn Fn(usize) + Sync),
     ) -> Result<Self, InputError> {
         let at = |key: &'static str| move |error: InputError| error.at(key);
@@ -87,6 +96,7 @@ impl PreparedQuery {
         let link = config.link.options(roster)?;
 
         let sources = group.sources_at(unix_ms());
+        let floor = minimums.participants;
         if let Some(floor) = floor.filter(|floor| *floor > sources) {
             return Err(pose_error(&PoseError::FloorOutOfRange { floor, sources }));
         }
@@ -101,6 +111,7 @@ impl PreparedQuery {
             plan: encoded,
             key_group: keys.circle.key_group,
             floor: floor.unwrap_or_else(|| default_floor(sources)),
+            min_count: minimums.readings.unwrap_or_else(|| default_min_count(&plan)),
         };
         let devices: Vec<DeviceId> = roster.sources().iter().map(|device| device.id).collect();
         let querier = Querier::new(question, &keys.master, &devices, Host::detect(), progress);
@@ -140,6 +151,12 @@ impl PreparedQuery {
     #[must_use]
     pub const fn floor(&self) -> u32 {
         self.querier.question().floor
+    }
+
+    /// Returns the minimum number of readings for which results are not withheld.
+    #[must_use]
+    pub const fn min_count(&self) -> u32 {
+        self.querier.question().min_count
     }
 
     /// Returns the number of devices that are asked now.

@@ -11,7 +11,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::participation::{Participation, ParticipationError};
-use moteseal_sum::query::{AnswerError, FixedPoint, Plan, QueryId};
+use moteseal_sum::query::{AnswerError, FixedPoint, Plan, QueryId, SlotKind};
 use moteseal_sum::sies::{Master, OpenError, PsrError};
 use moteseal_sum::wire::Share;
 
@@ -24,6 +24,19 @@ pub const LEAST_FLOOR: u32 = 2;
 /// The number of tracked epochs: the newest accepted epoch and the epochs directly before it. An
 /// answer for an older epoch is rejected.
 pub const EPOCHS_AFTER: u64 = 64;
+
+/// The default minimum number of readings of a result.
+const MIN_COUNT: u32 = 5;
+/// The default minimum number of readings of a result with a variance or a standard deviation.
+const MIN_COUNT_SQUARES: u32 = 8;
+
+/// Returns the default minimum number of readings of a query's results: 5, or 8 if the query needs
+/// sums of squares, which show more about each reading.
+#[must_use]
+pub fn default_min_count(plan: &Plan<'_>) -> u32 {
+    let has_squares = plan.slots().any(|slot| slot.kind == SlotKind::SumOfSquares);
+    if has_squares { MIN_COUNT_SQUARES } else { MIN_COUNT }
+}
 
 /// Returns the default floor: more than half of the sources, and at least two.
 #[must_use]
@@ -109,6 +122,13 @@ pub enum Rejection {
         /// The floor.
         floor: u32,
     },
+    /// The results are withheld, because they are over few readings. Their number is not shown
+    /// either, because it is a result, too.
+    #[error("the results of fewer than {minimum} readings are withheld")]
+    TooFewReadings {
+        /// The minimum number of readings.
+        minimum: u32,
+    },
     /// A participant does not take part in the epoch.
     #[error(
         "{0} does not take part in this epoch, but an aggregator has added its value; give the \
@@ -145,6 +165,7 @@ impl Rejection {
             Self::WrongEpoch => "WrongEpoch",
             Self::Share(error) => error.name(),
             Self::BelowFloor { .. } => "BelowFloor",
+            Self::TooFewReadings { .. } => "TooFewReadings",
             Self::NotMember(_) => "NotMember",
             Self::Sum { error, .. } => error.name(),
             Self::Answer(error) => error.name(),
@@ -152,12 +173,12 @@ impl Rejection {
         }
     }
 
-    /// Returns [`Incomplete`](ErrorKind::Incomplete) if too few sources took part, and
-    /// [`Refused`](ErrorKind::Refused) otherwise.
+    /// Returns [`Incomplete`](ErrorKind::Incomplete) if too few sources took part or the results are
+    /// withheld, and [`Refused`](ErrorKind::Refused) otherwise.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::BelowFloor { .. } => ErrorKind::Incomplete,
+            Self::BelowFloor { .. } | Self::TooFewReadings { .. } => ErrorKind::Incomplete,
             _ => ErrorKind::Refused,
         }
     }
@@ -192,6 +213,9 @@ pub struct Question {
     pub key_group: u32,
     /// The minimum number of participants. Sums of fewer sources are not opened.
     pub floor: u32,
+    /// The minimum number of readings. Results of fewer readings are withheld, except results of no
+    /// reading. [`default_min_count`] is the default.
+    pub min_count: u32,
 }
 
 impl Question {
@@ -222,6 +246,8 @@ pub struct Accepted {
     epoch: u64,
     participants: Participants,
     values: Vec<Option<FixedPoint>>,
+    count: u32,
+    outside: u32,
 }
 
 impl Accepted {
@@ -241,6 +267,19 @@ impl Accepted {
     #[must_use]
     pub const fn participants(&self) -> &Participants {
         &self.participants
+    }
+
+    /// Returns the number of readings in the answer.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Returns the number of readings that the query selects, but that are not in the answer because
+    /// a value is outside the range that the query declares for its column.
+    #[must_use]
+    pub const fn outside(&self) -> u32 {
+        self.outside
     }
 
     /// Returns the value of each selected item, in order. If the answer is over zero readings, the
@@ -268,7 +307,7 @@ impl<E: KeyEngine + Sync> Querier<E> {
         let plan = Plan::decode(&question.plan).map_err(PoseError::Plan)?;
         let sources = u32::try_from(devices.len()).unwrap_or(u32::MAX);
         check(&plan, question.floor, sources)?;
-        let most: Vec<u128> = plan.slots().map(|slot| slot.vmax).collect();
+        let most: Vec<u128> = plan.slots().map(|slot| slot.most()).collect();
         let slots =
             u8::try_from(most.len()).map_err(|_| PoseError::Plan(DecodeError::FieldOutOfRange))?;
         let shape = Shape { sources, key_group: question.key_group.max(1), slots };
@@ -334,7 +373,7 @@ impl<E: KeyEngine + Sync> Querier<E> {
     /// [`Rejection`], with the first of these errors that applies: `WrongQuery`, `WrongEpoch`,
     /// `MalformedParticipation`, `UnknownPosition`, `BelowFloor`, `WrongPsrCount`, `TruncatedPsr`,
     /// `NotCanonical`, `SharesMismatch`, `SumOutOfRange`, the errors of [`AnswerError`],
-    /// `AlreadyAccepted`.
+    /// `AlreadyAccepted`, `TooFewReadings`.
     pub fn open(&mut self, epoch: u64, share: &Share<'_>) -> Result<Accepted, Rejection> {
         self.check_names(epoch, share)?;
         let shape = self.shape();
@@ -365,13 +404,18 @@ impl<E: KeyEngine + Sync> Querier<E> {
                 .unwrap_or_default();
             Rejection::Sum { error, slot, key_group }
         })?;
-        let participants = sum.participants();
-        let values =
-            plan.answer(&totals, participants.count()).map_err(Rejection::Answer)?.collect();
+        let participants = sum.participants().clone();
+        let answer = plan.answer(&totals, participants.count()).map_err(Rejection::Answer)?;
+        let (count, outside) = (answer.count(), answer.outside());
+        let values = answer.values().collect();
         if !self.accepted.accept(epoch) {
             return Err(Rejection::AlreadyAccepted);
         }
-        Ok(Accepted { query: self.id, epoch, participants: participants.clone(), values })
+        let minimum = self.question.min_count;
+        if (1..minimum).contains(&count) {
+            return Err(Rejection::TooFewReadings { minimum });
+        }
+        Ok(Accepted { query: self.id, epoch, participants, values, count, outside })
     }
 
     /// Returns whether a share is the correct sum of its participants. Unlike opening, this check

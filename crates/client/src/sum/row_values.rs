@@ -105,7 +105,7 @@ pub(super) struct Error<'a> {
 pub(super) fn failure(row: &Row) -> Option<Error<'_>> {
     let (refusal, findings) = match &row.outcome {
         Outcome::Accepted(_) => return None,
-        Outcome::Missing(refusal) => (refusal, &[][..]),
+        Outcome::Missing(refusal) | Outcome::Withheld(refusal) => (refusal, &[][..]),
         Outcome::Rejected { refusal, findings } => (refusal, &findings[..]),
     };
     let edges = findings
@@ -116,6 +116,13 @@ pub(super) fn failure(row: &Row) -> Option<Error<'_>> {
     let forgotten = findings.iter().filter_map(Finding::forgotten).collect();
     let name = refusal.name();
     Some(Error { name, message: format!("{name}: {refusal}"), edges, forgotten })
+}
+
+/// Returns the number of readings in the answer of a row, and the number of readings outside the
+/// declared ranges. `None` if the answer is not accepted.
+pub(super) fn counts(row: &Row) -> Option<(u32, u32)> {
+    let Outcome::Accepted(accepted) = &row.outcome else { return None };
+    Some((accepted.count(), accepted.outside()))
 }
 
 /// Returns the values of a row, by item, or an empty slice if its answer is not accepted.

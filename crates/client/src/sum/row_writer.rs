@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 #[cfg(feature = "columnar")]
 use super::arrow_rows::{arrow_schema, batch};
 use super::open_epochs::{Outcome, Row};
-use super::row_values::{Error, RowNames, failure, silent, unheard, values};
+use super::row_values::{Error, RowNames, counts, failure, silent, unheard, values};
 use crate::error::OutputError;
 
 /// The maximum number of silent sources whose names a table shows.
@@ -95,8 +95,16 @@ impl<W: Write> RowWriter<W> {
                 let heads = ["epoch", "start", "duration_ms"]
                     .into_iter()
                     .chain(names.items.iter().map(String::as_str));
-                let heads =
-                    heads.chain(["participants", "sources", "silent", "error", "edge", "unheard"]);
+                let heads = heads.chain([
+                    "participants",
+                    "sources",
+                    "silent",
+                    "error",
+                    "edge",
+                    "unheard",
+                    "readings",
+                    "outside",
+                ]);
                 out.write_record(heads).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)?;
                 State::Csv(Box::new(out))
             }
@@ -154,6 +162,12 @@ impl<W: Write> RowWriter<W> {
                     edges.join("; "),
                 ]);
                 cells.push(unheard(row).collect::<Vec<_>>().join(" "));
+                let shown = |count: Option<u32>| count.map(|count| count.to_string());
+                let counts = counts(row);
+                cells.extend(
+                    [counts.map(|counts| counts.0), counts.map(|counts| counts.1)]
+                        .map(|count| shown(count).unwrap_or_default()),
+                );
                 out.write_record(cells).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)
             }
             #[cfg(feature = "columnar")]
@@ -203,8 +217,11 @@ fn line(text: &mut String, widths: &[usize], row: &Row) {
     let _ = write!(text, "  {part:>12}  ");
     let silent_count = row.claimed_silent.count();
     if let Some(Error { message, edges, forgotten, .. }) = failure(row) {
-        let verdict =
-            if matches!(row.outcome, Outcome::Missing(_)) { "missing" } else { "refused" };
+        let verdict = match row.outcome {
+            Outcome::Missing(_) => "missing",
+            Outcome::Withheld(_) => "withheld",
+            _ => "refused",
+        };
         let _ = write!(text, "{verdict}: {message}");
         if !edges.is_empty() {
             let _ = write!(text, "; {}", edges.join(", "));
@@ -221,8 +238,15 @@ fn line(text: &mut String, widths: &[usize], row: &Row) {
         let not_reported = Some(row.unheard())
             .filter(|count| *count > 0)
             .map(|count| format!("{count} not reported"));
-        let parts: Vec<String> =
-            Some(named).filter(|named| !named.is_empty()).into_iter().chain(not_reported).collect();
+        let outside = counts(row)
+            .filter(|(_, outside)| *outside > 0)
+            .map(|(_, outside)| format!("{outside} outside the range"));
+        let parts: Vec<String> = Some(named)
+            .filter(|named| !named.is_empty())
+            .into_iter()
+            .chain(not_reported)
+            .chain(outside)
+            .collect();
         text.push_str(&parts.join("; "));
     }
 }
@@ -256,6 +280,8 @@ fn object(names: &RowNames, row: &Row) -> Value {
         "sources": row.members.count(),
         "silent": silent(row).collect::<Vec<_>>(),
         "unheard": unheard(row).collect::<Vec<_>>(),
+        "readings": counts(row).map(|counts| counts.0),
+        "outside": counts(row).map(|counts| counts.1),
         "results": if accepted { Value::Object(results) } else { Value::Null },
         "error": error,
     })

@@ -93,7 +93,7 @@ epoch                 AVG(temperature) [Cel]  VARIANCE(voltage) [V2]      COUNT(
 2027-01-15T08:00:00Z              -19.975000            0.0000029167             6              615           6/8  {silent}
 2027-01-15T08:00:30Z                       -                       -             0                0           8/8
 2027-01-15T08:01:00Z                       -                       -             -                -           2/8  missing: BelowFloor: 2 took part, but sums of fewer than 5 participants are not shown
-2027-01-15T08:01:30Z                       -                       -             -                -           8/8  refused: SharesMismatch: the shares in the sum are not those of the named participants in this query, slot and epoch (the count, key group 0); mote3 -> gw-0; forgotten by gw-1
+2027-01-15T08:01:30Z                       -                       -             -                -           8/8  refused: SharesMismatch: the shares in the sum are not those of the named participants in this query, slot and epoch (the sum of temperature, key group 0); mote3 -> gw-0; forgotten by gw-1
 "
     );
     assert_eq!(text(RowFormat::Table), expected);
@@ -109,8 +109,10 @@ fn json_has_stable_keys_and_exact_values() {
         "duration_ms",
         "epoch",
         "error",
+        "outside",
         "participants",
         "query",
+        "readings",
         "results",
         "silent",
         "sources",
@@ -134,6 +136,8 @@ fn json_has_stable_keys_and_exact_values() {
     });
     assert_eq!((&lines[0]["results"], &lines[0]["error"]), (&results, &serde_json::Value::Null));
     assert_eq!(lines[0]["silent"].as_array().unwrap().len(), 2);
+    assert_eq!((&lines[0]["readings"], &lines[0]["outside"]), (&6.into(), &0.into()));
+    assert_eq!(lines[2]["readings"], serde_json::Value::Null);
     for line in &lines {
         let named = |key: &str| line[key].as_array().unwrap().len() as u64;
         assert_eq!(
@@ -167,7 +171,7 @@ fn csv_has_a_column_for_every_key() {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let heads = reader.headers().unwrap().clone();
     let expected = "epoch,start,duration_ms,AVG(temperature),VARIANCE(voltage),COUNT(*),\
-                    SUM(light),participants,sources,silent,error,edge,unheard";
+                    SUM(light),participants,sources,silent,error,edge,unheard,readings,outside";
     assert_eq!(heads.iter().collect::<Vec<_>>().join(","), expected);
     let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     assert_eq!((rows.len(), &rows[0][3], &rows[0][10]), (4, "-19.975000", ""));
@@ -177,6 +181,7 @@ fn csv_has_a_column_for_every_key() {
         ("", "BelowFloor", "SharesMismatch", "mote3 -> gw-0")
     );
     assert_eq!(rows[0][9].split(' ').count(), 2);
+    assert_eq!((&rows[0][13], &rows[0][14], &rows[2][13]), ("6", "0", ""));
 }
 
 #[test]

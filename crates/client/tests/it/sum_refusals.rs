@@ -333,7 +333,7 @@ fn eight() -> (Scene, Contribution) {
     let scene = Scene::new(
         roster,
         tree,
-        "SELECT AVG(temperature) FROM sensors EPOCH DURATION 30s",
+        "SELECT AVG(temperature), SUM(light) FROM sensors EPOCH DURATION 30s",
         4,
         5,
         &mut chance,
@@ -404,7 +404,7 @@ fn every_error_in_an_answer_has_a_name() {
 #[test]
 fn the_rejection_of_a_sum_names_its_aggregate_and_key_group() {
     let (scene, mut total) = eight();
-    // Slot 1 is the sum; key group 1 has the positions 4 to 7.
+    // Slot 1 is the sum of light; key group 1 has the positions 4 to 7.
     let place = (1, 1);
     let psr = total.psrs[&place];
     total.psrs.insert(place, psr.merge(&psr));
@@ -412,7 +412,7 @@ fn the_rejection_of_a_sum_names_its_aggregate_and_key_group() {
         .querier()
         .open(EPOCH, &opened(&total.frame(scene.id, EPOCH, 8)))
         .expect_err("a doubled sum");
-    assert!(refusal.to_string().ends_with("(the sum of temperature, key group 1)"), "{refusal}");
+    assert!(refusal.to_string().ends_with("(the sum of light, key group 1)"), "{refusal}");
 }
 
 #[test]
@@ -433,4 +433,69 @@ fn rejects_a_floor_that_would_show_a_reading_or_exceeds_the_sources() {
         );
         assert_eq!(refused.expect_err("a bad floor").name(), "FloorOutOfRange", "{floor}");
     }
+}
+
+/// Finding C1 of the review: the floor counts participants, and `WHERE` selects readings.
+#[test]
+fn withholds_the_results_of_few_readings_but_not_those_of_none() {
+    for (humid, is_withheld) in [(0, false), (1, true), (4, true), (5, false), (8, false)] {
+        let mut chance = Chance(humid as u64);
+        let roster = roster(8);
+        let tree = tree(&roster, 2, &mut chance);
+        let text = "SELECT AVG(temperature) FROM sensors WHERE humidity > 20 EPOCH DURATION 30s";
+        let mut scene = Scene::new(roster, tree, text, 4, 2, &mut chance);
+        scene.question.min_count = 5;
+        let answers: Vec<_> = (0..8)
+            .map(|position| {
+                let humidity = if position < humid { 4000 } else { 1000 };
+                Some(scene.answer(position as u32, EPOCH, Some(&[2150, humidity, 5, 2000])))
+            })
+            .collect();
+        let total = epoch(&scene.tree, &answers, &mut |_, _| ()).total(&scene.tree);
+        let frame = total.frame(scene.id, EPOCH, 8);
+        let mut querier = scene.querier();
+        match querier.open(EPOCH, &opened(&frame)) {
+            Ok(accepted) => {
+                assert!(!is_withheld, "{humid}");
+                assert_eq!((accepted.count(), accepted.outside()), (humid as u32, 0));
+            }
+            Err(refusal) => {
+                assert!(is_withheld, "{humid}: {refusal}");
+                assert_eq!(refusal.name(), "TooFewReadings");
+                let shown = refusal.to_string();
+                assert_eq!(shown, "the results of fewer than 5 readings are withheld");
+            }
+        }
+        // Also a withheld epoch is opened only once.
+        let again = querier.open(EPOCH, &opened(&frame)).unwrap_err();
+        assert_eq!(again.name(), "AlreadyAccepted");
+    }
+}
+
+/// Finding C2 of the review: the participants do not show whose reading is outside the range.
+#[test]
+fn a_reading_outside_the_range_is_counted_and_its_source_takes_part() {
+    let mut chance = Chance(7);
+    let roster = roster(8);
+    let tree = tree(&roster, 2, &mut chance);
+    let text = "SELECT SUM(temperature) FROM sensors EPOCH DURATION 30s";
+    let mut scene = Scene::new(roster, tree, text, 8, 2, &mut chance);
+    let bytes = scene.question.plan.clone();
+    let mut plan = moteseal_sum::query::Plan::decode(&bytes).unwrap();
+    plan.narrow("temperature", "0", "40").unwrap();
+    let mut narrowed = [0; moteseal_sum::query::MAX_PLAN];
+    scene.question.plan = plan.encode(&mut narrowed).unwrap().to_vec();
+    scene.id = scene.question.id();
+    let answers: Vec<_> = (0..8)
+        .map(|position| {
+            let temperature = if position == 3 { 4001 } else { 2000 };
+            Some(scene.answer(position, EPOCH, Some(&[temperature, 1000, 5, 2000])))
+        })
+        .collect();
+    let total = epoch(&scene.tree, &answers, &mut |_, _| ()).total(&scene.tree);
+    let frame = total.frame(scene.id, EPOCH, 8);
+    let accepted = scene.querier().open(EPOCH, &opened(&frame)).unwrap();
+    assert_eq!((accepted.count(), accepted.outside()), (7, 1));
+    assert_eq!(accepted.participants().count(), 8);
+    assert_eq!(accepted.values()[0].unwrap().to_string(), "140.00");
 }

@@ -421,7 +421,7 @@ fn reports_a_query_that_cannot_be_answered_and_answers_the_others() {
     // If each source has its own key group, the records do not fit in one frame.
     let names: Vec<&str> = vec!["root"; 1000];
     let mut many = World::new(&[("root", QUERIER)], &names, 1);
-    many.plan = plan("SELECT VARIANCE(t) FROM sensors EPOCH DURATION 5s");
+    many.plan = plan("SELECT VARIANCE(t), SUM(u) FROM sensors EPOCH DURATION 5s");
     let mut gateway = many.gateway("root", 0);
     gateway.receive_schedule(&many.schedule(1, &[many.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
     assert_eq!(gateway.take_outgoing().unusable[0].name, "QueryTooLarge");

@@ -43,7 +43,7 @@ struct Field {
 impl Field {
     fn new(gateways: &[(&str, &str)], devices: &[&str]) -> Self {
         let mut world = World::new(gateways, devices, 3);
-        world.plan = crate::summing::plan("SELECT AVG(t) FROM sensors EPOCH DURATION 1s");
+        world.plan = crate::summing::plan("SELECT SUM(u), SUM(t) FROM sensors EPOCH DURATION 1s");
         world.use_nonce([5; 16]);
         let aggregators = gateways.iter().map(|(name, _)| *name).chain([QUERIER]);
         let networks: BTreeMap<_, _> = aggregators

@@ -24,8 +24,8 @@ use moteseal_verify::issue::{FirstRoster, NextRoster};
 
 pub(crate) const EPOCH_MS: u64 = 5000;
 pub(crate) const GRACE: Duration = Duration::from_millis(200);
-/// A query with two slots: a count and a sum.
-pub(crate) const QUERY: &str = "SELECT AVG(t) FROM sensors EPOCH DURATION 5s";
+/// A query with two slots.
+pub(crate) const QUERY: &str = "SELECT SUM(u), SUM(t) FROM sensors EPOCH DURATION 5s";
 /// The number of an epoch far from epoch 0.
 pub(crate) const T: u64 = 100_000;
 
@@ -59,7 +59,8 @@ pub(crate) fn children_secret(aggregator: &str) -> [u8; 32] {
 
 pub(crate) fn plan(text: &str) -> Vec<u8> {
     let mut buffer = [0; 256];
-    let schema = Schema::encode(&[Field::parse("t:Cel:i16/10").unwrap()], &mut buffer).unwrap();
+    let columns = ["t:Cel:i16/10", "u::u8"].map(|column| Field::parse(column).unwrap());
+    let schema = Schema::encode(&columns, &mut buffer).unwrap();
     let mut out = vec![0; 4096];
     Plan::parse(text, &schema).unwrap().encode(&mut out).unwrap().to_vec()
 }
@@ -252,7 +253,7 @@ impl World {
             .or_insert_with(|| master.source(group, device, position / key_group).for_query(query))
     }
 
-    /// Returns the records of a source, one for each slot: the count, and the source's reading.
+    /// Returns the records of a source, one for each slot: 1, and the source's reading.
     pub(crate) fn encrypted(&mut self, position: u32, epoch: u64, value: u128) -> Vec<Psr> {
         let mut permit = permit(self.query, epoch);
         let key = self.source_key(position);

@@ -7,7 +7,7 @@ use moteseal_core::error::Named;
 
 use crate::query::predicate::holds;
 use crate::query::{MAX_COLUMNS, Name, Plan, SlotKind};
-use moteseal_core::schema::{Decimal, Field, FieldType, Schema};
+use moteseal_core::schema::{Field, FieldType, Schema};
 
 /// Why a plan cannot be bound to a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,28 +62,20 @@ impl fmt::Display for BindError<'_> {
 impl core::error::Error for BindError<'_> {}
 
 /// Why a reading has no contribution. The mote then does not answer the query in this epoch.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum ContributionError<'a> {
-    /// A value is outside the range that the query declares for its column.
-    ValueOutOfRange {
-        /// The column.
-        column: &'a str,
-        /// The value.
-        value: Decimal,
-    },
+pub enum ContributionError {
     /// The record ends before a column of the query.
     RecordTooShort,
     /// The buffer is too small for all slots.
     BufferTooSmall,
 }
 
-impl ContributionError<'_> {
+impl ContributionError {
     /// Returns the error's stable name (spec/errors.md).
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::ValueOutOfRange { .. } => "ValueOutOfRange",
             Self::RecordTooShort => "RecordTooShort",
             Self::BufferTooSmall => "BufferTooSmall",
         }
@@ -96,16 +88,9 @@ impl ContributionError<'_> {
     }
 }
 
-impl fmt::Display for ContributionError<'_> {
+impl fmt::Display for ContributionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ValueOutOfRange { column, value } => {
-                write!(
-                    f,
-                    "{} is {value}, which is outside the range that the query declares; the epoch is not answered",
-                    Name(column)
-                )
-            }
             Self::RecordTooShort => f.write_str("the record ends before a column of the query"),
             Self::BufferTooSmall => {
                 f.write_str("the buffer is too small for all slots of the query")
@@ -114,7 +99,7 @@ impl fmt::Display for ContributionError<'_> {
     }
 }
 
-impl core::error::Error for ContributionError<'_> {}
+impl core::error::Error for ContributionError {}
 
 /// A plan that is bound to a mote's schema: it has the positions of the plan's columns in the
 /// mote's records.
@@ -145,10 +130,11 @@ impl<'a> Plan<'a> {
     }
 }
 
-impl<'a> Bound<'_, 'a> {
+impl Bound<'_, '_> {
     /// Writes a source's contribution to each slot and returns the number of slots. If the query
     /// does not select the reading, or there is no reading, the contributions leave the results
-    /// unchanged.
+    /// unchanged. A selected reading with a value outside the range that the query declares for its
+    /// column changes only the count of these readings.
     ///
     /// # Errors
     /// [`ContributionError`]. The caller must then not send the contents of the buffer.
@@ -156,8 +142,8 @@ impl<'a> Bound<'_, 'a> {
         &self,
         record: Option<&[u8]>,
         slots: &mut [u128],
-    ) -> Result<usize, ContributionError<'a>> {
-        let matching = match record {
+    ) -> Result<usize, ContributionError> {
+        let selected = match record {
             Some(record)
                 if holds(&self.plan.predicate, |column| self.numerator(column, record))? =>
             {
@@ -165,36 +151,45 @@ impl<'a> Bound<'_, 'a> {
             }
             _ => None,
         };
+        let counted = match selected {
+            Some(record) if self.is_inside(record)? => Some(record),
+            _ => None,
+        };
+        let is_outside = selected.is_some() && counted.is_none();
         let mut count = 0;
         for slot in self.plan.slots() {
             let place = slots.get_mut(count).ok_or(ContributionError::BufferTooSmall)?;
-            let numerator = match matching {
-                Some(record) if slot.kind != SlotKind::Count => self.summed(slot.at, record)?,
+            let numerator = match counted {
+                Some(record) if slot.column.is_some() => self.numerator(slot.at, record)?,
                 _ => 0,
             };
-            *place = match slot.kind {
-                SlotKind::Count => matching.is_some().into(),
+            // The numerator is within the plan's range, which has 64 bits.
+            let numerator = i64::try_from(numerator).unwrap_or_default();
+            let value = match slot.kind {
+                SlotKind::Counts => 0,
                 // The shift is the lowest value of the range, or 0 if that is lower, so the
                 // difference is not negative.
                 SlotKind::Sum => numerator.abs_diff(slot.shift).into(),
                 SlotKind::SumOfSquares => u128::from(numerator.unsigned_abs()).pow(2),
             };
+            *place = slot.joined(value, counted.is_some(), is_outside);
             count += 1;
         }
         Ok(count)
     }
 
-    /// Returns the numerator of a column. Fails if it is outside the plan's range.
-    fn summed(&self, at: u8, record: &[u8]) -> Result<i64, ContributionError<'a>> {
-        let (numerator, column) = (self.numerator(at, record)?, self.plan.column(at));
-        let value = Decimal { numerator, divisor: column.divisor };
-        let outside = ContributionError::ValueOutOfRange { column: column.name, value };
-        let numerator = i64::try_from(numerator).map_err(|_| outside)?;
-        let inside = column.range.is_some_and(|(low, high)| (low..=high).contains(&numerator));
-        if inside { Ok(numerator) } else { Err(outside) }
+    /// Returns whether the values of all summed columns are within the plan's ranges.
+    fn is_inside(&self, record: &[u8]) -> Result<bool, ContributionError> {
+        for (at, column) in (0..).zip(self.plan.columns.iter()) {
+            let Some((low, high)) = column.range else { continue };
+            if !(i128::from(low)..=i128::from(high)).contains(&self.numerator(at, record)?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    fn numerator(&self, at: u8, record: &[u8]) -> Result<i128, ContributionError<'a>> {
+    fn numerator(&self, at: u8, record: &[u8]) -> Result<i128, ContributionError> {
         let field = self.fields.get(usize::from(at)).ok_or(ContributionError::RecordTooShort)?;
         let raw = field.raw(record).map_err(|_| ContributionError::RecordTooShort)?;
         Ok(raw + i128::from(field.offset))

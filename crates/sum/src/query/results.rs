@@ -3,8 +3,8 @@
 //!
 //! No computation overflows, for the following reasons. Let `N` be the number of participants, `S`
 //! the sum of the numerators, `Q` the sum of their squares, and `n` the count.
-//! [`Plan::check_capacity`] has checked `N * (vmax + 1) < 2^96`, so `|S| < 2^96`, `Q < 2^96`, `n <
-//! 2^32` and `n * Q < 2^128`. A divisor is below 2^32, and its quotients have at most 31 digits
+//! [`Plan::check_capacity`] has checked `N * (vmax + 1) < 2^96` and `N < 2^20`, so `|S| < 2^96`, `Q <
+//! 2^96`, `n < 2^20` and `n * Q < 2^128`. A divisor is below 2^32, and its quotients have at most 31 digits
 //! after the point.
 //!
 //! The largest intermediate number occurs in a standard deviation: `4 * (n * Q - S^2) * 10^70` has
@@ -111,67 +111,109 @@ struct Sums {
     spread: u128,
 }
 
-impl<'a> Plan<'a> {
+/// The checked sums of a query.
+#[derive(Clone, Copy)]
+pub struct Answer<'p, 'a> {
+    plan: &'p Plan<'a>,
+    sums: [Sums; crate::query::MAX_COLUMNS],
+    count: u32,
+    outside: u32,
+}
+
+impl fmt::Debug for Answer<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer").field("plan", self.plan).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Answer<'_, 'a> {
+    /// Returns the number of readings in the results.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Returns the number of readings that the query selects, but that are not in the results
+    /// because a value is outside the range that the query declares for its column.
+    #[must_use]
+    pub const fn outside(&self) -> u32 {
+        self.outside
+    }
+
     /// Returns the result of each selected aggregate, in order. The mean, variance and standard
-    /// deviation are `None` if no readings were selected. `totals` are the sums of the slots over
-    /// all participants.
+    /// deviation are `None` if there are no readings.
+    pub fn values(&self) -> impl Iterator<Item = Option<FixedPoint>> + use<'_, 'a> {
+        self.plan.items.iter().map(|item| {
+            let count = u128::from(self.count);
+            let Some(at) = item.column.filter(|_| item.aggregate != Aggregate::Count) else {
+                return Some(FixedPoint::new(false, U256::from_u128(count), 0));
+            };
+            let sums = self.sums.get(usize::from(at)).copied().unwrap_or_default();
+            result(item.aggregate, sums, count, self.plan.column(at).divisor)
+        })
+    }
+}
+
+impl<'a> Plan<'a> {
+    /// Checks the sums of the slots over all participants, and computes the results from them.
     ///
     /// # Errors
     /// [`AnswerError`].
-    pub fn answer<'p>(
-        &'p self,
+    pub fn answer(
+        &self,
         totals: &[u128],
         participants: u32,
-    ) -> Result<impl Iterator<Item = Option<FixedPoint>> + use<'p, 'a>, AnswerError> {
+    ) -> Result<Answer<'_, 'a>, AnswerError> {
         if totals.len() != self.slots().count() {
             return Err(AnswerError::WrongSlotCount);
         }
         let is_possible = |(slot, &total): (Slot<'_>, &u128)| {
-            let most = slot.vmax.checked_mul(participants.into()).filter(|&most| most < CAPACITY);
-            most.is_some_and(|most| total <= most)
+            let (most, parts) = (slot.most().checked_mul(participants.into()), slot.divided(total));
+            most.is_some_and(|most| most < CAPACITY)
+                && parts.value <= slot.vmax * u128::from(participants)
+                && parts.count + parts.outside <= participants.into()
         };
         if !self.slots().zip(totals).all(is_possible) {
             return Err(AnswerError::SumOutOfRange);
         }
-        let mut count = 0;
+        let (mut count, mut outside) = (0, 0);
         let mut sums = [Sums::default(); crate::query::MAX_COLUMNS];
         for (slot, &total) in self.slots().zip(totals) {
             let sums = sums.get_mut(usize::from(slot.at)).ok_or(AnswerError::WrongSlotCount)?;
+            let total = slot.divided(total);
+            if slot.has_counts {
+                (count, outside) = (total.count, total.outside);
+            }
             match slot.kind {
-                SlotKind::Count => count = total,
+                SlotKind::Counts => {}
                 // The absolute value of both terms is below 2^96.
                 SlotKind::Sum => {
-                    sums.sum = total as i128 + i128::from(slot.shift) * i128::from(participants);
+                    sums.sum =
+                        total.value as i128 + i128::from(slot.shift) * i128::from(participants);
                 }
                 SlotKind::SumOfSquares => {
                     // If the square of the sum does not fit in 128 bits, it is larger than count *
                     // total, which does fit.
                     let square = sums.sum.unsigned_abs().checked_pow(2);
-                    let spread = square.and_then(|square| (count * total).checked_sub(square));
+                    let spread =
+                        square.and_then(|square| (count * total.value).checked_sub(square));
                     sums.spread = spread
-                        .filter(|_| total <= slot.vmax * count)
+                        .filter(|_| total.value <= slot.vmax * count)
                         .ok_or(AnswerError::Inconsistent)?;
                 }
             }
         }
-        // If the query has no count, every sum within the limit for all participants is possible.
-        if self.slots().any(|slot| slot.kind == SlotKind::Count) {
-            let possible = |(sums, column): (&Sums, &Column<'_>)| {
-                column.range.is_none_or(|(low, high)| {
-                    let count = count as i128;
-                    (i128::from(low) * count..=i128::from(high) * count).contains(&sums.sum)
-                })
-            };
-            if !sums.iter().zip(self.columns.iter()).all(possible) {
-                return Err(AnswerError::Inconsistent);
-            }
+        let is_possible = |(sums, column): (&Sums, &Column<'_>)| {
+            column.range.is_none_or(|(low, high)| {
+                let count = count as i128;
+                (i128::from(low) * count..=i128::from(high) * count).contains(&sums.sum)
+            })
+        };
+        if !sums.iter().zip(self.columns.iter()).all(is_possible) {
+            return Err(AnswerError::Inconsistent);
         }
-        Ok(self.items.iter().map(move |item| {
-            let Some(at) = item.column.filter(|_| item.aggregate != Aggregate::Count) else {
-                return Some(FixedPoint::new(false, U256::from_u128(count), 0));
-            };
-            result(item.aggregate, sums[usize::from(at)], count, self.column(at).divisor)
-        }))
+        let counted = |count: u128| u32::try_from(count).unwrap_or(participants);
+        Ok(Answer { plan: self, sums, count: counted(count), outside: counted(outside) })
     }
 }
 

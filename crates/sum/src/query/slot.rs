@@ -5,32 +5,47 @@ use core::fmt;
 
 use moteseal_core::error::Named;
 
-use crate::query::{Aggregate, Name, Plan};
+use crate::query::{Name, Plan};
 
 /// Sums must stay below this limit. The modulus is just below 2^256 and a share has 160 bits, which
 /// leaves 96 bits for the sum.
 pub(super) const CAPACITY: u128 = 1 << 96;
 
+/// The highest number of sources of a query. It is the highest number that fits in a count.
+pub const MAX_SOURCES: u32 = (1 << 20) - 1;
+/// A value must be below this limit to be in a slot together with the counts: the sum of
+/// [`MAX_SOURCES`] such values is below `2^COUNT_AT`.
+const PACKED: u128 = 1 << 36;
+/// The lowest bit of the number of selected readings, in the slot with the counts.
+const COUNT_AT: u32 = 56;
+/// The lowest bit of the number of readings outside the declared ranges, in the slot with the
+/// counts.
+const OUTSIDE_AT: u32 = 76;
+
 /// The kind of value that a slot sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SlotKind {
-    /// Each selected reading contributes 1.
-    Count,
+    /// No value: the slot has only the counts.
+    Counts,
     /// Each selected reading contributes the numerator of a column, minus the slot's shift.
     Sum,
     /// Each selected reading contributes the square of the numerator of a column.
     SumOfSquares,
 }
 
-/// One slot of a query.
+/// One slot of a query. The first slot has the counts of a query, in addition to its value: the
+/// number of selected readings, and the number of readings that would be selected but have a value
+/// outside the range that the query declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot<'a> {
     /// The kind of value that is summed.
     pub kind: SlotKind,
-    /// The column; `None` for a count.
+    /// The column; `None` if the slot has only the counts.
     pub column: Option<&'a str>,
-    /// The highest value that a source can contribute.
+    /// The highest value, without the counts.
     pub vmax: u128,
+    /// Whether the slot has the counts.
+    pub has_counts: bool,
     /// The number that is subtracted from each numerator, so that no contribution is negative. It
     /// is 0 or negative.
     pub shift: i64,
@@ -38,11 +53,46 @@ pub struct Slot<'a> {
     pub(super) at: u8,
 }
 
+/// The total of the slot with the counts, divided into its parts.
+#[derive(Clone, Copy)]
+pub(super) struct Counted {
+    pub value: u128,
+    pub count: u128,
+    pub outside: u128,
+}
+
+impl Slot<'_> {
+    /// Returns the highest number that a source can contribute, with the counts.
+    #[must_use]
+    pub const fn most(&self) -> u128 {
+        self.vmax + if self.has_counts { 1 << OUTSIDE_AT } else { 0 }
+    }
+
+    /// Returns the number that a source contributes: the value and, if the slot has them, the
+    /// counts.
+    pub(super) fn joined(&self, value: u128, is_counted: bool, is_outside: bool) -> u128 {
+        if !self.has_counts {
+            return value;
+        }
+        value + (u128::from(is_counted) << COUNT_AT) + (u128::from(is_outside) << OUTSIDE_AT)
+    }
+
+    /// Divides a total. A slot without counts has no readings in its counts.
+    pub(super) const fn divided(&self, total: u128) -> Counted {
+        if !self.has_counts {
+            return Counted { value: total, count: 0, outside: 0 };
+        }
+        let (value, counts) = (total & ((1 << COUNT_AT) - 1), total >> COUNT_AT);
+        let count = counts & ((1 << (OUTSIDE_AT - COUNT_AT)) - 1);
+        Counted { value, count, outside: total >> OUTSIDE_AT }
+    }
+}
+
 impl fmt::Display for Slot<'_> {
-    /// Writes `the count`, `the sum of temperature` or `the sum of squares of temperature`.
+    /// Writes `the counts`, `the sum of temperature` or `the sum of squares of temperature`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.kind {
-            SlotKind::Count => return f.write_str("the count"),
+            SlotKind::Counts => return f.write_str("the counts"),
             SlotKind::Sum => "the sum of",
             SlotKind::SumOfSquares => "the sum of squares of",
         };
@@ -75,6 +125,9 @@ impl Overflow<'_> {
 
 impl fmt::Display for Overflow<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.sources > MAX_SOURCES {
+            return write!(f, "a query has at most {MAX_SOURCES} sources, not {}", self.sources);
+        }
         write!(
             f,
             "{} over {} sources can exceed its 96 bits; declare the range of the column's values",
@@ -86,44 +139,58 @@ impl fmt::Display for Overflow<'_> {
 impl core::error::Error for Overflow<'_> {}
 
 impl<'a> Plan<'a> {
-    /// Returns the slots in order. If the query selects any aggregate other than a sum, the first
-    /// slot is the count. The slots of each column follow, in the order in which the query first
-    /// mentions the columns: the column's sum if it is summed, and its sum of squares if its
-    /// variance or standard deviation is selected.
+    /// Returns the slots in order: those of each column, in the order in which the query first
+    /// mentions the columns. They are the column's sum if it is summed, and its sum of squares if
+    /// its variance or standard deviation is selected. The first slot has the counts. If the first
+    /// sum is too large to share its slot with them, or if there is no sum, a slot that has only the
+    /// counts precedes.
     pub fn slots(&self) -> impl Iterator<Item = Slot<'a>> + Clone {
-        let counts = self.items.iter().any(|item| item.aggregate != Aggregate::Sum);
-        let count = counts.then_some(Slot {
-            kind: SlotKind::Count,
-            column: None,
-            vmax: 1,
-            shift: 0,
-            at: 0,
-        });
-        count.into_iter().chain((0..).zip(self.columns.iter()).flat_map(|(at, column)| {
+        let columns = (0..).zip(self.columns.iter()).flat_map(|(at, column)| {
             let slots = column.range.map(|(low, high)| {
                 let shift = low.min(0);
                 let squares = self
                     .items
                     .iter()
                     .any(|item| item.column == Some(at) && item.aggregate.takes_squares());
-                let slot =
-                    |kind, vmax, shift| Slot { kind, column: Some(column.name), vmax, shift, at };
+                let slot = |kind, vmax, shift| Slot {
+                    kind,
+                    column: Some(column.name),
+                    vmax,
+                    has_counts: false,
+                    shift,
+                    at,
+                };
                 let sum = slot(SlotKind::Sum, u128::from(high.max(0).abs_diff(shift)), shift);
                 let greatest = u128::from(low.unsigned_abs().max(high.unsigned_abs()));
                 (sum, squares.then(|| slot(SlotKind::SumOfSquares, greatest * greatest, 0)))
             });
             slots.into_iter().flat_map(|(sum, squares)| [Some(sum), squares].into_iter().flatten())
-        }))
+        });
+        let is_packed = columns.clone().next().is_some_and(|first| first.vmax < PACKED);
+        let counts = (!is_packed).then_some(Slot {
+            kind: SlotKind::Counts,
+            column: None,
+            vmax: 0,
+            has_counts: false,
+            shift: 0,
+            at: 0,
+        });
+        counts
+            .into_iter()
+            .chain(columns)
+            .enumerate()
+            .map(|(number, slot)| Slot { has_counts: number == 0, ..slot })
     }
 
-    /// Checks that the sum of each slot fits for this number of sources: `sources * (vmax + 1) <
-    /// 2^96`.
+    /// Checks that the sum of each slot fits for this number of sources: `sources * (most + 1) <
+    /// 2^96`, and at most [`MAX_SOURCES`] sources.
     ///
     /// # Errors
     /// [`Overflow`] for the first slot that does not fit.
     pub fn check_capacity(&self, sources: u32) -> Result<(), Overflow<'a>> {
         let fits = |slot: &Slot<'_>| {
-            (slot.vmax + 1).checked_mul(sources.into()).is_some_and(|most| most < CAPACITY)
+            sources <= MAX_SOURCES
+                && (slot.most() + 1).checked_mul(sources.into()).is_some_and(|most| most < CAPACITY)
         };
         match self.slots().find(|slot| !fits(slot)) {
             Some(slot) => Err(Overflow { slot, sources }),

@@ -5,7 +5,8 @@
 use crate::reference::{Query, Ratio, fixed, query, root};
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_sum::query::{
-    AnswerError, EPOCH_MS, FixedPoint, MAX_PLAN, MAX_SLOTS, MAX_TEXT, Plan, RangeError, SlotKind,
+    Answer, AnswerError, EPOCH_MS, FixedPoint, MAX_PLAN, MAX_SLOTS, MAX_SOURCES, MAX_TEXT, Plan,
+    RangeError, SlotKind,
 };
 use num_bigint::BigInt;
 use proptest::collection::vec;
@@ -46,38 +47,23 @@ fn check_against_naive_evaluator(query: &Query) {
 
     let bound = plan.bind(&schema).unwrap();
     let mut totals = vec![0u128; plan.slots().count()];
-    let mut answered = Vec::new();
     for row in &query.rows {
         let mut slots = [0; MAX_SLOTS];
-        match bound.contribution(row.as_deref(), &mut slots) {
-            Ok(count) => {
-                assert_eq!(count, totals.len());
-                assert!(
-                    query.is_answerable(row.as_deref()),
-                    "{text}: a value outside its range was summed"
-                );
-                for ((total, slot), value) in totals.iter_mut().zip(plan.slots()).zip(slots) {
-                    assert!(value <= slot.vmax, "{text}: {slot} of {value} is above {}", slot.vmax);
-                    *total = total.saturating_add(value);
-                }
-                answered.push(row.as_deref());
-            }
-            Err(error) => {
-                assert!(!query.is_answerable(row.as_deref()), "{text}: {error}");
-                assert_eq!(error.name(), "ValueOutOfRange");
-            }
+        assert_eq!(bound.contribution(row.as_deref(), &mut slots), Ok(totals.len()));
+        for ((total, slot), value) in totals.iter_mut().zip(plan.slots()).zip(slots) {
+            assert!(value <= slot.most(), "{text}: {slot} of {value} is above {}", slot.most());
+            *total = total.saturating_add(value);
         }
     }
-    let participants = u32::try_from(answered.len()).unwrap();
+    let participants = u32::try_from(query.rows.len()).unwrap();
     if plan.check_capacity(participants).is_err() {
         return;
     }
-    let shown: Vec<Option<String>> = plan
-        .answer(&totals, participants)
-        .unwrap()
-        .map(|value| value.map(|value| value.to_string()))
-        .collect();
-    assert_eq!(shown, query.expected(&answered), "{text}");
+    let answer = plan.answer(&totals, participants).unwrap();
+    let shown: Vec<Option<String>> =
+        answer.values().map(|value| value.map(|value| value.to_string())).collect();
+    assert_eq!(shown, query.expected(), "{text}");
+    assert_eq!((answer.count() as usize, answer.outside() as usize), query.counts(), "{text}");
 }
 
 fn round_trips(plan: &Plan<'_>, schema: &Schema<'_>, query: &Query) {
@@ -134,6 +120,16 @@ proptest! {
 
 // ------------------------------------------------------------------ known answers
 
+/// Returns the part of the total of a first slot that is the number of readings.
+fn counted(readings: u128) -> u128 {
+    readings << 56
+}
+
+/// Returns the part of the total of a first slot that is the number of readings outside the ranges.
+fn outside(readings: u128) -> u128 {
+    readings << 76
+}
+
 /// Returns the answer to a query over one column `v` for these records.
 fn answer(column: &str, select: &str, records: &[&[u8]]) -> Vec<Option<FixedPoint>> {
     let bytes = encode(&[Field::parse(column).unwrap()]);
@@ -147,7 +143,7 @@ fn answer(column: &str, select: &str, records: &[&[u8]]) -> Vec<Option<FixedPoin
         bound.contribution(Some(record), &mut slots).unwrap();
         totals.iter_mut().zip(slots).for_each(|(total, slot)| *total += slot);
     }
-    plan.answer(&totals, u32::try_from(records.len()).unwrap()).unwrap().collect()
+    plan.answer(&totals, u32::try_from(records.len()).unwrap()).unwrap().values().collect()
 }
 
 #[test]
@@ -235,7 +231,7 @@ fn the_largest_sums_on_the_finest_scale_are_exact() {
             &schema,
         )
         .unwrap();
-        let sources = u32::MAX;
+        let sources = MAX_SOURCES;
         assert_eq!(plan.check_capacity(sources), Ok(()));
         // `far` sources read the numerator with the highest absolute value, and the others read 0.
         for far in [sources, sources / 2, sources - 1, 1] {
@@ -246,8 +242,9 @@ fn the_largest_sums_on_the_finest_scale_are_exact() {
             // source that reads -most contributes 0.
             let total = if negative { (all - far) * most } else { far * most };
             let shown: Vec<String> = plan
-                .answer(&[all, total, far * most * most], sources)
+                .answer(&[counted(all) + total, far * most * most], sources)
                 .unwrap()
+                .values()
                 .map(|value| value.unwrap().to_string())
                 .collect();
             let (n, divisor) = (BigInt::from(all), BigInt::from(field.divisor));
@@ -287,17 +284,16 @@ fn slots_have_a_fixed_order_and_are_never_negative() {
     let text = "SELECT SUM(humidity), STDDEV(temperature), SUM(temperature) FROM sensors WHERE n > 5 EPOCH DURATION 1s";
     let mut plan = Plan::parse(text, &schema).unwrap();
     let slots = |plan: &Plan<'_>| {
+        assert!(plan.slots().enumerate().all(|(at, slot)| slot.has_counts == (at == 0)));
         plan.slots()
             .map(|slot| (slot.to_string(), slot.kind, slot.vmax, slot.shift))
             .collect::<Vec<_>>()
     };
-    let count = ("the count".to_owned(), SlotKind::Count, 1, 0);
     let humidity = ("the sum of humidity".to_owned(), SlotKind::Sum, 65535, 0);
     let squares = "the sum of squares of temperature".to_owned();
     assert_eq!(
         slots(&plan),
         [
-            count.clone(),
             humidity.clone(),
             ("the sum of temperature".to_owned(), SlotKind::Sum, 65535, -32768),
             (squares.clone(), SlotKind::SumOfSquares, 32768 * 32768, 0)
@@ -312,7 +308,6 @@ fn slots_have_a_fixed_order_and_are_never_negative() {
     assert_eq!(
         slots(&plan),
         [
-            count,
             humidity,
             ("the sum of temperature".to_owned(), SlotKind::Sum, 12550, -4000),
             (squares, SlotKind::SumOfSquares, 8550 * 8550, 0)
@@ -346,9 +341,12 @@ fn set_up_rejects_a_sum_that_could_exceed_96_bits() {
             .for_each(|greatest| assert_eq!(plan.narrow("b", "0", greatest), Ok(true)));
         plan.check_capacity(sources).map_err(|error| error.named().to_string())
     };
-    // The capacity suffices: ((2^32 - 1)^2 + 1) * 2^32 is below 2^96.
-    assert_eq!(check("VARIANCE(a)", None, u32::MAX), Ok(()));
-    assert_eq!(check("SUM(b)", None, u32::MAX), Ok(()));
+    assert_eq!(check("VARIANCE(a)", None, MAX_SOURCES), Ok(()));
+    assert_eq!(check("SUM(b)", None, MAX_SOURCES), Ok(()));
+    assert_eq!(
+        check("COUNT(*)", None, MAX_SOURCES + 1).unwrap_err(),
+        "Overflow: a query has at most 1048575 sources, not 1048576"
+    );
     assert_eq!(
         check("COUNT(*), STDDEV(b)", None, 1).unwrap_err(),
         "Overflow: the sum of squares of b over 1 sources can exceed its 96 bits; declare the range of the column's values"
@@ -357,6 +355,24 @@ fn set_up_rejects_a_sum_that_could_exceed_96_bits() {
     assert_eq!(check("STDDEV(b)", Some("1099511627775"), 1 << 16), Ok(()));
     assert!(check("STDDEV(b)", Some("1099511627776"), 1 << 16).is_err());
     assert!(check("STDDEV(b)", Some("1099511627775"), (1 << 16) + 1).is_err());
+}
+
+#[test]
+fn the_counts_share_the_slot_of_a_sum_that_leaves_room_for_them() {
+    let bytes = encode(&["a::u16", "b::u64"].map(|column| Field::parse(column).unwrap()));
+    let schema = Schema::decode(&bytes).unwrap();
+    let slots = |select: &str, greatest: &str| {
+        let text = format!("SELECT {select} FROM sensors EPOCH DURATION 1s");
+        let mut plan = Plan::parse(&text, &schema).unwrap();
+        plan.narrow("b", "0", greatest).unwrap();
+        plan.slots().map(|slot| (slot.kind, slot.has_counts)).collect::<Vec<_>>()
+    };
+    let (counts, sum) = (SlotKind::Counts, SlotKind::Sum);
+    assert_eq!(slots("COUNT(*)", "1"), [(counts, true)]);
+    assert_eq!(slots("SUM(a), COUNT(*)", "1"), [(sum, true)]);
+    assert_eq!(slots("SUM(b)", "68719476735"), [(sum, true)]);
+    assert_eq!(slots("SUM(b)", "68719476736"), [(counts, true), (sum, false)]);
+    assert_eq!(slots("SUM(a), SUM(b)", "68719476736"), [(sum, true), (sum, false)]);
 }
 
 // ------------------------------------------------------------------ motes
@@ -393,13 +409,16 @@ fn a_mote_binds_a_plan_only_to_columns_of_the_same_scale() {
     );
 }
 
+/// Finding C2 of the review: a device whose reading is outside the declared range answers like the
+/// others.
 #[test]
-fn a_mote_never_answers_with_a_value_outside_the_declared_range() {
+fn a_mote_counts_a_reading_outside_the_declared_range_and_adds_no_value() {
     let bytes =
         encode(&["t:Cel:i16/100", "h:%RH:u16/100"].map(|column| Field::parse(column).unwrap()));
     let schema = Schema::decode(&bytes).unwrap();
     let mut plan =
-        Plan::parse("SELECT AVG(t) FROM sensors WHERE h > 40 EPOCH DURATION 1s", &schema).unwrap();
+        Plan::parse("SELECT STDDEV(t) FROM sensors WHERE h > 40 EPOCH DURATION 1s", &schema)
+            .unwrap();
     plan.narrow("t", "-10", "50").unwrap();
     let bound = plan.bind(&schema).unwrap();
     let record = |t: i16, h: u16| [t.to_be_bytes(), h.to_be_bytes()].concat();
@@ -410,19 +429,15 @@ fn a_mote_never_answers_with_a_value_outside_the_declared_range() {
             .map(|count| slots[..count].to_vec())
             .map_err(|error| error.named().to_string())
     };
-    assert_eq!(contribution(Some(&record(-1000, 4001)), 2), Ok(vec![1, 0]));
-    assert_eq!(contribution(Some(&record(5000, 4001)), 2), Ok(vec![1, 6000]));
-    let refused = "ValueOutOfRange: t is 50.01, which is outside the range that the query declares; the epoch is not answered";
-    assert_eq!(contribution(Some(&record(5001, 4001)), 2).unwrap_err(), refused);
-    assert!(
-        contribution(Some(&record(-1001, 4001)), 2)
-            .unwrap_err()
-            .starts_with("ValueOutOfRange: t is -10.01,")
-    );
-    // A reading that the query does not select contributes the same as no reading. The contribution
-    // to a sum is then 0 minus the shift.
-    assert_eq!(contribution(Some(&record(5001, 4000)), 2), Ok(vec![0, 1000]));
-    assert_eq!(contribution(None, 4), Ok(vec![0, 1000]));
+    assert_eq!(contribution(Some(&record(-1000, 4001)), 2), Ok(vec![counted(1), 1_000_000]));
+    assert_eq!(contribution(Some(&record(5000, 4001)), 2), Ok(vec![counted(1) + 6000, 25_000_000]));
+    // The contribution to a sum without a value is 0 minus the shift.
+    let without_a_value = vec![outside(1) + 1000, 0];
+    assert_eq!(contribution(Some(&record(5001, 4001)), 2), Ok(without_a_value.clone()));
+    assert_eq!(contribution(Some(&record(-1001, 4001)), 2), Ok(without_a_value));
+    // A reading that the query does not select contributes the same as no reading.
+    assert_eq!(contribution(Some(&record(5001, 4000)), 2), Ok(vec![1000, 0]));
+    assert_eq!(contribution(None, 4), Ok(vec![1000, 0]));
     assert_eq!(
         contribution(Some(&record(0, 4001)[..3]), 2).unwrap_err(),
         "RecordTooShort: the record ends before a column of the query"
@@ -441,44 +456,44 @@ fn rejects_sums_that_no_readings_have() {
     let schema = Schema::decode(&bytes).unwrap();
     let parse = |text| Plan::parse(text, &schema).unwrap();
     let plan = parse("SELECT VARIANCE(t) FROM sensors EPOCH DURATION 1s");
-    let answer = |totals: &[u128], participants| {
-        plan.answer(totals, participants)
-            .map(|answers| answers.flatten().map(|value| value.to_string()).collect::<Vec<_>>())
+    let of = |answer: Answer<'_, '_>| {
+        answer.values().flatten().map(|value| value.to_string()).collect::<Vec<_>>()
     };
+    let answer = |totals: &[u128], participants| plan.answer(totals, participants).map(of);
     // The readings 3 and 5 have the count 2, the sum 8 (264 with two shifts of 128) and the sum of
     // squares 34.
-    assert_eq!(answer(&[2, 264, 34], 2).unwrap(), ["1.0000"]);
+    assert_eq!(answer(&[counted(2) + 264, 34], 2).unwrap(), ["1.0000"]);
     for (totals, participants, expected) in [
-        (&[2, 264][..], 2, AnswerError::WrongSlotCount),
-        (&[2, 264, 34, 0], 2, AnswerError::WrongSlotCount),
+        (&[counted(2) + 264][..], 2, AnswerError::WrongSlotCount),
+        (&[counted(2) + 264, 34, 0], 2, AnswerError::WrongSlotCount),
         (&[], 0, AnswerError::WrongSlotCount),
         // If several checks fail, the first one in the order of spec/queries.md is reported.
-        (&[3, 264], 2, AnswerError::WrongSlotCount),
-        (&[2, 600, 32769], 2, AnswerError::SumOutOfRange),
-        (&[0, 264, 32769], 2, AnswerError::SumOutOfRange),
-        (&[3, 264, 34], 2, AnswerError::SumOutOfRange),
-        (&[2, 511, 34], 2, AnswerError::SumOutOfRange),
-        (&[2, 264, 32769], 2, AnswerError::SumOutOfRange),
-        (&[u128::MAX, 264, 34], 2, AnswerError::SumOutOfRange),
+        (&[counted(3) + 264], 2, AnswerError::WrongSlotCount),
+        (&[counted(2) + 600, 32769], 2, AnswerError::SumOutOfRange),
+        (&[264, 32769], 2, AnswerError::SumOutOfRange),
+        (&[counted(3) + 264, 34], 2, AnswerError::SumOutOfRange),
+        (&[counted(2) + outside(1) + 264, 34], 2, AnswerError::SumOutOfRange),
+        (&[outside(3) + 264, 34], 2, AnswerError::SumOutOfRange),
+        (&[counted(2) + 511, 34], 2, AnswerError::SumOutOfRange),
+        (&[counted(2) + 264, 32769], 2, AnswerError::SumOutOfRange),
+        (&[u128::MAX, 34], 2, AnswerError::SumOutOfRange),
         // These sums are impossible: a negative variance, sums without a reading, and a sum, or a
         // sum of squares, that needs more readings than the count.
-        (&[2, 264, 31], 2, AnswerError::Inconsistent),
-        (&[0, 264, 34], 2, AnswerError::Inconsistent),
-        (&[0, 256, 1], 2, AnswerError::Inconsistent),
-        (&[1, 256 + 128, 16384], 2, AnswerError::Inconsistent),
-        (&[1, 256, 16385], 2, AnswerError::Inconsistent),
+        (&[counted(2) + 264, 31], 2, AnswerError::Inconsistent),
+        (&[264, 34], 2, AnswerError::Inconsistent),
+        (&[256, 1], 2, AnswerError::Inconsistent),
+        (&[counted(1) + 256 + 128, 16384], 2, AnswerError::Inconsistent),
+        (&[counted(1) + 256, 16385], 2, AnswerError::Inconsistent),
+        (&[counted(1) + outside(1) + 256 + 128, 16384], 2, AnswerError::Inconsistent),
     ] {
         assert_eq!(answer(totals, participants), Err(expected), "{totals:?} of {participants}");
     }
-    // A query that selects only a mean has no sum of squares.
-    let plan = parse("SELECT AVG(t) FROM sensors EPOCH DURATION 1s");
-    assert_eq!(plan.answer(&[1, 256 + 128], 2).map(|_| ()), Err(AnswerError::Inconsistent));
-    assert_eq!(
-        plan.answer(&[1, 256 + 127], 2)
-            .unwrap()
-            .flatten()
-            .map(|value| value.to_string())
-            .collect::<Vec<_>>(),
-        ["127.0000"]
-    );
+    // A query that selects only a mean, or only a sum, has no sum of squares.
+    for select in ["AVG(t)", "SUM(t)"] {
+        let text = format!("SELECT {select} FROM sensors EPOCH DURATION 1s");
+        let plan = Plan::parse(&text, &schema).unwrap();
+        let answer = |totals: &[u128]| plan.answer(totals, 2).map(of);
+        assert_eq!(answer(&[counted(1) + 256 + 128]), Err(AnswerError::Inconsistent));
+        assert!(answer(&[counted(1) + 256 + 127]).unwrap()[0].starts_with("127"));
+    }
 }

@@ -328,8 +328,7 @@ impl Query {
     }
 
     /// Returns whether every summed value of a row is in the range of its column.
-    pub(crate) fn is_answerable(&self, row: Option<&[u8]>) -> bool {
-        let Some(row) = row.filter(|row| self.matches(row)) else { return true };
+    fn is_inside(&self, row: &[u8]) -> bool {
         self.items
             .iter()
             .filter(|(aggregate, _)| *aggregate != "COUNT")
@@ -343,10 +342,29 @@ impl Query {
             })
     }
 
-    /// Returns the expected results as texts. `answered` are the rows of the sources that answered.
-    pub(crate) fn expected(&self, answered: &[Option<&[u8]>]) -> Vec<Option<String>> {
-        let rows: Vec<&[u8]> =
-            answered.iter().flatten().copied().filter(|row| self.matches(row)).collect();
+    /// Returns the expected number of readings in the results, and the number of readings outside
+    /// the ranges.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let matching: Vec<&[u8]> = self
+            .rows
+            .iter()
+            .flatten()
+            .map(|row| &row[..])
+            .filter(|row| self.matches(row))
+            .collect();
+        let inside = matching.iter().filter(|row| self.is_inside(row)).count();
+        (inside, matching.len() - inside)
+    }
+
+    /// Returns the expected results as texts.
+    pub(crate) fn expected(&self) -> Vec<Option<String>> {
+        let rows: Vec<&[u8]> = self
+            .rows
+            .iter()
+            .flatten()
+            .map(|row| &row[..])
+            .filter(|row| self.matches(row) && self.is_inside(row))
+            .collect();
         let n = BigInt::from(rows.len());
         let result = |&(aggregate, column): &(&str, Option<usize>)| {
             let Some(column) = column.filter(|_| aggregate != "COUNT") else {

@@ -252,12 +252,33 @@ fn plans() -> File {
         (
             "the range of 64 bits",
             plan(&[item(0, 0)], &[ranged("t", 1, i64::MIN, i64::MAX)], &[]).encode(),
-            4_294_967_295,
+            1_048_575,
         ),
         (
             "as many sources as fit",
             plan(&[item(3, 0)], &[ranged("t", 1, 0, (1 << 40) - 1)], &[]).encode(),
             65_536,
+        ),
+        ("as many sources as can be counted", encoded(all), 1_048_575),
+        (
+            "the largest sum in a slot with the counts",
+            plan(&[item(0, 0)], &[ranged("t", 1, 0, (1 << 36) - 1)], &[]).encode(),
+            1_048_575,
+        ),
+        (
+            "the smallest sum in a slot of its own",
+            plan(&[item(0, 0)], &[ranged("t", 1, 0, 1 << 36)], &[]).encode(),
+            1_048_575,
+        ),
+        (
+            "a large sum before a small one",
+            plan(
+                &[item(0, 0), item(0, 1)],
+                &[ranged("t", 1, 0, 1 << 40), ranged("u", 1, 0, 1)],
+                &[],
+            )
+            .encode(),
+            4,
         ),
         (
             "a column that is quoted",
@@ -280,6 +301,8 @@ fn plans() -> File {
     }
     let squares = plan(&[item(3, 0)], &[ranged("t", 1, 0, (1 << 40) - 1)], &[]);
     file.invalid("too many sources", op, of_plan(&squares.encode(), 65_537), "Overflow");
+    let count = encoded("SELECT COUNT(*) FROM sensors EPOCH DURATION 30s");
+    file.invalid("more sources than can be counted", op, of_plan(&count, 1_048_576), "Overflow");
     let wide = plan(&[item(3, 0)], &[ranged("t", 1, i64::MIN, i64::MAX)], &[]);
     file.invalid("squares of 64 bits", op, of_plan(&wide.encode(), 1), "Overflow");
     let on = |steps: &[Value]| plan(&[counted()], &[named("t", 1), named("u", 1)], steps);
@@ -437,25 +460,39 @@ fn contributions() -> File {
             &columns[..],
             reading,
         ),
-    ] {
-        file.valid(what, op, input(plan, schema_of, record));
-    }
-    for (what, plan, schema_of, record, error) in [
-        ("out of range", &narrow, &columns[..], reading, "ValueOutOfRange"),
+        ("out of range", &narrow, &columns[..], reading),
         (
             "just below the range",
             &plan(&[item(0, 0)], &[ranged("temperature", 100, -1233, 1000)], &[]),
             &columns[..],
             reading,
-            "ValueOutOfRange",
         ),
         (
             "just above the range",
             &plan(&[item(0, 0)], &[ranged("temperature", 100, -2000, -1235)], &[]),
             &columns[..],
             reading,
-            "ValueOutOfRange",
         ),
+        (
+            "the second column is out of range",
+            &plan(
+                &[item(0, 0), item(0, 1)],
+                &[range.clone(), ranged("humidity", 100, 0, 5000)],
+                &[],
+            ),
+            &columns[..],
+            reading,
+        ),
+        (
+            "a large range, with the counts in a slot of their own",
+            &plan(&[item(0, 0)], &[ranged("temperature", 100, i64::MIN, i64::MAX)], &[]),
+            &columns[..],
+            reading,
+        ),
+    ] {
+        file.valid(what, op, input(plan, schema_of, record));
+    }
+    for (what, plan, schema_of, record, error) in [
         ("no such column", &squares, &columns[1..], None, "UnknownColumn"),
         ("a column of floats", &squares, &["temperature:Cel:f32"][..], None, "NotExact"),
         ("a column of times", &squares, &["temperature::time"][..], None, "NotExact"),
@@ -479,8 +516,16 @@ fn answers() -> File {
         "From the totals of slots to results: queries.md, section 5.",
     );
     let op = "query.answer";
+    // The totals are the count and then the values; the count is in the slot of the first value.
     let input = |plan: &Value, totals: &[u128], participants: u32| {
-        let totals: Vec<String> = totals.iter().map(u128::to_string).collect();
+        let totals: Vec<String> = match totals {
+            [count] => vec![count << 56],
+            [count, first, rest @ ..] => [&[(count << 56) + first], rest].concat(),
+            [] => Vec::new(),
+        }
+        .iter()
+        .map(u128::to_string)
+        .collect();
         json!({ "plan": hex::encode(plan.encode()), "totals": totals, "participants": participants })
     };
     let of = |divisor: i64, low: i64, high: i64| {
@@ -515,9 +560,9 @@ fn answers() -> File {
             &[640_000, 6_400_000, 9][..],
             640_000,
         ),
-        ("a sum alone", &sums, &[7900][..], 2),
-        ("a sum of zero has no sign", &sums, &[8000][..], 2),
-        ("a sum of the least", &sums, &[0][..], 2),
+        ("a sum alone", &sums, &[2, 7900][..], 2),
+        ("a sum of zero has no sign", &sums, &[2, 8000][..], 2),
+        ("a sum of the least", &sums, &[2, 0][..], 2),
         (
             "a million sources at the largest value",
             &large,
@@ -535,6 +580,8 @@ fn answers() -> File {
             2,
         ),
         ("a count alone", &plan(&[counted()], &[], &[]), &[17][..], 40),
+        ("3 of 40 readings outside", &plan(&[counted()], &[], &[]), &[17 + (3 << 20)][..], 40),
+        ("a sum, and a reading outside", &sums, &[1 + (1 << 20), 3 * 4000 + 7][..], 3),
     ] {
         file.valid(what, op, input(plan, totals, participants));
     }
@@ -561,8 +608,23 @@ fn answers() -> File {
             2,
             "SumOutOfRange",
         ),
-        ("more than all can contribute", &sums, &[25_001][..], 2, "SumOutOfRange"),
-        ("anything of nobody", &sums, &[1][..], 0, "SumOutOfRange"),
+        (
+            "more readings outside than participants",
+            &sums,
+            &[3 << 20, 8000][..],
+            2,
+            "SumOutOfRange",
+        ),
+        (
+            "more readings, and readings outside, than participants",
+            &sums,
+            &[2 + (1 << 20), 8000][..],
+            2,
+            "SumOutOfRange",
+        ),
+        ("a sum above its readings", &sums, &[1, 2 * 4000 + 8501][..], 2, "Inconsistent"),
+        ("more than all can contribute", &sums, &[2, 25_001][..], 2, "SumOutOfRange"),
+        ("anything of nobody", &sums, &[0, 1][..], 0, "SumOutOfRange"),
         ("squares of nobody's", &cents, &[0, 8000, 1][..], 2, "Inconsistent"),
         ("a sum of no readings", &cents, &[0, 8001, 0][..], 2, "Inconsistent"),
         ("more than one reading can be", &cents, &[1, 16_501, 72_250_000][..], 2, "Inconsistent"),

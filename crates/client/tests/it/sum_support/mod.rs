@@ -160,8 +160,15 @@ impl Scene {
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&chance.next().to_be_bytes());
         let (group, digest) = (roster.group(), roster.digest());
-        let question =
-            Question { group, roster: digest, nonce, plan: plan(text), key_group, floor };
+        let question = Question {
+            group,
+            roster: digest,
+            nonce,
+            plan: plan(text),
+            key_group,
+            floor,
+            min_count: 1,
+        };
         let slots = Plan::decode(&question.plan).unwrap().slots().count();
         let devices = roster.devices().map(|device| device.id).collect();
         Self { id: question.id(), roster, tree, question, devices, slots }

@@ -13,6 +13,7 @@ SEAL, EVENT = "moteseal-seal+cose", "moteseal-event+cose"
 CERTIFICATE, ROSTER = "moteseal-cert+cose", "moteseal-roster+cose"
 ROUND, MANIFEST = "moteseal-round+cose", "moteseal-manifest+cose"
 TIME = "moteseal-time+cose"
+POLICY = "moteseal-policy+cose"
 
 
 def sig_structure(protected, payload):

@@ -50,6 +50,16 @@ def group_factor(secret, query, slot, epoch):
     return int.from_bytes(slot_block(secret, query, slot, epoch)[:32], "little") % P or 1
 
 
+def mask(root, group, query, slot, epoch, position, first, end):
+    """Section 2.3: the number that a source adds to its record."""
+
+    def number(place):
+        secret = hmac256(root, b"moteseal/1/sum/mask", group, be(place, 4))
+        return int.from_bytes(slot_block(secret, query, slot, epoch)[:32], "little")
+
+    return (number(position) - number(position - 1 if position > first else end - 1)) % P
+
+
 def psr_read(data):
     if len(data) != 32:
         raise Refused("TruncatedPsr")

@@ -47,6 +47,7 @@ from .served import (
     rate_mask,
 )
 from .signed import signed
+from .policies import policy_decode, policy_open, policy_permit
 from .signed_time import time_challenge, time_open, time_range
 from .stream import MAX_EVENTS, Reader, is_whole, items, whole_from
 from .suites import Key, ed25519_point
@@ -56,6 +57,7 @@ from .sums import (
     chacha20_block,
     group_factor,
     key_group_secret,
+    mask,
     psr_read,
     source_key,
     source_secret,
@@ -308,6 +310,17 @@ def at_most_vector(_case, given):
     ]
     assert all(len(part["counters"]) == levels for part in given["parts"])
     return {"mask": at_most_mask(seals, given["m"])}
+
+
+def policy_open_vector(_case, given):
+    of = unhex(given["group"]), unhex(given["roster"]), Key(given["alg"], unhex(given["key"]))
+    _, _, version, least, least_squares, _ = policy_open(unhex(given["bytes"]), *of)
+    return {"version": version, "min_count": least, "min_count_squares": least_squares}
+
+
+def policy_permit_vector(_case, given):
+    policy, plan = policy_decode(unhex(given["policy"])), plan_decode(unhex(given["plan"]))
+    return {"masked": policy_permit(policy, Key(given["alg"], unhex(given["key"])), plan, given["ring"])}
 
 
 def time_open_vector(_case, given):
@@ -671,6 +684,17 @@ OPERATIONS = {
     "sum.agenda": lambda _, given: schedule_open(
         unhex(given["bytes"]), unhex(given["group"]), unhex(given["roster"]), Key(given["alg"], unhex(given["key"]))
     ),
+    "sum.mask": lambda _, given: {
+        "mask": be(
+            mask(
+                *(unhex(given[name]) for name in ("root", "group", "query")),
+                *(given[name] for name in ("slot", "epoch", "position", "first", "end")),
+            ),
+            32,
+        ).hex()
+    },
+    "policy.open": policy_open_vector,
+    "policy.permit": policy_permit_vector,
     "time.challenge": lambda _, given: {
         "challenge": time_challenge(unhex(given["secret"]), given["starts"], given["count"]).hex()
     },

@@ -77,6 +77,7 @@ impl QuerierConfig {
             keys: values.keys,
             tree,
             link_secret: values.link_secret,
+            policy: values.policy,
             state: values.state,
             columns: values.columns,
             ranges: values.ranges,
@@ -101,6 +102,7 @@ pub(crate) struct Values {
     keys: PathBuf,
     tree: Tree,
     link_secret: PathBuf,
+    policy: Option<PathBuf>,
     state: PathBuf,
     columns: Vec<String>,
     /// The range of each column's values: `-40..125`.

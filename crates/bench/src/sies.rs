@@ -68,6 +68,7 @@ fn answer(report: &mut Report, host: Host, n: u32) {
         key_group: n,
         floor: 2,
         min_count: 1,
+        masked: None,
     };
     let (id, master) = (question.id(), Master::new([7; 32]));
     let devices: Vec<DeviceId> = (0..u64::from(n)).map(|i| DeviceId(i.to_be_bytes())).collect();

@@ -180,6 +180,8 @@ pub(crate) struct Member {
     pub(crate) parent: String,
     /// The link secret with which the device authenticates to that parent.
     pub(crate) link_secret: PathBuf,
+    /// The policy that `moteseal sum policy sign` made, if the group has one.
+    pub(crate) policy: Option<PathBuf>,
     /// The broker, if it differs from `link`.
     pub(crate) link: Option<BrokerConfig>,
 }

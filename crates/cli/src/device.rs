@@ -32,6 +32,7 @@ use crate::config::{self, aggregator_options, link_options};
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::input_table::{check_state, unit_hint};
+use crate::policy_watch::PolicyWatch;
 use crate::progress::{bar, count, thousands};
 use crate::replay::{Speed, speed};
 use crate::roster_watch::RosterWatch;
@@ -179,10 +180,13 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         None => default_state_path(&key_path, device)?,
     };
     check_state(listed, &public, &key_path, &chain_path, "chain").map_err(in_key("chain"))?;
-    let sums = config
+    let mut sums = config
         .sum
         .as_ref()
-        .map(|member| Sums::read(member, &config.link, file, &folder, &roster, device))
+        .map(|member| {
+            let of = (device, &*state, &*folder.join(&config.operator));
+            Sums::read(member, &config.link, file, &folder, &roster, of)
+        })
         .transpose()?;
     if arguments.check {
         let mut lines = vec![
@@ -240,14 +244,18 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         ));
     }
     let rosters = Some(roster_watch.rosters());
-    let settings = runner::Settings { rosters, ..runner::Settings::new(roster.calendar().clone()) };
+    let policy_watch = sums.as_mut().and_then(|sums| sums.policy.take());
+    policy_watch.as_ref().map_or(Ok(()), PolicyWatch::record)?;
+    let policies = policy_watch.as_ref().map(PolicyWatch::payloads);
+    let settings =
+        runner::Settings { rosters, policies, ..runner::Settings::new(roster.calendar().clone()) };
     let progress = bar(source.len(), "forwarding");
     let broken = Arc::new(OnceLock::new());
     let ran = runtime()?.block_on(async {
         let connect = |options: &mqtt::Options| MqttChild::new(options, device.0).map_err(Failure::from);
         let mut link = connect(&link)?;
         let (mut answerer, mut sum_link) = match sums {
-            Some(Sums { membership, link }) => {
+            Some(Sums { membership, link, .. }) => {
                 let answerer = Answerer::new(membership, source.schema().to_vec(), Box::new(runner::system_clock));
                 (Some(answerer), Some(connect(&link)?))
             }
@@ -269,6 +277,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
                 ran.map_err(Failure::from)
             }
             error = refused => Err(error.into()),
+            () = watched(policy_watch) => Err(Failure::new(Exit::Internal, "the policy is no longer watched")),
             () = roster_watch.run(|_| Ok(())) => Err(Failure::new(Exit::Internal, "the roster is no longer watched")),
         }
     })?;
@@ -304,6 +313,14 @@ fn work(arguments: &Run) -> Result<(), Failure> {
             Err(Failure::new(Exit::Internal, format_args!("cannot read stdin: {error}")))
         }
         None => Ok(()),
+    }
+}
+
+/// Watches the policy's file, if there is one. Does not return.
+async fn watched(policy: Option<PolicyWatch>) {
+    match policy {
+        Some(policy) => policy.run().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -352,6 +369,7 @@ fn source_keys(
 struct Sums {
     membership: Membership,
     link: mqtt::Options,
+    policy: Option<PolicyWatch>,
 }
 
 impl Sums {
@@ -361,7 +379,7 @@ impl Sums {
         file: &Path,
         folder: &Path,
         roster: &Roster,
-        device: DeviceId,
+        (device, state, operator): (DeviceId, &Path, &Path),
     ) -> Result<Self, Failure> {
         let in_key = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
         let keys = source_keys(&folder.join(&member.key), file, roster, device)?;
@@ -375,17 +393,30 @@ impl Sums {
             roster,
             &member.parent,
         )?;
-        let SourceKeys { circle, position, querier, secret: source, .. } = keys;
+        let SourceKeys { circle, position, querier, secret: source, masks, .. } = keys;
+        let ring = u32::try_from(circle.ring(position).len()).unwrap_or(u32::MAX);
+        let policy = member.policy.as_ref().map(|path| {
+            let record = state.join("policy.cbor");
+            PolicyWatch::open(folder.join(path), roster, operator.to_owned(), record)
+        });
+        let policy = policy.transpose().map_err(in_key("sum.policy"))?;
+        if masks.is_some() && policy.is_none() {
+            let text = "the device has masks, so it answers only under a policy; sign one with \
+                        `moteseal sum policy sign` and name it here";
+            return Err(in_key("sum.policy")(Failure::usage(text).with_name("PolicyMissing")));
+        }
         let membership = Membership {
             group: circle.group,
             roster: circle.roster,
             key_group: circle.key_group,
             position,
             secret: source,
+            masks: masks.map(|masks| (masks, ring)),
+            policy: policy.as_ref().map(PolicyWatch::payload),
             querier,
             link: LinkKey::new(&secret),
         };
-        Ok(Self { membership, link })
+        Ok(Self { membership, link, policy })
     }
 }
 

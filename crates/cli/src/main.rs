@@ -25,6 +25,7 @@ mod get;
 mod input_table;
 mod inspect;
 mod key;
+mod policy_watch;
 mod push;
 mod replay;
 mod roster;

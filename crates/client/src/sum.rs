@@ -16,6 +16,7 @@ mod localise;
 mod members;
 mod open_epochs;
 mod participants;
+mod policy_file;
 mod prepare;
 mod querier;
 mod row_values;
@@ -30,6 +31,7 @@ pub use key_table::KeyTable;
 pub use localise::{ATTEMPTS, Finding, Localisation, MAX_ASKED, MAX_QUESTIONS};
 pub use open_epochs::{Epochs, Failed, MAX_OPEN, Outcome, Received, Row};
 pub use participants::Participants;
+pub use policy_file::{PolicyFile, sign_policy};
 pub use prepare::{Minimums, PreparedQuery};
 pub use querier::{
     Accepted, EPOCHS_AFTER, LEAST_FLOOR, PoseError, Querier, Question, Rejection, default_floor,

@@ -56,6 +56,7 @@ fn question(key_group: u32, floor: u32) -> Question {
         key_group,
         floor,
         min_count: 1,
+        masked: None,
     }
 }
 

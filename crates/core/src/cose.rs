@@ -41,6 +41,8 @@ pub enum Typ {
     Revocation,
     /// A signed time.
     Time,
+    /// The policy of a group's private sums.
+    Policy,
 }
 
 impl Typ {
@@ -59,6 +61,7 @@ impl Typ {
             Self::SenderCertificate => "moteseal-sender+cose",
             Self::Revocation => "moteseal-revocation+cose",
             Self::Time => "moteseal-time+cose",
+            Self::Policy => "moteseal-policy+cose",
         }
     }
 }

@@ -166,6 +166,8 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
             key_group: circle.key_group,
             position,
             secret: source.secret,
+            masks: None,
+            policy: None,
             querier: signer.public(),
             link: LinkKey::new(&LinkKey::secret_of(&secrets[of], roster.group(), device)),
         };
@@ -198,6 +200,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         key_group: circle.key_group,
         floor: default_floor(sources),
         min_count: default_min_count(&plan),
+        masked: None,
     };
     let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
     let querier = Querier::new(question, &master.master, &devices, Host::detect(), &|_| {})

@@ -16,9 +16,12 @@ use moteseal_core::record::GroupId;
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::{PublicKey, Signer};
 use moteseal_sum::participation::Participation;
+use moteseal_sum::policy::{Permission, Policy, permit};
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule, QueryScheduleError};
-use moteseal_sum::sies::{PSR, Psr, Slot, SourceKey, SourceSecret};
+use moteseal_sum::sies::{
+    EncryptError, MaskKey, MaskSecret, PSR, Psr, Slot, SourceKey, SourceSecret,
+};
 use moteseal_sum::wire::close_share;
 use moteseal_verify::Roster;
 use tracing::{debug, info, warn};
@@ -47,6 +50,12 @@ pub struct Membership {
     pub position: u32,
     /// This device's secrets.
     pub secret: SourceSecret,
+    /// This device's mask secrets and the number of devices in its key group, if the set-up made
+    /// masks.
+    pub masks: Option<(MaskSecret, u32)>,
+    /// The payload of the policy, if there is one. The caller has checked that the operator signed
+    /// it.
+    pub policy: Option<Vec<u8>>,
     /// The querier's public key.
     pub querier: PublicKey,
     /// The keys of the link to the parent.
@@ -110,6 +119,8 @@ struct Running {
     epoch_ms: u64,
     plan: Vec<u8>,
     key: SourceKey,
+    /// The mask key, if the querier is not trusted with the readings.
+    mask: Option<MaskKey>,
     /// The next epoch to answer.
     next: u64,
     /// The first epoch that this process has observed from its start. In an earlier epoch, a
@@ -157,6 +168,31 @@ impl Answerer {
             self.membership.querier = querier.clone();
             self.running.clear();
         }
+    }
+
+    /// Continues under another policy: the payload of a policy that the operator has signed. Queries
+    /// that it does not permit end, and so do queries that it permits in another way.
+    pub fn set_policy(&mut self, payload: Vec<u8>) {
+        self.membership.policy = Some(payload);
+        let membership = &self.membership;
+        self.running.retain(|running| {
+            let permitted = Plan::decode(&running.plan)
+                .map_err(|error| error.named().to_string())
+                .and_then(|plan| permission(membership, &plan));
+            match permitted {
+                Ok(permission) if (permission == Permission::Masked) == running.mask.is_some() => {
+                    true
+                }
+                Ok(_) => {
+                    warn!("a query ends: the policy has changed; ask it again");
+                    false
+                }
+                Err(error) => {
+                    warn!(%error, "a query ends: the policy has changed");
+                    false
+                }
+            }
+        });
     }
 
     /// Receives a query schedule. If the schedule is rejected, logs the reason.
@@ -254,11 +290,17 @@ impl Answerer {
         plan.check_capacity(sources).map_err(|error| error.named().to_string())?;
         let schema = Schema::decode(&self.schema).map_err(|error| error.named().to_string())?;
         plan.bind(&schema).map_err(|error| error.named().to_string())?;
+        permission(&self.membership, &plan)?;
         Ok(plan.to_string())
     }
 
     fn start(&mut self, id: QueryId, posed: &Posed<'_>) {
         let Ok(plan) = Plan::decode(posed.plan) else { return };
+        let mask = match (permission(&self.membership, &plan), &self.membership.masks) {
+            (Ok(Permission::Plain), _) => None,
+            (Ok(Permission::Masked), Some((secret, _))) => Some(secret.for_query(id)),
+            _ => return,
+        };
         let epoch_ms = u64::from(plan.epoch_ms());
         let epoch = (self.clock)() / epoch_ms;
         self.running.push(Running {
@@ -268,6 +310,7 @@ impl Answerer {
             epoch_ms,
             plan: posed.plan.to_vec(),
             key: self.membership.secret.for_query(id),
+            mask,
             next: posed.first.max(epoch),
             whole_from: epoch + 1,
             readings: [None, None],
@@ -352,6 +395,14 @@ impl Answerer {
     }
 }
 
+/// Checks whether the policy permits a query of this device's querier.
+fn permission(of: &Membership, plan: &Plan<'_>) -> Result<Permission, String> {
+    let policy = of.policy.as_deref().map(Policy::decode).transpose();
+    let policy = policy.map_err(|error| error.named().to_string())?;
+    let ring = of.masks.as_ref().map(|(_, ring)| *ring);
+    permit(policy.as_ref(), &of.querier, plan, ring).map_err(|error| error.named().to_string())
+}
+
 /// Returns the frame with the answer to an epoch, or the reason why the epoch is not answered.
 fn answer<K: Signer>(
     of: &Membership,
@@ -384,10 +435,13 @@ fn answer<K: Signer>(
         Ok(permit) => permit,
         Err(error) => return Ok(Err(error.named().to_string())),
     };
-    let encrypted: Result<Vec<Psr>, _> = (0..)
+    let encrypted: Result<Vec<Psr>, EncryptError> = (0..)
         .map(Slot)
         .zip(values)
-        .map(|(slot, value)| running.key.encrypt(&mut permit, slot, *value))
+        .map(|(slot, value)| {
+            let psr = running.key.encrypt(&mut permit, slot, *value)?;
+            Ok(running.mask.as_ref().map_or(psr, |mask| mask.cover(&psr, slot, epoch)))
+        })
         .collect();
     let psrs = match encrypted {
         Ok(psrs) => psrs,

@@ -35,7 +35,7 @@ mod retry;
 mod roster;
 
 use retry::Retry;
-use roster::next_roster;
+use roster::{next_policy, next_roster};
 
 /// The maximum number of readings that are made durable together.
 const BATCH: usize = 256;
@@ -62,6 +62,9 @@ pub struct Settings {
     /// The later versions of the roster that the device loads while it runs. The sender has checked
     /// that each version succeeds the one before it.
     pub rosters: Option<watch::Receiver<Arc<Roster>>>,
+    /// The payloads of the later versions of the policy of private sums. The sender has checked
+    /// that the operator signed each, and that no version is lower than the one before it.
+    pub policies: Option<watch::Receiver<Vec<u8>>>,
     /// How long to wait for an acknowledgement before frames are sent again. The wait doubles after
     /// each attempt without progress, up to `longest_wait`.
     pub first_wait: Duration,
@@ -76,6 +79,7 @@ impl Settings {
         Self {
             calendar,
             rosters: None,
+            policies: None,
             first_wait: Duration::from_secs(1),
             longest_wait: Duration::from_secs(30),
         }
@@ -360,6 +364,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
     };
     let mut state = link.state();
     let mut rosters = run.settings.rosters.take();
+    let mut policies = run.settings.policies.take();
     let mut stop = pin!(stop);
     loop {
         run.ran.given_up = run.mote.mote().given_up();
@@ -395,6 +400,7 @@ pub async fn run_answering<K: Signer + Send, L: ChildLink + Sync>(
                 run.mote.timeout();
             }
             roster = next_roster(&mut rosters) => run.load(&roster, &mut readings)?,
+            policy = next_policy(&mut policies) => run.set_policy(policy),
             down = receive(sum_link.as_deref_mut()) => {
                 run.receive_from_parent(&down.map_err(RunError::Link)?)?;
             }

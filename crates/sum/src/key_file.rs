@@ -4,10 +4,12 @@
 //! Each file contains the digest of version 0 of the group's roster. It stays valid when the group
 //! changes, because later versions of the roster do not change the positions of the sources.
 
+use core::ops::Range;
+
 use pem_rfc7468::LineEnding;
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::sies::{Master, SourceSecret};
+use crate::sies::{MaskSecret, Master, SourceSecret};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
@@ -18,7 +20,7 @@ const SOURCE: &str = "MOTESEAL SUM SOURCE KEY";
 const QUERIER: &str = "MOTESEAL SUM QUERIER KEY";
 
 /// The maximum length of a file's CBOR content in bytes.
-const MAX_BODY: usize = 192 + MAX_PUBLIC_KEY;
+const MAX_BODY: usize = 264 + MAX_PUBLIC_KEY;
 /// The maximum length of a key file in bytes.
 pub const MAX_KEY_FILE: usize = MAX_BODY * 3 / 2 + 128;
 
@@ -67,6 +69,15 @@ impl Circle {
         if self.roster == *roster { Ok(()) } else { Err(KeyFileError::WrongRoster) }
     }
 
+    /// Returns the positions of the key group of a position.
+    #[must_use]
+    pub const fn ring(&self, position: u32) -> Range<u32> {
+        let size = if self.key_group == 0 { 1 } else { self.key_group };
+        let start = position / size * size;
+        let end = start.saturating_add(size);
+        start..if end < self.sources { end } else { self.sources }
+    }
+
     fn write(&self, out: &mut Writer<'_>, fields: u64) -> Result<(), BufferTooSmall> {
         out.array(fields)?
             .uint(1u8)?
@@ -77,8 +88,7 @@ impl Circle {
         Ok(())
     }
 
-    fn read(reader: &mut Reader<'_>, fields: u64) -> Result<Self, DecodeError> {
-        reader.array(fields)?;
+    fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         reader.version()?;
         let (group, roster) = (GroupId(reader.fixed()?), Digest(reader.fixed()?));
         let (sources, key_group) = (reader.uint()?, reader.uint()?);
@@ -102,6 +112,8 @@ pub struct SourceKeys {
     pub querier: PublicKey,
     /// The device's secrets.
     pub secret: SourceSecret,
+    /// The device's mask secrets, if the set-up made masks.
+    pub masks: Option<MaskSecret>,
 }
 
 /// The content of the querier's key file.
@@ -141,16 +153,26 @@ impl SourceKeys {
     pub fn decode(pem: &[u8]) -> Result<Self, KeyFileError> {
         let mut buffer = Zeroizing::new([0; MAX_BODY]);
         let mut reader = Reader::new(decode(pem, SOURCE, &mut *buffer)?)?;
-        let circle = Circle::read(&mut reader, 10)?;
+        let fields = reader.array_any()?;
+        if fields != 10 && fields != 11 {
+            return Err(DecodeError::UnexpectedType.into());
+        }
+        let circle = Circle::read(&mut reader)?;
         let (device, position) = (DeviceId(reader.fixed()?), reader.uint()?);
         let querier = public_key(&mut reader)?;
         let mut secret: [u8; 64] = reader.fixed()?;
         let keys = SourceSecret::from_bytes(&secret);
         secret.zeroize();
+        let mut masks = None;
+        if fields == 11 {
+            let mut secret: [u8; 64] = reader.fixed()?;
+            masks = Some(MaskSecret::from_bytes(&secret));
+            secret.zeroize();
+        }
         if position >= circle.sources {
             return Err(DecodeError::FieldOutOfRange.into());
         }
-        Ok(Self { circle, device, position, querier, secret: keys })
+        Ok(Self { circle, device, position, querier, secret: keys, masks })
     }
 
     /// Writes the file to `out` and returns its text. [`MAX_KEY_FILE`] bytes suffice. The caller
@@ -161,12 +183,15 @@ impl SourceKeys {
     pub fn encode<'o>(&self, out: &'o mut [u8]) -> Result<&'o str, BufferTooSmall> {
         let mut body = Zeroizing::new([0; MAX_BODY]);
         let mut writer = Writer::new(&mut *body);
-        self.circle.write(&mut writer, 10)?;
+        self.circle.write(&mut writer, 10 + u64::from(self.masks.is_some()))?;
         writer.bytes(&self.device.0)?.uint(self.position)?;
         writer
             .int(self.querier.algorithm().cose())?
             .bytes(&self.querier.to_bytes())?
             .bytes(&*self.secret.to_bytes())?;
+        if let Some(masks) = &self.masks {
+            writer.bytes(&*masks.to_bytes())?;
+        }
         encode(SOURCE, writer.finish(), out)
     }
 }
@@ -179,7 +204,8 @@ impl QuerierKeys {
     pub fn decode(pem: &[u8]) -> Result<Self, KeyFileError> {
         let mut buffer = Zeroizing::new([0; MAX_BODY]);
         let mut reader = Reader::new(decode(pem, QUERIER, &mut *buffer)?)?;
-        let circle = Circle::read(&mut reader, 8)?;
+        reader.array(8)?;
+        let circle = Circle::read(&mut reader)?;
         let querier = public_key(&mut reader)?;
         let mut secret: [u8; 32] = reader.fixed()?;
         let master = Master::new(secret);
@@ -210,6 +236,7 @@ impl QuerierKeys {
     pub fn source(&self, device: DeviceId, position: u32) -> SourceKeys {
         let Circle { group, key_group, .. } = self.circle;
         let secret = self.master.source(group, device, position / key_group);
-        SourceKeys { circle: self.circle, device, position, querier: self.querier.clone(), secret }
+        let (circle, querier) = (self.circle, self.querier.clone());
+        SourceKeys { circle, device, position, querier, secret, masks: None }
     }
 }

@@ -59,6 +59,7 @@ mod field;
 pub mod guard;
 pub mod key_file;
 pub mod participation;
+pub mod policy;
 pub mod query;
 pub mod schedule;
 pub mod sies;

@@ -215,6 +215,15 @@ impl<'a> Plan<'a> {
         Ok(true)
     }
 
+    /// Declares that the numerators of a column are from `low` to `high`, which is not above it in a
+    /// valid range. Does nothing if the query does not sum this column.
+    pub fn declare(&mut self, column: &str, low: i64, high: i64) {
+        let column = self.columns.iter_mut().find(|found| found.name == column);
+        if let Some(range) = column.and_then(|column| column.range.as_mut()) {
+            *range = (low, high);
+        }
+    }
+
     /// Returns the length of an epoch in milliseconds, within [`EPOCH_MS`].
     #[must_use]
     pub const fn epoch_ms(&self) -> u32 {
@@ -229,10 +238,42 @@ impl<'a> Plan<'a> {
         })
     }
 
+    /// Returns the columns that the query names, in order.
+    pub fn columns(&self) -> impl ExactSizeIterator<Item = NamedColumn<'a>> {
+        self.columns.iter().map(|column| {
+            let Column { name, divisor, range } = *column;
+            NamedColumn { name, divisor, range }
+        })
+    }
+
+    /// Returns whether the query has a condition.
+    #[must_use]
+    pub fn has_condition(&self) -> bool {
+        !self.predicate.is_empty()
+    }
+
+    /// Returns whether the query needs sums of squares.
+    #[must_use]
+    pub fn has_squares(&self) -> bool {
+        self.items.iter().any(|item| item.aggregate.takes_squares())
+    }
+
     /// Returns a column by its index. In a checked plan, every column index is valid.
     fn column(&self, at: u8) -> Column<'a> {
         self.columns.get(usize::from(at)).copied().unwrap_or_default()
     }
+}
+
+/// A column that a query names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedColumn<'a> {
+    /// The column's name.
+    pub name: &'a str,
+    /// The divisor of its numerators.
+    pub divisor: u32,
+    /// The lowest and the highest numerator that may be summed; `None` for a column that is not
+    /// summed.
+    pub range: Option<(i64, i64)>,
 }
 
 /// A selected item: `AVG(temperature)` or `COUNT(*)`.

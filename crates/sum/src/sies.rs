@@ -14,6 +14,7 @@
 //! a time with [`KeyEngine::sum_keys`](crate::engine::KeyEngine::sum_keys).
 
 use core::fmt;
+use core::ops::Range;
 use moteseal_core::named_errors;
 
 use crypto_bigint::U256;
@@ -146,6 +147,26 @@ pub struct SourceKey {
     key_group: KeyGroupKey,
 }
 
+/// The secrets from which a source derives the masks of its answers to a querier that is not trusted
+/// with the readings: the secret that it shares with the next source of its key group, and the one
+/// that it shares with the previous source. The sources of a key group form a ring, and the masks of
+/// a whole key group add up to 0. The querier does not know these secrets, so that it can open only
+/// the sum of a whole key group. `Debug` does not show them.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct MaskSecret {
+    next: [u8; 32],
+    previous: [u8; 32],
+}
+
+/// A source's mask secrets for one query. `Debug` does not show them.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub struct MaskKey(MaskSecret);
+
+/// The secret from which the set-up derives the mask secrets of all sources. `Debug` does not show
+/// it.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub struct MaskRoot([u8; 32]);
+
 /// A key group's key for one query. `Debug` does not show it.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct KeyGroupKey([u8; 32]);
@@ -160,6 +181,65 @@ macro_rules! redacted {
     };
 }
 redacted!(Master, SourceSecret, KeyGroupSecret, SourceKey, KeyGroupKey, KeyTotals, KeyLanes);
+redacted!(MaskRoot, MaskSecret, MaskKey);
+
+impl MaskRoot {
+    /// Creates the secret from 32 random bytes.
+    #[must_use]
+    pub const fn new(secret: [u8; 32]) -> Self {
+        Self(secret)
+    }
+
+    /// Derives the mask secrets of the source at a position. `ring` are the positions of its key
+    /// group.
+    #[must_use]
+    pub fn source(&self, group: GroupId, ring: Range<u32>, position: u32) -> MaskSecret {
+        // The secret between a source and the next one has the number of the first of the two.
+        let secret = |position: u32| {
+            prf(&self.0, &[b"moteseal/1/sum/mask", &group.0, &position.to_be_bytes()])
+        };
+        let previous =
+            if position == ring.start { ring.end.saturating_sub(1) } else { position - 1 };
+        MaskSecret { next: secret(position), previous: secret(previous) }
+    }
+}
+
+impl MaskSecret {
+    /// Reads the secrets from the bytes that [`to_bytes`](Self::to_bytes) returned.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; 64]) -> Self {
+        let (mut next, mut previous) = ([0; 32], [0; 32]);
+        next.copy_from_slice(&bytes[..32]);
+        previous.copy_from_slice(&bytes[32..]);
+        Self { next, previous }
+    }
+
+    /// Returns the secrets as 64 bytes: the one that is shared with the next source, then the one
+    /// that is shared with the previous source.
+    #[must_use]
+    pub fn to_bytes(&self) -> Zeroizing<[u8; 64]> {
+        let mut bytes = Zeroizing::new([0; 64]);
+        bytes[..32].copy_from_slice(&self.next);
+        bytes[32..].copy_from_slice(&self.previous);
+        bytes
+    }
+
+    /// Derives the secrets for a query. Callers should keep them for the query's later epochs.
+    #[must_use]
+    pub fn for_query(&self, query: QueryId) -> MaskKey {
+        let derived = |secret| prf(secret, &[OF_QUERY, &query.0]);
+        MaskKey(Self { next: derived(&self.next), previous: derived(&self.previous) })
+    }
+}
+
+impl MaskKey {
+    /// Adds the source's mask of a slot and epoch to the source's record.
+    #[must_use]
+    pub fn cover(&self, psr: &Psr, slot: Slot, epoch: u64) -> Psr {
+        let mask = |key| Element::reduce(integer(&block(key, slot.0.into(), epoch)[..8]), 0);
+        Psr(psr.0.add(mask(&self.0.next)).sub(mask(&self.0.previous)))
+    }
+}
 
 impl Master {
     /// Creates a master secret from 32 random bytes.

@@ -20,6 +20,7 @@ pub mod changed;
 mod link;
 pub mod make;
 mod ops;
+mod policy;
 mod query;
 mod receipt;
 mod roster;

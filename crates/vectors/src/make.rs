@@ -22,6 +22,7 @@
 //! - `pruned`: `stream/manifests`, `stream/no-budget`, `stream/no-coordinator`, `stream/pruned`
 //! - `schedules`: `sum/agendas`
 //! - `served`: `choice/answers`, `choice/ranges`, `permutation/answers`
+//! - `policies`: `policy`
 //! - `signed_time`: `time`
 //! - `tesla`: `tesla`
 //! - `within`: `budget/answers`, `budget/none`, `budget/samples`
@@ -39,6 +40,7 @@ mod order;
 mod parts;
 mod periods;
 mod plans;
+mod policies;
 mod private;
 mod proofs;
 mod pruned;
@@ -79,6 +81,7 @@ pub fn files() -> BTreeMap<String, Value> {
     schedules::make(&mut files);
     plans::make(&mut files);
     tesla::make(&mut files);
+    policies::make(&mut files);
     signed_time::make(&mut files);
     assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));
     files.made

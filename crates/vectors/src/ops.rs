@@ -24,7 +24,9 @@ use moteseal_seal::{Authentic, History, Incomplete, Seal, Star, Statement, Urgen
 use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain_run};
 use serde_json::{Value, json};
 
-use crate::{audit, broadcast, link, query, receipt, roster, sampling, signed_time, sum, tesla};
+use crate::{
+    audit, broadcast, link, policy, query, receipt, roster, sampling, signed_time, sum, tesla,
+};
 use moteseal_fixtures::world::{multiproof, path, root_of};
 
 /// The result of an operation: its output, or the stable name of its error.
@@ -223,6 +225,9 @@ impl Shared {
             "link.down" => link::down(input),
             "link.refusal" => link::refusal(input),
             "coordinator.offers" => Ok(sampling::offers(input)),
+            "policy.open" => policy::open(input),
+            "policy.permit" => policy::permit(input),
+            "sum.mask" => Ok(policy::mask(input)),
             "sum.encrypt" => sum::encrypt(input),
             "sum.open" => sum::open(input),
             "sum.participants" => Ok(sum::participants(input)),

@@ -412,6 +412,7 @@ def setup_sums(
     querier: _Path,
     out: _Path,
     key_groups: int | None = None,
+    masks: bool = False,
 ) -> list[Path]:
     """Creates the key files of private sums, as `moteseal sum setup` does, and returns their
     paths."""

@@ -166,6 +166,7 @@ class Querier:
         keys: _Path,
         tree: _Path | Mapping[str, Mapping[str, str]],
         link_secret: _Path,
+        policy: _Path | None = None,
         state: _Path,
         columns: Sequence[str],
         ranges: Mapping[str, tuple[float | Decimal | str, float | Decimal | str]] | None = None,
@@ -189,6 +190,7 @@ class Querier:
             "keys": keys,
             "tree": _tables(tree) if isinstance(tree, Mapping) else tree,
             "link_secret": link_secret,
+            "policy": policy,
             "state": state,
             "columns": list(columns),
             "ranges": {name: f"{_decimal(least)}..{_decimal(most)}" for name, (least, most) in (ranges or {}).items()},
@@ -246,6 +248,7 @@ def setup(
     querier: _Path,
     out: _Path,
     key_groups: int | None = None,
+    masks: bool = False,
 ) -> list[Path]:
     """Creates the key files of private sums, as `moteseal sum setup` does, and returns their paths.
 
@@ -255,7 +258,7 @@ def setup(
     default at most 8, of at least 5 devices each. An attacker with a stolen device key can falsify
     only the sums of that device's group. Existing files are not replaced.
     """
-    return setup_sums(roster, operator, querier=querier, out=out, key_groups=key_groups)
+    return setup_sums(roster, operator, querier=querier, out=out, key_groups=key_groups, masks=masks)
 
 
 __all__ = ["Asked", "Querier", "Row", "setup"]

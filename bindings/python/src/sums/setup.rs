@@ -16,9 +16,11 @@ use crate::work;
 /// the device NAME. querier is the path of a file with the key that signs queries: its public or
 /// its private key file. key_groups is the number of groups into which the devices are divided, by
 /// default at most 8, of at least 5 devices each. An attacker with a stolen device key can falsify
-/// only the sums of that device's group. Existing files are not replaced.
+/// only the sums of that device's group. With masks, the devices answer only under a policy, and a
+/// querier that the policy does not trust with readings can open only the sums of whole key groups.
+/// Existing files are not replaced.
 #[pyfunction]
-#[pyo3(signature = (roster, operator = None, *, querier, out, key_groups = None))]
+#[pyo3(signature = (roster, operator = None, *, querier, out, key_groups = None, masks = false))]
 pub(crate) fn setup_sums(
     py: Python<'_>,
     roster: &Bound<'_, PyAny>,
@@ -26,12 +28,13 @@ pub(crate) fn setup_sums(
     querier: PathBuf,
     out: PathBuf,
     key_groups: Option<&Bound<'_, PyAny>>,
+    masks: bool,
 ) -> PyResult<Vec<PathBuf>> {
     let roster = self::roster(roster, operator)?.get().roster.clone();
     let key_groups = key_groups.map(|groups| number::<u32>(groups, "key_groups")).transpose()?;
     work::run(py, move |_| {
         let querier = input::public_half(&querier)?;
-        let files = setup(&roster, &querier, &out, key_groups, &mut || ())?;
+        let files = setup(&roster, &querier, &out, key_groups, masks, &mut || ())?;
         Ok([vec![files.querier], files.devices].concat())
     })
 }

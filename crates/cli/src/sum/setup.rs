@@ -46,6 +46,10 @@ pub(crate) struct Arguments {
     /// links above its devices [default: at most 8, of at least 5 devices each]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     key_groups: Option<u32>,
+    /// Give the devices secrets with which they mask their answers, for a querier that the policy
+    /// does not trust with readings. It can open only the sums of whole key groups
+    #[arg(long, conflicts_with = "keys")]
+    masks: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -67,8 +71,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         )));
     }
     let progress = bar(sources, "writing keys");
-    let files = setup(&roster, &querier, out, *key_groups, &mut || progress.inc(1))
-        .map_err(|error| client_error::input(&error))?;
+    let files = setup(&roster, &querier, out, *key_groups, arguments.masks, &mut || {
+        progress.inc(1);
+    })
+    .map_err(|error| client_error::input(&error))?;
     progress.finish_and_clear();
     let groups = sources.div_ceil(files.key_group.into());
     let mut lines = vec![
@@ -79,8 +85,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let most = count(files.key_group.into(), "device");
         lines.push(format!("key groups {groups} of up to {most}"));
     }
+    if arguments.masks {
+        lines.push(
+            "masks      the devices answer only under a policy (moteseal sum policy)".to_owned(),
+        );
+    }
     report_lines(lines, || {
         json!({
+            "masks": arguments.masks,
             "querier": files.querier.display().to_string(),
             "folder": out.display().to_string(),
             "devices": sources,

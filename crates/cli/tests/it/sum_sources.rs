@@ -61,6 +61,8 @@ fn answerer(roster: &Roster, querier: &SecretKey, clock: &Arc<AtomicU64>) -> Ans
         key_group: 1,
         position: 0,
         secret: master().source(roster.group(), group::device_id(roster, 0), 0),
+        masks: None,
+        policy: None,
         querier: querier.public(),
         link: link(),
     };

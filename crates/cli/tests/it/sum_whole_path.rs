@@ -185,6 +185,7 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
         key_group: KEY_GROUP,
         floor: 5,
         min_count: 1,
+        masked: None,
     };
     let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
     let querier =

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use moteseal_core::roster::Directory as _;
 use moteseal_net::mqtt;
+use moteseal_sum::query::Plan;
 use moteseal_verify::aggregation::QUERIER;
 use moteseal_verify::{AggregationTree, Roster};
 use serde::de::Error as _;
@@ -30,6 +31,9 @@ pub struct QuerierConfig {
     pub tree: TreeSource,
     /// The file with the secret of the querier's link to its children.
     pub link_secret: PathBuf,
+    /// The file with the policy of the group, if it has one.
+    #[serde(default)]
+    pub policy: Option<PathBuf>,
     /// The file with the number of the newest query schedule.
     pub state: PathBuf,
     /// The columns that the devices seal, such as `temperature:Cel:i16/100`.
@@ -45,7 +49,7 @@ pub struct QuerierConfig {
 }
 
 /// The document that describes the keys of these files.
-const DOCS: &str = "docs/sums.md";
+pub(super) const DOCS: &str = "docs/sums.md";
 
 /// Where the configuration of the aggregation tree is.
 #[derive(Clone, Debug, Deserialize)]
@@ -93,7 +97,7 @@ const fn default_grace() -> Duration {
 }
 
 /// Parses a number with a unit, such as `500ms`, `2s`, `1m`, `1h` or `1d`.
-fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+pub(super) fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
@@ -112,6 +116,17 @@ fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
             "{text:?} must be a number above 0 and a unit, such as 500ms, 2s or 1m"
         ))
     })
+}
+
+/// Narrows the values of a column to a range such as `-40..125`.
+pub(super) fn narrow(plan: &mut Plan<'_>, column: &str, range: &str) -> Result<(), InputError> {
+    let at = |error: InputError| error.at(format_args!("{range:?}"));
+    let (least, greatest) = range.split_once("..").ok_or_else(|| {
+        at(InputError::argument("a range is two numbers, for example \"-40..125\""))
+    })?;
+    let narrowed = plan.narrow(column, least.trim(), greatest.trim());
+    narrowed.map_err(|error| at(InputError::usage(error.name(), error)))?;
+    Ok(())
 }
 
 impl QuerierConfig {
@@ -135,6 +150,7 @@ impl QuerierConfig {
             paths.push(tree);
         }
         let optional = [
+            &mut config.policy,
             &mut link.ca,
             &mut link.password_file,
             &mut link.certificate,

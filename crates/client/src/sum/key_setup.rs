@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::PublicKey;
-use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
+use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys, SourceKeys};
+use moteseal_sum::sies::{MaskRoot, MaskSecret};
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
 
@@ -41,6 +42,10 @@ pub fn default_key_groups(devices: u32) -> u32 {
 /// attacker with a stolen device key can falsify only the sums of that device's key group. Each key
 /// group adds 32 bytes per slot to the frames on the links above it.
 ///
+/// With `masks`, the files of the devices also contain the secrets of masks, so that a querier that is
+/// not trusted with the readings can open only the sums of whole key groups (spec/sums.md, section
+/// 2.3). The querier's file does not contain them, and they are not stored elsewhere.
+///
 /// # Errors
 /// [`InputError`] if the roster has fewer devices than `key_groups`, if a device's name cannot be a
 /// file name, or if a file exists or cannot be written.
@@ -49,6 +54,7 @@ pub fn setup(
     querier: &PublicKey,
     out: &Path,
     key_groups: Option<u32>,
+    masks: bool,
     progress: &mut dyn FnMut(),
 ) -> Result<KeyFiles, InputError> {
     let devices: Vec<_> = roster.sources();
@@ -87,8 +93,12 @@ pub fn setup(
     moteseal_files::create_folder(out).map_err(|error| InputError::io("write", out, &error))?;
     // Write the querier's file first, because the devices' keys are useless without it.
     create(&files.querier, text.as_bytes(), 0o600)?;
+    let mut root = Zeroizing::new([0; 32]);
+    random(&mut *root)?;
+    let root = MaskRoot::new(*root);
     for ((position, device), path) in (0..).zip(&devices).zip(&files.devices) {
-        write_device(&keys, device.id, position, path)?;
+        let of_device = || root.source(circle.group, circle.ring(position), position);
+        write_device(&keys, device.id, position, masks.then(of_device), path)?;
         progress();
     }
     Ok(files)
@@ -121,7 +131,7 @@ pub fn add(
     let mut added = Vec::new();
     for ((position, device), path) in (0..).zip(&devices).zip(paths) {
         if !path.exists() {
-            write_device(&keys, device.id, position, &path)?;
+            write_device(&keys, device.id, position, None, &path)?;
             added.push(path);
         }
         progress();
@@ -134,10 +144,11 @@ fn write_device(
     keys: &QuerierKeys,
     device: DeviceId,
     position: u32,
+    masks: Option<MaskSecret>,
     path: &Path,
 ) -> Result<(), InputError> {
     let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
-    let source = keys.source(device, position);
+    let source = SourceKeys { masks, ..keys.source(device, position) };
     let text = source.encode(&mut *pem).map_err(InputError::internal)?;
     create(path, text.as_bytes(), 0o600)
 }

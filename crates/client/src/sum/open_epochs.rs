@@ -71,6 +71,9 @@ pub struct Row {
     pub duration_ms: u32,
     /// The reported participants. They are verified only if the outcome is `Accepted`.
     pub participants: Participants,
+    /// The reported participants that are not in the result: the devices mask their answers, and
+    /// another device of the same key group has not answered.
+    pub masked: Participants,
     /// The sources that a child of the querier reported as silent. Empty if the outcome is
     /// `Rejected`. Sources below a child that sent no share are not included, and neither are
     /// sources that the newest version of the roster has added, until they have participated once.
@@ -313,6 +316,13 @@ impl<E: KeyEngine + Sync> Epochs<E> {
             }
             (None, None) => self.querier.open_sum(epoch, &sum),
         };
+        let mut masked = Participants::none(self.querier.shape().sources);
+        if let (Some(_), Ok(accepted)) = (self.querier.question().masked, &opened) {
+            sum.participants()
+                .iter()
+                .filter(|position| !accepted.participants().contains(*position))
+                .for_each(|position| masked.insert(position..position + 1));
+        }
         let is_refused = opened.as_ref().is_err_and(|refusal| refusal.kind() == ErrorKind::Refused);
         let mut claimed_silent = Participants::none(self.querier.shape().sources);
         let are_claimed = |position: &u32| {
@@ -339,13 +349,16 @@ impl<E: KeyEngine + Sync> Epochs<E> {
             }
             Err(refusal) => Outcome::Rejected { refusal, findings: Vec::new() },
         };
-        let failed = is_refused.then(|| Failed { epoch, shares, members: members.clone() });
+        // A mask hides whether the value of a single child is right.
+        let is_localised = is_refused && self.querier.question().masked.is_none();
+        let failed = is_localised.then(|| Failed { epoch, shares, members: members.clone() });
         let row = Row {
             query: self.querier.id(),
             epoch,
             start_ms,
             duration_ms,
             participants: sum.participants().clone(),
+            masked,
             claimed_silent,
             members,
             names: self.members.names(),

@@ -14,12 +14,14 @@ use moteseal_net::ParentLink as _;
 use moteseal_net::link::until_up_within;
 use moteseal_net::mqtt::{MqttParent, Options};
 use moteseal_sum::key_file::QuerierKeys;
+use moteseal_sum::policy::Permission;
 use moteseal_sum::query::{MAX_PLAN, Plan};
 use moteseal_verify::{Roster, SumGroup};
 use tokio::sync::watch;
 
-use super::config::QuerierConfig;
+use super::config::{QuerierConfig, narrow};
 use super::open_epochs::Row;
+use super::policy_file::PolicyFile;
 use super::querier::{PoseError, Querier, Question, default_floor, default_min_count};
 use super::row_values::RowNames;
 use super::run_query::{Endpoint, Later, RunError, RunOptions, run_query};
@@ -78,7 +80,7 @@ impl PreparedQuery {
         let at = |key: &'static str| move |error: InputError| error.at(key);
         let mut buffer = [0; MAX_SCHEMA];
         let schema = schema(&config.columns, &mut buffer).map_err(at("columns"))?;
-        let plan = plan(text, &schema, config)?;
+        let mut plan = plan(text, &schema, config)?;
         let signer = input::secret_key(&config.key).map_err(at("key"))?;
         let keys = querier_keys(&config.keys, roster).map_err(at("keys"))?;
         input::check_querier(roster, &signer.public()).map_err(at("key"))?;
@@ -90,6 +92,20 @@ impl PreparedQuery {
             );
             return Err(InputError::usage("WrongQuerier", what).at("key"));
         }
+        let policy = config.policy.as_ref();
+        let policy = policy.map(|path| PolicyFile::read(path, roster, &config.operator));
+        let policy = policy.transpose().map_err(at("policy"))?;
+        let masked = match &policy {
+            Some(policy) => {
+                policy.declare_ranges(&signer.public(), &mut plan);
+                let ring = Some(keys.circle.key_group);
+                let permitted = policy.policy()?.permit(&signer.public(), &plan, ring);
+                let permitted =
+                    permitted.map_err(|error| InputError::usage(error.name(), error).at("policy"));
+                (permitted? == Permission::Masked).then_some(keys.circle.sources)
+            }
+            None => None,
+        };
         let group = SumGroup::new(roster.clone(), config.tree.open(roster)?);
         let link_secret =
             LinkSecret::read(&config.link_secret, roster, None).map_err(at("link_secret"))?;
@@ -111,6 +127,7 @@ impl PreparedQuery {
             plan: encoded,
             key_group: keys.circle.key_group,
             floor: floor.unwrap_or_else(|| default_floor(sources)),
+            masked,
             min_count: minimums.readings.unwrap_or_else(|| default_min_count(&plan)),
         };
         let devices: Vec<DeviceId> = roster.sources().iter().map(|device| device.id).collect();
@@ -294,13 +311,7 @@ fn plan<'a>(
         if schema.field(column).is_none() {
             return Err(at(InputError::usage("UnknownColumn", "`columns` lacks this column")));
         }
-        let (least, greatest) = range.split_once("..").ok_or_else(|| {
-            at(InputError::argument("a range is two numbers, for example \"-40..125\"")
-                .at(format_args!("{range:?}")))
-        })?;
-        plan.narrow(column, least.trim(), greatest.trim()).map_err(|error| {
-            at(InputError::usage(error.name(), error).at(format_args!("{range:?}")))
-        })?;
+        narrow(&mut plan, column, range).map_err(at)?;
     }
     Ok(plan)
 }

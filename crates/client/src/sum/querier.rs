@@ -11,7 +11,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::participation::{Participation, ParticipationError};
-use moteseal_sum::query::{AnswerError, FixedPoint, Plan, QueryId, SlotKind};
+use moteseal_sum::query::{AnswerError, FixedPoint, Plan, QueryId};
 use moteseal_sum::sies::{Master, OpenError, PsrError};
 use moteseal_sum::wire::Share;
 
@@ -26,16 +26,15 @@ pub const LEAST_FLOOR: u32 = 2;
 pub const EPOCHS_AFTER: u64 = 64;
 
 /// The default minimum number of readings of a result.
-const MIN_COUNT: u32 = 5;
+pub(super) const MIN_COUNT: u32 = 5;
 /// The default minimum number of readings of a result with a variance or a standard deviation.
-const MIN_COUNT_SQUARES: u32 = 8;
+pub(super) const MIN_COUNT_SQUARES: u32 = 8;
 
 /// Returns the default minimum number of readings of a query's results: 5, or 8 if the query needs
 /// sums of squares, which show more about each reading.
 #[must_use]
 pub fn default_min_count(plan: &Plan<'_>) -> u32 {
-    let has_squares = plan.slots().any(|slot| slot.kind == SlotKind::SumOfSquares);
-    if has_squares { MIN_COUNT_SQUARES } else { MIN_COUNT }
+    if plan.has_squares() { MIN_COUNT_SQUARES } else { MIN_COUNT }
 }
 
 /// Returns the default floor: more than half of the sources, and at least two.
@@ -216,6 +215,9 @@ pub struct Question {
     /// The minimum number of readings. Results of fewer readings are withheld, except results of no
     /// reading. [`default_min_count`] is the default.
     pub min_count: u32,
+    /// If the devices mask their answers, because the querier is not trusted with the readings: the
+    /// number of devices for which the set-up made masks, from position 0 on.
+    pub masked: Option<u32>,
 }
 
 impl Question {
@@ -381,15 +383,32 @@ impl<E: KeyEngine + Sync> Querier<E> {
             &Participation::decode(share.participation, shape.sources)?,
             shape.sources,
         );
-        self.check_floor(&participants)?;
+        if self.question.masked.is_none() {
+            self.check_floor(&participants)?;
+        }
         self.open_sum(epoch, &Sum::read_psrs(shape, participants, &share.psrs)?)
     }
 
-    /// Opens the sum of all children's shares of an epoch.
+    /// Returns the part of a sum that can be opened. If the devices mask their answers, this is the
+    /// part of the key groups of which all devices have answered.
+    fn openable(&self, sum: &Sum) -> Option<Sum> {
+        let masked = self.question.masked?;
+        let is_whole = |key_group: u32| {
+            let positions = self.shape().positions(key_group);
+            let positions = positions.start..positions.end.min(masked);
+            sum.participants().count_in(&positions) as usize == positions.len()
+        };
+        Some(sum.only(is_whole))
+    }
+
+    /// Opens the sum of all children's shares of an epoch. If the devices mask their answers, opens
+    /// only the sums of the key groups of which all devices have answered.
     ///
     /// # Errors
     /// [`Rejection`], with the errors of [`open`](Self::open) from `BelowFloor` on.
     pub fn open_sum(&mut self, epoch: u64, sum: &Sum) -> Result<Accepted, Rejection> {
+        let openable = self.openable(sum);
+        let sum = openable.as_ref().unwrap_or(sum);
         self.check_floor(sum.participants())?;
         if self.accepted.is_past(epoch) {
             return Err(Rejection::WrongEpoch);

@@ -156,6 +156,22 @@ impl Sum {
         Ok(())
     }
 
+    /// Returns the part of the sum that is in certain key groups.
+    #[must_use]
+    pub(super) fn only(&self, has: impl Fn(u32) -> bool) -> Self {
+        let mut part = Self::none(self.shape);
+        let slots = usize::from(self.shape.slots);
+        for key_group in (0..self.shape.groups()).filter(|key_group| has(*key_group)) {
+            let places = key_group as usize * slots..(key_group as usize + 1) * slots;
+            part.psrs[places.clone()].copy_from_slice(&self.psrs[places]);
+            let positions = self.shape.positions(key_group);
+            for position in positions.filter(|position| self.participants.contains(*position)) {
+                part.participants.insert(position..position + 1);
+            }
+        }
+        part
+    }
+
     /// Returns how the sources of the query are arranged.
     #[must_use]
     pub const fn shape(&self) -> Shape {

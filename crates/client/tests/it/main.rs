@@ -18,6 +18,7 @@ mod outputs;
 mod pruned_trees;
 mod requests;
 mod sum_outputs;
+mod sum_policy;
 mod sum_refusals;
 mod sum_running;
 mod sum_support;

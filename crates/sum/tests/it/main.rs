@@ -4,6 +4,7 @@
 
 mod key_files;
 mod participation;
+mod policy;
 mod query;
 mod query_language;
 mod reference;

@@ -168,6 +168,7 @@ impl Scene {
             key_group,
             floor,
             min_count: 1,
+            masked: None,
         };
         let slots = Plan::decode(&question.plan).unwrap().slots().count();
         let devices = roster.devices().map(|device| device.id).collect();

@@ -1,0 +1,416 @@
+//! The policy of a group: which queries its devices answer, and for which querier (spec/policy.md).
+//!
+//! A querier can decrypt every exact sum that reaches it. The devices therefore enforce the policy:
+//! they do not answer a query that the policy does not permit. The operator signs the policy.
+//!
+//! A querier that is not *trusted* gets exact sums over whole key groups only. A device masks its
+//! answer to it ([`MaskSecret`](crate::sies::MaskSecret)), so that a sum opens only if all devices
+//! of the key group have answered.
+
+use moteseal_broadcast::KeyId;
+use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use moteseal_core::cose::{Sign1, Typ, sig_structure};
+use moteseal_core::digest::Digest;
+use moteseal_core::identity::{IssueError, protected};
+use moteseal_core::named_errors;
+use moteseal_core::record::GroupId;
+use moteseal_core::schema::MAX_NAME;
+use moteseal_core::signature::{MAX_SIGNATURE, PublicKey, SignatureError, Signer};
+
+use crate::query::{EPOCH_MS, Plan};
+
+/// The maximum number of queriers in a policy.
+pub const MAX_QUERIERS: usize = 8;
+/// The maximum number of columns of a querier.
+pub const MAX_COLUMNS: usize = 16;
+/// The maximum length of a policy's payload, in bytes.
+pub const MAX_PAYLOAD: usize = 96 + MAX_QUERIERS * (32 + MAX_COLUMNS * (MAX_NAME + 32));
+/// The maximum length of a signed policy, in bytes.
+pub const MAX_POLICY: usize = MAX_PAYLOAD + 64 + MAX_SIGNATURE;
+/// The minimum number of sources in a key group that a policy may state. With one source, a sum
+/// would be that source's reading.
+pub const LEAST_COUNT: u32 = 2;
+
+named_errors! {
+    /// Why a policy was rejected.
+    PolicyError {
+        /// The bytes are not a policy.
+        Decode(error: DecodeError) => from,
+        /// The policy is for another group.
+        WrongGroup => "the policy is for another group",
+        /// The policy is for a roster with another version 0.
+        WrongRoster => "the policy is for another roster of a group with this name; sign it again",
+        /// The policy is not signed with the signature suite of the operator's key.
+        AlgorithmMismatch => "the policy is not signed with the signature suite of the operator's key",
+        /// The signature was rejected.
+        Signature(error: SignatureError) => from,
+    }
+}
+
+named_errors! {
+    /// Why a device does not answer a query.
+    NotPermitted {
+        /// The device has masks and no policy.
+        PolicyMissing => "the device has no policy; give it the policy that the operator signed",
+        /// The policy does not name the querier.
+        QuerierNotPermitted => "the policy does not name this querier",
+        /// The length of the query's epochs is not permitted.
+        EpochNotPermitted => "the policy does not permit epochs of this length",
+        /// The query names a column that is not permitted, or with another divisor.
+        ColumnNotPermitted => "the policy does not permit a column of the query",
+        /// The query declares another range than the policy.
+        RangeNotPermitted => "the query declares another range for a column than the policy",
+        /// The query has a condition.
+        ConditionNotPermitted => "the policy permits this querier only sums over all readings, without WHERE",
+        /// The device has no masks.
+        NoMasks => "the device has no masks: it joined the group after the set-up, or the set-up made none",
+        /// The device's key group is smaller than the minimum of the policy.
+        GroupTooSmall => "the device's key group has fewer devices than the policy requires for this query",
+    }
+}
+
+/// How a device answers a query that the policy permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// Without a mask. The querier is trusted with the readings.
+    Plain,
+    /// With a mask: only the sum of the whole key group opens.
+    Masked,
+}
+
+/// A column that a querier may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColumnTerms<'a> {
+    /// The column.
+    pub name: &'a str,
+    /// The column's divisor.
+    pub divisor: u32,
+    /// The lowest and the highest numerator that a query must declare. `None` permits every range.
+    pub range: Option<(i64, i64)>,
+}
+
+/// What a policy permits a querier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuerierTerms<'a> {
+    /// The id of the querier's public key.
+    pub key: KeyId,
+    /// Whether the querier is trusted with the readings.
+    pub is_trusted: bool,
+    /// The length of the epochs in milliseconds: the minimum for a trusted querier, and the only
+    /// permitted one for others. With two lengths, a querier could compare sums whose newest
+    /// readings differ for one device only.
+    pub epoch_ms: u32,
+    /// The columns. An empty list permits a trusted querier all columns. The columns of other
+    /// queriers have ranges.
+    pub columns: &'a [ColumnTerms<'a>],
+}
+
+/// A policy that is to be signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyDraft<'a> {
+    /// The group.
+    pub group: GroupId,
+    /// The digest of version 0 of the group's roster.
+    pub roster: Digest,
+    /// The version of the policy. A device refuses a lower version than it had before.
+    pub version: u32,
+    /// The minimum number of devices in a key group whose sum a querier that is not trusted may get.
+    pub min_count: u32,
+    /// The same for queries with sums of squares.
+    pub min_count_squares: u32,
+    /// The queriers.
+    pub queriers: &'a [QuerierTerms<'a>],
+}
+
+impl PolicyDraft<'_> {
+    /// Writes the payload.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn encode<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+        let mut out = Writer::new(out);
+        out.array(7)?.uint(1u8)?.bytes(&self.group.0)?.bytes(&self.roster.0)?;
+        out.uint(self.version)?.uint(self.min_count)?.uint(self.min_count_squares)?;
+        out.array(self.queriers.len() as u64)?;
+        for terms in self.queriers {
+            out.array(4)?.bytes(&terms.key.0)?.uint(u8::from(terms.is_trusted))?;
+            out.uint(terms.epoch_ms)?.array(terms.columns.len() as u64)?;
+            for column in terms.columns {
+                out.array(4)?.text(column.name)?.uint(column.divisor)?;
+                out.optional(column.range.map(|range| range.0), Writer::int)?;
+                out.optional(column.range.map(|range| range.1), Writer::int)?;
+            }
+        }
+        Ok(out.finish())
+    }
+
+    /// Signs the policy and writes it to `out`. [`MAX_POLICY`] bytes suffice, also for `scratch`.
+    ///
+    /// # Errors
+    /// [`IssueError`]. `FieldOutOfRange` if readers reject the policy.
+    pub fn issue<'o>(
+        &self,
+        operator: &dyn Signer,
+        scratch: &mut [u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], IssueError> {
+        let payload = self.encode(scratch)?;
+        Policy::decode(payload).map_err(|_| IssueError::FieldOutOfRange)?;
+        let mut header = [0; _];
+        let header = protected(operator.algorithm(), Typ::Policy, &mut header)?;
+        let signature = operator.signature(sig_structure(out, header, payload)?)?;
+        let mut out = Writer::new(out);
+        Sign1::encode(&mut out, header, payload, &signature)?;
+        Ok(out.finish())
+    }
+}
+
+/// A checked policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy<'a> {
+    /// The group.
+    pub group: GroupId,
+    /// The digest of version 0 of the group's roster.
+    pub roster: Digest,
+    /// The version of the policy.
+    pub version: u32,
+    /// The minimum number of devices in a key group whose sum a querier that is not trusted may get.
+    pub min_count: u32,
+    /// The same for queries with sums of squares.
+    pub min_count_squares: u32,
+    payload: &'a [u8],
+    /// The encoded array of the queriers.
+    queriers: &'a [u8],
+}
+
+/// The terms of a querier in a policy.
+struct Terms<'a> {
+    key: KeyId,
+    is_trusted: bool,
+    epoch_ms: u32,
+    /// The encoded array of the columns, which was checked.
+    columns: &'a [u8],
+}
+
+impl<'a> Terms<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        reader.array(4)?;
+        let key = KeyId(reader.fixed()?);
+        let is_trusted = match reader.u64()? {
+            0 => false,
+            1 => true,
+            _ => return Err(DecodeError::FieldOutOfRange),
+        };
+        let epoch_ms = reader.uint()?;
+        Ok(Self { key, is_trusted, epoch_ms, columns: reader.raw()? })
+    }
+
+    /// Returns the columns. The second value is the error of the first column that does not decode.
+    fn columns(&self) -> impl Iterator<Item = Result<ColumnTerms<'a>, DecodeError>> + use<'a> {
+        array(self.columns, column)
+    }
+
+    fn check(&self) -> Result<(), DecodeError> {
+        let mut count = 0;
+        for (place, found) in self.columns().enumerate() {
+            let found = found?;
+            let is_new = self.columns().take(place).flatten().all(|other| other.name != found.name);
+            let has_range = found.range.map_or(self.is_trusted, |(low, high)| low <= high);
+            let is_named = (1..=MAX_NAME).contains(&found.name.len());
+            if !(is_new && has_range && is_named && found.divisor > 0) {
+                return Err(DecodeError::FieldOutOfRange);
+            }
+            count = place + 1;
+        }
+        if count > MAX_COLUMNS || !EPOCH_MS.contains(&self.epoch_ms) {
+            return Err(DecodeError::FieldOutOfRange);
+        }
+        Ok(())
+    }
+}
+
+fn column<'a>(reader: &mut Reader<'a>) -> Result<ColumnTerms<'a>, DecodeError> {
+    reader.array(4)?;
+    let (name, divisor) = (reader.text()?, reader.uint()?);
+    let (low, high) = (reader.optional(Reader::i64)?, reader.optional(Reader::i64)?);
+    if low.is_some() != high.is_some() {
+        return Err(DecodeError::FieldOutOfRange);
+    }
+    Ok(ColumnTerms { name, divisor, range: low.zip(high) })
+}
+
+/// Iterates over the items of an encoded array. Ends after the first error.
+fn array<'a, T>(
+    bytes: &'a [u8],
+    read: fn(&mut Reader<'a>) -> Result<T, DecodeError>,
+) -> impl Iterator<Item = Result<T, DecodeError>> + use<'a, T> {
+    let mut reader = Reader::new(bytes);
+    let mut left = match &mut reader {
+        Ok(reader) => reader.array_any(),
+        Err(error) => Err(*error),
+    };
+    core::iter::from_fn(move || {
+        let item = match (&mut left, &mut reader) {
+            (Ok(0), _) => return None,
+            (Ok(count), Ok(reader)) => {
+                *count -= 1;
+                read(reader)
+            }
+            (Err(error), _) | (_, Err(error)) => Err(*error),
+        };
+        if item.is_err() {
+            left = Ok(0);
+        }
+        Some(item)
+    })
+}
+
+impl<'a> Policy<'a> {
+    /// Reads and checks a payload that the operator has signed, or that is in a mote's provisioning
+    /// blob.
+    ///
+    /// # Errors
+    /// [`DecodeError`].
+    pub fn decode(payload: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(payload)?;
+        reader.array(7)?;
+        reader.version()?;
+        let (group, roster) = (GroupId(reader.fixed()?), Digest(reader.fixed()?));
+        let (version, min_count, min_count_squares) =
+            (reader.uint()?, reader.uint()?, reader.uint()?);
+        let queriers = reader.raw()?;
+        if min_count < LEAST_COUNT || min_count_squares < min_count {
+            return Err(DecodeError::FieldOutOfRange);
+        }
+        let policy =
+            Self { group, roster, version, min_count, min_count_squares, payload, queriers };
+        let mut count = 0;
+        for (place, terms) in policy.terms().enumerate() {
+            let terms = terms?;
+            terms.check()?;
+            if policy.terms().take(place).flatten().any(|other| other.key == terms.key) {
+                return Err(DecodeError::FieldOutOfRange);
+            }
+            count = place + 1;
+        }
+        if count > MAX_QUERIERS || payload.len() > MAX_PAYLOAD {
+            return Err(DecodeError::FieldOutOfRange);
+        }
+        Ok(policy)
+    }
+
+    /// Reads a policy, and checks that the operator has signed it for this group. `roster` is the
+    /// digest of version 0 of the group's roster. `scratch` needs [`MAX_POLICY`] bytes.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    pub fn open(
+        bytes: &'a [u8],
+        (group, roster): (GroupId, &Digest),
+        operator: &PublicKey,
+        scratch: &mut [u8],
+    ) -> Result<Self, PolicyError> {
+        let object = Sign1::decode(bytes, Typ::Policy)?;
+        let policy = Self::decode(object.payload)?;
+        if policy.group != group {
+            return Err(PolicyError::WrongGroup);
+        }
+        if policy.roster != *roster {
+            return Err(PolicyError::WrongRoster);
+        }
+        if object.header.algorithm != operator.algorithm() {
+            return Err(PolicyError::AlgorithmMismatch);
+        }
+        let message = object.message(scratch).map_err(|_| DecodeError::FieldOutOfRange)?;
+        operator.verify(message, object.signature)?;
+        Ok(policy)
+    }
+
+    /// Returns the payload.
+    #[must_use]
+    pub const fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    fn terms(&self) -> impl Iterator<Item = Result<Terms<'a>, DecodeError>> + use<'a> {
+        array(self.queriers, Terms::read)
+    }
+
+    /// Calls `each` with the terms of each querier, in order.
+    pub fn for_each_querier(&self, mut each: impl FnMut(&QuerierTerms<'_>)) {
+        for terms in self.terms().flatten() {
+            let mut columns = [ColumnTerms { name: "", divisor: 1, range: None }; MAX_COLUMNS];
+            let mut count = 0;
+            for (place, column) in columns.iter_mut().zip(terms.columns().flatten()) {
+                *place = column;
+                count += 1;
+            }
+            let columns = columns.get(..count).unwrap_or_default();
+            let Terms { key, is_trusted, epoch_ms, .. } = terms;
+            each(&QuerierTerms { key, is_trusted, epoch_ms, columns });
+        }
+    }
+
+    /// Checks whether a device may answer a query of the querier with this public key. `ring` is the
+    /// number of devices in the device's key group if the device has masks.
+    ///
+    /// # Errors
+    /// [`NotPermitted`], except `PolicyMissing`.
+    pub fn permit(
+        &self,
+        querier: &PublicKey,
+        plan: &Plan<'_>,
+        ring: Option<u32>,
+    ) -> Result<Permission, NotPermitted> {
+        let key = KeyId::of(querier);
+        let terms = self.terms().flatten().find(|terms| terms.key == key);
+        let terms = terms.ok_or(NotPermitted::QuerierNotPermitted)?;
+        let epoch_ms = plan.epoch_ms();
+        let is_permitted = match terms.is_trusted {
+            true => epoch_ms >= terms.epoch_ms,
+            false => epoch_ms == terms.epoch_ms,
+        };
+        if !is_permitted {
+            return Err(NotPermitted::EpochNotPermitted);
+        }
+        let is_free = terms.is_trusted && terms.columns().next().is_none();
+        for used in plan.columns().filter(|_| !is_free) {
+            let column = terms
+                .columns()
+                .flatten()
+                .find(|column| (column.name, column.divisor) == (used.name, used.divisor))
+                .ok_or(NotPermitted::ColumnNotPermitted)?;
+            let is_other = |range| used.range.is_some_and(|used| used != range);
+            if column.range.is_some_and(is_other) {
+                return Err(NotPermitted::RangeNotPermitted);
+            }
+        }
+        if terms.is_trusted {
+            return Ok(Permission::Plain);
+        }
+        if plan.has_condition() {
+            return Err(NotPermitted::ConditionNotPermitted);
+        }
+        let ring = ring.ok_or(NotPermitted::NoMasks)?;
+        let least = if plan.has_squares() { self.min_count_squares } else { self.min_count };
+        if ring < least { Err(NotPermitted::GroupTooSmall) } else { Ok(Permission::Masked) }
+    }
+}
+
+/// Checks whether a device may answer a query. A device without masks and without a policy answers
+/// every query of its querier.
+///
+/// # Errors
+/// [`NotPermitted`].
+pub fn permit(
+    policy: Option<&Policy<'_>>,
+    querier: &PublicKey,
+    plan: &Plan<'_>,
+    ring: Option<u32>,
+) -> Result<Permission, NotPermitted> {
+    match (policy, ring) {
+        (Some(policy), _) => policy.permit(querier, plan, ring),
+        (None, Some(_)) => Err(NotPermitted::PolicyMissing),
+        (None, None) => Ok(Permission::Plain),
+    }
+}

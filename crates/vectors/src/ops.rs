@@ -75,6 +75,8 @@ named!(
     tree::PathError,
     moteseal_sum::guard::GuardError,
     moteseal_sum::participation::ParticipationError,
+    moteseal_sum::policy::NotPermitted,
+    moteseal_sum::policy::PolicyError,
     moteseal_sum::query::AnswerError,
     moteseal_sum::sies::EncryptError,
     moteseal_sum::sies::OpenError,

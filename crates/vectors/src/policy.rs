@@ -3,17 +3,16 @@
 
 use moteseal_core::Digest;
 use moteseal_core::record::GroupId;
-use moteseal_core::signature::{Algorithm, PublicKey};
+use moteseal_core::signature::PublicKey;
 use moteseal_sum::policy::{MAX_POLICY, Permission, Policy};
 use moteseal_sum::query::{Plan, QueryId};
 use moteseal_sum::sies::{MaskRoot, Psr, Slot};
 use serde_json::{Value, json};
 
-use crate::ops::{Verdict, bytes, fixed, hex_of, name, number};
+use crate::ops::{Verdict, algorithm, bytes, fixed, hex_of, name, number};
 
 fn key(input: &Value) -> PublicKey {
-    let algorithm = Algorithm::from_cose(input["alg"].as_i64().unwrap()).unwrap();
-    PublicKey::from_bytes(algorithm, &bytes(input, "key")).unwrap()
+    PublicKey::from_bytes(algorithm(input), &bytes(input, "key")).unwrap()
 }
 
 /// Opens a signed policy. Returns its version and its minimums.

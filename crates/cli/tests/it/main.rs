@@ -62,6 +62,7 @@ mod store_check;
 mod sum_bad_input;
 mod sum_gateway;
 mod sum_gateway_processes;
+mod sum_policies;
 mod sum_processes;
 mod sum_sources;
 mod sum_whole_path;

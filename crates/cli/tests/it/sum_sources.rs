@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::group::FIRST;
 use moteseal_broadcast::wire::BroadcastFrame;
-use moteseal_broadcast::{ChainId, ChainNumber, Head, Kind, SingleDraft, Window};
+use moteseal_broadcast::{ChainId, ChainNumber, Head, KeyId, Kind, SingleDraft, Window};
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::NetworkId;
 use moteseal_core::record::{DeviceId, EpochNumber};
@@ -16,9 +16,10 @@ use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::DurableMote;
 use moteseal_device::answerer::{Answerer, Membership};
+use moteseal_sum::policy::{ColumnTerms, MAX_POLICY, PolicyDraft, QuerierTerms};
 use moteseal_sum::query::{MAX_PLAN, Plan, QueryId};
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
-use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot};
+use moteseal_sum::sies::{KeyTotals, MaskRoot, MaskSecret, Master, Psr, Slot};
 use moteseal_sum::wire::SumUplink;
 use moteseal_verify::Roster;
 
@@ -53,9 +54,8 @@ fn link() -> LinkKey {
     LinkKey::new(&[8; 32])
 }
 
-/// Returns the state of the device's answers when it starts.
-fn answerer(roster: &Roster, querier: &SecretKey, clock: &Arc<AtomicU64>) -> Answerer {
-    let membership = Membership {
+fn membership(roster: &Roster, querier: &SecretKey) -> Membership {
+    Membership {
         group: roster.group(),
         roster: roster.first_digest(),
         key_group: 1,
@@ -65,9 +65,17 @@ fn answerer(roster: &Roster, querier: &SecretKey, clock: &Arc<AtomicU64>) -> Ans
         policy: None,
         querier: querier.public(),
         link: link(),
-    };
+    }
+}
+
+/// Returns the state of the device's answers when it starts.
+fn answerer(roster: &Roster, querier: &SecretKey, clock: &Arc<AtomicU64>) -> Answerer {
     let now = Arc::clone(clock);
-    Answerer::new(membership, schema(), Box::new(move || now.load(Ordering::Relaxed)))
+    Answerer::new(
+        membership(roster, querier),
+        schema(),
+        Box::new(move || now.load(Ordering::Relaxed)),
+    )
 }
 
 impl Scene {
@@ -109,8 +117,13 @@ impl Scene {
 
     /// Returns an announcement of the querier.
     fn schedule(&mut self, number: u64, queries: &[&str]) -> Vec<u8> {
-        let (first, until) = (START / 5000, START / 5000 + 100);
         let encoded: Vec<Vec<u8>> = queries.iter().map(|text| plan(text)).collect();
+        self.schedule_of(number, &encoded)
+    }
+
+    /// Returns an announcement of these plans.
+    fn schedule_of(&mut self, number: u64, encoded: &[Vec<u8>]) -> Vec<u8> {
+        let (first, until) = (START / 5000, START / 5000 + 100);
         let posed = |plan| Posed { nonce: [1; 16], first, until, plan };
         let queries: Vec<Posed<'_>> = encoded.iter().map(|plan| posed(&plan[..])).collect();
         if let Some(query) = queries.first() {
@@ -132,6 +145,12 @@ impl Scene {
         self.clock.store(START + after_ms, Ordering::Relaxed);
         self.mote.sense(EpochNumber(FIRST), &reading.to_be_bytes()).unwrap();
         self.answerer.sensed(&reading.to_be_bytes());
+    }
+
+    /// Returns the frames that are sent at the time `after_ms`.
+    fn frames(&mut self, after_ms: u64) -> Vec<Vec<u8>> {
+        self.clock.store(START + after_ms, Ordering::Relaxed);
+        self.answerer.answers(true, &mut self.mote).unwrap()
     }
 
     /// Returns the answers that are sent at the time `after_ms`: each with its epoch, and its
@@ -358,4 +377,93 @@ fn a_clock_that_was_ahead_for_a_while_does_not_silence_a_source() {
     scene.receive(1, &[AVERAGE]);
     scene.sense(100, 51);
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 51])]);
+}
+
+/// The queries of a modified querier under a policy that does not trust it: the device does not answer
+/// them, and it masks what it answers.
+#[test]
+fn a_device_refuses_what_the_policy_does_not_permit() {
+    let mut scene = Scene::new();
+    let columns = [ColumnTerms { name: "reading", divisor: 1, range: Some((0, 1000)) }];
+    let payload = |version, is_trusted| {
+        let key = KeyId::of(&scene.querier.public());
+        let queriers = [QuerierTerms { key, is_trusted, epoch_ms: 5000, columns: &columns }];
+        let draft = PolicyDraft {
+            group: scene.roster.group(),
+            roster: scene.roster.first_digest(),
+            version,
+            min_count: 5,
+            min_count_squares: 8,
+            queriers: &queriers,
+        };
+        draft.encode(&mut vec![0; MAX_POLICY]).unwrap().to_vec()
+    };
+    let (untrusted, trusted) = (payload(1, false), payload(2, true));
+    let root = MaskRoot::new([4; 32]);
+    let mask = root.source(scene.roster.group(), 0..5, 0);
+    let mut membership = membership(&scene.roster, &scene.querier);
+    membership.masks = Some((mask.clone(), 5));
+    let now = Arc::clone(&scene.clock);
+    scene.answerer =
+        Answerer::new(membership, schema(), Box::new(move || now.load(Ordering::Relaxed)));
+    let sum = "SELECT SUM(reading) FROM sensors EPOCH DURATION 5s";
+    let ranged = |text: &str| {
+        let schema = schema();
+        let mut plan = Plan::parse(text, &Schema::decode(&schema).unwrap()).unwrap();
+        plan.declare("reading", 0, 1000);
+        plan.encode(&mut [0; MAX_PLAN]).unwrap().to_vec()
+    };
+    let plans = [
+        plan(AVERAGE),
+        plan(sum),
+        ranged("SELECT SUM(reading) FROM sensors EPOCH DURATION 10s"),
+        ranged("SELECT STDDEV(reading) FROM sensors EPOCH DURATION 5s"),
+    ];
+    // Without a policy, a device with masks answers nothing.
+    let permitted = ranged(sum);
+    let schedule = scene.schedule_of(1, std::slice::from_ref(&permitted));
+    scene.answerer.receive(&schedule, &mut scene.mote).unwrap();
+    scene.sense(100, 50);
+    assert!(scene.frames(5010).is_empty());
+    scene.answerer.set_policy(untrusted);
+    let schedule = scene.schedule_of(2, &plans);
+    scene.answerer.receive(&schedule, &mut scene.mote).unwrap();
+    scene.sense(6000, 51);
+    assert!(scene.frames(10_010).is_empty());
+    let schedule = scene.schedule_of(3, std::slice::from_ref(&permitted));
+    scene.answerer.receive(&schedule, &mut scene.mote).unwrap();
+    scene.sense(11_000, 52);
+    let frames = scene.frames(15_010);
+    let opened = |scene: &Scene, frame: &[u8], mask: Option<&MaskSecret>| {
+        let SumUplink::Share(share) = SumUplink::open(frame, &link()).unwrap() else {
+            panic!("not a share")
+        };
+        let device = group::device_id(&scene.roster, 0);
+        let source = master().source(scene.roster.group(), device, 0).for_query(scene.query);
+        let key = master().key_group(scene.roster.group(), 0).for_query(scene.query);
+        let psr = share.psrs.iter().next().unwrap().unwrap();
+        let mut totals = KeyTotals::default();
+        totals.add(&source, Slot(0), share.epoch);
+        // The mask of a source whose neighbours are exchanged is the negative mask.
+        let removed = mask.map(|mask| {
+            let mut bytes = [0; 64];
+            bytes[..32].copy_from_slice(&mask.to_bytes()[32..]);
+            bytes[32..].copy_from_slice(&mask.to_bytes()[..32]);
+            let negative = MaskSecret::from_bytes(&bytes).for_query(scene.query);
+            negative.cover(&psr, Slot(0), share.epoch)
+        });
+        totals.open(&removed.unwrap_or(psr), &key, Slot(0), share.epoch, u128::MAX)
+    };
+    assert_eq!(frames.len(), 1);
+    assert!(opened(&scene, &frames[0], None).is_err(), "the querier opened a single value");
+    assert_eq!(opened(&scene, &frames[0], Some(&mask)), Ok((1 << 56) + 52));
+    // The operator decides to trust the querier. The running query ends, and is answered without a
+    // mask when the querier announces it again.
+    scene.answerer.set_policy(trusted);
+    scene.sense(16_000, 53);
+    assert!(scene.frames(20_010).is_empty());
+    scene.answerer.receive(&schedule, &mut scene.mote).unwrap();
+    scene.sense(21_000, 54);
+    let frames = scene.frames(25_010);
+    assert_eq!(opened(&scene, &frames[0], None), Ok((1 << 56) + 54));
 }

@@ -36,14 +36,14 @@ fn temperature() -> Value {
 }
 
 fn terms(key: &SecretKey, trust: i64, epoch_ms: i64, columns: &[Value]) -> Value {
-    let key = bytes(KeyId::of(&key.public()).0);
-    array([key, int(trust), int(epoch_ms), array(columns.to_vec())])
+    let key = bytes(&KeyId::of(&key.public()).0);
+    array([key, int(trust), int(epoch_ms), Value::Array(columns.to_vec())])
 }
 
 fn policy(minimums: (i64, i64), queriers: &[Value]) -> Value {
-    let (group, roster) = (bytes(GroupId::of(GROUP).0), bytes(ROSTER.0));
+    let (group, roster) = (bytes(&GroupId::of(GROUP).0), bytes(&ROSTER.0));
     let (least, squares) = (int(minimums.0), int(minimums.1));
-    array([int(1), group, roster, int(3), least, squares, array(queriers.to_vec())])
+    array([int(1), group, roster, int(3), least, squares, Value::Array(queriers.to_vec())])
 }
 
 fn usual() -> Value {
@@ -51,9 +51,10 @@ fn usual() -> Value {
 }
 
 fn given(payload: &Value, signer: &SecretKey) -> serde_json::Value {
-    let signed = sign1(&header(signer.public().algorithm(), TYP), &payload.encode(), signer);
+    let header = header(signer.public().algorithm(), TYP, &[]);
+    let signed = sign1(signer, &header, &payload.encode());
     let mut input = public(&operator());
-    input["bytes"] = json!(hex::encode(signed.encode()));
+    input["bytes"] = json!(hex::encode(signed));
     input["group"] = json!(GroupId::of(GROUP).to_string());
     input["roster"] = json!(hex::encode(ROSTER.0));
     input
@@ -129,8 +130,8 @@ fn policies() -> File {
     (of_p256["alg"], of_p256["key"]) = (key["alg"].clone(), key["key"].clone());
     file.valid("of an operator with a P-256 key", OPEN, of_p256);
     let mut other_typ = given(&usual(), &operator);
-    let header = header(operator.public().algorithm(), "moteseal-time+cose");
-    other_typ["bytes"] = json!(hex::encode(sign1(&header, &usual().encode(), &operator).encode()));
+    let header = header(operator.public().algorithm(), "moteseal-time+cose", &[]);
+    other_typ["bytes"] = json!(hex::encode(sign1(&operator, &header, &usual().encode())));
     file.invalid("another typ", OPEN, other_typ, "WrongType");
     file
 }

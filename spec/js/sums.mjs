@@ -40,6 +40,16 @@ export function encrypt(deviceKey, keyGroupKey, query, slot, epoch, value) {
   return Buffer.from(psr.toString(16).padStart(64, "0"), "hex");
 }
 
+/** The number that a source adds to its record: section 2.3. */
+export function maskOf(root, group, query, slot, epoch, position, first, end) {
+  const number = (place) => {
+    const secret = hmac(root, "moteseal/1/sum/mask", group, be32(place));
+    return little(block(secret, query, slot, epoch).subarray(0, 32)) % P;
+  };
+  const mask = (number(position) + P - number(position > first ? position - 1 : end - 1)) % P;
+  return Buffer.from(mask.toString(16).padStart(64, "0"), "hex");
+}
+
 function checkRecord(record) {
   if (record.length !== RECORD) fail("TruncatedPsr");
   if (big(record) >= P) fail("NotCanonical");

@@ -16,6 +16,7 @@ import "./ops-coordinator.mjs";
 import "./ops-cast.mjs";
 import "./ops-sums.mjs";
 import "./ops-query.mjs";
+import "./ops-policy.mjs";
 import "./ops-time.mjs";
 import * as vectors from "./vectors.mjs";
 

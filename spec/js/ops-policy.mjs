@@ -1,0 +1,24 @@
+// The operations of policies and masks.
+
+import { checkedKey, hex, OPS, shown } from "./ops.mjs";
+import { openPayload, openPolicy, permit } from "./policy.mjs";
+import { openPlan } from "./query.mjs";
+import { maskOf } from "./sums.mjs";
+
+OPS["policy.open"] = (input) => {
+  const policy = openPolicy(hex(input.bytes), hex(input.group), hex(input.roster), checkedKey(input));
+  const { version, minCount, minCountSquares } = policy;
+  return { version, min_count: minCount, min_count_squares: minCountSquares };
+};
+
+OPS["policy.permit"] = (input) => {
+  const policy = openPayload(hex(input.policy));
+  const ring = input.ring === null ? null : Number(input.ring);
+  return { masked: permit(policy, checkedKey(input).key, openPlan(hex(input.plan)), ring) };
+};
+
+OPS["sum.mask"] = (input) => {
+  const [root, group, query] = [hex(input.root), hex(input.group), hex(input.query)];
+  const { slot, position, first, end } = input;
+  return shown({ mask: maskOf(root, group, query, slot, BigInt(input.epoch), position, first, end) });
+};

@@ -65,6 +65,18 @@ impl<'s> OwnChains<'s> {
         self.own(chain).is_some()
     }
 
+    /// Returns the length of the longest leaf of a chain, at most; 0 if the chain is not known.
+    pub(super) fn longest_leaf(&self, chain: ChainRef) -> usize {
+        match self.own(chain) {
+            Some(Own::Lazy { chain, .. }) => {
+                let outline = chain.outline();
+                usize::from(outline.longest) + 32 + 8 * usize::from(outline.largest_block())
+            }
+            Some(Own::Single { message, .. }) => message.len(),
+            None => 0,
+        }
+    }
+
     fn own(&self, chain: ChainRef) -> Option<&Own<'s>> {
         self.chains.iter().rev().find(|(of, _)| *of == chain).map(|(_, own)| own)
     }

@@ -1,6 +1,7 @@
 //! `moteseal broadcast`: sends, receives and verifies authenticated broadcasts (spec/broadcast.md).
 
 mod link;
+mod receivers;
 mod send;
 mod verify;
 mod watch;
@@ -14,6 +15,7 @@ pub(crate) enum Command {
     Send(Box<send::Arguments>),
     Watch(Box<watch::Arguments>),
     Verify(verify::Arguments),
+    Receivers(receivers::Arguments),
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
@@ -21,5 +23,6 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Send(arguments) => send::run(arguments),
         Command::Watch(arguments) => watch::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
+        Command::Receivers(arguments) => receivers::run(arguments),
     }
 }

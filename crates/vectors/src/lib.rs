@@ -22,6 +22,7 @@ pub mod make;
 mod ops;
 mod query;
 mod receipt;
+mod receivers;
 mod roster;
 mod sampling;
 mod signed_time;

@@ -24,7 +24,9 @@ use moteseal_seal::{Authentic, History, Incomplete, Seal, Star, Statement, Urgen
 use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain_run};
 use serde_json::{Value, json};
 
-use crate::{audit, broadcast, link, query, receipt, roster, sampling, signed_time, sum, tesla};
+use crate::{
+    audit, broadcast, link, query, receipt, receivers, roster, sampling, signed_time, sum, tesla,
+};
 use moteseal_fixtures::world::{multiproof, path, root_of};
 
 /// The result of an operation: its output, or the stable name of its error.
@@ -242,6 +244,8 @@ impl Shared {
             "cast.timely" => broadcast::timely(input),
             "cast.take" => broadcast::take(input),
             "cast.frame" => broadcast::frame(input),
+            "cast.receiver" => Ok(receivers::tags(input)),
+            "cast.receipts" => receivers::receipts(input),
             "cast.single" => broadcast::single(input),
             "cast.evidence" => broadcast::evidence(input),
             "query.parse" => query::parse(input),

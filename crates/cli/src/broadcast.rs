@@ -8,6 +8,8 @@ mod watch;
 
 use clap::Subcommand;
 
+pub(crate) use receivers::key as receiver_key;
+
 use crate::failure::Failure;
 
 #[derive(Debug, Subcommand)]

@@ -99,6 +99,12 @@ impl ReceiverKey {
         self.sender
     }
 
+    /// Returns the secret bytes of the key.
+    #[must_use]
+    pub fn secret(&self) -> &[u8; 32] {
+        &self.key
+    }
+
     /// Returns the receiver's position in the sender's list, from 0.
     #[must_use]
     pub const fn position(&self) -> u32 {

@@ -20,6 +20,12 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         self.receiver_keys = keys;
     }
 
+    /// Returns the keys that the node shares with senders.
+    #[must_use]
+    pub const fn receiver_keys(&self) -> &'a [ReceiverKey] {
+        self.receiver_keys
+    }
+
     /// Returns the key that the node shares with a sender.
     fn receiver_key(&self, sender: DeviceId) -> Option<&'a ReceiverKey> {
         let network = self.settings.network;

@@ -125,7 +125,7 @@ pub(super) fn read(path: &Path) -> Result<Receivers, Failure> {
 }
 
 /// Reads the key of a receiver.
-pub(super) fn key(path: &Path) -> Result<ReceiverKey, Failure> {
+pub(crate) fn key(path: &Path) -> Result<ReceiverKey, Failure> {
     let bytes = files::read(path)?;
     let text = std::str::from_utf8(&bytes).unwrap_or_default();
     let parsed = ReceiverKey::parse(text).map(|(key, _)| key);

@@ -11,8 +11,9 @@ use super::receivers::Receivers;
 
 /// The share of the sender's rate for answers to requests of unknown origin: a twentieth.
 const UNKNOWN_SHARE: u64 = 20;
-/// The maximum number of bytes of these answers at once.
-const UNKNOWN_BURST: u64 = 64 << 10;
+/// The maximum number of bytes of these answers at once is the sender's rate divided by this, or one
+/// answer if that is more.
+const UNKNOWN_BURST: u64 = 40;
 /// The shortest interval between two heads that are sent to the same receiver, in milliseconds.
 const SAME_MS: u64 = 250;
 /// The shortest interval between two heads that are sent to receivers, in milliseconds.
@@ -38,7 +39,7 @@ impl Requests {
     pub(super) const fn new(rate: u64) -> Self {
         Self {
             rate,
-            credit: UNKNOWN_BURST,
+            credit: 0,
             credited_ms: 0,
             about: None,
             attempts: BTreeMap::new(),
@@ -78,18 +79,23 @@ impl Requests {
         is_new
     }
 
-    /// Returns whether the sender answers a request of unknown origin, which asks for at most
-    /// `bytes` bytes.
-    pub(super) fn allows(&mut self, now_ms: u64, bytes: u64) -> bool {
-        let passed = now_ms.saturating_sub(self.credited_ms);
+    /// Returns the part of a request of unknown origin that the sender answers now. An answer has at
+    /// most `each` bytes.
+    pub(super) fn granted(&mut self, now_ms: u64, wanted: u64, each: u64) -> u64 {
+        let (each, passed) = (each.max(1), now_ms.saturating_sub(self.credited_ms));
         let gained = passed.saturating_mul(self.rate / UNKNOWN_SHARE) / 1000;
         if gained > 0 {
             self.credited_ms = now_ms;
-            self.credit = self.credit.saturating_add(gained).min(UNKNOWN_BURST);
+            let most = (self.rate / UNKNOWN_BURST).max(each);
+            self.credit = self.credit.saturating_add(gained).min(most);
         }
-        let left = self.credit.checked_sub(bytes);
-        self.credit = left.unwrap_or(self.credit);
-        left.is_some()
+        let mut left = wanted;
+        while left != 0 && self.credit >= each {
+            self.credit -= each;
+            // Removes the lowest bit.
+            left &= left - 1;
+        }
+        wanted & !left
     }
 }
 
@@ -188,13 +194,16 @@ mod tests {
 
     #[test]
     fn answers_to_unknown_requests_use_a_twentieth_of_the_rate() {
+        for each in [1_000, 8_000, 40_000] {
+            let mut requests = Requests::new(1_000_000);
+            let granted = (0..10_000).map(|ms| requests.granted(ms, u64::MAX, each).count_ones());
+            let answered = u64::from(granted.sum::<u32>()) * each;
+            assert!((400_000..=530_000).contains(&answered), "{answered} bytes in 10 s");
+        }
+        // A part of a request is answered, from the first leaf on.
         let mut requests = Requests::new(1_000_000);
-        let answered: u64 =
-            (0..10_000).map(|ms| u64::from(requests.allows(ms, 1_000)) * 1_000).sum();
-        assert!(
-            (400_000..=500_000 + UNKNOWN_BURST).contains(&answered),
-            "{answered} bytes in 10 s"
-        );
+        assert_eq!(requests.granted(0, 0b1111_0000, 10_000), 0);
+        assert_eq!(requests.granted(1_000, 0b1111_0000, 10_000), 0b0011_0000);
     }
 
     #[test]

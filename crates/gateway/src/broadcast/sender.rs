@@ -478,9 +478,34 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         Ok(())
     }
 
-    /// Returns the maximum number of bytes of an answer with one item of a chain.
-    fn longest_answer(&self, chain: ChainRef) -> u64 {
-        self.store.longest_leaf(chain).max(MAX_HEAD) as u64
+    /// Processes a request for which the sender does not wait. Answers the part of it for which
+    /// there is room in the sender's rate.
+    fn receive_unknown(
+        &mut self,
+        chain: ChainRef,
+        block: u32,
+        wanted: u64,
+    ) -> Result<(), SendError> {
+        let is_own = self.store.has(chain);
+        self.has_receiver |= is_own;
+        let now = now(self.start);
+        // An answer has one item of the chain.
+        let longest = self.store.longest_leaf(chain).max(MAX_HEAD) as u64;
+        let wanted = wanted & self.store.items(chain, block);
+        let Some(keyed) = self.keyed.as_mut().filter(|_| is_own || chain == ANY_CHAIN) else {
+            return Ok(());
+        };
+        let wanted = keyed.requests.granted(now.ms, wanted, longest);
+        if wanted == 0 {
+            return Ok(());
+        }
+        let mut frame = [0; 64];
+        let mut writer = Writer::new(&mut frame);
+        BroadcastFrame::Wanted { chain, block, wanted }
+            .encode(&mut writer)
+            .map_err(|_| SendError::Refused(RefusedBroadcast::Malformed))?;
+        self.node.receive(now, 0, writer.written(), &mut self.store)?;
+        Ok(())
     }
 
     /// Receives and sends frames until `end`. Returns whether a receiver requested parts of the
@@ -505,7 +530,6 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                 received = self.link.receive() => received?,
                 () = tokio::time::sleep(wait) => continue,
             };
-            let now_ms = now(self.start).ms;
             // Ignore frames about the chains of other senders.
             let (of, is_request) = match BroadcastFrame::decode(&received) {
                 Ok(
@@ -517,12 +541,9 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                     });
                     (chain, is_about && wanted != 0)
                 }
-                Ok(BroadcastFrame::Wanted { chain, wanted, .. }) => {
-                    let bytes = u64::from(wanted.count_ones()) * self.longest_answer(chain);
-                    if !self.keyed.as_mut().is_some_and(|of| of.requests.allows(now_ms, bytes)) {
-                        continue;
-                    }
-                    (chain, false)
+                Ok(BroadcastFrame::Wanted { chain, block, wanted }) => {
+                    self.receive_unknown(chain, block, wanted)?;
+                    continue;
                 }
                 Ok(BroadcastFrame::ReceiverWanted {
                     chain,
@@ -532,14 +553,13 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                     receiver,
                     tag,
                 }) => {
-                    let bytes = u64::from(wanted.count_ones()) * self.longest_answer(chain);
                     let Some(Keyed { requests, list, .. }) = &mut self.keyed else { continue };
                     let request = Request { chain, block, wanted, attempt };
-                    let waits = requests.is_waited_for(list, about, &request, (receiver, &tag));
-                    if !waits && !requests.allows(now_ms, bytes) {
+                    if !requests.is_waited_for(list, about, &request, (receiver, &tag)) {
+                        self.receive_unknown(chain, block, wanted)?;
                         continue;
                     }
-                    (chain, waits)
+                    (chain, true)
                 }
                 Ok(BroadcastFrame::Receipts { chain, receivers, tag }) => {
                     if let Some(keyed) = &mut self.keyed

@@ -143,6 +143,8 @@ struct Scene {
     authority: Authority,
     list: Receivers,
     keys: Vec<[ReceiverKey; 1]>,
+    /// Whether receivers use their keys, if the sender has the list.
+    are_keys_used: bool,
 }
 
 impl Scene {
@@ -152,7 +154,7 @@ impl Scene {
         let mut list = Receivers::new(authority.network, id, [9; 32].into());
         let mut key = |at: usize| [list.add(&format!("r{at}")).unwrap().clone()];
         let keys = (0..RECEIVERS).map(&mut key).collect();
-        Self { authority, list, keys }
+        Self { authority, list, keys, are_keys_used: true }
     }
 
     /// Returns how long the sender takes for a chain, in milliseconds, and how many receivers have
@@ -177,7 +179,7 @@ impl Scene {
         for (at, key) in self.keys.iter().enumerate() {
             let mut store = MapStore::default();
             let mut node = Node::new(settings, seed << 8 | at as u64, now(0), &mut store).unwrap();
-            if has_list {
+            if has_list && self.are_keys_used {
                 node.set_receiver_keys(key);
             }
             receivers.push(Receiver { node, store, has_all: false });
@@ -274,4 +276,14 @@ fn a_sender_with_a_list_waits_for_the_requests_of_its_receivers() {
     let (lossy, complete) = scene.time(true, Forger::None, 0.2, 4_000_000, 1);
     assert_eq!(complete, RECEIVERS);
     assert!(lossy > lossless * 5 / 4, "{lossless} ms, {lossy} ms");
+}
+
+/// A sender with a list does not wait for receivers without a key, but answers them.
+#[test]
+fn a_sender_with_a_list_also_serves_receivers_without_a_key() {
+    let scene = Scene { are_keys_used: false, ..Scene::new() };
+    for seed in 0..3 {
+        let (_, complete) = scene.time(true, Forger::None, 0.1, 4_000_000, seed);
+        assert_eq!(complete, RECEIVERS, "seed {seed}");
+    }
 }

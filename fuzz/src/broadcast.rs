@@ -4,6 +4,8 @@
 
 use std::sync::OnceLock;
 
+use moteseal_broadcast::receipt::{ReceiptRelay, ReceiverKey, receivers};
+use moteseal_broadcast::recovery::LinkSet;
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, EvidenceCheck, Head, Incoming, KeyId, Kind, MAX_HEAD,
@@ -34,6 +36,30 @@ fn id() -> ChainId {
     ChainId { network: network(), sender: sender_named("ops"), number: ChainNumber(3) }
 }
 
+/// A relay between two links combines what arrives from both sides, and whatever it sends can be
+/// read.
+fn pass_on(frame: &BroadcastFrame<'_>) {
+    let (BroadcastFrame::Receipts { chain, .. } | BroadcastFrame::ReceiptsWanted { chain, .. }) =
+        frame
+    else {
+        return;
+    };
+    let mut relay: ReceiptRelay<2, 16> = ReceiptRelay::new(LinkSet::first(2), 10, 1);
+    relay.follow(*chain, LinkSet::one(0));
+    relay.acknowledge(0, *chain, 5, [1; 16]);
+    let mut out = vec![0; MAX_BROADCAST_FRAME];
+    for now in 0..40 {
+        relay.receive(now, u8::try_from(now % 2).expect("a link"), frame);
+        while let Some(sent) = relay.poll(now, &mut out) {
+            let sent = BroadcastFrame::decode(&out[..sent.length]);
+            let Ok(BroadcastFrame::Receipts { chain: of, receivers: set, .. }) = sent else {
+                panic!("a relay sends receipts");
+            };
+            assert!(of == *chain && receivers(set).is_ok_and(|set| set.count() > 0));
+        }
+    }
+}
+
 /// Decodes the bytes as each kind of object.
 pub fn run(bytes: &[u8]) {
     let (base, ops) = (fixture::operator().public(), ops().public());
@@ -43,6 +69,14 @@ pub fn run(bytes: &[u8]) {
         let mut writer = Writer::new(&mut out);
         frame.encode(&mut writer).expect("a decoded frame can be encoded");
         assert_eq!(&*writer.finish(), bytes, "two encodings of one frame");
+        pass_on(&frame);
+    }
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Ok((key, name)) = ReceiverKey::parse(text)
+    {
+        let mut written = String::new();
+        key.write(name, &mut written).expect("a string has room");
+        assert!(written.lines().eq(text.lines()), "two files of one key");
     }
     if SenderRequest::open(bytes).is_ok() {
         assert!(is_seed(), "a request that was never signed");
@@ -214,6 +248,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
         BroadcastFrame::Wanted { chain, block: 2, wanted: 3 },
         BroadcastFrame::Holds { chain, block: 2, index: 1 },
         BroadcastFrame::Repair { chain, block: 1, mask: 3, lengths: 9, bytes: &leaves[1] },
+        BroadcastFrame::Receipts { chain, receivers: &[10, 3], tag: [7; 16] },
+        BroadcastFrame::ReceiptsWanted { chain, most: 3, receivers: &[10, 3] },
+        BroadcastFrame::HeadWanted { key: opened.key(), above: 2, receiver: 5, tag: [7; 16] },
+        BroadcastFrame::HeadFor { receiver: 5, tag: [7; 16], head },
+        BroadcastFrame::ReceiverWanted {
+            chain,
+            block: 2,
+            wanted: 3,
+            attempt: 1,
+            receiver: 5,
+            tag: [7; 16],
+        },
     ];
     let encoded = |frame: BroadcastFrame<'_>| {
         let mut out = vec![0; MAX_BROADCAST_FRAME];

@@ -7,6 +7,7 @@ use moteseal_core::link::{LinkKey, MAX_FRAME};
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys, SourceKeys};
 use moteseal_sum::participation::{Participation, max_size};
+use moteseal_sum::policy::{MAX_COLUMNS, Policy};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule, QueryScheduleDraft};
 use moteseal_sum::sies::Psr;
 use moteseal_sum::wire::{Children, Explain, SumUplink, close_share};
@@ -20,6 +21,10 @@ const ROSTER: Digest = Digest([9; 32]);
 /// Decodes the bytes as each kind of object.
 pub fn run(bytes: &[u8]) {
     participants(bytes);
+    if let Ok(policy) = Policy::decode(bytes) {
+        assert_eq!(policy.payload(), bytes);
+        policy.for_each_querier(|terms| assert!(terms.columns.len() <= MAX_COLUMNS));
+    }
     let key = LinkKey::new(&SECRET);
     let mut out = vec![0; MAX_FRAME + 64];
     let frame = framed(b"up", bytes);

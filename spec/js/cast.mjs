@@ -20,6 +20,7 @@ const HASH_SHA256 = -16n;
 const U64 = 0xffffffffffffffffn;
 const TAG = 8;
 const DIGEST = 32;
+export const MAX_RECEIVER = 32767;
 
 const named = (what, bytes) => sha256(`moteseal/1/${what}`, Buffer.from([0]), bytes).subarray(0, 8);
 
@@ -267,9 +268,39 @@ const KINDS = {
   37: ["holds", 4],
   38: ["single", 3],
   39: ["repair", 6],
+  42: ["receipts", 4],
+  43: ["receipts wanted", 4],
+  44: ["head wanted", 5],
+  45: ["head for", 4],
+  46: ["receiver wanted", 7],
 };
 
 const placeOf = (node) => cbor.uint(node, MAX_BLOCK - 1);
+
+/** The position of a receiver: section 5.1, rule 8. */
+const receiverOf = (node) => cbor.uint(node, MAX_RECEIVER);
+
+const tagOf = (node) => cbor.bytes(node, 16);
+
+/** The fields of the frames of section 7. */
+const SHARED = {
+  receipts: (f) => ({ chain: cbor.bytes(f[1], 8), receivers: cbor.bytes(f[2]), tag: tagOf(f[3]) }),
+  "receipts wanted": (f) => {
+    const [chain, most] = [cbor.bytes(f[1], 8), cbor.u32(f[2])];
+    if (most === 0) fail("FieldOutOfRange");
+    return { chain, most, receivers: cbor.bytes(f[3]) };
+  },
+  "head wanted": (f) => ({ key: cbor.bytes(f[1], 8), above: cbor.u64(f[2]), receiver: receiverOf(f[3]), tag: tagOf(f[4]) }),
+  "head for": (f) => ({ receiver: receiverOf(f[1]), tag: tagOf(f[2]), head: cbor.bytes(f[3]) }),
+  "receiver wanted": (f) => ({
+    chain: cbor.bytes(f[1], 8),
+    block: cbor.u32(f[2]),
+    wanted: cbor.u64(f[3]),
+    attempt: cbor.u32(f[4]),
+    receiver: receiverOf(f[5]),
+    tag: tagOf(f[6]),
+  }),
+};
 
 /** The kind of a frame, checked before the number of its fields. */
 export function kindOf(node) {
@@ -284,6 +315,7 @@ export function readFrame(node) {
   const f = cbor.array(node, count);
   if (count === 2) return { frame, bytes: cbor.bytes(f[1]) };
   if (frame === "single") return { frame, head: cbor.bytes(f[1]), leaf: cbor.bytes(f[2]) };
+  if (frame in SHARED) return { frame, ...SHARED[frame](f) };
   const out = { frame, chain: cbor.bytes(f[1], 8), block: cbor.u32(f[2]) };
   if (frame === "fragment") {
     out.index = placeOf(f[3]);

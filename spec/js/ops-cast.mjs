@@ -2,8 +2,10 @@
 
 import * as cast from "./cast.mjs";
 import * as cbor from "./cbor.mjs";
+import { be32, be64 } from "./crypto.mjs";
 import { Fail } from "./fail.mjs";
 import { checkedKey, hex, keyOf, OPS, shown, toHex } from "./ops.mjs";
+import { checkReceipts, receiverKey, receiverTag } from "./receivers.mjs";
 
 const basesOf = (input) => input.bases.map(keyOf);
 
@@ -63,6 +65,27 @@ OPS["cast.take"] = (input) => {
 };
 
 OPS["cast.frame"] = (input) => shown(cast.readFrame(cbor.single(hex(input.bytes))));
+
+const keyFor = (input, position, name) =>
+  receiverKey(hex(input.secret), hex(input.network), hex(input.sender), position, name);
+
+OPS["cast.receiver"] = (input) => {
+  const key = keyFor(input, input.position, input.name);
+  const head = hex(input.head);
+  const request = [hex(input.chain), be32(input.block), be64(input.wanted), be32(input.attempt)];
+  return shown({
+    key,
+    receipt: receiverTag(key, "receipt", head),
+    request: receiverTag(key, "request", ...request),
+    head_request: receiverTag(key, "head-request", hex(input.key_id), be64(input.above)),
+    head: receiverTag(key, "head", head),
+  });
+};
+
+OPS["cast.receipts"] = (input) => {
+  const keys = input.names.map((name, position) => keyFor(input, position, name));
+  return { count: checkReceipts(keys, hex(input.head), hex(input.receivers), hex(input.tag)) };
+};
 
 OPS["cast.single"] = (input) => {
   const { alg, key } = checkedKey(input);

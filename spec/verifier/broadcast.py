@@ -283,7 +283,7 @@ def broadcast_frame(data):
     frame = array(decode(data))
     wrong_type(not frame)
     kind = uint(frame[0])
-    lengths = {32: 2, 33: 2, 34: 2, 35: 5, 36: 4, 37: 4, 38: 3, 39: 6}
+    lengths = {32: 2, 33: 2, 34: 2, 35: 5, 36: 4, 37: 4, 38: 3, 39: 6} | RECEIVER_FRAMES
     if kind not in lengths:
         raise Refused("UnknownItem")
     array(frame, lengths[kind])
@@ -292,6 +292,8 @@ def broadcast_frame(data):
         return {"frame": name, "bytes": byte_string(frame[1])}
     if kind == 38:
         return {"frame": "single", "head": byte_string(frame[1]), "leaf": byte_string(frame[2])}
+    if kind in RECEIVER_FRAMES:
+        return receiver_frame(kind, frame)
     read = {"chain": byte_string(frame[1], 8), "block": uint(frame[2], 32)}
     if kind == 36:
         return {"frame": "wanted"} | read | {"wanted": uint(frame[3])}
@@ -304,6 +306,35 @@ def broadcast_frame(data):
     if kind == 37:
         return {"frame": "holds"} | read | {"index": index}
     return {"frame": "fragment"} | read | {"index": index, "leaf": byte_string(frame[4])}
+
+
+RECEIVER_FRAMES = {42: 4, 43: 4, 44: 5, 45: 4, 46: 7}
+
+
+def receiver_frame(kind, frame):
+    """A frame of section 7, whose kind and number of fields are checked."""
+
+    def receiver(item):
+        position = uint(item)
+        out_of_range(position > 32767)
+        return position
+
+    if kind == 42:
+        chain, receivers, tag = byte_string(frame[1], 8), byte_string(frame[2]), byte_string(frame[3], 16)
+        return {"frame": "receipts", "chain": chain, "receivers": receivers, "tag": tag}
+    if kind == 43:
+        chain, most = byte_string(frame[1], 8), uint(frame[2], 32)
+        out_of_range(most == 0)
+        return {"frame": "receipts wanted", "chain": chain, "most": most, "receivers": byte_string(frame[3])}
+    if kind == 44:
+        read = {"key": byte_string(frame[1], 8), "above": uint(frame[2])}
+        return {"frame": "head wanted"} | read | {"receiver": receiver(frame[3]), "tag": byte_string(frame[4], 16)}
+    if kind == 45:
+        read = {"receiver": receiver(frame[1]), "tag": byte_string(frame[2], 16)}
+        return {"frame": "head for"} | read | {"head": byte_string(frame[3])}
+    read = {"chain": byte_string(frame[1], 8), "block": uint(frame[2], 32), "wanted": uint(frame[3])}
+    read |= {"attempt": uint(frame[4], 32), "receiver": receiver(frame[5]), "tag": byte_string(frame[6], 16)}
+    return {"frame": "receiver wanted"} | read
 
 
 def chain_of_one(data, network, sender, key):

@@ -30,6 +30,7 @@ from .encoding import M64, Refused, Skipped, decode, optional, unhex
 from .hashes import be, chacha12_words, device_id, group_id, level_of, levels_of, salt_of, siphash24
 from .link import Followed, frame_down, frame_refusal, frame_up, link_secret
 from .queries import QueryText, plan_decode
+from .receivers import check_receipts, receiver_key, receiver_tag
 from .receipts import explain_check, receipt_verify
 from .roster import certificate_open, check_succession, roster_open
 from .rounds import Coordinator, announcement_open, manifest_open
@@ -585,6 +586,26 @@ def broadcast_frame_vector(_case, given):
     return {name: value.hex() if type(value) is bytes else value for name, value in read.items()}
 
 
+def receiver_vector(_case, given):
+    shared = [unhex(given[name]) for name in ("secret", "network", "sender")]
+    key, head = receiver_key(*shared, given["position"], given["name"]), unhex(given["head"])
+    request = [unhex(given["chain"]), be(given["block"], 4), be(given["wanted"], 8), be(given["attempt"], 4)]
+    of_head = [unhex(given["key_id"]), be(given["above"], 8)]
+    return {
+        "key": key.hex(),
+        "receipt": receiver_tag(key, b"receipt", head).hex(),
+        "request": receiver_tag(key, b"request", *request).hex(),
+        "head_request": receiver_tag(key, b"head-request", *of_head).hex(),
+        "head": receiver_tag(key, b"head", head).hex(),
+    }
+
+
+def receipts_vector(_case, given):
+    shared = [unhex(given[name]) for name in ("secret", "network", "sender")]
+    keys = [receiver_key(*shared, position, name) for position, name in enumerate(given["names"])]
+    return {"count": check_receipts(keys, *(unhex(given[name]) for name in ("head", "receivers", "tag")))}
+
+
 def single_vector(_case, given):
     head, message = chain_of_one(unhex(given["bytes"]), *opened_by(given))
     read = {"number": head.number, "kind": head.kind, "label": head.label}
@@ -669,6 +690,8 @@ OPERATIONS = {
     "cast.timely": timely_vector,
     "cast.take": take_vector,
     "cast.frame": broadcast_frame_vector,
+    "cast.receiver": receiver_vector,
+    "cast.receipts": receipts_vector,
     "cast.single": single_vector,
     "cast.evidence": evidence_vector,
     "query.parse": parse_vector,

@@ -89,6 +89,7 @@ mod freshness;
 mod hash;
 mod head;
 mod incoming;
+pub mod receipt;
 mod single;
 pub mod tesla;
 pub mod wire;
@@ -127,6 +128,9 @@ pub const MAX_LABEL: usize = 64;
 pub const MAX_TRAILER: usize = 32 + 8 * MAX_PER_BLOCK as usize;
 /// The maximum length of a leaf, in bytes.
 pub const MAX_LEAF: usize = MAX_TRAILER + MAX_MESSAGE;
+
+/// The maximum number of receivers in a sender's list.
+pub const MAX_RECEIVERS: u32 = 1 << 15;
 
 /// The first eight bytes of a leaf's digest. Tags let a receiver reject forged fragments before a
 /// block is complete.

@@ -23,6 +23,7 @@
 //! writes, and polls again at [`Node::next_due`]. It reads messages from the store when an
 //! [`Event::Verified`] reports them.
 
+use crate::receipt::ReceiverKey;
 use crate::wire::BroadcastFrame;
 use crate::{ChainId, ChainNumber, ChainRef, Incoming, KeyId};
 use moteseal_core::named_errors;
@@ -31,12 +32,13 @@ use moteseal_core::signature::PublicKey;
 
 mod certificates;
 mod early;
-mod meter;
+pub(crate) mod meter;
 mod missed;
 mod originate;
 mod progress;
 mod queue;
 mod receive;
+mod receivers;
 mod send;
 mod settings;
 mod store;
@@ -222,6 +224,8 @@ struct Sender {
     /// The reference of the chain that the sender is expected to send next.
     next: ChainRef,
     order: u32,
+    /// When to ask the sender for its newest head; `u64::MAX` if never.
+    head_due: u64,
 }
 
 /// A chain that other nodes mention, but whose head is not known.
@@ -304,6 +308,9 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     request_meter: Bucket,
     answer_meter: Bucket,
     checks: Checks,
+    receiver_keys: &'a [ReceiverKey],
+    /// The number of authenticated requests that the node has sent.
+    attempts: u32,
 }
 
 impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SENDERS, CHAINS, B> {
@@ -344,6 +351,8 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
             request_meter: Bucket::new(settings.meter.requests),
             answer_meter: Bucket::new(settings.meter.answers),
             checks: Checks::default(),
+            receiver_keys: &[],
+            attempts: 0,
         };
         for ((place, key), (id, minimum)) in
             (0..).zip(settings.bases).zip(node.bases.iter_mut().zip(&mut node.minimums))
@@ -381,13 +390,17 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
             BroadcastFrame::Fragment { chain, block, index, leaf } => {
                 self.receive_leaf(link, chain, block, index, leaf, store)
             }
-            BroadcastFrame::Wanted { chain, block, wanted } => {
+            BroadcastFrame::Wanted { chain, block, wanted }
+            | BroadcastFrame::ReceiverWanted { chain, block, wanted, .. } => {
                 self.receive_wanted(link, chain, block, wanted);
                 Ok(Event::Nothing)
             }
             BroadcastFrame::Holds { chain, block, index } => {
                 self.receive_holds(link, chain, block, index);
                 Ok(Event::Nothing)
+            }
+            BroadcastFrame::HeadFor { receiver, tag, head } => {
+                self.receive_head_for((now, link), receiver, &tag, head, store)
             }
             _ => Ok(Event::Nothing),
         }

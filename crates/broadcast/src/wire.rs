@@ -4,7 +4,8 @@
 //! signature, tag or digest. Requests and advertisements cannot be verified, and a node treats them
 //! as hints. The limits of the node bound the work that forged hints can cause.
 
-use crate::{ChainRef, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK};
+use crate::receipt::ReceiverTag;
+use crate::{ChainRef, KeyId, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK, MAX_RECEIVERS};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
 /// The maximum length of a frame in bytes.
@@ -18,6 +19,11 @@ const WANTED: u64 = 36;
 const HOLDS: u64 = 37;
 const SINGLE: u64 = 38;
 const REPAIR: u64 = 39;
+const RECEIPTS: u64 = 42;
+const RECEIPTS_WANTED: u64 = 43;
+const HEAD_WANTED: u64 = 44;
+const HEAD_FOR: u64 = 45;
+const RECEIVER_WANTED: u64 = 46;
 
 /// A frame. Decoding checks only the format, not whether the content is authentic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +85,59 @@ pub enum BroadcastFrame<'a> {
         /// The exclusive or of the leaves, each padded with zeros to the longest.
         bytes: &'a [u8],
     },
+    /// The combined receipts of some receivers.
+    Receipts {
+        /// The chain.
+        chain: ChainRef,
+        /// The receivers, as an encoded set of positions in the sender's list.
+        receivers: &'a [u8],
+        /// The exclusive or of their tags.
+        tag: ReceiverTag,
+    },
+    /// A request for the receipts of some receivers.
+    ReceiptsWanted {
+        /// The chain.
+        chain: ChainRef,
+        /// The maximum number of receipts in one frame.
+        most: u32,
+        /// The receivers, as an encoded set of positions in the sender's list.
+        receivers: &'a [u8],
+    },
+    /// A receiver's authenticated request for the newest head of a sender's key.
+    HeadWanted {
+        /// The sender's key.
+        key: KeyId,
+        /// The highest number that the receiver has accepted under the key; 0 if there is none.
+        above: u64,
+        /// The receiver's position in the sender's list.
+        receiver: u32,
+        /// The receiver's tag.
+        tag: ReceiverTag,
+    },
+    /// A head that the sender sends to one receiver.
+    HeadFor {
+        /// The receiver's position in the sender's list.
+        receiver: u32,
+        /// The tag under the receiver's key.
+        tag: ReceiverTag,
+        /// The head.
+        head: &'a [u8],
+    },
+    /// A `Wanted` frame that a receiver has authenticated.
+    ReceiverWanted {
+        /// The chain.
+        chain: ChainRef,
+        /// The block; 0 asks for the chain's certificate and head.
+        block: u32,
+        /// The leaves, as in `Wanted`.
+        wanted: u64,
+        /// The number of the request.
+        attempt: u32,
+        /// The receiver's position in the sender's list.
+        receiver: u32,
+        /// The receiver's tag.
+        tag: ReceiverTag,
+    },
 }
 
 impl<'a> BroadcastFrame<'a> {
@@ -86,7 +145,8 @@ impl<'a> BroadcastFrame<'a> {
     ///
     /// # Errors
     /// `UnknownItem` for an unknown kind of frame. `FieldOutOfRange` for a leaf index that no block
-    /// can have, or for a repair frame without leaves. Otherwise the errors of [`Reader::new`].
+    /// can have, for a repair frame without leaves, for the position of a receiver that no list can
+    /// have, or if no receipt is wanted. Otherwise the errors of [`Reader::new`].
     pub fn decode(frame: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(frame)?;
         let fields = reader.array_any()?;
@@ -94,9 +154,10 @@ impl<'a> BroadcastFrame<'a> {
         let expected = match kind {
             CERTIFICATE | REVOCATION | HEAD => 2,
             SINGLE => 3,
-            WANTED | HOLDS => 4,
-            FRAGMENT => 5,
+            WANTED | HOLDS | RECEIPTS | RECEIPTS_WANTED | HEAD_FOR => 4,
+            FRAGMENT | HEAD_WANTED => 5,
             REPAIR => 6,
+            RECEIVER_WANTED => 7,
             _ => return Err(DecodeError::UnknownItem),
         };
         if fields != expected {
@@ -122,6 +183,40 @@ impl<'a> BroadcastFrame<'a> {
                     return Err(DecodeError::FieldOutOfRange);
                 }
                 Self::Repair { chain, block, mask, lengths, bytes }
+            }
+            RECEIPTS => Self::Receipts {
+                chain: ChainRef(reader.fixed()?),
+                receivers: reader.bytes()?,
+                tag: reader.fixed()?,
+            },
+            RECEIPTS_WANTED => {
+                let (chain, most) = (ChainRef(reader.fixed()?), reader.uint()?);
+                if most == 0 {
+                    return Err(DecodeError::FieldOutOfRange);
+                }
+                Self::ReceiptsWanted { chain, most, receivers: reader.bytes()? }
+            }
+            HEAD_WANTED => Self::HeadWanted {
+                key: KeyId(reader.fixed()?),
+                above: reader.u64()?,
+                receiver: receiver(&mut reader)?,
+                tag: reader.fixed()?,
+            },
+            HEAD_FOR => Self::HeadFor {
+                receiver: receiver(&mut reader)?,
+                tag: reader.fixed()?,
+                head: reader.bytes()?,
+            },
+            RECEIVER_WANTED => {
+                let (chain, block) = place(&mut reader)?;
+                Self::ReceiverWanted {
+                    chain,
+                    block,
+                    wanted: reader.u64()?,
+                    attempt: reader.uint()?,
+                    receiver: receiver(&mut reader)?,
+                    tag: reader.fixed()?,
+                }
             }
             _ => {
                 let (chain, block) = place(&mut reader)?;
@@ -197,6 +292,34 @@ impl<'a> BroadcastFrame<'a> {
                 .uint(mask)?
                 .uint(lengths)?
                 .bytes(bytes)?,
+            Self::Receipts { chain, receivers, tag } => {
+                out.array(4)?.uint(RECEIPTS)?.bytes(&chain.0)?.bytes(receivers)?.bytes(&tag)?
+            }
+            Self::ReceiptsWanted { chain, most, receivers } => out
+                .array(4)?
+                .uint(RECEIPTS_WANTED)?
+                .bytes(&chain.0)?
+                .uint(most)?
+                .bytes(receivers)?,
+            Self::HeadWanted { key, above, receiver, tag } => out
+                .array(5)?
+                .uint(HEAD_WANTED)?
+                .bytes(&key.0)?
+                .uint(above)?
+                .uint(receiver)?
+                .bytes(&tag)?,
+            Self::HeadFor { receiver, tag, head } => {
+                out.array(4)?.uint(HEAD_FOR)?.uint(receiver)?.bytes(&tag)?.bytes(head)?
+            }
+            Self::ReceiverWanted { chain, block, wanted, attempt, receiver, tag } => out
+                .array(7)?
+                .uint(RECEIVER_WANTED)?
+                .bytes(&chain.0)?
+                .uint(block)?
+                .uint(wanted)?
+                .uint(attempt)?
+                .uint(receiver)?
+                .bytes(&tag)?,
         };
         Ok(())
     }
@@ -204,6 +327,11 @@ impl<'a> BroadcastFrame<'a> {
 
 fn place(reader: &mut Reader<'_>) -> Result<(ChainRef, u32), DecodeError> {
     Ok((ChainRef(reader.fixed()?), reader.uint()?))
+}
+
+fn receiver(reader: &mut Reader<'_>) -> Result<u32, DecodeError> {
+    let receiver = reader.uint()?;
+    if receiver < MAX_RECEIVERS { Ok(receiver) } else { Err(DecodeError::FieldOutOfRange) }
 }
 
 fn index(reader: &mut Reader<'_>) -> Result<u8, DecodeError> {

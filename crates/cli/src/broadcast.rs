@@ -1,11 +1,14 @@
 //! `moteseal broadcast`: sends, receives and verifies authenticated broadcasts (spec/broadcast.md).
 
 mod link;
+mod receivers;
 mod send;
 mod verify;
 mod watch;
 
 use clap::Subcommand;
+
+pub(crate) use receivers::key as receiver_key;
 
 use crate::failure::Failure;
 
@@ -14,6 +17,7 @@ pub(crate) enum Command {
     Send(Box<send::Arguments>),
     Watch(Box<watch::Arguments>),
     Verify(verify::Arguments),
+    Receivers(receivers::Arguments),
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
@@ -21,5 +25,6 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Send(arguments) => send::run(arguments),
         Command::Watch(arguments) => watch::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
+        Command::Receivers(arguments) => receivers::run(arguments),
     }
 }

@@ -59,6 +59,7 @@ pub mod digest;
 pub mod identity;
 pub mod link;
 pub mod manual;
+pub mod participation;
 pub mod provision;
 pub mod record;
 pub mod roster;

@@ -79,6 +79,23 @@ impl fmt::Debug for Membership {
     }
 }
 
+/// The key that a mote shares with a sender of broadcasts (spec/broadcast.md, section 7).
+#[derive(Clone)]
+pub struct SharedKey {
+    /// The sender.
+    pub sender: DeviceId,
+    /// The position of this mote in the sender's list of receivers.
+    pub position: u32,
+    /// The key.
+    pub key: Zeroizing<[u8; 32]>,
+}
+
+impl fmt::Debug for SharedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedKey").field("position", &self.position).finish_non_exhaustive()
+    }
+}
+
 /// The network and the base station whose broadcasts a mote acts on.
 #[derive(Clone, Debug)]
 pub struct Audience {
@@ -86,6 +103,8 @@ pub struct Audience {
     pub network: NetworkId,
     /// The public key of the base station whose certificates the mote accepts.
     pub base: PublicKey,
+    /// The key that the mote shares with a sender, if there is one.
+    pub shared: Option<SharedKey>,
 }
 
 /// The contents of a provisioning blob.
@@ -225,8 +244,15 @@ impl<'a> Provisioning<'a> {
         } else {
             None
         };
-        let audience = if is_there(&mut reader, 3)? {
-            Some(Audience { network: NetworkId(reader.fixed()?), base: read_key(&mut reader)? })
+        let audience = if is_there(&mut reader, 4)? {
+            let (network, base) = (NetworkId(reader.fixed()?), read_key(&mut reader)?);
+            let shared = if is_there(&mut reader, 3)? {
+                let (sender, position) = (DeviceId(reader.fixed()?), reader.uint()?);
+                Some(SharedKey { sender, position, key: secret(&mut reader)? })
+            } else {
+                None
+            };
+            Some(Audience { network, base, shared })
         } else {
             None
         };
@@ -315,8 +341,14 @@ impl<'a> Provisioning<'a> {
         }
         match &self.audience {
             Some(audience) => {
-                out.array(3)?.bytes(&audience.network.0)?;
+                out.array(4)?.bytes(&audience.network.0)?;
                 write_key(out, &audience.base)?;
+                match &audience.shared {
+                    Some(SharedKey { sender, position, key }) => {
+                        out.array(3)?.bytes(&sender.0)?.uint(*position)?.bytes(&**key)?;
+                    }
+                    None => _ = out.null()?,
+                }
             }
             None => _ = out.null()?,
         }

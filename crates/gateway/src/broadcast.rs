@@ -3,6 +3,9 @@
 //! chain block by block, and sends lost parts again to receivers that request them. It never waits
 //! for a particular receiver.
 //!
+//! A sender with a list of [`Receivers`] shares a key with each of them. It learns from [`Receipts`]
+//! which of them have a chain, and waits only for their requests.
+//!
 //! `moteseal_broadcast` defines chains and how lost parts are repaired. A sender is one of its
 //! nodes. The node's store reads the messages from the lines or the file.
 
@@ -10,9 +13,15 @@ mod content;
 mod error;
 mod numbers;
 mod own_chains;
+mod receipts;
+mod receivers;
+mod requests;
 mod sender;
 
 pub use content::{Content, ContentError};
 pub use error::SendError;
 pub use numbers::{ChainNumbers, NumbersError};
+pub use receipts::{Checked, Receipts};
+pub use receivers::{Receiver, Receivers, ReceiversError};
+pub use requests::HeadAnswers;
 pub use sender::{Amount, Hashes, Manner, Sender, build, sign};

@@ -489,6 +489,11 @@ pub fn frame_name(frame: &[u8]) -> &'static str {
         Ok(BroadcastFrame::Holds { .. }) => "holds",
         Ok(BroadcastFrame::Single { .. }) => "single",
         Ok(BroadcastFrame::Repair { .. }) => "repair",
+        Ok(BroadcastFrame::Receipts { .. }) => "receipts",
+        Ok(BroadcastFrame::ReceiptsWanted { .. }) => "receipts wanted",
+        Ok(BroadcastFrame::HeadWanted { .. }) => "head wanted",
+        Ok(BroadcastFrame::HeadFor { .. }) => "head for",
+        Ok(BroadcastFrame::ReceiverWanted { .. }) => "receiver wanted",
         Err(_) => "malformed",
     }
 }

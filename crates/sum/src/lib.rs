@@ -58,9 +58,10 @@ pub mod engine;
 mod field;
 pub mod guard;
 pub mod key_file;
-pub mod participation;
 pub mod policy;
 pub mod query;
 pub mod schedule;
 pub mod sies;
 pub mod wire;
+
+pub use moteseal_core::participation;

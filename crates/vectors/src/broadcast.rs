@@ -192,6 +192,22 @@ pub fn frame(input: &Value) -> Verdict {
         BroadcastFrame::Repair { chain, block, mask, lengths, bytes } => json!({
             "frame": "repair", "chain": chain.to_string(), "block": block, "mask": mask, "lengths": lengths, "bytes": hex_of(bytes),
         }),
+        BroadcastFrame::Receipts { chain, receivers, tag } => json!({
+            "frame": "receipts", "chain": chain.to_string(), "receivers": hex_of(receivers), "tag": hex_of(tag),
+        }),
+        BroadcastFrame::ReceiptsWanted { chain, most, receivers } => json!({
+            "frame": "receipts wanted", "chain": chain.to_string(), "most": most, "receivers": hex_of(receivers),
+        }),
+        BroadcastFrame::HeadWanted { key, above, receiver, tag } => json!({
+            "frame": "head wanted", "key": key.to_string(), "above": above, "receiver": receiver, "tag": hex_of(tag),
+        }),
+        BroadcastFrame::HeadFor { receiver, tag, head } => json!({
+            "frame": "head for", "receiver": receiver, "tag": hex_of(tag), "head": hex_of(head),
+        }),
+        BroadcastFrame::ReceiverWanted { chain, block, wanted, attempt, receiver, tag } => json!({
+            "frame": "receiver wanted", "chain": chain.to_string(), "block": block, "wanted": wanted,
+            "attempt": attempt, "receiver": receiver, "tag": hex_of(tag),
+        }),
     })
 }
 

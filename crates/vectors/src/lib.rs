@@ -23,6 +23,7 @@ mod ops;
 mod policy;
 mod query;
 mod receipt;
+mod receivers;
 mod roster;
 mod sampling;
 mod signed_time;

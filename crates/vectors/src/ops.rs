@@ -25,7 +25,8 @@ use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain
 use serde_json::{Value, json};
 
 use crate::{
-    audit, broadcast, link, policy, query, receipt, roster, sampling, signed_time, sum, tesla,
+    audit, broadcast, link, policy, query, receipt, receivers, roster, sampling, signed_time, sum,
+    tesla,
 };
 use moteseal_fixtures::world::{multiproof, path, root_of};
 
@@ -249,6 +250,8 @@ impl Shared {
             "cast.timely" => broadcast::timely(input),
             "cast.take" => broadcast::take(input),
             "cast.frame" => broadcast::frame(input),
+            "cast.receiver" => Ok(receivers::tags(input)),
+            "cast.receipts" => receivers::receipts(input),
             "cast.single" => broadcast::single(input),
             "cast.evidence" => broadcast::evidence(input),
             "query.parse" => query::parse(input),

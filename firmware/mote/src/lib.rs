@@ -20,6 +20,7 @@ pub mod mote;
 pub mod notice;
 mod open_seal;
 pub mod readings;
+pub mod receipt;
 mod retry;
 pub mod trusted_clock;
 

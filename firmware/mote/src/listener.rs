@@ -12,6 +12,7 @@
 //! the time. Until then it ignores the frames that begin a chain of commands, and afterwards it asks
 //! for them again. It does not hold a command that is too early: the sender must send it later.
 
+use moteseal_broadcast::receipt::ReceiverKey;
 use moteseal_broadcast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, Relay, Settings, Store, Timing,
 };
@@ -29,6 +30,7 @@ use crate::durable::{Durable, NoRoom};
 use crate::flash::Flash;
 use crate::journal::JournalError;
 use crate::notice::{Notice, OnNotice};
+use crate::receipt::OwnReceipts;
 
 /// The maximum number of senders that the node knows at the same time. The shelf has memory for one
 /// certificate.
@@ -215,14 +217,17 @@ pub struct Listener<'p, 'm> {
     shelf: &'m mut Shelf,
     /// The chain of commands that was ignored last, because the time was not known.
     ignored: Option<ChainNumber>,
+    receipts: OwnReceipts,
 }
 
 /// Returns the number of the chain if the frame begins a chain of commands, as it claims.
 fn command_of(frame: &[u8]) -> Option<ChainNumber> {
     match BroadcastFrame::decode(frame) {
-        Ok(BroadcastFrame::Head(head) | BroadcastFrame::Single { head, .. }) => {
-            Head::peek(head).ok().filter(|head| head.kind() == Kind::Command)
-        }
+        Ok(
+            BroadcastFrame::Head(head)
+            | BroadcastFrame::Single { head, .. }
+            | BroadcastFrame::HeadFor { head, .. },
+        ) => Head::peek(head).ok().filter(|head| head.kind() == Kind::Command),
         _ => None,
     }
     .map(|head| head.id().number)
@@ -238,14 +243,16 @@ fn only_journal<T>(result: Result<T, KeepError>) -> Result<Option<T>, JournalErr
     }
 }
 
-/// Creates the node that a [`Listener`] borrows. `seed` determines the random delays of the node's
-/// frames; keep it secret.
+/// Creates the node that a [`Listener`] borrows. `keys` are the keys that the mote shares with
+/// senders ([`receiver_key`](crate::receipt::receiver_key)). `seed` determines the random delays of
+/// the node's frames; keep it secret.
 ///
 /// # Errors
 /// [`JournalError`].
 #[inline(never)]
 pub fn broadcast_node<'p, F: Flash>(
     audience: &'p Audience,
+    keys: &'p [ReceiverKey],
     seed: u64,
     now_ms: u64,
     shelf: &mut Shelf,
@@ -265,12 +272,15 @@ pub fn broadcast_node<'p, F: Flash>(
         },
         meter: Meter::MOTE,
     };
-    Node::new(settings, seed, Now { ms: now_ms, unix: None }, &mut Kept { shelf, durable }).map_err(
+    let now = Now { ms: now_ms, unix: None };
+    let mut node = Node::new(settings, seed, now, &mut Kept { shelf, durable }).map_err(
         |error| match error {
             KeepError::NoRoom => JournalError::Full,
             KeepError::Journal(error) => error,
         },
-    )
+    )?;
+    node.set_receiver_keys(keys);
+    Ok(node)
 }
 
 impl<'p, 'm> Listener<'p, 'm> {
@@ -278,7 +288,7 @@ impl<'p, 'm> Listener<'p, 'm> {
     /// which chains there are.
     pub fn new(node: &'m mut BroadcastNode<'p>, shelf: &'m mut Shelf, now_ms: u64) -> Self {
         node.solicit(Now { ms: now_ms, unix: None });
-        Self { node, shelf, ignored: None }
+        Self { node, shelf, ignored: None, receipts: OwnReceipts::default() }
     }
 
     /// Processes a frame. If the frame completes the verification of commands, the listener acts on
@@ -314,9 +324,14 @@ impl<'p, 'm> Listener<'p, 'm> {
             (Some(_), _) if self.ignored.take().is_some() => self.node.solicit(now),
             _ => {}
         }
+        if let Ok(BroadcastFrame::ReceiptsWanted { chain, receivers, .. }) =
+            BroadcastFrame::decode(frame)
+        {
+            self.receipts.asked(now_ms, chain, receivers);
+        }
         let event = self.node.receive(now, LINE, frame, &mut Kept { shelf: self.shelf, durable });
         match only_journal(event)? {
-            Some(Event::Verified { chain, number, first, last, is_last, .. }) => {
+            Some(Event::Verified { chain, sender, number, first, last, is_last }) => {
                 // The node has verified the head. Ignore chains of other kinds: a mote does not use
                 // them.
                 let head = self.shelf.get(Item::Head(chain)).and_then(|head| Head::peek(head).ok());
@@ -336,9 +351,16 @@ impl<'p, 'm> Listener<'p, 'm> {
                         Some(command) => {
                             durable.set(command.applied(durable.memory().settings()))?;
                             notify(Notice::Acted(number, command));
+                            self.receipts.note_acted(chain, block);
                         }
                         None => notify(Notice::NoCommand(number)),
                     }
+                }
+                let key = self.node.receiver_keys().iter().find(|key| key.sender() == sender);
+                if let (true, Some(key), Some(head)) =
+                    (is_last, key, self.shelf.get(Item::Head(chain)))
+                {
+                    self.receipts.complete(now_ms, key, (chain, last), head);
                 }
             }
             Some(Event::Refused(refused)) => notify(Notice::Refused(refused)),
@@ -363,6 +385,7 @@ impl<'p, 'm> Listener<'p, 'm> {
             &mut Kept { shelf: self.shelf, durable },
             out,
         );
-        Ok(only_journal(transmit)?.flatten().map(|transmit| transmit.length))
+        let length = only_journal(transmit)?.flatten().map(|transmit| transmit.length);
+        Ok(length.or_else(|| self.receipts.next(now_ms, out)))
     }
 }

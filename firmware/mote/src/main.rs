@@ -23,6 +23,7 @@ use moteseal_mote::flash::{Flash, FlashFailed};
 use moteseal_mote::listener::{Listener, Shelf, broadcast_node};
 use moteseal_mote::notice::Notice;
 use moteseal_mote::readings::Recording;
+use moteseal_mote::receipt::receiver_key;
 use moteseal_mote::{Fault, Mote};
 use moteseal_serial::{Line, MAX_BODY, Received, Side, Timing, room};
 
@@ -146,7 +147,9 @@ fn run(
     let seed = Digest::of(&[b"moteseal/1/mote/seed\0", &*provisioning.link_secret, &boots]);
     let seed = seed.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
     let mut shelf = Shelf::new();
-    let mut broadcast_node = broadcast_node(audience, seed, clock.now_ms(), &mut shelf, durable);
+    let key = receiver_key(audience);
+    let mut broadcast_node =
+        broadcast_node(audience, key.as_slice(), seed, clock.now_ms(), &mut shelf, durable);
     let listener =
         Listener::new(broadcast_node.as_mut().map_err(|error| *error)?, &mut shelf, clock.now_ms());
     work(provisioning, durable, Some(listener), uart, clock)

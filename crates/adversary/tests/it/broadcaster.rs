@@ -161,6 +161,14 @@ impl Scene {
                 | BroadcastFrame::Repair { .. },
             )
             | Err(_) => false,
+            // A receiver without a key does nothing with these frames.
+            Ok(
+                BroadcastFrame::Receipts { .. }
+                | BroadcastFrame::ReceiptsWanted { .. }
+                | BroadcastFrame::HeadWanted { .. }
+                | BroadcastFrame::HeadFor { .. }
+                | BroadcastFrame::ReceiverWanted { .. },
+            ) => false,
         }
     }
 }

@@ -118,6 +118,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             floor,
             next,
             order,
+            head_due: u64::MAX,
         };
         if let Some(place) = self.senders.get_mut(place) {
             *place = Some(sender);

@@ -7,14 +7,14 @@ use moteseal_core::siphash::SipKey;
 
 /// A small random generator: SipHash of a counter. Its output is unpredictable without the seed.
 #[derive(Clone)]
-pub(super) struct Draws {
+pub(crate) struct Draws {
     key: SipKey,
     seed: [u8; 16],
     drawn: u64,
 }
 
 impl Draws {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&seed.to_be_bytes());
         bytes[8..].copy_from_slice(b"mscast/1");
@@ -24,14 +24,14 @@ impl Draws {
     /// Returns a uniformly distributed number in `0 .. bound`, with a bias of at most `bound /
     /// 2^64`. Returns 0 if `bound` is 0.
     #[allow(clippy::cast_possible_truncation)]
-    pub(super) fn below(&mut self, bound: u32) -> u32 {
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
         self.drawn = self.drawn.wrapping_add(1);
         ((u128::from(self.key.hash(self.drawn)) * u128::from(bound)) >> 64) as u32
     }
 
     /// Returns a keyed 64-bit fingerprint of some bytes. An attacker that does not know the seed
     /// cannot find other bytes with the same fingerprint.
-    pub(super) fn fingerprint(&self, bytes: &[u8]) -> u64 {
+    pub(crate) fn fingerprint(&self, bytes: &[u8]) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = Digest::of(&[&self.seed, bytes]).0;
         u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
@@ -39,7 +39,7 @@ impl Draws {
 
 /// A token bucket: it limits how often an action may happen.
 #[derive(Clone, Copy)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     rate: Rate,
     tokens: u16,
     /// The time of the last update.
@@ -47,7 +47,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    pub(super) const fn new(rate: Rate) -> Self {
+    pub(crate) const fn new(rate: Rate) -> Self {
         Self { rate, tokens: rate.burst, since: 0 }
     }
 
@@ -61,7 +61,7 @@ impl Bucket {
         }
     }
 
-    pub(super) fn take(&mut self, clock: u64) -> bool {
+    pub(crate) fn take(&mut self, clock: u64) -> bool {
         self.count(clock);
         let left = self.tokens.checked_sub(1);
         self.tokens = left.unwrap_or(0);
@@ -69,7 +69,7 @@ impl Bucket {
     }
 
     /// Returns the earliest time at which a token is available; `u64::MAX` if the burst is 0.
-    pub(super) fn ready(&self) -> u64 {
+    pub(crate) fn ready(&self) -> u64 {
         match (self.tokens, self.rate.burst) {
             (_, 0) => u64::MAX,
             (0, _) => self.since.saturating_add(u64::from(self.rate.each_ms.max(1))),
@@ -83,7 +83,7 @@ impl Bucket {
 /// source each candidate has the same probability. A candidate therefore has no advantage by
 /// arriving first or more often. The bytes are not verified.
 #[derive(Clone)]
-pub(super) struct Waiting<const N: usize, const G: usize> {
+pub(crate) struct Waiting<const N: usize, const G: usize> {
     bytes: [u8; N],
     length: usize,
     link: u8,
@@ -95,28 +95,28 @@ pub(super) struct Waiting<const N: usize, const G: usize> {
 }
 
 /// A candidate: its bytes, its length, and the link on which it arrived.
-pub(super) struct Waited<const N: usize> {
+pub(crate) struct Waited<const N: usize> {
     bytes: [u8; N],
     length: usize,
-    pub(super) link: u8,
+    pub(crate) link: u8,
 }
 
 impl<const N: usize> Waited<N> {
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
 impl<const N: usize, const G: usize> Waiting<N, G> {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { bytes: [0; N], length: 0, link: 0, source: 0, arrived: [0; G], sources: 0 }
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    pub(super) fn offer(&mut self, bytes: &[u8], link: u8, source: usize, draws: &mut Draws) {
+    pub(crate) fn offer(&mut self, bytes: &[u8], link: u8, source: usize, draws: &mut Draws) {
         let (Some(room), Some(arrived)) =
             (self.bytes.get_mut(..bytes.len()), self.arrived.get_mut(source))
         else {
@@ -140,7 +140,7 @@ impl<const N: usize, const G: usize> Waiting<N, G> {
     }
 
     /// Removes and returns the chosen candidate, and starts the next draw.
-    pub(super) fn take(&mut self) -> Option<Waited<N>> {
+    pub(crate) fn take(&mut self) -> Option<Waited<N>> {
         if self.is_empty() {
             return None;
         }
@@ -152,21 +152,21 @@ impl<const N: usize, const G: usize> Waiting<N, G> {
 
 /// Fingerprints of recently rejected bytes, so that the node does not check the same bytes again.
 #[derive(Clone)]
-pub(super) struct Refusals {
+pub(crate) struct Refusals {
     fingerprints: [u64; 8],
     at: usize,
 }
 
 impl Refusals {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { fingerprints: [0; 8], at: 0 }
     }
 
-    pub(super) fn has(&self, fingerprint: u64) -> bool {
+    pub(crate) fn has(&self, fingerprint: u64) -> bool {
         self.fingerprints.contains(&fingerprint)
     }
 
-    pub(super) fn add(&mut self, fingerprint: u64) {
+    pub(crate) fn add(&mut self, fingerprint: u64) {
         if let Some(place) = self.fingerprints.get_mut(self.at) {
             *place = fingerprint;
         }

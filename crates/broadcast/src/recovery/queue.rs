@@ -18,6 +18,8 @@ pub enum Purpose {
     Request,
     /// The node advertises the items that it has.
     Advertisement,
+    /// The node sends receipts.
+    Receipt,
 }
 
 /// The item or items of a queue entry.

@@ -97,6 +97,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if !(is_drawn || self.heads.is_empty() && self.head_meter.take(self.clock)) {
             self.heads.offer(bytes, link, place, &mut self.draws);
             self.note_contention();
+            self.note_flooded(place);
             return Ok(refused(RefusedBroadcast::Metered));
         }
         let Some(signer) = self.head_signer(place) else {

@@ -23,6 +23,7 @@ enum Turn {
     Ask(usize),
     Unknown(usize),
     Advertise(usize),
+    Head(usize),
 }
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
@@ -49,6 +50,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 Turn::Ask(slot) => self.send_wanted(slot, out),
                 Turn::Unknown(place) => self.send_unknown(place, out),
                 Turn::Advertise(slot) => self.send_holds(slot, out),
+                Turn::Head(place) => self.send_head_wanted(place, out),
             };
             if transmit.is_some() {
                 return Ok(transmit);
@@ -91,6 +93,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             if let Some(unknown) = unknown {
                 consider(unknown.ask.due.max(request), Turn::Unknown(place));
             }
+        }
+        for (place, sender) in self.senders.iter().enumerate() {
+            consider(sender.as_ref().map_or(u64::MAX, |of| of.head_due), Turn::Head(place));
         }
         (first.0 != u64::MAX).then_some(first)
     }
@@ -176,7 +181,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         tracked.has_asked(clock, &pace, &mut self.draws);
         let links =
             if tracked.links.and(links).is_empty() { links } else { tracked.links.and(links) };
-        let frame = BroadcastFrame::Wanted { chain: tracked.reference, block, wanted };
+        let chain = tracked.reference;
+        let frame = self.request_frame(chain, block, wanted);
         transmit(&frame, links, Purpose::Request, out)
     }
 
@@ -195,8 +201,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             asked.ask.again(pace.retry_ms(), clock, &pace, &mut self.draws);
             asked.attempts = asked.attempts.saturating_add(1);
         }
-        let frame = BroadcastFrame::Wanted { chain: asked.chain, block: 0, wanted: asked.wanted };
-        let links = if asked.chain == ANY_CHAIN || asked.link == ALL_LINKS {
+        let (chain, wanted) = (asked.chain, asked.wanted);
+        let links = if chain == ANY_CHAIN || asked.link == ALL_LINKS {
             self.settings.links
         } else {
             LinkSet::one(asked.link)
@@ -204,6 +210,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if asked.attempts >= UNKNOWN_ATTEMPTS || asked.ask.due == u64::MAX {
             *unknown = None;
         }
+        let frame = self.request_frame(chain, 0, wanted);
         transmit(&frame, links, Purpose::Request, out)
     }
 
@@ -267,7 +274,7 @@ pub(super) const fn place_of(item: Item) -> Option<(ChainRef, u32, u64)> {
     }
 }
 
-fn transmit(
+pub(super) fn transmit(
     frame: &BroadcastFrame<'_>,
     links: LinkSet,
     purpose: Purpose,

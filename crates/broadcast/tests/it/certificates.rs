@@ -4,8 +4,8 @@
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
     ChainId, ChainNumber, ChainRef, HeadError, KeyId, Kind, LeafError, MAX_HEAD, MAX_LEAF,
-    MAX_MESSAGE, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE, NotInForce,
-    Revocation, RevocationDraft, SealError, SenderCertificate, SenderCertificateDraft,
+    MAX_MESSAGE, MAX_RECEIVERS, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE,
+    NotInForce, Revocation, RevocationDraft, SealError, SenderCertificate, SenderCertificateDraft,
     SenderCertificateError, SenderRequest, SenderRequestDraft, SingleDraft, SingleError, Window,
     open_single, sender_named,
 };
@@ -371,7 +371,8 @@ fn any_frame<'a>(
     more: &'a [u8],
 ) -> BroadcastFrame<'a> {
     let (chain, index) = (ChainRef(chain), small % 64);
-    match kind % 8 {
+    let (key, tag, receiver) = (KeyId(chain.0), [small; 16], block % MAX_RECEIVERS);
+    match kind % 13 {
         0 => BroadcastFrame::Certificate(bytes),
         1 => BroadcastFrame::Revocation(bytes),
         2 => BroadcastFrame::Head(bytes),
@@ -379,9 +380,21 @@ fn any_frame<'a>(
         4 => BroadcastFrame::Wanted { chain, block, wanted: bits },
         5 => BroadcastFrame::Holds { chain, block, index },
         6 => BroadcastFrame::Single { head: bytes, leaf: more },
-        _ => {
+        7 => {
             BroadcastFrame::Repair { chain, block, mask: bits.max(1), lengths: bits as u16, bytes }
         }
+        8 => BroadcastFrame::Receipts { chain, receivers: bytes, tag },
+        9 => BroadcastFrame::ReceiptsWanted { chain, most: block.max(1), receivers: bytes },
+        10 => BroadcastFrame::HeadWanted { key, above: bits, receiver, tag },
+        11 => BroadcastFrame::HeadFor { receiver, tag, head: bytes },
+        _ => BroadcastFrame::ReceiverWanted {
+            chain,
+            block,
+            wanted: bits,
+            attempt: bits as u32,
+            receiver,
+            tag,
+        },
     }
 }
 

@@ -1,33 +1,37 @@
 //! `moteseal broadcast send`: sends lines or files as authenticated broadcasts.
 
+mod receipts;
 mod terms;
 
 use std::cell::OnceCell;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use moteseal_broadcast::recovery::RefusedBroadcast;
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
-    ChainDraft, ChainId, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, OutgoingChain, Revocation,
-    SenderCertificate,
+    ChainDraft, ChainId, ChainRef, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, OutgoingChain, Revocation,
+    SenderCertificate, SenderClaim,
 };
 use moteseal_core::cbor::Writer;
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::SecretKey;
 use moteseal_gateway::broadcast::{
-    Amount, ChainNumbers, Content, ContentError, Hashes, Manner, SendError, Sender, build, sign,
+    Amount, ChainNumbers, Content, ContentError, Hashes, Manner, Receivers, SendError, Sender,
+    build, sign,
 };
 use moteseal_net::{Broadcast, BroadcastLink as _};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use self::receipts::{Expected, ReceiptArguments};
 use self::terms::{Terms, TermsArguments};
 use super::link::{Access, until_up};
+use super::receivers;
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
 use crate::files;
@@ -60,7 +64,8 @@ const PAUSE: Duration = Duration::from_millis(100);
                         Addresses: udp://GROUP:PORT (a multicast address with optional ?interface= and &ttl=, or a broadcast address),\n\
                         mqtt[s]://BROKER/GROUP.\n\
                         Chain numbers only increase. The last one is stored next to the key, or in --state.\n\
-                        Exit codes: 0 some receiver answered; 6 no receiver answered.")]
+                        Receivers of the list (moteseal broadcast receivers) acknowledge what they have; --wait-for waits for them.\n\
+                        Exit codes: 0 some receiver answered, and enough have acknowledged; 4 too few have; 6 no receiver answered.")]
 pub(crate) struct Arguments {
     /// Files, each sent as one chain
     #[arg(value_name = "FILE", required_unless_present_any = ["lines", "revoke"])]
@@ -92,6 +97,8 @@ pub(crate) struct Arguments {
     label: Option<String>,
     #[command(flatten)]
     terms: TermsArguments,
+    #[command(flatten)]
+    receipts: ReceiptArguments,
     /// Exit with 0 even if no receiver answers
     #[arg(long)]
     without_receivers: bool,
@@ -136,6 +143,7 @@ struct Speaker {
     network: NetworkId,
     sender: DeviceId,
     numbers: ChainNumbers,
+    expected: Option<Expected>,
 }
 
 impl Speaker {
@@ -159,7 +167,14 @@ impl Speaker {
             let error = RefusedBroadcast::KeyNotCertified;
             return Err(Failure::named(Exit::Usage, error.named()).about(key_path));
         }
+        let list = match &arguments.receipts.receivers {
+            Some(path) => Some(path.clone()),
+            None => Some(receivers::list_path(key_path)).filter(|path| path.exists()),
+        };
+        let list = list.map(|path| list_of(&claim, &path)).transpose()?;
+        let expected = arguments.receipts.expected(list)?;
         Ok(Some(Self {
+            expected,
             key,
             id,
             certificate,
@@ -189,6 +204,16 @@ impl Speaker {
             previous,
         })
     }
+}
+
+/// Reads a list of receivers, and checks that it is that of the certified sender.
+fn list_of(claim: &SenderClaim, path: &Path) -> Result<Receivers, Failure> {
+    let list = receivers::read(path)?;
+    if (list.network(), list.sender()) != (claim.network, claim.sender) {
+        let message = "OtherSender: the list has the receivers of another sender or network; use --receivers with the list that was made with this certificate";
+        return Err(Failure::usage(message).about(path));
+    }
+    Ok(list)
 }
 
 /// Returns the path of a sender's file of chain numbers: `ops.chains` next to `ops.key.pem`.
@@ -342,6 +367,10 @@ async fn send_all(
     let manner = Manner { rate: arguments.rate, ..Manner::LAN };
     let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
     let mut sender = sender?;
+    let mut sent_chains = Vec::new();
+    if let Some(expected) = &speaker.expected {
+        sender.set_receivers(&expected.list);
+    }
     for ((place, hashes), (label, content)) in chains.iter().zip(&mut hashes).zip(contents) {
         let before = sender.amount();
         let about = |error: SendError| match (&error, label.is_empty()) {
@@ -357,6 +386,10 @@ async fn send_all(
         let chain = build(draft, content, hashes).map_err(about)?;
         let chain = place.get_or_init(|| chain);
         let head = sign(chain, &speaker.key)?;
+        if let Some(expected) = &speaker.expected {
+            sender.expect(chain.reference(), &head, expected.positions.iter().copied());
+            sent_chains.push((chain.reference(), chain.outline().id.number.0));
+        }
         let bar = bar(u64::from(chain.blocks()), "blocks");
         let sent =
             sender.send(chain, content, head, |block| bar.set_position(u64::from(block))).await;
@@ -364,12 +397,23 @@ async fn send_all(
         sent.map_err(about)?;
         report(chain, content, label, less(sender.amount(), before))?;
     }
-    finish(arguments, &mut sender).await
+    finish(arguments, speaker, &mut sender, &sent_chains).await
 }
 
-/// Answers requests for the time that the user has chosen. Then fails if there is no receiver.
-async fn finish(arguments: &Arguments, sender: &mut Sender<'_, Broadcast>) -> Result<(), Failure> {
-    sender.linger(Duration::from_secs_f64(arguments.linger)).await?;
+/// Answers requests for the time that the user has chosen, and collects receipts. Then fails if too
+/// few receivers have acknowledged what was sent, or if there is no receiver.
+async fn finish(
+    arguments: &Arguments,
+    speaker: &Speaker,
+    sender: &mut Sender<'_, Broadcast>,
+    chains: &[(ChainRef, u64)],
+) -> Result<(), Failure> {
+    let linger = Duration::from_secs_f64(arguments.linger);
+    let begin = Instant::now();
+    if let Some(expected) = speaker.expected.as_ref().filter(|_| !chains.is_empty()) {
+        arguments.receipts.collect(sender, expected, chains, linger).await?;
+    }
+    sender.linger(linger.saturating_sub(begin.elapsed())).await?;
     if arguments.without_receivers || sender.finds_receivers().await? {
         return Ok(());
     }
@@ -439,6 +483,9 @@ async fn send_live(
     let manner = Manner { rate: arguments.rate, ..Manner::LAN };
     let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
     let mut sender = sender?;
+    if let Some(expected) = &speaker.expected {
+        sender.set_receivers(&expected.list);
+    }
     let label = arguments.label();
     let mut number = 0;
     loop {
@@ -466,7 +513,7 @@ async fn send_live(
         sender.send_at_once(head, line).await?;
         report(&chain, &content, label, less(sender.amount(), before))?;
     }
-    finish(arguments, &mut sender).await
+    finish(arguments, speaker, &mut sender, &[]).await
 }
 
 /// Reads the lines of an input. Truncates a line that is longer than a message, but leaves enough

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use moteseal_broadcast::receipt::ReceiverKey;
 use moteseal_broadcast::recovery::RefusedBroadcast;
 use moteseal_broadcast::{CLOCK_OFFSET_SECONDS, KeyId, Kind, Outline, Revocation, Window};
 use moteseal_core::record::NetworkId;
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::link::{Access, until_up};
+use super::receivers;
 use super::send::seconds;
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
@@ -74,6 +76,10 @@ pub(crate) struct Arguments {
     /// A revocation of one of the base stations; may be repeated
     #[arg(long, value_name = "FILE")]
     revocations: Vec<PathBuf>,
+    /// The key that this receiver shares with a sender, made by `moteseal broadcast receivers`: the
+    /// watcher acknowledges the sender's chains; may be repeated for other senders
+    #[arg(long, value_name = "FILE")]
+    receiver_key: Vec<PathBuf>,
     /// The maximum size of all stored chains, in MiB; the oldest complete chains are deleted first
     #[arg(long, value_name = "MIB", default_value_t = QUOTA >> 20, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     quota: u64,
@@ -113,10 +119,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .iter()
         .map(|path| revocation(path, network, &bases))
         .collect::<Result<Vec<_>, _>>()?;
+    let keys = receiver_keys(&arguments.receiver_key, network)?;
     let ids: Vec<KeyId> = bases.iter().map(KeyId::of).collect();
     let archive = Archive::open(&arguments.state, network, &ids, arguments.quota << 20);
     let archive = archive.map_err(WatchError::from)?;
-    runtime()?.block_on(watch(arguments, network, &bases, &revocations, archive))
+    runtime()?.block_on(watch(arguments, network, &bases, &revocations, &keys, archive))
+}
+
+/// Reads the keys that this receiver shares with senders.
+fn receiver_keys(paths: &[PathBuf], network: NetworkId) -> Result<Vec<ReceiverKey>, Failure> {
+    let mut keys: Vec<ReceiverKey> = Vec::new();
+    for path in paths {
+        let key = receivers::key(path)?;
+        if key.network() != network {
+            let message = "WrongNetwork: the key belongs to another network";
+            return Err(Failure::usage(message).about(path));
+        }
+        if keys.iter().any(|other| other.sender() == key.sender()) {
+            let message = "another --receiver-key is for the same sender; use one of them";
+            return Err(Failure::usage(message).about(path));
+        }
+        keys.push(key);
+    }
+    Ok(keys)
 }
 
 /// Reads a revocation. Rejects it unless one of the base stations signed it.
@@ -132,6 +157,7 @@ async fn watch(
     network: NetworkId,
     bases: &[PublicKey],
     revocations: &[Vec<u8>],
+    keys: &[ReceiverKey],
     archive: Archive,
 ) -> Result<(), Failure> {
     let links: Vec<Broadcast> =
@@ -154,6 +180,7 @@ async fn watch(
         save: arguments.save.clone(),
         evidence: arguments.evidence.clone(),
         revocations,
+        receiver_keys: keys,
         clock_offset: arguments.clock_offset,
         accepts_earlier_time: arguments.accept_earlier_time,
         ..Options::new(network, bases)

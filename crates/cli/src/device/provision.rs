@@ -12,7 +12,7 @@ use std::thread;
 use clap::Args;
 use moteseal_core::DeviceId;
 use moteseal_core::provision::{
-    Audience, MAX_PROVISIONING, Membership, Provisioning, ReplayedWindow,
+    Audience, MAX_PROVISIONING, Membership, Provisioning, ReplayedWindow, SharedKey,
 };
 use moteseal_core::record::NetworkId;
 use moteseal_core::roster::Directory as _;
@@ -111,6 +111,8 @@ struct Broadcasts {
     base: PathBuf,
     /// The network, if it is not the network that the base station's key determines.
     network: Option<String>,
+    /// The key that the mote shares with a sender.
+    receiver_key: Option<PerDevice>,
 }
 
 /// The text that stands for a device's name in `mote.toml`.
@@ -135,7 +137,7 @@ impl PerDevice {
 impl Mote {
     /// Returns the keys that differ between devices, with their values.
     fn per_device(&self) -> impl Iterator<Item = (&'static str, &PerDevice)> {
-        let sum = self.sum.as_ref();
+        let (sum, broadcast) = (self.sum.as_ref(), self.broadcast.as_ref());
         [
             ("device", Some(&self.device)),
             ("key", Some(&self.key)),
@@ -143,6 +145,7 @@ impl Mote {
             ("link_secret", Some(&self.link_secret)),
             ("sum.key", sum.map(|sum| &sum.key)),
             ("sum.link_secret", sum.map(|sum| &sum.link_secret)),
+            ("broadcast.receiver_key", broadcast.and_then(|of| of.receiver_key.as_ref())),
         ]
         .into_iter()
         .filter_map(|(key, value)| Some((key, value?)))
@@ -427,7 +430,7 @@ impl<'a> Group<'a> {
                 .as_ref()
                 .map(|member| self.membership(member, name, device))
                 .transpose()?,
-            audience: self.audience.clone(),
+            audience: self.audience(name)?,
             operator: self.operator.clone(),
         };
         let mut buffer = Zeroizing::new([0; MAX_PROVISIONING]);
@@ -436,6 +439,27 @@ impl<'a> Group<'a> {
             in_key("columns")(Failure::usage(what))
         })?;
         Ok(Zeroizing::new(blob.to_vec()))
+    }
+
+    /// Returns the audience, with the key that the device shares with a sender.
+    fn audience(&self, name: &str) -> Result<Option<Audience>, Failure> {
+        let Some(mut audience) = self.audience.clone() else { return Ok(None) };
+        let path = self.config.broadcast.as_ref().and_then(|of| of.receiver_key.as_ref());
+        if let Some(path) = path {
+            let path = self.folder.join(path.of(name));
+            let about = |failure: Failure| failure.about_key(self.file, "broadcast.receiver_key");
+            let key = crate::broadcast::receiver_key(&path).map_err(about)?;
+            if key.network() != audience.network {
+                let what = "WrongNetwork: the receiver's key belongs to another network";
+                return Err(about(Failure::usage(what)));
+            }
+            audience.shared = Some(SharedKey {
+                sender: key.sender(),
+                position: key.position(),
+                key: Zeroizing::new(*key.secret()),
+            });
+        }
+        Ok(Some(audience))
     }
 
     fn membership(
@@ -529,5 +553,5 @@ fn audience(broadcasts: &Broadcasts, file: &Path, folder: &Path) -> Result<Audie
             .map_err(in_key("broadcast.network"))?,
         None => NetworkId::of(&base),
     };
-    Ok(Audience { network, base })
+    Ok(Audience { network, base, shared: None })
 }

@@ -141,6 +141,43 @@ fn a_blob_contains_roster_and_keys_and_is_readable_only_by_its_owner() {
 }
 
 #[test]
+fn a_blob_contains_the_key_that_the_mote_shares_with_a_sender() {
+    let site = site();
+    let run = |arguments: &[&str]| {
+        let output = moteseal(site.path(), arguments);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let request = ["key", "request", "--key", "q.key.pem", "--sender", "ops", "--out", "request"];
+    let certify =
+        ["key", "certify", "request", "--ca", "base.key.pem", "--serial", "1", "--out", "ops.cert"];
+    let init = ["broadcast", "receivers", "init", "--cert", "ops.cert", "--list", "list"];
+    let add =
+        ["broadcast", "receivers", "add", "other", "mote1", "--list", "list", "--out", "keys"];
+    for arguments in [&request[..], &certify, &init, &add] {
+        let (code, shown) = run(arguments);
+        assert_eq!(code, Some(0), "{shown}");
+    }
+    let provision = |config: &str| {
+        fs::write(site.path().join("mote.toml"), config).unwrap();
+        run(&["device", "provision", "--config", "mote.toml", "--out", "mote.bin"])
+    };
+    let config = format!("{CONFIG}receiver_key = \"keys/mote1.receiver.key\"\n");
+    // The key belongs to the network of the base station.
+    let (code, shown) = provision(&format!("{config}network = \"0123456789abcdef\"\n"));
+    assert!(code == Some(2) && shown.contains("WrongNetwork"), "{shown}");
+    let (code, shown) = provision(&config.replace("keys/mote1.receiver.key", "list"));
+    assert!(code == Some(2) && shown.contains("NotAReceiverKey"), "{shown}");
+    let (code, shown) = provision(&config);
+    assert_eq!(code, Some(0), "{shown}");
+    let blob = fs::read(site.path().join("mote.bin")).unwrap();
+    let shared = Provisioning::decode(&blob).unwrap().audience.unwrap().shared.unwrap();
+    let file = fs::read_to_string(site.path().join("keys/mote1.receiver.key")).unwrap();
+    let digits: String = shared.key.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(file.contains(&format!("key {digits}\n")) && !shown.contains(&digits));
+    assert_eq!((shared.sender, shared.position), (moteseal_broadcast::sender_named("ops"), 1));
+}
+
+#[test]
 fn errors_are_one_line_and_nothing_is_written() {
     let site = site();
     for (from, to, expected) in [

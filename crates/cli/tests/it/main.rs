@@ -11,6 +11,7 @@ mod broadcast_bad_input;
 mod broadcast_commands;
 mod broadcast_keys;
 mod broadcast_links;
+mod broadcast_receipts;
 mod broadcasting;
 mod broker;
 mod budget_uniformity;

@@ -140,6 +140,11 @@ impl Site {
             "--out",
             "ops.cert",
         ]);
+        let list = ["--list", "keys/ops.receivers"];
+        let init = ["broadcast", "receivers", "init", "--cert", "ops.cert"];
+        site.done(&[&init[..], &list].concat());
+        let add = ["broadcast", "receivers", "add", "--out", "keys"];
+        site.done(&[&add[..], &list, &MOTES.map(|(name, ..)| name)].concat());
         site.write(
             "tree.toml",
             "[gateways]\nroot = \"querier\"\n[devices]\nmote1 = \"root\"\nmote2 = \"root\"\n",
@@ -165,7 +170,7 @@ impl Site {
                      link_secret = \"keys/{name}.link.key\"\nscheme = \"star\"\ncolumns = {COLUMNS}\n\
                      [recording]\nfirst = {first}\ncount = {READINGS}\nstart = \"2010-05-09T09:55:00Z\"\nevery = \"5s\"\ninterval = \"40ms\"\n\
                      [sum]\nkey = \"sumkeys/{name}.sum.key\"\nlink_secret = \"keys/{name}.sum-link.key\"\n\
-                     [broadcast]\nbase = \"keys/base.pub.pem\"\n"
+                     [broadcast]\nbase = \"keys/base.pub.pem\"\nreceiver_key = \"keys/{name}.receiver.key\"\n"
                 ),
             );
             site.done(&[
@@ -276,6 +281,17 @@ impl Site {
 
     /// Broadcasts a command, and keeps answering receivers that request lost messages.
     fn broadcast(&self, command: &str) -> Running {
+        Running(self.send(command, &["--live", "--linger", "120"]))
+    }
+
+    /// Broadcasts a command, and waits until all motes have acknowledged it.
+    fn broadcast_to_all(&self, command: &str) {
+        let more = ["--wait-for", "100%", "--timeout", "120", "--linger", "0.5"];
+        let ended = self.send(command, &more).wait().unwrap();
+        assert!(ended.success(), "{ended}: {}", self.logs());
+    }
+
+    fn send(&self, command: &str, more: &[&str]) -> Child {
         let to = format!("{}/field", self.broker.url());
         let arguments = [
             "broadcast",
@@ -288,7 +304,6 @@ impl Site {
             &to,
             "--lines",
             "-",
-            "--live",
             "--kind",
             "command",
             "--topic",
@@ -302,14 +317,14 @@ impl Site {
             .open(self.folder.path().join("cast.log"))
             .unwrap();
         let mut process = self
-            .command(&[&arguments[..], &["--linger", "120"]].concat())
+            .command(&[&arguments[..], more].concat())
             .stdin(Stdio::piped())
             .stderr(log)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
         process.stdin.take().unwrap().write_all(format!("{command}\n").as_bytes()).unwrap();
-        Running(process)
+        process
     }
 }
 
@@ -474,11 +489,11 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
     // A mote senses a reading every 40 ms.
     let sensed = usize::try_from(start.elapsed().as_millis() / 40).unwrap();
     // Send two commands to both motes: a shorter interval, and, after some epochs with stars, a
-    // change to trees.
+    // change to trees, which both motes acknowledge to the sender.
     let _faster = site.broadcast("interval=6");
     motes.iter().for_each(|mote| mote.until("acted"));
     motes.iter().for_each(|mote| mote.until_all("sealed", 3));
-    let _trees = site.broadcast("scheme=tree");
+    site.broadcast_to_all("scheme=tree");
     motes.iter().for_each(|mote| mote.until_all("acted", 2));
     let mut chance = Chance::new(7);
     let mut done = [2; MOTES.len()];

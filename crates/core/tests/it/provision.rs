@@ -2,7 +2,7 @@
 
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::{
-    Audience, MAX_PROVISIONING, Membership, ProvisionError, Provisioning, ReplayedWindow,
+    Audience, MAX_PROVISIONING, Membership, ProvisionError, Provisioning, ReplayedWindow, SharedKey,
 };
 use moteseal_core::record::NetworkId;
 use moteseal_core::record::Scheme;
@@ -57,7 +57,15 @@ fn provisioning<'a>(
             interval_ms: 0,
         },
         sums: has_sums.then_some(membership),
-        audience: has_audience.then(|| Audience { network: NetworkId([13; 8]), base: public(14) }),
+        audience: has_audience.then(|| Audience {
+            network: NetworkId([13; 8]),
+            base: public(14),
+            shared: has_sums.then(|| SharedKey {
+                sender: DeviceId([16; 8]),
+                position: 300,
+                key: Zeroizing::new([17; 32]),
+            }),
+        }),
         operator: has_sums.then(|| public(15)),
     }
 }
@@ -88,6 +96,9 @@ proptest! {
         prop_assert_eq!((&*read.salt_key, &*read.link_secret), (&*contents.salt_key, &*contents.link_secret));
         prop_assert_eq!(read.sums.is_some(), has_sums);
         prop_assert_eq!(read.audience.is_some(), has_audience);
+        let shared = read.audience.and_then(|audience| audience.shared);
+        let shared = shared.map(|of| (of.sender, of.position, *of.key));
+        prop_assert_eq!(shared, (has_audience && has_sums).then_some((DeviceId([16; 8]), 300, [17; 32])));
         prop_assert_eq!(read.operator, contents.operator);
     }
 }
@@ -118,10 +129,11 @@ fn distinguishes_unwritten_flash_from_damage() {
 #[test]
 fn debug_prints_no_secrets() {
     let contents = provisioning(b"schema", Algorithm::Ed25519, true, true);
-    let text = format!("{contents:?} {:?} {:?}", contents.sums, contents.signer);
+    let text =
+        format!("{contents:?} {:?} {:?} {:?}", contents.sums, contents.audience, contents.signer);
     for secret in [
         "9, 9, 9", "10, 10", "11, 11", "5, 5, 5", "100, 101", "0909", "0a0a", "0b0b", "0505",
-        "6465",
+        "6465", "17, 17", "1111",
     ] {
         assert!(!text.contains(secret), "{secret} in {text}");
     }

@@ -46,6 +46,11 @@ impl Watched {
     fn end(&self) -> u64 {
         u64::from(self.outline.blocks()) + 1
     }
+
+    /// Returns the progress that is noted when the whole chain was delivered.
+    pub(super) fn delivered(&self) -> u64 {
+        self.end() + 1
+    }
 }
 
 /// A verified chain that is not delivered yet.
@@ -58,9 +63,9 @@ pub(super) struct Held {
     /// not wait for them.
     caught_up: Option<u64>,
     /// The reason that was reported.
-    reported: Option<Withheld>,
+    pub(super) reported: Option<Withheld>,
     verified: u32,
-    is_complete: bool,
+    pub(super) is_complete: bool,
 }
 
 /// Why a chain is not delivered now.
@@ -332,8 +337,20 @@ impl Watcher<'_> {
     }
 
     /// Delivers the blocks up to `verified` that were not delivered before, if they may be delivered
-    /// now.
+    /// now. Then acknowledges the chain, if nothing of it is missing.
     pub(super) fn deliver(
+        &mut self,
+        now: Now,
+        chain: ChainRef,
+        verified: u32,
+        is_complete: bool,
+        notify: &mut OnWatchEvent<'_>,
+    ) -> Result<(), WatchError> {
+        self.deliver_or_hold(now, chain, verified, is_complete, notify)?;
+        self.acknowledge(now, chain)
+    }
+
+    fn deliver_or_hold(
         &mut self,
         now: Now,
         chain: ChainRef,
@@ -426,7 +443,7 @@ impl Watcher<'_> {
                 (saved.as_deref(), evidence.as_deref());
             notify(WatchEvent::Complete { outline, label, saved, evidence })
                 .map_err(WatchError::Output)?;
-            self.archive.note(chain, watched.end())?;
+            self.archive.note(chain, watched.delivered())?;
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use moteseal_api::ErrorKind;
+use moteseal_broadcast::receipt::ReceiverKey;
 use moteseal_broadcast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, RefusedBroadcast, Relay, Settings, Store, Timing,
     Transmit,
@@ -31,6 +32,7 @@ use moteseal_store::{Archive, ArchiveError};
 
 use super::delivery::{Held, Watched};
 use super::image;
+use super::receipts::WatcherReceipts;
 
 /// After a new frame of a chain has arrived on a link, the watcher answers no requests for the
 /// chain on that link for this time, in milliseconds. The node that sent the frame can answer the
@@ -43,6 +45,10 @@ pub(super) const RESUME_MS: u64 = 10_000;
 const SENDERS: usize = 64;
 /// The maximum number of chains that are followed or served at once.
 const CHAINS: usize = 64;
+
+/// The time within which receipts are sent, and relays combine them, as a multiple of the maximum
+/// delay of a request.
+const SPREAD: u32 = 10;
 
 /// The settings of a watcher.
 #[derive(Clone, Debug)]
@@ -62,6 +68,8 @@ pub struct Options<'a> {
     pub evidence: Option<PathBuf>,
     /// Revocations that apply from the start and are also sent to other nodes.
     pub revocations: &'a [Vec<u8>],
+    /// The keys that the watcher shares with senders, at most one for each sender.
+    pub receiver_keys: &'a [ReceiverKey],
     /// The allowed offset between the clocks of this machine and of the senders, in seconds.
     pub clock_offset: u64,
     /// Whether to accept that the clock is earlier than in an earlier process. Set this only if the
@@ -82,6 +90,7 @@ impl<'a> Options<'a> {
             save: None,
             evidence: None,
             revocations: &[],
+            receiver_keys: &[],
             clock_offset: CLOCK_OFFSET_SECONDS,
             accepts_earlier_time: false,
         }
@@ -292,6 +301,7 @@ pub struct Watcher<'a> {
     pub(super) latest: u64,
     /// Verified chains that are not delivered yet.
     pub(super) held: BTreeMap<ChainRef, Held>,
+    pub(super) receipts: WatcherReceipts<'a>,
     /// When a new frame of each chain last arrived on each link, in milliseconds of `Now`.
     fresh: HashMap<(u8, ChainRef), u64>,
     /// Chains in the archive that could not be resumed, because the machine's clock may be wrong or
@@ -329,7 +339,10 @@ impl<'a> Watcher<'a> {
             timing: options.timing,
             meter: Meter::HOST,
         };
-        let node = Box::new(Node::new(settings, seed, now, &mut archive)?);
+        let mut node = Box::new(Node::new(settings, seed, now, &mut archive)?);
+        node.set_receiver_keys(options.receiver_keys);
+        let spread = options.timing.request_ms.saturating_mul(SPREAD);
+        let receipts = WatcherReceipts::new(options.receiver_keys, settings.links, spread, !seed);
         let (save, evidence) = (options.save, options.evidence);
         let (fresh, unresumed) = (HashMap::new(), Vec::new());
         let latest = match now.unix {
@@ -351,6 +364,7 @@ impl<'a> Watcher<'a> {
             started_at: now.ms,
             latest,
             held: BTreeMap::new(),
+            receipts,
             fresh,
             unresumed,
             resumed_at: now.ms,
@@ -431,13 +445,22 @@ impl<'a> Watcher<'a> {
         frame: &[u8],
         notify: &mut OnWatchEvent<'_>,
     ) -> Result<(), WatchError> {
-        if let Ok(BroadcastFrame::Wanted { chain, .. }) = BroadcastFrame::decode(frame)
-            && self
-                .fresh
-                .get(&(link, chain))
-                .is_some_and(|since| now.ms < since.saturating_add(LEAVE_MS))
-        {
-            return Ok(());
+        match BroadcastFrame::decode(frame) {
+            Ok(
+                BroadcastFrame::Wanted { chain, .. } | BroadcastFrame::ReceiverWanted { chain, .. },
+            ) => {
+                let since = self.fresh.get(&(link, chain));
+                if since.is_some_and(|since| now.ms < since.saturating_add(LEAVE_MS)) {
+                    return Ok(());
+                }
+            }
+            Ok(
+                decoded @ (BroadcastFrame::Receipts { .. }
+                | BroadcastFrame::ReceiptsWanted { .. }
+                | BroadcastFrame::HeadWanted { .. }
+                | BroadcastFrame::HeadFor { .. }),
+            ) => self.receive_receipts(now, link, &decoded, frame)?,
+            _ => {}
         }
         let event = match self.node.receive(now, link, frame, &mut self.archive) {
             Err(ArchiveError::ReferenceTaken(_)) => {
@@ -446,6 +469,12 @@ impl<'a> Watcher<'a> {
             Err(ArchiveError::QuotaReached { .. }) => return self.give_up(frame, notify),
             event => event?,
         };
+        if let Event::Accepted { chain, .. }
+        | Event::Pending { chain, .. }
+        | Event::Verified { chain, .. } = event
+        {
+            self.receipts.note(chain, link);
+        }
         if let Event::Pending { chain, .. } | Event::Verified { chain, .. } = event {
             self.fresh.retain(|_, since| now.ms < since.saturating_add(LEAVE_MS));
             self.fresh.insert((link, chain), now.ms);
@@ -490,19 +519,20 @@ impl<'a> Watcher<'a> {
     /// # Errors
     /// [`WatchError`].
     pub fn poll(&mut self, now: Now, out: &mut [u8]) -> Result<Option<Transmit>, WatchError> {
-        match self.node.poll(now, &mut self.archive, out) {
+        let transmit = match self.node.poll(now, &mut self.archive, out) {
             // A head that was waiting for its certificate cannot be stored, because there is no
             // room for it.
-            Err(ArchiveError::ReferenceTaken(_) | ArchiveError::QuotaReached { .. }) => Ok(None),
-            transmit => Ok(transmit?),
-        }
+            Err(ArchiveError::ReferenceTaken(_) | ArchiveError::QuotaReached { .. }) => None,
+            transmit => transmit?,
+        };
+        Ok(transmit.or_else(|| self.receipts.poll(now, out)))
     }
 
     /// Returns when [`poll`](Self::poll) next has work to do, in milliseconds of `Now`.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         let held = self.held.values().map(|held| held.until);
-        self.node.next_due().into_iter().chain(held).min()
+        self.node.next_due().into_iter().chain(held).chain(self.receipts.next_due()).min()
     }
 
     /// Returns the archive of received chains.

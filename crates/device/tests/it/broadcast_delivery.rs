@@ -18,7 +18,7 @@ use moteseal_device::broadcast::{Options, WatchEvent, Watcher};
 use moteseal_store::Archive;
 
 /// The time at which the tests begin, in seconds of Unix time.
-const NOW: u64 = 1_700_000_000;
+pub(crate) const NOW: u64 = 1_700_000_000;
 /// How long a watcher waits for later commands when it catches up, in milliseconds.
 const CATCH_UP_MS: u64 = 2_000;
 
@@ -26,14 +26,14 @@ fn key(seed: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[seed; 32]).unwrap()
 }
 
-fn encoded(frame: &BroadcastFrame<'_>) -> Vec<u8> {
+pub(crate) fn encoded(frame: &BroadcastFrame<'_>) -> Vec<u8> {
     let mut buffer = vec![0; MAX_BROADCAST_FRAME];
     let mut out = Writer::new(&mut buffer);
     frame.encode(&mut out).unwrap();
     out.finish().to_vec()
 }
 
-fn network() -> NetworkId {
+pub(crate) fn network() -> NetworkId {
     NetworkId::of(&key(1).public())
 }
 
@@ -53,7 +53,7 @@ fn certificate() -> Vec<u8> {
 }
 
 /// Returns the frames of a chain with one message in each block: its head, then its leaves.
-fn chain(
+pub(crate) fn chain(
     number: u64,
     (kind, label): (Kind, &str),
     (not_before, not_after): (u64, u64),
@@ -94,19 +94,19 @@ fn chain(
 }
 
 /// Returns the frames of a command on the valve that is valid for ten minutes.
-fn command(number: u64, message: &str) -> Vec<Vec<u8>> {
+pub(crate) fn command(number: u64, message: &str) -> Vec<Vec<u8>> {
     chain(number, (Kind::Command, "valve"), (NOW, NOW + 600), &[message])
 }
 
 /// Returns the reference of the chain with this number.
-fn reference(number: u64) -> ChainRef {
+pub(crate) fn reference(number: u64) -> ChainRef {
     let id =
         ChainId { network: network(), sender: sender_named("ops"), number: ChainNumber(number) };
     id.reference(KeyId::of(&key(2).public()))
 }
 
 /// A watcher with a clock that the test sets.
-struct Post<'a> {
+pub(crate) struct Post<'a> {
     watcher: Watcher<'a>,
     ms: u64,
     unix: Option<u64>,
@@ -130,16 +130,11 @@ fn describe(event: &WatchEvent<'_>) -> Option<String> {
 impl<'a> Post<'a> {
     /// Opens the watcher's archive, and waits until it has caught up.
     fn open(folder: &Path, base: &'a [PublicKey], unix: Option<u64>) -> Self {
-        Self::open_as(folder, base, unix, false)
+        Self::open_with(folder, Options::new(network(), base), unix)
     }
 
-    fn open_as(
-        folder: &Path,
-        base: &'a [PublicKey],
-        unix: Option<u64>,
-        accepts_earlier_time: bool,
-    ) -> Self {
-        let options = Options { accepts_earlier_time, ..Options::new(network(), base) };
+    pub(crate) fn open_with(folder: &Path, options: Options<'a>, unix: Option<u64>) -> Self {
+        let base = options.bases;
         let archive = Archive::open(folder, network(), &[KeyId::of(&base[0])], 1 << 20).unwrap();
         let mut events = Vec::new();
         let mut notify = |event: WatchEvent<'_>| {
@@ -158,7 +153,13 @@ impl<'a> Post<'a> {
         Now { ms: self.ms, unix: self.unix }
     }
 
-    fn receive(&mut self, frames: &[Vec<u8>]) {
+    /// Receives a frame on a link.
+    pub(crate) fn receive_on(&mut self, link: u8, frame: &[u8]) {
+        let now = self.now();
+        self.watcher.receive(now, link, frame, &mut |_| Ok(())).unwrap();
+    }
+
+    pub(crate) fn receive(&mut self, frames: &[Vec<u8>]) {
         let (now, events) = (self.now(), &mut self.events);
         for frame in frames {
             let mut notify = |event: WatchEvent<'_>| {
@@ -170,7 +171,7 @@ impl<'a> Post<'a> {
     }
 
     /// Lets time pass, on both clocks.
-    fn wait(&mut self, ms: u64) {
+    pub(crate) fn wait(&mut self, ms: u64) {
         self.ms += ms;
         self.unix = self.unix.map(|unix| unix + ms / 1000);
         let (now, events) = (self.now(), &mut self.events);
@@ -182,22 +183,31 @@ impl<'a> Post<'a> {
     }
 
     /// Returns the events since the last call.
-    fn take(&mut self) -> Vec<String> {
+    pub(crate) fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.events)
+    }
+
+    /// Returns the frames that the watcher sends within half a second.
+    pub(crate) fn sent(&mut self) -> Vec<Vec<u8>> {
+        let mut out = vec![0; MAX_BROADCAST_FRAME];
+        let mut frames = Vec::new();
+        for _ in 0..50 {
+            self.ms += 10;
+            while let Some(sent) = self.watcher.poll(self.now(), &mut out).unwrap() {
+                frames.push(out[..sent.length].to_vec());
+            }
+        }
+        frames
     }
 
     /// Returns the chains whose heads the watcher requests.
     fn requests(&mut self) -> Vec<ChainRef> {
-        let mut out = vec![0; MAX_BROADCAST_FRAME];
         let mut requested = Vec::new();
-        for _ in 0..50 {
-            self.ms += 10;
-            while let Some(sent) = self.watcher.poll(self.now(), &mut out).unwrap() {
-                if let Ok(BroadcastFrame::Wanted { chain, block: 0, .. }) =
-                    BroadcastFrame::decode(&out[..sent.length])
-                {
-                    requested.push(chain);
-                }
+        for frame in self.sent() {
+            if let Ok(BroadcastFrame::Wanted { chain, block: 0, .. }) =
+                BroadcastFrame::decode(&frame)
+            {
+                requested.push(chain);
             }
         }
         requested.sort_unstable();
@@ -206,7 +216,7 @@ impl<'a> Post<'a> {
     }
 }
 
-fn bases() -> [PublicKey; 1] {
+pub(crate) fn bases() -> [PublicKey; 1] {
     [key(1).public()]
 }
 
@@ -314,7 +324,8 @@ fn without_a_date_or_after_the_clock_was_set_back_commands_wait_and_announcement
     assert_eq!(post.take(), ["3 Late"]);
     drop(post);
     // The user states that the earlier time was wrong.
-    let mut post = Post::open_as(folder.path(), &bases, Some(NOW - 7200), true);
+    let options = Options { accepts_earlier_time: true, ..Options::new(network(), &bases) };
+    let mut post = Post::open_with(folder.path(), options, Some(NOW - 7200));
     post.receive(&chain(4, (Kind::Command, "valve"), (NOW - 7200, NOW - 6000), &["open"]));
     assert_eq!(post.take(), ["open"]);
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod broadcast_delivery;
+mod broadcast_receipts;
 mod import;
 mod outbox;
 mod push;

@@ -65,6 +65,29 @@ impl<'s> OwnChains<'s> {
         self.own(chain).is_some()
     }
 
+    /// Returns the length of the longest leaf of a chain, at most; 0 if the chain is not known.
+    pub(super) fn longest_leaf(&self, chain: ChainRef) -> usize {
+        match self.own(chain) {
+            Some(Own::Lazy { chain, .. }) => {
+                let outline = chain.outline();
+                usize::from(outline.longest) + 32 + 8 * usize::from(outline.largest_block())
+            }
+            Some(Own::Single { message, .. }) => message.len(),
+            None => 0,
+        }
+    }
+
+    /// Returns the items that a request for a block can mean: its leaves, or for block 0 the head
+    /// and the certificate.
+    pub(super) fn items(&self, chain: ChainRef, block: u32) -> u64 {
+        let leaves = match (self.own(chain), block) {
+            (None, _) | (_, 0) => 2,
+            (Some(Own::Lazy { chain, .. }), block) => chain.in_block(block),
+            (Some(Own::Single { .. }), block) => u8::from(block == 1),
+        };
+        u64::MAX.checked_shr(64 - u32::from(leaves)).unwrap_or(0)
+    }
+
     fn own(&self, chain: ChainRef) -> Option<&Own<'s>> {
         self.chains.iter().rev().find(|(of, _)| *of == chain).map(|(_, own)| own)
     }

@@ -3,15 +3,17 @@
 
 use std::fmt;
 use std::io;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use moteseal_broadcast::receipt::{HeadRequest, Request};
 use moteseal_broadcast::recovery::{
     Event, LinkSet, Meter, Node, Now, Purpose, RefusedBroadcast, Relay, Settings, Timing,
 };
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
-    BuildError, ChainDraft, ChainRef, Head, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK, OutgoingChain, Tag,
+    BuildError, ChainDraft, ChainRef, Head, KeyId, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK,
+    OutgoingChain, Tag,
 };
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -19,10 +21,14 @@ use moteseal_core::record::NetworkId;
 use moteseal_core::signature::KeyPair;
 use moteseal_net::broadcast::MAX_DATAGRAM;
 use moteseal_net::{BroadcastLink, LinkError};
+use tokio::time::Instant;
 
 use super::content::Content;
 use super::error::SendError;
 use super::own_chains::{Own, OwnChains};
+use super::receipts::Receipts;
+use super::receivers::Receivers;
+use super::requests::{HeadAnswers, Requests};
 
 // Every broadcast frame fits in a datagram, so every link can send it.
 const _: () = assert!(MAX_BROADCAST_FRAME <= MAX_DATAGRAM);
@@ -46,6 +52,12 @@ const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
 const SIGN: Duration = Duration::from_secs(4);
 /// The interval between two requests for this sign.
 const SIGN_PAUSE: Duration = Duration::from_millis(400);
+/// The shortest and the longest interval between two requests for missing receipts.
+const RECEIPTS_PAUSE: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(3));
+/// How long to wait for frames while a head waits to be sent to a receiver.
+const ANSWER_PAUSE: Duration = Duration::from_millis(5);
+/// How long to look for frames before the state of the receipts is checked again.
+const LOOK: Duration = Duration::from_millis(20);
 /// The number of bytes that are sent between two pauses. Receivers have at least this much buffer
 /// space.
 const BURST: u64 = 16 << 10;
@@ -155,6 +167,18 @@ pub struct Sender<'s, L> {
     newest: Option<ChainRef>,
     /// Whether another node has sent a frame about a chain of this sender.
     has_receiver: bool,
+    /// The receivers with whom this sender shares keys, with the state that depends on them.
+    keyed: Option<Keyed<'s>>,
+}
+
+/// The state of a sender that shares keys with its receivers.
+struct Keyed<'s> {
+    list: &'s Receivers,
+    requests: Requests,
+    answers: HeadAnswers,
+    /// The newest head, with its key and number.
+    newest: Option<(KeyId, u64, Vec<u8>)>,
+    receipts: Vec<(ChainRef, Receipts)>,
 }
 
 impl<L> fmt::Debug for Sender<'_, L> {
@@ -201,7 +225,75 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
             unpaused: 0,
             newest: None,
             has_receiver: false,
+            keyed: None,
         })
+    }
+
+    /// Sets the receivers with whom this sender shares keys. From now on the sender waits only for
+    /// their requests. It answers the requests of other nodes as far as its rate allows, and sends
+    /// its newest head to the receivers that ask for it.
+    pub fn set_receivers(&mut self, list: &'s Receivers) {
+        self.keyed = Some(Keyed {
+            list,
+            requests: Requests::new(self.manner.rate),
+            answers: HeadAnswers::default(),
+            newest: None,
+            receipts: Vec::new(),
+        });
+    }
+
+    /// Expects receipts for the chain with this head from the receivers at these positions. Does
+    /// nothing without a list of receivers. Call this before the chain is sent.
+    pub fn expect(
+        &mut self,
+        chain: ChainRef,
+        head: &[u8],
+        positions: impl IntoIterator<Item = u32>,
+    ) {
+        if let Some(keyed) = &mut self.keyed {
+            keyed.receipts.push((chain, Receipts::new(keyed.list, head, positions)));
+        }
+    }
+
+    /// Returns the receipts for a chain for which [`expect`](Self::expect) was called.
+    #[must_use]
+    pub fn receipts(&self, chain: ChainRef) -> Option<&Receipts> {
+        let keyed = self.keyed.as_ref()?;
+        keyed.receipts.iter().find(|(of, _)| *of == chain).map(|(_, receipts)| receipts)
+    }
+
+    /// Requests the missing receipts for a chain until `enough` receivers have acknowledged it, or
+    /// `time` has passed. Answers requests meanwhile.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub async fn collect(
+        &mut self,
+        chain: ChainRef,
+        enough: usize,
+        time: Duration,
+    ) -> Result<(), SendError> {
+        let end = Instant::now() + time;
+        let mut pause = RECEIPTS_PAUSE.0;
+        loop {
+            let Some(receipts) = self.receipts(chain) else { return Ok(()) };
+            if receipts.count() >= enough.min(receipts.expected()) || Instant::now() >= end {
+                return Ok(());
+            }
+            if let Some((most, receivers)) = receipts.request() {
+                let receivers = &receivers;
+                self.send_frame(&BroadcastFrame::ReceiptsWanted { chain, most, receivers }).await?;
+            }
+            let next = (Instant::now() + pause).min(end);
+            pause = (pause * 3 / 2).min(RECEIPTS_PAUSE.1);
+            while Instant::now() < next {
+                self.drive((Instant::now() + LOOK).min(next), None).await?;
+                let receipts = self.receipts(chain);
+                if receipts.is_none_or(|of| of.count() >= enough.min(of.expected())) {
+                    return Ok(());
+                }
+            }
+        }
     }
 
     /// Returns how much has been sent so far.
@@ -301,14 +393,19 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
     }
 
     fn originate(&mut self, head: &[u8]) -> Result<(), SendError> {
-        self.newest = Head::peek(head).ok().map(|claim| claim.reference());
+        let claim = Head::peek(head).ok();
+        self.newest = claim.map(|claim| claim.reference());
+        if let (Some(keyed), Some(claim)) = (&mut self.keyed, claim) {
+            keyed.newest = Some((claim.key(), claim.id().number.0, head.to_vec()));
+        }
         match self.node.originate(now(self.start), self.certificate, head, &mut self.store)? {
             Event::Refused(refused) => Err(SendError::Refused(refused)),
             _ => Ok(()),
         }
     }
 
-    /// Offers a block, and answers requests until no receiver requests parts of it.
+    /// Offers a block, and answers requests until no receiver requests parts of it. With a list of
+    /// receivers, only their requests count.
     async fn settle(&mut self, chain: ChainRef, block: u32, index: u8) -> Result<(), SendError> {
         let window = Duration::from_millis(u64::from(self.manner.timing.request_ms) * 4 + 10);
         let mut unanswered = 0;
@@ -324,7 +421,8 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
                 continue;
             }
             unanswered = 0;
-            while !self.node.is_settled(chain) && Instant::now() < end {
+            // Requests of unknown origin also keep the node busy.
+            while self.keyed.is_none() && !self.node.is_settled(chain) && Instant::now() < end {
                 self.drive(Instant::now() + Duration::from_millis(5), Some((chain, block))).await?;
             }
         }
@@ -338,7 +436,23 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         {
             self.transmit(transmit.length, transmit.purpose == Purpose::Answer).await?;
         }
-        Ok(())
+        self.answer_head().await
+    }
+
+    /// Sends the newest head to a receiver that has asked for it.
+    async fn answer_head(&mut self) -> Result<(), SendError> {
+        let now_ms = now(self.start).ms;
+        let Some(keyed) = &mut self.keyed else { return Ok(()) };
+        let Some(receiver) = keyed.answers.next(now_ms) else { return Ok(()) };
+        let (Some(key), Some((.., head))) = (keyed.list.key(receiver), &keyed.newest) else {
+            return Ok(());
+        };
+        let mut writer = Writer::new(&mut self.out);
+        BroadcastFrame::HeadFor { receiver, tag: key.head(head), head }
+            .encode(&mut writer)
+            .map_err(|_| SendError::Refused(RefusedBroadcast::Malformed))?;
+        let length = writer.position();
+        self.transmit(length, true).await
     }
 
     async fn transmit(&mut self, length: usize, is_answer: bool) -> Result<(), SendError> {
@@ -364,6 +478,36 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         Ok(())
     }
 
+    /// Processes a request for which the sender does not wait. Answers the part of it for which
+    /// there is room in the sender's rate.
+    fn receive_unknown(
+        &mut self,
+        chain: ChainRef,
+        block: u32,
+        wanted: u64,
+    ) -> Result<(), SendError> {
+        let is_own = self.store.has(chain);
+        self.has_receiver |= is_own;
+        let now = now(self.start);
+        // An answer has one item of the chain.
+        let longest = self.store.longest_leaf(chain).max(MAX_HEAD) as u64;
+        let wanted = wanted & self.store.items(chain, block);
+        let Some(keyed) = self.keyed.as_mut().filter(|_| is_own || chain == ANY_CHAIN) else {
+            return Ok(());
+        };
+        let wanted = keyed.requests.granted(now.ms, wanted, longest);
+        if wanted == 0 {
+            return Ok(());
+        }
+        let mut frame = [0; 64];
+        let mut writer = Writer::new(&mut frame);
+        BroadcastFrame::Wanted { chain, block, wanted }
+            .encode(&mut writer)
+            .map_err(|_| SendError::Refused(RefusedBroadcast::Malformed))?;
+        self.node.receive(now, 0, writer.written(), &mut self.store)?;
+        Ok(())
+    }
+
     /// Receives and sends frames until `end`. Returns whether a receiver requested parts of the
     /// block `about`, or the head of its chain.
     async fn drive(
@@ -380,18 +524,60 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
             }
             let due =
                 self.node.next_due().map_or(u64::MAX, |due| due.saturating_sub(now(self.start).ms));
-            let wait = left.min(Duration::from_millis(due));
+            let has_answer = self.keyed.as_ref().is_some_and(|keyed| keyed.answers.is_waiting());
+            let wait = left.min(if has_answer { ANSWER_PAUSE } else { Duration::from_millis(due) });
             let received = tokio::select! {
                 received = self.link.receive() => received?,
                 () = tokio::time::sleep(wait) => continue,
             };
             // Ignore frames about the chains of other senders.
             let (of, is_request) = match BroadcastFrame::decode(&received) {
-                Ok(BroadcastFrame::Wanted { chain, block, wanted }) => {
+                Ok(
+                    BroadcastFrame::Wanted { chain, block, wanted }
+                    | BroadcastFrame::ReceiverWanted { chain, block, wanted, .. },
+                ) if self.keyed.is_none() => {
                     let is_about = about.is_some_and(|about| {
                         about == (chain, block) || (about.0, 0) == (chain, block)
                     });
                     (chain, is_about && wanted != 0)
+                }
+                Ok(BroadcastFrame::Wanted { chain, block, wanted }) => {
+                    self.receive_unknown(chain, block, wanted)?;
+                    continue;
+                }
+                Ok(BroadcastFrame::ReceiverWanted {
+                    chain,
+                    block,
+                    wanted,
+                    attempt,
+                    receiver,
+                    tag,
+                }) => {
+                    let Some(Keyed { requests, list, .. }) = &mut self.keyed else { continue };
+                    let request = Request { chain, block, wanted, attempt };
+                    if !requests.is_waited_for(list, about, &request, (receiver, &tag)) {
+                        self.receive_unknown(chain, block, wanted)?;
+                        continue;
+                    }
+                    (chain, true)
+                }
+                Ok(BroadcastFrame::Receipts { chain, receivers, tag }) => {
+                    if let Some(keyed) = &mut self.keyed
+                        && let Some((_, of)) = keyed.receipts.iter_mut().find(|of| of.0 == chain)
+                    {
+                        of.take(receivers, &tag, received.len());
+                        self.has_receiver |= of.count() > 0;
+                    }
+                    continue;
+                }
+                Ok(BroadcastFrame::HeadWanted { key, above, receiver, tag }) => {
+                    if let Some(Keyed { answers, list, newest: Some(newest), .. }) = &mut self.keyed
+                        && newest.0 == key
+                    {
+                        let request = HeadRequest { key, above };
+                        answers.take(list, newest.1, &request, receiver, &tag);
+                    }
+                    continue;
                 }
                 Ok(
                     BroadcastFrame::Holds { chain, .. }

@@ -87,7 +87,7 @@ impl Sent {
         *match (frame_name(frame), purpose) {
             ("certificate" | "revocation" | "head", _) => &mut self.statements,
             (_, Purpose::Request) => &mut self.requests,
-            (_, Purpose::Advertisement) => &mut self.advertisements,
+            (_, Purpose::Advertisement | Purpose::Receipt) => &mut self.advertisements,
             (_, Purpose::Answer) => &mut self.answers,
             (_, Purpose::Original | Purpose::Relay) => &mut self.fragments,
         } += 1;

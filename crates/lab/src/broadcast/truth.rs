@@ -47,7 +47,11 @@ impl Truth {
                 let end = self.chain(chain).and_then(|signed| signed.leaves.last());
                 end.is_some_and(|(last, at, _)| (block, index) <= (*last, *at))
             }
-            Ok(BroadcastFrame::Wanted { .. }) => true,
+            Ok(
+                BroadcastFrame::Wanted { .. }
+                | BroadcastFrame::ReceiverWanted { .. }
+                | BroadcastFrame::HeadWanted { .. },
+            ) => true,
             Ok(BroadcastFrame::Single { head, leaf }) => {
                 let is_it = |signed: &&SignedChain| signed.head == head && signed.leaves.len() == 1;
                 self.chains
@@ -55,7 +59,14 @@ impl Truth {
                     .filter(is_it)
                     .any(|signed| signed.leaves.iter().all(|(.., bytes)| bytes == leaf))
             }
-            Ok(BroadcastFrame::Revocation(_)) | Err(_) => false,
+            // No node of these experiments sends receipts, or heads to one receiver.
+            Ok(
+                BroadcastFrame::Revocation(_)
+                | BroadcastFrame::Receipts { .. }
+                | BroadcastFrame::ReceiptsWanted { .. }
+                | BroadcastFrame::HeadFor { .. },
+            )
+            | Err(_) => false,
         }
     }
 

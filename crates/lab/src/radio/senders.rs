@@ -134,6 +134,12 @@ impl Authority {
 }
 
 impl CertifiedSender {
+    /// Returns the sender's key.
+    #[must_use]
+    pub const fn key(&self) -> &SecretKey {
+        &self.key
+    }
+
     /// Returns the id of the sender's key.
     #[must_use]
     pub fn key_id(&self) -> KeyId {

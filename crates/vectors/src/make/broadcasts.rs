@@ -2,6 +2,7 @@
 //! evidence. Signed objects are encoded field by field, so that a case can change any field.
 
 mod certificates;
+mod receivers;
 
 use std::convert::Infallible;
 
@@ -30,6 +31,7 @@ pub fn make(files: &mut Files) {
     files.add(windows());
     files.add(leaves());
     files.add(frames());
+    receivers::make(files);
     files.add(singles());
     files.add(evidence());
 }

@@ -10,7 +10,8 @@ use moteseal_broadcast::{
 };
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
-use moteseal_core::provision::Audience;
+use moteseal_core::participation::Participation;
+use moteseal_core::provision::{Audience, SharedKey};
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::record::Scheme;
@@ -20,6 +21,7 @@ use moteseal_mote::command::Command;
 use moteseal_mote::durable::{Durable, Settings};
 use moteseal_mote::listener::{Listener, Shelf, broadcast_node};
 use moteseal_mote::notice::Notice;
+use moteseal_mote::receipt::receiver_key;
 
 const NETWORK: NetworkId = NetworkId([13; 8]);
 const SENDER: DeviceId = DeviceId([7; 8]);
@@ -73,13 +75,14 @@ fn frame_of(number: u64, kind: Kind, (not_before, not_after): (u64, u64)) -> Vec
 
 /// Passes these frames to a mote. Returns the notices that it sends, and its settings afterwards.
 fn receive(frames: &[Vec<u8>]) -> (Vec<Notice>, Settings) {
-    let audience = Audience { network: NETWORK, base: key(14).public() };
+    let audience = Audience { network: NETWORK, base: key(14).public(), shared: None };
     let mut flash = Simulated::new();
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
     let mut durable =
         Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
     let mut shelf = Shelf::new();
-    let mut broadcast_node = broadcast_node(&audience, 1, 0, &mut shelf, &mut durable).unwrap();
+    let mut broadcast_node =
+        broadcast_node(&audience, &[], 1, 0, &mut shelf, &mut durable).unwrap();
     let mut listener = Listener::new(&mut broadcast_node, &mut shelf, 0);
     let mut reports = Vec::new();
     for (now_ms, frame) in (0..).step_by(10_000).zip(frames) {
@@ -116,7 +119,7 @@ fn acts_on_a_command_once_and_reports_messages_that_are_no_commands_or_too_long(
 #[test]
 fn rejects_replayed_commands_of_five_keys() {
     let keys = [20, 21, 22, 23, 24].map(key);
-    let audience = Audience { network: NETWORK, base: key(14).public() };
+    let audience = Audience { network: NETWORK, base: key(14).public(), shared: None };
     let mut flash = Simulated::new();
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
     let mut obeyed = |number: u64| {
@@ -126,7 +129,7 @@ fn rejects_replayed_commands_of_five_keys() {
                 Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
             let mut shelf = Shelf::new();
             let mut broadcast_node =
-                broadcast_node(&audience, 1, 0, &mut shelf, &mut durable).unwrap();
+                broadcast_node(&audience, &[], 1, 0, &mut shelf, &mut durable).unwrap();
             let mut listener = Listener::new(&mut broadcast_node, &mut shelf, 0);
             let mut is_obeyed = false;
             for frame in [certificate(key), command_frame(key, number, b"led on")] {
@@ -146,11 +149,11 @@ fn rejects_replayed_commands_of_five_keys() {
 /// Starts a mote with this flash, and passes frames to it at these times. Returns its notices, and
 /// the number of frames with which it asks for chains afterwards.
 fn run(flash: &mut Simulated, frames: &[(Option<TimeRange>, &[u8])]) -> (Vec<Notice>, usize) {
-    let audience = Audience { network: NETWORK, base: key(14).public() };
+    let audience = Audience { network: NETWORK, base: key(14).public(), shared: None };
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
     let mut durable = Durable::open(flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
     let mut shelf = Shelf::new();
-    let mut node = broadcast_node(&audience, 1, 0, &mut shelf, &mut durable).unwrap();
+    let mut node = broadcast_node(&audience, &[], 1, 0, &mut shelf, &mut durable).unwrap();
     let mut listener = Listener::new(&mut node, &mut shelf, 0);
     let mut out = [0; 2048];
     // The first request, which a mote sends when it starts.
@@ -235,4 +238,81 @@ fn waits_for_the_time_and_then_asks_for_the_commands_again() {
     let with = [&with[..], &[(Some(at(NOW)), &command)]].concat();
     let acted = Notice::Acted(ChainNumber(5), Command::Led(true));
     assert_eq!(run(&mut flash, &with).0, [not_yet, acted], "its number was not used up");
+}
+
+/// Returns the frames of receipts that the listener sends until a time.
+fn receipts(
+    listener: &mut Listener<'_, '_>,
+    durable: &mut Durable<&mut Simulated>,
+    times: std::ops::Range<u64>,
+) -> Vec<Vec<u8>> {
+    let mut out = [0; 2048];
+    let mut sent = Vec::new();
+    for now_ms in times.step_by(50) {
+        while let Some(length) = listener.next_body(now_ms, &mut out, durable).unwrap() {
+            let frame = out[..length].to_vec();
+            if let Ok(BroadcastFrame::Receipts { .. }) = BroadcastFrame::decode(&frame) {
+                sent.push(frame);
+            }
+        }
+    }
+    sent
+}
+
+#[test]
+fn acknowledges_commands_after_it_has_acted_and_again_on_request() {
+    let shared = SharedKey { sender: SENDER, position: 300, key: [7; 32].into() };
+    let audience = Audience { network: NETWORK, base: key(14).public(), shared: Some(shared) };
+    let keys = receiver_key(&audience);
+    let own = keys.as_ref().unwrap();
+    let sender = key(20);
+    let (obeyed, unknown, late) = (
+        command_frame(&sender, 5, b"led on"),
+        command_frame(&sender, 6, b"dance"),
+        frame_of(7, Kind::Command, (NOW - 600, NOW)),
+    );
+    let encoded = |frame: &BroadcastFrame<'_>| {
+        let mut out = [0; 256];
+        let mut writer = Writer::new(&mut out);
+        frame.encode(&mut writer).unwrap();
+        writer.finish().to_vec()
+    };
+    let mut set = [0; 8];
+    let length = Participation::encode_one(300, &mut set).unwrap();
+    let set = &set[..length];
+    let chain = |number| {
+        let id = ChainId { network: NETWORK, sender: SENDER, number: ChainNumber(number) };
+        id.reference(KeyId::of(&sender.public()))
+    };
+    let Ok(BroadcastFrame::Single { head, .. }) = BroadcastFrame::decode(&obeyed) else {
+        panic!("a chain of one message");
+    };
+    let tag = own.receipt(head);
+    let receipt = encoded(&BroadcastFrame::Receipts { chain: chain(5), receivers: set, tag });
+    let wanted = |number, receivers| {
+        encoded(&BroadcastFrame::ReceiptsWanted { chain: chain(number), most: 1, receivers })
+    };
+
+    let mut flash = Simulated::new();
+    let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
+    let mut durable =
+        Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
+    let mut shelf = Shelf::new();
+    let mut node =
+        broadcast_node(&audience, keys.as_slice(), 1, 0, &mut shelf, &mut durable).unwrap();
+    let mut listener = Listener::new(&mut node, &mut shelf, 0);
+    let mut step = |now_ms: u64, frame: &[u8]| {
+        listener.receive(now_ms, Some(at(NOW)), frame, &mut durable, &mut |_| {}).unwrap();
+        receipts(&mut listener, &mut durable, now_ms..now_ms + 5_000)
+    };
+    assert!(step(10_000, &certificate(&sender)).is_empty());
+    assert_eq!(step(20_000, &obeyed), [receipt.clone()]);
+    assert_eq!(step(30_000, &wanted(5, set)), [receipt.clone()]);
+    assert!(step(40_000, &wanted(5, &[2, 0])).is_empty(), "the receipt of another receiver");
+    assert!(step(50_000, &wanted(6, set)).is_empty(), "a chain that the mote does not have");
+    assert!(step(60_000, &unknown).is_empty(), "no command");
+    assert!(step(70_000, &wanted(6, set)).is_empty());
+    assert!(step(80_000, &late).is_empty(), "the command has ended");
+    assert!(step(90_000, &wanted(7, set)).is_empty());
+    assert_eq!(step(100_000, &wanted(5, set)), [receipt], "the last one on which it acted");
 }

@@ -1,15 +1,15 @@
-//! Compact encoding of the participants of a sum, which are a set of positions in the roster
-//! (spec/sums.md, section 5).
+//! Compact encoding of a set of positions in a list: the participants of a sum in the roster
+//! (spec/sums.md, section 5), or the receivers of a broadcast that a receipt names
+//! (spec/broadcast.md, section 7).
 //!
-//! Usually most sources of a network or of a gateway answer, so a set has long runs of consecutive
+//! Usually most of the members of a network answer, so a set has long runs of consecutive
 //! positions. It is encoded either as the lengths of its runs or as a bitmap, whichever is shorter.
 //! Every set has exactly one encoding. The lowest bit of the first integer selects the form.
 //! Integers are encoded as LEB128. Positions are below 2^31.
 
 use core::ops::Range;
-use moteseal_core::named_errors;
 
-use moteseal_core::cbor::{BufferTooSmall, Writer};
+use crate::cbor::{BufferTooSmall, Writer};
 
 named_errors! {
     /// Why bytes are not a set of participants.

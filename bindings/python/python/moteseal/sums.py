@@ -58,6 +58,9 @@ class Row:
     """Why there is no result: BelowFloor (too few devices took part in time), TooFewReadings (the
     result is withheld, because it is over few readings) or Refused (a sum was falsified). Otherwise
     None."""
+    masked: list[str]
+    """The devices that answered, but are not in the result, because another device of their key group
+    has not answered."""
     readings: int | None
     """The number of readings in the result; None without a result."""
     outside: int | None
@@ -98,6 +101,7 @@ class Row:
             unheard=found["unheard"],
             values=values,
             error=error,
+            masked=found["masked"],
             readings=found["readings"],
             outside=found["outside"],
             edges=[] if failed is None else failed["edges"],

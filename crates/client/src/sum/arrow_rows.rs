@@ -11,7 +11,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef, TimeUnit};
 
 use super::open_epochs::Row;
-use super::row_values::{RowNames, counts, failure, silent, unheard, values};
+use super::row_values::{RowNames, counts, failure, masked, silent, unheard, values};
 use crate::error::OutputError;
 
 /// The maximum number of digits of an Arrow decimal.
@@ -39,9 +39,10 @@ pub(super) fn arrow_schema(names: &RowNames) -> ArrowSchema {
         ArrowField::new("silent", DataType::List(Arc::clone(&name)), false),
         ArrowField::new("error", DataType::Utf8, true),
         ArrowField::new("edge", DataType::Utf8, true),
-        ArrowField::new("unheard", DataType::List(name), false),
+        ArrowField::new("unheard", DataType::List(Arc::clone(&name)), false),
         ArrowField::new("readings", DataType::UInt32, true),
         ArrowField::new("outside", DataType::UInt32, true),
+        ArrowField::new("masked", DataType::List(name), false),
     ]);
     ArrowSchema::new(fields)
 }
@@ -78,6 +79,9 @@ pub(super) fn batch(
         (ListBuilder::new(StringBuilder::new()), ListBuilder::new(StringBuilder::new()));
     silent(row).for_each(|name| silents.values().append_value(name));
     unheard(row).for_each(|name| unheards.values().append_value(name));
+    let mut maskeds = ListBuilder::new(StringBuilder::new());
+    masked(row).for_each(|name| maskeds.values().append_value(name));
+    maskeds.append(true);
     silents.append(true);
     unheards.append(true);
     let failure = failure(row);
@@ -92,6 +96,7 @@ pub(super) fn batch(
         Arc::new(unheards.finish()),
         Arc::new(UInt32Array::from(vec![counts(row).map(|counts| counts.0)])),
         Arc::new(UInt32Array::from(vec![counts(row).map(|counts| counts.1)])),
+        Arc::new(maskeds.finish()),
     ]);
     RecordBatch::try_new(schema.clone(), columns).map_err(OutputError::of)
 }

@@ -69,7 +69,8 @@ pub struct Row {
     pub start_ms: u64,
     /// The duration of the epoch, in milliseconds.
     pub duration_ms: u32,
-    /// The reported participants. They are verified only if the outcome is `Accepted`.
+    /// The participants whose readings are in the result if the outcome is `Accepted`, and else the
+    /// reported participants.
     pub participants: Participants,
     /// The reported participants that are not in the result: the devices mask their answers, and
     /// another device of the same key group has not answered.
@@ -317,10 +318,12 @@ impl<E: KeyEngine + Sync> Epochs<E> {
             (None, None) => self.querier.open_sum(epoch, &sum),
         };
         let mut masked = Participants::none(self.querier.shape().sources);
-        if let (Some(_), Ok(accepted)) = (self.querier.question().masked, &opened) {
+        let mut participants = sum.participants().clone();
+        if let Ok(accepted) = &opened {
+            participants = accepted.participants().clone();
             sum.participants()
                 .iter()
-                .filter(|position| !accepted.participants().contains(*position))
+                .filter(|position| !participants.contains(*position))
                 .for_each(|position| masked.insert(position..position + 1));
         }
         let is_refused = opened.as_ref().is_err_and(|refusal| refusal.kind() == ErrorKind::Refused);
@@ -357,7 +360,7 @@ impl<E: KeyEngine + Sync> Epochs<E> {
             epoch,
             start_ms,
             duration_ms,
-            participants: sum.participants().clone(),
+            participants,
             masked,
             claimed_silent,
             members,
@@ -409,8 +412,10 @@ impl Row {
     /// Returns the positions of the sources that were reported neither as participants nor as
     /// silent.
     pub fn unheard_positions(&self) -> impl Iterator<Item = u32> + use<'_> {
-        self.members
-            .iter()
-            .filter(|at| !self.participants.contains(*at) && !self.claimed_silent.contains(*at))
+        self.members.iter().filter(|at| {
+            [&self.participants, &self.masked, &self.claimed_silent]
+                .iter()
+                .all(|answered| !answered.contains(*at))
+        })
     }
 }

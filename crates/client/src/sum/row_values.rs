@@ -71,6 +71,12 @@ pub(super) fn silent(row: &Row) -> impl Iterator<Item = &str> {
     row.silent().map(|position| row.name(position))
 }
 
+/// Returns the names of the sources that have answered, but are in a key group of which another
+/// source has not.
+pub(super) fn masked(row: &Row) -> impl Iterator<Item = &str> {
+    row.masked.iter().map(|position| row.name(position))
+}
+
 /// Returns the names of the sources that were reported neither as participants nor as silent.
 pub(super) fn unheard(row: &Row) -> impl Iterator<Item = &str> {
     row.unheard_positions().map(|position| row.name(position))

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 #[cfg(feature = "columnar")]
 use super::arrow_rows::{arrow_schema, batch};
 use super::open_epochs::{Outcome, Row};
-use super::row_values::{Error, RowNames, counts, failure, silent, unheard, values};
+use super::row_values::{Error, RowNames, counts, failure, masked, silent, unheard, values};
 use crate::error::OutputError;
 
 /// The maximum number of silent sources whose names a table shows.
@@ -104,6 +104,7 @@ impl<W: Write> RowWriter<W> {
                     "unheard",
                     "readings",
                     "outside",
+                    "masked",
                 ]);
                 out.write_record(heads).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)?;
                 State::Csv(Box::new(out))
@@ -168,6 +169,7 @@ impl<W: Write> RowWriter<W> {
                     [counts.map(|counts| counts.0), counts.map(|counts| counts.1)]
                         .map(|count| shown(count).unwrap_or_default()),
                 );
+                cells.push(masked(row).collect::<Vec<_>>().join(" "));
                 out.write_record(cells).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)
             }
             #[cfg(feature = "columnar")]
@@ -238,12 +240,16 @@ fn line(text: &mut String, widths: &[usize], row: &Row) {
         let not_reported = Some(row.unheard())
             .filter(|count| *count > 0)
             .map(|count| format!("{count} not reported"));
+        let masked = Some(row.masked.count())
+            .filter(|count| *count > 0)
+            .map(|count| format!("{count} masked"));
         let outside = counts(row)
             .filter(|(_, outside)| *outside > 0)
             .map(|(_, outside)| format!("{outside} outside the range"));
         let parts: Vec<String> = Some(named)
             .filter(|named| !named.is_empty())
             .into_iter()
+            .chain(masked)
             .chain(not_reported)
             .chain(outside)
             .collect();
@@ -280,6 +286,7 @@ fn object(names: &RowNames, row: &Row) -> Value {
         "sources": row.members.count(),
         "silent": silent(row).collect::<Vec<_>>(),
         "unheard": unheard(row).collect::<Vec<_>>(),
+        "masked": masked(row).collect::<Vec<_>>(),
         "readings": counts(row).map(|counts| counts.0),
         "outside": counts(row).map(|counts| counts.1),
         "results": if accepted { Value::Object(results) } else { Value::Null },

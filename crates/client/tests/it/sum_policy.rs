@@ -89,6 +89,7 @@ fn a_result_is_over_the_key_groups_of_which_all_devices_have_answered() {
     assert_eq!(accepted.count(), SOURCES - 5);
     assert_eq!(row.masked.iter().collect::<Vec<_>>(), [5, 6, 8, 9]);
     assert_eq!(row.silent().collect::<Vec<_>>(), [7]);
+    assert_eq!((row.participants.count(), row.unheard()), (SOURCES - 5, 0));
     // A device of each key group is silent.
     let few: BTreeSet<u32> = all.iter().copied().filter(|position| position % 5 != 3).collect();
     let (row, is_localised) = closed(&scene, &few, |_| ());

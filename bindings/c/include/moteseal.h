@@ -1252,7 +1252,8 @@ moteseal_error moteseal_single_open(const moteseal_sender *sender,
 //
 // @param frame  Its pointers point into `datagram`, which must stay unchanged as long as you use
 //        the frame.
-// @return A decoding error; `UnknownItem` if the datagram is not a frame of a known kind.
+// @return A decoding error; `UnknownItem` if the datagram is not a frame of a known kind, or is one
+//         of a receiver that shares a key with the sender, which this library does not support.
 moteseal_error moteseal_frame_read(const uint8_t *datagram, size_t length, moteseal_frame *frame);
 
 // Checks the head of a chain, including its signature, and begins the chain's receiver. Make

@@ -1,6 +1,7 @@
 //! Decodes broadcast frames, one per datagram. Decoding does not authenticate them.
 
 use ::moteseal_broadcast::wire::BroadcastFrame;
+use moteseal_core::cbor::DecodeError;
 
 use crate::boundary::{bytes, call, checked, put};
 use crate::error::moteseal_error;
@@ -61,7 +62,8 @@ pub struct moteseal_frame {
 ///
 /// @param frame  Its pointers point into `datagram`, which must stay unchanged as long as you use
 ///        the frame.
-/// @return A decoding error; `UnknownItem` if the datagram is not a frame of a known kind.
+/// @return A decoding error; `UnknownItem` if the datagram is not a frame of a known kind, or is one
+///         of a receiver that shares a key with the sender, which this library does not support.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_frame_read(
     datagram: *const u8,
@@ -106,6 +108,11 @@ pub unsafe extern "C" fn moteseal_frame_read(
                 (read.chain, read.block, read.mask) = (chain.0, block, mask);
                 (MOTESEAL_FRAME_REPAIR, bytes, &[])
             }
+            BroadcastFrame::Receipts { .. }
+            | BroadcastFrame::ReceiptsWanted { .. }
+            | BroadcastFrame::HeadWanted { .. }
+            | BroadcastFrame::HeadFor { .. }
+            | BroadcastFrame::ReceiverWanted { .. } => return Err(DecodeError::UnknownItem.into()),
         };
         read.kind = kind;
         (read.body, read.body_length) = (body.as_ptr(), body.len());

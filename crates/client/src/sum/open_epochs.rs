@@ -7,7 +7,7 @@
 //! the longest path from a source to the querier. The number of children and the number of epochs
 //! that can be open at a time bound the memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use moteseal_api::ErrorKind;
@@ -81,6 +81,9 @@ pub struct Row {
     pub claimed_silent: Participants,
     /// The sources that take part in the epoch.
     pub members: Participants,
+    /// The names of the querier's children that have sent no share of the epoch, but frames that are
+    /// not authentic: probably their link secret is wrong. Another party may have sent the frames.
+    pub not_authentic: Vec<String>,
     /// The names of all sources, by position.
     pub names: Arc<[String]>,
     /// The outcome.
@@ -124,6 +127,9 @@ pub struct Epochs<E> {
     /// The epoch that follows the newest closed epoch with at least one share.
     received_until: u64,
     open: BTreeMap<u64, Shares>,
+    /// The children in whose names frames that are not authentic have arrived since the last epoch
+    /// was closed.
+    not_authentic: BTreeSet<DeviceId>,
 }
 
 /// The shares of an epoch whose result was rejected, for the fault localisation.
@@ -157,6 +163,7 @@ impl<E: KeyEngine + Sync> Epochs<E> {
             next: first,
             received_until: first,
             open: BTreeMap::new(),
+            not_authentic: BTreeSet::new(),
         }
     }
 
@@ -248,6 +255,13 @@ impl<E: KeyEngine + Sync> Epochs<E> {
             read.as_ref().err().map_or(Received::Kept, |refusal| Received::Wrong(refusal.clone()));
         shares.insert(child, read);
         received
+    }
+
+    /// Notes that a frame of a child was not authentic.
+    pub fn note_not_authentic(&mut self, child: DeviceId) {
+        if self.aggregator.child(child).is_some() {
+            self.not_authentic.insert(child);
+        }
     }
 
     /// Adjusts the next epoch to the clock, and returns how many epochs were skipped.
@@ -354,7 +368,16 @@ impl<E: KeyEngine + Sync> Epochs<E> {
         };
         // A mask hides whether the value of a single child is right.
         let is_localised = is_refused && self.querier.question().masked.is_none();
+        let has_share: BTreeSet<DeviceId> = shares.keys().copied().collect();
         let failed = is_localised.then(|| Failed { epoch, shares, members: members.clone() });
+        let not_authentic = std::mem::take(&mut self.not_authentic);
+        let not_authentic = self
+            .aggregator
+            .children()
+            .iter()
+            .filter(|child| not_authentic.contains(&child.id) && !has_share.contains(&child.id))
+            .map(|child| child.name.clone())
+            .collect();
         let row = Row {
             query: self.querier.id(),
             epoch,
@@ -364,6 +387,7 @@ impl<E: KeyEngine + Sync> Epochs<E> {
             masked,
             claimed_silent,
             members,
+            not_authentic,
             names: self.members.names(),
             outcome,
         };

@@ -231,6 +231,10 @@ fn line(text: &mut String, widths: &[usize], row: &Row) {
         if !forgotten.is_empty() {
             let _ = write!(text, "; forgotten by {}", forgotten.join(", "));
         }
+        if !row.not_authentic.is_empty() {
+            let names = row.not_authentic.join(", ");
+            let _ = write!(text, "; frames of {names} are not authentic: check the link secret");
+        }
     } else {
         let named = if silent_count as usize > NAMED {
             format!("{silent_count} sources")
@@ -251,6 +255,7 @@ fn line(text: &mut String, widths: &[usize], row: &Row) {
             .into_iter()
             .chain(masked)
             .chain(not_reported)
+            .chain(row.not_authentic.iter().map(|name| format!("{name}: check the link secret")))
             .chain(outside)
             .collect();
         text.push_str(&parts.join("; "));
@@ -286,6 +291,7 @@ fn object(names: &RowNames, row: &Row) -> Value {
         "sources": row.members.count(),
         "silent": silent(row).collect::<Vec<_>>(),
         "unheard": unheard(row).collect::<Vec<_>>(),
+        "not_authentic": row.not_authentic,
         "masked": masked(row).collect::<Vec<_>>(),
         "readings": counts(row).map(|counts| counts.0),
         "outside": counts(row).map(|counts| counts.1),

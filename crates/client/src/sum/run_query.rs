@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use moteseal_api::ErrorKind;
 use moteseal_broadcast::SealError;
-use moteseal_core::link::LinkKey;
+use moteseal_core::link::{FrameError, LinkKey};
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::{KeyPair, PublicKey};
 use moteseal_net::link::Up;
@@ -405,7 +405,12 @@ impl<'a, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, L, E> {
                     debug!(%node, epoch, "dropped an answer to a question that is not open");
                 }
             }
-            Err(error) => debug!(name = error.name(), "dropped a frame"),
+            Err(error) => {
+                debug!(name = error.name(), "dropped a frame");
+                if error == FrameError::NotAuthentic {
+                    self.epochs.note_not_authentic(DeviceId(up.device));
+                }
+            }
         }
     }
 

@@ -110,6 +110,7 @@ fn json_has_stable_keys_and_exact_values() {
         "epoch",
         "error",
         "masked",
+        "not_authentic",
         "outside",
         "participants",
         "query",

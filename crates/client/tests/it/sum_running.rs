@@ -38,6 +38,8 @@ enum Mishap {
     None,
     /// The gateways directly below the querier send nothing.
     Silence,
+    /// The gateways directly below the querier use another link secret.
+    WrongSecret,
     /// One source sends nothing.
     OneSilent,
     /// One source and the smaller of the two gateways below the querier send nothing.
@@ -239,8 +241,11 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
                     let psrs: Vec<Psr> = share.psrs.values().copied().collect();
                     let participation = share.participation(SOURCES);
                     let (query, mut out) = (query.reference(), [0; 4096]);
+                    let wrong = LinkKey::new(&[0x78; 32]);
+                    let is_wrong = world.mishap(next) == Mishap::WrongSecret;
+                    let key = if is_wrong { &wrong } else { &key };
                     let frame =
-                        close_share(query, next, &participation, &psrs, &key, &mut out).unwrap();
+                        close_share(query, next, &participation, &psrs, key, &mut out).unwrap();
                     link.send(Bytes::copy_from_slice(frame)).await.unwrap();
                 }
                 next += 1;
@@ -534,6 +539,25 @@ async fn a_gateway_that_does_not_answer_does_not_hide_the_fault_of_another() {
     found.sort_by_key(|found| found.ends_with("(unanswered)"));
     assert_eq!(found, [format!("{other} -> querier"), format!("{silent} -> querier (unanswered)")]);
     check(&world, &rows[1], &[]);
+}
+
+/// Finding C6 of the review: a wrong link secret looks like silence.
+#[tokio::test(start_paused = true)]
+async fn a_wrong_link_secret_is_reported_with_the_name_of_the_gateway() {
+    let world = World::new(&[Mishap::WrongSecret, Mishap::None]);
+    let rows =
+        run(&world, Faults::default(), RunOptions { epochs: Some(2), ..SETTINGS }, usize::MAX)
+            .await;
+    let mut gateways: Vec<String> =
+        world.scene.tree.querier().children().iter().map(|child| child.name.clone()).collect();
+    let mut named = rows[0].not_authentic.clone();
+    gateways.sort();
+    named.sort();
+    assert_eq!(named, gateways);
+    let Outcome::Missing(refusal) = &rows[0].outcome else { panic!("{:?}", rows[0]) };
+    assert_eq!(refusal.name(), "BelowFloor");
+    check(&world, &rows[1], &[]);
+    assert!(rows[1].not_authentic.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

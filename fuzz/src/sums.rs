@@ -124,10 +124,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let circle =
         Circle { group: GroupId::of("home"), roster: ROSTER, sources: SOURCES, key_group: 100 };
     let mut pem = [0; MAX_KEY_FILE];
-    let querier = QuerierKeys::encode(&circle, &fixture::operator().public(), &[7; 32], &mut pem)
-        .unwrap()
-        .as_bytes()
-        .to_vec();
+    let querier =
+        QuerierKeys::encode(&circle, &fixture::operator().public(), &[7; 32], false, &mut pem)
+            .unwrap()
+            .as_bytes()
+            .to_vec();
     let keys = QuerierKeys::decode(&querier).unwrap();
     let source =
         keys.source(DeviceId(*b"mote0001"), 3).encode(&mut pem).unwrap().as_bytes().to_vec();

@@ -47,7 +47,8 @@ export function openPayload(payload) {
   const nodes = cbor.array(f[6]);
   if (minCount < 2 || minCountSquares < minCount) fail("FieldOutOfRange");
   const queriers = nodes.map(openTerms);
-  const first = ({ key }, place) => queriers.findIndex((other) => other.key.equals(key)) === place;
+  const first = ({ key, trusted }, place) =>
+    queriers.findIndex((other) => other.key.equals(key)) === place && trusted === queriers[0].trusted;
   if (queriers.length > MAX_QUERIERS || !queriers.every(first)) fail("FieldOutOfRange");
   return { group, roster, version, minCount, minCountSquares, queriers };
 }
@@ -76,6 +77,7 @@ export function permit(policy, querier, plan, ring) {
   }
   if (terms.trusted) return false;
   if (plan.predicate !== null) fail("ConditionNotPermitted");
+  if (plan.columns.filter(({ low }) => low !== null).length > 1) fail("ColumnsCombined");
   if (ring === null) fail("NoMasks");
   const squares = plan.items.some(({ aggregate }) => SQUARES.includes(Number(aggregate)));
   if (ring < (squares ? policy.minCountSquares : policy.minCount)) fail("GroupTooSmall");

@@ -26,7 +26,7 @@ def policy_decode(payload):
             out_of_range(low is None and not trust or low is not None and low > high)
             named[name] = divisor, low, high
         out_of_range(len(named) > 16 or not 1000 <= epoch_ms <= 7 * 86_400_000)
-        out_of_range(any(key == other for other, *_ in read))
+        out_of_range(any(key == other or trust != trusted for other, trusted, *_ in read))
         read.append((key, trust, epoch_ms, named))
     out_of_range(len(read) > 8)
     return group, roster, number, least, least_squares, read
@@ -62,6 +62,8 @@ def policy_permit(policy, querier, plan, ring):
         return False
     if plan.steps:
         raise Refused("ConditionNotPermitted")
+    if sum(len(column) == 4 for column in plan.columns) > 1:
+        raise Refused("ColumnsCombined")
     if ring is None:
         raise Refused("NoMasks")
     if ring < (least_squares if any(aggregate in (3, 4) for aggregate, _ in plan.items) else least):

@@ -393,16 +393,18 @@ impl Sums {
             roster,
             &member.parent,
         )?;
-        let SourceKeys { circle, position, querier, secret: source, masks, .. } = keys;
+        let SourceKeys { circle, position, querier, secret: source, masks, needs_policy, .. } =
+            keys;
         let ring = u32::try_from(circle.ring(position).len()).unwrap_or(u32::MAX);
         let policy = member.policy.as_ref().map(|path| {
             let record = state.join("policy.cbor");
             PolicyWatch::open(folder.join(path), roster, operator.to_owned(), record)
         });
         let policy = policy.transpose().map_err(in_key("sum.policy"))?;
-        if masks.is_some() && policy.is_none() {
-            let text = "the device has masks, so it answers only under a policy; sign one with \
-                        `moteseal sum policy sign` and name it here";
+        let has_copy = || state.join("policy.cbor").exists();
+        if policy.is_none() && (needs_policy || has_copy()) {
+            let text = "the device answers only under a policy, because the set-up made masks or it had \
+                        a policy before; sign one with `moteseal sum policy sign` and name it here";
             return Err(in_key("sum.policy")(Failure::usage(text).with_name("PolicyMissing")));
         }
         let membership = Membership {
@@ -412,6 +414,7 @@ impl Sums {
             position,
             secret: source,
             masks: masks.map(|masks| (masks, ring)),
+            needs_policy,
             policy: policy.as_ref().map(PolicyWatch::payload),
             querier,
             link: LinkKey::new(&secret),

@@ -3,6 +3,7 @@
 //! refused after a restart, too.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use moteseal_client::sum::PolicyFile;
 use moteseal_service::FileWatch;
@@ -12,6 +13,9 @@ use tracing::{error, info};
 
 use crate::client_error;
 use crate::failure::{Exit, Failure};
+
+/// How long to wait before a policy that was refused is tried again.
+const RETRY: Duration = Duration::from_secs(30);
 
 /// The file of a policy in use.
 pub(crate) struct PolicyWatch {
@@ -38,7 +42,7 @@ impl PolicyWatch {
     ) -> Result<Self, Failure> {
         let file = FileWatch::new(path);
         let newest = read(file.path(), roster, &operator)?;
-        if record.exists() {
+        if record.try_exists().map_err(|error| Failure::file("read", &record, &error))? {
             let before = read(&record, roster, &operator)?;
             check(&newest, &before).map_err(|failure| failure.about(file.path()))?;
         }
@@ -68,8 +72,12 @@ impl PolicyWatch {
     /// version goes to [`payloads`](Self::payloads) after its copy is durable. Anything else is
     /// logged and ignored.
     pub(crate) async fn run(mut self) {
+        let mut refused: Option<String> = None;
         loop {
-            self.file.changed().await;
+            tokio::select! {
+                () = self.file.changed() => refused = None,
+                () = tokio::time::sleep(RETRY), if refused.is_some() => {}
+            }
             let path = self.file.path().display().to_string();
             let found = read(self.file.path(), &self.roster, &self.operator);
             let accepted = found.and_then(|found| {
@@ -89,13 +97,19 @@ impl PolicyWatch {
                     );
                     self.payloads.send_replace(found.payload().to_vec());
                     self.newest = found;
+                    refused = None;
                 }
-                Ok(None) => {}
-                Err(failure) => error!(
-                    policy = path,
-                    in_use = self.newest.version(),
-                    "{failure}; the device continues with the version in use"
-                ),
+                Ok(None) => refused = None,
+                // Try again later: the reason may be gone, for example if the disk was full.
+                Err(failure) if refused == Some(failure.to_string()) => {}
+                Err(failure) => {
+                    error!(
+                        policy = path,
+                        in_use = self.newest.version(),
+                        "{failure}; the device continues with the version in use"
+                    );
+                    refused = Some(failure.to_string());
+                }
             }
         }
     }

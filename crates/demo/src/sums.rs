@@ -167,6 +167,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
             position,
             secret: source.secret,
             masks: None,
+            needs_policy: false,
             policy: None,
             querier: signer.public(),
             link: LinkKey::new(&LinkKey::secret_of(&secrets[of], roster.group(), device)),
@@ -447,7 +448,7 @@ fn secrets() -> Result<BTreeMap<&'static str, Zeroizing<[u8; 32]>>, Failure> {
 fn querier_keys(circle: &Circle, querier: &PublicKey) -> Result<QuerierKeys, Failure> {
     let secret = random::bytes()?;
     let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
-    let text = QuerierKeys::encode(circle, querier, &secret, &mut *pem).map_err(internal)?;
+    let text = QuerierKeys::encode(circle, querier, &secret, false, &mut *pem).map_err(internal)?;
     QuerierKeys::decode(text.as_bytes()).map_err(internal)
 }
 

@@ -53,6 +53,9 @@ pub struct Membership {
     /// This device's mask secrets and the number of devices in its key group, if the set-up made
     /// masks.
     pub masks: Option<(MaskSecret, u32)>,
+    /// Whether the set-up made masks, for this device or for others. The device then answers only
+    /// under a policy.
+    pub needs_policy: bool,
     /// The payload of the policy, if there is one. The caller has checked that the operator signed
     /// it.
     pub policy: Option<Vec<u8>>,
@@ -298,7 +301,10 @@ impl Answerer {
         let Ok(plan) = Plan::decode(posed.plan) else { return };
         let mask = match (permission(&self.membership, &plan), &self.membership.masks) {
             (Ok(Permission::Plain), _) => None,
-            (Ok(Permission::Masked), Some((secret, _))) => Some(secret.for_query(id)),
+            (Ok(Permission::Masked), Some((secret, _))) => {
+                let digest = QueryId::whole(&self.membership.roster, &posed.nonce, posed.plan);
+                Some(secret.for_query(&digest))
+            }
             _ => return,
         };
         let epoch_ms = u64::from(plan.epoch_ms());
@@ -400,7 +406,8 @@ fn permission(of: &Membership, plan: &Plan<'_>) -> Result<Permission, String> {
     let policy = of.policy.as_deref().map(Policy::decode).transpose();
     let policy = policy.map_err(|error| error.named().to_string())?;
     let ring = of.masks.as_ref().map(|(_, ring)| *ring);
-    permit(policy.as_ref(), &of.querier, plan, ring).map_err(|error| error.named().to_string())
+    permit(policy.as_ref(), &of.querier, plan, ring, of.needs_policy)
+        .map_err(|error| error.named().to_string())
 }
 
 /// Returns the frame with the answer to an epoch, or the reason why the epoch is not answered.
@@ -420,6 +427,13 @@ fn answer<K: Signer>(
     if reading.is_none() && epoch < running.whole_from {
         return Ok(Err(
             "the device started during the epoch and does not know its earlier readings".to_owned(),
+        ));
+    }
+    if reading.is_none() && running.mask.is_some() {
+        // The sum of a key group would otherwise be over few readings, or over one.
+        return Ok(Err(
+            "the device has no reading in the epoch, and the querier is not trusted with readings"
+                .to_owned(),
         ));
     }
     let mut values = [0; MAX_SLOTS];

@@ -112,8 +112,11 @@ pub struct SourceKeys {
     pub querier: PublicKey,
     /// The device's secrets.
     pub secret: SourceSecret,
-    /// The device's mask secrets, if the set-up made masks.
+    /// The device's mask secrets, if the set-up made masks for it.
     pub masks: Option<MaskSecret>,
+    /// Whether the set-up made masks, for this device or for others. The device then answers only
+    /// under a policy.
+    pub needs_policy: bool,
 }
 
 /// The content of the querier's key file.
@@ -125,6 +128,8 @@ pub struct QuerierKeys {
     pub querier: PublicKey,
     /// The secret from which all keys are derived.
     pub master: Master,
+    /// Whether the set-up made masks.
+    pub has_masks: bool,
 }
 
 fn encode<'o>(label: &str, body: &[u8], out: &'o mut [u8]) -> Result<&'o str, BufferTooSmall> {
@@ -164,15 +169,19 @@ impl SourceKeys {
         let keys = SourceSecret::from_bytes(&secret);
         secret.zeroize();
         let mut masks = None;
-        if fields == 11 {
-            let mut secret: [u8; 64] = reader.fixed()?;
-            masks = Some(MaskSecret::from_bytes(&secret));
-            secret.zeroize();
+        let needs_policy = fields == 11;
+        if needs_policy {
+            let bytes = reader.bytes()?;
+            if let Ok(secret) = bytes.try_into() {
+                masks = Some(MaskSecret::from_bytes(secret));
+            } else if !bytes.is_empty() {
+                return Err(DecodeError::UnexpectedType.into());
+            }
         }
         if position >= circle.sources {
             return Err(DecodeError::FieldOutOfRange.into());
         }
-        Ok(Self { circle, device, position, querier, secret: keys, masks })
+        Ok(Self { circle, device, position, querier, secret: keys, masks, needs_policy })
     }
 
     /// Writes the file to `out` and returns its text. [`MAX_KEY_FILE`] bytes suffice. The caller
@@ -183,14 +192,17 @@ impl SourceKeys {
     pub fn encode<'o>(&self, out: &'o mut [u8]) -> Result<&'o str, BufferTooSmall> {
         let mut body = Zeroizing::new([0; MAX_BODY]);
         let mut writer = Writer::new(&mut *body);
-        self.circle.write(&mut writer, 10 + u64::from(self.masks.is_some()))?;
+        let needs_policy = self.needs_policy || self.masks.is_some();
+        self.circle.write(&mut writer, 10 + u64::from(needs_policy))?;
         writer.bytes(&self.device.0)?.uint(self.position)?;
         writer
             .int(self.querier.algorithm().cose())?
             .bytes(&self.querier.to_bytes())?
             .bytes(&*self.secret.to_bytes())?;
-        if let Some(masks) = &self.masks {
-            writer.bytes(&*masks.to_bytes())?;
+        match &self.masks {
+            Some(masks) => drop(writer.bytes(&*masks.to_bytes())?),
+            None if needs_policy => drop(writer.bytes(&[])?),
+            None => {}
         }
         encode(SOURCE, writer.finish(), out)
     }
@@ -204,13 +216,20 @@ impl QuerierKeys {
     pub fn decode(pem: &[u8]) -> Result<Self, KeyFileError> {
         let mut buffer = Zeroizing::new([0; MAX_BODY]);
         let mut reader = Reader::new(decode(pem, QUERIER, &mut *buffer)?)?;
-        reader.array(8)?;
+        let fields = reader.array_any()?;
+        if fields != 8 && fields != 9 {
+            return Err(DecodeError::UnexpectedType.into());
+        }
         let circle = Circle::read(&mut reader)?;
         let querier = public_key(&mut reader)?;
         let mut secret: [u8; 32] = reader.fixed()?;
         let master = Master::new(secret);
         secret.zeroize();
-        Ok(Self { circle, querier, master })
+        let has_masks = fields == 9;
+        if has_masks && !reader.bool()? {
+            return Err(DecodeError::FieldOutOfRange.into());
+        }
+        Ok(Self { circle, querier, master, has_masks })
     }
 
     /// Writes the file to `out` and returns its text. `master` is 32 random bytes. [`MAX_KEY_FILE`]
@@ -222,12 +241,16 @@ impl QuerierKeys {
         circle: &Circle,
         querier: &PublicKey,
         secret: &[u8; 32],
+        has_masks: bool,
         out: &'o mut [u8],
     ) -> Result<&'o str, BufferTooSmall> {
         let mut body = Zeroizing::new([0; MAX_BODY]);
         let mut writer = Writer::new(&mut *body);
-        circle.write(&mut writer, 8)?;
+        circle.write(&mut writer, 8 + u64::from(has_masks))?;
         writer.int(querier.algorithm().cose())?.bytes(&querier.to_bytes())?.bytes(secret)?;
+        if has_masks {
+            writer.bool(true)?;
+        }
         encode(QUERIER, writer.finish(), out)
     }
 
@@ -237,6 +260,7 @@ impl QuerierKeys {
         let Circle { group, key_group, .. } = self.circle;
         let secret = self.master.source(group, device, position / key_group);
         let (circle, querier) = (self.circle, self.querier.clone());
-        SourceKeys { circle, device, position, querier, secret, masks: None }
+        let needs_policy = self.has_masks;
+        SourceKeys { circle, device, position, querier, secret, masks: None, needs_policy }
     }
 }

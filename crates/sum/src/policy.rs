@@ -50,7 +50,7 @@ named_errors! {
 named_errors! {
     /// Why a device does not answer a query.
     NotPermitted {
-        /// The device has masks and no policy.
+        /// The set-up made masks, and the device has no policy.
         PolicyMissing => "the device has no policy; give it the policy that the operator signed",
         /// The policy does not name the querier.
         QuerierNotPermitted => "the policy does not name this querier",
@@ -62,6 +62,8 @@ named_errors! {
         RangeNotPermitted => "the query declares another range for a column than the policy",
         /// The query has a condition.
         ConditionNotPermitted => "the policy permits this querier only sums over all readings, without WHERE",
+        /// The query sums several columns.
+        ColumnsCombined => "the policy permits this querier only one summed column in a query",
         /// The device has no masks.
         NoMasks => "the device has no masks: it joined the group after the set-up, or the set-up made none",
         /// The device's key group is smaller than the minimum of the policy.
@@ -288,7 +290,10 @@ impl<'a> Policy<'a> {
         for (place, terms) in policy.terms().enumerate() {
             let terms = terms?;
             terms.check()?;
-            if policy.terms().take(place).flatten().any(|other| other.key == terms.key) {
+            // All queriers have the same secrets, so that one could open what another one may ask.
+            let is_other =
+                |other: &Terms<'_>| other.key != terms.key && other.is_trusted == terms.is_trusted;
+            if !policy.terms().take(place).flatten().all(|other| is_other(&other)) {
                 return Err(DecodeError::FieldOutOfRange);
             }
             count = place + 1;
@@ -391,14 +396,19 @@ impl<'a> Policy<'a> {
         if plan.has_condition() {
             return Err(NotPermitted::ConditionNotPermitted);
         }
+        // A reading counts only if all summed columns are in range. With several columns, a range is
+        // thus a condition on the readings of another column.
+        if plan.columns().filter(|column| column.range.is_some()).count() > 1 {
+            return Err(NotPermitted::ColumnsCombined);
+        }
         let ring = ring.ok_or(NotPermitted::NoMasks)?;
         let least = if plan.has_squares() { self.min_count_squares } else { self.min_count };
         if ring < least { Err(NotPermitted::GroupTooSmall) } else { Ok(Permission::Masked) }
     }
 }
 
-/// Checks whether a device may answer a query. A device without masks and without a policy answers
-/// every query of its querier.
+/// Checks whether a device may answer a query. A device without a policy answers every query of its
+/// querier, unless `needs_policy` is true, because the set-up made masks.
 ///
 /// # Errors
 /// [`NotPermitted`].
@@ -407,10 +417,11 @@ pub fn permit(
     querier: &PublicKey,
     plan: &Plan<'_>,
     ring: Option<u32>,
+    needs_policy: bool,
 ) -> Result<Permission, NotPermitted> {
-    match (policy, ring) {
-        (Some(policy), _) => policy.permit(querier, plan, ring),
-        (None, Some(_)) => Err(NotPermitted::PolicyMissing),
-        (None, None) => Ok(Permission::Plain),
+    match policy {
+        Some(policy) => policy.permit(querier, plan, ring),
+        None if needs_policy || ring.is_some() => Err(NotPermitted::PolicyMissing),
+        None => Ok(Permission::Plain),
     }
 }

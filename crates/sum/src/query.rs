@@ -347,8 +347,15 @@ impl QueryId {
     #[must_use]
     pub fn of(roster: &Digest, nonce: &[u8; 16], plan: &[u8]) -> Self {
         let mut id = [0; 16];
-        id.copy_from_slice(&Digest::of(&[b"moteseal/1/query", &roster.0, nonce, plan]).0[..16]);
+        id.copy_from_slice(&Self::whole(roster, nonce, plan).0[..16]);
         Self(id)
+    }
+
+    /// Returns the digest whose first bytes are the id. The masks of a query depend on all its bytes,
+    /// because the querier could find two queries with the same id.
+    #[must_use]
+    pub fn whole(roster: &Digest, nonce: &[u8; 16], plan: &[u8]) -> Digest {
+        Digest::of(&[b"moteseal/1/query", &roster.0, nonce, plan])
     }
 
     /// Returns the first four bytes, big-endian, which identify the query in frames.

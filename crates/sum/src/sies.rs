@@ -26,6 +26,7 @@ use crate::chacha::block;
 use crate::field::Element;
 use crate::guard::Permit;
 use crate::query::QueryId;
+use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, GroupId};
 
 /// The length of a partial state record (PSR), in bytes.
@@ -224,9 +225,10 @@ impl MaskSecret {
         bytes
     }
 
-    /// Derives the secrets for a query. Callers should keep them for the query's later epochs.
+    /// Derives the secrets for the query with the digest [`QueryId::whole`]. Callers should keep them
+    /// for the query's later epochs.
     #[must_use]
-    pub fn for_query(&self, query: QueryId) -> MaskKey {
+    pub fn for_query(&self, query: &Digest) -> MaskKey {
         let derived = |secret| prf(secret, &[OF_QUERY, &query.0]);
         MaskKey(Self { next: derived(&self.next), previous: derived(&self.previous) })
     }

@@ -5,7 +5,7 @@ use moteseal_core::Digest;
 use moteseal_core::record::GroupId;
 use moteseal_core::signature::PublicKey;
 use moteseal_sum::policy::{MAX_POLICY, Permission, Policy};
-use moteseal_sum::query::{Plan, QueryId};
+use moteseal_sum::query::Plan;
 use moteseal_sum::sies::{MaskRoot, Psr, Slot};
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ pub fn mask(input: &Value) -> Value {
     let ring = number(input, "first")..number(input, "end");
     let root = MaskRoot::new(fixed(input, "root"));
     let secret = root.source(GroupId(fixed(input, "group")), ring, number(input, "position"));
-    let key = secret.for_query(QueryId(fixed(input, "query")));
+    let key = secret.for_query(&Digest(fixed(input, "query")));
     let (slot, epoch) = (Slot(number(input, "slot")), number(input, "epoch"));
     json!({ "mask": hex_of(key.cover(&Psr::ZERO, slot, epoch).to_bytes()) })
 }

@@ -475,9 +475,9 @@ impl<'a> Group<'a> {
         let link_path = folder.join(member.link_secret.of(name));
         let link_secret = files::link_secret(&link_path, roster, Some(device))
             .map_err(in_key("sum.link_secret"))?;
-        let SourceKeys { circle, position, querier, secret, masks, .. } = keys;
-        if masks.is_some() {
-            let what = "the key file has masks, which motes do not support yet; set the sums up without \
+        let SourceKeys { circle, position, querier, secret, needs_policy, .. } = keys;
+        if needs_policy {
+            let what = "the set-up made masks, which motes do not support yet; set the sums up without \
                         --masks, for a querier that is trusted with the readings";
             return Err(in_key("sum.key")(Failure::usage(what)));
         }

@@ -62,6 +62,7 @@ fn membership(roster: &Roster, querier: &SecretKey) -> Membership {
         position: 0,
         secret: master().source(roster.group(), group::device_id(roster, 0), 0),
         masks: None,
+        needs_policy: false,
         policy: None,
         querier: querier.public(),
         link: link(),
@@ -449,7 +450,9 @@ fn a_device_refuses_what_the_policy_does_not_permit() {
             let mut bytes = [0; 64];
             bytes[..32].copy_from_slice(&mask.to_bytes()[32..]);
             bytes[32..].copy_from_slice(&mask.to_bytes()[..32]);
-            let negative = MaskSecret::from_bytes(&bytes).for_query(scene.query);
+            let roster = scene.roster.digest();
+            let whole = QueryId::whole(&roster, &[1; 16], &ranged(sum));
+            let negative = MaskSecret::from_bytes(&bytes).for_query(&whole);
             negative.cover(&psr, Slot(0), share.epoch)
         });
         totals.open(&removed.unwrap_or(psr), &key, Slot(0), share.epoch, u128::MAX)
@@ -457,13 +460,15 @@ fn a_device_refuses_what_the_policy_does_not_permit() {
     assert_eq!(frames.len(), 1);
     assert!(opened(&scene, &frames[0], None).is_err(), "the querier opened a single value");
     assert_eq!(opened(&scene, &frames[0], Some(&mask)), Ok((1 << 56) + 52));
+    // Without a reading, the sum of the key group would be over the readings of the others.
+    assert!(scene.frames(20_010).is_empty());
     // The operator decides to trust the querier. The running query ends, and is answered without a
     // mask when the querier announces it again.
     scene.answerer.set_policy(trusted);
-    scene.sense(16_000, 53);
-    assert!(scene.frames(20_010).is_empty());
+    scene.sense(21_000, 53);
+    assert!(scene.frames(25_010).is_empty());
     scene.answerer.receive(&schedule, &mut scene.mote).unwrap();
-    scene.sense(21_000, 54);
-    let frames = scene.frames(25_010);
+    scene.sense(26_000, 54);
+    let frames = scene.frames(30_010);
     assert_eq!(opened(&scene, &frames[0], None), Ok((1 << 56) + 54));
 }

@@ -87,8 +87,8 @@ pub fn setup(
     let mut secret = Zeroizing::new([0; 32]);
     random(&mut *secret)?;
     let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
-    let text =
-        QuerierKeys::encode(&circle, querier, &secret, &mut *pem).map_err(InputError::internal)?;
+    let text = QuerierKeys::encode(&circle, querier, &secret, masks, &mut *pem)
+        .map_err(InputError::internal)?;
     let keys = QuerierKeys::decode(text.as_bytes()).map_err(InputError::internal)?;
     moteseal_files::create_folder(out).map_err(|error| InputError::io("write", out, &error))?;
     // Write the querier's file first, because the devices' keys are useless without it.
@@ -120,6 +120,7 @@ pub fn add(
 ) -> Result<Vec<PathBuf>, InputError> {
     let mut keys = querier_keys(querier, roster)?;
     let devices = roster.sources();
+    let before = keys.circle.sources;
     keys.circle.sources = u32::try_from(devices.len())
         .map_err(|_| InputError::argument("the roster has too many devices"))?;
     if let Some(key) = roster.querier() {
@@ -131,6 +132,13 @@ pub fn add(
     let mut added = Vec::new();
     for ((position, device), path) in (0..).zip(&devices).zip(paths) {
         if !path.exists() {
+            if keys.has_masks && position < before {
+                return Err(InputError::file(format_args!(
+                    "{} is missing, and its masks cannot be made again; copy it from a backup, or set up \
+                     the sums again",
+                    path.display()
+                )));
+            }
             write_device(&keys, device.id, position, None, &path)?;
             added.push(path);
         }

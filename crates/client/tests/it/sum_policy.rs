@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use moteseal_client::sum::{Epochs, Outcome, Received, Row};
+use moteseal_sum::query::QueryId;
 use moteseal_sum::sies::{MaskRoot, Slot};
 
 use crate::sum_support::{Chance, Contribution, Scene, opened, roster, seeds, tree};
@@ -30,8 +31,10 @@ fn share(scene: &Scene, epoch: u64, position: u32) -> Contribution {
     let mut share = scene.answer(position, epoch, Some(&reading));
     let start = position / KEY_GROUP * KEY_GROUP;
     let root = MaskRoot::new([0x77; 32]);
+    let (question, plan) = (&scene.question, &scene.question.plan);
+    let whole = QueryId::whole(&question.roster, &question.nonce, plan);
     let secret = root.source(scene.question.group, start..start + KEY_GROUP, position);
-    let key = secret.for_query(scene.id);
+    let key = secret.for_query(&whole);
     for ((_, slot), psr) in &mut share.psrs {
         *psr = key.cover(psr, Slot(*slot), epoch);
     }

@@ -14,7 +14,7 @@ const DEVICE: DeviceId = DeviceId(*b"mote0041");
 fn files() -> (String, String) {
     let mut out = [0; MAX_KEY_FILE];
     let key = SecretKey::from_seed(Algorithm::Ed25519, &[9; 32]).unwrap().public();
-    let querier = QuerierKeys::encode(&CIRCLE, &key, &[7; 32], &mut out).unwrap().to_owned();
+    let querier = QuerierKeys::encode(&CIRCLE, &key, &[7; 32], false, &mut out).unwrap().to_owned();
     let keys = QuerierKeys::decode(querier.as_bytes()).unwrap();
     let source = keys.source(DEVICE, 41).encode(&mut out).unwrap().to_owned();
     (querier, source)
@@ -58,5 +58,20 @@ fn rejects_damaged_files_and_the_wrong_kind_of_file() {
         // A changed secret cannot be detected, because it has no checksum. The call must only not
         // panic.
         let _ = SourceKeys::decode(&bytes);
+    }
+}
+
+#[test]
+fn a_device_that_joins_a_group_with_masks_needs_a_policy() {
+    let key = SecretKey::from_seed(Algorithm::Ed25519, &[3; 32]).unwrap().public();
+    for has_masks in [false, true] {
+        let (mut out, mut pem) = ([0; MAX_KEY_FILE], [0; MAX_KEY_FILE]);
+        let text = QuerierKeys::encode(&CIRCLE, &key, &[7; 32], has_masks, &mut out).unwrap();
+        let keys = QuerierKeys::decode(text.as_bytes()).unwrap();
+        assert_eq!(keys.has_masks, has_masks);
+        let joined = keys.source(DeviceId([4; 8]), 1);
+        let text = joined.encode(&mut pem).unwrap();
+        let read = SourceKeys::decode(text.as_bytes()).unwrap();
+        assert_eq!((read.masks.is_some(), read.needs_policy), (false, has_masks));
     }
 }

@@ -18,6 +18,7 @@ use proptest::prelude::*;
 const GROUP: GroupId = GroupId([1; 8]);
 const ROSTER: Digest = Digest([2; 32]);
 const QUERY: QueryId = QueryId([9; 16]);
+const WHOLE: Digest = Digest([9; 32]);
 
 fn key(seed: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[seed; 32]).unwrap()
@@ -61,7 +62,7 @@ fn permitted(
     if let Some((low, high)) = range {
         plan.declare("t", low, high);
     }
-    permit(Some(&policy), querier, &plan, ring)
+    permit(Some(&policy), querier, &plan, ring, true)
 }
 
 #[test]
@@ -97,6 +98,16 @@ fn a_querier_that_is_not_trusted_gets_only_sums_over_whole_key_groups() {
     let squares = "SELECT STDDEV(t) FROM sensors EPOCH DURATION 30s";
     assert_eq!(ask(squares, range, Some(7)), Err(NotPermitted::GroupTooSmall));
     assert_eq!(ask(squares, range, Some(8)), Ok(Permission::Masked));
+    // A reading counts only if all summed columns are in range.
+    let two = [COLUMNS[0], ColumnTerms { name: "h", divisor: 100, range: Some((0, 65_535)) }];
+    let both = [QuerierTerms { columns: &two, ..queriers[0] }];
+    let text = "SELECT SUM(t), SUM(h) FROM sensors EPOCH DURATION 30s";
+    assert_eq!(
+        permitted(&both, &querier, text, range, Some(5)),
+        Err(NotPermitted::ColumnsCombined)
+    );
+    let humidity = "SELECT SUM(h), COUNT(t) FROM sensors EPOCH DURATION 30s";
+    assert_eq!(permitted(&both, &querier, humidity, None, Some(5)), Ok(Permission::Masked));
 }
 
 #[test]
@@ -127,8 +138,10 @@ fn a_device_with_masks_answers_only_under_a_policy() {
     let text = "SELECT SUM(t) FROM sensors EPOCH DURATION 30s";
     let plan = Plan::parse(text, &Schema::decode(&schema).unwrap()).unwrap();
     let querier = key(1).public();
-    assert_eq!(permit(None, &querier, &plan, Some(5)), Err(NotPermitted::PolicyMissing));
-    assert_eq!(permit(None, &querier, &plan, None), Ok(Permission::Plain));
+    assert_eq!(permit(None, &querier, &plan, Some(5), true), Err(NotPermitted::PolicyMissing));
+    // A device that joined a group with masks.
+    assert_eq!(permit(None, &querier, &plan, None, true), Err(NotPermitted::PolicyMissing));
+    assert_eq!(permit(None, &querier, &plan, None, false), Ok(Permission::Plain));
 }
 
 #[test]
@@ -175,6 +188,8 @@ fn a_draft_that_readers_would_reject_is_not_signed() {
     drafts.push(vec![QuerierTerms { columns: &twice, ..good }]);
     drafts.push(vec![good, QuerierTerms { is_trusted: true, ..good }]);
     drafts.push(vec![QuerierTerms { epoch_ms: 999, ..good }]);
+    // All queriers have the same secrets.
+    drafts.push(vec![good, terms(&key(2).public(), true)]);
     let mut out = vec![0; MAX_POLICY];
     for queriers in &drafts {
         let bytes = draft(queriers).encode(&mut out).unwrap();
@@ -201,7 +216,7 @@ fn masked(size: u32, epoch: u64) -> (Master, Vec<DeviceId>, Vec<Psr>) {
         let psr = source.encrypt(&mut permit, Slot(0), 100 + u128::from(position)).unwrap();
         let secret = root.source(GROUP, 0..size, position);
         let secret = MaskSecret::from_bytes(&secret.to_bytes());
-        secret.for_query(QUERY).cover(&psr, Slot(0), epoch)
+        secret.for_query(&WHOLE).cover(&psr, Slot(0), epoch)
     });
     let records = records.collect();
     (master, devices, records)
@@ -248,7 +263,7 @@ fn only_the_sum_of_the_whole_key_group_opens() {
 fn a_masked_record_is_independent_of_its_value() {
     let (master, root) = (Master::new([7; 32]), MaskRoot::new([8; 32]));
     let device = DeviceId([4; 8]);
-    let mask = root.source(GROUP, 0..5, 1).for_query(QUERY);
+    let mask = root.source(GROUP, 0..5, 1).for_query(&WHOLE);
     let record = |value| {
         let mut permit = EpochGuard::default().advance(QUERY, 1000, 5).unwrap();
         let source = master.source(GROUP, device, 0).for_query(QUERY);

@@ -73,7 +73,7 @@ fn policies() -> File {
         ("a trusted querier with a column", policy((5, 8), std::slice::from_ref(&some))),
         (
             "two queriers",
-            policy((5, 8), &[terms(&querier(), 0, 30_000, &[temperature()]), free.clone()]),
+            policy((5, 8), &[terms(&querier(), 1, 30_000, &[temperature()]), free.clone()]),
         ),
     ] {
         file.valid(what, OPEN, given(&payload, &operator));
@@ -98,6 +98,10 @@ fn policies() -> File {
         ("17 columns", many(17)),
         ("9 queriers", queriers(9)),
         ("a trust of 2", policy((5, 8), &[terms(&querier(), 2, 1000, &[])])),
+        (
+            "one trusted querier and another one",
+            policy((5, 8), &[terms(&querier(), 0, 30_000, &[temperature()]), free.clone()]),
+        ),
         ("a querier twice", policy((5, 8), &[free.clone(), free])),
         ("epochs that are too short", policy((5, 8), &[terms(&querier(), 1, 999, &[])])),
         ("epochs that are too long", policy((5, 8), &[terms(&querier(), 1, 604_800_001, &[])])),
@@ -167,6 +171,9 @@ fn permissions() -> File {
         input["ring"] = json!(ring);
         input
     };
+    let ranged = column("humidity", 100, int(0), int(65_535));
+    let two = policy((5, 8), &[terms(&querier(), 0, 30_000, &[temperature(), ranged])]);
+    let both = "SELECT SUM(temperature), SUM(humidity) FROM sensors EPOCH DURATION 30s";
     let range = Some((-4000, 8500));
     let sum = "SELECT SUM(temperature), COUNT(*) FROM sensors EPOCH DURATION 30s";
     let squares = "SELECT STDDEV(temperature) FROM sensors EPOCH DURATION 30s";
@@ -199,6 +206,7 @@ fn permissions() -> File {
         ("the range of the type", &untrusted, sum, None, Some(5), "RangeNotPermitted"),
         ("a narrower range", &untrusted, sum, Some((-4000, 8499)), Some(5), "RangeNotPermitted"),
         ("a condition", &untrusted, warm, range, Some(5), "ConditionNotPermitted"),
+        ("two summed columns", &two, both, range, Some(5), "ColumnsCombined"),
         ("no masks", &untrusted, sum, range, None, "NoMasks"),
         ("a small key group", &untrusted, sum, range, Some(4), "GroupTooSmall"),
         ("squares over a small key group", &untrusted, squares, range, Some(7), "GroupTooSmall"),
@@ -227,7 +235,7 @@ fn masks() -> File {
         let input = json!({
             "root": hex::encode([0x71; 32]),
             "group": GroupId::of(GROUP).to_string(),
-            "query": hex::encode([0x51; 16]),
+            "query": hex::encode([0x51; 32]),
             "slot": slot,
             "epoch": epoch,
             "position": position,

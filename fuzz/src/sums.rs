@@ -4,9 +4,9 @@
 
 use moteseal_core::Digest;
 use moteseal_core::link::{LinkKey, MAX_FRAME};
+use moteseal_core::participation::{Participation, max_size};
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys, SourceKeys};
-use moteseal_sum::participation::{Participation, max_size};
 use moteseal_sum::policy::{MAX_COLUMNS, Policy};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule, QueryScheduleDraft};
 use moteseal_sum::sies::Psr;

@@ -94,7 +94,7 @@ class Device:
         return any(first <= epoch and (end is None or epoch < end) for first, end in ends)
 
     def can_seal(self, after, since, until):
-        """Whether a key is valid for any seal behind the index `after` (None: any) in the epochs since .. until-1."""
+        """Whether a key is valid for any seal after the index `after` (None: any) in the epochs since .. until-1."""
         for term in self.terms:
             first = max(term.first_epoch, since)
             in_time = first < until and (term.end_epoch is None or first < term.end_epoch)

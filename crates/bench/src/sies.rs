@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use moteseal_client::sum::{Querier, Question};
 use moteseal_core::link::LinkKey;
+use moteseal_core::participation::{self, Participation};
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::{DeviceId, Digest, GroupId};
 use moteseal_lanes::Host;
 use moteseal_sum::engine::{KeyEngine, Scalar};
 use moteseal_sum::guard::EpochGuard;
-use moteseal_sum::participation::{self, Participation};
 use moteseal_sum::query::{MAX_PLAN, Plan, QueryId};
 use moteseal_sum::sies::{KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, Psr, Slot, SourceKey};
 use moteseal_sum::wire::{SumUplink, close_share};

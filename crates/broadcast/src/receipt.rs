@@ -15,6 +15,7 @@ mod relay;
 
 pub use key::{
     KeyFileError, MAX_KEY_FILE, MAX_RECEIVER_NAME, ReceiverKey, ReceiverTag, check_receiver_name,
+    decode_hex,
 };
 pub use relay::ReceiptRelay;
 

@@ -396,13 +396,12 @@ impl Sums {
         let SourceKeys { circle, position, querier, secret: source, masks, needs_policy, .. } =
             keys;
         let ring = u32::try_from(circle.ring(position).len()).unwrap_or(u32::MAX);
+        let record = state.join("policy.cbor");
         let policy = member.policy.as_ref().map(|path| {
-            let record = state.join("policy.cbor");
-            PolicyWatch::open(folder.join(path), roster, operator.to_owned(), record)
+            PolicyWatch::open(folder.join(path), roster, operator.to_owned(), record.clone())
         });
         let policy = policy.transpose().map_err(in_key("sum.policy"))?;
-        let has_copy = || state.join("policy.cbor").exists();
-        if policy.is_none() && (needs_policy || has_copy()) {
+        if policy.is_none() && (needs_policy || record.exists()) {
             let text = "the device answers only under a policy, because the set-up made masks or it had \
                         a policy before; sign one with `moteseal sum policy sign` and name it here";
             return Err(in_key("sum.policy")(Failure::usage(text).with_name("PolicyMissing")));

@@ -134,6 +134,6 @@ fn check(found: &PolicyFile, before: &PolicyFile) -> Result<(), Failure> {
 
 fn write(record: &Path, policy: &PolicyFile) -> Result<(), Failure> {
     moteseal_files::remove_abandoned(record);
-    moteseal_files::replace(record, policy.bytes(), 0o600)
+    moteseal_files::replace(record, policy.bytes(), moteseal_files::PRIVATE)
         .map_err(|error| Failure::file("write", record, &error))
 }

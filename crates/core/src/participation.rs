@@ -12,12 +12,12 @@ use core::ops::Range;
 use crate::cbor::{BufferTooSmall, Writer};
 
 named_errors! {
-    /// Why bytes are not a set of participants.
+    /// Why bytes are not a set of positions.
     ParticipationError {
         /// The bytes are not the canonical encoding of a set.
         MalformedParticipation => "the bytes are not the canonical encoding of a set of positions",
-        /// A position is not in the roster.
-        UnknownPosition => "a position is after the last source of the roster",
+        /// A position is not in the list.
+        UnknownPosition => "a position is after the last one of the list",
     }
 }
 

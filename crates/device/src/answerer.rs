@@ -12,11 +12,11 @@ use std::fmt;
 use moteseal_api::{ErrorKind, NamedError as _};
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
+use moteseal_core::participation::Participation;
 use moteseal_core::record::GroupId;
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::{PublicKey, Signer};
-use moteseal_sum::participation::Participation;
-use moteseal_sum::policy::{Permission, Policy, permit};
+use moteseal_sum::policy::{NotPermitted, Permission, Policy, permit};
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule, QueryScheduleError};
 use moteseal_sum::sies::{
@@ -238,17 +238,13 @@ impl Answerer {
         }
         let before = std::mem::take(&mut self.running);
         for (id, posed) in schedule.queries() {
-            match before.iter().position(|running| running.id == id) {
-                Some(_) => {}
-                None => match self.check(&posed, schedule.sources()) {
-                    Ok(text) => info!(query = %text, "answering a query"),
-                    Err(error) => {
-                        warn!(%error, "a query cannot be answered");
-                        continue;
-                    }
-                },
+            let is_new = before.iter().all(|running| running.id != id);
+            let checked = if is_new { self.check(&posed, schedule.sources()) } else { Ok(()) };
+            match checked.and_then(|()| self.start(id, &posed)) {
+                Ok(text) if is_new => info!(query = %text, "answering a query"),
+                Ok(_) => {}
+                Err(error) => warn!(%error, "a query cannot be answered"),
             }
-            self.start(id, &posed);
         }
         // Keep the readings of the queries that continue.
         for old in before {
@@ -286,26 +282,26 @@ impl Answerer {
         Ok(schedule)
     }
 
-    /// Checks that this device's records can answer a query to `sources` sources. Returns the
-    /// query's text.
-    fn check(&self, posed: &Posed<'_>, sources: u32) -> Result<String, String> {
+    /// Checks that this device's records can answer a query to `sources` sources.
+    fn check(&self, posed: &Posed<'_>, sources: u32) -> Result<(), String> {
         let plan = Plan::decode(posed.plan).map_err(|error| error.named().to_string())?;
         plan.check_capacity(sources).map_err(|error| error.named().to_string())?;
         let schema = Schema::decode(&self.schema).map_err(|error| error.named().to_string())?;
         plan.bind(&schema).map_err(|error| error.named().to_string())?;
-        permission(&self.membership, &plan)?;
-        Ok(plan.to_string())
+        Ok(())
     }
 
-    fn start(&mut self, id: QueryId, posed: &Posed<'_>) {
-        let Ok(plan) = Plan::decode(posed.plan) else { return };
-        let mask = match (permission(&self.membership, &plan), &self.membership.masks) {
-            (Ok(Permission::Plain), _) => None,
-            (Ok(Permission::Masked), Some((secret, _))) => {
+    /// Begins to answer a query, if the policy permits it. Returns the query's text.
+    fn start(&mut self, id: QueryId, posed: &Posed<'_>) -> Result<String, String> {
+        let plan = Plan::decode(posed.plan).map_err(|error| error.named().to_string())?;
+        let mask = match (permission(&self.membership, &plan)?, &self.membership.masks) {
+            (Permission::Masked, Some((secret, _))) => {
                 let digest = QueryId::whole(&self.membership.roster, &posed.nonce, posed.plan);
                 Some(secret.for_query(&digest))
             }
-            _ => return,
+            // A policy permits no masked answer of a device without masks.
+            (Permission::Masked, None) => return Err(NotPermitted::NoMasks.named().to_string()),
+            (Permission::Plain, _) => None,
         };
         let epoch_ms = u64::from(plan.epoch_ms());
         let epoch = (self.clock)() / epoch_ms;
@@ -321,6 +317,7 @@ impl Answerer {
             whole_from: epoch + 1,
             readings: [None, None],
         });
+        Ok(plan.to_string())
     }
 
     /// Stores a record that was sensed just now, as the newest reading of each query's current

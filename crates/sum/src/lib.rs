@@ -63,5 +63,3 @@ pub mod query;
 pub mod schedule;
 pub mod sies;
 pub mod wire;
-
-pub use moteseal_core::participation;

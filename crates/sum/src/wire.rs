@@ -25,7 +25,7 @@ pub struct Share<'a> {
     pub query: u32,
     /// The epoch of the query.
     pub epoch: u64,
-    /// The participants, as an encoded [`Participation`](crate::participation::Participation). This
+    /// The participants, as an encoded [`Participation`](moteseal_core::participation::Participation). This
     /// module does not decode it.
     pub participation: &'a [u8],
     /// The records.

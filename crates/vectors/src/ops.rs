@@ -75,7 +75,7 @@ named!(
     moteseal_seal::sample::choice::ChoiceError,
     tree::PathError,
     moteseal_sum::guard::GuardError,
-    moteseal_sum::participation::ParticipationError,
+    moteseal_core::participation::ParticipationError,
     moteseal_sum::policy::NotPermitted,
     moteseal_sum::policy::PolicyError,
     moteseal_sum::query::AnswerError,

@@ -3,10 +3,10 @@
 
 use moteseal_core::Digest;
 use moteseal_core::link::LinkKey;
+use moteseal_core::participation::{self, Participation};
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::signature::{Algorithm, PublicKey};
 use moteseal_sum::guard::EpochGuard;
-use moteseal_sum::participation::{self, Participation};
 use moteseal_sum::query::QueryId;
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule};
 use moteseal_sum::sies::{KeyTotals, Master, Psr, Slot, SourceSecret};

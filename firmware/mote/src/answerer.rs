@@ -8,9 +8,9 @@
 
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
+use moteseal_core::participation::Participation;
 use moteseal_core::provision::{Membership, Provisioning};
 use moteseal_core::schema::Schema;
-use moteseal_sum::participation::Participation;
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, Posed, QuerySchedule};
 use moteseal_sum::sies::{Psr, Slot, SourceKey, SourceSecret};

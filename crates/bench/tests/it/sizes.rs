@@ -8,6 +8,7 @@ use std::path::Path;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::link::LinkKey;
+use moteseal_core::participation::Participation;
 use moteseal_core::record::EpochNumber;
 use moteseal_core::record::Scheme;
 use moteseal_core::schema::{Field, Schema};
@@ -19,7 +20,6 @@ use moteseal_seal::level::SaltKey;
 use moteseal_seal::sample::Rate;
 use moteseal_seal::stream::{Open, Selection};
 use moteseal_seal::tree::Tree;
-use moteseal_sum::participation::Participation;
 use moteseal_sum::sies::Psr;
 use moteseal_sum::wire::close_share;
 use moteseal_verify::issue::FirstRoster;

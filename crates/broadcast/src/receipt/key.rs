@@ -161,13 +161,15 @@ impl ReceiverKey {
             let line = lines.next().and_then(|line| line.strip_prefix(name));
             line.and_then(|line| line.strip_prefix(' ')).ok_or(KeyFileError::NotAReceiverKey)
         };
+        let hex = |text: &str| decode_hex(text).ok_or(KeyFileError::NotAReceiverKey);
         let (network, sender) = (hex(field("network")?)?, hex(field("sender")?)?);
         let position = field("position")?;
         let is_plain = position == "0" || !position.starts_with(['+', '0']);
         let position: u32 =
             position.parse().ok().filter(|_| is_plain).ok_or(KeyFileError::NotAReceiverKey)?;
         let name = field("name")?;
-        let key = Zeroizing::new(hex::<32>(field("key")?)?);
+        let key = decode_hex(field("key")?).ok_or(KeyFileError::NotAReceiverKey)?;
+        let key = Zeroizing::new(key);
         if lines.next().is_some() {
             return Err(KeyFileError::NotAReceiverKey);
         }
@@ -207,19 +209,20 @@ fn mac(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
 }
 
 /// Reads exactly `N` bytes of lower-case hexadecimal digits.
-fn hex<const N: usize>(text: &str) -> Result<[u8; N], KeyFileError> {
+#[must_use]
+pub fn decode_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     let digit = |digit: u8| match digit {
-        b'0'..=b'9' => Ok(digit - b'0'),
-        b'a'..=b'f' => Ok(digit - b'a' + 10),
-        _ => Err(KeyFileError::NotAReceiverKey),
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
     };
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     if pairs.len() != N || !rest.is_empty() {
-        return Err(KeyFileError::NotAReceiverKey);
+        return None;
     }
     for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
         *byte = digit(*high)? << 4 | digit(*low)?;
     }
-    Ok(bytes)
+    Some(bytes)
 }

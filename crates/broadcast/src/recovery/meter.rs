@@ -83,7 +83,7 @@ impl Bucket {
 /// source each candidate has the same probability. A candidate therefore has no advantage by
 /// arriving first or more often. The bytes are not verified.
 #[derive(Clone)]
-pub(crate) struct Waiting<const N: usize, const G: usize> {
+pub(super) struct Waiting<const N: usize, const G: usize> {
     bytes: [u8; N],
     length: usize,
     link: u8,
@@ -95,28 +95,28 @@ pub(crate) struct Waiting<const N: usize, const G: usize> {
 }
 
 /// A candidate: its bytes, its length, and the link on which it arrived.
-pub(crate) struct Waited<const N: usize> {
+pub(super) struct Waited<const N: usize> {
     bytes: [u8; N],
     length: usize,
-    pub(crate) link: u8,
+    pub(super) link: u8,
 }
 
 impl<const N: usize> Waited<N> {
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
 impl<const N: usize, const G: usize> Waiting<N, G> {
-    pub(crate) const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { bytes: [0; N], length: 0, link: 0, source: 0, arrived: [0; G], sources: 0 }
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
+    pub(super) const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    pub(crate) fn offer(&mut self, bytes: &[u8], link: u8, source: usize, draws: &mut Draws) {
+    pub(super) fn offer(&mut self, bytes: &[u8], link: u8, source: usize, draws: &mut Draws) {
         let (Some(room), Some(arrived)) =
             (self.bytes.get_mut(..bytes.len()), self.arrived.get_mut(source))
         else {
@@ -140,7 +140,7 @@ impl<const N: usize, const G: usize> Waiting<N, G> {
     }
 
     /// Removes and returns the chosen candidate, and starts the next draw.
-    pub(crate) fn take(&mut self) -> Option<Waited<N>> {
+    pub(super) fn take(&mut self) -> Option<Waited<N>> {
         if self.is_empty() {
             return None;
         }
@@ -152,21 +152,21 @@ impl<const N: usize, const G: usize> Waiting<N, G> {
 
 /// Fingerprints of recently rejected bytes, so that the node does not check the same bytes again.
 #[derive(Clone)]
-pub(crate) struct Refusals {
+pub(super) struct Refusals {
     fingerprints: [u64; 8],
     at: usize,
 }
 
 impl Refusals {
-    pub(crate) const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { fingerprints: [0; 8], at: 0 }
     }
 
-    pub(crate) fn has(&self, fingerprint: u64) -> bool {
+    pub(super) fn has(&self, fingerprint: u64) -> bool {
         self.fingerprints.contains(&fingerprint)
     }
 
-    pub(crate) fn add(&mut self, fingerprint: u64) {
+    pub(super) fn add(&mut self, fingerprint: u64) {
         if let Some(place) = self.fingerprints.get_mut(self.at) {
             *place = fingerprint;
         }

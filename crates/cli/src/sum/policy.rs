@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use moteseal_client::sum::{PolicyFile, sign_policy};
 use moteseal_core::schema::Decimal;
+use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
 use crate::client_error;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::count;
 use crate::terminal::report_lines;
@@ -73,9 +74,8 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
 fn sign(arguments: &Sign) -> Result<(), Failure> {
     let operator = files::secret_key(&arguments.operator_key)?;
     let bytes = files::read(&arguments.roster)?;
-    let roster = moteseal_verify::Roster::open(&bytes, &operator.public()).map_err(|error| {
-        Failure::named(crate::failure::Exit::Refused, error.named()).about(&arguments.roster)
-    })?;
+    let roster = Roster::open(&bytes, &operator.public())
+        .map_err(|error| Failure::named(Exit::Refused, error.named()).about(&arguments.roster))?;
     let signed = sign_policy(&arguments.text, &roster, &operator)
         .map_err(|error| client_error::input(&error))?;
     moteseal_files::replace(&arguments.out, &signed, 0o644)

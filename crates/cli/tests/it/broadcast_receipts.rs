@@ -1,7 +1,7 @@
 //! Receivers acknowledge broadcasts over a real link, and `send` reports who has not.
 
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::Child;
 
 use serde_json::Value;
 
@@ -37,16 +37,7 @@ fn receipts(lines: &[Value]) -> &Value {
 }
 
 fn start(network: &Network, line: &str, more: &[&str]) -> Child {
-    use std::io::Write as _;
-    let mut process = network
-        .send(&network.url(""), &[&["--lines", "-", "--linger", "0.5", "--json"], more].concat())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    process.stdin.take().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
-    process
+    network.start_line(line, &[&["--json"], more].concat())
 }
 
 #[test]

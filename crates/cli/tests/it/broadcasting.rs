@@ -92,6 +92,11 @@ impl Network {
 
     /// Sends a line with further arguments, and returns what the command prints.
     pub(crate) fn send_line(&self, line: &str, more: &[&str]) -> Output {
+        self.start_line(line, more).wait_with_output().unwrap()
+    }
+
+    /// Starts to send a line with further arguments.
+    pub(crate) fn start_line(&self, line: &str, more: &[&str]) -> Child {
         let mut process = self
             .send(&self.url(""), &[&["--lines", "-", "--linger", "0.5"], more].concat())
             .stdin(Stdio::piped())
@@ -100,7 +105,7 @@ impl Network {
             .spawn()
             .unwrap();
         process.stdin.take().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
-        process.wait_with_output().unwrap()
+        process
     }
 
     /// Starts a watcher that prints JSON, and waits until it listens.

@@ -11,6 +11,7 @@ use moteseal_client::sum::{
     Endpoint, Outcome, Querier, Question, Row, RunOptions, ScheduleNumbers, run_query,
 };
 use moteseal_core::link::LinkKey;
+use moteseal_core::participation::Participation;
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
@@ -22,7 +23,6 @@ use moteseal_lanes::Host;
 use moteseal_net::in_memory::{Faults, MemoryChild, Network};
 use moteseal_net::{ChildLink as _, Down};
 use moteseal_sum::guard::EpochGuard;
-use moteseal_sum::participation::Participation;
 use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, QuerySchedule};
 use moteseal_sum::sies::{Master, Psr, Slot};

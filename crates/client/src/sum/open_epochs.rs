@@ -366,18 +366,17 @@ impl<E: KeyEngine + Sync> Epochs<E> {
             }
             Err(refusal) => Outcome::Rejected { refusal, findings: Vec::new() },
         };
-        // A mask hides whether the value of a single child is right.
-        let is_localised = is_refused && self.querier.question().masked.is_none();
-        let has_share: BTreeSet<DeviceId> = shares.keys().copied().collect();
-        let failed = is_localised.then(|| Failed { epoch, shares, members: members.clone() });
         let not_authentic = std::mem::take(&mut self.not_authentic);
         let not_authentic = self
             .aggregator
             .children()
             .iter()
-            .filter(|child| not_authentic.contains(&child.id) && !has_share.contains(&child.id))
+            .filter(|child| not_authentic.contains(&child.id) && !shares.contains_key(&child.id))
             .map(|child| child.name.clone())
             .collect();
+        // A mask hides whether the value of a single child is right.
+        let is_localised = is_refused && self.querier.question().masked.is_none();
+        let failed = is_localised.then(|| Failed { epoch, shares, members: members.clone() });
         let row = Row {
             query: self.querier.id(),
             epoch,

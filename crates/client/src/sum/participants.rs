@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use moteseal_sum::participation::Participation;
+use moteseal_core::participation::Participation;
 
 /// The number of positions in a word.
 const WORD: u32 = u16::BITS;

@@ -75,7 +75,7 @@ impl PolicyFile {
         let mut scratch = vec![0; MAX_POLICY + 64];
         let of = (roster.group(), &roster.first_digest());
         let policy = Policy::open(&bytes, of, &key, &mut scratch).map_err(|error| {
-            let what = format_args!("{error}; `moteseal sum policy` signs one");
+            let what = format_args!("{error}; `moteseal sum policy sign` makes one");
             InputError::new(error.name(), ErrorKind::Refused, what).in_file(path)
         })?;
         let (payload, version) = (policy.payload().to_vec(), policy.version);
@@ -108,8 +108,8 @@ impl PolicyFile {
         Policy::decode(&self.payload).map_err(InputError::internal)
     }
 
-    /// Declares the ranges of a policy for the columns of a query of a querier that is not trusted,
-    /// because a device refuses all others.
+    /// Declares the ranges of the policy for the columns of a querier's query, because devices refuse
+    /// all others.
     pub(super) fn declare_ranges(&self, querier: &PublicKey, plan: &mut Plan<'_>) {
         let Ok(policy) = self.policy() else { return };
         policy.for_each_querier(|terms| {
@@ -170,7 +170,7 @@ pub fn sign_policy(
     let signed = draft.issue(operator, &mut scratch, &mut out).map_err(|error| {
         let what = format_args!(
             "{error}: min_count is at least 2 and at most min_count_squares, an epoch is 1 second to 7 \
-             days, and each querier has one table"
+             days, each querier has one table, and all queriers are trusted or none is"
         );
         InputError::usage(error.name(), what).in_file(path)
     })?;

@@ -8,9 +8,9 @@
 use moteseal_api::ErrorKind;
 use moteseal_core::cbor::DecodeError;
 use moteseal_core::digest::Digest;
+use moteseal_core::participation::{Participation, ParticipationError};
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_sum::engine::KeyEngine;
-use moteseal_sum::participation::{Participation, ParticipationError};
 use moteseal_sum::query::{AnswerError, FixedPoint, Plan, QueryId};
 use moteseal_sum::sies::{Master, OpenError, PsrError};
 use moteseal_sum::wire::Share;

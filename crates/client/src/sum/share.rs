@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use moteseal_api::ErrorKind;
-use moteseal_sum::participation::{Participation, ParticipationError};
+use moteseal_core::participation::{Participation, ParticipationError};
 use moteseal_sum::sies::{Psr, PsrError, Slot};
 use moteseal_sum::wire::Psrs;
 

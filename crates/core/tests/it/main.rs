@@ -4,6 +4,7 @@
 
 mod cbor;
 mod key_files;
+mod participation;
 mod provision;
 mod reference;
 #[cfg(feature = "host")]

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use moteseal_broadcast::MAX_RECEIVERS;
-use moteseal_broadcast::receipt::{ReceiverKey, ReceiverTag, check_receiver_name};
+use moteseal_broadcast::receipt::{
+    KeyFileError, ReceiverKey, ReceiverTag, check_receiver_name, decode_hex,
+};
 use moteseal_core::record::{DeviceId, NetworkId};
 use zeroize::Zeroizing;
 
@@ -26,9 +28,7 @@ pub enum ReceiversError {
         line: usize,
     },
     /// The name is not allowed.
-    #[error(
-        "{name:?}: a receiver's name has 1 to 64 bytes, no control characters, commas or slashes, and no spaces at its ends"
-    )]
+    #[error("{name:?}: {}", KeyFileError::BadReceiverName)]
     BadReceiverName {
         /// The name.
         name: String,
@@ -247,19 +247,9 @@ impl Receivers {
     }
 }
 
-/// Reads exactly `N` bytes of lower-case hexadecimal digits.
+/// Reads the hexadecimal digits of a line.
 fn hex<const N: usize>(text: &str, line: usize) -> Result<[u8; N], ReceiversError> {
-    let mut bytes = [0; N];
-    let is_plain = text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    if text.len() != 2 * N || !is_plain {
-        return Err(ReceiversError::NotAReceiverList { line });
-    }
-    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
-        let digits = text.get(at..at + 2).unwrap_or_default();
-        *byte = u8::from_str_radix(digits, 16)
-            .map_err(|_| ReceiversError::NotAReceiverList { line })?;
-    }
-    Ok(bytes)
+    decode_hex(text).ok_or(ReceiversError::NotAReceiverList { line })
 }
 
 #[cfg(test)]

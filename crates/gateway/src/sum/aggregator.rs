@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use moteseal_core::cbor::BufferTooSmall;
 use moteseal_core::link::{LinkKey, MAX_FRAME};
+use moteseal_core::participation::{self, Participation};
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::PublicKey;
-use moteseal_sum::participation::{self, Participation};
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule};
 use moteseal_sum::sies::Psr;

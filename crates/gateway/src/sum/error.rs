@@ -2,7 +2,7 @@
 
 use moteseal_core::link::FrameError;
 use moteseal_core::named_errors;
-use moteseal_sum::participation::ParticipationError;
+use moteseal_core::participation::ParticipationError;
 use moteseal_sum::schedule::QueryScheduleError;
 use moteseal_sum::sies::PsrError;
 

@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
+use moteseal_core::participation::Participation;
 use moteseal_core::record::DeviceId;
-use moteseal_sum::participation::Participation;
 use moteseal_sum::query::{Plan, QueryId};
 use moteseal_sum::sies::Psr;
 use moteseal_sum::wire::Psrs;

@@ -1,10 +1,10 @@
 //! Aggregators while a group changes: gateways load a later version of the roster in the middle of an
 //! epoch, at different times, and devices join and leave.
 
+use moteseal_core::participation::Participation;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_gateway::sum::{FrameOutcome, Member, Refused};
-use moteseal_sum::participation::Participation;
 use moteseal_verify::aggregation::{QUERIER, gateway_id};
 
 use crate::summing::{EPOCH_MS, T, World, secret};

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::link::{LinkKey, MAX_FRAME};
+use moteseal_core::participation::Participation;
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_gateway::sum::{Aggregator, Ended, FrameOutcome, Member, Refused};
 use moteseal_sum::guard::{EpochGuard, Permit};
-use moteseal_sum::participation::Participation;
 use moteseal_sum::query::{Plan, QueryId};
 use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
 use moteseal_sum::sies::{KeyTotals, Master, OpenError, Psr, Slot, SourceKey};

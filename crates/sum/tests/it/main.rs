@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod key_files;
-mod participation;
 mod policy;
 mod query;
 mod query_language;

@@ -337,12 +337,12 @@ fn participation() -> File {
         let single = runs.len() == 1 && runs[0][1] - runs[0][0] == 1;
         let mut out = vec![0; words.len() * 8 + 16];
         let length = if single {
-            moteseal_sum::participation::Participation::encode_one(runs[0][0], &mut out)
+            moteseal_core::participation::Participation::encode_one(runs[0][0], &mut out)
         } else {
             runs.iter()
                 .flat_map(|run| run[0]..run[1])
                 .for_each(|at| words[at as usize / 64] |= 1 << (at % 64));
-            moteseal_sum::participation::Participation::encode(&words, &mut out)
+            moteseal_core::participation::Participation::encode(&words, &mut out)
         };
         let encoded = hex::encode(&out[..length.unwrap()]);
         file.valid(

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use moteseal_sum::participation::{Participation, ParticipationError, max_size, runs_of};
+use moteseal_core::participation::{Participation, ParticipationError, max_size, runs_of};
 use proptest::prelude::*;
 
 fn words(set: &BTreeSet<u32>) -> Vec<u64> {

@@ -10,7 +10,7 @@ use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, EvidenceCheck, Head, Incoming, KeyId, Kind, MAX_HEAD,
     MAX_LEAF, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE, MAX_SNAPSHOT,
-    OutgoingChain, Revocation, RevocationDraft, SenderCertificate, SenderCertificateDraft,
+    OutgoingChain, Revocation, RevocationDraft, Revoked, SenderCertificate, SenderCertificateDraft,
     SenderRequest, SenderRequestDraft, Shown, SingleDraft, Taken, Window, export, open_single,
     sender_named,
 };
@@ -216,7 +216,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .issue(&ops, &mut [0; MAX_REQUEST])
         .unwrap()
         .to_vec();
-    let draft = RevocationDraft { network: network(), base: &base.public(), minimum: 7 };
+    let draft =
+        RevocationDraft { network: network(), base: &base.public(), revoked: Revoked::below(7) };
     let revocation = draft.issue(&base, &mut [0; MAX_REVOCATION]).unwrap().to_vec();
     let draft = SingleDraft {
         id: id(),

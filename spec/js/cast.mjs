@@ -14,6 +14,7 @@ const MAX_BLOCK = 64;
 const MAX_MESSAGE = 8192;
 const MAX_LABEL = 64;
 const MAX_KIND = 3;
+const MAX_REVOKED = 8;
 const COMMAND = 3;
 const LONGEST_COMMAND = 604800n;
 const HASH_SHA256 = -16n;
@@ -73,9 +74,12 @@ export function openCertificate(bytes, network, bases) {
   return { base: position, serial, sender, alg, key, notBefore, notAfter };
 }
 
+/** Whether a set of revoked serials contains a serial. */
+const revokes = (revoked, serial) => serial < revoked.minimum || revoked.serials.includes(serial);
+
 /** Whether a certificate is in force. `now` is null without a clock. */
-export function checkInForce(c, minimum, now) {
-  if (c.serial < minimum) fail("Revoked");
+export function checkInForce(c, revoked, now) {
+  if (revokes(revoked, c.serial)) fail("Revoked");
   if (now === null) return;
   if (now < c.notBefore) fail("NotYetValid");
   if (c.notAfter !== U64 && now >= c.notAfter) fail("Expired");
@@ -83,11 +87,27 @@ export function checkInForce(c, minimum, now) {
 
 export function openRevocation(bytes, network, bases) {
   const object = openObject(bytes, TYP_REVOCATION);
-  const f = cbor.versioned(cbor.single(object.payload), 4);
+  const f = cbor.versioned(cbor.single(object.payload), 5);
   const stated = cbor.bytes(f[1], 8);
   const base = cbor.bytes(f[2], 8);
   const minimum = cbor.u64(f[3]);
-  return { base: baseOf(object, stated, network, base, bases), minimum };
+  const listed = cbor.array(f[4]);
+  if (listed.length > MAX_REVOKED) fail("FieldOutOfRange");
+  const serials = [];
+  let previous = minimum;
+  for (const item of listed) {
+    const serial = cbor.u64(item);
+    if (serial <= previous || serial === U64) fail("FieldOutOfRange");
+    serials.push(serial);
+    previous = serial;
+  }
+  return { base: baseOf(object, stated, network, base, bases), minimum, serials };
+}
+
+/** Whether a revocation may follow what is revoked already: it must revoke all of that. */
+export function checkCovers(revocation, known) {
+  const lost = known.serials.filter((serial) => !revokes(revocation, serial));
+  if (revocation.minimum < known.minimum || lost.length > 0) fail("Superseded");
 }
 
 // ---------------------------------------------------------------- chains: section 2

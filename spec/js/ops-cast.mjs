@@ -8,6 +8,7 @@ import { checkedKey, hex, keyOf, OPS, shown, toHex } from "./ops.mjs";
 import { checkReceipts, receiverKey, receiverTag } from "./receivers.mjs";
 
 const basesOf = (input) => input.bases.map(keyOf);
+const revokedOf = ({ minimum, serials }) => ({ minimum: BigInt(minimum), serials: serials.map(BigInt) });
 
 OPS["cast.ids"] = (input) => {
   const { key } = keyOf(input);
@@ -18,12 +19,16 @@ OPS["cast.request"] = (input) => shown(cast.openRequest(hex(input.bytes)));
 
 OPS["cast.certificate"] = (input) => {
   const c = cast.openCertificate(hex(input.bytes), hex(input.network), basesOf(input));
-  cast.checkInForce(c, BigInt(input.minimum), input.now === null ? null : BigInt(input.now));
+  cast.checkInForce(c, revokedOf(input), input.now === null ? null : BigInt(input.now));
   const { notBefore, notAfter, ...rest } = c;
   return shown({ ...rest, not_before: notBefore, not_after: notAfter });
 };
 
-OPS["cast.revocation"] = (input) => cast.openRevocation(hex(input.bytes), hex(input.network), basesOf(input));
+OPS["cast.revocation"] = (input) => {
+  const revocation = cast.openRevocation(hex(input.bytes), hex(input.network), basesOf(input));
+  cast.checkCovers(revocation, revokedOf(input.known));
+  return revocation;
+};
 
 OPS["cast.chain"] = (input) => {
   const { number, label } = input;

@@ -24,6 +24,7 @@ from .suites import ALGORITHMS, Key
 
 # ---------------------------------------------------------------- broadcast.md, section 1: senders and base stations
 
+MAX_REVOKED = 8
 CHAIN, SENDER_REQUEST = "moteseal-chain+cose", "moteseal-request+cose"
 SENDER_CERTIFICATE, REVOCATION = "moteseal-sender+cose", "moteseal-revocation+cose"
 
@@ -77,8 +78,8 @@ class SenderCertificate:
     not_before: int
     not_after: int
 
-    def check(self, now, minimum):
-        if self.serial < minimum:
+    def check(self, now, revoked):
+        if self.serial in revoked:
             raise Refused("Revoked")
         if now is not None and now < self.not_before:
             raise Refused("NotYetValid")
@@ -100,12 +101,33 @@ def sender_certificate(data, network, bases):
     return SenderCertificate(place, serial, sender, Key(alg, raw), not_before, not_after)
 
 
+@dataclass
+class Revoked:
+    """What a base station has revoked."""
+
+    minimum: int
+    serials: list
+
+    def __contains__(self, serial):
+        return serial < self.minimum or serial in self.serials
+
+    def check_covers(self, known):
+        if self.minimum < known.minimum or any(serial not in self for serial in known.serials):
+            raise Refused("Superseded")
+
+
 def revocation(data, network, bases):
     object = signed(data, REVOCATION)
-    fields = array(decode(object.payload), 4)
+    fields = array(decode(object.payload), 5)
     version_one(fields[0])
     of, base, minimum = byte_string(fields[1], 8), byte_string(fields[2], 8), uint(fields[3])
-    return of_base(object, of, base, network, bases), minimum
+    listed, serials = array(fields[4]), []
+    out_of_range(len(listed) > MAX_REVOKED)
+    for item in listed:
+        serial = uint(item)
+        out_of_range(serial <= (serials[-1] if serials else minimum) or serial == M64)
+        serials.append(serial)
+    return of_base(object, of, base, network, bases), Revoked(minimum, serials)
 
 
 # ---------------------------------------------------------------- broadcast.md, sections 2 and 3: chains

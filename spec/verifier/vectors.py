@@ -14,6 +14,7 @@ from .audit import audit
 from .broadcast import (
     Chain,
     ChainReceiver,
+    Revoked,
     broadcast_evidence,
     broadcast_frame,
     chain_head,
@@ -518,7 +519,7 @@ def request_vector(_case, given):
 
 def sender_certificate_vector(_case, given):
     found = sender_certificate(unhex(given["bytes"]), *shared_keys(given))
-    found.check(given["now"], given["minimum"])
+    found.check(given["now"], Revoked(given["minimum"], given["serials"]))
     return {
         "base": found.base,
         "serial": found.serial,
@@ -531,8 +532,10 @@ def sender_certificate_vector(_case, given):
 
 
 def revocation_vector(_case, given):
-    base, minimum = revocation(unhex(given["bytes"]), *shared_keys(given))
-    return {"base": base, "minimum": minimum}
+    base, revoked = revocation(unhex(given["bytes"]), *shared_keys(given))
+    known = given["known"]
+    revoked.check_covers(Revoked(known["minimum"], known["serials"]))
+    return {"base": base, "minimum": revoked.minimum, "serials": revoked.serials}
 
 
 def chain_vector(_case, given):

@@ -90,6 +90,9 @@
 // several encrypted values, as a big-endian number.
 #define MOTESEAL_PSR 32
 
+// The maximum number of single serials that a base station can have revoked.
+#define MOTESEAL_MAX_REVOKED 8
+
 // A frame with a sender's certificate.
 #define MOTESEAL_FRAME_CERTIFICATE 32
 
@@ -305,7 +308,7 @@ enum moteseal_error
   MOTESEAL_ERROR_NOT_YET_VALID = 134,
   // The certificate has expired.
   MOTESEAL_ERROR_EXPIRED = 135,
-  // The certificate's serial is below the base station's minimum.
+  // The base station has revoked the certificate.
   MOTESEAL_ERROR_REVOKED = 136,
   // The chain's number is not higher than the highest one accepted so far.
   MOTESEAL_ERROR_CHAIN_GOES_BACK = 137,
@@ -342,6 +345,8 @@ enum moteseal_error
   MOTESEAL_ERROR_KEY_ENDED = 152,
   // The seal names a version of the roster that is too early for its epoch.
   MOTESEAL_ERROR_ROSTER_OUTDATED = 153,
+  // The revocation does not revoke everything that is already revoked.
+  MOTESEAL_ERROR_SUPERSEDED = 154,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -497,6 +502,16 @@ typedef struct {
 typedef struct {
   uint64_t opaque[30];
 } moteseal_sender;
+
+// What a base station has revoked. Zeros mean that nothing is revoked.
+typedef struct {
+  // All serials below this one are revoked.
+  uint64_t minimum;
+  // Single serials that are revoked, in ascending order; the first `count` places are used.
+  uint64_t serials[MOTESEAL_MAX_REVOKED];
+  // The number of single serials.
+  uint64_t count;
+} moteseal_revoked;
 
 // The content of a chain of one message. `message` and `label` point into the frame's bytes.
 typedef struct {
@@ -1202,9 +1217,8 @@ moteseal_error moteseal_base_begin(moteseal_base *base,
 //        certificate frame).
 // @param now  Seconds since 1970; 0 if there is no clock: the function then checks only the
 //        serial, not the dates.
-// @param minimum_serial  The lowest serial that the base station has not revoked: the highest
-//        number that `moteseal_revocation_open` has ever returned, or 0 if there was no
-//        revocation.
+// @param revoked  What the base station has revoked, as `moteseal_revocation_open` returned it
+//        last, or NULL if there was no revocation.
 // @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, `NotYetValid`, `Expired`,
 //         `Revoked`, or an error of decoding or of keys.
 moteseal_error moteseal_sender_open(moteseal_sender *sender,
@@ -1212,7 +1226,7 @@ moteseal_error moteseal_sender_open(moteseal_sender *sender,
                                     const uint8_t *certificate,
                                     size_t length,
                                     uint64_t now,
-                                    uint64_t minimum_serial);
+                                    const moteseal_revoked *revoked);
 
 // Returns the identity of a sender.
 //
@@ -1222,13 +1236,14 @@ moteseal_error moteseal_sender_info(const moteseal_sender *sender, uint8_t *id, 
 
 // Checks a revocation.
 //
-// @param minimum_serial  Receives the lowest serial that is still valid. Durably store the highest
-//        number received so far, and ignore lower numbers.
-// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, or a decoding error.
+// @param revoked  What the base station has revoked so far: zeros at first. Receives what it has
+//        revoked now. Store it durably before you act on it.
+// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, a decoding error, or
+//         `Superseded` if the revocation is older than the one in `revoked`.
 moteseal_error moteseal_revocation_open(const moteseal_base *base,
                                         const uint8_t *revocation,
                                         size_t length,
-                                        uint64_t *minimum_serial);
+                                        moteseal_revoked *revoked);
 
 // Checks a live command: a frame that contains a whole chain of one message. The check verifies
 // one signature.

@@ -617,7 +617,8 @@ static void accepts_a_broadcast_and_rejects_altered_ones(void) {
     moteseal_head_info info;
     moteseal_taken taken;
     moteseal_single command;
-    uint64_t floor = 0, minimum = 0, mask = 0;
+    uint64_t floor = 0, mask = 0;
+    moteseal_revoked revoked = {0}, older = {0};
     uint32_t block = 0;
     uint8_t snapshot[MOTESEAL_MAX_SNAPSHOT], wanted[MOTESEAL_MAX_WANTED];
     size_t length = 0;
@@ -631,13 +632,21 @@ static void accepts_a_broadcast_and_rejects_altered_ones(void) {
     for (size_t bit = 0; bit < 8 * frame.body_length; bit += 3) {
         uint8_t *altered = (uint8_t *)frame.body + bit / 8;
         *altered ^= (uint8_t)(1 << bit % 8);
-        TRUE(moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 0, 0) != MOTESEAL_ERROR_OK);
+        TRUE(moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 0, NULL) != MOTESEAL_ERROR_OK);
         *altered ^= (uint8_t)(1 << bit % 8);
     }
-    IS(REVOKED, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 0, 8));
-    IS(EXPIRED, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 2000000000, 0));
-    IS(NOT_YET_VALID, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 1, 0));
-    IS(OK, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 1500000000, 7));
+    revoked.minimum = 8;
+    IS(REVOKED, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 0, &revoked));
+    revoked.minimum = 0;
+    revoked.serials[0] = 7;
+    revoked.count = 1;
+    IS(REVOKED, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 0, &revoked));
+    revoked.count = 9;
+    IS(FIELD_OUT_OF_RANGE, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 0, &revoked));
+    revoked = (moteseal_revoked){.minimum = 7};
+    IS(EXPIRED, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 2000000000, NULL));
+    IS(NOT_YET_VALID, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 1, NULL));
+    IS(OK, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 1500000000, &revoked));
 
     frame = read_frame(frames[2], lengths[2]);
     TRUE(frame.kind == MOTESEAL_FRAME_HEAD);
@@ -719,10 +728,15 @@ static void accepts_a_broadcast_and_rejects_altered_ones(void) {
 
     frame = read_frame(frames[24], lengths[24]);
     TRUE(frame.kind == MOTESEAL_FRAME_REVOCATION);
-    IS(OK, moteseal_revocation_open(&base, frame.body, frame.body_length, &minimum));
-    TRUE(minimum == 8);
+    IS(OK, moteseal_revocation_open(&base, frame.body, frame.body_length, &revoked));
+    TRUE(revoked.minimum == 8 && revoked.count == 1 && revoked.serials[0] == 12);
+    IS(OK, moteseal_revocation_open(&base, frame.body, frame.body_length, &revoked));
+    older = revoked;
+    revoked.serials[0] = 13;
+    IS(SUPERSEDED, moteseal_revocation_open(&base, frame.body, frame.body_length, &revoked));
+    IS(NULL_POINTER, moteseal_revocation_open(&base, frame.body, frame.body_length, NULL));
     ((uint8_t *)frame.body)[frame.body_length - 1] ^= 1;
-    IS(NOT_AUTHENTIC, moteseal_revocation_open(&base, frame.body, frame.body_length, &minimum));
+    IS(NOT_AUTHENTIC, moteseal_revocation_open(&base, frame.body, frame.body_length, &older));
 
     /* A frame cut off at any length is rejected without an access beyond its end. */
     for (size_t i = 1; i < 23; i++) {

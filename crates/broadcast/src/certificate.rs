@@ -1,14 +1,11 @@
-//! Certificates of senders, which base stations sign, and the revocation of certificates
-//! (spec/broadcast.md, section 1). A network accepts only senders with a valid certificate.
-//!
-//! A base station revokes all its certificates whose serial is below a minimum. The minimum only
-//! increases, and receivers store it. Revocation needs no clock: a receiver without a clock cannot
-//! detect that a certificate has expired, but it can detect that a certificate was revoked.
+//! Certificates of senders, which base stations sign (spec/broadcast.md, section 1). A network
+//! accepts only senders with a valid certificate. [`Revocation`](crate::Revocation) ends a
+//! certificate before it expires.
 
 use core::fmt;
 use moteseal_core::named_errors;
 
-use crate::KeyId;
+use crate::{KeyId, Revoked};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::cose::{Sign1, Typ, sig_structure};
 use moteseal_core::identity::{IssueError, protected};
@@ -20,15 +17,13 @@ use moteseal_core::signature::{
 
 /// The maximum length in bytes of the payload of a request, certificate or revocation, which has
 /// fields of fixed size and a key.
-const MAX_PAYLOAD: usize = MAX_PUBLIC_KEY + 80;
+pub(crate) const MAX_PAYLOAD: usize = MAX_PUBLIC_KEY + 80;
 /// The maximum length of the bytes that are signed for a request, certificate or revocation.
-const MAX_MESSAGE: usize = MAX_PAYLOAD + 80;
+pub(crate) const MAX_MESSAGE: usize = MAX_PAYLOAD + 80;
 /// The maximum length of a sender's request in bytes.
 pub const MAX_REQUEST: usize = MAX_MESSAGE + MAX_SIGNATURE;
 /// The maximum length of a sender's certificate in bytes.
 pub const MAX_SENDER_CERTIFICATE: usize = MAX_MESSAGE + MAX_SIGNATURE;
-/// The maximum length of a revocation in bytes.
-pub const MAX_REVOCATION: usize = 160 + MAX_SIGNATURE;
 
 named_errors! {
     /// Why a request, certificate or revocation was rejected.
@@ -61,13 +56,16 @@ named_errors! {
         NotYetValid => "the certificate is not valid yet; check the clock",
         /// It has expired.
         Expired => "the certificate has expired; have the sender certified again",
-        /// Its serial is below the base station's minimum.
+        /// The base station has revoked it.
         Revoked => "the base station has revoked the certificate",
     }
 }
 
 /// Checks the suite and the signature of a signed object.
-fn check(object: &Sign1<'_>, key: &PublicKey) -> Result<(), SenderCertificateError> {
+pub(crate) fn check_signature(
+    object: &Sign1<'_>,
+    key: &PublicKey,
+) -> Result<(), SenderCertificateError> {
     if object.header.algorithm != key.algorithm() {
         return Err(SenderCertificateError::AlgorithmMismatch);
     }
@@ -174,7 +172,7 @@ impl SenderRequest {
         let (algorithm, key) = read_key(&mut reader)?;
         let key =
             key_of(Algorithm::from_cose(algorithm).ok_or(DecodeError::UnknownAlgorithm)?, key)?;
-        check(&object, &key)?;
+        check_signature(&object, &key)?;
         Ok(Self { sender, key })
     }
 }
@@ -282,7 +280,7 @@ impl<'a> SenderCertificate<'a> {
             .enumerate()
             .find(|(_, base)| KeyId::of(base) == certificate.base)
             .ok_or(SenderCertificateError::UnknownBaseStation)?;
-        check(&certificate.object, base)?;
+        check_signature(&certificate.object, base)?;
         key_of(certificate.algorithm, certificate.key_bytes)?;
         Ok((certificate, place))
     }
@@ -344,13 +342,13 @@ impl<'a> SenderCertificate<'a> {
     }
 
     /// Checks that the certificate is not revoked and is valid at `now`, in seconds of Unix time.
-    /// `minimum` is the base station's lowest valid serial. If `now` is `None`, only the revocation
-    /// is checked.
+    /// `revoked` is what the certificate's base station has revoked. If `now` is `None`, only the
+    /// revocation is checked.
     ///
     /// # Errors
     /// [`NotInForce`].
-    pub fn check(&self, now: Option<u64>, minimum: u64) -> Result<(), NotInForce> {
-        if self.serial < minimum {
+    pub fn check(&self, now: Option<u64>, revoked: &Revoked) -> Result<(), NotInForce> {
+        if revoked.contains(self.serial) {
             return Err(NotInForce::Revoked);
         }
         match now {
@@ -391,100 +389,4 @@ pub struct SenderClaim {
     pub key: KeyId,
 }
 
-/// The content of a revocation, before the base station signs it. It revokes all the base station's
-/// certificates with a serial below `minimum`. [`MAX_REVOCATION`] bytes suffice for the signed
-/// revocation.
-#[derive(Clone, Copy, Debug)]
-pub struct RevocationDraft<'k> {
-    /// The network.
-    pub network: NetworkId,
-    /// The base station's key.
-    pub base: &'k PublicKey,
-    /// The lowest serial that remains valid. It must be higher than every earlier minimum.
-    pub minimum: u64,
-}
-
-impl RevocationDraft<'_> {
-    fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
-        let mut out = Writer::new(out);
-        out.array(4)?
-            .uint(1u8)?
-            .bytes(&self.network.0)?
-            .bytes(&KeyId::of(self.base).0)?
-            .uint(self.minimum)?;
-        Ok(out.finish())
-    }
-}
-
-signed!(RevocationDraft, Typ::Revocation, "the base station");
-
-/// A verified revocation. Only [`open`](Self::open) creates this type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Revocation {
-    network: NetworkId,
-    base: KeyId,
-    minimum: u64,
-}
-
-impl Revocation {
-    /// Reads a revocation and checks that one of the base stations signed it for this network. Also
-    /// returns the index in `bases` of the base station that signed. Checks at most one signature.
-    ///
-    /// # Errors
-    /// [`SenderCertificateError`].
-    pub fn open(
-        bytes: &[u8],
-        network: NetworkId,
-        bases: &[PublicKey],
-    ) -> Result<(Self, usize), SenderCertificateError> {
-        let (object, revocation) = Self::decode(bytes)?;
-        if revocation.network != network {
-            return Err(SenderCertificateError::WrongNetwork);
-        }
-        let found = bases.iter().enumerate().find(|(_, base)| KeyId::of(base) == revocation.base);
-        let (place, base) = found.ok_or(SenderCertificateError::UnknownBaseStation)?;
-        check(&object, base)?;
-        Ok((revocation, place))
-    }
-
-    /// Returns the base station and the minimum of a revocation without checking its signature. A
-    /// node uses this to find out whether the revocation is new.
-    ///
-    /// # Errors
-    /// [`DecodeError`] if the bytes are not a revocation.
-    pub fn peek(bytes: &[u8]) -> Result<(KeyId, u64), DecodeError> {
-        let (_, revocation) = Self::decode(bytes)?;
-        Ok((revocation.base, revocation.minimum))
-    }
-
-    fn decode(bytes: &[u8]) -> Result<(Sign1<'_>, Self), DecodeError> {
-        let object = Sign1::decode(bytes, Typ::Revocation)?;
-        let mut reader = Reader::new(object.payload)?;
-        reader.array(4)?;
-        reader.version()?;
-        let revocation = Self {
-            network: NetworkId(reader.fixed()?),
-            base: KeyId(reader.fixed()?),
-            minimum: reader.u64()?,
-        };
-        Ok((object, revocation))
-    }
-
-    /// Returns the network.
-    #[must_use]
-    pub const fn network(&self) -> NetworkId {
-        self.network
-    }
-
-    /// Returns the base station whose serials are revoked.
-    #[must_use]
-    pub const fn base(&self) -> KeyId {
-        self.base
-    }
-
-    /// Returns the lowest serial that remains valid.
-    #[must_use]
-    pub const fn minimum(&self) -> u64 {
-        self.minimum
-    }
-}
+pub(crate) use signed;

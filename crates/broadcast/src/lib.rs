@@ -90,6 +90,7 @@ mod hash;
 mod head;
 mod incoming;
 pub mod receipt;
+mod revocation;
 mod single;
 pub mod tesla;
 pub mod wire;
@@ -97,9 +98,8 @@ pub mod wire;
 pub mod recovery;
 
 pub use certificate::{
-    MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NotInForce, Revocation, RevocationDraft,
-    SenderCertificate, SenderCertificateDraft, SenderCertificateError, SenderClaim, SenderRequest,
-    SenderRequestDraft,
+    MAX_REQUEST, MAX_SENDER_CERTIFICATE, NotInForce, SenderCertificate, SenderCertificateDraft,
+    SenderCertificateError, SenderClaim, SenderRequest, SenderRequestDraft,
 };
 pub use chain::{
     BuildError, ChainDraft, ContentChanged, DraftError, MAX_HEAD, OutgoingChain, Outline,
@@ -109,6 +109,10 @@ pub use freshness::{CLOCK_OFFSET_SECONDS, MAX_COMMAND_SECONDS, Untimely, Window}
 pub use head::{Claim, Head, HeadError};
 pub use incoming::{
     BYTES_PER_MESSAGE, BlockTooLarge, Incoming, IncomingState, LeafError, MAX_SNAPSHOT, Taken,
+};
+pub use revocation::{
+    MAX_REVOCATION, MAX_REVOKED, MAX_REVOKED_BYTES, Revocation, RevocationDraft, RevokeError,
+    Revoked,
 };
 pub use single::{MAX_SINGLE, OpenedSingle, SealError, SingleDraft, SingleError, open_single};
 
@@ -176,7 +180,8 @@ impl KeyId {
     }
 
     /// Returns the id of raw key bytes. Does not check whether they are a valid key.
-    fn of_bytes(key: &[u8]) -> Self {
+    #[must_use]
+    pub fn of_bytes(key: &[u8]) -> Self {
         Self(digest::short(&[b"moteseal/1/key\0", key]))
     }
 }

@@ -100,10 +100,10 @@ named_errors! {
         Expired => "the sender's certificate has expired; have it certified again",
         /// The certificate is not yet valid.
         NotYetValid => "the sender's certificate is not valid yet; check the clock",
-        /// The certificate's serial is below the base station's minimum.
+        /// The base station has revoked the certificate.
         Revoked => "the base station has revoked the sender's certificate",
-        /// A certificate or revocation of the same base station with a higher serial or minimum is
-        /// known.
+        /// A certificate of the same base station with a higher serial is known, or a revocation
+        /// that revokes something that this one does not revoke.
         Superseded => "a later certificate or revocation of the same base station is known",
         /// The chain is not signed with the certified key.
         KeyNotCertified => "the key is not the one in the certificate; use the key that was certified",
@@ -186,13 +186,11 @@ pub enum Event {
         /// Whether the chain is complete.
         is_last: bool,
     },
-    /// A base station has revoked its certificates with a serial below `minimum`. The node drops
-    /// the incomplete chains that it accepted under these certificates.
+    /// A base station has revoked more certificates. The node drops the incomplete chains that it
+    /// accepted under these certificates. [`Store::revoked`] returns what is revoked now.
     Revoked {
         /// The base station's index in the settings.
         base: u8,
-        /// The lowest serial that is still valid.
-        minimum: u64,
     },
     /// A frame was rejected.
     Refused(RefusedBroadcast),
@@ -282,7 +280,6 @@ struct Spared {
 pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     settings: Settings<'a>,
     bases: [Option<KeyId>; MAX_BASES],
-    minimums: [u64; MAX_BASES],
     draws: Draws,
     /// Milliseconds since the node was created. Never decreases, even if the host's clock goes
     /// back.
@@ -314,22 +311,13 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
 }
 
 impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SENDERS, CHAINS, B> {
-    /// Creates a node and reads the revocations from the store. All random choices derive from
-    /// `seed`, which must be secret. To continue chains from before a reboot, call
-    /// [`Node::resume`].
-    ///
-    /// # Errors
-    /// The errors of the storage.
-    pub fn new<S: Store>(
-        settings: Settings<'a>,
-        seed: u64,
-        now: Now,
-        store: &mut S,
-    ) -> Result<Self, S::Error> {
+    /// Creates a node. All random choices derive from `seed`, which must be secret. To continue
+    /// chains from before a reboot, call [`Node::resume`].
+    #[must_use]
+    pub fn new(settings: Settings<'a>, seed: u64, now: Now) -> Self {
         let mut node = Self {
             settings,
             bases: [None; MAX_BASES],
-            minimums: [0; MAX_BASES],
             draws: Draws::new(seed),
             clock: 0,
             host_ms: now.ms,
@@ -354,12 +342,10 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
             receiver_keys: &[],
             attempts: 0,
         };
-        for ((place, key), (id, minimum)) in
-            (0..).zip(settings.bases).zip(node.bases.iter_mut().zip(&mut node.minimums))
-        {
-            (*id, *minimum) = (Some(KeyId::of(key)), store.minimum(place)?);
+        for (id, key) in node.bases.iter_mut().zip(settings.bases) {
+            *id = Some(KeyId::of(key));
         }
-        Ok(node)
+        node
     }
 
     /// Processes a frame that was received on a link.

@@ -1,5 +1,6 @@
 //! `moteseal broadcast`: sends, receives and verifies authenticated broadcasts (spec/broadcast.md).
 
+mod certificates;
 mod link;
 mod receivers;
 mod send;
@@ -8,6 +9,7 @@ mod watch;
 
 use clap::Subcommand;
 
+pub(crate) use certificates::describe as describe_revoked;
 pub(crate) use receivers::key as receiver_key;
 
 use crate::failure::Failure;
@@ -18,6 +20,7 @@ pub(crate) enum Command {
     Watch(Box<watch::Arguments>),
     Verify(verify::Arguments),
     Receivers(receivers::Arguments),
+    Certificates(certificates::Arguments),
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
@@ -26,5 +29,6 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Watch(arguments) => watch::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
         Command::Receivers(arguments) => receivers::run(arguments),
+        Command::Certificates(arguments) => certificates::run(arguments),
     }
 }

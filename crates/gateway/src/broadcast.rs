@@ -11,6 +11,7 @@
 
 mod content;
 mod error;
+mod issued;
 mod numbers;
 mod own_chains;
 mod receipts;
@@ -20,6 +21,7 @@ mod sender;
 
 pub use content::{Content, ContentError};
 pub use error::SendError;
+pub use issued::{Issued, IssuedCertificate, IssuedError};
 pub use numbers::{ChainNumbers, NumbersError};
 pub use receipts::{Checked, Receipts};
 pub use receivers::{Receiver, Receivers, ReceiversError};

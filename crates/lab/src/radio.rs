@@ -358,7 +358,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         let station = &mut self.stations[who];
         station.starts += 1;
         let seed = self.seed.derive("node", (who as u64) << 32 | station.starts).draws().word();
-        let Ok(mut node) = Node::new(station.settings, seed, now, &mut station.store);
+        let mut node = Node::new(station.settings, seed, now);
         let mut scratch = [0; MAX_LEAF];
         for chain in station.store.chains() {
             let Ok(_) = node.resume(now, chain, &mut station.store, &mut scratch);

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use moteseal_api::ErrorKind;
 use moteseal_broadcast::recovery::{Item, MissedChain, Store};
-use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
+use moteseal_broadcast::{ChainNumber, ChainRef, KeyId, Revoked};
 use moteseal_core::record::NetworkId;
 
 use crate::journal::{Journal, JournalError, is_full};
@@ -132,6 +132,11 @@ pub struct Archive {
 }
 
 impl Archive {
+    /// Returns the newest certificate of each sender's key.
+    pub fn certificates(&self) -> impl Iterator<Item = (KeyId, &[u8])> {
+        self.facts.certificates.iter().map(|(key, bytes)| (*key, bytes.as_slice()))
+    }
+
     /// Opens the archive in `folder`, or creates an empty one. `bases` are the base stations in the
     /// node's order. Facts about base stations that are not in `bases` are kept. The archive stores
     /// at most `quota` bytes of chains.
@@ -551,15 +556,16 @@ impl Store for Archive {
         Ok(self.facts.floors.get(&key).copied())
     }
 
-    /// Does not record the minimum if the base station is not in `bases`.
-    fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), ArchiveError> {
+    /// Does not record the value if the base station is not in `bases`.
+    fn revoke(&mut self, base: u8, revoked: &Revoked) -> Result<(), ArchiveError> {
         if let Some(base) = self.base(base) {
-            self.record(Fact::Minimum(base, minimum))?;
+            self.record(Fact::Revoked(base, *revoked))?;
         }
         self.sync()
     }
 
-    fn minimum(&mut self, base: u8) -> Result<u64, ArchiveError> {
-        Ok(self.base(base).and_then(|base| self.facts.minimums.get(&base)).copied().unwrap_or(0))
+    fn revoked(&mut self, base: u8) -> Result<Revoked, ArchiveError> {
+        let of = self.base(base).and_then(|base| self.facts.revoked.get(&base));
+        Ok(of.copied().unwrap_or_default())
     }
 }

@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     BuildError, ChainDraft, ChainId, ChainNumber, EvidenceCheck, Head, Incoming, KeyId, Kind,
-    LeafError, MAX_HEAD, MAX_LEAF, MAX_SINGLE, OutgoingChain, Revocation, SenderCertificate,
-    SenderRequest, Shown, Taken, Window, open_single,
+    LeafError, MAX_HEAD, MAX_LEAF, MAX_SINGLE, OutgoingChain, Revocation, Revoked,
+    SenderCertificate, SenderRequest, Shown, Taken, Window, open_single,
 };
 use moteseal_core::Digest;
 use moteseal_core::cbor::item_length;
@@ -54,7 +54,7 @@ pub fn certificate(input: &Value) -> Verdict {
     let (certificate, base) =
         SenderCertificate::open_any(&bytes, network(input), &bases(input)).map_err(name)?;
     let now = (!input["now"].is_null()).then(|| number(input, "now"));
-    certificate.check(now, number(input, "minimum")).map_err(name)?;
+    certificate.check(now, &revoked(input)).map_err(name)?;
     Ok(json!({
         "base": base, "serial": certificate.serial, "sender": certificate.sender.to_string(),
         "alg": certificate.algorithm.name(), "key": hex_of(certificate.key_bytes),
@@ -65,7 +65,20 @@ pub fn certificate(input: &Value) -> Verdict {
 pub fn revocation(input: &Value) -> Verdict {
     let (revocation, base) =
         Revocation::open(&bytes(input, "bytes"), network(input), &bases(input)).map_err(name)?;
-    Ok(json!({ "base": base, "minimum": revocation.minimum() }))
+    let revoked_now = revocation.revoked();
+    if !revoked_now.covers(&revoked(&input["known"])) {
+        return Err("Superseded".to_owned());
+    }
+    Ok(json!({
+        "base": base, "minimum": revoked_now.minimum(), "serials": revoked_now.serials(),
+    }))
+}
+
+/// Returns what a base station has revoked, from the fields `minimum` and `serials`.
+fn revoked(input: &Value) -> Revoked {
+    let serials = input["serials"].as_array().into_iter().flatten().filter_map(Value::as_u64);
+    let below = Revoked::below(number(input, "minimum"));
+    serials.fold(below, |revoked, serial| revoked.and(serial).unwrap_or(revoked))
 }
 
 /// Builds a chain from messages, as a sender does.

@@ -9,7 +9,7 @@
 mod fields;
 
 use fields::{Content, Fields};
-use moteseal_broadcast::{ChainNumber, KeyId};
+use moteseal_broadcast::{ChainNumber, KeyId, MAX_REVOKED_BYTES, Revoked};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
@@ -42,7 +42,7 @@ const GUARD: u8 = 6;
 const ANSWERED: u8 = 7;
 const QUERY_SCHEDULE: u8 = 8;
 const FLOOR: u8 = 9;
-const MINIMUM: u8 = 10;
+const REVOKED: u8 = 10;
 const SETTINGS: u8 = 11;
 const UNSTATED: u8 = 12;
 const POSITION: u8 = 13;
@@ -101,7 +101,7 @@ pub struct Memory {
     unstated: Runs,
     schedule: Option<(u64, Digest)>,
     floors: [Option<(KeyId, ChainNumber)>; MAX_FLOORS],
-    minimum: u64,
+    revoked: Revoked,
     settings: Settings,
     time_floor: u64,
 }
@@ -148,7 +148,7 @@ impl Memory {
             unstated: [None; MAX_UNSTATED],
             schedule: None,
             floors: [None; MAX_FLOORS],
-            minimum: 0,
+            revoked: Revoked::NONE,
             settings,
             time_floor: 0,
         }
@@ -213,10 +213,10 @@ impl Memory {
         self.floors.iter_mut().find(|place| place.is_none_or(|(of, _)| of == key))
     }
 
-    /// Returns the lowest serial that the base station has not revoked.
+    /// Returns what the base station has revoked.
     #[must_use]
-    pub const fn minimum(&self) -> u64 {
-        self.minimum
+    pub const fn revoked(&self) -> &Revoked {
+        &self.revoked
     }
 
     /// Returns the settings, which broadcasts can change.
@@ -327,7 +327,10 @@ impl Memory {
                 let (key, number) = (KeyId(fields.take()?), ChainNumber(fields.u64()?));
                 *self.floor_place(key).ok_or(JournalError::Damaged)? = Some((key, number));
             }
-            MINIMUM => self.minimum = fields.u64()?,
+            REVOKED => {
+                let revoked = Revoked::decode(core::mem::take(&mut fields.0));
+                self.revoked = revoked.map_err(|_| JournalError::Damaged)?;
+            }
             SETTINGS => {
                 self.settings = Settings {
                     interval_ms: fields.u32()?,
@@ -378,7 +381,7 @@ impl Memory {
         for (key, number) in self.floors.iter().flatten() {
             page.record(FLOOR, &[&key.0, &number.0.to_be_bytes()])?;
         }
-        page.record(MINIMUM, &[&self.minimum.to_be_bytes()])?;
+        page.record(REVOKED, &[self.revoked.encode(&mut [0; MAX_REVOKED_BYTES])])?;
         page.record(TIME, &[&self.time_floor.to_be_bytes()])?;
         page.record(SETTINGS, &[settings_content(self.settings)?.written()])
     }
@@ -637,12 +640,12 @@ impl<F: Flash> Durable<F> {
         self.record(FLOOR, Content::new().put(&key.0)?.put(&number.0.to_be_bytes())?).map(Ok)
     }
 
-    /// Raises the lowest valid serial of the base station's certificates.
+    /// Records all that the base station has revoked.
     ///
     /// # Errors
     /// [`JournalError`].
-    pub fn raise_minimum(&mut self, minimum: u64) -> Result<(), JournalError> {
-        self.record(MINIMUM, Content::new().put(&minimum.to_be_bytes())?)
+    pub fn revoke(&mut self, revoked: &Revoked) -> Result<(), JournalError> {
+        self.record(REVOKED, Content::new().put(revoked.encode(&mut [0; MAX_REVOKED_BYTES]))?)
     }
 
     /// Raises the lower limit of the time. After a restart, the mote accepts no earlier time.

@@ -19,7 +19,7 @@ use moteseal_broadcast::recovery::{
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     CLOCK_OFFSET_SECONDS, ChainNumber, ChainRef, Head, KeyId, Kind, MAX_HEAD, MAX_REVOCATION,
-    MAX_SENDER_CERTIFICATE, Untimely,
+    MAX_SENDER_CERTIFICATE, Revoked, Untimely,
 };
 use moteseal_core::provision::Audience;
 use moteseal_core::signature::PublicKey;
@@ -199,12 +199,12 @@ impl<F: Flash> Store for Kept<'_, F> {
         Ok(self.durable.memory().floor(key))
     }
 
-    fn raise_minimum(&mut self, _: u8, minimum: u64) -> Result<(), KeepError> {
-        Ok(self.durable.raise_minimum(minimum)?)
+    fn revoke(&mut self, _: u8, revoked: &Revoked) -> Result<(), KeepError> {
+        Ok(self.durable.revoke(revoked)?)
     }
 
-    fn minimum(&mut self, _: u8) -> Result<u64, KeepError> {
-        Ok(self.durable.memory().minimum())
+    fn revoked(&mut self, _: u8) -> Result<Revoked, KeepError> {
+        Ok(*self.durable.memory().revoked())
     }
 }
 
@@ -246,18 +246,14 @@ fn only_journal<T>(result: Result<T, KeepError>) -> Result<Option<T>, JournalErr
 /// Creates the node that a [`Listener`] borrows. `keys` are the keys that the mote shares with
 /// senders ([`receiver_key`](crate::receipt::receiver_key)). `seed` determines the random delays of
 /// the node's frames; keep it secret.
-///
-/// # Errors
-/// [`JournalError`].
 #[inline(never)]
-pub fn broadcast_node<'p, F: Flash>(
+#[must_use]
+pub fn broadcast_node<'p>(
     audience: &'p Audience,
     keys: &'p [ReceiverKey],
     seed: u64,
     now_ms: u64,
-    shelf: &mut Shelf,
-    durable: &mut Durable<F>,
-) -> Result<BroadcastNode<'p>, JournalError> {
+) -> BroadcastNode<'p> {
     let settings = Settings {
         network: audience.network,
         bases: core::slice::from_ref::<PublicKey>(&audience.base),
@@ -273,14 +269,9 @@ pub fn broadcast_node<'p, F: Flash>(
         meter: Meter::MOTE,
     };
     let now = Now { ms: now_ms, unix: None };
-    let mut node = Node::new(settings, seed, now, &mut Kept { shelf, durable }).map_err(
-        |error| match error {
-            KeepError::NoRoom => JournalError::Full,
-            KeepError::Journal(error) => error,
-        },
-    )?;
+    let mut node = Node::new(settings, seed, now);
     node.set_receiver_keys(keys);
-    Ok(node)
+    node
 }
 
 impl<'p, 'm> Listener<'p, 'm> {

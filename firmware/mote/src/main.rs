@@ -148,10 +148,8 @@ fn run(
     let seed = seed.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
     let mut shelf = Shelf::new();
     let key = receiver_key(audience);
-    let mut broadcast_node =
-        broadcast_node(audience, key.as_slice(), seed, clock.now_ms(), &mut shelf, durable);
-    let listener =
-        Listener::new(broadcast_node.as_mut().map_err(|error| *error)?, &mut shelf, clock.now_ms());
+    let mut broadcast_node = broadcast_node(audience, key.as_slice(), seed, clock.now_ms());
+    let listener = Listener::new(&mut broadcast_node, &mut shelf, clock.now_ms());
     work(provisioning, durable, Some(listener), uart, clock)
 }
 

@@ -156,7 +156,7 @@ int main(int argc, char **argv) {
         moteseal_frame frame;
         moteseal_error error = moteseal_frame_read(datagram, (size_t)got, &frame);
         if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_CERTIFICATE && !has_sender) {
-            error = moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 0, 0);
+            error = moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 0, NULL);
             has_sender = error == MOTESEAL_ERROR_OK;
         } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_HEAD && has_sender && !has_chain) {
             moteseal_head_info info;

@@ -194,7 +194,7 @@ pub enum moteseal_error {
     NotYetValid = 134,
     /// The certificate has expired.
     Expired = 135,
-    /// The certificate's serial is below the base station's minimum.
+    /// The base station has revoked the certificate.
     Revoked = 136,
     /// The chain's number is not higher than the highest one accepted so far.
     ChainGoesBack = 137,
@@ -231,6 +231,8 @@ pub enum moteseal_error {
     KeyEnded = 152,
     /// The seal names a version of the roster that is too early for its epoch.
     RosterOutdated = 153,
+    /// The revocation does not revoke everything that is already revoked.
+    Superseded = 154,
 }
 
 use moteseal_error as Error;
@@ -336,6 +338,7 @@ impl Error {
         (Self::NotAFirstVersion, c"NotAFirstVersion"),
         (Self::KeyEnded, c"KeyEnded"),
         (Self::RosterOutdated, c"RosterOutdated"),
+        (Self::Superseded, c"Superseded"),
     ];
 
     /// Returns the code of the error with this name.

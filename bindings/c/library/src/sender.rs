@@ -2,8 +2,8 @@
 //! revocations, and live commands (broadcasts of one message in one signed frame).
 
 use ::moteseal_broadcast::{
-    ChainNumber, MAX_HEAD, NotInForce, Revocation, SenderCertificate, SenderCertificateError,
-    SingleError, open_single,
+    ChainNumber, MAX_HEAD, MAX_REVOKED, NotInForce, Revocation, Revoked, SenderCertificate,
+    SenderCertificateError, SingleError, open_single,
 };
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
@@ -31,6 +31,43 @@ impl Opaque for moteseal_base {
 pub struct Base {
     pub(crate) network: NetworkId,
     pub(crate) key: PublicKey,
+}
+
+/// The maximum number of single serials that a base station can have revoked.
+pub const MOTESEAL_MAX_REVOKED: usize = 8;
+const _: () = assert!(MOTESEAL_MAX_REVOKED == MAX_REVOKED);
+
+/// What a base station has revoked. Zeros mean that nothing is revoked.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct moteseal_revoked {
+    /// All serials below this one are revoked.
+    pub minimum: u64,
+    /// Single serials that are revoked, in ascending order; the first `count` places are used.
+    pub serials: [u64; MOTESEAL_MAX_REVOKED],
+    /// The number of single serials.
+    pub count: u64,
+}
+
+impl moteseal_revoked {
+    fn read(&self) -> Result<Revoked, Error> {
+        let count = usize::try_from(self.count).map_err(|_| Error::FieldOutOfRange)?;
+        let serials = self.serials.get(..count).ok_or(Error::FieldOutOfRange)?;
+        let mut revoked = Revoked::below(self.minimum);
+        for serial in serials {
+            revoked = revoked.and(*serial).map_err(|_| Error::FieldOutOfRange)?;
+        }
+        Ok(revoked)
+    }
+
+    fn of(revoked: &Revoked) -> Self {
+        let mut serials = [0; MOTESEAL_MAX_REVOKED];
+        for (place, serial) in serials.iter_mut().zip(revoked.serials()) {
+            *place = *serial;
+        }
+        Self { minimum: revoked.minimum(), serials, count: revoked.serials().len() as u64 }
+    }
 }
 
 /// A sender whose certificate was checked. Declare it as `moteseal_sender sender = {0};`. It
@@ -114,9 +151,8 @@ pub unsafe extern "C" fn moteseal_base_begin(
 ///        certificate frame).
 /// @param now  Seconds since 1970; 0 if there is no clock: the function then checks only the
 ///        serial, not the dates.
-/// @param minimum_serial  The lowest serial that the base station has not revoked: the highest
-///        number that `moteseal_revocation_open` has ever returned, or 0 if there was no
-///        revocation.
+/// @param revoked  What the base station has revoked, as `moteseal_revocation_open` returned it
+///        last, or NULL if there was no revocation.
 /// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, `NotYetValid`, `Expired`,
 ///         `Revoked`, or an error of decoding or of keys.
 #[unsafe(no_mangle)]
@@ -126,14 +162,17 @@ pub unsafe extern "C" fn moteseal_sender_open(
     certificate: *const u8,
     length: usize,
     now: u64,
-    minimum_serial: u64,
+    revoked: *const moteseal_revoked,
 ) -> moteseal_error {
     call(|| {
         checked(sender)?;
         // SAFETY: the caller keeps the header's contract.
         let (base, certificate) = unsafe { (begun(base)?, bytes(certificate, length)?) };
         let certificate = SenderCertificate::open(certificate, base.network, &base.key)?;
-        certificate.check((now != 0).then_some(now), minimum_serial)?;
+        // SAFETY: as above.
+        let revoked = unsafe { optional(revoked)? };
+        let revoked = revoked.map_or(Ok(Revoked::NONE), moteseal_revoked::read)?;
+        certificate.check((now != 0).then_some(now), &revoked)?;
         let value = Sender {
             network: base.network,
             id: certificate.sender,
@@ -169,15 +208,16 @@ pub unsafe extern "C" fn moteseal_sender_info(
 
 /// Checks a revocation.
 ///
-/// @param minimum_serial  Receives the lowest serial that is still valid. Durably store the highest
-///        number received so far, and ignore lower numbers.
-/// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, or a decoding error.
+/// @param revoked  What the base station has revoked so far: zeros at first. Receives what it has
+///        revoked now. Store it durably before you act on it.
+/// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, a decoding error, or
+///         `Superseded` if the revocation is older than the one in `revoked`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_revocation_open(
     base: *const moteseal_base,
     revocation: *const u8,
     length: usize,
-    minimum_serial: *mut u64,
+    revoked: *mut moteseal_revoked,
 ) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps the header's contract.
@@ -185,7 +225,13 @@ pub unsafe extern "C" fn moteseal_revocation_open(
         let (revocation, _) =
             Revocation::open(revocation, base.network, core::slice::from_ref(&base.key))?;
         // SAFETY: as above.
-        unsafe { put(minimum_serial, revocation.minimum()) }
+        let known = unsafe { optional(revoked.cast_const())? };
+        let known = known.ok_or(Error::NullPointer).and_then(moteseal_revoked::read)?;
+        if !revocation.revoked().covers(&known) {
+            return Err(Error::Superseded);
+        }
+        // SAFETY: as above.
+        unsafe { put(revoked, moteseal_revoked::of(revocation.revoked())) }
     })
 }
 

@@ -235,7 +235,7 @@ impl Broadcaster {
         let mut buffer = [0; 64];
         let mut payload = Writer::new(&mut buffer);
         payload
-            .array(4)
+            .array(5)
             .ok()?
             .uint(1u8)
             .ok()?
@@ -244,6 +244,8 @@ impl Broadcaster {
             .bytes(&base.0)
             .ok()?
             .uint(least)
+            .ok()?
+            .array(0)
             .ok()?;
         let revocation = signed(Typ::Revocation, payload.finish(), &self.key)?;
         encoded(&BroadcastFrame::Revocation(&revocation))

@@ -3,7 +3,7 @@
 
 use crate::recovery::receive::refused;
 use crate::recovery::*;
-use crate::{NotInForce, Revocation, SenderCertificate, SenderCertificateError};
+use crate::{NotInForce, Revocation, Revoked, SenderCertificate, SenderCertificateError};
 
 /// The indices of the two kinds of candidates that wait for a check of a base station's signature.
 const CERTIFICATES: usize = 0;
@@ -26,10 +26,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if claim.network != self.settings.network {
             return Ok(refused(RefusedBroadcast::WrongNetwork));
         }
-        let Some((base, minimum)) = self.base(claim.base) else {
+        let Some(base) = self.base(claim.base) else {
             return Ok(refused(RefusedBroadcast::UnknownBaseStation));
         };
-        if claim.serial < minimum {
+        if store.revoked(base)?.contains(claim.serial) {
             // The node that sent the revoked certificate may not have the revocation, so send the
             // revocation.
             self.plan_answer(Piece::Revocation(base), link);
@@ -95,8 +95,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         store: &mut S,
     ) -> Result<Event, S::Error> {
         let Ok(key) = certificate.key() else { return Ok(refused(RefusedBroadcast::Malformed)) };
-        let minimum = self.minimums.get(usize::from(base)).copied().unwrap_or(0);
-        if let Err(error) = certificate.check(now.unix, minimum) {
+        if let Err(error) = certificate.check(now.unix, &store.revoked(base)?) {
             return Ok(refused(not_in_force(error)));
         }
         let (id, key_id) = (certificate.sender, KeyId::of(&key));
@@ -186,11 +185,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let Ok((base, claimed)) = Revocation::peek(bytes) else {
             return Ok(refused(RefusedBroadcast::Malformed));
         };
-        let Some((base, minimum)) = self.base(base) else {
+        let Some(base) = self.base(base) else {
             return Ok(refused(RefusedBroadcast::UnknownBaseStation));
         };
-        if claimed <= minimum {
-            if claimed == minimum && store.is_kept(Item::Revocation(base), bytes)? {
+        let known = store.revoked(base)?;
+        if claimed == known || !claimed.covers(&known) {
+            if claimed == known && store.is_kept(Item::Revocation(base), bytes)? {
                 self.note_duplicate(Item::Revocation(base), link);
                 return Ok(Event::Nothing);
             }
@@ -210,11 +210,20 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok(refused(self.refuse_certificate(error, fingerprint)));
         }
         store.keep(Item::Revocation(base), bytes)?;
-        store.raise_minimum(base, claimed)?;
-        if let Some(minimum) = self.minimums.get_mut(usize::from(base)) {
-            *minimum = claimed;
-        }
-        let is_void = |of: u8, serial: u64| of == base && serial < claimed;
+        store.revoke(base, &claimed)?;
+        self.drop_revoked(base, &claimed, store)?;
+        self.pass_on(Piece::Revocation(base), link);
+        Ok(Event::Revoked { base })
+    }
+
+    /// Drops the senders and chains under certificates that a base station has revoked.
+    fn drop_revoked<S: Store>(
+        &mut self,
+        base: u8,
+        revoked: &Revoked,
+        store: &mut S,
+    ) -> Result<(), S::Error> {
+        let is_void = |of: u8, serial: u64| of == base && revoked.contains(serial);
         for place in &mut self.senders {
             if let Some(sender) = place.take_if(|sender| is_void(sender.base, sender.serial)) {
                 self.relays.drop_if(|planned| planned.piece == Piece::Certificate(sender.key_id));
@@ -227,14 +236,13 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 self.vacate(slot, store)?;
             }
         }
-        self.pass_on(Piece::Revocation(base), link);
-        Ok(Event::Revoked { base, minimum: claimed })
+        Ok(())
     }
 
-    /// Returns a base station's index and its lowest valid serial.
-    fn base(&self, id: KeyId) -> Option<(u8, u64)> {
+    /// Returns a base station's index.
+    fn base(&self, id: KeyId) -> Option<u8> {
         let place = self.bases.iter().position(|base| *base == Some(id))?;
-        Some((u8::try_from(place).ok()?, *self.minimums.get(place)?))
+        u8::try_from(place).ok()
     }
 
     pub(super) fn base_keys(&self) -> &[PublicKey] {

@@ -190,12 +190,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         else {
             return Ok(None);
         };
-        let minimum = self.minimums.get(base).copied().unwrap_or(0);
-        let (Ok(()), Ok(key), Ok(base)) =
-            (certificate.check(now.unix, minimum), certificate.key(), u8::try_from(base))
-        else {
+        let (Ok(key), Ok(base)) = (certificate.key(), u8::try_from(base)) else { return Ok(None) };
+        if certificate.check(now.unix, &store.revoked(base)?).is_err() {
             return Ok(None);
-        };
+        }
         let known = self.sender(certificate.sender, KeyId::of(&key));
         let known = known.and_then(|place| self.senders.get(place)?.as_ref());
         if known.is_none_or(|known| known.base == base && known.serial < certificate.serial) {

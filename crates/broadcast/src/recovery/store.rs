@@ -1,7 +1,7 @@
 //! The storage of a node outside the `Node` value, for example in flash, in a file or in a map.
 
 use crate::wire::BroadcastFrame;
-use crate::{ChainNumber, ChainRef, KeyId};
+use crate::{ChainNumber, ChainRef, KeyId, Revoked};
 use moteseal_core::cbor::{BufferTooSmall, Writer};
 use moteseal_core::record::DeviceId;
 
@@ -63,8 +63,8 @@ pub struct MissedChain {
     pub left: u8,
 }
 
-/// A node's storage. [`raise`](Self::raise) and [`raise_minimum`](Self::raise_minimum) MUST make
-/// their argument durable, together with all items that were stored before. The other methods need
+/// A node's storage. [`raise`](Self::raise) and [`revoke`](Self::revoke) MUST make their argument
+/// durable, together with all items that were stored before. The other methods need
 /// not make their changes durable at once. If a method fails, the node does not accept the frame
 /// that caused the call; it accepts the frame when it arrives again.
 pub trait Store {
@@ -152,17 +152,17 @@ pub trait Store {
         Ok(())
     }
 
-    /// Durably stores that certificates of a base station with a serial below `minimum` are
-    /// invalid. `base` is the base station's index in the settings.
+    /// Durably stores all that a base station has revoked. `base` is the base station's index in the
+    /// settings. The value covers the earlier one.
     ///
     /// # Errors
     /// The errors of the storage.
-    fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), Self::Error>;
+    fn revoke(&mut self, base: u8, revoked: &Revoked) -> Result<(), Self::Error>;
 
-    /// Returns the minimum that was last passed to [`raise_minimum`](Self::raise_minimum) for
-    /// `base`; 0 if it was never called.
+    /// Returns the value that was last passed to [`revoke`](Self::revoke) for `base`;
+    /// [`Revoked::NONE`] if it was never called.
     ///
     /// # Errors
     /// The errors of the storage.
-    fn minimum(&mut self, base: u8) -> Result<u64, Self::Error>;
+    fn revoked(&mut self, base: u8) -> Result<Revoked, Self::Error>;
 }

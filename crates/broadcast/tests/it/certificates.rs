@@ -5,9 +5,9 @@ use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
     ChainId, ChainNumber, ChainRef, HeadError, KeyId, Kind, LeafError, MAX_HEAD, MAX_LEAF,
     MAX_MESSAGE, MAX_RECEIVERS, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE,
-    NotInForce, Revocation, RevocationDraft, SealError, SenderCertificate, SenderCertificateDraft,
-    SenderCertificateError, SenderRequest, SenderRequestDraft, SingleDraft, SingleError, Window,
-    open_single, sender_named,
+    NotInForce, Revocation, RevocationDraft, Revoked, SealError, SenderCertificate,
+    SenderCertificateDraft, SenderCertificateError, SenderRequest, SenderRequestDraft, SingleDraft,
+    SingleError, Window, open_single, sender_named,
 };
 use moteseal_core::DeviceId;
 use moteseal_core::cbor::{DecodeError, Writer};
@@ -39,7 +39,8 @@ fn certified(base: &SecretKey, network: NetworkId, key: &PublicKey, until: u64) 
 }
 
 fn revoked(base: &SecretKey, network: NetworkId, minimum: u64) -> Vec<u8> {
-    let draft = RevocationDraft { network, base: &base.public(), minimum };
+    let revoked = Revoked::below(minimum);
+    let draft = RevocationDraft { network, base: &base.public(), revoked };
     draft.issue(base, &mut [0; MAX_REVOCATION]).unwrap().to_vec()
 }
 
@@ -136,7 +137,7 @@ fn a_certificate_is_valid_from_its_first_second_until_its_end() {
     let network = NetworkId::of(&base.public());
     let bytes = certified(&base, network, &base.public(), 200);
     let certificate = SenderCertificate::open(&bytes, network, &base.public()).unwrap();
-    let at = |now, minimum| certificate.check(now, minimum);
+    let at = |now, minimum| certificate.check(now, &Revoked::below(minimum));
     assert_eq!(at(Some(99), 0), Err(NotInForce::NotYetValid));
     assert_eq!(at(Some(100), 0), Ok(()));
     assert_eq!(at(Some(199), 0), Ok(()));
@@ -149,7 +150,7 @@ fn a_certificate_is_valid_from_its_first_second_until_its_end() {
 
     let endless = certified(&base, network, &base.public(), u64::MAX);
     let endless = SenderCertificate::open(&endless, network, &base.public()).unwrap();
-    assert_eq!(endless.check(Some(u64::MAX), 0), Ok(()));
+    assert_eq!(endless.check(Some(u64::MAX), &Revoked::NONE), Ok(()));
 }
 
 /// Returns a signed certificate with these fields, valid or not.
@@ -228,10 +229,13 @@ fn a_revocation_applies_to_its_own_base_station_only() {
         let bytes = revoked(signer, network, 12);
         let (revocation, found) = Revocation::open(&bytes, network, &bases).unwrap();
         assert_eq!(
-            (revocation.minimum(), revocation.base(), found),
-            (12, KeyId::of(&signer.public()), place)
+            (*revocation.revoked(), revocation.base(), found),
+            (Revoked::below(12), KeyId::of(&signer.public()), place)
         );
-        assert_eq!(Revocation::peek(&bytes).unwrap(), (KeyId::of(&signer.public()), 12));
+        assert_eq!(
+            Revocation::peek(&bytes).unwrap(),
+            (KeyId::of(&signer.public()), Revoked::below(12))
+        );
     }
     let bytes = revoked(&other, network, 12);
     assert_eq!(
@@ -242,7 +246,7 @@ fn a_revocation_applies_to_its_own_base_station_only() {
         Revocation::open(&bytes, NetworkId([0; 8]), &bases).unwrap_err(),
         SenderCertificateError::WrongNetwork
     );
-    let draft = RevocationDraft { network, base: &base.public(), minimum: 12 };
+    let draft = RevocationDraft { network, base: &base.public(), revoked: Revoked::below(12) };
     let mut out = [0; MAX_REVOCATION];
     let forged = draft.issue(&key(Algorithm::Ed25519, 5), &mut out).unwrap();
     let refused = Revocation::open(forged, network, &bases).unwrap_err();

@@ -7,4 +7,5 @@ mod chain;
 mod evidence;
 mod freshness;
 mod node_memory;
+mod revocations;
 mod tesla;

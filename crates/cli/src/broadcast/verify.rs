@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use moteseal_broadcast::wire::MAX_BROADCAST_FRAME;
-use moteseal_broadcast::{EvidenceCheck, Head, Kind, Revocation, SenderCertificate, Shown};
+use moteseal_broadcast::{
+    EvidenceCheck, Head, Kind, Revocation, Revoked, SenderCertificate, Shown,
+};
 use moteseal_core::cbor::{DecodeError, item_length};
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::PublicKey;
@@ -65,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map(NetworkId::of)
         .ok_or_else(|| Failure::usage("give the public key of a base station with --ca"))?;
     let network = arguments.network.unwrap_or(own);
-    let minimums = minimums(&arguments.revocation, network, &bases)?;
+    let revoked = revoked(&arguments.revocation, network, &bases)?;
     let now = arguments.at.map_or_else(unix_seconds, |ms| ms / 1000);
     let path = &arguments.file;
     let mut frames = Frames::open(path)?;
@@ -77,9 +79,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             .map_err(|error| Failure::named(Exit::Refused, error.named()).about(path))?
         {
             Shown::Certificate { certificate, base } => {
-                let minimum = minimums.get(base).copied().unwrap_or_default();
+                let revoked = revoked.get(base).copied().unwrap_or_default();
                 certificate
-                    .check(Some(now), minimum)
+                    .check(Some(now), &revoked)
                     .map_err(|error| Failure::named(Exit::Refused, error.named()).about(path))?;
                 report.certificate(&certificate);
             }
@@ -98,22 +100,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     report.finish(path, proven, messages)
 }
 
-/// Returns the lowest valid serial of each base station.
-fn minimums(
+/// Returns what each base station has revoked. Of several revocations of a base station, each must
+/// cover the ones before it, or be covered by them.
+fn revoked(
     revocations: &[PathBuf],
     network: NetworkId,
     bases: &[PublicKey],
-) -> Result<Vec<u64>, Failure> {
-    let mut minimums = vec![0; bases.len()];
+) -> Result<Vec<Revoked>, Failure> {
+    let mut all = vec![Revoked::NONE; bases.len()];
     for path in revocations {
         let bytes = files::read(path)?;
         let (revocation, base) = Revocation::open(&bytes, network, bases)
             .map_err(|error| not_signed(path, &bytes, "revocation", error.named()))?;
-        if let Some(minimum) = minimums.get_mut(base) {
-            *minimum = revocation.minimum().max(*minimum);
+        let Some(known) = all.get_mut(base) else { continue };
+        if revocation.revoked().covers(known) {
+            *known = *revocation.revoked();
+        } else if !known.covers(revocation.revoked()) {
+            return Err(Failure::usage(
+                "Superseded: another revocation of this base station revokes serials that this one does not; give only the newest one",
+            )
+            .about(path));
         }
     }
-    Ok(minimums)
+    Ok(all)
 }
 
 /// Reads the frames of a file one at a time.

@@ -20,6 +20,7 @@ use moteseal_store::archive::QUOTA;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use super::certificates::describe;
 use super::link::{Access, until_up};
 use super::receivers;
 use super::send::seconds;
@@ -299,18 +300,22 @@ impl Reporter<'_> {
                 );
                 self.event(json!({ "event": "abandoned", "name": "QuotaReached", "reference": chain.to_string() }), &shown)
             }
-            WatchEvent::Revoked { base, minimum } => {
+            WatchEvent::Revoked { base, revoked } => {
                 let path = self
                     .arguments
                     .ca
                     .get(usize::from(base))
                     .map(|path| path.display().to_string())
                     .unwrap_or_default();
-                let shown = format!(
-                    "base station {path} has revoked its certificates below serial {minimum}"
-                );
+                let shown =
+                    format!("base station {path} has revoked certificates; {}", describe(revoked));
                 self.event(
-                    json!({ "event": "revoked", "base_station": path, "min_serial": minimum }),
+                    json!({
+                        "event": "revoked",
+                        "base_station": path,
+                        "min_serial": revoked.minimum(),
+                        "serials": revoked.serials(),
+                    }),
                     &shown,
                 )
             }

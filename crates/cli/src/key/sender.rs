@@ -7,14 +7,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use moteseal_api::Named;
 use moteseal_broadcast::{
-    KeyId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, RevocationDraft,
-    SenderCertificateDraft, SenderRequest, SenderRequestDraft, sender_named,
+    KeyId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, Revocation, RevocationDraft,
+    Revoked, SenderCertificateDraft, SenderRequest, SenderRequestDraft, sender_named,
 };
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_device::import::display_ms;
+use moteseal_gateway::broadcast::Issued;
 use serde_json::json;
 
+use crate::broadcast::describe_revoked;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::terminal::report;
@@ -49,7 +51,8 @@ pub(crate) struct Request {
 #[command(
     after_help = "Example: moteseal key certify ops.request --ca keys/base.key.pem --serial 7 --days 90 --out ops.cert\n\
                         Verify by other means that the request came from the sender that it names: its signature only proves\n\
-                        possession of the key. Give each new certificate a higher serial, so that older ones can be revoked."
+                        possession of the key; --sender refuses the request of another one. Every certificate has its own serial.\n\
+                        The record next to the key (keys/base.certificates) lists the certificates: moteseal broadcast certificates."
 )]
 pub(crate) struct Certify {
     /// The request
@@ -58,9 +61,16 @@ pub(crate) struct Certify {
     /// The base station's secret key
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
-    /// The certificate's serial number at this base station
-    #[arg(long, value_name = "N")]
-    serial: u64,
+    /// The certificate's serial number at this base station; default: one above the highest in the
+    /// record
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..u64::MAX))]
+    serial: Option<u64>,
+    /// The sender's name, which the record keeps; refuse the request of another sender
+    #[arg(long, value_name = "NAME", value_parser = sender_name)]
+    sender: Option<String>,
+    /// The record of this base station; default: next to the key
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// The network, as 16 hexadecimal digits; default: the network that the base station's key
     /// determines
     #[arg(long, value_name = "HEX", value_parser = network)]
@@ -79,20 +89,33 @@ pub(crate) struct Certify {
     out: PathBuf,
 }
 
-/// Revoke all certificates of a base station with a serial number below a minimum.
+/// Revoke certificates of a base station: single ones, or all below a serial number.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Example: moteseal key revoke --ca keys/base.key.pem --min-serial 8 --out base.revocation\n\
+    after_help = "Examples: moteseal key revoke --ca keys/base.key.pem --serial 5 --out base.revocation\n\
+                        revokes one certificate. A revocation lists at most 8 single serials.\n\
+                        \x20         moteseal key revoke --ca keys/base.key.pem --min-serial 8 --out base.revocation\n\
                         revokes every certificate of this base station with a serial of 7 or less. If a sender must remain\n\
-                        valid, certify it again with a higher serial first."
+                        valid, certify it again with a higher serial first.\n\
+                        A revocation contains all earlier ones: the record next to the key has the newest, or give it with --after."
 )]
+#[group(id = "what", required = true, multiple = true, args = ["serial", "min_serial"])]
 pub(crate) struct Revoke {
     /// The base station's secret key
     #[arg(long, value_name = "FILE")]
     ca: PathBuf,
+    /// The serial number of a certificate to revoke; may be repeated
+    #[arg(long, value_name = "N")]
+    serial: Vec<u64>,
     /// The lowest serial number that remains valid
     #[arg(long, value_name = "N")]
-    min_serial: u64,
+    min_serial: Option<u64>,
+    /// An earlier revocation that the record does not have
+    #[arg(long, value_name = "FILE")]
+    after: Vec<PathBuf>,
+    /// The record of this base station; default: next to the key
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// The network, as 16 hexadecimal digits; default: the network that the base station's key
     /// determines
     #[arg(long, value_name = "HEX", value_parser = network)]
@@ -113,6 +136,11 @@ pub(crate) fn sender(text: &str) -> Result<DeviceId, String> {
             .to_owned());
     }
     Ok(sender_named(text))
+}
+
+/// Checks a sender's name.
+fn sender_name(text: &str) -> Result<String, String> {
+    sender(text).map(|_| text.to_owned())
 }
 
 /// Parses the id of a network.
@@ -149,12 +177,30 @@ pub(crate) fn request(arguments: &Request) -> Result<(), Failure> {
 }
 
 pub(crate) fn certify(arguments: &Certify) -> Result<(), Failure> {
-    let Certify { request: path, ca, serial, network, not_before, days, not_after, out } =
-        arguments;
+    let Certify { request: path, ca, network, not_before, days, not_after, out, .. } = arguments;
     let bytes = files::read(path)?;
     let request = SenderRequest::open(&bytes)
         .map_err(|error| not_signed(path, &bytes, "request", error.named()))?;
+    let name = arguments.sender.as_deref();
+    if let Some(name) = name
+        && sender(name).is_ok_and(|sender| sender != request.sender)
+    {
+        let sender = request.sender;
+        return Err(Failure::new(
+            Exit::Refused,
+            format_args!("OtherSender: the request is that of sender {sender}, and not of {name}"),
+        )
+        .about(path));
+    }
     let base = files::secret_key(ca)?;
+    files::check_absent(out)?;
+    let record = arguments.record.clone().unwrap_or_else(|| record_path(ca));
+    let mut issued = Issued::open(&record, &base.public())?;
+    let highest = issued.certificates().iter().map(|of| of.serial).max();
+    let serial = arguments.serial.or_else(|| highest.map_or(Some(1), |last| last.checked_add(1)));
+    let serial = serial.filter(|serial| *serial < u64::MAX).ok_or_else(|| {
+        Failure::usage("all serials above the highest one are used; give --serial")
+    })?;
     let network = network.unwrap_or_else(|| NetworkId::of(&base.public()));
     let not_before = not_before.map_or_else(unix_seconds, |ms| ms / 1000);
     let not_after = match (days, not_after) {
@@ -170,14 +216,16 @@ pub(crate) fn certify(arguments: &Certify) -> Result<(), Failure> {
     let draft = SenderCertificateDraft {
         network,
         base: KeyId::of(&base.public()),
-        serial: *serial,
+        serial,
         sender: request.sender,
         key: &request.key,
         not_before,
         not_after,
     };
     let mut buffer = [0; MAX_SENDER_CERTIFICATE];
-    files::create(out, draft.issue(&base, &mut buffer).map_err(internal)?, 0o644)?;
+    let certificate = draft.issue(&base, &mut buffer).map_err(internal)?;
+    issued.certify(name, certificate, &base.public())?;
+    files::create(out, certificate, 0o644)?;
     let until = if not_after == u64::MAX {
         String::from("without an end")
     } else {
@@ -201,21 +249,53 @@ pub(crate) fn certify(arguments: &Certify) -> Result<(), Failure> {
 }
 
 pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
-    let Revoke { ca, min_serial, network, out } = arguments;
+    let Revoke { ca, serial, min_serial, network, after, out, .. } = arguments;
     let base = files::secret_key(ca)?;
     let network = network.unwrap_or_else(|| NetworkId::of(&base.public()));
+    files::check_absent(out)?;
+    let record = arguments.record.clone().unwrap_or_else(|| record_path(ca));
+    let mut issued = Issued::open(&record, &base.public())?;
+    let mut revoked = issued.revoked(network).and_below(min_serial.unwrap_or_default());
+    for path in after {
+        let bytes = files::read(path)?;
+        let (earlier, _) = Revocation::open(&bytes, network, &[base.public()])
+            .map_err(|error| not_signed(path, &bytes, "revocation", error.named()))?;
+        revoked = revoked.and_below(earlier.revoked().minimum());
+        revoked = and_all(revoked, earlier.revoked().serials())?;
+    }
+    revoked = and_all(revoked, serial)?;
     let mut buffer = [0; MAX_REVOCATION];
-    let draft = RevocationDraft { network, base: &base.public(), minimum: *min_serial };
-    files::create(out, draft.issue(&base, &mut buffer).map_err(internal)?, 0o644)?;
-    let text =
-        format!("revocation of serials below {min_serial} in network {network}: {}", out.display());
+    let draft = RevocationDraft { network, base: &base.public(), revoked };
+    let revocation = draft.issue(&base, &mut buffer).map_err(internal)?;
+    issued.revoke(network, revocation, &base.public())?;
+    files::create(out, revocation, 0o644)?;
+    let text = format!(
+        "revocation in network {network}: {}; {}",
+        out.display(),
+        describe_revoked(&revoked)
+    );
     report(text, || {
         json!({
             "file": out.display().to_string(),
             "network": network.to_string(),
-            "min_serial": min_serial,
+            "min_serial": revoked.minimum(),
+            "serials": revoked.serials(),
         })
     })
+}
+
+/// Also revokes some serials.
+fn and_all(revoked: Revoked, serials: &[u64]) -> Result<Revoked, Failure> {
+    serials.iter().try_fold(revoked, |revoked, serial| {
+        revoked.and(*serial).map_err(|error| Failure::named(Exit::Usage, error.named()))
+    })
+}
+
+/// Returns the path of a base station's record: `base.certificates` next to `base.key.pem`.
+pub(crate) fn record_path(key: &Path) -> PathBuf {
+    let name = key.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let stem = [".key.pem", ".pub.pem"].iter().find_map(|end| name.strip_suffix(end));
+    key.with_file_name(format!("{}.certificates", stem.unwrap_or(name)))
 }
 
 /// Returns the failure for a file that is not the expected signed object: a usage failure if it is

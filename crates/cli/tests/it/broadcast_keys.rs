@@ -421,3 +421,68 @@ fn files_that_are_not_keys_requests_or_evidence_are_reported() {
     let run = scene.run(&["broadcast", "verify", "ops.cert", "--ca", "keys/base.key.pem"]);
     assert!(run.failed(USAGE).contains("keys/base.key.pem: WrongPemLabel"), "{run:?}");
 }
+
+/// Returns the JSON lines of a listing of certificates.
+fn listed(scene: &Scene, more: &[&str]) -> Vec<serde_json::Value> {
+    let run = scene.run(&[&["broadcast", "certificates", "--json"][..], more].concat()).done();
+    run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn revokes_single_certificates_and_lists_all() {
+    let scene = scene();
+    certify(&scene, &["--sender", "ops", "--out", "seven.cert"]).done();
+    let again = certify(&scene, &["--out", "no.cert"]);
+    let again = again.failed(USAGE);
+    assert!(again.contains("SerialUsed") && again.contains("free serial is 8"), "{again}");
+    let wrong = certify(&scene, &["--sender", "others", "--out", "no.cert"]);
+    let wrong = wrong.failed(REFUSED);
+    assert!(wrong.contains("OtherSender"), "{wrong}");
+    assert!(!scene.path("no.cert").exists());
+    let ca = ["--ca", "keys/base.key.pem"];
+    for (out, more) in [("eight.cert", &[][..]), ("nine.cert", &["--not-after", "2027-01-01"])] {
+        let arguments = ["key", "certify", "ops.request", "--out", out];
+        scene.run(&[&arguments[..], &ca, more].concat()).done();
+    }
+    let revoke = |out: &str, more: &[&str]| {
+        scene.run(&[&["key", "revoke", "--out", out][..], &ca, more].concat())
+    };
+    revoke("one.revocation", &["--serial", "8"]).done();
+    let lines = listed(&scene, &["--ca", "keys/base.pub.pem"]);
+    let shown: Vec<_> = lines
+        .iter()
+        .filter_map(|line| {
+            Some((line["serial"].as_u64()?, line["status"].as_str()?, line["name"].as_str()))
+        })
+        .collect();
+    assert_eq!(shown, [(7, "Valid", Some("ops")), (8, "Revoked", None), (9, "Valid", None)]);
+    assert_eq!(lines[3]["serials"], serde_json::json!([8]));
+    assert_eq!(lines[2]["not_after"], 1_798_761_600);
+
+    // A later revocation contains the earlier ones, from the record or from a file.
+    let json = revoke("two.revocation", &["--serial", "12", "--json"]).done().out;
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&json).unwrap()["serials"],
+        serde_json::json!([8, 12])
+    );
+    let elsewhere = ["--record", "lost", "--after", "two.revocation", "--serial", "10", "--json"];
+    let json = revoke("three.revocation", &elsewhere).done().out;
+    let revoked: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(revoked["serials"], serde_json::json!([8, 10, 12]));
+
+    // When the list is full, the operator raises the minimum.
+    for (number, serial) in (20..26).enumerate() {
+        revoke(&format!("more.{number}"), &["--serial", &serial.to_string()]).done();
+    }
+    let full = revoke("no.revocation", &["--serial", "30"]);
+    let full = full.failed(USAGE);
+    assert!(full.contains("TooManySerials"), "{full}");
+    revoke("raised.revocation", &["--min-serial", "13", "--serial", "30"]).done();
+    assert_eq!(listed(&scene, &["--ca", "keys/base.pub.pem"])[3]["min_serial"], 13);
+    let text = scene.run(&["broadcast", "certificates", "--ca", "keys/base.pub.pem"]).done().out;
+    assert!(text.contains("all below 13, and 20, 21, 22, 23, 24, 25, 30"), "{text}");
+    let other = ["broadcast", "certificates", "--ca", "keys/other.pub.pem"];
+    assert!(scene.run(&other).failed(USAGE).contains("no such record"));
+    let record = ["--record", "keys/base.certificates"];
+    assert!(scene.run(&[&other[..], &record].concat()).failed(1).contains("NotARecord"));
+}

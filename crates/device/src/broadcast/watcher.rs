@@ -23,7 +23,7 @@ use moteseal_broadcast::recovery::{
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
     CLOCK_OFFSET_SECONDS, ChainNumber, ChainRef, ExportError, Head, Incoming, MAX_HEAD, MAX_LEAF,
-    MAX_PER_BLOCK, MAX_SENDER_CERTIFICATE, Outline, Taken, Window, export,
+    MAX_PER_BLOCK, MAX_SENDER_CERTIFICATE, Outline, Revoked, Taken, Window, export,
 };
 use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
@@ -213,12 +213,12 @@ pub enum WatchEvent<'n> {
     Abandoned(ChainRef),
     /// A chain was dropped because it exceeds the storage limits.
     TooLarge(ChainRef),
-    /// A base station has revoked all its certificates with a serial below `minimum`.
+    /// A base station has revoked more certificates.
     Revoked {
         /// The base station, as an index into the options.
         base: u8,
-        /// The lowest serial that is still valid.
-        minimum: u64,
+        /// All that it has revoked.
+        revoked: &'n Revoked,
     },
     /// A frame was rejected.
     Refused(RefusedBroadcast),
@@ -339,7 +339,7 @@ impl<'a> Watcher<'a> {
             timing: options.timing,
             meter: Meter::HOST,
         };
-        let mut node = Box::new(Node::new(settings, seed, now, &mut archive)?);
+        let mut node = Box::new(Node::new(settings, seed, now));
         node.set_receiver_keys(options.receiver_keys);
         let spread = options.timing.request_ms.saturating_mul(SPREAD);
         let receipts = WatcherReceipts::new(options.receiver_keys, settings.links, spread, !seed);
@@ -425,8 +425,9 @@ impl<'a> Watcher<'a> {
         notify: &mut OnWatchEvent<'_>,
     ) -> Result<(), WatchError> {
         match self.node.revoke(now, revocation, &mut self.archive)? {
-            Event::Revoked { base, minimum } => {
-                notify(WatchEvent::Revoked { base, minimum }).map_err(WatchError::Output)
+            Event::Revoked { base } => {
+                let revoked = &self.archive.revoked(base)?;
+                notify(WatchEvent::Revoked { base, revoked }).map_err(WatchError::Output)
             }
             // This revocation or a later one is already known.
             _ => Ok(()),
@@ -504,8 +505,9 @@ impl<'a> Watcher<'a> {
             Event::Verified { chain, last, is_last, .. } => {
                 self.deliver(now, chain, last, is_last, notify)
             }
-            Event::Revoked { base, minimum } => {
-                notify(WatchEvent::Revoked { base, minimum }).map_err(WatchError::Output)
+            Event::Revoked { base } => {
+                let revoked = &self.archive.revoked(base)?;
+                notify(WatchEvent::Revoked { base, revoked }).map_err(WatchError::Output)
             }
             Event::Refused(refused) => {
                 notify(WatchEvent::Refused(refused)).map_err(WatchError::Output)

@@ -6,7 +6,7 @@ use std::io;
 
 use moteseal_broadcast::recovery::{Item, Store};
 use moteseal_broadcast::{
-    ChainNumber, ChainRef, ContentChanged, KeyId, MAX_MESSAGE, OutgoingChain,
+    ChainNumber, ChainRef, ContentChanged, KeyId, MAX_MESSAGE, OutgoingChain, Revoked,
 };
 
 use super::content::Content;
@@ -167,11 +167,11 @@ impl Store for OwnChains<'_> {
         Ok(None)
     }
 
-    fn raise_minimum(&mut self, _: u8, _: u64) -> Result<(), SendError> {
+    fn revoke(&mut self, _: u8, _: &Revoked) -> Result<(), SendError> {
         Ok(())
     }
 
-    fn minimum(&mut self, _: u8) -> Result<u64, SendError> {
-        Ok(0)
+    fn revoked(&mut self, _: u8) -> Result<Revoked, SendError> {
+        Ok(Revoked::NONE)
     }
 }

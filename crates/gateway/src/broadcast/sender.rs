@@ -209,8 +209,8 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
             meter: Meter::HOST,
         };
         let start = Instant::now();
-        let mut store = OwnChains::new(certificate, CHAINS);
-        let node = Box::new(Node::new(settings, seed, now(start), &mut store)?);
+        let store = OwnChains::new(certificate, CHAINS);
+        let node = Box::new(Node::new(settings, seed, now(start)));
         let (out, amount) = (vec![0; MAX_BROADCAST_FRAME], Amount::default());
         Ok(Self {
             link,

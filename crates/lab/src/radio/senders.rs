@@ -3,7 +3,7 @@
 use moteseal_broadcast::{
     BuildError, ChainDraft, ChainId, ChainNumber, ChainRef, DraftError, KeyId, Kind, MAX_HEAD,
     MAX_LEAF, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, OutgoingChain, Outline, RevocationDraft,
-    SenderCertificateDraft, Window, sender_named,
+    Revoked, SenderCertificateDraft, Window, sender_named,
 };
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::{Algorithm, KeyError, PublicKey, SecretKey};
@@ -122,12 +122,12 @@ impl Authority {
         Ok(CertifiedSender { key, id, network: self.network, certificate })
     }
 
-    /// Issues a revocation of all certificates with serial numbers below `minimum`.
+    /// Issues a revocation.
     ///
     /// # Errors
     /// [`KeyError`].
-    pub fn revoke(&self, minimum: u64) -> Result<Vec<u8>, KeyError> {
-        let draft = RevocationDraft { network: self.network, base: &self.public, minimum };
+    pub fn revoke(&self, revoked: Revoked) -> Result<Vec<u8>, KeyError> {
+        let draft = RevocationDraft { network: self.network, base: &self.public, revoked };
         let mut out = vec![0; MAX_REVOCATION];
         Ok(draft.issue(&self.key, &mut out).map_err(|_| KeyError::KeyLength)?.to_vec())
     }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use moteseal_broadcast::recovery::{Item, Store};
-use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
+use moteseal_broadcast::{ChainNumber, ChainRef, KeyId, Revoked};
 
 /// A store that keeps all items, including retired ones, as an archive does.
 #[derive(Clone, Debug, Default)]
 pub struct MapStore {
     items: BTreeMap<Item, Vec<u8>>,
     floors: BTreeMap<KeyId, ChainNumber>,
-    minimums: BTreeMap<u8, u64>,
+    revoked: BTreeMap<u8, Revoked>,
 }
 
 impl MapStore {
@@ -79,12 +79,12 @@ impl Store for MapStore {
         Ok(self.floors.get(&key).copied())
     }
 
-    fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), Infallible> {
-        self.minimums.insert(base, minimum);
+    fn revoke(&mut self, base: u8, revoked: &Revoked) -> Result<(), Infallible> {
+        self.revoked.insert(base, *revoked);
         Ok(())
     }
 
-    fn minimum(&mut self, base: u8) -> Result<u64, Infallible> {
-        Ok(self.minimums.get(&base).copied().unwrap_or(0))
+    fn revoked(&mut self, base: u8) -> Result<Revoked, Infallible> {
+        Ok(self.revoked.get(&base).copied().unwrap_or_default())
     }
 }

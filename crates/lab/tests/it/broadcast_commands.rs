@@ -147,8 +147,7 @@ impl Simulation<'_> {
         let base = [self.authority.public.clone()];
         let mut store = MapStore::default();
         let sender_time = |ms: u64| Now { ms, unix: Some(START + ms / 1000) };
-        let mut sender =
-            Box::new(Node::<1, 16, 64>::new(settings, 1, sender_time(0), &mut store).unwrap());
+        let mut sender = Box::new(Node::<1, 16, 64>::new(settings, 1, sender_time(0)));
         let mut watchers: Vec<Option<Watcher<'_>>> = self.receivers.iter().map(|_| None).collect();
         let mut current: Vec<usize> = vec![0; self.receivers.len()];
         let mut out = vec![0; MAX_BROADCAST_FRAME];

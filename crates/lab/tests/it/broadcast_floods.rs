@@ -351,7 +351,7 @@ fn a_node_that_has_only_its_floor_refuses_an_earlier_chain() {
     let mut store = MapStore::default();
     store.raise(scene.truth.chains[0].outline.key, ChainNumber(2)).unwrap();
     let now = Now { ms: 0, unix: None };
-    let mut node: Mote<'_> = Node::new(scene.settings(), 1, now, &mut store).unwrap();
+    let mut node: Mote<'_> = Node::new(scene.settings(), 1, now);
     let mut events: Vec<Event> = Vec::new();
     for chain in [0, 1] {
         events.extend(

@@ -177,8 +177,8 @@ impl Scene {
         };
         let mut receivers = Vec::new();
         for (at, key) in self.keys.iter().enumerate() {
-            let mut store = MapStore::default();
-            let mut node = Node::new(settings, seed << 8 | at as u64, now(0), &mut store).unwrap();
+            let store = MapStore::default();
+            let mut node = Node::new(settings, seed << 8 | at as u64, now(0));
             if has_list && self.are_keys_used {
                 node.set_receiver_keys(key);
             }

@@ -6,9 +6,9 @@ use crate::receiver::{
     RADIO, Receiver, at, authority, encode, follower, leaf_frame, node, refusal, sender,
     sent_until, settings, test_messages,
 };
-use moteseal_broadcast::ChainRef;
 use moteseal_broadcast::recovery::{Checks, Event, Meter, Node, Now, Purpose, Rate, Timing};
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
+use moteseal_broadcast::{ChainRef, Revoked};
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::radio::{Authority, MapStore, SignedChain};
 
@@ -120,11 +120,11 @@ fn each_cause_of_refusal_has_its_own_error() {
     assert_eq!(receive(&BroadcastFrame::Head(&forged), now), "RefusedBefore");
     let old = authority.certify("sink", Algorithm::Ed25519, 0).unwrap();
     assert_eq!(receive(&BroadcastFrame::Certificate(&old.certificate), now), "Superseded");
-    let revocation = authority.revoke(2).unwrap();
+    let revocation = authority.revoke(Revoked::below(2)).unwrap();
     assert_eq!(receive(&BroadcastFrame::Revocation(&revocation), now), "accepted");
     assert_eq!(receive(&BroadcastFrame::Certificate(&sink.certificate), now), "Revoked");
     assert_eq!(
-        receive(&BroadcastFrame::Revocation(&authority.revoke(1).unwrap()), now),
+        receive(&BroadcastFrame::Revocation(&authority.revoke(Revoked::below(1)).unwrap()), now),
         "Superseded"
     );
     assert_eq!(receive(&BroadcastFrame::Head(&[]), now), "Malformed");
@@ -139,8 +139,7 @@ fn signature_checks_are_limited_and_a_genuine_head_has_the_same_chance_as_each_f
     let mut accepted_after = Vec::new();
     for run in 0..20_u64 {
         let mut store = MapStore::default();
-        let mut node: Receiver<'_> =
-            Node::new(settings(&authority), run, at(0), &mut store).unwrap();
+        let mut node: Receiver<'_> = Node::new(settings(&authority), run, at(0));
         node.receive(
             at(0),
             RADIO,

@@ -10,7 +10,7 @@ use moteseal_broadcast::recovery::{
     Event, Item, Node, Now, Purpose, RefusedBroadcast, Store, Timing,
 };
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
-use moteseal_broadcast::{ChainNumber, ChainRef, KeyId, MAX_LEAF};
+use moteseal_broadcast::{ChainNumber, ChainRef, KeyId, MAX_LEAF, Revoked};
 use moteseal_core::signature::Algorithm;
 use moteseal_lab::radio::{MapStore, SignedChain, messages};
 
@@ -179,10 +179,11 @@ fn a_revoked_sender_is_refused_and_still_is_after_a_reboot() {
     let signed = sender(&authority).send(1, 1, &test_messages(3)).unwrap();
     let (mut node, mut store) = follower(&authority, &signed);
     node.receive(at(0), RADIO, &leaf_frame(&signed, 0), &mut store).unwrap();
-    let revocation = encode(&BroadcastFrame::Revocation(&authority.revoke(2).unwrap()));
+    let revocation =
+        encode(&BroadcastFrame::Revocation(&authority.revoke(Revoked::below(2)).unwrap()));
     assert_eq!(
         node.receive(at(1), RADIO, &revocation, &mut store).unwrap(),
-        Event::Revoked { base: 0, minimum: 2 }
+        Event::Revoked { base: 0 }
     );
     assert_eq!(
         refusal(node.receive(at(2), RADIO, &leaf_frame(&signed, 1), &mut store).unwrap()),
@@ -198,7 +199,7 @@ fn a_revoked_sender_is_refused_and_still_is_after_a_reboot() {
         .collect();
     assert_eq!(relayed, [&revocation, &revocation], "once on each link");
 
-    let mut rebooted: Receiver<'_> = Node::new(settings(&authority), 8, at(0), &mut store).unwrap();
+    let mut rebooted: Receiver<'_> = Node::new(settings(&authority), 8, at(0));
     let certificate = encode(&BroadcastFrame::Certificate(&signed.certificate));
     assert_eq!(
         refusal(rebooted.receive(at(0), RADIO, &certificate, &mut store).unwrap()),
@@ -207,6 +208,55 @@ fn a_revoked_sender_is_refused_and_still_is_after_a_reboot() {
     // The node must answer a revoked certificate with the revocation.
     let sent = sent_until(&mut rebooted, &mut store, 10_000);
     assert_eq!(sent.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(), [revocation]);
+}
+
+#[test]
+fn one_revoked_serial_stops_its_sender_only_and_an_older_revocation_changes_nothing() {
+    let authority = authority();
+    let [one, two] = [("sink", 3), ("other", 4)].map(|(name, serial)| {
+        let sender = authority.certify(name, Algorithm::Ed25519, serial).unwrap();
+        sender.send(1, 1, &test_messages(3)).unwrap()
+    });
+    let (mut node, mut store) = follower(&authority, &one);
+    let receive = |node: &mut Receiver<'_>, store: &mut MapStore, frame: &BroadcastFrame<'_>| {
+        node.receive(at(0), RADIO, &encode(frame), store).unwrap()
+    };
+    for frame in [BroadcastFrame::Certificate(&two.certificate), BroadcastFrame::Head(&two.head)] {
+        receive(&mut node, &mut store, &frame);
+    }
+    let revocation = |revoked: Revoked| authority.revoke(revoked).unwrap();
+    let single = revocation(Revoked::NONE.and(3).unwrap());
+    let both = revocation(Revoked::NONE.and(3).unwrap().and(8).unwrap());
+    let event = receive(&mut node, &mut store, &BroadcastFrame::Revocation(&single));
+    assert_eq!(event, Event::Revoked { base: 0 });
+    let leaf = |signed: &SignedChain| leaf_frame(signed, 0);
+    assert_eq!(
+        refusal(node.receive(at(0), RADIO, &leaf(&one), &mut store).unwrap()),
+        "UnknownChain"
+    );
+    let taken = node.receive(at(0), RADIO, &leaf(&two), &mut store).unwrap();
+    assert!(matches!(taken, Event::Verified { .. }), "{taken:?}");
+
+    let event = receive(&mut node, &mut store, &BroadcastFrame::Revocation(&both));
+    assert_eq!(event, Event::Revoked { base: 0 });
+    // A replayed revocation, and one that lost a serial, restore no certificate; also not after a
+    // reboot.
+    let lost = revocation(Revoked::below(3).and(8).unwrap());
+    for mut node in [node, Node::new(settings(&authority), 8, at(0))] {
+        for old in [&single, &lost] {
+            let event = receive(&mut node, &mut store, &BroadcastFrame::Revocation(old));
+            assert_eq!(refusal(event), "Superseded");
+        }
+        let event = receive(&mut node, &mut store, &BroadcastFrame::Certificate(&one.certificate));
+        assert_eq!(refusal(event), "Revoked");
+    }
+    let raised = revocation(Revoked::below(9));
+    let event = receive(
+        &mut Node::new(settings(&authority), 9, at(0)),
+        &mut store,
+        &BroadcastFrame::Revocation(&raised),
+    );
+    assert_eq!(event, Event::Revoked { base: 0 });
 }
 
 #[test]
@@ -222,7 +272,7 @@ fn after_a_reboot_an_old_chain_is_refused_and_nothing_is_delivered_twice() {
     // The rebooted node resumes all chains from its store, or none.
     for resumes in [true, false] {
         let mut store = store.clone();
-        let mut node: Receiver<'_> = Node::new(settings(&authority), 9, at(0), &mut store).unwrap();
+        let mut node: Receiver<'_> = Node::new(settings(&authority), 9, at(0));
         if resumes {
             let resumed = node
                 .resume(at(0), signed.reference(), &mut store, &mut [0; MAX_LEAF])
@@ -283,7 +333,7 @@ fn a_chain_whose_head_was_stored_just_before_a_power_failure_continues_and_canno
         store.keep(*item, bytes).unwrap();
     }
     assert_eq!(store.floor(sink.key_id()).unwrap(), None);
-    let mut node: Receiver<'_> = Node::new(settings(&authority), 9, at(0), &mut store).unwrap();
+    let mut node: Receiver<'_> = Node::new(settings(&authority), 9, at(0));
     assert!(
         node.resume(at(0), signed.reference(), &mut store, &mut [0; MAX_LEAF]).unwrap().is_some()
     );
@@ -376,16 +426,16 @@ impl Store for Failing {
         Ok(floor)
     }
 
-    fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), Self::Error> {
+    fn revoke(&mut self, base: u8, revoked: &Revoked) -> Result<(), Self::Error> {
         self.count_call()?;
-        let Ok(()) = self.inner.raise_minimum(base, minimum);
+        let Ok(()) = self.inner.revoke(base, revoked);
         Ok(())
     }
 
-    fn minimum(&mut self, base: u8) -> Result<u64, Self::Error> {
+    fn revoked(&mut self, base: u8) -> Result<Revoked, Self::Error> {
         self.count_call()?;
-        let Ok(minimum) = self.inner.minimum(base);
-        Ok(minimum)
+        let Ok(revoked) = self.inner.revoked(base);
+        Ok(revoked)
     }
 }
 
@@ -400,7 +450,7 @@ fn a_failure_of_the_store_at_any_call_loses_no_message_and_repeats_none() {
     frames.extend((0..5).map(|place| leaf_frame(&signed, place)));
     for fails_after in 0..24 {
         let mut store = Failing::default();
-        let mut node: Receiver<'_> = Node::new(settings(&authority), 7, at(0), &mut store).unwrap();
+        let mut node: Receiver<'_> = Node::new(settings(&authority), 7, at(0));
         store.left = Some(fails_after);
         let mut verified = Vec::new();
         for frame in &frames {

@@ -121,9 +121,7 @@ fn quantile(loss: f64, has_key: bool, forged_for: bool) -> u64 {
     let seeds = std::env::var("MOTESEAL_SEEDS").map_or(200, |seeds| seeds.parse().unwrap());
     let mut times: Vec<u64> = (0..seeds)
         .map(|seed| {
-            let mut store = MapStore::default();
-            let mut node: Receiver<'_> =
-                Node::new(settings(&authority), seed, at(0), &mut store).unwrap();
+            let mut node: Receiver<'_> = Node::new(settings(&authority), seed, at(0));
             node.set_receiver_keys(&keys);
             let mut run = Run {
                 signed: &signed,
@@ -171,7 +169,7 @@ fn only_the_senders_tag_reserves_a_check() {
     let list = receivers(&authority);
     let (keys, other) = ([list.key(1).unwrap().clone()], list.key(0).unwrap());
     let mut store = MapStore::default();
-    let mut node: Receiver<'_> = Node::new(settings(&authority), 1, at(0), &mut store).unwrap();
+    let mut node: Receiver<'_> = Node::new(settings(&authority), 1, at(0));
     node.set_receiver_keys(&keys);
     let certificate = encode(&BroadcastFrame::Certificate(&sink.certificate));
     node.receive(at(0), RADIO, &certificate, &mut store).unwrap();
@@ -206,7 +204,7 @@ fn a_request_names_the_newest_chain_that_the_mote_has() {
     let signed = sink.send(7, 1, &test_messages(1)).unwrap();
     let (list, mut store) = (receivers(&authority), MapStore::default());
     let keys = [list.key(1).unwrap().clone()];
-    let mut node: Receiver<'_> = Node::new(settings(&authority), 1, at(0), &mut store).unwrap();
+    let mut node: Receiver<'_> = Node::new(settings(&authority), 1, at(0));
     node.set_receiver_keys(&keys);
     for frame in
         [BroadcastFrame::Certificate(&sink.certificate), BroadcastFrame::Head(&signed.head)]

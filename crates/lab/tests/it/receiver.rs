@@ -57,9 +57,7 @@ pub(crate) fn leaf_frame(signed: &SignedChain, place: usize) -> Vec<u8> {
 }
 
 pub(crate) fn node(authority: &Authority) -> (Receiver<'_>, MapStore) {
-    let mut store = MapStore::default();
-    let node = Node::new(settings(authority), 7, at(0), &mut store).unwrap();
-    (node, store)
+    (Node::new(settings(authority), 7, at(0)), MapStore::default())
 }
 
 /// Returns a node that knows the sender and has accepted the chain.

@@ -11,8 +11,8 @@ use moteseal_broadcast::recovery::{
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, ChainRef, Head, HeadError, Incoming, KeyId, Kind, LeafError,
-    MAX_HEAD, MAX_LEAF, MAX_SENDER_CERTIFICATE, OutgoingChain, SenderCertificateDraft, Taken,
-    Window,
+    MAX_HEAD, MAX_LEAF, MAX_SENDER_CERTIFICATE, OutgoingChain, Revoked, SenderCertificateDraft,
+    Taken, Window,
 };
 use moteseal_core::DeviceId;
 use moteseal_core::cbor::Writer;
@@ -303,7 +303,7 @@ fn a_sender_can_sign_two_messages_at_once_with_64_bit_digests_and_not_with_ours(
 struct Flash {
     items: HashMap<Item, Vec<u8>>,
     floors: HashMap<KeyId, ChainNumber>,
-    minimums: HashMap<u8, u64>,
+    revoked: HashMap<u8, Revoked>,
 }
 
 impl Store for Flash {
@@ -351,13 +351,13 @@ impl Store for Flash {
         Ok(self.floors.get(&key).copied())
     }
 
-    fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), Infallible> {
-        self.minimums.insert(base, minimum);
+    fn revoke(&mut self, base: u8, revoked: &Revoked) -> Result<(), Infallible> {
+        self.revoked.insert(base, *revoked);
         Ok(())
     }
 
-    fn minimum(&mut self, base: u8) -> Result<u64, Infallible> {
-        Ok(self.minimums.get(&base).copied().unwrap_or(0))
+    fn revoked(&mut self, base: u8) -> Result<Revoked, Infallible> {
+        Ok(self.revoked.get(&base).copied().unwrap_or_default())
     }
 }
 
@@ -452,7 +452,7 @@ fn the_paper_accepts_a_replayed_chain_and_we_reject_it_even_after_a_reboot() {
     // The product: a chain is accepted once, and never after a later chain.
     let bases = [base().public()];
     let mut flash = Flash::default();
-    let mut node = Mote::new(settings(&bases), 1, at(0), &mut flash).unwrap();
+    let mut node = Mote::new(settings(&bases), 1, at(0));
     assert!(matches!(
         receive(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash),
         Event::Certified { .. }
@@ -477,7 +477,7 @@ fn the_paper_accepts_a_replayed_chain_and_we_reject_it_even_after_a_reboot() {
     // Reboot the node: it loses its memory. Also remove everything except the floors from its
     // store.
     flash.items.clear();
-    let mut node = Mote::new(settings(&bases), 2, at(0), &mut flash).unwrap();
+    let mut node = Mote::new(settings(&bases), 2, at(0));
     receive(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash);
     assert_eq!(
         receive(&mut node, 10_000, &first[0], &mut flash),
@@ -504,7 +504,7 @@ fn a_flood_of_forged_heads_costs_the_paper_a_check_each_and_us_at_most_the_rate_
 
     let bases = [base().public()];
     let mut flash = Flash::default();
-    let mut node = Mote::new(settings(&bases), 1, at(0), &mut flash).unwrap();
+    let mut node = Mote::new(settings(&bases), 1, at(0));
     receive(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash);
     // For ten minutes, send a hundred different forged heads per second, and in each second the
     // genuine head once.
@@ -552,7 +552,7 @@ fn forged_acknowledgements_make_the_papers_nodes_send_without_limit_and_ours_wit
 
     let bases = [base().public()];
     let mut flash = Flash::default();
-    let mut node = Mote::new(settings(&bases), 1, at(0), &mut flash).unwrap();
+    let mut node = Mote::new(settings(&bases), 1, at(0));
     receive(&mut node, 0, &framed(&BroadcastFrame::Certificate(&certificate())), &mut flash);
     for frame in frames(3, &messages, 5) {
         receive(&mut node, 0, &frame, &mut flash);

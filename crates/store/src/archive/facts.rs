@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use moteseal_broadcast::recovery::MissedChain;
-use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
+use moteseal_broadcast::{ChainNumber, ChainRef, KeyId, MAX_REVOKED_BYTES, Revoked};
 use moteseal_core::record::{DeviceId, NetworkId};
 
 use crate::journal::{Journal, JournalError};
@@ -17,8 +17,8 @@ pub(super) enum Fact {
     Network(NetworkId),
     /// The highest accepted chain number of a sender's key.
     Floor(KeyId, ChainNumber),
-    /// The minimum certificate serial of a base station.
-    Minimum(KeyId, u64),
+    /// All that a base station has revoked.
+    Revoked(KeyId, Revoked),
     /// The newest certificate of a sender's key.
     Certificate(KeyId, Vec<u8>),
     /// The newest revocation of a base station.
@@ -57,7 +57,10 @@ impl Fact {
         let (kind, name, rest): (u8, &[u8], &[u8]) = match self {
             Self::Network(NetworkId(network)) => (0, network, &[]),
             Self::Floor(KeyId(sender), number) => (1, sender, &number.0.to_be_bytes()),
-            Self::Minimum(KeyId(base), serial) => (2, base, &serial.to_be_bytes()),
+            Self::Revoked(KeyId(base), revoked) => {
+                let mut out = [0; MAX_REVOKED_BYTES];
+                return [&[2][..], &base[..], revoked.encode(&mut out)].concat();
+            }
             Self::Certificate(KeyId(sender), bytes) => (3, sender, bytes),
             Self::Revocation(KeyId(base), bytes) => (4, base, bytes),
             Self::ChainCertificate(ChainRef(chain), bytes) => (5, chain, bytes),
@@ -92,7 +95,7 @@ impl Fact {
             return Some(match kind {
                 0 => Self::Network(NetworkId(name)),
                 1 => Self::Floor(KeyId(name), ChainNumber(number()?)),
-                2 => Self::Minimum(KeyId(name), number()?),
+                2 => Self::Revoked(KeyId(name), Revoked::decode(rest).ok()?),
                 3 => Self::Certificate(KeyId(name), rest.to_vec()),
                 _ => Self::Revocation(KeyId(name), rest.to_vec()),
             });
@@ -134,7 +137,7 @@ impl Fact {
 pub(super) struct Facts {
     pub(super) network: Option<NetworkId>,
     pub(super) floors: BTreeMap<KeyId, ChainNumber>,
-    pub(super) minimums: BTreeMap<KeyId, u64>,
+    pub(super) revoked: BTreeMap<KeyId, Revoked>,
     pub(super) certificates: BTreeMap<KeyId, Vec<u8>>,
     pub(super) revocations: BTreeMap<KeyId, Vec<u8>>,
     pub(super) chain_certificates: BTreeMap<ChainRef, Vec<u8>>,
@@ -173,8 +176,11 @@ impl Facts {
             Fact::Floor(sender, number) => {
                 raise(self.floors.entry(sender).or_insert(number), number);
             }
-            Fact::Minimum(base, serial) => {
-                raise(self.minimums.entry(base).or_insert(serial), serial);
+            Fact::Revoked(base, revoked) => {
+                let known = self.revoked.entry(base).or_default();
+                if revoked.covers(known) {
+                    *known = revoked;
+                }
             }
             Fact::Certificate(sender, bytes) => {
                 self.certificates.insert(sender, bytes);
@@ -251,7 +257,7 @@ impl Facts {
     pub(super) fn all(&self) -> Vec<Fact> {
         let mut all: Vec<Fact> = self.network.map(Fact::Network).into_iter().collect();
         all.extend(self.floors.iter().map(|(sender, number)| Fact::Floor(*sender, *number)));
-        all.extend(self.minimums.iter().map(|(base, serial)| Fact::Minimum(*base, *serial)));
+        all.extend(self.revoked.iter().map(|(base, revoked)| Fact::Revoked(*base, *revoked)));
         all.extend(
             self.certificates
                 .iter()
@@ -294,7 +300,7 @@ impl Facts {
             + self.complete.len()
             + self.progress.len();
         let others = self.floors.len()
-            + self.minimums.len()
+            + self.revoked.len()
             + self.certificates.len()
             + self.revocations.len()
             + self.joined.len()

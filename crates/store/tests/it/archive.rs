@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use moteseal_broadcast::recovery::{Item, Store};
-use moteseal_broadcast::{ChainNumber, ChainRef, KeyId};
+use moteseal_broadcast::{ChainNumber, ChainRef, KeyId, Revoked};
 use moteseal_core::record::NetworkId;
 use moteseal_store::Archive;
 use moteseal_store::archive::{MOST_COMPLETE, QUOTA};
@@ -59,7 +59,7 @@ fn raised_numbers_and_earlier_items_are_durable_at_once() {
         archive.keep(leaf(A, 1, 0), b"leaf").unwrap();
         archive.raise(SENDER, ChainNumber(number)).unwrap();
         archive.keep(Item::Revocation(1), b"revocation").unwrap();
-        archive.raise_minimum(1, number).unwrap();
+        archive.revoke(1, &Revoked::below(number)).unwrap();
         let copy = directory.path().join(step.to_string());
         killed(&path, &copy);
         let mut after = open(&copy);
@@ -69,7 +69,10 @@ fn raised_numbers_and_earlier_items_are_durable_at_once() {
             Some(ChainNumber(highest)),
             "the number must not decrease"
         );
-        assert_eq!((after.minimum(1).unwrap(), after.minimum(0).unwrap()), (highest, 0));
+        assert_eq!(
+            (after.revoked(1).unwrap(), after.revoked(0).unwrap()),
+            (Revoked::below(highest), Revoked::NONE)
+        );
         assert_eq!(get(&mut after, Item::Head(A)).unwrap(), b"head");
         assert_eq!(get(&mut after, Item::ChainCertificate(A)).unwrap(), b"certificate");
         assert_eq!(get(&mut after, Item::Certificate(SENDER)).unwrap(), b"certificate");
@@ -83,12 +86,16 @@ fn raised_numbers_and_earlier_items_are_durable_at_once() {
 fn base_stations_are_identified_by_key_not_by_position() {
     let (_directory, path) = place();
     let mut archive = open(&path);
-    archive.raise_minimum(1, 5).unwrap();
+    let revoked = Revoked::below(5).and(8).unwrap();
+    archive.revoke(1, &revoked).unwrap();
     archive.keep(Item::Revocation(1), b"of two").unwrap();
     archive.sync().unwrap();
     drop(archive);
     let mut swapped = Archive::open(&path, NETWORK, &[BASES[1], BASES[0]], QUOTA).unwrap();
-    assert_eq!((swapped.minimum(0).unwrap(), swapped.minimum(1).unwrap()), (5, 0));
+    assert_eq!(
+        (swapped.revoked(0).unwrap(), swapped.revoked(1).unwrap()),
+        (revoked, Revoked::NONE)
+    );
     assert_eq!(get(&mut swapped, Item::Revocation(0)).unwrap(), b"of two");
     assert_eq!(get(&mut swapped, Item::Revocation(1)), None);
 }

@@ -3,7 +3,7 @@
 //! ever appears.
 
 use crate::faulty_flash::{Chance, Simulated};
-use moteseal_broadcast::{ChainNumber, KeyId};
+use moteseal_broadcast::{ChainNumber, KeyId, Revoked};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
@@ -35,7 +35,7 @@ struct View {
     answers: Vec<Option<u64>>,
     schedule: Option<(u64, Digest)>,
     floors: Vec<Option<ChainNumber>>,
-    minimum: u64,
+    revoked: Revoked,
     settings: Settings,
 }
 
@@ -52,7 +52,7 @@ fn view(memory: &Memory) -> View {
         answers: (0..QUERIES).map(|query| memory.last_answer(QueryId([query; 16]))).collect(),
         schedule: memory.schedule(),
         floors: (0..KEYS).map(|key| memory.floor(KeyId([key; 8]))).collect(),
-        minimum: memory.minimum(),
+        revoked: *memory.revoked(),
         settings: memory.settings(),
     }
 }
@@ -68,7 +68,7 @@ enum Step {
     Answer(u8, u64),
     QuerySchedule(u64),
     Raise(u8, u64),
-    Minimum(u64),
+    Revoke(u64),
     Set(u32),
     Sense(u32),
     Reboot,
@@ -87,7 +87,7 @@ fn step(chance: &mut Chance, time: u64) -> Step {
         13 => Step::QuerySchedule(time),
         14 => match chance.below(4) {
             0 => Step::Raise(chance.below(KEYS.into()) as u8, time),
-            1 => Step::Minimum(time),
+            1 => Step::Revoke(time),
             2 => Step::Sense(time as u32 / 16),
             _ => Step::Set(time as u32),
         },
@@ -131,7 +131,11 @@ fn take<F: Flash>(durable: &mut Durable<F>, step: &Step) -> Result<(), JournalEr
         Step::Raise(key, number) => durable
             .raise(KeyId([*key; 8]), ChainNumber(*number))
             .map(|raised| assert_eq!(raised, Ok(()))),
-        Step::Minimum(minimum) => durable.raise_minimum(*minimum),
+        Step::Revoke(time) => {
+            let known = *durable.memory().revoked();
+            let next = known.and(time + 3).unwrap_or_else(|_| known.and_below(*time));
+            durable.revoke(&next)
+        }
         Step::Set(interval_ms) => {
             let scheme = if interval_ms % 2 == 0 { Scheme::Star } else { Scheme::Tree };
             durable.set(Settings { interval_ms: *interval_ms, led: interval_ms % 3 == 0, scheme })

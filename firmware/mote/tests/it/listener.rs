@@ -81,8 +81,7 @@ fn receive(frames: &[Vec<u8>]) -> (Vec<Notice>, Settings) {
     let mut durable =
         Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
     let mut shelf = Shelf::new();
-    let mut broadcast_node =
-        broadcast_node(&audience, &[], 1, 0, &mut shelf, &mut durable).unwrap();
+    let mut broadcast_node = broadcast_node(&audience, &[], 1, 0);
     let mut listener = Listener::new(&mut broadcast_node, &mut shelf, 0);
     let mut reports = Vec::new();
     for (now_ms, frame) in (0..).step_by(10_000).zip(frames) {
@@ -128,8 +127,7 @@ fn rejects_replayed_commands_of_five_keys() {
             let mut durable =
                 Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
             let mut shelf = Shelf::new();
-            let mut broadcast_node =
-                broadcast_node(&audience, &[], 1, 0, &mut shelf, &mut durable).unwrap();
+            let mut broadcast_node = broadcast_node(&audience, &[], 1, 0);
             let mut listener = Listener::new(&mut broadcast_node, &mut shelf, 0);
             let mut is_obeyed = false;
             for frame in [certificate(key), command_frame(key, number, b"led on")] {
@@ -153,7 +151,7 @@ fn run(flash: &mut Simulated, frames: &[(Option<TimeRange>, &[u8])]) -> (Vec<Not
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
     let mut durable = Durable::open(flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
     let mut shelf = Shelf::new();
-    let mut node = broadcast_node(&audience, &[], 1, 0, &mut shelf, &mut durable).unwrap();
+    let mut node = broadcast_node(&audience, &[], 1, 0);
     let mut listener = Listener::new(&mut node, &mut shelf, 0);
     let mut out = [0; 2048];
     // The first request, which a mote sends when it starts.
@@ -298,8 +296,7 @@ fn acknowledges_commands_after_it_has_acted_and_again_on_request() {
     let mut durable =
         Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
     let mut shelf = Shelf::new();
-    let mut node =
-        broadcast_node(&audience, keys.as_slice(), 1, 0, &mut shelf, &mut durable).unwrap();
+    let mut node = broadcast_node(&audience, keys.as_slice(), 1, 0);
     let mut listener = Listener::new(&mut node, &mut shelf, 0);
     let mut step = |now_ms: u64, frame: &[u8]| {
         listener.receive(now_ms, Some(at(NOW)), frame, &mut durable, &mut |_| {}).unwrap();

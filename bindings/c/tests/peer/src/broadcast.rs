@@ -5,8 +5,8 @@ use std::error::Error;
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
     ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_REVOCATION,
-    MAX_SENDER_CERTIFICATE, MAX_SINGLE, OutgoingChain, RevocationDraft, SenderCertificateDraft,
-    SingleDraft, Window, sender_named,
+    MAX_SENDER_CERTIFICATE, MAX_SINGLE, OutgoingChain, RevocationDraft, Revoked,
+    SenderCertificateDraft, SingleDraft, Window, sender_named,
 };
 use moteseal_core::cbor::Writer;
 use moteseal_core::digest::Digest;
@@ -81,7 +81,8 @@ pub(crate) fn frames() -> Result<Vec<u8>, Box<dyn Error>> {
     let mut single = [0; MAX_SINGLE];
     put(&mut out, draft.seal(&key, &mut scratch, &mut single)?)?;
 
-    let draft = RevocationDraft { network, base: &base.public(), minimum: 8 };
+    let draft =
+        RevocationDraft { network, base: &base.public(), revoked: Revoked::below(8).and(12)? };
     let mut buffer = [0; MAX_REVOCATION];
     frame(&mut out, &BroadcastFrame::Revocation(draft.issue(&base, &mut buffer)?))?;
     Ok(out)

@@ -87,8 +87,9 @@ fn certificates() -> File {
         "Certificates of senders, and when they count: broadcast.md, section 1.",
     );
     let op = "cast.certificate";
-    let at =
-        |input: &Json, now: Json, minimum: u64| with(&with(input, "now", now), "minimum", minimum);
+    let at = |input: &Json, now: Json, minimum: u64| {
+        with(&with(&with(input, "now", now), "minimum", minimum), "serials", json!([]))
+    };
     let good = listening(&signed(&base(), CERTIFICATE, &certificate()));
     for (what, now, minimum) in [
         ("its first second", json!(100), 0),
@@ -116,6 +117,15 @@ fn certificates() -> File {
         ("revoked and expired", json!(200), 8, "Revoked"),
     ] {
         file.invalid(what, op, at(&good, now, minimum), error);
+    }
+    file.valid(
+        "other serials are revoked",
+        op,
+        with(&at(&good, json!(150), 3), "serials", json!([5, 6, 8])),
+    );
+    for (what, now) in [("a serial that is revoked alone", json!(150)), ("the same", NULL_JSON)] {
+        let revoked = with(&at(&good, now, 3), "serials", json!([5, 7, 8]));
+        file.invalid(what, op, revoked, "Revoked");
     }
     let usual = |payload: &Value, key: &SecretKey| {
         at(&listening(&signed(key, CERTIFICATE, payload)), json!(150), 0)
@@ -158,46 +168,85 @@ const NULL_JSON: Json = Json::Null;
 fn revocations() -> File {
     let mut file = File::new(
         "broadcast/revocations.json",
-        "The least serial that a base station stands by: broadcast.md, section 1.",
+        "What a base station has revoked: broadcast.md, section 1.",
     );
     let op = "cast.revocation";
-    let revokes = |minimum: Value| array([int(1), bytes(&network().0), id_of(&base()), minimum]);
-    for (what, minimum) in [("none", int(0)), ("seven", int(7)), ("all", MAX)] {
-        file.valid(what, op, listening(&signed(&base(), REVOCATION, &revokes(minimum))));
+    let payload = |minimum: Value, serials: &[u64]| {
+        let serials = Value::Array(serials.iter().map(|serial| Value::Uint(*serial)).collect());
+        array([int(1), bytes(&network().0), id_of(&base()), minimum, serials])
+    };
+    let after = |bytes: &[u8], minimum: u64, serials: Json| {
+        with(&listening(bytes), "known", json!({ "minimum": minimum, "serials": serials }))
+    };
+    let first = |bytes: &[u8]| after(bytes, 0, json!([]));
+    let by_base = |payload: &Value| signed(&base(), REVOCATION, payload);
+    let eight = [9, 10, 11, 12, 13, 14, 15, u64::MAX - 1];
+    for (what, minimum, serials) in [
+        ("none", int(0), &[][..]),
+        ("seven", int(7), &[]),
+        ("all", MAX, &[]),
+        ("a single serial", int(0), &[3]),
+        ("the highest number of single serials", int(7), &eight),
+    ] {
+        file.valid(what, op, first(&by_base(&payload(minimum, serials))));
     }
     let p256 = secret(Algorithm::Esp256, 0x84);
+    let good = payload(int(7), &[9, 12]);
     file.valid(
         "the other base station",
         op,
-        listening(&signed(&p256, REVOCATION, &revokes(int(7)).with(2, id_of(&p256)))),
+        first(&signed(&p256, REVOCATION, &good.with(2, id_of(&p256)))),
     );
-    let good = revokes(int(7));
+    for (what, minimum, serials) in [
+        ("the same again", 7, json!([9, 12])),
+        ("a serial more", 7, json!([12])),
+        ("a higher minimum", 6, json!([9, 12])),
+        ("a higher minimum in place of single serials", 3, json!([5, 6, 9])),
+    ] {
+        file.valid(what, op, after(&by_base(&good), minimum, serials));
+    }
+    for (what, minimum, serials) in [
+        ("a lower minimum than the known one", 8, json!([])),
+        ("a lower minimum, and a serial more", 8, json!([12])),
+        ("a known serial is missing", 7, json!([10])),
+        ("another set of serials", 7, json!([9, 12, 13])),
+    ] {
+        file.invalid(what, op, after(&by_base(&good), minimum, serials), "Superseded");
+    }
+    let nine = [9, 10, 11, 12, 13, 14, 15, 16, 17];
     for (what, payload, error) in [
         ("version 0", good.with(0, int(0)), "UnsupportedVersion"),
         ("another network", good.with(1, bytes(&[0; 8])), "WrongNetwork"),
         ("another base station", good.with(2, bytes(&[0; 8])), "UnknownBaseStation"),
         ("a negative minimum", good.with(3, int(-1)), "UnexpectedType"),
+        ("a serial in place of the list", good.with(4, int(9)), "UnexpectedType"),
+        ("a negative serial", good.with(4, array([int(-1)])), "UnexpectedType"),
+        ("serials out of order", payload(int(7), &[12, 9]), "FieldOutOfRange"),
+        ("a serial twice", payload(int(7), &[9, 9]), "FieldOutOfRange"),
+        ("a serial below the minimum", payload(int(7), &[6]), "FieldOutOfRange"),
+        ("the minimum as a serial", payload(int(7), &[7]), "FieldOutOfRange"),
+        ("the serial that no certificate has", payload(int(7), &[u64::MAX]), "FieldOutOfRange"),
+        ("nine serials", payload(int(7), &nine), "FieldOutOfRange"),
+        (
+            "without the list",
+            array([int(1), bytes(&network().0), id_of(&base()), int(7)]),
+            "UnexpectedType",
+        ),
     ] {
-        file.invalid(what, op, listening(&signed(&base(), REVOCATION, &payload)), error);
+        file.invalid(what, op, first(&by_base(&payload)), error);
     }
     file.invalid(
         "in a base station's name",
         op,
-        listening(&signed(&ed(0x85), REVOCATION, &good)),
+        first(&signed(&ed(0x85), REVOCATION, &good)),
         "NotAuthentic",
     );
     file.invalid(
         "by the other base station",
         op,
-        listening(&signed(&p256, REVOCATION, &good)),
+        first(&signed(&p256, REVOCATION, &good)),
         "AlgorithmMismatch",
     );
-    file.mutate(
-        "changed everywhere",
-        op,
-        listening(&signed(&base(), REVOCATION, &good)),
-        "bytes",
-        &[0x01],
-    );
+    file.mutate("changed everywhere", op, first(&by_base(&good)), "bytes", &[0x01]);
     file
 }

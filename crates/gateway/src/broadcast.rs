@@ -18,6 +18,7 @@ mod receipts;
 mod receivers;
 mod requests;
 mod sender;
+mod unfinished;
 
 pub use content::{Content, ContentError};
 pub use error::SendError;
@@ -27,3 +28,4 @@ pub use receipts::{Checked, Receipts};
 pub use receivers::{Receiver, Receivers, ReceiversError};
 pub use requests::HeadAnswers;
 pub use sender::{Amount, Hashes, Manner, Sender, build, sign};
+pub use unfinished::{BegunChain, Unfinished};

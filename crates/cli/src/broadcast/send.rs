@@ -21,8 +21,8 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::record::NetworkId;
 use moteseal_core::signature::SecretKey;
 use moteseal_gateway::broadcast::{
-    Amount, ChainNumbers, Content, ContentError, Hashes, Manner, Receivers, SendError, Sender,
-    build, sign,
+    Amount, BegunChain, ChainNumbers, Content, ContentError, Hashes, Manner, Receivers, SendError,
+    Sender, Unfinished, build, sign,
 };
 use moteseal_net::{Broadcast, BroadcastLink as _};
 use serde_json::json;
@@ -105,6 +105,10 @@ pub(crate) struct Arguments {
     /// The file with the number of the last chain; default: next to the key
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
+    /// Whether to go on with a chain that was not finished, if it has the same content and terms:
+    /// receivers then get the content once, under the first number. `auto` does so for files
+    #[arg(long, value_name = "WHEN", default_value = "auto", conflicts_with = "live")]
+    resume: Resume,
     /// Answer receivers' requests for this many seconds after the last block
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = seconds)]
     linger: f64,
@@ -116,6 +120,17 @@ pub(crate) struct Arguments {
     revoke: Vec<PathBuf>,
     #[command(flatten)]
     access: Access,
+}
+
+/// When to go on with an unfinished chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Resume {
+    /// If the content is a file
+    Auto,
+    /// Also if the content is lines
+    Always,
+    /// Always send the content as a new chain
+    Never,
 }
 
 impl Arguments {
@@ -143,6 +158,7 @@ struct Speaker {
     network: NetworkId,
     sender: DeviceId,
     numbers: ChainNumbers,
+    unfinished: Unfinished,
     expected: Option<Expected>,
 }
 
@@ -158,10 +174,9 @@ impl Speaker {
                 .with("; `moteseal key certify` makes a sender's certificate")
                 .about(path)
         })?;
-        let numbers = ChainNumbers::new(
-            arguments.state.as_ref().unwrap_or(&numbers_path(key_path)),
-            claim.sender,
-        );
+        let state = arguments.state.clone().unwrap_or_else(|| numbers_path(key_path));
+        let numbers = ChainNumbers::new(&state, claim.sender);
+        let unfinished = Unfinished::new(&state, claim.network, claim.sender, key.public());
         let id = KeyId::of(&key.public());
         if claim.key != id {
             let error = RefusedBroadcast::KeyNotCertified;
@@ -181,15 +196,38 @@ impl Speaker {
             network: claim.network,
             sender: claim.sender,
             numbers,
+            unfinished,
         }))
     }
 
-    /// Returns the parameters of the next chain.
+    /// Takes the chain of `chains` that has this content, label and terms.
+    fn take_begun(
+        &self,
+        chains: &mut Vec<BegunChain>,
+        terms: &Terms,
+        per_block: u8,
+        (label, content): (&str, &Content),
+    ) -> Result<Option<BegunChain>, Failure> {
+        let now = unix_now()?;
+        for (place, begun) in chains.iter().enumerate() {
+            let is_same = begun.draft().is_some_and(|draft| {
+                (draft.label, draft.kind, draft.per_block) == (label, terms.kind, per_block)
+                    && terms.have(&draft.window, begun.begun(), now)
+            });
+            if is_same && begun.has_content(content, &self.key)? {
+                return Ok(Some(chains.remove(place)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the parameters of the next chain. `now` is the time in seconds of Unix time.
     fn next<'t>(
         &self,
         terms: &Terms,
         per_block: u8,
         label: &'t str,
+        now: u64,
     ) -> Result<ChainDraft<'t>, Failure> {
         let (number, previous) = self.numbers.next(self.id)?;
         let (network, sender) = (self.network, self.sender);
@@ -200,7 +238,7 @@ impl Speaker {
             per_block,
             kind: terms.kind,
             label,
-            window: terms.window(unix_now()?)?,
+            window: terms.window(now)?,
             previous,
         })
     }
@@ -367,7 +405,18 @@ async fn send_all(
     let manner = Manner { rate: arguments.rate, ..Manner::LAN };
     let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
     let mut sender = sender?;
-    let mut sent_chains = Vec::new();
+    let (mut sent_chains, mut finished) = (Vec::new(), Vec::new());
+    let resumes = match arguments.resume {
+        Resume::Auto => terms.kind == Kind::File,
+        Resume::Always => true,
+        Resume::Never => false,
+    };
+    let unfinished_failure = |error| Failure::file("write", speaker.unfinished.folder(), &error);
+    let mut unfinished = if resumes {
+        speaker.unfinished.resumable(speaker.numbers.last()?).map_err(unfinished_failure)?
+    } else {
+        Vec::new()
+    };
     if let Some(expected) = &speaker.expected {
         sender.set_receivers(&expected.list);
     }
@@ -382,22 +431,46 @@ async fn send_all(
         let per_block = arguments.block.unwrap_or(if terms.kind == Kind::File { 32 } else { 1 });
         // Reserve one number at a time, because another process of this sender may send a chain in
         // the meantime, and numbers must not decrease.
-        let draft = speaker.next(terms, per_block, label)?;
+        let now = unix_now()?;
+        let begun = speaker.take_begun(&mut unfinished, terms, per_block, (label, content))?;
+        let draft = match begun.as_ref().and_then(BegunChain::draft) {
+            Some(draft) => ChainDraft { label, ..draft },
+            None => speaker.next(terms, per_block, label, now)?,
+        };
         let chain = build(draft, content, hashes).map_err(about)?;
         let chain = place.get_or_init(|| chain);
-        let head = sign(chain, &speaker.key)?;
+        let number = chain.outline().id.number;
+        let mut begun = match begun {
+            Some(begun) => begun,
+            None => {
+                let head = sign(chain, &speaker.key)?;
+                speaker.unfinished.begin(number, head, now).map_err(unfinished_failure)?
+            }
+        };
+        let (head, sent_blocks) = (begun.head().to_vec(), begun.blocks());
+        if sent_blocks > 0 {
+            diagnostic(format_args!(
+                "chain {number} goes on after block {sent_blocks} of {}",
+                chain.blocks()
+            ));
+        }
         if let Some(expected) = &speaker.expected {
             sender.expect(chain.reference(), &head, expected.positions.iter().copied());
             sent_chains.push((chain.reference(), chain.outline().id.number.0));
         }
         let bar = bar(u64::from(chain.blocks()), "blocks");
-        let sent =
-            sender.send(chain, content, head, |block| bar.set_position(u64::from(block))).await;
+        let progress = |block| {
+            bar.set_position(u64::from(block));
+            begun.record(block);
+        };
+        let sent = sender.send_after(sent_blocks, chain, content, head, progress).await;
         bar.finish_and_clear();
         sent.map_err(about)?;
         report(chain, content, label, less(sender.amount(), before))?;
+        finished.push(begun);
     }
-    finish(arguments, speaker, &mut sender, &sent_chains).await
+    finish(arguments, speaker, &mut sender, &sent_chains).await?;
+    finished.into_iter().try_for_each(|begun| begun.finish().map_err(unfinished_failure))
 }
 
 /// Answers requests for the time that the user has chosen, and collects receipts. Then fails if too
@@ -508,7 +581,7 @@ async fn send_live(
         let before = sender.amount();
         let content = Content::lines(vec![line.clone()])?;
         let mut hashes = Hashes::default();
-        let chain = build(speaker.next(terms, 1, label)?, &content, &mut hashes)?;
+        let chain = build(speaker.next(terms, 1, label, unix_now()?)?, &content, &mut hashes)?;
         let head = sign(&chain, &speaker.key)?;
         sender.send_at_once(head, line).await?;
         report(&chain, &content, label, less(sender.amount(), before))?;

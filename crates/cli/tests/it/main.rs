@@ -12,6 +12,7 @@ mod broadcast_commands;
 mod broadcast_keys;
 mod broadcast_links;
 mod broadcast_receipts;
+mod broadcast_resume;
 mod broadcasting;
 mod broker;
 mod budget_uniformity;

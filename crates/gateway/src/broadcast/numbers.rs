@@ -85,18 +85,7 @@ impl ChainNumbers {
     /// seconds.
     pub fn next(&self, key: KeyId) -> Result<(ChainNumber, Option<ChainNumber>), NumbersError> {
         let mut journal = self.open()?;
-        let mut used = BTreeMap::new();
-        for record in journal.iter() {
-            let record = record?;
-            let last = match record.as_chunks::<8>() {
-                ([sender, of, number], []) if DeviceId(*sender) == self.sender => {
-                    (KeyId(*of), u64::from_be_bytes(*number))
-                }
-                _ => return Err(NumbersError::OtherSender(self.path.clone())),
-            };
-            let newest = used.entry(last.0).or_default();
-            *newest = last.1.max(*newest);
-        }
+        let mut used = self.used(&journal)?;
         let next = match used.values().max() {
             Some(last) => {
                 last.checked_add(1).ok_or_else(|| NumbersError::Exhausted(self.path.clone()))?
@@ -114,6 +103,34 @@ impl ChainNumbers {
             journal.sync()?;
         }
         Ok((ChainNumber(next), previous.map(ChainNumber)))
+    }
+
+    /// Returns the last number of the sender, under any key, if the file has one.
+    ///
+    /// # Errors
+    /// [`NumbersError`].
+    pub fn last(&self) -> Result<Option<ChainNumber>, NumbersError> {
+        if !self.path.exists() {
+            return Ok(None);
+        }
+        Ok(self.used(&self.open()?)?.values().max().copied().map(ChainNumber))
+    }
+
+    /// Returns the last number of each key.
+    fn used(&self, journal: &Journal) -> Result<BTreeMap<KeyId, u64>, NumbersError> {
+        let mut used = BTreeMap::new();
+        for record in journal.iter() {
+            let record = record?;
+            let last = match record.as_chunks::<8>() {
+                ([sender, of, number], []) if DeviceId(*sender) == self.sender => {
+                    (KeyId(*of), u64::from_be_bytes(*number))
+                }
+                _ => return Err(NumbersError::OtherSender(self.path.clone())),
+            };
+            let newest: &mut u64 = used.entry(last.0).or_default();
+            *newest = last.1.max(*newest);
+        }
+        Ok(used)
     }
 
     fn open(&self) -> Result<Journal, JournalError> {

@@ -313,6 +313,22 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         chain: &'s OutgoingChain<'s>,
         content: &'s Content,
         head: Vec<u8>,
+        progress: impl FnMut(u32),
+    ) -> Result<(), SendError> {
+        self.send_after(0, chain, content, head, progress).await
+    }
+
+    /// Like [`send`](Self::send), for a chain of which an earlier process has sent the first `sent`
+    /// blocks. Receivers that lack parts of these blocks request them.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub async fn send_after(
+        &mut self,
+        sent: u32,
+        chain: &'s OutgoingChain<'s>,
+        content: &'s Content,
+        head: Vec<u8>,
         mut progress: impl FnMut(u32),
     ) -> Result<(), SendError> {
         let reference = chain.reference();
@@ -322,9 +338,11 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         // A receiver without the head loses the whole first block, so wait until no receiver
         // requests the head.
         self.settle(reference, 0, 0).await?;
-        for block in 1..=chain.blocks() {
+        for block in sent.clamp(1, chain.blocks())..=chain.blocks() {
             let leaves = chain.in_block(block);
-            for index in 0..leaves {
+            // The node releases all earlier leaves together with the first one here.
+            let first = if block == sent { leaves.saturating_sub(1) } else { 0 };
+            for index in first..leaves {
                 self.node
                     .release(now(self.start), reference, block, index)
                     .map_err(SendError::Refused)?;

@@ -81,6 +81,14 @@ impl Terms {
         })
     }
 
+    /// Returns whether a chain with this window, which was computed at the time `begun`, has these
+    /// terms, and may still be delivered at `now`. Both are in seconds of Unix time.
+    pub(super) fn have(&self, window: &Window, begun: u64, now: u64) -> bool {
+        begun <= now
+            && (!window.has_end() || now < window.not_after)
+            && self.window(begun).is_ok_and(|same| same == *window)
+    }
+
     /// Returns the window of a chain that is sent at `now`, in seconds of Unix time.
     pub(super) fn window(&self, now: u64) -> Result<Window, Failure> {
         let begin = self.not_before.unwrap_or(now);

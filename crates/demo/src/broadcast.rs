@@ -4,6 +4,7 @@
 
 mod commands;
 mod play;
+mod receipts;
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,8 @@ use moteseal_terminal::progress::{count, thousands};
 /// in range of the nodes that relay to the most distant nodes. One node reboots in the middle of
 /// the run. At the end all nodes reboot, and all frames are sent again. Time is virtual: the demo
 /// takes only seconds. The demo then shows commands with an end: neither an expired command nor one that
-/// a later command has replaced is obeyed.
+/// a later command has replaced is obeyed. At last it shows a file that receivers acknowledge: the
+/// sender counts the receipts, names the receiver that is missing, and counts no forged receipt.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Exit codes: 0 no attack succeeded, 1 genuine messages are missing or late, 3 a forgery was accepted.\n\
@@ -97,6 +99,8 @@ struct Results {
     over_meter: u64,
     /// What two watchers do with commands that end and that an attacker replays.
     commands: Vec<commands::CommandStep>,
+    /// What the sender of a file knows about its receivers.
+    receipts: Vec<receipts::ReceiptStep>,
 }
 
 /// The progress of the nodes at a point in time.
@@ -117,6 +121,7 @@ impl Results {
             + self.replayed
             + self.over_meter
             + commands::faults(&self.commands)
+            + receipts::faults(&self.receipts)
     }
 
     fn slowdown(&self) -> Option<f64> {
@@ -160,6 +165,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     })?;
     shown?;
     results.commands = commands::play()?;
+    results.receipts = receipts::play()?;
     if arguments.json {
         out.line(object(arguments, &results))?;
     } else {
@@ -238,11 +244,24 @@ fn table(results: &Results, out: &mut Stdout) -> Result<(), Failure> {
         };
         out.line(format_args!("{at:>7} s  watcher {watcher:<6}  {done}"))?;
     }
+    lines(out, "\nA file for three receivers that share a key with the sender:")?;
+    for step in &results.receipts {
+        let receipts::ReceiptStep { after, acknowledged, missing, failing } = step;
+        let expected = acknowledged + missing.len();
+        let list = |what: &str, names: &[String]| match names {
+            [] => String::new(),
+            names => format!("; {what}: {}", names.join(", ")),
+        };
+        let (missing, failing) = (list("missing", missing), list("wrong receipts", failing));
+        out.line(format_args!(
+            "  {after}: acknowledged by {acknowledged} of {expected}{missing}{failing}"
+        ))?;
+    }
     let breaches = results.breaches();
     if breaches == 0 && results.slowdown().is_some() {
         out.line("")?;
         out.line(format_args!(
-            "NO ATTACK SUCCEEDED: every node has all {}; no forgery was relayed, stored or delivered; no old message was accepted again, and no expired command was obeyed.",
+            "NO ATTACK SUCCEEDED: every node has all {}; no forgery was relayed, stored or delivered; no old message was accepted again, no expired command was obeyed, and no forged receipt was counted.",
             count(results.messages as u64, "message")
         ))?;
     }
@@ -281,6 +300,12 @@ fn object(arguments: &Arguments, results: &Results) -> serde_json::Value {
         "commands": results.commands.iter().map(|step| {
             json!({ "at": step.at, "watcher": step.watcher, "what": step.what, "withheld": step.withheld })
         }).collect::<Vec<_>>(),
+        "receipts": results.receipts.iter().map(|step| {
+            json!({
+                "after": step.after, "acknowledged": step.acknowledged, "missing": step.missing,
+                "failing": step.failing,
+            })
+        }).collect::<Vec<_>>(),
         "held": results.breaches() == 0 && results.slowdown().is_some(),
     })
 }
@@ -290,7 +315,7 @@ fn verdict(results: &Results) -> Result<(), Failure> {
     if breaches > 0 {
         return Err(Failure::refused(format_args!(
             "{} ATTACKS SUCCEEDED ({} forgeries relayed, {} stored, {} delivered, {} messages replayed, {} nodes checked too many signatures, \
-             {} watchers obeyed the wrong commands): \
+             {} watchers obeyed the wrong commands, {} counts of receipts are wrong): \
              this is a fault of Moteseal; please report it",
             thousands(breaches),
             results.forged_sent,
@@ -298,7 +323,8 @@ fn verdict(results: &Results) -> Result<(), Failure> {
             results.forged_delivered,
             results.replayed,
             results.over_meter,
-            commands::faults(&results.commands)
+            commands::faults(&results.commands),
+            receipts::faults(&results.receipts)
         )));
     }
     if results.slowdown().is_none() {

@@ -34,7 +34,7 @@ pub(super) struct CommandStep {
     pub(super) withheld: Option<&'static str>,
 }
 
-fn internal(error: impl Display) -> Failure {
+pub(super) fn internal(error: impl Display) -> Failure {
     Failure::new(Exit::Internal, error)
 }
 

@@ -68,6 +68,16 @@ fn an_expired_command_and_replaced_ones_are_not_obeyed() {
 }
 
 #[test]
+fn a_file_is_acknowledged_and_a_missing_receiver_is_named() {
+    let steps = result(&["--loss", "0"])["receipts"].clone();
+    let of = |step: &Value| {
+        [&step["acknowledged"], &step["missing"], &step["failing"]].map(Value::to_string).join(" ")
+    };
+    let shown: Vec<String> = steps.as_array().unwrap().iter().map(of).collect();
+    assert_eq!(shown, [r#"2 ["valve 3"] []"#, r#"2 ["valve 3"] ["valve 3"]"#, "3 [] []"]);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_output() {
     let arguments = ["--seed", "cafe", "--loss", "0.1", "--block", "5"];
     assert_eq!(result(&arguments), result(&arguments));
@@ -87,6 +97,8 @@ fn the_text_shows_topology_progress_and_verdict() {
         "S-1 S-2 1-2 1-3",
         " 100 100 100 100 100 100 ",
         "NotAuthentic",
+        "acknowledged by 2 of 3; missing: valve 3; wrong receipts: valve 3",
+        "valve 3 was switched on: acknowledged by 3 of 3",
         "NO ATTACK SUCCEEDED",
     ] {
         assert!(printed.contains(part), "no {part:?} in\n{printed}");

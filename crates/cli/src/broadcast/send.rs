@@ -412,11 +412,16 @@ async fn send_all(
         Resume::Never => false,
     };
     let unfinished_failure = |error| Failure::file("write", speaker.unfinished.folder(), &error);
-    let mut unfinished = if resumes {
-        speaker.unfinished.resumable(speaker.numbers.last()?).map_err(unfinished_failure)?
-    } else {
-        Vec::new()
-    };
+    let per_block = arguments.block.unwrap_or(if terms.kind == Kind::File { 32 } else { 1 });
+    let mut begun_chains = Vec::new();
+    if resumes {
+        let last = speaker.numbers.last()?;
+        let mut all = speaker.unfinished.resumable(last).map_err(unfinished_failure)?;
+        for (label, content) in contents {
+            begun_chains.push(speaker.take_begun(&mut all, terms, per_block, (label, content))?);
+        }
+    }
+    let mut begun_chains = begun_chains.into_iter();
     if let Some(expected) = &speaker.expected {
         sender.set_receivers(&expected.list);
     }
@@ -428,11 +433,10 @@ async fn send_all(
             }
             _ => error.into(),
         };
-        let per_block = arguments.block.unwrap_or(if terms.kind == Kind::File { 32 } else { 1 });
         // Reserve one number at a time, because another process of this sender may send a chain in
         // the meantime, and numbers must not decrease.
         let now = unix_now()?;
-        let begun = speaker.take_begun(&mut unfinished, terms, per_block, (label, content))?;
+        let begun = begun_chains.next().flatten();
         let draft = match begun.as_ref().and_then(BegunChain::draft) {
             Some(draft) => ChainDraft { label, ..draft },
             None => speaker.next(terms, per_block, label, now)?,

@@ -101,7 +101,28 @@ fn refuses_a_revoked_certificate_by_file_and_by_broadcast() {
     refuses(&again, "Revoked");
     network.certify("base", 8, &[], "new.cert");
     send_line(&network, "four", &["--cert", "new.cert"]);
-    assert_eq!(again.until("message")["text"], "four");
+    let message = again.until("message");
+    assert_eq!(message["text"], "four");
+
+    // The state of the watcher has the sender, its newest chain and the revocation.
+    let list = [
+        "broadcast",
+        "certificates",
+        "--ca",
+        "keys/base.pub.pem",
+        "--state",
+        "uninformed.state",
+        "--json",
+    ];
+    assert!(!network.run(&list).status.success(), "the watcher runs");
+    again.kill();
+    let printed = text(&network.done(&list).stdout);
+    let lines: Vec<serde_json::Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [sender, base] = &lines[..] else { panic!("{printed}") };
+    assert_eq!((&sender["serial"], &sender["status"]), (&8.into(), &"Valid".into()));
+    assert_eq!(sender["newest_chain"], message["chain"]);
+    assert_eq!((&base["min_serial"], &base["serials"]), (&8.into(), &serde_json::json!([])));
 }
 
 #[test]

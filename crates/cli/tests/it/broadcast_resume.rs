@@ -129,8 +129,10 @@ fn an_old_record_of_a_chain_is_not_resumed_after_later_chains() {
     assert_eq!(sent(begun(&network, &[]))["chain"], number + 1);
     fs::write(path, &backup).unwrap();
     assert_eq!(sent(begun(&network, &[]))["chain"], number + 2);
-    // An incomplete record, or one of another chain, is removed.
-    for content in [&backup[..40], &[], &[&backup[..60], &[0], &backup[61..]].concat()] {
+    // An incomplete record, or one with a wrong signature, is removed.
+    let mut forged = backup.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    for content in [&backup[..40], &[], &forged[..]] {
         fs::write(path, content).unwrap();
         let chain = sent(begun(&network, &[]))["chain"].as_u64().unwrap();
         assert!(chain > number + 2);

@@ -12,7 +12,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use moteseal_broadcast::{ChainDraft, ChainNumber, Head, MAX_HEAD};
+use moteseal_broadcast::{ChainDraft, ChainNumber, Head, HeadError, MAX_HEAD};
 use moteseal_core::record::{DeviceId, NetworkId};
 use moteseal_core::signature::{KeyPair, PublicKey};
 use moteseal_store::lock::try_lock;
@@ -23,6 +23,8 @@ use super::sender::{Hashes, build, sign};
 
 /// The end of the names of the files.
 const ENDING: &str = "head";
+/// The maximum number of unfinished chains that are kept.
+const MOST: usize = 64;
 /// The length in bytes of the number of blocks.
 const BLOCKS: usize = 4;
 /// The length in bytes of a time.
@@ -85,7 +87,7 @@ impl Unfinished {
 
     /// Returns the chains that can be resumed, oldest first, and locks them. `last` is the sender's
     /// last number. Chains that another process sends are not returned. Removes the files of chains
-    /// that cannot be resumed.
+    /// that cannot be resumed, and all but the newest 64.
     ///
     /// # Errors
     /// The errors of the operating system.
@@ -104,9 +106,9 @@ impl Unfinished {
             numbers.extend(number);
             match self.open(&path, number)? {
                 Opened::Chain(chain) => chains.push(chain),
-                Opened::InUse => {}
+                Opened::Other => {}
                 Opened::Unusable => {
-                    fs::remove_file(&path)?;
+                    remove(&path)?;
                     numbers.remove(&number.unwrap_or_default());
                 }
             }
@@ -118,7 +120,9 @@ impl Unfinished {
         chains.sort_by_key(|chain| chain.number.0);
         let (resumable, passed): (Vec<_>, Vec<_>) =
             chains.into_iter().partition(|chain| chain.number.0 > first);
-        for chain in passed {
+        let mut resumable = resumable;
+        let oldest = resumable.drain(..resumable.len().saturating_sub(MOST));
+        for chain in passed.into_iter().chain(oldest) {
             chain.finish()?;
         }
         Ok(resumable)
@@ -126,14 +130,17 @@ impl Unfinished {
 
     /// Opens and locks the file of a chain.
     fn open(&self, path: &Path, number: Option<u64>) -> io::Result<Opened> {
-        let file = File::options().read(true).write(true).open(path)?;
+        let file = match File::options().read(true).write(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Opened::Other),
+            file => file?,
+        };
         match file.try_lock() {
-            Err(fs::TryLockError::WouldBlock) => return Ok(Opened::InUse),
+            Err(fs::TryLockError::WouldBlock) => return Ok(Opened::Other),
             locked => locked?,
         }
         // The process that had the lock may have finished the chain.
         if !path.exists() {
-            return Ok(Opened::InUse);
+            return Ok(Opened::Other);
         }
         let mut content = vec![0; BLOCKS + TIME + MAX_HEAD];
         let mut length = 0;
@@ -152,7 +159,13 @@ impl Unfinished {
         };
         let mut scratch = vec![0; MAX_HEAD];
         let opened = Head::open(head, self.network, self.sender, &self.key, &mut scratch);
-        let Ok(opened) = opened else { return Ok(Opened::Unusable) };
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(HeadError::WrongNetwork | HeadError::WrongSender | HeadError::WrongKey) => {
+                return Ok(Opened::Other);
+            }
+            Err(_) => return Ok(Opened::Unusable),
+        };
         if Some(opened.id().number.0) != number {
             return Ok(Opened::Unusable);
         }
@@ -172,9 +185,9 @@ impl Unfinished {
 /// The result of opening the file of a chain.
 enum Opened {
     Chain(BegunChain),
-    /// Another process sends the chain.
-    InUse,
-    /// The file is incomplete, or belongs to another key.
+    /// Another process sends the chain or has finished it, or the chain belongs to another key.
+    Other,
+    /// The file is incomplete or damaged.
     Unusable,
 }
 
@@ -241,6 +254,14 @@ impl BegunChain {
     /// # Errors
     /// The errors of the operating system.
     pub fn finish(self) -> io::Result<()> {
-        fs::remove_file(&self.path)
+        remove(&self.path)
+    }
+}
+
+/// Removes a file, if it exists.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }

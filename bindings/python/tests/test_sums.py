@@ -262,7 +262,7 @@ def test_invalid_queries_raise(group: Group) -> None:
     querier = moteseal.sums.Querier.from_toml(group.folder / "querier.toml")
     for query, name in (
         ("SELECT AVG(pressure) FROM sensors EPOCH DURATION 1s", "UnknownColumn"),
-        ("SELECT MEDIAN(reading) FROM sensors EPOCH DURATION 1s", "UnknownAggregate"),
+        ("SELECT MODE(reading) FROM sensors EPOCH DURATION 1s", "UnknownAggregate"),
         ("SELECT AVG(reading) FROM sensors", "DurationMissing"),
         ("", "UnexpectedToken"),
     ):

@@ -16,6 +16,7 @@ use moteseal_core::participation::Participation;
 use moteseal_core::record::GroupId;
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::{PublicKey, Signer};
+use moteseal_sum::noise::Noise;
 use moteseal_sum::policy::{NotPermitted, Permission, Policy, permit};
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule, QueryScheduleError};
@@ -122,8 +123,10 @@ struct Running {
     epoch_ms: u64,
     plan: Vec<u8>,
     key: SourceKey,
-    /// The mask key, if the querier is not trusted with the readings.
-    mask: Option<MaskKey>,
+    /// How the policy permits the query.
+    permission: Permission,
+    /// The mask key and the number of devices in the key group, if answers are masked.
+    mask: Option<(MaskKey, u32)>,
     /// The next epoch to answer.
     next: u64,
     /// The first epoch that this process has observed from its start. In an earlier epoch, a
@@ -183,9 +186,7 @@ impl Answerer {
                 .map_err(|error| error.named().to_string())
                 .and_then(|plan| permission(membership, &plan));
             match permitted {
-                Ok(permission) if (permission == Permission::Masked) == running.mask.is_some() => {
-                    true
-                }
+                Ok(permission) if permission == running.permission => true,
                 Ok(_) => {
                     warn!("a query ends: the policy has changed; ask it again");
                     false
@@ -294,14 +295,17 @@ impl Answerer {
     /// Begins to answer a query, if the policy permits it. Returns the query's text.
     fn start(&mut self, id: QueryId, posed: &Posed<'_>) -> Result<String, String> {
         let plan = Plan::decode(posed.plan).map_err(|error| error.named().to_string())?;
-        let mask = match (permission(&self.membership, &plan)?, &self.membership.masks) {
-            (Permission::Masked, Some((secret, _))) => {
+        let permission = permission(&self.membership, &plan)?;
+        let mask = match &self.membership.masks {
+            Some((secret, ring)) if permission.is_masked() => {
                 let digest = QueryId::whole(&self.membership.roster, &posed.nonce, posed.plan);
-                Some(secret.for_query(&digest))
+                Some((secret.for_query(&digest), *ring))
             }
             // A policy permits no masked answer of a device without masks.
-            (Permission::Masked, None) => return Err(NotPermitted::NoMasks.named().to_string()),
-            (Permission::Plain, _) => None,
+            None if permission.is_masked() => {
+                return Err(NotPermitted::NoMasks.named().to_string());
+            }
+            _ => None,
         };
         let epoch_ms = u64::from(plan.epoch_ms());
         let epoch = (self.clock)() / epoch_ms;
@@ -312,6 +316,7 @@ impl Answerer {
             epoch_ms,
             plan: posed.plan.to_vec(),
             key: self.membership.secret.for_query(id),
+            permission,
             mask,
             next: posed.first.max(epoch),
             whole_from: epoch + 1,
@@ -426,7 +431,7 @@ fn answer<K: Signer>(
             "the device started during the epoch and does not know its earlier readings".to_owned(),
         ));
     }
-    if reading.is_none() && running.mask.is_some() {
+    if reading.is_none() && running.permission == Permission::Masked {
         // The sum of a key group would otherwise be over few readings, or over one.
         return Ok(Err(
             "the device has no reading in the epoch, and the querier is not trusted with readings"
@@ -434,10 +439,21 @@ fn answer<K: Signer>(
         ));
     }
     let mut values = [0; MAX_SLOTS];
-    let values = match contribution(schema, &running.plan, reading, &mut values) {
-        Ok(slots) => &values[..slots],
-        Err(error) => return Ok(Err(error)),
+    let noise = match (running.permission, &running.mask) {
+        (Permission::Noisy { .. }, Some((key, ring))) => Some(key.noise(epoch, *ring)),
+        _ => None,
     };
+    let (values, epsilon) =
+        match contribution(schema, &running.plan, reading, noise.as_ref(), &mut values) {
+            Ok((slots, epsilon)) => (&values[..slots], epsilon),
+            Err(error) => return Ok(Err(error)),
+        };
+    if let Permission::Noisy { budget: Some(budget) } = running.permission {
+        let start_ms = epoch.saturating_mul(running.epoch_ms);
+        if let Err(error) = mote.charge(start_ms, epsilon, budget)? {
+            return Ok(Err(error.named().to_string()));
+        }
+    }
     // If the journal contains no earlier answers, permit answers from this epoch on. The time is
     // trusted because the querier asked for this epoch. The clock cannot make the device answer too
     // early: it answers an epoch only after the epoch's end.
@@ -451,7 +467,7 @@ fn answer<K: Signer>(
         .zip(values)
         .map(|(slot, value)| {
             let psr = running.key.encrypt(&mut permit, slot, *value)?;
-            Ok(running.mask.as_ref().map_or(psr, |mask| mask.cover(&psr, slot, epoch)))
+            Ok(running.mask.as_ref().map_or(psr, |(mask, _)| mask.cover(&psr, slot, epoch)))
         })
         .collect();
     let psrs = match encrypted {
@@ -474,15 +490,22 @@ fn answer<K: Signer>(
     Ok(Ok(frame))
 }
 
-/// Returns the value that a reading, or the absence of a reading, contributes to each slot.
+/// Writes the value that a reading, or the absence of a reading, contributes to each slot. Returns the
+/// number of slots and the epsilon of the query.
 fn contribution(
     schema: &[u8],
     plan: &[u8],
     reading: Option<&[u8]>,
+    noise: Option<&Noise<'_>>,
     values: &mut [u128],
-) -> Result<usize, String> {
+) -> Result<(usize, u32), String> {
     let schema = Schema::decode(schema).map_err(|error| error.named().to_string())?;
     let plan = Plan::decode(plan).map_err(|error| error.named().to_string())?;
     let bound = plan.bind(&schema).map_err(|error| error.named().to_string())?;
-    bound.contribution(reading, values).map_err(|error| error.named().to_string())
+    let slots = match noise {
+        Some(noise) => bound.contribution_with_noise(reading, noise, values),
+        None => bound.contribution(reading, values),
+    };
+    let slots = slots.map_err(|error| error.named().to_string())?;
+    Ok((slots, plan.epsilon()))
 }

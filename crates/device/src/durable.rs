@@ -34,6 +34,7 @@ use moteseal_seal::sample::{Announcement, AnnouncementError};
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 use moteseal_sum::guard::EpochGuard;
+use moteseal_sum::policy::Ledger;
 use moteseal_verify::Roster;
 use tracing::warn;
 
@@ -201,6 +202,8 @@ pub struct DurableMote<K> {
     superseded: Vec<Position>,
     /// The guard of the query epochs; `None` until answers are permitted.
     guard: Option<Box<EpochGuard>>,
+    /// What was spent of the budget for answers with noise; `None` before the first of them.
+    ledger: Option<Ledger>,
     /// The number and the digest of the newest accepted query schedule.
     schedule: Option<(u64, Digest)>,
 }
@@ -292,6 +295,7 @@ impl<K: Signer> DurableMote<K> {
             implausible: 0,
             superseded: Vec::new(),
             guard: None,
+            ledger: None,
             schedule: None,
         };
         for (record, number) in records.iter().zip(0..).skip(1) {
@@ -584,6 +588,8 @@ impl<K: Signer> DurableMote<K> {
             Input::QuerySchedule(number, digest) => {
                 self.schedule = Some((number, digest)).max(self.schedule);
             }
+            // After the journal was rewritten, the newest ledger precedes earlier ones.
+            Input::Ledger(ledger) => self.ledger = Some(ledger).max(self.ledger),
             Input::Guard(ref guard) => self.guard = Some(guard.clone()),
             Input::Unstated(ref unstated) => self.mote.set_unstated(unstated.clone()),
             Input::Part(epoch) => self.mote.part(epoch)?,

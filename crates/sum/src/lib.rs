@@ -58,6 +58,7 @@ pub mod engine;
 mod field;
 pub mod guard;
 pub mod key_file;
+pub mod noise;
 pub mod policy;
 pub mod query;
 pub mod schedule;

@@ -61,9 +61,13 @@ named_errors! {
         /// The query declares another range than the policy.
         RangeNotPermitted => "the query declares another range for a column than the policy",
         /// The query has a condition.
-        ConditionNotPermitted => "the policy permits this querier only sums over all readings, without WHERE",
+        ConditionNotPermitted => "the policy permits this querier WHERE, GROUP BY and bins only with noise; add EPSILON, for example EPSILON 0.5",
+        /// The epsilon of the query is above the querier's budget.
+        BudgetTooSmall => "the policy gives this querier a smaller budget for a day than the query's epsilon",
+        /// The budget of the day is spent.
+        BudgetSpent => "the querier's budget for this day is spent",
         /// The query sums several columns.
-        ColumnsCombined => "the policy permits this querier only one summed column in a query",
+        ColumnsCombined => "the policy permits this querier only one summed column in an exact query; use two queries, or EPSILON",
         /// The device has no masks.
         NoMasks => "the device has no masks: it joined the group after the set-up, or the set-up made none",
         /// The device's key group is smaller than the minimum of the policy.
@@ -78,6 +82,70 @@ pub enum Permission {
     Plain,
     /// With a mask: only the sum of the whole key group opens.
     Masked,
+    /// With a mask and noise. Each answer costs the query's epsilon. `budget` is the maximum cost in a
+    /// day in thousandths; `None` if the querier is trusted.
+    Noisy {
+        /// The maximum cost in a day.
+        budget: Option<u32>,
+    },
+}
+
+impl Permission {
+    /// Returns whether the answer is masked.
+    #[must_use]
+    pub const fn is_masked(self) -> bool {
+        !matches!(self, Self::Plain)
+    }
+}
+
+/// The budget that a device has spent on a day, over all queriers that are not trusted (spec/policy.md,
+/// section 4). The device must store it durably before it sends an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ledger {
+    day: u64,
+    /// The sum of the epsilons of the day's answers, in thousandths.
+    spent: u32,
+}
+
+/// The length of an encoded [`Ledger`] in bytes.
+pub const LEDGER: usize = 13;
+/// The length of a day in milliseconds.
+const DAY_MS: u64 = 86_400_000;
+
+impl Ledger {
+    /// Charges an answer with this epsilon in thousandths for the epoch that starts at `start_ms`, in
+    /// Unix milliseconds. An earlier day than that of the last answer is charged to the later day.
+    ///
+    /// # Errors
+    /// [`NotPermitted::BudgetSpent`] if the querier's budget does not suffice. The ledger is then
+    /// unchanged.
+    pub fn charge(&mut self, start_ms: u64, epsilon: u32, budget: u32) -> Result<(), NotPermitted> {
+        let day = start_ms / DAY_MS;
+        let before = if day > self.day { 0 } else { self.spent };
+        let spent = before.checked_add(epsilon).filter(|spent| *spent <= budget);
+        self.spent = spent.ok_or(NotPermitted::BudgetSpent)?;
+        self.day = self.day.max(day);
+        Ok(())
+    }
+
+    /// Returns the ledger as bytes: the version 1, the day in 8 bytes and the sum in 4, big-endian.
+    #[must_use]
+    pub fn encode(&self) -> [u8; LEDGER] {
+        let mut bytes = [0; LEDGER];
+        bytes[0] = 1;
+        bytes[1..9].copy_from_slice(&self.day.to_be_bytes());
+        bytes[9..].copy_from_slice(&self.spent.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a ledger; `None` if the bytes are not one.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (version, rest) = bytes.split_first()?;
+        let (day, spent) = rest.split_first_chunk()?;
+        let spent = u32::from_be_bytes(spent.try_into().ok()?);
+        (*version == 1).then_some(Self { day: u64::from_be_bytes(*day), spent })
+    }
 }
 
 /// A column that a querier may use.
@@ -102,6 +170,8 @@ pub struct QuerierTerms<'a> {
     /// permitted one for others. With two lengths, a querier could compare sums whose newest
     /// readings differ for one device only.
     pub epoch_ms: u32,
+    /// The sum of the epsilons of a device's answers in a day, in thousandths; 0 for a trusted querier.
+    pub budget: u32,
     /// The columns. An empty list permits a trusted querier all columns. The columns of other
     /// queriers have ranges.
     pub columns: &'a [ColumnTerms<'a>],
@@ -135,8 +205,8 @@ impl PolicyDraft<'_> {
         out.uint(self.version)?.uint(self.min_count)?.uint(self.min_count_squares)?;
         out.array(self.queriers.len() as u64)?;
         for terms in self.queriers {
-            out.array(4)?.bytes(&terms.key.0)?.uint(u8::from(terms.is_trusted))?;
-            out.uint(terms.epoch_ms)?.array(terms.columns.len() as u64)?;
+            out.array(5)?.bytes(&terms.key.0)?.uint(u8::from(terms.is_trusted))?;
+            out.uint(terms.epoch_ms)?.uint(terms.budget)?.array(terms.columns.len() as u64)?;
             for column in terms.columns {
                 out.array(4)?.text(column.name)?.uint(column.divisor)?;
                 out.optional(column.range.map(|range| range.0), Writer::int)?;
@@ -190,21 +260,22 @@ struct Terms<'a> {
     key: KeyId,
     is_trusted: bool,
     epoch_ms: u32,
+    budget: u32,
     /// The encoded array of the columns, which was checked.
     columns: &'a [u8],
 }
 
 impl<'a> Terms<'a> {
     fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        reader.array(4)?;
+        reader.array(5)?;
         let key = KeyId(reader.fixed()?);
         let is_trusted = match reader.u64()? {
             0 => false,
             1 => true,
             _ => return Err(DecodeError::FieldOutOfRange),
         };
-        let epoch_ms = reader.uint()?;
-        Ok(Self { key, is_trusted, epoch_ms, columns: reader.raw()? })
+        let (epoch_ms, budget) = (reader.uint()?, reader.uint()?);
+        Ok(Self { key, is_trusted, epoch_ms, budget, columns: reader.raw()? })
     }
 
     /// Returns the columns. The second value is the error of the first column that does not decode.
@@ -224,7 +295,8 @@ impl<'a> Terms<'a> {
             }
             count = place + 1;
         }
-        if count > MAX_COLUMNS || !EPOCH_MS.contains(&self.epoch_ms) {
+        let is_free = self.is_trusted && self.budget > 0;
+        if count > MAX_COLUMNS || !EPOCH_MS.contains(&self.epoch_ms) || is_free {
             return Err(DecodeError::FieldOutOfRange);
         }
         Ok(())
@@ -351,8 +423,8 @@ impl<'a> Policy<'a> {
                 count += 1;
             }
             let columns = columns.get(..count).unwrap_or_default();
-            let Terms { key, is_trusted, epoch_ms, .. } = terms;
-            each(&QuerierTerms { key, is_trusted, epoch_ms, columns });
+            let Terms { key, is_trusted, epoch_ms, budget, .. } = terms;
+            each(&QuerierTerms { key, is_trusted, epoch_ms, budget, columns });
         }
     }
 
@@ -371,9 +443,12 @@ impl<'a> Policy<'a> {
         let terms = self.terms().flatten().find(|terms| terms.key == key);
         let terms = terms.ok_or(NotPermitted::QuerierNotPermitted)?;
         let epoch_ms = plan.epoch_ms();
-        let is_permitted = match terms.is_trusted {
-            true => epoch_ms >= terms.epoch_ms,
-            false => epoch_ms == terms.epoch_ms,
+        // An exact answer must not select readings.
+        let is_exact = !plan.has_noise();
+        let is_strict = is_exact && !terms.is_trusted;
+        let is_permitted = match is_strict {
+            false => epoch_ms >= terms.epoch_ms,
+            true => epoch_ms == terms.epoch_ms,
         };
         if !is_permitted {
             return Err(NotPermitted::EpochNotPermitted);
@@ -386,24 +461,31 @@ impl<'a> Policy<'a> {
                 .find(|column| (column.name, column.divisor) == (used.name, used.divisor))
                 .ok_or(NotPermitted::ColumnNotPermitted)?;
             let is_other = |range| used.range.is_some_and(|used| used != range);
-            if column.range.is_some_and(is_other) {
+            if is_exact && column.range.is_some_and(is_other) {
                 return Err(NotPermitted::RangeNotPermitted);
             }
         }
-        if terms.is_trusted {
+        if terms.is_trusted && is_exact {
             return Ok(Permission::Plain);
         }
-        if plan.has_condition() {
+        if is_exact && (plan.has_condition() || plan.has_partition()) {
             return Err(NotPermitted::ConditionNotPermitted);
         }
         // A reading counts only if all summed columns are in range. With several columns, a range is
         // thus a condition on the readings of another column.
-        if plan.columns().filter(|column| column.range.is_some()).count() > 1 {
+        if is_exact && plan.columns().filter(|column| column.range.is_some()).count() > 1 {
             return Err(NotPermitted::ColumnsCombined);
+        }
+        if !is_exact && !terms.is_trusted && plan.epsilon() > terms.budget {
+            return Err(NotPermitted::BudgetTooSmall);
         }
         let ring = ring.ok_or(NotPermitted::NoMasks)?;
         let least = if plan.has_squares() { self.min_count_squares } else { self.min_count };
-        if ring < least { Err(NotPermitted::GroupTooSmall) } else { Ok(Permission::Masked) }
+        if ring < least {
+            return Err(NotPermitted::GroupTooSmall);
+        }
+        let budget = (!terms.is_trusted).then_some(terms.budget);
+        Ok(if is_exact { Permission::Masked } else { Permission::Noisy { budget } })
     }
 }
 
@@ -422,6 +504,7 @@ pub fn permit(
     match policy {
         Some(policy) => policy.permit(querier, plan, ring),
         None if needs_policy || ring.is_some() => Err(NotPermitted::PolicyMissing),
+        None if plan.has_noise() => Err(NotPermitted::NoMasks),
         None => Ok(Permission::Plain),
     }
 }

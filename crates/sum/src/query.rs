@@ -26,7 +26,8 @@
 //!     totals.iter_mut().zip(slots).for_each(|(total, slot)| *total += slot);
 //! }
 //! // 27.97 °C at 41.5 %; 25.60 °C at 40 %, which is not above.
-//! let answer = plan.answer(&totals, 2)?;
+//! // One key group has both sources.
+//! let answer = plan.answer(&totals, 2, 2)?;
 //! let shown: Vec<String> = answer.values().flatten().map(|value| value.to_string()).collect();
 //! assert_eq!(shown, ["27.970000", "1"]);
 //! # Ok(())
@@ -47,17 +48,20 @@ mod literal;
 mod mistake;
 mod mote;
 mod parse;
+mod partition;
 mod predicate;
 mod results;
 mod slot;
 
 pub use mistake::{Mistake, QueryError};
 pub use mote::{BindError, Bound, ContributionError};
-pub use results::{Answer, AnswerError, FixedPoint};
+pub use results::{Answer, AnswerError, Bin, FixedPoint, GroupAnswer, Histogram, Value};
 pub use slot::{MAX_SOURCES, Overflow, Slot, SlotKind};
 
 use list::List;
 use literal::Literal;
+use partition::Groups;
+pub(crate) use partition::STEPS;
 use predicate::Steps;
 
 /// The maximum length of a query's text, in bytes.
@@ -71,10 +75,19 @@ pub const MAX_COLUMNS: usize = 8;
 pub const MAX_STEPS: usize = 32;
 /// The maximum nesting depth of a predicate.
 pub const MAX_DEPTH: usize = 16;
-/// The maximum number of slots of a query: the counts, and a sum and a sum of squares per column.
+/// The maximum number of slots of a query.
 pub const MAX_SLOTS: usize = 1 + 2 * MAX_COLUMNS;
+/// The maximum number of values in the list of a GROUP BY.
+pub const MAX_GROUPS: usize = 16;
+/// The permitted numbers of bins of a column.
+pub const BINS: RangeInclusive<u8> = 2..=64;
+/// The number of bins of a column if the query does not state it.
+pub const DEFAULT_BINS: u8 = 8;
+/// The unit of a quantile's rank: `QUANTILE(column, 0.95)` has the rank 9500.
+pub const WHOLE_RANK: u16 = 10_000;
 /// The maximum length of an encoded plan in bytes.
-pub const MAX_PLAN: usize = 16 + 4 * MAX_ITEMS + MAX_COLUMNS * (MAX_NAME + 32) + 24 * MAX_STEPS;
+pub const MAX_PLAN: usize =
+    32 + 8 * MAX_ITEMS + MAX_COLUMNS * (MAX_NAME + 32) + 24 * MAX_STEPS + 9 * MAX_GROUPS;
 /// The permitted lengths of an epoch in milliseconds: from one second to one week.
 pub const EPOCH_MS: RangeInclusive<u32> = 1000..=7 * 86_400_000;
 
@@ -92,11 +105,24 @@ pub enum Aggregate {
     Variance,
     /// The square root of the population variance; undefined if no readings are selected.
     Stddev,
+    /// The number of readings in each bin of the column's range.
+    Histogram,
+    /// The bin of the value at a rank; undefined if no readings are selected. The lowest rank is the
+    /// minimum, the highest one the maximum.
+    Quantile,
 }
 
 impl Aggregate {
     /// All aggregates. An aggregate's index is its number in an encoded plan.
-    pub const ALL: [Self; 5] = [Self::Sum, Self::Count, Self::Avg, Self::Variance, Self::Stddev];
+    pub const ALL: [Self; 7] = [
+        Self::Sum,
+        Self::Count,
+        Self::Avg,
+        Self::Variance,
+        Self::Stddev,
+        Self::Histogram,
+        Self::Quantile,
+    ];
 
     /// Returns the aggregate's name in the query language.
     #[must_use]
@@ -107,7 +133,19 @@ impl Aggregate {
             Self::Avg => "AVG",
             Self::Variance => "VARIANCE",
             Self::Stddev => "STDDEV",
+            Self::Histogram => "HISTOGRAM",
+            Self::Quantile => "QUANTILE",
         }
+    }
+
+    /// Returns whether the aggregate needs the sum of the column.
+    const fn takes_sum(self) -> bool {
+        matches!(self, Self::Sum | Self::Avg | Self::Variance | Self::Stddev)
+    }
+
+    /// Returns whether the aggregate needs the number of readings in each bin of the column.
+    const fn takes_bins(self) -> bool {
+        matches!(self, Self::Histogram | Self::Quantile)
     }
 
     /// Returns whether the aggregate needs the sum of squares.
@@ -122,6 +160,8 @@ struct Item {
     aggregate: Aggregate,
     /// `None` only for `COUNT(*)`.
     column: Option<u8>,
+    /// The rank of a quantile, from 0 to [`WHOLE_RANK`]; 0 for other aggregates.
+    rank: u16,
 }
 
 /// A column that a query names.
@@ -129,8 +169,8 @@ struct Item {
 struct Column<'a> {
     name: &'a str,
     divisor: u32,
-    /// The lowest and the highest numerator that may be summed; `None` for a column that is not
-    /// summed.
+    /// The lowest and the highest numerator that may be summed, or that the bins divide; `None` for a
+    /// column that is neither summed nor binned.
     range: Option<(i64, i64)>,
 }
 
@@ -147,6 +187,14 @@ pub struct Plan<'a> {
     /// The columns in the order in which the query first mentions them.
     columns: List<Column<'a>, MAX_COLUMNS>,
     predicate: Steps,
+    /// The groups of the readings, if the query has a GROUP BY.
+    groups: Option<Groups>,
+    /// The number of bins of each binned column; 0 if there is none.
+    bins: u8,
+    /// The number of bits of each counter; 0 if the plan has no counters.
+    counter_bits: u8,
+    /// The epsilon of an answer in thousandths; 0 for exact answers.
+    epsilon: u32,
     epoch_ms: u32,
 }
 
@@ -162,7 +210,16 @@ named_errors! {
 
 impl<'a> Plan<'a> {
     fn empty() -> Self {
-        Self { items: List::new(), columns: List::new(), predicate: List::new(), epoch_ms: 0 }
+        Self {
+            items: List::new(),
+            columns: List::new(),
+            predicate: List::new(),
+            groups: None,
+            bins: 0,
+            counter_bits: 0,
+            epsilon: 0,
+            epoch_ms: 0,
+        }
     }
 
     /// Parses the text of a query for the columns of a schema. By default a summed column may have
@@ -235,7 +292,14 @@ impl<'a> Plan<'a> {
         self.items.iter().map(|item| Selected {
             aggregate: item.aggregate,
             column: item.column.map(|at| self.column(at).name),
+            rank: item.rank,
         })
+    }
+
+    /// Returns the name of the column of a GROUP BY.
+    #[must_use]
+    pub fn group_column(&self) -> Option<&'a str> {
+        self.groups.map(|groups| self.column(groups.column).name)
     }
 
     /// Returns the columns that the query names, in order.
@@ -250,6 +314,13 @@ impl<'a> Plan<'a> {
     #[must_use]
     pub fn has_condition(&self) -> bool {
         !self.predicate.is_empty()
+    }
+
+    /// Returns whether the query divides the readings into groups or bins. Each of them is a
+    /// condition on the readings.
+    #[must_use]
+    pub fn has_partition(&self) -> bool {
+        self.groups.is_some() || self.bins > 0
     }
 
     /// Returns whether the query needs sums of squares.
@@ -271,8 +342,8 @@ pub struct NamedColumn<'a> {
     pub name: &'a str,
     /// The divisor of its numerators.
     pub divisor: u32,
-    /// The lowest and the highest numerator that may be summed; `None` for a column that is not
-    /// summed.
+    /// The lowest and the highest numerator that may be summed, or that the bins divide; `None` for a
+    /// column that is neither summed nor binned.
     pub range: Option<(i64, i64)>,
 }
 
@@ -283,12 +354,24 @@ pub struct Selected<'a> {
     pub aggregate: Aggregate,
     /// The column; `None` only for `COUNT(*)`.
     pub column: Option<&'a str>,
+    /// The rank of a quantile, from 0 to [`WHOLE_RANK`]; 0 for other aggregates.
+    pub rank: u16,
 }
 
 impl fmt::Display for Selected<'_> {
     /// Writes the item as in a query.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.column {
+            Some(column) if self.aggregate == Aggregate::Quantile => {
+                match partition::RANKS.iter().find(|(_, rank)| *rank == self.rank) {
+                    Some((name, _)) => write!(f, "{name}({})", Name(column)),
+                    None => {
+                        let rank =
+                            FixedPoint::from_digits(self.rank.into(), partition::RANK_PLACES);
+                        write!(f, "QUANTILE({}, {rank})", Name(column))
+                    }
+                }
+            }
             Some(column) => write!(f, "{}({})", self.aggregate.name(), Name(column)),
             None => write!(f, "{}(*)", self.aggregate.name()),
         }
@@ -310,6 +393,15 @@ impl fmt::Display for Plan<'_> {
                 " WHERE {}",
                 predicate::Shown { steps: &self.predicate, columns: &self.columns }
             )?;
+        }
+        if let Some(groups) = &self.groups {
+            partition::show(f, groups, &self.column(groups.column))?;
+        }
+        if !matches!(self.bins, 0 | DEFAULT_BINS) {
+            write!(f, " BINS {}", self.bins)?;
+        }
+        if self.has_noise() {
+            write!(f, " EPSILON {}", FixedPoint::from_digits(self.epsilon.into(), 3))?;
         }
         let whole = parse::UNITS.into_iter().find(|(_, ms)| self.epoch_ms.is_multiple_of(*ms));
         let (unit, ms) = whole.unwrap_or(("ms", 1));

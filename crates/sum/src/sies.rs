@@ -25,6 +25,7 @@ pub use crate::chacha::WORDS;
 use crate::chacha::block;
 use crate::field::Element;
 use crate::guard::Permit;
+use crate::noise::Noise;
 use crate::query::QueryId;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, GroupId};
@@ -148,16 +149,20 @@ pub struct SourceKey {
     key_group: KeyGroupKey,
 }
 
-/// The secrets from which a source derives the masks of its answers to a querier that is not trusted
-/// with the readings: the secret that it shares with the next source of its key group, and the one
-/// that it shares with the previous source. The sources of a key group form a ring, and the masks of
-/// a whole key group add up to 0. The querier does not know these secrets, so that it can open only
-/// the sum of a whole key group. `Debug` does not show them.
+/// The secrets from which a source derives the masks and the noise of its answers to a querier that
+/// is not trusted with the readings: the secret that it shares with the next source of its key
+/// group, the one that it shares with the previous source, and that of its noise. The sources of a
+/// key group form a ring, and the masks of a whole key group add up to 0. The querier does not know
+/// these secrets, so that it can open only the sum of a whole key group. `Debug` does not show them.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct MaskSecret {
     next: [u8; 32],
     previous: [u8; 32],
+    noise: [u8; 32],
 }
+
+/// The length of [`MaskSecret`] in bytes.
+pub const MASK_SECRET: usize = 96;
 
 /// A source's mask secrets for one query. `Debug` does not show them.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
@@ -201,27 +206,30 @@ impl MaskRoot {
         };
         let previous =
             if position == ring.start { ring.end.saturating_sub(1) } else { position - 1 };
-        MaskSecret { next: secret(position), previous: secret(previous) }
+        let noise = prf(&self.0, &[b"moteseal/1/sum/noise", &group.0, &position.to_be_bytes()]);
+        MaskSecret { next: secret(position), previous: secret(previous), noise }
     }
 }
 
 impl MaskSecret {
     /// Reads the secrets from the bytes that [`to_bytes`](Self::to_bytes) returned.
     #[must_use]
-    pub fn from_bytes(bytes: &[u8; 64]) -> Self {
-        let (mut next, mut previous) = ([0; 32], [0; 32]);
-        next.copy_from_slice(&bytes[..32]);
-        previous.copy_from_slice(&bytes[32..]);
-        Self { next, previous }
+    pub fn from_bytes(bytes: &[u8; MASK_SECRET]) -> Self {
+        let mut secrets = Self { next: [0; 32], previous: [0; 32], noise: [0; 32] };
+        secrets.next.copy_from_slice(&bytes[..32]);
+        secrets.previous.copy_from_slice(&bytes[32..64]);
+        secrets.noise.copy_from_slice(&bytes[64..]);
+        secrets
     }
 
-    /// Returns the secrets as 64 bytes: the one that is shared with the next source, then the one
-    /// that is shared with the previous source.
+    /// Returns the secrets as bytes: the one that is shared with the next source, the one that is
+    /// shared with the previous source, and that of the noise.
     #[must_use]
-    pub fn to_bytes(&self) -> Zeroizing<[u8; 64]> {
-        let mut bytes = Zeroizing::new([0; 64]);
+    pub fn to_bytes(&self) -> Zeroizing<[u8; MASK_SECRET]> {
+        let mut bytes = Zeroizing::new([0; MASK_SECRET]);
         bytes[..32].copy_from_slice(&self.next);
-        bytes[32..].copy_from_slice(&self.previous);
+        bytes[32..64].copy_from_slice(&self.previous);
+        bytes[64..].copy_from_slice(&self.noise);
         bytes
     }
 
@@ -230,11 +238,18 @@ impl MaskSecret {
     #[must_use]
     pub fn for_query(&self, query: &Digest) -> MaskKey {
         let derived = |secret| prf(secret, &[OF_QUERY, &query.0]);
-        MaskKey(Self { next: derived(&self.next), previous: derived(&self.previous) })
+        let (next, previous) = (derived(&self.next), derived(&self.previous));
+        MaskKey(Self { next, previous, noise: derived(&self.noise) })
     }
 }
 
 impl MaskKey {
+    /// Returns the noise of the source in an epoch. `ring` is the number of sources in its key group.
+    #[must_use]
+    pub const fn noise(&self, epoch: u64, ring: u32) -> Noise<'_> {
+        Noise::new(&self.0.noise, epoch, ring)
+    }
+
     /// Adds the source's mask of a slot and epoch to the source's record.
     #[must_use]
     pub fn cover(&self, psr: &Psr, slot: Slot, epoch: u64) -> Psr {

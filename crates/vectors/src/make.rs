@@ -37,6 +37,7 @@ mod identity;
 mod kept;
 mod links;
 mod order;
+mod partitions;
 mod parts;
 mod periods;
 mod plans;

@@ -4,7 +4,7 @@
 use moteseal_core::Digest;
 use moteseal_core::record::GroupId;
 use moteseal_core::signature::PublicKey;
-use moteseal_sum::policy::{MAX_POLICY, Permission, Policy};
+use moteseal_sum::policy::{Ledger, MAX_POLICY, Permission, Policy};
 use moteseal_sum::query::Plan;
 use moteseal_sum::sies::{MaskRoot, Psr, Slot};
 use serde_json::{Value, json};
@@ -34,7 +34,24 @@ pub fn permit(input: &Value) -> Verdict {
     let plan = Plan::decode(&plan).unwrap();
     let ring = (!input["ring"].is_null()).then(|| number(input, "ring"));
     let permission = policy.permit(&key(input), &plan, ring).map_err(name)?;
-    Ok(json!({ "masked": permission == Permission::Masked }))
+    Ok(json!({ "permission": match permission {
+        Permission::Plain => json!("plain"),
+        Permission::Masked => json!("masked"),
+        Permission::Noisy { budget } => json!({ "noisy": budget }),
+    } }))
+}
+
+/// Charges an answer with noise to what a source has spent on a day.
+pub fn charge(input: &Value) -> Verdict {
+    let (day, spent) = (number::<u64>(input, "day"), number::<u32>(input, "spent"));
+    let bytes = [&[1][..], &day.to_be_bytes(), &spent.to_be_bytes()].concat();
+    let mut ledger = Ledger::decode(&bytes).unwrap();
+    ledger
+        .charge(number(input, "start_ms"), number(input, "epsilon"), number(input, "budget"))
+        .map_err(name)?;
+    let bytes = ledger.encode();
+    let (day, spent) = (bytes[1..9].try_into().unwrap(), bytes[9..].try_into().unwrap());
+    Ok(json!({ "day": u64::from_be_bytes(day), "spent": u32::from_be_bytes(spent) }))
 }
 
 /// Returns the mask of a source.

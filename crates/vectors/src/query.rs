@@ -1,10 +1,11 @@
 //! Runs the operations of the query vectors (spec/queries.md) with the product's code.
 
 use moteseal_core::schema::Schema;
-use moteseal_sum::query::{MAX_PLAN, MAX_SLOTS, Plan, SlotKind};
+use moteseal_sum::noise::Noise;
+use moteseal_sum::query::{FixedPoint, MAX_PLAN, MAX_SLOTS, Plan, SlotKind, Value as Answered};
 use serde_json::{Value, json};
 
-use crate::ops::{Verdict, bytes, hex_of, list, name, number, text};
+use crate::ops::{Verdict, bytes, fixed, hex_of, list, name, number, text};
 use crate::sum::wide;
 
 /// Parses the text of a query. Returns the encoded plan and its canonical text.
@@ -29,6 +30,7 @@ pub fn plan(input: &Value) -> Verdict {
             SlotKind::Counts => "counts",
             SlotKind::Sum => "sum",
             SlotKind::SumOfSquares => "squares",
+            SlotKind::Counters => "counters",
         };
         json!([kind, slot.column, slot.vmax.to_string(), slot.shift, slot.most().to_string()])
     });
@@ -50,16 +52,57 @@ pub fn contribution(input: &Value) -> Verdict {
     Ok(json!({ "values": slots[..count].iter().map(u128::to_string).collect::<Vec<_>>() }))
 }
 
+/// Returns the contribution of a source to a query with noise.
+pub fn noisy(input: &Value) -> Verdict {
+    let (plan, schema) = (bytes(input, "plan"), bytes(input, "schema"));
+    let (plan, schema) = (Plan::decode(&plan).unwrap(), Schema::decode(&schema).unwrap());
+    let bound = plan.bind(&schema).map_err(|error| error.name().to_owned())?;
+    let record = (!input["record"].is_null()).then(|| bytes(input, "record"));
+    let key: [u8; 32] = fixed(input, "key");
+    let noise = Noise::new(&key, number(input, "epoch"), number(input, "ring"));
+    let mut slots = [0; MAX_SLOTS];
+    let count = bound
+        .contribution_with_noise(record.as_deref(), &noise, &mut slots)
+        .map_err(|error| error.name().to_owned())?;
+    Ok(json!({ "values": slots[..count].iter().map(u128::to_string).collect::<Vec<_>>() }))
+}
+
+/// Chooses the number of bits of a plan's counters for a number of sources.
+pub fn fit(input: &Value) -> Verdict {
+    let bytes = bytes(input, "plan");
+    let mut plan = Plan::decode(&bytes).map_err(name)?;
+    plan.fit(number(input, "sources"));
+    let mut buffer = vec![0; MAX_PLAN];
+    Ok(json!({ "plan": hex_of(plan.encode(&mut buffer).unwrap()) }))
+}
+
 /// Returns the results of a query for given totals of its slots.
 pub fn answer(input: &Value) -> Verdict {
     let plan = bytes(input, "plan");
     let plan = Plan::decode(&plan).unwrap();
     let totals: Vec<u128> = list(input, "totals").iter().map(wide).collect();
-    let answer = plan.answer(&totals, number(input, "participants")).map_err(name)?;
-    let results = answer.values().map(|result| result.map(|value| value.to_string()));
-    Ok(json!({
-        "results": results.collect::<Vec<_>>(),
-        "count": answer.count(),
-        "outside": answer.outside(),
-    }))
+    let (participants, ring) = (number(input, "participants"), number(input, "ring"));
+    let answer = plan.answer(&totals, participants, ring).map_err(name)?;
+    let bound = |bound: Option<FixedPoint>| bound.map(|bound| bound.to_string());
+    let result = |result: Option<Answered<'_>>| match result {
+        None => Value::Null,
+        Some(Answered::Number(number)) => number.to_string().into(),
+        Some(Answered::Noisy(number, within)) => {
+            json!({ "value": number.to_string(), "within": within.to_string() })
+        }
+        Some(Answered::Bin(bin)) => json!({ "low": bound(bin.low), "high": bound(bin.high) }),
+        Some(Answered::Histogram(histogram)) => json!({
+            "counts": histogram.bins().map(|(_, count)| count).collect::<Vec<_>>(),
+            "within": histogram.within(),
+        }),
+    };
+    let groups = answer.groups().map(|group| {
+        json!({
+            "name": bound(group.name()),
+            "count": group.count(),
+            "outside": group.outside(),
+            "results": group.values().map(result).collect::<Vec<_>>(),
+        })
+    });
+    Ok(json!({ "groups": groups.collect::<Vec<_>>() }))
 }

@@ -107,6 +107,10 @@ fn show(arguments: &Show) -> Result<(), Failure> {
             ("sums of whole key groups only", "exactly")
         };
         lines.push(format!("querier    {key}: {trust}, epochs of {epochs} {} ms", terms.epoch_ms));
+        let budget = Decimal { numerator: terms.budget.into(), divisor: 1000 }.to_string();
+        if !terms.is_trusted {
+            lines.push(format!("  budget   epsilon {budget} a day for answers with noise"));
+        }
         let mut columns = Vec::<Value>::new();
         for column in terms.columns {
             let shown = |numerator: i64| {
@@ -124,6 +128,7 @@ fn show(arguments: &Show) -> Result<(), Failure> {
             "key": key,
             "trusted": terms.is_trusted,
             "epoch_ms": terms.epoch_ms,
+            "budget": budget,
             "columns": columns,
         }));
     });

@@ -57,7 +57,7 @@ fn an_invalid_query_is_shown_with_a_caret_below_the_mistake() {
     let scene = scene();
     let cases = [
         ("SELECT AVG temperature FROM sensors EPOCH DURATION 5s", 12, "UnexpectedToken"),
-        ("SELECT MEDIAN(temperature) FROM sensors EPOCH DURATION 5s", 8, "UnknownAggregate"),
+        ("SELECT MODE(temperature) FROM sensors EPOCH DURATION 5s", 8, "UnknownAggregate"),
         ("SELECT AVG(pressure) FROM sensors EPOCH DURATION 5s", 12, "UnknownColumn"),
         ("SELECT AVG(wind) FROM sensors EPOCH DURATION 5s", 12, "NotExact"),
         ("SELECT COUNT(*) FROM sensors WHERE humidity > 'wet' EPOCH DURATION 5s", 47, "NotNumeric"),

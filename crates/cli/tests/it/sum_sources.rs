@@ -124,7 +124,7 @@ impl Scene {
 
     /// Returns an announcement of these plans.
     fn schedule_of(&mut self, number: u64, encoded: &[Vec<u8>]) -> Vec<u8> {
-        let (first, until) = (START / 5000, START / 5000 + 100);
+        let (first, until) = (START / 5000, START / 5000 + 20_000);
         let posed = |plan| Posed { nonce: [1; 16], first, until, plan };
         let queries: Vec<Posed<'_>> = encoded.iter().map(|plan| posed(&plan[..])).collect();
         if let Some(query) = queries.first() {
@@ -380,6 +380,59 @@ fn a_clock_that_was_ahead_for_a_while_does_not_silence_a_source() {
     assert_eq!(scene.answers(5010, true), [(0, vec![1, 51])]);
 }
 
+/// A device adds noise to the answers to a querier that is not trusted, also without a reading, until
+/// the budget of the day is spent. The budget survives a restart.
+#[test]
+fn a_device_adds_noise_until_the_budget_of_the_day_is_spent() {
+    let mut scene = Scene::new();
+    let columns = [ColumnTerms { name: "reading", divisor: 1, range: Some((0, 1000)) }];
+    let key = KeyId::of(&scene.querier.public());
+    let terms =
+        QuerierTerms { key, is_trusted: false, epoch_ms: 5000, budget: 1200, columns: &columns };
+    let draft = PolicyDraft {
+        group: scene.roster.group(),
+        roster: scene.roster.first_digest(),
+        version: 1,
+        min_count: 5,
+        min_count_squares: 8,
+        queriers: &[terms],
+    };
+    let policy = draft.encode(&mut vec![0; MAX_POLICY]).unwrap().to_vec();
+    let mask = MaskRoot::new([4; 32]).source(scene.roster.group(), 0..5, 0);
+    let answerer = |scene: &Scene| {
+        let mut membership = membership(&scene.roster, &scene.querier);
+        membership.masks = Some((mask.clone(), 5));
+        membership.policy = Some(policy.clone());
+        let now = Arc::clone(&scene.clock);
+        Answerer::new(membership, schema(), Box::new(move || now.load(Ordering::Relaxed)))
+    };
+    let noisy = |epsilon: &str| {
+        plan(&format!(
+            "SELECT COUNT(*) FROM sensors WHERE reading > 40 EPSILON {epsilon} EPOCH DURATION 5s"
+        ))
+    };
+    scene.answerer = answerer(&scene);
+    let (dear, cheap) = (noisy("1.3"), noisy("0.5"));
+    let schedule = scene.schedule_of(1, &[dear, cheap.clone()]);
+    scene.answerer.receive(&schedule, &mut scene.mote).unwrap();
+    // The first query costs more than the budget of a day. The other one is answered twice.
+    scene.sense(100, 50);
+    assert_eq!(scene.frames(5010).len(), 1);
+    // A device without a reading answers, too.
+    assert_eq!(scene.frames(10_010).len(), 1);
+    assert!(scene.frames(15_010).is_empty());
+    scene.restart();
+    scene.answerer = answerer(&scene);
+    let schedule = scene.schedule_of(2, std::slice::from_ref(&cheap));
+    scene.answerer.receive(&schedule, &mut scene.mote).unwrap();
+    scene.sense(16_000, 50);
+    assert!(scene.frames(20_010).is_empty());
+    assert!(scene.frames(25_010).is_empty());
+    // The next day has a budget of its own.
+    scene.sense(86_400_100, 50);
+    assert_eq!(scene.frames(86_405_010).len(), 1);
+}
+
 /// The queries of a modified querier under a policy that does not trust it: the device does not answer
 /// them, and it masks what it answers.
 #[test]
@@ -388,7 +441,9 @@ fn a_device_refuses_what_the_policy_does_not_permit() {
     let columns = [ColumnTerms { name: "reading", divisor: 1, range: Some((0, 1000)) }];
     let payload = |version, is_trusted| {
         let key = KeyId::of(&scene.querier.public());
-        let queriers = [QuerierTerms { key, is_trusted, epoch_ms: 5000, columns: &columns }];
+        let budget = if is_trusted { 0 } else { 700 };
+        let queriers =
+            [QuerierTerms { key, is_trusted, epoch_ms: 5000, budget, columns: &columns }];
         let draft = PolicyDraft {
             group: scene.roster.group(),
             roster: scene.roster.first_digest(),
@@ -447,9 +502,8 @@ fn a_device_refuses_what_the_policy_does_not_permit() {
         totals.add(&source, Slot(0), share.epoch);
         // The mask of a source whose neighbours are exchanged is the negative mask.
         let removed = mask.map(|mask| {
-            let mut bytes = [0; 64];
-            bytes[..32].copy_from_slice(&mask.to_bytes()[32..]);
-            bytes[32..].copy_from_slice(&mask.to_bytes()[..32]);
+            let mut bytes = *mask.to_bytes();
+            bytes[..64].rotate_left(32);
             let roster = scene.roster.digest();
             let whole = QueryId::whole(&roster, &[1; 16], &ranged(sum));
             let negative = MaskSecret::from_bytes(&bytes).for_query(&whole);

@@ -228,8 +228,11 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
             .filter(|position| !silent.contains(position))
             .map(|position| reading(position, row.epoch));
         let values: Vec<i128> = readings.filter(|raw| *raw > -120).map(i128::from).collect();
-        let digits: Vec<_> =
-            accepted.values().iter().map(|value| value.unwrap().digits()).collect();
+        let digits: Vec<_> = accepted
+            .values()
+            .iter()
+            .map(|value| value.unwrap().number().unwrap().digits())
+            .collect();
         assert_eq!(digits, [Some(values.iter().sum()), Some(values.len() as i128)], "{row:?}");
     }
     // Five consecutive epochs include at least one epoch of each kind.

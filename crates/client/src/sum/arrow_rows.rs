@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::builder::{ListBuilder, StringBuilder};
+use arrow_array::builder::{Int64Builder, ListBuilder, StringBuilder};
 use arrow_array::{
     ArrayRef, Decimal128Array, RecordBatch, StringArray, TimestampMillisecondArray, UInt32Array,
     UInt64Array,
 };
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef, TimeUnit};
 
+use super::group_result::{GroupResult, ResultValue};
 use super::open_epochs::Row;
-use super::row_values::{RowNames, counts, failure, masked, silent, unheard, values};
+use super::row_values::{Part, RowNames, failure, groups, masked, results, silent, unheard, value};
+use super::row_writer::{WITHHELD, group_name, is_withheld};
 use crate::error::OutputError;
 
 /// The maximum number of digits of an Arrow decimal.
@@ -25,12 +27,19 @@ pub(super) fn arrow_schema(names: &RowNames) -> ArrowSchema {
         ArrowField::new("start", time, false),
         ArrowField::new("duration_ms", DataType::UInt32, false),
     ];
-    for ((item, unit), places) in names.items.iter().zip(&names.units).zip(&names.places) {
-        let metadata = HashMap::from([("unit".to_owned(), unit.clone())]);
-        fields.push(
-            ArrowField::new(item, DataType::Decimal128(DIGITS, *places), true)
-                .with_metadata(metadata),
-        );
+    if let Some(group) = &names.group {
+        fields.push(ArrowField::new(group, DataType::Utf8, true));
+    }
+    for cell in &names.cells {
+        let unit = names.units.get(cell.item).cloned().unwrap_or_default();
+        let kind = match cell.part {
+            Part::Counts => {
+                DataType::List(Arc::new(ArrowField::new("item", DataType::Int64, true)))
+            }
+            _ => DataType::Decimal128(DIGITS, cell.places),
+        };
+        let metadata = HashMap::from([("unit".to_owned(), unit)]);
+        fields.push(ArrowField::new(&cell.head, kind, true).with_metadata(metadata));
     }
     let name = Arc::new(ArrowField::new("item", DataType::Utf8, true));
     fields.extend([
@@ -47,11 +56,20 @@ pub(super) fn arrow_schema(names: &RowNames) -> ArrowSchema {
     ArrowSchema::new(fields)
 }
 
-/// Converts a row to a batch of one row.
-pub(super) fn batch(
+/// Converts a row to batches: one of one row for each group.
+pub(super) fn batches(
     schema: &SchemaRef,
     names: &RowNames,
     row: &Row,
+) -> Result<Vec<RecordBatch>, OutputError> {
+    groups(row).into_iter().map(|group| batch(schema, names, row, group)).collect()
+}
+
+fn batch(
+    schema: &SchemaRef,
+    names: &RowNames,
+    row: &Row,
+    group: Option<&GroupResult>,
 ) -> Result<RecordBatch, OutputError> {
     let start = i64::try_from(row.start_ms).unwrap_or(i64::MAX);
     let mut columns: Vec<ArrayRef> = vec![
@@ -59,18 +77,32 @@ pub(super) fn batch(
         Arc::new(TimestampMillisecondArray::from(vec![start]).with_timezone("UTC")),
         Arc::new(UInt32Array::from(vec![row.duration_ms])),
     ];
-    for (item, places) in names.places.iter().enumerate() {
-        let value = values(row).get(item).copied().flatten();
+    if names.group.is_some() {
+        let name = group.map(|_| group_name(group));
+        columns.push(Arc::new(StringArray::from(vec![name])));
+    }
+    for cell in &names.cells {
+        let value = value(group, cell.item);
+        if cell.part == Part::Counts {
+            let mut counts = ListBuilder::new(Int64Builder::new());
+            if let Some(ResultValue::Histogram { bins, .. }) = value {
+                bins.iter().for_each(|(_, count)| counts.values().append_value(*count));
+            }
+            counts.append(value.is_some());
+            columns.push(Arc::new(counts.finish()));
+            continue;
+        }
+        let value = value.and_then(|value| cell.part.number(value));
         // A value with more digits than the column's precision cannot be written.
         let unfit = || {
             OutputError::unfit(format_args!(
                 "{} has more than {DIGITS} digits; write JSON or CSV",
-                names.items[item]
+                cell.head
             ))
         };
         let digits = value.map(|value| value.digits().ok_or_else(unfit)).transpose()?;
         let array = Decimal128Array::from(vec![digits])
-            .with_precision_and_scale(DIGITS, *places)
+            .with_precision_and_scale(DIGITS, cell.places)
             .map_err(OutputError::of)?;
         array.validate_decimal_precision(DIGITS).map_err(|_| unfit())?;
         columns.push(Arc::new(array));
@@ -91,11 +123,13 @@ pub(super) fn batch(
         Arc::new(UInt32Array::from(vec![row.participants.count()])) as ArrayRef,
         Arc::new(UInt32Array::from(vec![row.members.count()])),
         Arc::new(silents.finish()),
-        Arc::new(StringArray::from(vec![failure.as_ref().map(|failure| failure.name)])),
+        Arc::new(StringArray::from(vec![
+            failure.as_ref().map(|failure| failure.name).or(is_withheld(group).then_some(WITHHELD)),
+        ])),
         Arc::new(StringArray::from(vec![edge])),
         Arc::new(unheards.finish()),
-        Arc::new(UInt32Array::from(vec![counts(row).map(|counts| counts.0)])),
-        Arc::new(UInt32Array::from(vec![counts(row).map(|counts| counts.1)])),
+        Arc::new(UInt32Array::from(vec![results(group).map(|results| results.count)])),
+        Arc::new(UInt32Array::from(vec![results(group).map(|results| results.outside)])),
         Arc::new(maskeds.finish()),
     ]);
     RecordBatch::try_new(schema.clone(), columns).map_err(OutputError::of)

@@ -43,6 +43,9 @@ struct QuerierText {
     trusted: bool,
     #[serde(deserialize_with = "duration")]
     epoch: Duration,
+    /// The sum of the epsilons of a device's answers in a day.
+    #[serde(default)]
+    budget: f64,
     /// The range of each column, or an empty text for every range.
     #[serde(default)]
     columns: BTreeMap<String, String>,
@@ -146,15 +149,17 @@ pub fn sign_policy(
         let key = input::public_half(&folder.join(&querier.key))?;
         let epoch_ms = u32::try_from(querier.epoch.as_millis())
             .map_err(|_| InputError::argument("an epoch has at most 7 days").at("epoch"))?;
-        Ok((KeyId::of(&key), querier.trusted, epoch_ms, columns.terms()?))
+        let budget = budget(querier.budget).map_err(|error| error.in_file(path).at("budget"))?;
+        Ok((KeyId::of(&key), querier.trusted, (epoch_ms, budget), columns.terms()?))
     });
     let terms = terms.collect::<Result<Vec<_>, InputError>>()?;
     let queriers: Vec<QuerierTerms<'_>> = terms
         .iter()
-        .map(|(key, is_trusted, epoch_ms, columns)| QuerierTerms {
+        .map(|(key, is_trusted, (epoch_ms, budget), columns)| QuerierTerms {
             key: *key,
             is_trusted: *is_trusted,
             epoch_ms: *epoch_ms,
+            budget: *budget,
             columns,
         })
         .collect();
@@ -170,11 +175,25 @@ pub fn sign_policy(
     let signed = draft.issue(operator, &mut scratch, &mut out).map_err(|error| {
         let what = format_args!(
             "{error}: min_count is at least 2 and at most min_count_squares, an epoch is 1 second to 7 \
-             days, each querier has one table, and all queriers are trusted or none is"
+             days, each querier has one table, all queriers are trusted or none is, and a trusted one has \
+             no budget"
         );
         InputError::usage(error.name(), what).in_file(path)
     })?;
     Ok(signed.to_vec())
+}
+
+/// Converts a budget to thousandths.
+fn budget(budget: f64) -> Result<u32, InputError> {
+    let thousandths = (budget * 1000.0).round();
+    if !(0.0..=4_000_000.0).contains(&thousandths) || (thousandths / 1000.0 - budget).abs() > 1e-9 {
+        return Err(InputError::argument(
+            "a budget is from 0 to 4000 with at most three digits after the point, such as 2.5",
+        ));
+    }
+    // The number is an integer from 0 to 4,000,000.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    Ok(thousandths as u32)
 }
 
 /// The columns of a querier.

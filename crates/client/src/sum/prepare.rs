@@ -14,7 +14,6 @@ use moteseal_net::ParentLink as _;
 use moteseal_net::link::until_up_within;
 use moteseal_net::mqtt::{MqttParent, Options};
 use moteseal_sum::key_file::QuerierKeys;
-use moteseal_sum::policy::Permission;
 use moteseal_sum::query::{MAX_PLAN, Plan};
 use moteseal_verify::{Roster, SumGroup};
 use tokio::sync::watch;
@@ -80,7 +79,8 @@ impl PreparedQuery {
         let at = |key: &'static str| move |error: InputError| error.at(key);
         let mut buffer = [0; MAX_SCHEMA];
         let schema = schema(&config.columns, &mut buffer).map_err(at("columns"))?;
-        let mut plan = plan(text, &schema, config)?;
+        let mut plan = Plan::parse(text, &schema)
+            .map_err(|error| InputError::usage(error.name(), error).column_at(error.column))?;
         let signer = input::secret_key(&config.key).map_err(at("key"))?;
         let keys = querier_keys(&config.keys, roster).map_err(at("keys"))?;
         input::check_querier(roster, &signer.public()).map_err(at("key"))?;
@@ -97,15 +97,27 @@ impl PreparedQuery {
         let policy = policy.transpose().map_err(at("policy"))?;
         let masked = match &policy {
             Some(policy) => {
+                // Devices refuse other ranges than the policy's, except with noise.
+                let is_exact = !plan.has_noise();
+                if is_exact {
+                    narrow_all(&mut plan, &schema, config)?;
+                }
                 policy.declare_ranges(&signer.public(), &mut plan);
+                if !is_exact {
+                    narrow_all(&mut plan, &schema, config)?;
+                }
                 let ring = Some(keys.circle.key_group);
                 let permitted = policy.policy()?.permit(&signer.public(), &plan, ring);
                 let permitted =
                     permitted.map_err(|error| InputError::usage(error.name(), error).at("policy"));
-                (permitted? == Permission::Masked).then_some(keys.circle.sources)
+                permitted?.is_masked().then_some(keys.circle.sources)
             }
-            None => None,
+            None => {
+                narrow_all(&mut plan, &schema, config)?;
+                None
+            }
         };
+        plan.fit(u32::try_from(roster.sources().len()).unwrap_or(u32::MAX));
         let group = SumGroup::new(roster.clone(), config.tree.open(roster)?);
         let link_secret =
             LinkSecret::read(&config.link_secret, roster, None).map_err(at("link_secret"))?;
@@ -298,22 +310,20 @@ fn schema<'b>(
     Schema::encode(&fields, buffer).map_err(|error| InputError::usage(error.name(), error))
 }
 
-/// Parses the query, and narrows the values of its columns to the configured ranges.
-fn plan<'a>(
-    text: &'a str,
-    schema: &Schema<'a>,
+/// Narrows the values of the columns of a query to the configured ranges.
+fn narrow_all(
+    plan: &mut Plan<'_>,
+    schema: &Schema<'_>,
     config: &QuerierConfig,
-) -> Result<Plan<'a>, InputError> {
-    let mut plan = Plan::parse(text, schema)
-        .map_err(|error| InputError::usage(error.name(), error).column_at(error.column))?;
+) -> Result<(), InputError> {
     for (column, range) in &config.ranges {
         let at = |error: InputError| error.at(format_args!("ranges.{column}"));
         if schema.field(column).is_none() {
             return Err(at(InputError::usage("UnknownColumn", "`columns` lacks this column")));
         }
-        narrow(&mut plan, column, range).map_err(at)?;
+        narrow(plan, column, range).map_err(at)?;
     }
-    Ok(plan)
+    Ok(())
 }
 
 /// Reads the querier's keys and checks that they belong to this group.

@@ -11,10 +11,11 @@ use moteseal_core::digest::Digest;
 use moteseal_core::participation::{Participation, ParticipationError};
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_sum::engine::KeyEngine;
-use moteseal_sum::query::{AnswerError, FixedPoint, Plan, QueryId};
+use moteseal_sum::query::{AnswerError, Plan, QueryId};
 use moteseal_sum::sies::{Master, OpenError, PsrError};
 use moteseal_sum::wire::Share;
 
+use super::group_result::{GroupResult, ResultValue, Results};
 use super::key_table::{KeyTable, NotOpened};
 use super::participants::Participants;
 use super::share::{Shape, ShareError, Sum};
@@ -247,9 +248,7 @@ pub struct Accepted {
     query: QueryId,
     epoch: u64,
     participants: Participants,
-    values: Vec<Option<FixedPoint>>,
-    count: u32,
-    outside: u32,
+    groups: Vec<GroupResult>,
 }
 
 impl Accepted {
@@ -271,24 +270,36 @@ impl Accepted {
         &self.participants
     }
 
-    /// Returns the number of readings in the answer.
+    /// Returns the results for each group, in the order of the query.
     #[must_use]
-    pub const fn count(&self) -> u32 {
-        self.count
+    pub fn groups(&self) -> &[GroupResult] {
+        &self.groups
     }
 
-    /// Returns the number of readings that the query selects, but that are not in the answer because
-    /// a value is outside the range that the query declares for its column.
-    #[must_use]
-    pub const fn outside(&self) -> u32 {
-        self.outside
+    fn results(&self) -> impl Iterator<Item = &Results> {
+        self.groups.iter().filter_map(|group| group.results.as_ref())
     }
 
-    /// Returns the value of each selected item, in order. If the answer is over zero readings, the
-    /// items that are then undefined, such as a mean, are `None`.
+    /// Returns the number of readings in the results that are not withheld. With noise, it is not
+    /// exact.
     #[must_use]
-    pub fn values(&self) -> &[Option<FixedPoint>] {
-        &self.values
+    pub fn count(&self) -> u32 {
+        self.results().fold(0, |total, results| total.saturating_add(results.count))
+    }
+
+    /// Returns the number of readings that the query selects, but that are not in the results because
+    /// a value is outside the range that the query declares for a summed column.
+    #[must_use]
+    pub fn outside(&self) -> u32 {
+        self.results().fold(0, |total, results| total.saturating_add(results.outside))
+    }
+
+    /// Returns the value of each selected item, in order, for each group whose results are not
+    /// withheld. If there are no readings, the items that are then undefined, such as a mean, are
+    /// `None`.
+    #[must_use]
+    pub fn values(&self) -> Vec<Option<&ResultValue>> {
+        self.results().flat_map(|results| results.values.iter().map(Option::as_ref)).collect()
     }
 }
 
@@ -424,17 +435,24 @@ impl<E: KeyEngine + Sync> Querier<E> {
             Rejection::Sum { error, slot, key_group }
         })?;
         let participants = sum.participants().clone();
-        let answer = plan.answer(&totals, participants.count()).map_err(Rejection::Answer)?;
-        let (count, outside) = (answer.count(), answer.outside());
-        let values = answer.values().collect();
+        let key_group = self.question.key_group.max(1);
+        let answer = plan.answer(&totals, participants.count(), key_group);
+        let answer = answer.map_err(Rejection::Answer)?;
+        // Noise protects small groups.
+        let minimum = if plan.has_noise() { 0 } else { self.question.min_count };
+        let groups: Vec<GroupResult> =
+            answer.groups().map(|group| GroupResult::new(&group, minimum)).collect();
         if !self.accepted.accept(epoch) {
             return Err(Rejection::AlreadyAccepted);
         }
-        let minimum = self.question.min_count;
-        if (1..minimum).contains(&count) {
+        let is_shown = |group: &GroupResult| {
+            group.results.as_ref().is_some_and(|results| plan.has_noise() || results.count > 0)
+        };
+        let is_withheld = groups.iter().any(|group| group.results.is_none());
+        if is_withheld && !groups.iter().any(is_shown) {
             return Err(Rejection::TooFewReadings { minimum });
         }
-        Ok(Accepted { query: self.id, epoch, participants, values, count, outside })
+        Ok(Accepted { query: self.id, epoch, participants, groups })
     }
 
     /// Returns whether a share is the correct sum of its participants. Unlike opening, this check

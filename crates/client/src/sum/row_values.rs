@@ -4,41 +4,109 @@
 use moteseal_core::schema::Schema;
 use moteseal_sum::query::{Aggregate, FixedPoint, Plan, Selected};
 
+use super::group_result::{GroupResult, ResultValue, Results};
 use super::localise::Finding;
 use super::open_epochs::{Outcome, Row};
 
-/// `EXTRA_PLACES` is the number of decimal places that a mean and a standard deviation have in
-/// addition to those of their column. `INEXACT_PLACES` is their number of decimal places if the
-/// column's values are not exact decimals (spec/queries.md, section 5).
-const EXTRA_PLACES: i8 = 4;
-const INEXACT_PLACES: i8 = 9;
-
-/// The names of the selected items.
+/// The names of the selected items, and the columns in which their values are written.
 #[derive(Clone, Debug)]
 pub struct RowNames {
+    /// The column of a GROUP BY.
+    pub(super) group: Option<String>,
     /// The selected items, such as `AVG(temperature)`.
     pub(super) items: Vec<String>,
     /// The unit of each item, such as `Cel`; empty for a count.
     pub(super) units: Vec<String>,
-    /// The number of decimal places of each item.
+    /// The columns of CSV and Arrow, in the order of the items.
+    pub(super) cells: Vec<Cell>,
+}
+
+/// A column of CSV or Arrow with a part of an item's value.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    /// The item's index.
+    pub(super) item: usize,
+    pub(super) part: Part,
+    /// The column's name.
+    pub(super) head: String,
+    /// The number of decimal places.
     #[cfg_attr(
         not(feature = "columnar"),
         expect(dead_code, reason = "only Arrow fixes the number")
     )]
-    pub(super) places: Vec<i8>,
+    pub(super) places: i8,
+}
+
+/// The part of a value that a column contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The number.
+    Number,
+    /// The distance within which the exact number is.
+    Within,
+    /// The lower bound of a bin.
+    Low,
+    /// The upper bound of a bin.
+    High,
+    /// The numbers of a histogram.
+    Counts,
+}
+
+impl Part {
+    /// Returns the parts of an aggregate's value.
+    const fn of(aggregate: Aggregate, has_noise: bool) -> &'static [Self] {
+        match (aggregate, has_noise) {
+            (Aggregate::Quantile, _) => &[Self::Low, Self::High],
+            (Aggregate::Histogram, false) => &[Self::Counts],
+            (Aggregate::Histogram, true) => &[Self::Counts, Self::Within],
+            (_, false) => &[Self::Number],
+            (_, true) => &[Self::Number, Self::Within],
+        }
+    }
+
+    /// Returns the name of a column for this part of an item.
+    fn head(self, item: &str) -> String {
+        match self {
+            Self::Number | Self::Counts => item.to_owned(),
+            Self::Within => format!("{item} within"),
+            Self::Low => format!("{item} low"),
+            Self::High => format!("{item} high"),
+        }
+    }
+
+    /// Returns this part of a value, if it is a number that the value has.
+    pub(super) fn number(self, value: &ResultValue) -> Option<FixedPoint> {
+        match (self, value) {
+            (Self::Number, value) => value.number(),
+            (Self::Within, ResultValue::Noisy { within, .. }) => Some(*within),
+            (Self::Within, ResultValue::Histogram { within, .. }) => {
+                Some(FixedPoint::from_digits((*within).into(), 0))
+            }
+            (Self::Low, ResultValue::Bin(bin)) => bin.low,
+            (Self::High, ResultValue::Bin(bin)) => bin.high,
+            _ => None,
+        }
+    }
+
+    /// Returns this part of a value as text; empty if the value does not have it.
+    pub(super) fn text(self, value: &ResultValue) -> String {
+        if let (Self::Counts, ResultValue::Histogram { bins, .. }) = (self, value) {
+            let counts: Vec<String> = bins.iter().map(|(_, count)| count.to_string()).collect();
+            return counts.join(" ");
+        }
+        self.number(value).map(|number| number.to_string()).unwrap_or_default()
+    }
 }
 
 impl RowNames {
     /// Takes the names and units of the items from a plan and a schema.
     #[must_use]
     pub fn new(plan: &Plan<'_>, schema: &Schema<'_>) -> Self {
-        let items =
-            || plan.items().map(|item| (item, item.column.and_then(|column| schema.field(column))));
-        let unit = |(item, field): (Selected<'_>, Option<moteseal_core::schema::Field<'_>>)| match (
+        let unit = |item: Selected<'_>| match (
             item.aggregate,
-            field,
+            item.column.and_then(|column| schema.field(column)),
         ) {
-            (Aggregate::Count, _) | (_, None) => String::new(),
+            (Aggregate::Count | Aggregate::Histogram, _) | (_, None) => String::new(),
             (_, Some(field)) if field.unit.is_empty() => String::new(),
             // UCUM writes an exponent after the unit. A unit that does not consist of letters only
             // must be in parentheses.
@@ -48,20 +116,19 @@ impl RowNames {
             (Aggregate::Variance, Some(field)) => format!("({})2", field.unit),
             (_, Some(field)) => field.unit.to_owned(),
         };
-        let places = |(item, field): (Selected<'_>, Option<moteseal_core::schema::Field<'_>>)| {
-            let exact = field.map_or(Some(0), |field| places_of(field.divisor));
-            match (item.aggregate, exact) {
-                (Aggregate::Count, _) => 0,
-                (_, None) => INEXACT_PLACES,
-                (Aggregate::Sum, Some(places)) => places,
-                (Aggregate::Variance, Some(places)) => 2 * places + EXTRA_PLACES,
-                (_, Some(places)) => places + EXTRA_PLACES,
+        let mut cells = Vec::new();
+        for ((item, selected), places) in plan.items().enumerate().zip(plan.places()) {
+            for part in Part::of(selected.aggregate, plan.has_noise()) {
+                let head = part.head(&selected.to_string());
+                let places = i8::try_from(places).unwrap_or(i8::MAX);
+                cells.push(Cell { item, part: *part, head, places });
             }
-        };
+        }
         Self {
+            group: plan.group_column().map(str::to_owned),
             items: plan.items().map(|item| item.to_string()).collect(),
-            units: items().map(unit).collect(),
-            places: items().map(places).collect(),
+            units: plan.items().map(unit).collect(),
+            cells,
         }
     }
 }
@@ -80,18 +147,6 @@ pub(super) fn masked(row: &Row) -> impl Iterator<Item = &str> {
 /// Returns the names of the sources that were reported neither as participants nor as silent.
 pub(super) fn unheard(row: &Row) -> impl Iterator<Item = &str> {
     row.unheard_positions().map(|position| row.name(position))
-}
-
-/// Returns the smallest number of decimal places that represents every multiple of `1 / divisor`
-/// exactly, or `None` if no number of decimal places does.
-fn places_of(divisor: u32) -> Option<i8> {
-    let mut rest = 1 % u64::from(divisor.max(1));
-    // A divisor has at most 31 factors of two, so no larger number needs to be tried.
-    (0..=31).find(|_| {
-        let is_whole = rest == 0;
-        rest = rest * 10 % u64::from(divisor.max(1));
-        is_whole
-    })
 }
 
 /// The error of a row that has no values.
@@ -124,38 +179,27 @@ pub(super) fn failure(row: &Row) -> Option<Error<'_>> {
     Some(Error { name, message: format!("{name}: {refusal}"), edges, forgotten })
 }
 
-/// Returns the number of readings in the answer of a row, and the number of readings outside the
+/// Returns the number of readings in the results of a row, and the number of readings outside the
 /// declared ranges. `None` if the answer is not accepted.
 pub(super) fn counts(row: &Row) -> Option<(u32, u32)> {
     let Outcome::Accepted(accepted) = &row.outcome else { return None };
     Some((accepted.count(), accepted.outside()))
 }
 
-/// Returns the values of a row, by item, or an empty slice if its answer is not accepted.
-pub(super) fn values(row: &Row) -> &[Option<FixedPoint>] {
-    if let Outcome::Accepted(accepted) = &row.outcome { accepted.values() } else { &[] }
+/// Returns the groups of a row. A row without an accepted answer has one group without results.
+pub(super) fn groups(row: &Row) -> Vec<Option<&GroupResult>> {
+    match &row.outcome {
+        Outcome::Accepted(accepted) => accepted.groups().iter().map(Some).collect(),
+        _ => vec![None],
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Returns the results of a group, if it has any.
+pub(super) fn results(group: Option<&GroupResult>) -> Option<&Results> {
+    group?.results.as_ref()
+}
 
-    #[test]
-    fn the_digits_of_a_divisor_show_every_multiple_exactly() {
-        let expected = [
-            (1, Some(0)),
-            (2, Some(1)),
-            (8, Some(3)),
-            (10, Some(1)),
-            (100, Some(2)),
-            (250, Some(3)),
-            (3, None),
-            (60, None),
-        ];
-        for (divisor, places) in expected {
-            assert_eq!(places_of(divisor), places, "{divisor}");
-        }
-        assert_eq!(places_of(1 << 31), Some(31));
-        assert_eq!(places_of(u32::MAX), None);
-    }
+/// Returns the value of an item of a group.
+pub(super) fn value(group: Option<&GroupResult>, item: usize) -> Option<&ResultValue> {
+    results(group)?.values.get(item)?.as_ref()
 }

@@ -18,9 +18,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 #[cfg(feature = "columnar")]
-use super::arrow_rows::{arrow_schema, batch};
+use super::arrow_rows::{arrow_schema, batches};
+use super::group_result::{GroupResult, ResultValue};
 use super::open_epochs::{Outcome, Row};
-use super::row_values::{Error, RowNames, counts, failure, masked, silent, unheard, values};
+use super::row_values::{
+    Error, RowNames, counts, failure, groups, masked, results, silent, unheard, value,
+};
 use crate::error::OutputError;
 
 /// The maximum number of silent sources whose names a table shows.
@@ -28,6 +31,10 @@ const NAMED: usize = 6;
 /// The minimum width of a column of values. The header is written before the values are known; most
 /// values fit into this width.
 const VALUE_WIDTH: usize = 12;
+/// The width of the column with the value of a group.
+const GROUP_WIDTH: usize = 8;
+/// The name of the error of a group whose results are withheld.
+pub(super) const WITHHELD: &str = "TooFewReadings";
 /// The width of a time in characters.
 const INSTANT_WIDTH: usize = 20;
 
@@ -63,6 +70,8 @@ enum State<W: Write> {
         out: W,
         widths: Vec<usize>,
         has_header: bool,
+        /// Whether the bounds of the bins of histograms were written, or there are none.
+        has_bins: bool,
     },
     Json(W),
     Csv(Box<csv::Writer<W>>),
@@ -87,14 +96,15 @@ impl<W: Write> RowWriter<W> {
             RowFormat::Table => {
                 let widths =
                     heads(&names).map(|head| head.chars().count().max(VALUE_WIDTH)).collect();
-                State::Table { out, widths, has_header: false }
+                State::Table { out, widths, has_header: false, has_bins: false }
             }
             RowFormat::JsonLines => State::Json(out),
             RowFormat::Csv => {
                 let mut out = csv::Writer::from_writer(out);
                 let heads = ["epoch", "start", "duration_ms"]
                     .into_iter()
-                    .chain(names.items.iter().map(String::as_str));
+                    .chain(names.group.as_deref())
+                    .chain(names.cells.iter().map(|cell| cell.head.as_str()));
                 let heads = heads.chain([
                     "participants",
                     "sources",
@@ -128,16 +138,22 @@ impl<W: Write> RowWriter<W> {
     pub fn row(&mut self, row: &Row) -> Result<(), OutputError> {
         let names = &self.names;
         match &mut self.state {
-            State::Table { out, widths, has_header } => {
+            State::Table { out, widths, has_header, has_bins } => {
                 let mut text = String::new();
                 if !std::mem::replace(has_header, true) {
                     let _ = write!(text, "{:<INSTANT_WIDTH$}", "epoch");
+                    if let Some(group) = &names.group {
+                        let _ = write!(text, "  {group:>GROUP_WIDTH$}");
+                    }
                     for (head, width) in heads(names).zip(&*widths) {
                         let _ = write!(text, "  {head:>width$}");
                     }
                     text.push_str("  participants  silent\n");
                 }
-                line(&mut text, widths, row);
+                if !std::mem::replace(has_bins, true) && !histogram_bins(&mut text, names, row) {
+                    *has_bins = false;
+                }
+                lines(&mut text, names, widths, row);
                 writeln!(out, "{}", text.trim_end())
                     .and_then(|()| out.flush())
                     .map_err(OutputError::of)
@@ -147,34 +163,40 @@ impl<W: Write> RowWriter<W> {
                 .map_err(OutputError::of),
             State::Csv(out) => {
                 let Error { name: error, edges, .. } = failure(row).unwrap_or_default();
-                let mut cells =
-                    vec![row.epoch.to_string(), instant(row.start_ms), row.duration_ms.to_string()];
-                for item in 0..names.items.len() {
-                    let value = values(row).get(item).copied().flatten();
-                    cells.push(value.map(|value| value.to_string()).unwrap_or_default());
+                for group in groups(row) {
+                    let mut cells = vec![
+                        row.epoch.to_string(),
+                        instant(row.start_ms),
+                        row.duration_ms.to_string(),
+                    ];
+                    if names.group.is_some() {
+                        cells.push(group_name(group));
+                    }
+                    cells.extend(names.cells.iter().map(|cell| {
+                        value(group, cell.item)
+                            .map(|value| cell.part.text(value))
+                            .unwrap_or_default()
+                    }));
+                    cells.extend([
+                        row.participants.count().to_string(),
+                        row.members.count().to_string(),
+                        silent(row).collect::<Vec<_>>().join(" "),
+                        if is_withheld(group) { WITHHELD } else { error }.to_owned(),
+                        edges.join("; "),
+                        unheard(row).collect::<Vec<_>>().join(" "),
+                    ]);
+                    let results = results(group);
+                    cells.push(results.map(|group| group.count.to_string()).unwrap_or_default());
+                    cells.push(results.map(|group| group.outside.to_string()).unwrap_or_default());
+                    cells.push(masked(row).collect::<Vec<_>>().join(" "));
+                    out.write_record(cells).map_err(OutputError::of)?;
                 }
-                cells.extend([
-                    row.participants.count().to_string(),
-                    row.members.count().to_string(),
-                ]);
-                cells.extend([
-                    silent(row).collect::<Vec<_>>().join(" "),
-                    error.to_owned(),
-                    edges.join("; "),
-                ]);
-                cells.push(unheard(row).collect::<Vec<_>>().join(" "));
-                let shown = |count: Option<u32>| count.map(|count| count.to_string());
-                let counts = counts(row);
-                cells.extend(
-                    [counts.map(|counts| counts.0), counts.map(|counts| counts.1)]
-                        .map(|count| shown(count).unwrap_or_default()),
-                );
-                cells.push(masked(row).collect::<Vec<_>>().join(" "));
-                out.write_record(cells).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)
+                out.flush().map_err(OutputError::of)
             }
             #[cfg(feature = "columnar")]
-            State::Arrow(schema, out) => out
-                .write(&batch(schema, names, row)?)
+            State::Arrow(schema, out) => batches(schema, names, row)?
+                .iter()
+                .try_for_each(|batch| out.write(batch))
                 .and_then(|()| out.flush())
                 .map_err(OutputError::of),
         }
@@ -207,14 +229,72 @@ fn heads(names: &RowNames) -> impl Iterator<Item = String> + use<'_> {
     })
 }
 
-/// Appends a row of a table to `text`.
-fn line(text: &mut String, widths: &[usize], row: &Row) {
-    let _ = write!(text, "{:<INSTANT_WIDTH$}", instant(row.start_ms));
-    for (item, width) in widths.iter().enumerate() {
-        let value = values(row).get(item).copied().flatten();
-        let value = value.map_or_else(|| "-".to_owned(), |value| value.to_string());
-        let _ = write!(text, "  {value:>width$}");
+/// Returns the value of a group's column as text; empty if there is none.
+pub(super) fn group_name(group: Option<&GroupResult>) -> String {
+    let name = group.and_then(|group| group.name);
+    name.map(|name| name.to_string()).unwrap_or_default()
+}
+
+/// Returns whether the results of a group are withheld because it has too few readings.
+pub(super) fn is_withheld(group: Option<&GroupResult>) -> bool {
+    group.is_some_and(|group| group.results.is_none())
+}
+
+/// Appends the bounds of the bins of each histogram to `text`, a line for each. Returns whether the row
+/// has results.
+fn histogram_bins(text: &mut String, names: &RowNames, row: &Row) -> bool {
+    let groups = groups(row);
+    let Some(group) = groups.iter().find(|group| results(**group).is_some()) else { return false };
+    for (item, name) in names.items.iter().enumerate() {
+        if let Some(ResultValue::Histogram { bins, .. }) = value(*group, item) {
+            let bounds: Vec<String> = bins.iter().map(|(bin, _)| bin.to_string()).collect();
+            let _ = writeln!(text, "# bins of {name}: {}", bounds.join("  "));
+        }
     }
+    true
+}
+
+/// Returns a value as a table shows it. A histogram is a picture, followed by its numbers.
+fn shown(value: &ResultValue) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let ResultValue::Histogram { bins, .. } = value else { return value.to_string() };
+    let most = bins.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1);
+    let bar = |(_, count): &(_, i64)| match usize::try_from(*count * 8 / most) {
+        Ok(eighths) if *count > 0 => BARS[eighths.clamp(1, 8) - 1],
+        _ => ' ',
+    };
+    format!("{} {value}", bins.iter().map(bar).collect::<String>())
+}
+
+/// Appends the lines of a row of a table to `text`: one for each group.
+fn lines(text: &mut String, names: &RowNames, widths: &[usize], row: &Row) {
+    for (number, group) in groups(row).into_iter().enumerate() {
+        let epoch = if number == 0 {
+            instant(row.start_ms)
+        } else {
+            text.push('\n');
+            String::new()
+        };
+        let _ = write!(text, "{epoch:<INSTANT_WIDTH$}");
+        if names.group.is_some() {
+            let _ = write!(text, "  {:>GROUP_WIDTH$}", group_name(group));
+        }
+        for (item, width) in widths.iter().enumerate() {
+            let value = value(group, item).map_or_else(|| "-".to_owned(), shown);
+            let _ = write!(text, "  {value:>width$}");
+        }
+        if number == 0 {
+            about(text, row);
+        }
+        if is_withheld(group) {
+            text.push_str(if number == 0 && !text.ends_with("  ") { "; " } else { "  " });
+            text.push_str("withheld: too few readings");
+        }
+    }
+}
+
+/// Appends the participants of a row to the first line of the row.
+fn about(text: &mut String, row: &Row) {
     let part = format!("{}/{}", row.participants.count(), row.members.count());
     let _ = write!(text, "  {part:>12}  ");
     let silent_count = row.claimed_silent.count();
@@ -262,17 +342,59 @@ fn line(text: &mut String, widths: &[usize], row: &Row) {
     }
 }
 
+/// Converts a value to JSON. Exact numbers are texts.
+fn to_json(value: &ResultValue) -> Value {
+    match value {
+        ResultValue::Number(number) => number.to_string().into(),
+        ResultValue::Noisy { number, within } => {
+            json!({ "value": number.to_string(), "within": within.to_string() })
+        }
+        ResultValue::Bin(bin) => json!({
+            "low": bin.low.map(|low| low.to_string()),
+            "high": bin.high.map(|high| high.to_string()),
+        }),
+        ResultValue::Histogram { bins, within } => {
+            let bins = bins.iter().map(|(bin, count)| {
+                json!({
+                    "low": bin.low.map(|low| low.to_string()),
+                    "high": bin.high.map(|high| high.to_string()),
+                    "count": count,
+                })
+            });
+            let bins: Vec<Value> = bins.collect();
+            match within {
+                0 => json!({ "bins": bins }),
+                within => json!({ "bins": bins, "within": within }),
+            }
+        }
+    }
+}
+
 /// Converts a row to JSON. The keys are stable.
 fn object(names: &RowNames, row: &Row) -> Value {
-    let results: serde_json::Map<String, Value> = names
-        .items
-        .iter()
-        .zip(values(row))
-        .map(|(item, value)| {
-            (item.clone(), value.map_or(Value::Null, |value| value.to_string().into()))
+    let shown: Vec<Value> = groups(row)
+        .into_iter()
+        .map(|group| {
+            let item = |(at, name): (usize, &String)| {
+                (name.clone(), value(group, at).map_or(Value::Null, to_json))
+            };
+            let values = results(group)
+                .map(|_| names.items.iter().enumerate().map(item).collect())
+                .map_or(Value::Null, Value::Object);
+            json!({
+                "group": group.and_then(|group| group.name).map(|name| name.to_string()),
+                "readings": results(group).map(|results| results.count),
+                "outside": results(group).map(|results| results.outside),
+                "results": values,
+                "error": is_withheld(group).then_some(WITHHELD),
+            })
         })
         .collect();
     let accepted = matches!(row.outcome, Outcome::Accepted(_));
+    let (results, groups) = match &names.group {
+        None => (shown.first().map_or(Value::Null, |shown| shown["results"].clone()), Value::Null),
+        Some(_) => (Value::Null, if accepted { shown.into() } else { Value::Null }),
+    };
     let error = failure(row).map(|Error { name, message, edges, forgotten }| {
         json!({
             "name": name,
@@ -295,7 +417,8 @@ fn object(names: &RowNames, row: &Row) -> Value {
         "masked": masked(row).collect::<Vec<_>>(),
         "readings": counts(row).map(|counts| counts.0),
         "outside": counts(row).map(|counts| counts.1),
-        "results": if accepted { Value::Object(results) } else { Value::Null },
+        "results": results,
+        "groups": groups,
         "error": error,
     })
 }

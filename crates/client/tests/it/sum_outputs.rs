@@ -16,13 +16,14 @@ const QUERY: &str = "SELECT AVG(temperature), VARIANCE(voltage), COUNT(*), SUM(l
 
 /// Returns four epochs: an answer without two of the sources, an answer over no readings, a missing
 /// epoch and a rejected answer.
-fn rows() -> (Scene, Vec<Row>) {
+fn rows(query: &str, min_count: u32) -> (Scene, Vec<Row>) {
     let roster = roster(8);
     let mut chance = Chance(3);
     let tree = tree(&roster, 2, &mut chance);
-    let mut scene = Scene::new(roster, tree, QUERY, 8, 5, &mut chance);
+    let mut scene = Scene::new(roster, tree, query, 8, 5, &mut chance);
     // The nonce is fixed because the rows contain the query's id, which depends on it.
     scene.question.nonce = [7; 16];
+    scene.question.min_count = min_count;
     scene.id = scene.question.id();
     let tree = scene.tree.clone();
     let mut epochs = Epochs::new(scene.group(), scene.querier(), 1000, FIRST);
@@ -63,8 +64,8 @@ fn rows() -> (Scene, Vec<Row>) {
     (scene, rows)
 }
 
-fn written(format: RowFormat) -> Vec<u8> {
-    let (scene, rows) = rows();
+fn written(format: RowFormat, query: &str, min_count: u32) -> Vec<u8> {
+    let (scene, rows) = rows(query, min_count);
     let mut buffer = [0; MAX_SCHEMA];
     let schema: Schema<'_> = schema(&mut buffer);
     let plan = Plan::decode(&scene.question.plan).unwrap();
@@ -77,13 +78,13 @@ fn written(format: RowFormat) -> Vec<u8> {
 }
 
 fn text(format: RowFormat) -> String {
-    String::from_utf8(written(format)).unwrap()
+    String::from_utf8(written(format, QUERY, 1)).unwrap()
 }
 
 #[test]
 fn a_table_has_aligned_columns() {
     let silent = {
-        let (scene, _) = rows();
+        let (scene, _) = rows(QUERY, 1);
         let names: Vec<String> = scene.roster.devices().map(|device| device.name.clone()).collect();
         format!("{}, {}", names[6], names[7])
     };
@@ -109,6 +110,7 @@ fn json_has_stable_keys_and_exact_values() {
         "duration_ms",
         "epoch",
         "error",
+        "groups",
         "masked",
         "not_authentic",
         "outside",
@@ -188,7 +190,7 @@ fn csv_has_a_column_for_every_key() {
 
 #[test]
 fn arrow_has_exact_decimals() {
-    let bytes = written(RowFormat::Arrow);
+    let bytes = written(RowFormat::Arrow, QUERY, 1);
     let batches: Vec<_> =
         StreamReader::try_new(Cursor::new(bytes), None).unwrap().map(Result::unwrap).collect();
     assert_eq!(batches.len(), 4);
@@ -213,4 +215,59 @@ fn arrow_has_exact_decimals() {
     assert_eq!(edge, "mote3 -> gw-0");
     let schema = batches[0].schema();
     assert_eq!(schema.field_with_name("VARIANCE(voltage)").unwrap().metadata()["unit"], "V2");
+}
+
+const GROUPED: &str = "SELECT MEDIAN(temperature), HISTOGRAM(voltage), COUNT(*) FROM sensors \
+                       GROUP BY humidity (1, 0) BINS 4 EPOCH DURATION 30s";
+
+#[test]
+fn each_group_has_its_own_results() {
+    let shown = |format| String::from_utf8(written(format, GROUPED, 5)).unwrap();
+    let line = shown(RowFormat::JsonLines);
+    let line: serde_json::Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
+    assert_eq!(line["results"], serde_json::Value::Null);
+    let (none, some) = (&line["groups"][0], &line["groups"][1]);
+    assert_eq!((&none["readings"], &none["results"]["COUNT(*)"]), (&0.into(), &"0".into()));
+    assert_eq!(none["results"]["MEDIAN(temperature)"], serde_json::Value::Null);
+    assert_eq!((&some["readings"], &some["results"]["COUNT(*)"]), (&6.into(), &"6".into()));
+    // The temperatures are about -20 degrees, in the second quarter of the range of the type.
+    let median = serde_json::json!({ "low": "-163.84", "high": "-0.01" });
+    assert_eq!(some["results"]["MEDIAN(temperature)"], median);
+    let bins = some["results"]["HISTOGRAM(voltage)"]["bins"].as_array().unwrap();
+    let counts: Vec<u64> = bins.iter().map(|bin| bin["count"].as_u64().unwrap()).collect();
+    assert_eq!((counts.iter().sum::<u64>(), counts.len()), (6, 4));
+    assert!(bins[0]["low"].is_null() && bins[3]["high"].is_null());
+
+    let csv = shown(RowFormat::Csv);
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let heads = reader.headers().unwrap().iter().skip(3).take(5).collect::<Vec<_>>().join(",");
+    assert_eq!(
+        heads,
+        "humidity,MEDIAN(temperature) low,MEDIAN(temperature) high,HISTOGRAM(voltage),COUNT(*)"
+    );
+    let records: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert_eq!([&records[0][4], &records[1][4], &records[1][5]], ["", "-163.84", "-0.01"]);
+    // The two rows without an answer have a line each.
+    assert_eq!(records.len(), 2 + 2 + 1 + 1);
+
+    let table = shown(RowFormat::Table);
+    assert!(table.lines().nth(1).unwrap().starts_with("# bins of HISTOGRAM(voltage): .."));
+    assert!(table.lines().nth(3).unwrap().contains("-163.84..-0.01"));
+
+    let arrow = written(RowFormat::Arrow, GROUPED, 5);
+    let rows: usize = StreamReader::try_new(Cursor::new(arrow), None)
+        .unwrap()
+        .map(|batch| batch.unwrap().num_rows())
+        .sum();
+    assert_eq!(rows, records.len());
+}
+
+#[test]
+fn the_results_of_a_small_group_are_withheld() {
+    let query = "SELECT COUNT(*) FROM sensors GROUP BY voltage (3, 3.001, 9) EPOCH DURATION 30s";
+    let line = String::from_utf8(written(RowFormat::JsonLines, query, 5)).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
+    // Two groups have one reading each, and the third has none.
+    assert_eq!(line["error"]["name"], "TooFewReadings");
+    assert_eq!(line["groups"], serde_json::Value::Null);
 }

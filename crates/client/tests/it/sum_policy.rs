@@ -88,7 +88,7 @@ fn a_result_is_over_the_key_groups_of_which_all_devices_have_answered() {
         .filter(|position| !(5..10).contains(position))
         .map(|position| 100 + i128::from(position))
         .sum();
-    assert_eq!(accepted.values()[0].unwrap().digits(), Some(expected));
+    assert_eq!(accepted.values()[0].unwrap().number().unwrap().digits(), Some(expected));
     assert_eq!(accepted.count(), SOURCES - 5);
     assert_eq!(row.masked.iter().collect::<Vec<_>>(), [5, 6, 8, 9]);
     assert_eq!(row.silent().collect::<Vec<_>>(), [7]);

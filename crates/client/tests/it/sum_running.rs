@@ -353,13 +353,13 @@ fn check_answer(world: &World, row: &Row) {
         .map(|(_, reading)| reading[0])
         .collect();
     let (sum, count) = (values.iter().sum::<i64>() as i128, values.len() as i128);
-    let digits = accepted.values()[0].unwrap().digits().unwrap();
+    let digits = accepted.values()[0].unwrap().number().unwrap().digits().unwrap();
     // The mean has six decimal places and is rounded; raw readings have two.
     assert!(
         (digits * count - sum * 10_000).abs() * 2 <= count,
         "{digits} is not the mean of {values:?}"
     );
-    assert_eq!(accepted.values()[1].unwrap().digits(), Some(count));
+    assert_eq!(accepted.values()[1].unwrap().number().unwrap().digits(), Some(count));
 }
 
 const SETTINGS: RunOptions = RunOptions {

@@ -83,7 +83,7 @@ impl Change {
 /// Returns the sum of an epoch over sources, if their result was accepted.
 fn total(outcome: &Outcome) -> Option<i128> {
     match outcome {
-        Outcome::Accepted(accepted) => accepted.values()[0].unwrap().digits(),
+        Outcome::Accepted(accepted) => accepted.values()[0].unwrap().number().unwrap().digits(),
         _ => None,
     }
 }

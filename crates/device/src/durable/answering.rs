@@ -10,6 +10,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::named_errors;
 use moteseal_core::signature::Signer;
 use moteseal_sum::guard::{EpochGuard, GuardError, Permit};
+use moteseal_sum::policy::NotPermitted;
 use moteseal_sum::query::QueryId;
 
 use super::entry::Input;
@@ -62,6 +63,25 @@ impl<K: Signer> DurableMote<K> {
             return Ok(());
         }
         self.input(&Input::Guard(Box::new(EpochGuard::starting_at(unix_ms))))
+    }
+
+    /// Charges an answer with noise to the budget (spec/policy.md, section 4). `start_ms` is the start
+    /// of its epoch in Unix milliseconds. [`answer`](Self::answer) makes the charge durable.
+    ///
+    /// # Errors
+    /// The inner [`NotPermitted::BudgetSpent`] if the budget does not suffice, or [`DurableError`]. In
+    /// both cases nothing may be sent for this epoch.
+    pub fn charge(
+        &mut self,
+        start_ms: u64,
+        epsilon: u32,
+        budget: u32,
+    ) -> Result<Result<(), NotPermitted>, DurableError> {
+        let mut ledger = self.ledger.unwrap_or_default();
+        if let Err(error) = ledger.charge(start_ms, epsilon, budget) {
+            return Ok(Err(error));
+        }
+        self.input(&Input::Ledger(ledger)).map(Ok)
     }
 
     /// Permits one answer to an epoch of a query, whose epochs are `duration_ms` milliseconds long.

@@ -66,6 +66,7 @@ impl<K: Signer> DurableMote<K> {
         records.extend(
             self.schedule.map(|(number, digest)| Input::QuerySchedule(number, digest).encode()),
         );
+        records.extend(self.ledger.map(|ledger| Input::Ledger(ledger).encode()));
         records.extend(answers);
         let (mut kept, mut gave_up) = (VecDeque::new(), false);
         for (opened, end) in spans.into_iter().skip(first) {

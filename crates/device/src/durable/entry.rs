@@ -39,6 +39,7 @@
 //! - 17: a later version (4) of the roster, which seals name from here on; its digest (32).
 //! - 18: a later version of the roster has made a seal (4) outdated: this seal and all later ones
 //!   were given up, and the chain continues after the seal before it.
+//! - 19: what was spent of the budget for answers with noise: a [`Ledger`].
 
 use moteseal_core::cbor::Reader;
 use moteseal_core::digest::Digest;
@@ -47,6 +48,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_seal::wire::StoredSeal;
 use moteseal_seal::{Answered, Position};
 use moteseal_sum::guard::{EpochGuard, GUARD_LENGTH};
+use moteseal_sum::policy::Ledger;
 use moteseal_sum::query::QueryId;
 
 use super::Before;
@@ -73,6 +75,7 @@ pub(super) enum Input<'a> {
     SentBefore(Option<SentBefore>),
     Roster(RosterName),
     Leave(SealIndex),
+    Ledger(Ledger),
 }
 
 impl<'a> Input<'a> {
@@ -122,6 +125,7 @@ impl<'a> Input<'a> {
             }
             Self::Roster(roster) => [&[17][..], &encode_roster(roster)].concat(),
             Self::Leave(index) => [&[18][..], &index.0.to_be_bytes()].concat(),
+            Self::Ledger(ledger) => [&[19][..], &ledger.encode()].concat(),
             Self::SentBefore(before) => {
                 let before = before.map(|SentBefore { next_index, events }| {
                     [&next_index.0.to_be_bytes()[..], &events.to_be_bytes()].concat()
@@ -226,6 +230,7 @@ impl<'a> Input<'a> {
                 rest.is_empty().then_some(Self::Roster(roster))?
             }
             18 => Self::Leave(SealIndex(u32::from_be_bytes(rest.try_into().ok()?))),
+            19 => Self::Ledger(Ledger::decode(rest)?),
             _ => return None,
         })
     }
@@ -273,7 +278,7 @@ fn take_optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
 /// Returns whether a record, other than the first one, concerns no seal. Such records are kept even
 /// if no seal waits.
 pub(super) fn is_of_no_seal(record: &[u8]) -> bool {
-    matches!(record.first(), Some(2 | 9..=12 | 16 | 17))
+    matches!(record.first(), Some(2 | 9..=12 | 16 | 17 | 19))
 }
 
 /// The length of an encoded run of answers, in bytes.

@@ -1,21 +1,29 @@
 //! The canonical encoding of a plan (spec/queries.md, section 3).
 
 use crate::query::list::List;
+use crate::query::partition::Groups;
 use crate::query::predicate::{Interval, Join, Step, is_canonical};
-use crate::query::{Aggregate, Column, EPOCH_MS, Item, Plan};
+use crate::query::{Aggregate, Column, EPOCH_MS, Item, Plan, WHOLE_RANK};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use moteseal_core::schema::check_words;
 
 impl<'a> Plan<'a> {
-    /// Writes the plan as `[1, items, columns, steps, epoch ms]`.
+    /// Writes the plan as `[1, items, columns, steps, groups, bins, counter bits, epsilon,
+    /// epoch ms]`.
     ///
     /// # Errors
     /// `BufferTooSmall`; [`MAX_PLAN`](crate::query::MAX_PLAN) bytes suffice.
     pub fn encode<'b>(&self, buffer: &'b mut [u8]) -> Result<&'b [u8], BufferTooSmall> {
         let mut out = Writer::new(buffer);
-        out.array(5)?.uint(1u8)?.array(self.items.len() as u64)?;
+        out.array(9)?.uint(1u8)?.array(self.items.len() as u64)?;
         for item in self.items.iter() {
-            out.array(2)?.uint(item.aggregate as u8)?.optional(item.column, Writer::uint)?;
+            let is_quantile = item.aggregate == Aggregate::Quantile;
+            out.array(if is_quantile { 3 } else { 2 })?
+                .uint(item.aggregate as u8)?
+                .optional(item.column, Writer::uint)?;
+            if is_quantile {
+                out.uint(item.rank)?;
+            }
         }
         out.array(self.columns.len() as u64)?;
         for column in self.columns.iter() {
@@ -38,7 +46,16 @@ impl<'a> Plan<'a> {
                 Step::Join(Join::Or, operands) => out.int(-i64::from(operands))?,
             };
         }
-        out.uint(self.epoch_ms)?;
+        match &self.groups {
+            Some(groups) => {
+                out.array(2)?.uint(groups.column)?.array(groups.values.len() as u64)?;
+                groups.values.iter().try_for_each(|value| out.int(*value).map(|_| ()))?;
+            }
+            None => {
+                out.null()?;
+            }
+        }
+        out.uint(self.bins)?.uint(self.counter_bits)?.uint(self.epsilon)?.uint(self.epoch_ms)?;
         Ok(out.finish())
     }
 
@@ -51,11 +68,15 @@ impl<'a> Plan<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         let mut plan = Self::empty();
-        reader.array(5)?;
+        reader.array(9)?;
         reader.version()?;
         list(&mut reader, &mut plan.items, item)?;
         list(&mut reader, &mut plan.columns, column)?;
         list(&mut reader, &mut plan.predicate, step)?;
+        plan.groups = reader.optional(groups)?;
+        plan.bins = reader.uint()?;
+        plan.counter_bits = reader.uint()?;
+        plan.epsilon = reader.uint()?;
         plan.epoch_ms = reader.uint()?;
         if plan.is_canonical() { Ok(plan) } else { Err(DecodeError::FieldOutOfRange) }
     }
@@ -65,12 +86,14 @@ impl<'a> Plan<'a> {
         let unique = |at: usize, item: &Item| {
             !self.items[..at].contains(item)
                 && (item.column.is_some() || item.aggregate == Aggregate::Count)
+                && item.rank <= WHOLE_RANK
         };
         !self.items.is_empty()
             && self.items.iter().enumerate().all(|(at, item)| unique(at, item))
             && self.columns.iter().enumerate().all(|(at, column)| self.is_consistent(at, column))
             && self.columns_are_by_first_mention()
             && is_canonical(&self.predicate)
+            && self.has_valid_partition()
             && EPOCH_MS.contains(&self.epoch_ms)
     }
 
@@ -90,11 +113,15 @@ impl<'a> Plan<'a> {
         let steps = self.predicate.iter().filter_map(|step| {
             if let Step::Compare(column, _) = step { Some(*column) } else { None }
         });
-        let mentioned = items.chain(steps).map(usize::from).try_fold(0, |mentioned, at| match at {
-            _ if at < mentioned => Some(mentioned),
-            _ if at == mentioned => Some(mentioned + 1),
-            _ => None,
-        });
+        let group = self.groups.map(|groups| groups.column);
+        let mentioned = items.chain(steps).chain(group).map(usize::from).try_fold(
+            0,
+            |mentioned, at| match at {
+                _ if at < mentioned => Some(mentioned),
+                _ if at == mentioned => Some(mentioned + 1),
+                _ => None,
+            },
+        );
         mentioned == Some(self.columns.len())
     }
 }
@@ -111,10 +138,22 @@ fn list<'a, T: Copy + Default, const N: usize>(
 }
 
 fn item(reader: &mut Reader<'_>) -> Result<Item, DecodeError> {
-    reader.array(2)?;
+    let length = reader.array_any()?;
     let aggregate =
         Aggregate::ALL.get(reader.uint::<usize>()?).copied().ok_or(DecodeError::FieldOutOfRange)?;
-    Ok(Item { aggregate, column: reader.optional(Reader::uint)? })
+    let is_quantile = aggregate == Aggregate::Quantile;
+    if length != if is_quantile { 3 } else { 2 } {
+        return Err(DecodeError::UnexpectedType);
+    }
+    let column = reader.optional(Reader::uint)?;
+    Ok(Item { aggregate, column, rank: if is_quantile { reader.uint()? } else { 0 } })
+}
+
+fn groups(reader: &mut Reader<'_>) -> Result<Groups, DecodeError> {
+    reader.array(2)?;
+    let mut groups = Groups { column: reader.uint()?, values: List::new() };
+    list(reader, &mut groups.values, Reader::i64)?;
+    Ok(groups)
 }
 
 fn column<'a>(reader: &mut Reader<'a>) -> Result<Column<'a>, DecodeError> {

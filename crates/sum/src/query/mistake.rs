@@ -5,7 +5,9 @@ use core::fmt;
 
 use moteseal_core::error::Named;
 
-use crate::query::{MAX_COLUMNS, MAX_DEPTH, MAX_ITEMS, MAX_STEPS, MAX_TEXT, Name};
+use crate::query::{
+    BINS, MAX_COLUMNS, MAX_DEPTH, MAX_GROUPS, MAX_ITEMS, MAX_STEPS, MAX_TEXT, Name,
+};
 use moteseal_core::schema::Schema;
 
 /// The first mistake in the text of a query.
@@ -67,6 +69,25 @@ pub enum Mistake<'a> {
     TooManySteps,
     /// The predicate is nested deeper than [`MAX_DEPTH`].
     TooDeep,
+    /// The rank of a quantile is not from 0 to 1, or has more than four digits after the point.
+    RankOutOfRange,
+    /// The number of bins is not within [`BINS`].
+    BinsOutOfRange,
+    /// The query states a number of bins, but has no aggregate that needs bins.
+    NoBins,
+    /// No value of the column equals this value of a GROUP BY.
+    NotAValue(&'a str),
+    /// The values of the column of a GROUP BY have no exact decimal form.
+    InexactGroups(&'a str),
+    /// The same value is in the list of a GROUP BY twice.
+    DuplicateValue,
+    /// The list of a GROUP BY has more than [`MAX_GROUPS`] values.
+    TooManyGroups,
+    /// The epsilon is not from 0.001 to 4 with at most three digits after the point, or is too low
+    /// for this query.
+    EpsilonOutOfRange,
+    /// The aggregate has no form with noise.
+    NoNoisyForm,
 }
 
 impl<'a> QueryError<'a> {
@@ -85,7 +106,7 @@ impl<'a> QueryError<'a> {
             Mistake::Unterminated => "Unterminated",
             Mistake::UnknownAggregate(_) => "UnknownAggregate",
             Mistake::UnknownColumn { .. } => "UnknownColumn",
-            Mistake::FloatColumn(_) => "NotExact",
+            Mistake::FloatColumn(_) | Mistake::InexactGroups(_) => "NotExact",
             Mistake::TimeColumn(_) | Mistake::NoColumns | Mistake::TextLiteral => "NotNumeric",
             Mistake::NumberOutOfRange(_) => "NumberOutOfRange",
             Mistake::DurationMissing => "DurationMissing",
@@ -96,6 +117,14 @@ impl<'a> QueryError<'a> {
             Mistake::TooManyColumns => "TooManyColumns",
             Mistake::TooManySteps => "TooManySteps",
             Mistake::TooDeep => "TooDeep",
+            Mistake::RankOutOfRange => "RankOutOfRange",
+            Mistake::BinsOutOfRange => "BinsOutOfRange",
+            Mistake::NoBins => "NoBins",
+            Mistake::NotAValue(_) => "NotAValue",
+            Mistake::DuplicateValue => "DuplicateValue",
+            Mistake::TooManyGroups => "TooManyGroups",
+            Mistake::EpsilonOutOfRange => "EpsilonOutOfRange",
+            Mistake::NoNoisyForm => "NoNoisyForm",
         }
     }
 
@@ -119,7 +148,7 @@ impl fmt::Display for QueryError<'_> {
             }
             Mistake::Unterminated => f.write_str("the quote that opens here is not closed"),
             Mistake::UnknownAggregate(found) => {
-                write!(f, "there is no aggregate {}; use SUM, COUNT, AVG, VARIANCE or STDDEV", Shown(found))
+                write!(f, "there is no aggregate {}; use SUM, COUNT, AVG, VARIANCE, STDDEV, MIN, MAX, MEDIAN, QUANTILE or HISTOGRAM", Shown(found))
             }
             Mistake::UnknownColumn { name, schema } => {
                 write!(f, "there is no column {}; ", Shown(name))?;
@@ -151,6 +180,17 @@ impl fmt::Display for QueryError<'_> {
             Mistake::TooManyColumns => write!(f, "a query names at most {MAX_COLUMNS} columns; use two queries"),
             Mistake::TooManySteps => write!(f, "a predicate has at most {MAX_STEPS} comparisons, NOTs and sequences of AND or OR"),
             Mistake::TooDeep => write!(f, "parentheses and NOTs nest at most {MAX_DEPTH} deep"),
+            Mistake::RankOutOfRange => f.write_str("a quantile is from 0 to 1 with at most four digits after the point, such as 0.95"),
+            Mistake::BinsOutOfRange => write!(f, "a column has {} to {} bins", BINS.start(), BINS.end()),
+            Mistake::NoBins => f.write_str("nothing in this query has bins; select HISTOGRAM, QUANTILE, MEDIAN, MIN or MAX, or remove BINS"),
+            Mistake::NotAValue(number) => write!(f, "no value of the column is {}", Shown(number)),
+            Mistake::InexactGroups(name) => {
+                write!(f, "the values of {} have no exact decimal form; group by another column", Shown(name))
+            }
+            Mistake::DuplicateValue => f.write_str("this value is already in the list; remove it"),
+            Mistake::EpsilonOutOfRange => f.write_str("an epsilon is from 0.001 to 4 with at most three digits after the point, and about 0.02 or more for each aggregate"),
+            Mistake::NoNoisyForm => f.write_str("VARIANCE, STDDEV, MIN and MAX have no form with noise; remove them or EPSILON"),
+            Mistake::TooManyGroups => write!(f, "a query has at most {MAX_GROUPS} groups; use two queries"),
         }
     }
 }

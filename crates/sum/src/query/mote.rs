@@ -5,6 +5,8 @@ use core::fmt;
 
 use moteseal_core::error::Named;
 
+use crate::noise::Noise;
+use crate::query::partition::Field as Counted;
 use crate::query::predicate::holds;
 use crate::query::{MAX_COLUMNS, Name, Plan, SlotKind};
 use moteseal_core::schema::{Field, FieldType, Schema};
@@ -69,6 +71,8 @@ pub enum ContributionError {
     RecordTooShort,
     /// The buffer is too small for all slots.
     BufferTooSmall,
+    /// The query asks for noise.
+    NoiseMissing,
 }
 
 impl ContributionError {
@@ -78,6 +82,7 @@ impl ContributionError {
         match self {
             Self::RecordTooShort => "RecordTooShort",
             Self::BufferTooSmall => "BufferTooSmall",
+            Self::NoiseMissing => "NoiseMissing",
         }
     }
 
@@ -95,6 +100,9 @@ impl fmt::Display for ContributionError {
             Self::BufferTooSmall => {
                 f.write_str("the buffer is too small for all slots of the query")
             }
+            Self::NoiseMissing => {
+                f.write_str("the query asks for noise, which this source does not add")
+            }
         }
     }
 }
@@ -107,6 +115,16 @@ impl core::error::Error for ContributionError {}
 pub struct Bound<'p, 'a> {
     plan: &'p Plan<'a>,
     fields: [Field<'p>; MAX_COLUMNS],
+}
+
+/// A selected reading.
+struct Reading {
+    /// The number of its group.
+    group: usize,
+    /// The numerators of the columns that are summed or binned.
+    numerators: [i128; MAX_COLUMNS],
+    /// Whether the values of all summed columns are within the plan's ranges.
+    is_inside: bool,
 }
 
 impl<'a> Plan<'a> {
@@ -133,8 +151,8 @@ impl<'a> Plan<'a> {
 impl Bound<'_, '_> {
     /// Writes a source's contribution to each slot and returns the number of slots. If the query
     /// does not select the reading, or there is no reading, the contributions leave the results
-    /// unchanged. A selected reading with a value outside the range that the query declares for its
-    /// column changes only the count of these readings.
+    /// unchanged. A selected reading with a value outside the range that the query declares for a
+    /// summed column changes only the count of these readings.
     ///
     /// # Errors
     /// [`ContributionError`]. The caller must then not send the contents of the buffer.
@@ -143,50 +161,126 @@ impl Bound<'_, '_> {
         record: Option<&[u8]>,
         slots: &mut [u128],
     ) -> Result<usize, ContributionError> {
-        let selected = match record {
-            Some(record)
-                if holds(&self.plan.predicate, |column| self.numerator(column, record))? =>
-            {
-                Some(record)
+        if self.plan.has_noise() {
+            return Err(ContributionError::NoiseMissing);
+        }
+        self.write(record, slots, |plan, _, field, reading| {
+            let counted = reading.is_some_and(|reading| match field {
+                Counted::Bin(at, bin) => {
+                    let numerator = reading.numerators.get(usize::from(at));
+                    numerator.is_some_and(|numerator| plan.bin_of(at, *numerator) == bin)
+                }
+                Counted::Count | Counted::Steps(_) => true,
+            });
+            u64::from(counted)
+        })
+    }
+
+    /// Writes the contribution of a source to a query with noise. Every source adds its share of
+    /// the noise to each field, also a source without a selected reading.
+    ///
+    /// # Errors
+    /// [`ContributionError`]. The caller must then not send the contents of the buffer.
+    pub fn contribution_with_noise(
+        &self,
+        record: Option<&[u8]>,
+        noise: &Noise<'_>,
+        slots: &mut [u128],
+    ) -> Result<usize, ContributionError> {
+        self.write(record, slots, |plan, number, field, reading| {
+            let random = noise.random(number);
+            let value = reading.map_or(0, |reading| match field {
+                Counted::Count => 1,
+                Counted::Bin(at, bin) => {
+                    let numerator = reading.numerators.get(usize::from(at));
+                    u64::from(numerator.is_some_and(|value| plan.bin_of(at, *value) == bin))
+                }
+                Counted::Steps(at) => {
+                    let numerator = reading.numerators.get(usize::from(at));
+                    let (low, high) = plan.column(at).range.unwrap_or_default();
+                    random.rounded(*numerator.unwrap_or(&0) - i128::from(low), low.abs_diff(high))
+                }
+            });
+            // The noise is not below the negative bound, so that the sum is not negative.
+            let noise = plan.noise_terms(field, noise.ring).draw(&random);
+            value.saturating_add(noise)
+        })
+    }
+
+    /// Writes the contribution to each slot. `field` returns the number of a field for a reading
+    /// that counts in the field's group.
+    fn write(
+        &self,
+        record: Option<&[u8]>,
+        slots: &mut [u128],
+        mut field: impl FnMut(&Plan<'_>, u32, Counted, Option<&Reading>) -> u64,
+    ) -> Result<usize, ContributionError> {
+        let plan = self.plan;
+        let reading = match record {
+            Some(record) if holds(&plan.predicate, |column| self.numerator(column, record))? => {
+                self.reading(record)?
             }
             _ => None,
         };
-        let counted = match selected {
-            Some(record) if self.is_inside(record)? => Some(record),
-            _ => None,
-        };
-        let is_outside = selected.is_some() && counted.is_none();
+        let is_outside = reading.as_ref().is_some_and(|reading| !reading.is_inside);
+        let counted_in =
+            |group| reading.as_ref().filter(|reading| reading.is_inside && reading.group == group);
         let mut count = 0;
-        for slot in self.plan.slots() {
+        for slot in plan.slots() {
             let place = slots.get_mut(count).ok_or(ContributionError::BufferTooSmall)?;
-            let numerator = match counted {
-                Some(record) if slot.column.is_some() => self.numerator(slot.at, record)?,
-                _ => 0,
-            };
+            let counted = counted_in(slot.group);
+            let numerator = counted.filter(|_| slot.column.is_some());
+            let numerator =
+                numerator.and_then(|reading| reading.numerators.get(usize::from(slot.at)));
             // The numerator is within the plan's range, which has 64 bits.
-            let numerator = i64::try_from(numerator).unwrap_or_default();
+            let numerator = numerator.and_then(|value| i64::try_from(*value).ok()).unwrap_or(0);
             let value = match slot.kind {
                 SlotKind::Counts => 0,
                 // The shift is the lowest value of the range, or 0 if that is lower, so the
                 // difference is not negative.
                 SlotKind::Sum => numerator.abs_diff(slot.shift).into(),
                 SlotKind::SumOfSquares => u128::from(numerator.unsigned_abs()).pow(2),
+                SlotKind::Counters => {
+                    let fields = (0..).zip(plan.fields()).skip(slot.first);
+                    let mut total = 0;
+                    for (place, (number, (group, kind))) in
+                        (0..).zip(fields.take(plan.fields_in_slot()))
+                    {
+                        let value = field(plan, number, kind, counted_in(group));
+                        total += u128::from(value) << (place * u32::from(plan.counter_bits));
+                    }
+                    total
+                }
             };
-            *place = slot.joined(value, counted.is_some(), is_outside);
+            let is_here =
+                is_outside && reading.as_ref().is_some_and(|found| found.group == slot.group);
+            *place = slot.joined(value, counted.is_some(), is_here);
             count += 1;
         }
         Ok(count)
     }
 
-    /// Returns whether the values of all summed columns are within the plan's ranges.
-    fn is_inside(&self, record: &[u8]) -> Result<bool, ContributionError> {
-        for (at, column) in (0..).zip(self.plan.columns.iter()) {
-            let Some((low, high)) = column.range else { continue };
-            if !(i128::from(low)..=i128::from(high)).contains(&self.numerator(at, record)?) {
-                return Ok(false);
+    /// Reads the numerators of a selected record; `None` if it is in no group of the query.
+    fn reading(&self, record: &[u8]) -> Result<Option<Reading>, ContributionError> {
+        let plan = self.plan;
+        let group = match &plan.groups {
+            None => 0,
+            Some(groups) => {
+                let value = self.numerator(groups.column, record)?;
+                match groups.values.iter().position(|group| i128::from(*group) == value) {
+                    Some(group) => group,
+                    None => return Ok(None),
+                }
             }
+        };
+        let (mut numerators, mut is_inside) = ([0; MAX_COLUMNS], true);
+        for ((at, column), place) in (0..).zip(plan.columns.iter()).zip(&mut numerators) {
+            let Some((low, high)) = column.range else { continue };
+            *place = self.numerator(at, record)?;
+            is_inside &=
+                !plan.is_summed(at) || (i128::from(low)..=i128::from(high)).contains(place);
         }
-        Ok(true)
+        Ok(Some(Reading { group, numerators, is_inside }))
     }
 
     fn numerator(&self, at: u8, record: &[u8]) -> Result<i128, ContributionError> {

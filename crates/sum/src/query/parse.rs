@@ -1,12 +1,16 @@
 //! The parser of a query's text (spec/queries.md, section 1). It is a recursive-descent parser with
 //! one token of lookahead and a recursion depth of at most [`MAX_DEPTH`].
 
+use crate::noise::MAX_EPSILON;
 use crate::query::lexer::{Kind, Lexer, Token, is_reserved};
-use crate::query::list::Full;
+use crate::query::list::{Full, List};
 use crate::query::literal::Literal;
 use crate::query::mistake::{Mistake, QueryError};
+use crate::query::partition::{Groups, MAX_COUNTER_BITS, NOISY_BITS, RANKS, exact_places};
 use crate::query::predicate::{Interval, Join, Step};
-use crate::query::{Aggregate, Column, EPOCH_MS, Item, MAX_DEPTH, MAX_TEXT, Plan};
+use crate::query::{
+    Aggregate, BINS, Column, DEFAULT_BINS, EPOCH_MS, Item, MAX_DEPTH, MAX_TEXT, Plan, WHOLE_RANK,
+};
 use moteseal_core::schema::{Field, FieldType, Schema};
 
 /// The units of a duration with their lengths in milliseconds, the longest first.
@@ -57,11 +61,27 @@ impl<'a> Parser<'a> {
         }
         self.advance()?;
         self.word("sensors")?;
-        let mut next = "WHERE or EPOCH DURATION";
+        let mut next = "WHERE, GROUP BY, BINS, EPSILON or EPOCH DURATION";
         if self.accept_word("WHERE")? {
             let run = self.disjunction(0)?;
             self.close(run)?;
-            next = "AND, OR or EPOCH DURATION";
+            next = "AND, OR, GROUP BY, BINS, EPSILON or EPOCH DURATION";
+        }
+        if self.accept_word("GROUP")? {
+            self.word("BY")?;
+            self.groups()?;
+            next = "BINS, EPSILON or EPOCH DURATION";
+        }
+        if self.plan.items.iter().any(|item| item.aggregate.takes_bins()) {
+            self.plan.bins = DEFAULT_BINS;
+        }
+        if self.token.is_word("BINS") {
+            self.bins()?;
+            next = "EPSILON or EPOCH DURATION";
+        }
+        if self.accept_word("EPSILON")? {
+            self.epsilon()?;
+            next = "EPOCH DURATION";
         }
         if self.token.kind == Kind::End {
             return Err(self.mistake(Mistake::DurationMissing));
@@ -71,6 +91,11 @@ impl<'a> Parser<'a> {
         }
         self.word("DURATION")?;
         self.duration()?;
+        self.plan.counter_bits = match (self.plan.has_counters(), self.plan.has_noise()) {
+            (false, _) => 0,
+            (true, false) => MAX_COUNTER_BITS,
+            (true, true) => NOISY_BITS,
+        };
         if self.token.kind == Kind::End {
             Ok(())
         } else {
@@ -78,16 +103,90 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses `AGGREGATE(column)` or `COUNT(*)`.
+    /// Parses `column (value, ...)`.
+    fn groups(&mut self) -> Result<(), QueryError<'a>> {
+        let (column, field) = self.column("the name of a column")?;
+        if exact_places(field.divisor).is_none() {
+            return Err(self.mistake(Mistake::InexactGroups(field.name)));
+        }
+        let mut groups = Groups { column: index(column), values: List::new() };
+        self.sign("(", "( and the values of the groups")?;
+        loop {
+            let literal = self.literal()?;
+            let at = |mistake| QueryError::at(self.lexer.text(), literal.start, mistake);
+            let exact = literal.floor(field.divisor);
+            let exact = exact.filter(|floor| literal.ceil(field.divisor) == Some(*floor));
+            let value = exact.and_then(|value| i64::try_from(value).ok());
+            let value = value.ok_or_else(|| at(Mistake::NotAValue(literal.text)))?;
+            if groups.values.contains(&value) {
+                return Err(at(Mistake::DuplicateValue));
+            }
+            groups.values.push(value).map_err(|Full| at(Mistake::TooManyGroups))?;
+            if !self.accept_sign(",")? {
+                break;
+            }
+        }
+        self.sign(")", "a comma or )")?;
+        self.plan.groups = Some(groups);
+        Ok(())
+    }
+
+    /// Parses `BINS number`.
+    fn bins(&mut self) -> Result<(), QueryError<'a>> {
+        if self.plan.bins == 0 {
+            return Err(self.mistake(Mistake::NoBins));
+        }
+        self.advance()?;
+        if self.token.kind != Kind::Number || self.token.text.contains('.') {
+            return Err(self.unexpected("a whole number of bins"));
+        }
+        let bins = self.token.text.parse().ok().filter(|bins| BINS.contains(bins));
+        self.plan.bins = bins.ok_or_else(|| self.mistake(Mistake::BinsOutOfRange))?;
+        self.advance()
+    }
+
+    /// Parses the number of an EPSILON.
+    fn epsilon(&mut self) -> Result<(), QueryError<'a>> {
+        let literal = self.literal()?;
+        let at = |mistake| QueryError::at(self.lexer.text(), literal.start, mistake);
+        let epsilon = literal.floor(1000);
+        self.plan.epsilon = epsilon
+            .filter(|floor| literal.ceil(1000) == Some(*floor) && *floor > 0)
+            .and_then(|epsilon| u32::try_from(epsilon).ok())
+            .filter(|epsilon| *epsilon <= MAX_EPSILON)
+            .ok_or_else(|| at(Mistake::EpsilonOutOfRange))?;
+        if !self.plan.items.iter().all(Item::has_noisy_form) {
+            return Err(at(Mistake::NoNoisyForm));
+        }
+        if self.plan.has_noisy_form() { Ok(()) } else { Err(at(Mistake::EpsilonOutOfRange)) }
+    }
+
+    /// Parses `, rank`: the second argument of a quantile.
+    fn rank(&mut self) -> Result<u16, QueryError<'a>> {
+        self.sign(",", "a comma and a number from 0 to 1")?;
+        let literal = self.literal()?;
+        let rank = literal.floor(WHOLE_RANK.into());
+        rank.filter(|floor| literal.ceil(WHOLE_RANK.into()) == Some(*floor))
+            .and_then(|rank| u16::try_from(rank).ok())
+            .filter(|rank| *rank <= WHOLE_RANK)
+            .ok_or_else(|| {
+                QueryError::at(self.lexer.text(), literal.start, Mistake::RankOutOfRange)
+            })
+    }
+
+    /// Parses `AGGREGATE(column)`, `QUANTILE(column, rank)` or `COUNT(*)`.
     fn item(&mut self) -> Result<(), QueryError<'a>> {
         let start = self.token;
         if start.kind != Kind::Word || is_reserved(start.text) {
-            return Err(self.unexpected("SUM, COUNT, AVG, VARIANCE or STDDEV"));
+            return Err(self.unexpected("an aggregate such as SUM, COUNT, AVG or MEDIAN"));
         }
+        let named = RANKS.iter().find(|(name, _)| start.is_word(name)).map(|(_, rank)| *rank);
         let aggregate = Aggregate::ALL
             .into_iter()
             .find(|aggregate| start.is_word(aggregate.name()))
+            .or(named.map(|_| Aggregate::Quantile))
             .ok_or_else(|| self.mistake(Mistake::UnknownAggregate(start.text)))?;
+        let mut rank = named.unwrap_or_default();
         self.advance()?;
         self.sign("(", "( and the name of a column")?;
         let column = if aggregate == Aggregate::Count && self.accept_sign("*")? {
@@ -97,10 +196,13 @@ impl<'a> Parser<'a> {
             if aggregate != Aggregate::Count {
                 self.plan.columns[index].range = Some(numerators(&field));
             }
-            Some(u8::try_from(index).unwrap_or(u8::MAX))
+            if aggregate == Aggregate::Quantile && named.is_none() {
+                rank = self.rank()?;
+            }
+            Some(self::index(index))
         };
         self.sign(")", ")")?;
-        let item = Item { aggregate, column };
+        let item = Item { aggregate, column, rank };
         if self.plan.items.contains(&item) {
             return Err(QueryError::at(self.lexer.text(), start.start, Mistake::DuplicateItem));
         }
@@ -211,7 +313,7 @@ impl<'a> Parser<'a> {
                 (index, self.interval(literal, sign, &field)?, matches!(sign, "!=" | "<>"))
             }
         };
-        let run = self.step(Step::Compare(u8::try_from(index).unwrap_or(u8::MAX), interval), 0)?;
+        let run = self.step(Step::Compare(self::index(index), interval), 0)?;
         if not { self.step(Step::Not, 1) } else { Ok(run) }
     }
 
@@ -377,6 +479,11 @@ impl<'a> Parser<'a> {
     fn unexpected(&self, expected: &'static str) -> QueryError<'a> {
         self.mistake(Mistake::UnexpectedToken { expected, found: self.token.text })
     }
+}
+
+/// Converts the index of a column, of which there are at most eight.
+fn index(index: usize) -> u8 {
+    u8::try_from(index).unwrap_or(u8::MAX)
 }
 
 /// Returns whether `quoted` is `name` in double quotes, where each quote within the name is

@@ -8,8 +8,8 @@
 use core::fmt;
 
 use crate::query::list::List;
-use crate::query::{Column, FixedPoint, MAX_DEPTH, MAX_STEPS, Name};
-use moteseal_core::schema::Decimal;
+use crate::query::partition::{decimal, exact_places};
+use crate::query::{Column, MAX_DEPTH, MAX_STEPS, Name};
 
 /// A closed interval of numerators; `None` means no bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,36 +189,24 @@ fn start_of_last(steps: &[Step]) -> usize {
     0
 }
 
-/// The number of digits after the point that suffices to distinguish two adjacent numerators on
-/// every scale, because a divisor is below 2^32.
-const ENOUGH_PLACES: u32 = 10;
-
 fn show_comparison(
     f: &mut fmt::Formatter<'_>,
     column: &Column<'_>,
     interval: Interval,
 ) -> fmt::Result {
     let name = Name(column.name);
-    let exact = Decimal { numerator: 0, divisor: column.divisor }
-        .places()
-        .filter(|&places| places <= ENOUGH_PLACES);
-    let places = exact.unwrap_or(ENOUGH_PLACES);
+    let has_exact_form = exact_places(column.divisor).is_some();
     // If a bound has no exact decimal form, the low bound is rounded down and the high bound is
     // rounded up, each by less than the distance of two numerators. The text then parses to the
     // same interval.
-    let scaled = |numerator: i64| i128::from(numerator) * 10i128.pow(places);
-    let low = |numerator| {
-        FixedPoint::from_digits(scaled(numerator).div_euclid(column.divisor.into()), places)
-    };
-    let high = |numerator| {
-        FixedPoint::from_digits(-(-scaled(numerator)).div_euclid(column.divisor.into()), places)
-    };
+    let low = |numerator: i64| decimal(numerator.into(), column.divisor, false);
+    let high = |numerator: i64| decimal(numerator.into(), column.divisor, true);
     match (interval.low, interval.high) {
         (None, None) => Err(fmt::Error),
         (Some(least), None) => write!(f, "{name} >= {}", low(least)),
         (None, Some(most)) => write!(f, "{name} <= {}", high(most)),
         (Some(_), Some(_)) if interval == Interval::EMPTY => write!(f, "{name} BETWEEN 1 AND 0"),
-        (Some(least), Some(most)) if least == most && exact.is_some() => {
+        (Some(least), Some(most)) if least == most && has_exact_form => {
             write!(f, "{name} = {}", low(least))
         }
         (Some(least), Some(most)) => write!(f, "{name} BETWEEN {} AND {}", low(least), high(most)),

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod hostile_plans;
 mod key_files;
+mod noise;
 mod policy;
 mod query;
 mod query_language;

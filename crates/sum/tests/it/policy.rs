@@ -44,7 +44,7 @@ fn draft<'a>(queriers: &'a [QuerierTerms<'a>]) -> PolicyDraft<'a> {
 }
 
 fn terms(key: &PublicKey, is_trusted: bool) -> QuerierTerms<'static> {
-    QuerierTerms { key: KeyId::of(key), is_trusted, epoch_ms: 30_000, columns: &COLUMNS }
+    QuerierTerms { key: KeyId::of(key), is_trusted, epoch_ms: 30_000, budget: 0, columns: &COLUMNS }
 }
 
 /// Returns what a policy permits the querier with the key `querier`.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use moteseal_core::schema::{Field, FieldType};
 use num_bigint::BigInt;
-use proptest::collection::vec;
+use proptest::collection::{hash_set, vec};
 use proptest::prelude::*;
 
 /// A rational number with a positive denominator.
@@ -53,6 +53,9 @@ pub(crate) struct Query {
     pub(crate) columns: Vec<ColumnSpec>,
     pub(crate) items: Vec<(&'static str, Option<usize>)>,
     pub(crate) predicate: Option<Expr>,
+    /// The column of a GROUP BY, and the numerators of the groups.
+    pub(crate) groups: Option<(usize, Vec<i64>)>,
+    pub(crate) bins: Option<u8>,
     pub(crate) epoch: &'static str,
     pub(crate) rows: Vec<Option<Vec<u8>>>,
 }
@@ -68,6 +71,11 @@ const KINDS: [FieldType; 8] = [
     FieldType::U64,
     FieldType::I64,
 ];
+const AGGREGATES: [&str; 10] =
+    ["SUM", "COUNT", "AVG", "VARIANCE", "STDDEV", "MIN", "MAX", "MEDIAN", "QUANTILE", "HISTOGRAM"];
+const BINNED: [&str; 5] = ["MIN", "MAX", "MEDIAN", "QUANTILE", "HISTOGRAM"];
+/// The rank of every QUANTILE.
+const RANK: (&str, u16) = ("0.35", 3500);
 const NAMES: [&str; 6] = ["temperature", "état", "room temp", "from", "say \"hi\"", "count"];
 const EPOCHS: [&str; 6] = ["1s", "30s", "1500ms", "5m", "24h", "7d"];
 
@@ -131,7 +139,7 @@ pub(crate) fn query() -> impl Strategy<Value = Query> {
         .prop_flat_map(|count| (0..count).map(column).collect::<Vec<_>>())
         .prop_flat_map(|columns| {
             let count = columns.len();
-            let aggregate = prop::sample::select(vec!["SUM", "COUNT", "AVG", "VARIANCE", "STDDEV"]);
+            let aggregate = prop::sample::select(AGGREGATES.to_vec());
             let item = (aggregate, prop::option::weighted(0.9, 0..count)).prop_map(
                 |(aggregate, column)| {
                     (aggregate, if aggregate == "COUNT" { column } else { column.or(Some(0)) })
@@ -140,19 +148,29 @@ pub(crate) fn query() -> impl Strategy<Value = Query> {
             (
                 vec(item, 1..6),
                 prop::option::of(expr(count)),
+                prop::option::weighted(0.4, (0..count, hash_set(-3i64..4, 1..4))),
+                prop::option::of(2u8..=64),
                 prop::sample::select(EPOCHS.to_vec()),
                 vec(reading(columns.clone()), 0..12),
                 Just(columns),
             )
         })
-        .prop_map(|(items, predicate, epoch, rows, columns)| {
+        .prop_map(|(items, predicate, groups, bins, epoch, rows, columns)| {
             let mut unique: Vec<(&'static str, Option<usize>)> = Vec::new();
             items.into_iter().for_each(|item| {
                 if !unique.contains(&item) {
                     unique.push(item);
                 }
             });
-            Query { columns, items: unique, predicate, epoch, rows }
+            let has_bins = unique.iter().any(|(aggregate, _)| BINNED.contains(aggregate));
+            // A list of groups needs exact decimal values.
+            let groups = groups.filter(|(column, _)| exact(columns[*column].divisor).is_some());
+            let groups = groups.map(|(column, values)| {
+                let offset = columns[column].offset;
+                (column, values.into_iter().map(|value| value.saturating_add(offset)).collect())
+            });
+            let bins = bins.filter(|_| has_bins);
+            Query { columns, items: unique, predicate, groups, bins, epoch, rows }
         })
 }
 
@@ -229,7 +247,11 @@ impl Query {
         let name = |column: usize| quoted(&self.columns[column].name);
         let mut text = part("SELECT", Part::Keyword) + " ";
         for (at, (aggregate, column)) in self.items.iter().enumerate() {
-            let column = column.map_or("*".to_owned(), name);
+            let mut column = column.map_or("*".to_owned(), name);
+            if *aggregate == "QUANTILE" {
+                column += ", ";
+                column += RANK.0;
+            }
             write!(
                 text,
                 "{}{}({column})",
@@ -243,6 +265,15 @@ impl Query {
         if let Some(predicate) = &self.predicate {
             write!(text, " {} {}", part("WHERE", Part::Keyword), self.show(predicate, part))
                 .unwrap();
+        }
+        if let Some((column, values)) = &self.groups {
+            let values: Vec<String> =
+                values.iter().map(|value| self.exact_text(*column, &(*value).into())).collect();
+            let (group, by) = (part("GROUP", Part::Keyword), part("BY", Part::Keyword));
+            write!(text, " {group} {by} {} ({})", name(*column), values.join(", ")).unwrap();
+        }
+        if let Some(bins) = self.bins {
+            write!(text, " {} {bins}", part("BINS", Part::Keyword)).unwrap();
         }
         write!(
             text,
@@ -324,22 +355,85 @@ impl Query {
     }
 
     fn matches(&self, row: &[u8]) -> bool {
-        self.predicate.as_ref().is_none_or(|predicate| self.holds(row, predicate))
+        let has_group = self.groups.as_ref().is_none_or(|(column, values)| {
+            values.iter().any(|value| self.numerator(row, *column) == BigInt::from(*value))
+        });
+        has_group && self.predicate.as_ref().is_none_or(|predicate| self.holds(row, predicate))
+    }
+
+    /// Returns the value of a numerator as a decimal text, with the digits that the column needs.
+    fn exact_text(&self, column: usize, numerator: &BigInt) -> String {
+        let divisor = self.columns[column].divisor;
+        let places = exact(divisor).unwrap();
+        decimal(&(numerator * BigInt::from(10).pow(places) / divisor), places)
+    }
+
+    /// Returns the range of a column: the declared one, or all values of the type.
+    fn range(&self, column: usize) -> (BigInt, BigInt) {
+        let ColumnSpec { kind, offset, range, .. } = &self.columns[column];
+        if let Some((low, high)) = range.filter(|(low, high)| low < high) {
+            let (least, greatest) = type_range(*kind);
+            return (least.max(low.into()), greatest.min(high.into()));
+        }
+        let clamp = |bound: BigInt| bound.clamp(i64::MIN.into(), i64::MAX.into());
+        let (least, greatest) = type_range(*kind);
+        (clamp(least + offset), clamp(greatest + offset))
+    }
+
+    fn is_summed(&self, column: usize) -> bool {
+        let sums = ["SUM", "AVG", "VARIANCE", "STDDEV"];
+        self.items.iter().any(|(aggregate, of)| *of == Some(column) && sums.contains(aggregate))
+    }
+
+    /// Returns the first numerators of the bins of a column.
+    fn bin_starts(&self, column: usize) -> Vec<BigInt> {
+        let (low, high) = self.range(column);
+        let values = high - &low + 1u8;
+        let bins = BigInt::from(self.bins.unwrap_or(8)).min(values.clone());
+        let bins = u32::try_from(bins).unwrap();
+        (0..bins).map(|bin| &low + (&values * bin + (bins - 1)) / bins).collect()
+    }
+
+    /// Returns the bounds of the bin with a number.
+    fn bin_text(&self, column: usize, bin: usize) -> String {
+        let starts = self.bin_starts(column);
+        let is_closed = self.is_summed(column);
+        let low = (bin > 0 || is_closed).then(|| starts[bin].clone());
+        let high = match starts.get(bin + 1) {
+            Some(next) => Some(next - 1),
+            None => is_closed.then(|| self.range(column).1),
+        };
+        let shown = |bound: Option<BigInt>, is_up: bool| {
+            let divisor = BigInt::from(self.columns[column].divisor);
+            bound.map_or_else(String::new, |bound| {
+                let places = exact(self.columns[column].divisor).unwrap_or(10);
+                let scaled = bound * BigInt::from(10).pow(places);
+                // Division of big integers truncates.
+                let cut: BigInt = &scaled / &divisor;
+                let is_above = &cut * &divisor > scaled;
+                let is_below = &cut * &divisor < scaled;
+                let one = u8::from(is_up && is_below);
+                decimal(&(cut - u8::from(!is_up && is_above) + one), places)
+            })
+        };
+        format!("{}..{}", shown(low, false), shown(high, true))
+    }
+
+    /// Returns the bin of a row: the last one that does not start above its value.
+    fn bin(&self, row: &[u8], column: usize) -> usize {
+        let value = self.numerator(row, column);
+        self.bin_starts(column).iter().filter(|start| **start <= value).count().max(1) - 1
     }
 
     /// Returns whether every summed value of a row is in the range of its column.
     fn is_inside(&self, row: &[u8]) -> bool {
-        self.items
-            .iter()
-            .filter(|(aggregate, _)| *aggregate != "COUNT")
-            .filter_map(|(_, column)| *column)
-            .all(|column| {
-                let (low, high) = self.columns[column]
-                    .range
-                    .filter(|(low, high)| low < high)
-                    .unwrap_or((i64::MIN, i64::MAX));
-                (BigInt::from(low)..=BigInt::from(high)).contains(&self.numerator(row, column))
-            })
+        (0..self.columns.len()).filter(|column| self.is_summed(*column)).all(|column| {
+            let (low, high) = self.columns[column]
+                .range
+                .filter(|(low, high)| low < high)
+                .unwrap_or((i64::MIN, i64::MAX));
+            (BigInt::from(low)..=BigInt::from(high)).contains(&self.numerator(row, column))
+        })
     }
 
     /// Returns the expected number of readings in the results, and the number of readings outside
@@ -356,7 +450,7 @@ impl Query {
         (inside, matching.len() - inside)
     }
 
-    /// Returns the expected results as texts.
+    /// Returns the expected results of all groups as texts.
     pub(crate) fn expected(&self) -> Vec<Option<String>> {
         let rows: Vec<&[u8]> = self
             .rows
@@ -365,11 +459,38 @@ impl Query {
             .map(|row| &row[..])
             .filter(|row| self.matches(row) && self.is_inside(row))
             .collect();
+        let Some((column, values)) = &self.groups else { return self.expected_of(&rows) };
+        let of = |value: &i64| {
+            let rows = rows.iter().copied();
+            rows.filter(|row| self.numerator(row, *column) == BigInt::from(*value)).collect()
+        };
+        values.iter().map(of).flat_map(|rows: Vec<&[u8]>| self.expected_of(&rows)).collect()
+    }
+
+    fn expected_of(&self, rows: &[&[u8]]) -> Vec<Option<String>> {
         let n = BigInt::from(rows.len());
         let result = |&(aggregate, column): &(&str, Option<usize>)| {
             let Some(column) = column.filter(|_| aggregate != "COUNT") else {
                 return Some(n.to_string());
             };
+            if aggregate == "HISTOGRAM" {
+                let bins = self.bin_starts(column).len();
+                let counts = (0..bins)
+                    .map(|bin| rows.iter().filter(|row| self.bin(row, column) == bin).count());
+                return Some(counts.map(|count| count.to_string()).collect::<Vec<_>>().join(" "));
+            }
+            if BINNED.contains(&aggregate) {
+                let mut sorted = rows.to_vec();
+                sorted.sort_by_key(|row| self.numerator(row, column));
+                let rank = match aggregate {
+                    "MIN" => 0,
+                    "MAX" => 10_000,
+                    "MEDIAN" => 5000,
+                    _ => usize::from(RANK.1),
+                };
+                let place = (rank * sorted.len()).div_ceil(10_000).max(1) - 1;
+                return sorted.get(place).map(|row| self.bin_text(column, self.bin(row, column)));
+            }
             let divisor = BigInt::from(self.columns[column].divisor);
             // The smallest number of digits after the point with which 1 / divisor is exact.
             let exact =
@@ -408,6 +529,21 @@ impl Query {
 pub(crate) enum Part {
     Keyword,
     Operand,
+}
+
+/// Returns the smallest number of digits after the point with which all values are exact, if it is at
+/// most ten.
+fn exact(divisor: u32) -> Option<u32> {
+    (0..=10u32).find(|&places| 10u128.pow(places).is_multiple_of(divisor.into()))
+}
+
+/// Returns the lowest and the highest raw value of a type.
+fn type_range(kind: FieldType) -> (BigInt, BigInt) {
+    let signed = matches!(kind, FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64);
+    let values = BigInt::from(1) << (8 * kind.size());
+    let half: BigInt = &values / 2;
+    let low = if signed { -half } else { BigInt::ZERO };
+    (low.clone(), low + values - 1)
 }
 
 fn decimal(digits: &BigInt, places: u32) -> String {

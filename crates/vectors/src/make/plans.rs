@@ -5,7 +5,7 @@ use moteseal_core::schema::Schema;
 use moteseal_sum::query::{MAX_PLAN, Plan};
 use serde_json::{Value as Json, json};
 
-use super::{File, Files};
+use super::{File, Files, partitions};
 use moteseal_fixtures::cbor_tree::{NULL, Value, array, bytes, int, text};
 use moteseal_fixtures::world::schema;
 
@@ -27,6 +27,7 @@ pub fn make(files: &mut Files) {
     files.add(plans());
     files.add(contributions());
     files.add(answers());
+    partitions::make(files);
 }
 
 fn texts() -> File {
@@ -129,11 +130,7 @@ fn texts() -> File {
         ("a semicolon", one("EPOCH DURATION 30s;"), "UnknownCharacter"),
         ("a point alone", one("WHERE order > 3. EPOCH DURATION 30s"), "UnknownCharacter"),
         ("a quote that is not closed", one("WHERE \"order > 3 EPOCH DURATION 30s"), "Unterminated"),
-        (
-            "a median",
-            "SELECT MEDIAN(order) FROM sensors EPOCH DURATION 30s".into(),
-            "UnknownAggregate",
-        ),
+        ("a mode", "SELECT MODE(order) FROM sensors EPOCH DURATION 30s".into(), "UnknownAggregate"),
         ("a column that is not there", one("WHERE wind > 3 EPOCH DURATION 30s"), "UnknownColumn"),
         (
             "a column in other letters",
@@ -203,25 +200,29 @@ fn encoded(query: &str) -> Vec<u8> {
         .to_vec()
 }
 
-/// Returns a plan with these fields, valid or not.
+/// Returns a plan with these fields, valid or not, without groups, bins and noise.
 fn plan(items: &[Value], columns: &[Value], steps: &[Value]) -> Value {
     let list = |values: &[Value]| Value::Array(values.to_vec());
-    array([int(1), list(items), list(columns), list(steps), int(30_000)])
+    // A plan without a sum has counters.
+    let has_sum = items.iter().any(|item| !item.clone().elements().starts_with(&[int(1)]));
+    let bits = int(if has_sum { 0 } else { 20 });
+    let (items, columns, steps) = (list(items), list(columns), list(steps));
+    array([int(1), items, columns, steps, NULL, int(0), bits, int(0), int(30_000)])
 }
 
-fn item(aggregate: i64, column: i64) -> Value {
+pub(super) fn item(aggregate: i64, column: i64) -> Value {
     array([int(aggregate), int(column)])
 }
 
-fn counted() -> Value {
+pub(super) fn counted() -> Value {
     array([int(1), NULL])
 }
 
-fn ranged(name: &str, divisor: i64, low: i64, high: i64) -> Value {
+pub(super) fn ranged(name: &str, divisor: i64, low: i64, high: i64) -> Value {
     array([text(name), int(divisor), int(low), int(high)])
 }
 
-fn named(name: &str, divisor: i64) -> Value {
+pub(super) fn named(name: &str, divisor: i64) -> Value {
     array([text(name), int(divisor)])
 }
 
@@ -310,7 +311,7 @@ fn plans() -> File {
     for (what, value) in [
         ("no items", plan(&[], &[], &[])),
         ("an item twice", plan(&[counted(), counted()], &[], &[])),
-        ("an aggregate of 5", plan(&[item(5, 0)], &[ranged("t", 1, 0, 1)], &[])),
+        ("an aggregate of 7", plan(&[item(7, 0)], &[ranged("t", 1, 0, 1)], &[])),
         ("a sum of nothing", plan(&[array([int(0), NULL])], &[], &[])),
         (
             "an item of a column that is not there",
@@ -350,8 +351,8 @@ fn plans() -> File {
             on(&[t.clone(), u.clone(), between(2, 0, 1), int(3)]),
         ),
         ("17 steps deep", on(&[vec![t.clone(), u.clone(), int(2)], vec![int(0); 16]].concat())),
-        ("999 ms", sum.with(4, int(999))),
-        ("more than a week", sum.with(4, int(604_800_001))),
+        ("999 ms", sum.with(8, int(999))),
+        ("more than a week", sum.with(8, int(604_800_001))),
     ] {
         file.invalid(what, op, of_plan(&value.encode(), 1), "FieldOutOfRange");
     }
@@ -385,7 +386,7 @@ fn plans() -> File {
             "UnexpectedType",
         ),
         (
-            "six fields",
+            "ten fields",
             Value::Array([&sum.clone().elements()[..], &[NULL]].concat()),
             "UnexpectedType",
         ),
@@ -526,7 +527,7 @@ fn answers() -> File {
         .iter()
         .map(u128::to_string)
         .collect();
-        json!({ "plan": hex::encode(plan.encode()), "totals": totals, "participants": participants })
+        json!({ "plan": hex::encode(plan.encode()), "totals": totals, "participants": participants, "ring": 5 })
     };
     let of = |divisor: i64, low: i64, high: i64| {
         let items: Vec<Value> =
@@ -579,8 +580,6 @@ fn answers() -> File {
             &[2, (1 << 32) - 1, ((1 << 32) - 1) * ((1 << 32) - 1)][..],
             2,
         ),
-        ("a count alone", &plan(&[counted()], &[], &[]), &[17][..], 40),
-        ("3 of 40 readings outside", &plan(&[counted()], &[], &[]), &[17 + (3 << 20)][..], 40),
         ("a sum, and a reading outside", &sums, &[1 + (1 << 20), 3 * 4000 + 7][..], 3),
     ] {
         file.valid(what, op, input(plan, totals, participants));

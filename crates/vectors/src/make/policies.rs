@@ -20,6 +20,7 @@ const ROSTER: Digest = Digest([0x52; 32]);
 pub fn make(files: &mut Files) {
     files.add(policies());
     files.add(permissions());
+    files.add(charges());
     files.add(masks());
 }
 
@@ -36,8 +37,17 @@ fn temperature() -> Value {
 }
 
 fn terms(key: &SecretKey, trust: i64, epoch_ms: i64, columns: &[Value]) -> Value {
+    with_budget(key, trust, (epoch_ms, 0), columns)
+}
+
+fn with_budget(
+    key: &SecretKey,
+    trust: i64,
+    (epoch_ms, budget): (i64, i64),
+    columns: &[Value],
+) -> Value {
     let key = bytes(&KeyId::of(&key.public()).0);
-    array([key, int(trust), int(epoch_ms), Value::Array(columns.to_vec())])
+    array([key, int(trust), int(epoch_ms), int(budget), Value::Array(columns.to_vec())])
 }
 
 fn policy(minimums: (i64, i64), queriers: &[Value]) -> Value {
@@ -67,7 +77,9 @@ fn policies() -> File {
     file.valid("a querier that is not trusted", OPEN, given(&usual(), &operator));
     let free = terms(&other, 1, 1000, &[]);
     let some = terms(&other, 1, 604_800_000, &[column("humidity", 1, NULL, NULL)]);
+    let budget = with_budget(&querier(), 0, (30_000, u32::MAX.into()), &[temperature()]);
     for (what, payload) in [
+        ("the highest budget", policy((5, 8), &[budget])),
         ("no querier", policy((2, 2), &[])),
         ("a trusted querier", policy((5, 8), std::slice::from_ref(&free))),
         ("a trusted querier with a column", policy((5, 8), std::slice::from_ref(&some))),
@@ -105,6 +117,10 @@ fn policies() -> File {
         ("a querier twice", policy((5, 8), &[free.clone(), free])),
         ("epochs that are too short", policy((5, 8), &[terms(&querier(), 1, 999, &[])])),
         ("epochs that are too long", policy((5, 8), &[terms(&querier(), 1, 604_800_001, &[])])),
+        (
+            "a trusted querier with a budget",
+            policy((5, 8), &[with_budget(&other, 1, (1000, 1), &[])]),
+        ),
         ("a column without a range", of(&[column("temperature", 100, NULL, NULL)])),
         ("a column without a low end", of(&[column("temperature", 100, NULL, int(1))])),
         ("a range without a value", of(&[column("temperature", 100, int(1), int(0))])),
@@ -195,6 +211,46 @@ fn permissions() -> File {
     ] {
         file.valid(what, PERMIT, input(policy, &querier(), &plan(query, range), ring));
     }
+    let noisy = policy((5, 8), &[with_budget(&querier(), 0, (30_000, 500), &[temperature()])]);
+    let with_noise = |rest: &str| format!("SELECT AVG(temperature) FROM sensors {rest}");
+    let (half, warm_half) = (
+        with_noise("EPSILON 0.5 EPOCH DURATION 30s"),
+        with_noise("WHERE temperature > 3 EPSILON 0.5 EPOCH DURATION 2m"),
+    );
+    let more = with_noise("EPSILON 0.501 EPOCH DURATION 30s");
+    let short = with_noise("EPSILON 0.5 EPOCH DURATION 29s");
+    let other_column = "SELECT AVG(humidity) FROM sensors EPSILON 0.5 EPOCH DURATION 30s";
+    let bins = "SELECT MEDIAN(temperature) FROM sensors EPOCH DURATION 30s";
+    let groups = "SELECT COUNT(*) FROM sensors GROUP BY temperature (1, 2) EPOCH DURATION 30s";
+    for (what, policy, query, range, ring) in [
+        ("noise", &noisy, &half[..], range, Some(5)),
+        ("noise: a condition, another range and longer epochs", &noisy, &warm_half, None, Some(5)),
+        (
+            "noise: groups",
+            &noisy,
+            "SELECT COUNT(*) FROM sensors GROUP BY temperature (1, 2) EPSILON 0.2 EPOCH DURATION 30s",
+            None,
+            Some(5),
+        ),
+        ("trusted: noise", &trusted, &half, None, Some(5)),
+        ("trusted: bins", &trusted, bins, None, None),
+    ] {
+        file.valid(what, PERMIT, input(policy, &querier(), &plan(query, range), ring));
+    }
+    for (what, policy, query, ring, error) in [
+        ("noise: above the budget", &noisy, &more[..], Some(5), "BudgetTooSmall"),
+        ("noise: no budget", &untrusted, &half, Some(5), "BudgetTooSmall"),
+        ("noise: shorter epochs", &noisy, &short, Some(5), "EpochNotPermitted"),
+        ("noise: another column", &noisy, other_column, Some(5), "ColumnNotPermitted"),
+        ("noise: no masks", &noisy, &half, None, "NoMasks"),
+        ("noise: a small key group", &noisy, &half, Some(4), "GroupTooSmall"),
+        ("trusted: noise without masks", &trusted, &half, None, "NoMasks"),
+        ("bins", &untrusted, bins, Some(5), "ConditionNotPermitted"),
+        ("groups", &untrusted, groups, Some(5), "ConditionNotPermitted"),
+    ] {
+        let input = input(policy, &querier(), &plan(query, range), ring);
+        file.invalid(what, PERMIT, input, error);
+    }
     for (what, policy, query, range, ring, error) in [
         ("longer epochs", &untrusted, minute, range, Some(5), "EpochNotPermitted"),
         ("shorter epochs", &untrusted, second, range, Some(5), "EpochNotPermitted"),
@@ -216,6 +272,40 @@ fn permissions() -> File {
     }
     let stranger = input(&untrusted, &other, &plan(second, None), None);
     file.invalid("another querier", PERMIT, stranger, "QuerierNotPermitted");
+    file
+}
+
+fn charges() -> File {
+    let mut file = File::new("policy/charges.json", "The budget of a day: policy.md, section 4.");
+    let op = "policy.charge";
+    let input = |(day, spent): (u64, u32), start_ms: u64, epsilon: u32, budget: u32| {
+        json!({
+            "day": day,
+            "spent": spent,
+            "start_ms": start_ms,
+            "epsilon": epsilon,
+            "budget": budget,
+        })
+    };
+    const DAY: u64 = 86_400_000;
+    for (what, state, start_ms, epsilon, budget) in [
+        ("the first answer", (0, 0), 20_000 * DAY + 5, 500, 500),
+        ("a second one", (20_000, 500), 20_000 * DAY + 6, 500, 1000),
+        ("the last moment of a day", (20_000, 500), 20_001 * DAY - 1, 500, 1000),
+        ("a new day", (20_000, 1000), 20_001 * DAY, 500, 1000),
+        ("an earlier day", (20_000, 500), 19_999 * DAY, 500, 1000),
+    ] {
+        file.valid(what, op, input(state, start_ms, epsilon, budget));
+    }
+    for (what, state, start_ms, epsilon, budget) in [
+        ("spent", (20_000, 1000), 20_000 * DAY, 1, 1000),
+        ("more than is left", (20_000, 501), 20_000 * DAY, 500, 1000),
+        ("spent on a later day", (20_000, 1000), 19_999 * DAY, 1, 1000),
+        ("another querier has spent more", (20_000, 3000), 20_000 * DAY, 1, 1000),
+        ("more than 32 bits", (20_000, u32::MAX), 20_000 * DAY, 1, u32::MAX),
+    ] {
+        file.invalid(what, op, input(state, start_ms, epsilon, budget), "BudgetSpent");
+    }
     file
 }
 

@@ -123,7 +123,7 @@ fn schedules() -> File {
         ("the other", schedule(&[posed(ALIKE[1], 0, 9)])),
         (
             "a plan that is none, as long as any: who answers it looks at it",
-            query(3, bytes(&[0; 1616])),
+            query(3, bytes(&[0; 1840])),
         ),
         ("one source", good.with(2, int(1))),
         ("key groups larger than the roster", good.with(3, Value::Uint(u32::MAX.into()))),
@@ -166,7 +166,7 @@ fn schedules() -> File {
         ("five queries", schedule(&five), "FieldOutOfRange"),
         ("no epoch at all", schedule(&[posed(7, 10, 10)]), "FieldOutOfRange"),
         ("epochs that end before they begin", schedule(&[posed(7, 10, 9)]), "FieldOutOfRange"),
-        ("a plan of 1,617 bytes", query(3, bytes(&[0; 1617])), "FieldOutOfRange"),
+        ("a plan of 1,841 bytes", query(3, bytes(&[0; 1841])), "FieldOutOfRange"),
         ("no sources", good.with(2, int(0)), "FieldOutOfRange"),
         ("2^32 sources", good.with(2, Value::Uint(1 << 32)), "FieldOutOfRange"),
         ("key groups of nobody", good.with(3, int(0)), "FieldOutOfRange"),

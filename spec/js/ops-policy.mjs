@@ -1,7 +1,7 @@
 // The operations of policies and masks.
 
 import { checkedKey, hex, OPS, shown } from "./ops.mjs";
-import { openPayload, openPolicy, permit } from "./policy.mjs";
+import { charge, openPayload, openPolicy, permit } from "./policy.mjs";
 import { openPlan } from "./query.mjs";
 import { maskOf } from "./sums.mjs";
 
@@ -14,7 +14,13 @@ OPS["policy.open"] = (input) => {
 OPS["policy.permit"] = (input) => {
   const policy = openPayload(hex(input.policy));
   const ring = input.ring === null ? null : Number(input.ring);
-  return { masked: permit(policy, checkedKey(input).key, openPlan(hex(input.plan)), ring) };
+  return { permission: permit(policy, checkedKey(input).key, openPlan(hex(input.plan)), ring) };
+};
+
+OPS["policy.charge"] = (input) => {
+  const names = ["day", "spent", "start_ms", "epsilon", "budget"];
+  const [day, spent, start, epsilon, budget] = names.map((name) => BigInt(input[name]));
+  return charge({ day, spent }, start, epsilon, budget);
 };
 
 OPS["sum.mask"] = (input) => {

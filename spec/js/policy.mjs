@@ -4,13 +4,14 @@ import { keyId } from "./cast.mjs";
 import * as cbor from "./cbor.mjs";
 import { openObject, TYP_POLICY, verifyObject } from "./cose.mjs";
 import { fail } from "./fail.mjs";
+import { hasSquares, summed } from "./query-slots.mjs";
 
 const MAX_QUERIERS = 8;
 const MAX_COLUMNS = 16;
 const MAX_NAME = 64;
 const MIN_EPOCH = 1000;
-const MAX_EPOCH = 7 * 86_400_000;
-const SQUARES = [3, 4];
+const DAY_MS = 86_400_000;
+const MAX_EPOCH = 7 * DAY_MS;
 
 function openColumn(node) {
   const f = cbor.array(node, 4);
@@ -22,12 +23,13 @@ function openColumn(node) {
 }
 
 function openTerms(node) {
-  const f = cbor.array(node, 4);
+  const f = cbor.array(node, 5);
   const key = cbor.bytes(f[0], 8);
   const trust = cbor.u64(f[1]);
   if (trust > 1n) fail("FieldOutOfRange");
   const epochMs = cbor.u32(f[2]);
-  const columns = cbor.array(f[3]).map(openColumn);
+  const budget = cbor.u32(f[3]);
+  const columns = cbor.array(f[4]).map(openColumn);
   const trusted = trust === 1n;
   columns.forEach(({ name, divisor, low, high }, place) => {
     const length = Buffer.byteLength(name);
@@ -36,7 +38,8 @@ function openTerms(node) {
     if (low === null ? !trusted : low > high) fail("FieldOutOfRange");
   });
   if (columns.length > MAX_COLUMNS || epochMs < MIN_EPOCH || epochMs > MAX_EPOCH) fail("FieldOutOfRange");
-  return { key, trusted, epochMs, columns };
+  if (trusted && budget !== 0) fail("FieldOutOfRange");
+  return { key, trusted, epochMs, budget, columns };
 }
 
 /** Section 1: the payload. */
@@ -63,23 +66,38 @@ export function openPolicy(bytes, group, roster, operator) {
   return policy;
 }
 
-/** Section 3: whether the source answers with a mask. `ring` is the size of its key group, or null. */
+/**
+ * Section 3: how a source with this policy answers: "plain", "masked", or {noisy} with the budget that applies or null.
+ * `ring` is the size of its key group; null without masks.
+ */
 export function permit(policy, querier, plan, ring) {
   const terms = policy.queriers.find(({ key }) => key.equals(keyId(querier)));
   if (terms === undefined) fail("QuerierNotPermitted");
   const epochMs = Number(plan.epochMs);
-  if (epochMs < terms.epochMs || (!terms.trusted && epochMs > terms.epochMs)) fail("EpochNotPermitted");
+  const isNoisy = plan.epsilon > 0;
+  if (epochMs < terms.epochMs || (!terms.trusted && !isNoisy && epochMs > terms.epochMs)) fail("EpochNotPermitted");
   const free = terms.trusted && terms.columns.length === 0;
   for (const { name, divisor, low, high } of free ? [] : plan.columns) {
     const column = terms.columns.find((c) => c.name === name && BigInt(c.divisor) === BigInt(divisor));
     if (column === undefined) fail("ColumnNotPermitted");
-    if (low !== null && column.low !== null && (low !== column.low || high !== column.high)) fail("RangeNotPermitted");
+    if (isNoisy || low === null || column.low === null) continue;
+    if (low !== column.low || high !== column.high) fail("RangeNotPermitted");
   }
-  if (terms.trusted) return false;
-  if (plan.predicate !== null) fail("ConditionNotPermitted");
-  if (plan.columns.filter(({ low }) => low !== null).length > 1) fail("ColumnsCombined");
+  if (!isNoisy) {
+    if (terms.trusted) return "plain";
+    if (plan.predicate !== null || plan.groups !== null || plan.bins !== 0) fail("ConditionNotPermitted");
+    if (summed(plan).length > 1) fail("ColumnsCombined");
+  } else if (!terms.trusted && plan.epsilon > terms.budget) fail("BudgetTooSmall");
   if (ring === null) fail("NoMasks");
-  const squares = plan.items.some(({ aggregate }) => SQUARES.includes(Number(aggregate)));
-  if (ring < (squares ? policy.minCountSquares : policy.minCount)) fail("GroupTooSmall");
-  return true;
+  if (ring < (plan.columns.some((c, i) => hasSquares(plan, i)) ? policy.minCountSquares : policy.minCount)) fail("GroupTooSmall");
+  if (!isNoisy) return "masked";
+  return { noisy: terms.trusted ? null : terms.budget };
+}
+
+/** Section 4: the state of a source after an answer for the epoch that begins at `start`, all as BigInts. */
+export function charge(state, start, epsilon, budget) {
+  const day = start / BigInt(DAY_MS);
+  const { day: before, spent } = day > state.day ? { day, spent: 0n } : state;
+  if (spent + epsilon > budget) fail("BudgetSpent");
+  return { day: before, spent: spent + epsilon };
 }

@@ -2,6 +2,7 @@
 
 import { fail } from "./fail.mjs";
 import * as query from "./query.mjs";
+import { binned, hasFields } from "./query-slots.mjs";
 
 const MAX_TEXT = 16384;
 const MAX_DIGITS = 38;
@@ -108,27 +109,81 @@ class Parser {
   item() {
     const { token } = this;
     if (token.kind !== "word" || query.RESERVED.has(token.upper)) fail("UnexpectedToken");
-    const aggregate = query.AGGREGATES.indexOf(token.upper);
+    const isNamed = Object.hasOwn(query.RANKS, token.upper);
+    const aggregate = isNamed ? query.QUANTILE : query.AGGREGATES.indexOf(token.upper);
     if (aggregate < 0) fail("UnknownAggregate");
     this.next();
     this.need(this.take("("));
-    let column = null;
-    if (!(token.upper === "COUNT" && this.take("*"))) column = this.column();
+    const item = { aggregate, column: null, rank: isNamed ? query.RANKS[token.upper] : null };
+    if (aggregate !== query.COUNT || !this.take("*")) item.column = this.column();
+    if (aggregate === query.QUANTILE && !isNamed) {
+      this.need(this.take(","));
+      item.rank = this.thousandths(10n, 0, query.MAX_RANK, "RankOutOfRange");
+    }
     this.need(this.take(")"));
-    if (token.upper !== "COUNT") {
-      const c = this.columns[column];
+    if (aggregate !== query.COUNT) {
+      const c = this.columns[item.column];
       const [low, high] = rawRange(c.field.type).map((v) => v + c.field.offset);
       c.low = low < I64_MIN ? I64_MIN : low;
       c.high = high > I64_MAX ? I64_MAX : high;
     }
-    return { aggregate, column };
+    return item;
+  }
+
+  /** A number from `least` to `most` in units of 1 / (1000 * finer), of which it is a multiple. */
+  thousandths(finer, least, most, error) {
+    const { value, scale } = this.number();
+    const scaled = value * 1000n * finer;
+    if (scaled % scale !== 0n || scaled < BigInt(least) * scale || scaled > BigInt(most) * scale) fail(error);
+    return Number(scaled / scale);
+  }
+
+  groups() {
+    if (!this.takeWord("GROUP")) return null;
+    this.need(this.takeWord("BY"));
+    const column = this.column();
+    const { divisor } = this.columns[column];
+    if (!query.hasExactText(divisor)) fail("NotExact");
+    this.need(this.take("("));
+    const values = [];
+    do {
+      const { value, scale } = this.number();
+      const numerator = (value * divisor) / scale;
+      if ((value * divisor) % scale !== 0n || numerator < I64_MIN || numerator > I64_MAX) fail("NotAValue");
+      if (values.includes(numerator)) fail("DuplicateValue");
+      if (values.length === query.MAX_GROUPS) fail("TooManyGroups");
+      values.push(numerator);
+    } while (this.take(","));
+    this.need(this.take(")"));
+    return { column, values };
+  }
+
+  bins(items) {
+    const needsBins = binned({ items, columns: this.columns }).length > 0;
+    if (!this.isWord("BINS")) return needsBins ? query.DEFAULT_BINS : 0;
+    if (!needsBins) fail("NoBins");
+    this.next();
+    const { kind, value } = this.token;
+    if (kind !== "number" || value.includes(".")) fail("UnexpectedToken");
+    const count = BigInt(value);
+    if (count < BigInt(query.MIN_BINS) || count > BigInt(query.MAX_BINS)) fail("BinsOutOfRange");
+    this.next();
+    return Number(count);
+  }
+
+  noise(plan) {
+    if (!this.takeWord("EPSILON")) return;
+    plan.epsilon = this.thousandths(1n, 1, query.MAX_EPSILON, "EpsilonOutOfRange");
+    if (!query.hasNoisyForm(plan)) fail("NoNoisyForm");
+    if (query.isTooNoisy(plan)) fail("EpsilonOutOfRange");
   }
 
   items() {
     const out = [];
     do {
       const item = this.item();
-      if (out.some((o) => o.aggregate === item.aggregate && o.column === item.column)) fail("DuplicateItem");
+      const isSame = (o) => o.aggregate === item.aggregate && o.column === item.column && o.rank === item.rank;
+      if (out.some(isSame)) fail("DuplicateItem");
       if (out.length === query.MAX_ITEMS) fail("TooManyItems");
       out.push(item);
     } while (this.take(","));
@@ -275,9 +330,13 @@ class Parser {
     this.need(this.takeWord("FROM"));
     this.need(this.takeWord("SENSORS"));
     const predicate = this.takeWord("WHERE") ? this.predicate() : null;
-    const epochMs = this.duration();
+    const groups = this.groups();
+    const plan = { items, columns: this.columns, predicate, groups, bins: this.bins(items), epsilon: 0 };
+    this.noise(plan);
+    plan.counterBits = !hasFields(plan) ? 0 : plan.epsilon > 0 ? query.NOISY_BITS : query.COUNTER_BITS.at(-1);
+    plan.epochMs = this.duration();
     this.need(this.token.kind === "end");
-    return { items, columns: this.columns, predicate, epochMs };
+    return plan;
   }
 }
 

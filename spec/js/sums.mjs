@@ -192,7 +192,7 @@ export function openExplain(frame, secret, group, child) {
 
 const SCHEDULE = 2;
 const MAX_QUERIES = 4;
-const MAX_PLAN = 1616;
+const MAX_PLAN = 1840;
 
 export function openSchedule(bytes, group, roster, alg, key) {
   const { head, message } = openSingle(bytes, group, senderId("querier"), alg, key);

@@ -2,7 +2,11 @@
 
 from .broadcast import key_id
 from .encoding import Refused, array, byte_string, decode, optional, out_of_range, sint, text, uint, version_one
+from .plans import STDDEV, VARIANCE
 from .signed import POLICY, signed
+
+
+DAY_MS = 86_400_000
 
 
 def policy_decode(payload):
@@ -15,8 +19,8 @@ def policy_decode(payload):
     out_of_range(least < 2 or least_squares < least)
     read = []
     for querier in queriers:
-        key, trust, epoch_ms, columns = array(querier, 4)
-        byte_string(key, 8), out_of_range(uint(trust) > 1), uint(epoch_ms, 32)
+        key, trust, epoch_ms, budget, columns = array(querier, 5)
+        byte_string(key, 8), out_of_range(uint(trust) > 1), uint(epoch_ms, 32), uint(budget, 32)
         named = {}
         for place, column in enumerate(array(columns)):
             name, divisor, low, high = array(column, 4)
@@ -25,9 +29,9 @@ def policy_decode(payload):
             out_of_range((low is None) != (high is None) or name in named or not 1 <= len(name.encode()) <= 64 or divisor == 0)
             out_of_range(low is None and not trust or low is not None and low > high)
             named[name] = divisor, low, high
-        out_of_range(len(named) > 16 or not 1000 <= epoch_ms <= 7 * 86_400_000)
+        out_of_range(len(named) > 16 or not 1000 <= epoch_ms <= 7 * DAY_MS or trust and budget != 0)
         out_of_range(any(key == other or trust != trusted for other, trusted, *_ in read))
-        read.append((key, trust, epoch_ms, named))
+        read.append((key, trust, epoch_ms, budget, named))
     out_of_range(len(read) > 8)
     return group, roster, number, least, least_squares, read
 
@@ -45,27 +49,42 @@ def policy_open(data, group, roster, operator):
 
 
 def policy_permit(policy, querier, plan, ring):
-    """Section 3. Returns whether the source answers with a mask."""
+    """Section 3, of a source with a policy: how it answers. With noise, also the budget; None if no budget applies.
+
+    `ring` is the size of the source's key group, or None if it has no masks.
+    """
     _, _, _, least, least_squares, queriers = policy
     terms = next((terms for terms in queriers if terms[0] == key_id(querier)), None)
     if terms is None:
         raise Refused("QuerierNotPermitted")
-    _, trust, epoch_ms, named = terms
-    if plan.epoch_ms < epoch_ms or not trust and plan.epoch_ms > epoch_ms:
+    _, trust, epoch_ms, budget, named = terms
+    is_exact = plan.epsilon == 0
+    if plan.epoch_ms < epoch_ms or (not trust and is_exact and plan.epoch_ms > epoch_ms):
         raise Refused("EpochNotPermitted")
     for name, divisor, *ends in plan.columns if named or not trust else []:
         if name not in named or named[name][0] != divisor:
             raise Refused("ColumnNotPermitted")
-        if ends and named[name][1] is not None and tuple(ends) != named[name][1:]:
+        if is_exact and ends and named[name][1] is not None and tuple(ends) != named[name][1:]:
             raise Refused("RangeNotPermitted")
-    if trust:
-        return False
-    if plan.steps:
+    if trust and is_exact:
+        return "plain"
+    if is_exact and (plan.steps or plan.groups or plan.bins):
         raise Refused("ConditionNotPermitted")
-    if sum(len(column) == 4 for column in plan.columns) > 1:
+    if is_exact and len(plan.summed) > 1:
         raise Refused("ColumnsCombined")
+    if not is_exact and not trust and plan.epsilon > budget:
+        raise Refused("BudgetTooSmall")
     if ring is None:
         raise Refused("NoMasks")
-    if ring < (least_squares if any(aggregate in (3, 4) for aggregate, _ in plan.items) else least):
+    if ring < (least_squares if plan.with_item(VARIANCE, STDDEV) else least):
         raise Refused("GroupTooSmall")
-    return True
+    return "masked" if is_exact else {"noisy": None if trust else budget}
+
+
+def policy_charge(day, spent, start_ms, epsilon, budget):
+    """Section 4: the day and the sum of the epsilons after an answer for the epoch that begins at `start_ms`."""
+    if start_ms // DAY_MS > day:
+        day, spent = start_ms // DAY_MS, 0
+    if spent + epsilon > budget:
+        raise Refused("BudgetSpent")
+    return day, spent + epsilon

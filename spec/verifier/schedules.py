@@ -31,7 +31,7 @@ def schedule_open(data, group, roster, querier):
     if of_roster != roster:
         raise Refused("WrongRoster")
     out_of_range(len(posed) > 4 or sources == 0 or size == 0)
-    out_of_range(any(first >= until or len(plan) > 1616 for _, first, until, plan in posed))
+    out_of_range(any(first >= until or len(plan) > 1840 for _, first, until, plan in posed))
     ids = [query_id(roster, nonce, plan) for nonce, _, _, plan in posed]
     if len({id[:4] for id in ids}) < len(ids):
         raise Refused("AmbiguousQuery")

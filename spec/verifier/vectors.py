@@ -30,7 +30,8 @@ from .broadcast import (
 from .encoding import M64, Refused, Skipped, decode, optional, unhex
 from .hashes import be, chacha12_words, device_id, group_id, level_of, levels_of, salt_of, siphash24
 from .link import Followed, frame_down, frame_refusal, frame_up, link_secret
-from .queries import QueryText, plan_decode
+from .plans import plan_decode
+from .query_vectors import QUERY_OPERATIONS
 from .receivers import check_receipts, receiver_key, receiver_tag
 from .receipts import explain_check, receipt_verify
 from .roster import certificate_open, check_succession, roster_open
@@ -49,7 +50,7 @@ from .served import (
     rate_mask,
 )
 from .signed import signed
-from .policies import policy_decode, policy_open, policy_permit
+from .policies import policy_charge, policy_decode, policy_open, policy_permit
 from .signed_time import time_challenge, time_open, time_range
 from .stream import MAX_EVENTS, Reader, is_whole, items, whole_from
 from .suites import Key, ed25519_point
@@ -322,7 +323,13 @@ def policy_open_vector(_case, given):
 
 def policy_permit_vector(_case, given):
     policy, plan = policy_decode(unhex(given["policy"])), plan_decode(unhex(given["plan"]))
-    return {"masked": policy_permit(policy, Key(given["alg"], unhex(given["key"])), plan, given["ring"])}
+    return {"permission": policy_permit(policy, Key(given["alg"], unhex(given["key"])), plan, given["ring"])}
+
+
+def policy_charge_vector(_case, given):
+    numbers = (int(given[name]) for name in ("day", "spent", "start_ms", "epsilon", "budget"))
+    day, spent = policy_charge(*numbers)
+    return {"day": day, "spent": spent}
 
 
 def time_open_vector(_case, given):
@@ -468,35 +475,6 @@ def participation_vector(_case, given):
 
 def of_child(given):
     return unhex(given["frame"]), unhex(given["hub_secret"]), unhex(given["group"]), unhex(given["child"])
-
-
-def parse_vector(_case, given):
-    plan = QueryText(given["text"], schema_decode(unhex(given["schema"]))).plan()
-    assert plan_decode(plan.encode()) == plan, "what a text gives is a plan"
-    return {"plan": plan.encode().hex(), "text": plan.text}
-
-
-def plan_vector(_case, given):
-    plan, sources = plan_decode(unhex(given["bytes"])), given["sources"]
-    if sources >= 1 << 20 or any(sources * (most + 1) >= 1 << 96 for *_, most in plan.slots()):
-        raise Refused("Overflow")
-    slots = [
-        [kind, None if at is None else plan.columns[at][0], str(vmax), shift, str(most)]
-        for kind, at, vmax, shift, most in plan.slots()
-    ]
-    return {"text": plan.text, "epoch_ms": plan.epoch_ms, "slots": slots}
-
-
-def contribution_vector(_case, given):
-    plan, schema = plan_decode(unhex(given["plan"])), schema_decode(unhex(given["schema"]))
-    record = None if given["record"] is None else unhex(given["record"])
-    return {"values": [str(value) for value in plan.contribution(schema, record)]}
-
-
-def result_vector(_case, given):
-    plan = plan_decode(unhex(given["plan"]))
-    results, count, outside = plan.answer([int(total) for total in given["totals"]], given["participants"])
-    return {"results": results, "count": count, "outside": outside}
 
 
 def shared_keys(given):
@@ -697,10 +675,7 @@ OPERATIONS = {
     "cast.receipts": receipts_vector,
     "cast.single": single_vector,
     "cast.evidence": evidence_vector,
-    "query.parse": parse_vector,
-    "query.plan": plan_vector,
-    "query.contribution": contribution_vector,
-    "query.answer": result_vector,
+    **QUERY_OPERATIONS,
     "sum.encrypt": encrypt_vector,
     "sum.open": open_vector,
     "sum.participants": lambda _, given: {"bytes": participation_encode(given["runs"]).hex()},
@@ -721,6 +696,7 @@ OPERATIONS = {
     },
     "policy.open": policy_open_vector,
     "policy.permit": policy_permit_vector,
+    "policy.charge": policy_charge_vector,
     "time.challenge": lambda _, given: {
         "challenge": time_challenge(unhex(given["secret"]), given["starts"], given["count"]).hex()
     },

@@ -3,11 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use moteseal_client::sum::{Epochs, Outcome, Received, Row};
-use moteseal_sum::query::QueryId;
+use moteseal_client::sum::{Epochs, Outcome, Received, ResultValue, Row};
+use moteseal_core::schema::MAX_SCHEMA;
+use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::sies::{MaskRoot, Slot};
 
-use crate::sum_support::{Chance, Contribution, Scene, opened, roster, seeds, tree};
+use crate::sum_support::{
+    Chance, Contribution, Scene, opened, record, roster, schema, seeds, tree,
+};
 
 const FIRST: u64 = 1007;
 const SOURCES: u32 = 20;
@@ -16,25 +19,39 @@ const KEY_GROUP: u32 = 5;
 const QUERY: &str = "SELECT SUM(light) FROM sensors EPOCH DURATION 5s";
 
 fn scene(seed: u64) -> Scene {
+    scene_of(seed, QUERY)
+}
+
+fn scene_of(seed: u64, query: &str) -> Scene {
     let roster = roster(SOURCES as usize);
     let mut chance = Chance(seed);
     let tree = tree(&roster, 3, &mut chance);
-    let mut scene = Scene::new(roster, tree, QUERY, KEY_GROUP, 2, &mut chance);
+    let mut scene = Scene::new(roster, tree, query, KEY_GROUP, 2, &mut chance);
     scene.question.masked = Some(SOURCES);
     scene.question.min_count = 5;
     scene
 }
 
-/// Returns a source's masked share of the value `100 + position`.
+/// Returns a source's masked share of the value `100 + position`, with noise if the query asks for it.
 fn share(scene: &Scene, epoch: u64, position: u32) -> Contribution {
     let reading = [0, 0, 100 + i64::from(position), 0];
-    let mut share = scene.answer(position, epoch, Some(&reading));
     let start = position / KEY_GROUP * KEY_GROUP;
     let root = MaskRoot::new([0x77; 32]);
     let (question, plan) = (&scene.question, &scene.question.plan);
     let whole = QueryId::whole(&question.roster, &question.nonce, plan);
     let secret = root.source(scene.question.group, start..start + KEY_GROUP, position);
     let key = secret.for_query(&whole);
+    let decoded = Plan::decode(plan).unwrap();
+    let mut share = if decoded.has_noise() {
+        let (mut buffer, mut slots) = ([0; MAX_SCHEMA], [0; MAX_SLOTS]);
+        let (schema, noise) = (schema(&mut buffer), key.noise(epoch, KEY_GROUP));
+        let bound = decoded.bind(&schema).unwrap();
+        let record = record(&reading);
+        let count = bound.contribution_with_noise(Some(&record), &noise, &mut slots).unwrap();
+        scene.encrypt(position, position / KEY_GROUP, scene.id, epoch, &slots[..count])
+    } else {
+        scene.answer(position, epoch, Some(&reading))
+    };
     for ((_, slot), psr) in &mut share.psrs {
         *psr = key.cover(psr, Slot(*slot), epoch);
     }
@@ -70,6 +87,32 @@ fn closed(
     }
     let (row, failed) = epochs.close();
     (row, failed.is_some())
+}
+
+/// The results of a condition have noise, and are near the exact ones. They are not withheld, although
+/// few readings match.
+#[test]
+fn a_condition_is_answered_with_noise() {
+    let query = "SELECT COUNT(*) FROM sensors WHERE light > 116 EPSILON 2 EPOCH DURATION 5s";
+    let all: BTreeSet<u32> = (0..SOURCES).collect();
+    let mut numbers = BTreeSet::new();
+    for seed in 1..=8 {
+        let scene = scene_of(seed, query);
+        let (row, _) = closed(&scene, &all, |_| ());
+        let Outcome::Accepted(accepted) = &row.outcome else { panic!("{row:?}") };
+        let [Some(ResultValue::Noisy { number, within })] = accepted.values()[..] else {
+            panic!("{accepted:?}")
+        };
+        let (number, within) = (number.digits().unwrap(), within.digits().unwrap());
+        // Three readings match. The noise of four key groups exceeds three times the distance of 95 %
+        // with a probability below 10^-5.
+        assert!(
+            (1..20).contains(&within) && (number - 3).abs() <= 3 * within,
+            "{number} ± {within}"
+        );
+        numbers.insert(number);
+    }
+    assert!(numbers.len() > 1, "there is no noise");
 }
 
 #[test]

@@ -618,12 +618,14 @@ static void accepts_a_broadcast_and_rejects_altered_ones(void) {
     moteseal_taken taken;
     moteseal_single command;
     uint64_t floor = 0, mask = 0;
-    moteseal_revoked revoked = {0}, older = {0};
+    moteseal_revoked revoked, older;
     uint32_t block = 0;
     uint8_t snapshot[MOTESEAL_MAX_SNAPSHOT], wanted[MOTESEAL_MAX_WANTED];
     size_t length = 0;
     int messages = 0, complete = 0;
 
+    memset(&revoked, 0, sizeof revoked);
+    memset(&older, 0, sizeof older);
     TRUE(count > 20);
     IS(KEY_LENGTH, moteseal_base_begin(&base, MOTESEAL_ED25519, frames[0], 31, NULL));
     IS(OK, moteseal_base_begin(&base, MOTESEAL_ED25519, frames[0], lengths[0], NULL));
@@ -643,7 +645,8 @@ static void accepts_a_broadcast_and_rejects_altered_ones(void) {
     IS(REVOKED, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 0, &revoked));
     revoked.count = 9;
     IS(FIELD_OUT_OF_RANGE, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 0, &revoked));
-    revoked = (moteseal_revoked){.minimum = 7};
+    revoked.minimum = 7;
+    revoked.count = 0;
     IS(EXPIRED, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 2000000000, NULL));
     IS(NOT_YET_VALID, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 1, NULL));
     IS(OK, moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 1500000000, &revoked));

@@ -27,7 +27,7 @@ mod schedule_numbers;
 mod share;
 
 pub use config::{BrokerConfig, QuerierConfig, TreeSource, TreeTables};
-pub use group_result::{GroupResult, ResultValue, Results};
+pub use group_result::{Bins, GroupResult, ResultValue, Results};
 pub use key_setup::{KeyFiles, add, default_key_groups, setup};
 pub use key_table::KeyTable;
 pub use localise::{ATTEMPTS, Finding, Localisation, MAX_ASKED, MAX_QUESTIONS};

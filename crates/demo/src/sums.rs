@@ -13,8 +13,8 @@ use bytes::Bytes;
 use clap::Args;
 use moteseal_adversary::aggregator::{LyingAggregator, Malice};
 use moteseal_client::sum::{
-    Endpoint, Finding, Outcome, Querier, Question, Row, RowFormat, RowNames, RowWriter, RunOptions,
-    ScheduleNumbers, default_floor, default_min_count, run_query,
+    Bins, Endpoint, Finding, Outcome, Querier, Question, ResultValue, Row, RowFormat, RowNames,
+    RowWriter, RunOptions, ScheduleNumbers, default_floor, default_min_count, run_query,
 };
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::Scheme;
@@ -295,11 +295,8 @@ impl Tally {
             Outcome::Accepted(accepted) if lie.is_none_or(Malice::is_sound) => {
                 let participants: Vec<u32> = row.participants.iter().collect();
                 let expected = plain(plan, schema, row.epoch, &participants, sensed);
-                let found: Vec<Option<String>> = accepted
-                    .values()
-                    .iter()
-                    .map(|value| value.map(|value| value.to_string()))
-                    .collect();
+                let found: Vec<Option<ResultValue>> =
+                    accepted.values().into_iter().map(Option::<&_>::cloned).collect();
                 self.exact += 1;
                 self.named += if lie.is_some() { row.silent().count() as u64 } else { 0 };
                 (expected.as_ref() != Some(&found))
@@ -319,7 +316,8 @@ impl Tally {
                 let participants: Vec<u32> = row.participants.iter().collect();
                 let few = |count: u32| (1..default_min_count(plan)).contains(&count);
                 let count = plain(plan, schema, row.epoch, &participants, sensed)
-                    .and_then(|results| results.into_iter().next_back()??.parse().ok());
+                    .and_then(|results| results.into_iter().next_back()??.number()?.digits())
+                    .and_then(|count| u32::try_from(count).ok());
                 self.withheld += 1;
                 (!count.is_some_and(few)).then(|| format!("{count:?} readings were withheld"))
             }
@@ -353,7 +351,7 @@ fn plain(
     epoch: u64,
     participants: &[u32],
     sensed: &Sensed,
-) -> Option<Vec<Option<String>>> {
+) -> Option<Vec<Option<ResultValue>>> {
     let bound = plan.bind(schema).ok()?;
     let mut totals = vec![0; plan.slots().count()];
     let sensed = sensed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -365,7 +363,7 @@ fn plain(
     }
     // The results are exact, so that the size of the key groups does not matter.
     let answer = plan.answer(&totals, u32::try_from(participants.len()).ok()?, 1).ok()?;
-    Some(answer.values().map(|value| value.map(|value| value.to_string())).collect())
+    Some(answer.values().map(|value| Some(value?.with_histogram(Bins::from))).collect())
 }
 
 /// Runs a mote: it senses once per epoch, and answers queries.

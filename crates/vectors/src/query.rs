@@ -2,7 +2,9 @@
 
 use moteseal_core::schema::Schema;
 use moteseal_sum::noise::Noise;
-use moteseal_sum::query::{FixedPoint, MAX_PLAN, MAX_SLOTS, Plan, SlotKind, Value as Answered};
+use moteseal_sum::query::{
+    FixedPoint, Histogram, MAX_PLAN, MAX_SLOTS, Plan, SlotKind, Value as Answered,
+};
 use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, hex_of, list, name, number, text};
@@ -84,7 +86,7 @@ pub fn answer(input: &Value) -> Verdict {
     let (participants, ring) = (number(input, "participants"), number(input, "ring"));
     let answer = plan.answer(&totals, participants, ring).map_err(name)?;
     let bound = |bound: Option<FixedPoint>| bound.map(|bound| bound.to_string());
-    let result = |result: Option<Answered<'_>>| match result {
+    let result = |result: Option<Answered<Histogram<'_>>>| match result {
         None => Value::Null,
         Some(Answered::Number(number)) => number.to_string().into(),
         Some(Answered::Noisy(number, within)) => {

@@ -71,10 +71,17 @@ fn issued(path: &Path, base: &PublicKey) -> Result<(), Failure> {
         if !networks.contains(&certificate.network) {
             networks.push(certificate.network);
         }
-        out.certificate(&certificate.bytes, certificate.name.as_deref(), &revoked, now, None)?;
+        show_certificate(
+            &mut out,
+            &certificate.bytes,
+            certificate.name.as_deref(),
+            &revoked,
+            now,
+            None,
+        )?;
     }
     for network in networks {
-        out.revoked(&format!("network {network}"), &issued.revoked(network))?;
+        show_revoked(&mut out, &format!("network {network}"), &issued.revoked(network))?;
     }
     Ok(())
 }
@@ -97,82 +104,67 @@ fn known(arguments: &Arguments, state: &Path, bases: &[PublicKey]) -> Result<(),
         let base = (0..).zip(&ids).find(|(_, id)| **id == claim.base).map(|(place, _)| place);
         let revoked = base.map_or(Ok(Revoked::NONE), |base| archive.revoked(base))?;
         let newest = archive.floor(key)?.map(|number| number.0);
-        out.certificate(&bytes, None, &revoked, now, newest)?;
+        show_certificate(&mut out, &bytes, None, &revoked, now, newest)?;
     }
     for (place, path) in (0..).zip(&arguments.ca) {
-        out.revoked(&format!("base station {}", path.display()), &archive.revoked(place)?)?;
+        let whose = format!("base station {}", path.display());
+        show_revoked(&mut out, &whose, &archive.revoked(place)?)?;
     }
     Ok(())
 }
 
-/// Prints certificates and revocations.
-trait Listing {
-    /// Prints a certificate. `newest` is the number of the newest chain under its key, if known.
-    fn certificate(
-        &mut self,
-        bytes: &[u8],
-        name: Option<&str>,
-        revoked: &Revoked,
-        now: u64,
-        newest: Option<u64>,
-    ) -> Result<(), Failure>;
-
-    /// Prints what is revoked in a network or by a base station.
-    fn revoked(&mut self, whose: &str, revoked: &Revoked) -> Result<(), Failure>;
+/// Prints a certificate. `newest` is the number of the newest chain under its key, if known.
+fn show_certificate(
+    out: &mut Stdout,
+    bytes: &[u8],
+    name: Option<&str>,
+    revoked: &Revoked,
+    now: u64,
+    newest: Option<u64>,
+) -> Result<(), Failure> {
+    let certificate =
+        SenderCertificate::reopen(bytes).map_err(|error| Failure::new(Exit::Internal, error))?;
+    let SenderCertificate { network, serial, sender, not_before, not_after, .. } = certificate;
+    let status = match certificate.check(Some(now), revoked) {
+        Ok(()) => "Valid",
+        Err(error) => error.name(),
+    };
+    if is_json() {
+        return out.line(json!({
+            "serial": serial,
+            "name": name,
+            "sender": sender.to_string(),
+            "key": KeyId::of_bytes(certificate.key_bytes).to_string(),
+            "network": network.to_string(),
+            "not_before": not_before,
+            "not_after": (not_after != u64::MAX).then_some(not_after),
+            "status": status,
+            "newest_chain": newest,
+        }));
+    }
+    let of = name.map_or_else(
+        || format!("sender {sender}"),
+        |name| format!("{} (sender {sender})", Plain(name)),
+    );
+    let until = match not_after {
+        u64::MAX => "without an end".to_owned(),
+        end => format!("until {}", display_seconds(end)),
+    };
+    let from = display_seconds(not_before);
+    let newest = newest.map_or_else(String::new, |number| format!(", newest chain {number}"));
+    out.line(format!("serial {serial}: {of}, {status}, from {from} {until}{newest}"))
 }
 
-impl Listing for Stdout {
-    fn certificate(
-        &mut self,
-        bytes: &[u8],
-        name: Option<&str>,
-        revoked: &Revoked,
-        now: u64,
-        newest: Option<u64>,
-    ) -> Result<(), Failure> {
-        let certificate = SenderCertificate::reopen(bytes)
-            .map_err(|error| Failure::new(Exit::Internal, error))?;
-        let SenderCertificate { network, serial, sender, not_before, not_after, .. } = certificate;
-        let status = match certificate.check(Some(now), revoked) {
-            Ok(()) => "Valid",
-            Err(error) => error.name(),
-        };
-        if is_json() {
-            return self.line(json!({
-                "serial": serial,
-                "name": name,
-                "sender": sender.to_string(),
-                "key": KeyId::of_bytes(certificate.key_bytes).to_string(),
-                "network": network.to_string(),
-                "not_before": not_before,
-                "not_after": (not_after != u64::MAX).then_some(not_after),
-                "status": status,
-                "newest_chain": newest,
-            }));
-        }
-        let of = name.map_or_else(
-            || format!("sender {sender}"),
-            |name| format!("{} (sender {sender})", Plain(name)),
-        );
-        let until = match not_after {
-            u64::MAX => "without an end".to_owned(),
-            end => format!("until {}", display_seconds(end)),
-        };
-        let from = display_seconds(not_before);
-        let newest = newest.map_or_else(String::new, |number| format!(", newest chain {number}"));
-        self.line(format!("serial {serial}: {of}, {status}, from {from} {until}{newest}"))
+/// Prints what is revoked in a network or by a base station.
+fn show_revoked(out: &mut Stdout, whose: &str, revoked: &Revoked) -> Result<(), Failure> {
+    if is_json() {
+        return out.line(json!({
+            "revoked_by": whose,
+            "min_serial": revoked.minimum(),
+            "serials": revoked.serials(),
+        }));
     }
-
-    fn revoked(&mut self, whose: &str, revoked: &Revoked) -> Result<(), Failure> {
-        if is_json() {
-            return self.line(json!({
-                "revoked_by": whose,
-                "min_serial": revoked.minimum(),
-                "serials": revoked.serials(),
-            }));
-        }
-        self.line(format!("{whose}: {}", describe(revoked)))
-    }
+    out.line(format!("{whose}: {}", describe(revoked)))
 }
 
 /// Describes what a base station has revoked.

@@ -224,7 +224,7 @@ pub(crate) fn certify(arguments: &Certify) -> Result<(), Failure> {
     };
     let mut buffer = [0; MAX_SENDER_CERTIFICATE];
     let certificate = draft.issue(&base, &mut buffer).map_err(internal)?;
-    issued.certify(name, certificate, &base.public())?;
+    issued.certify(name, certificate)?;
     files::create(out, certificate, 0o644)?;
     let until = if not_after == u64::MAX {
         String::from("without an end")
@@ -267,7 +267,7 @@ pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
     let mut buffer = [0; MAX_REVOCATION];
     let draft = RevocationDraft { network, base: &base.public(), revoked };
     let revocation = draft.issue(&base, &mut buffer).map_err(internal)?;
-    issued.revoke(network, revocation, &base.public())?;
+    issued.revoke(network, revocation)?;
     files::create(out, revocation, 0o644)?;
     let text = format!(
         "revocation in network {network}: {}; {}",

@@ -85,8 +85,8 @@ fn batch(
         let value = value(group, cell.item);
         if cell.part == Part::Counts {
             let mut counts = ListBuilder::new(Int64Builder::new());
-            if let Some(ResultValue::Histogram { bins, .. }) = value {
-                bins.iter().for_each(|(_, count)| counts.values().append_value(*count));
+            if let Some(ResultValue::Histogram(histogram)) = value {
+                histogram.bins.iter().for_each(|(_, count)| counts.values().append_value(*count));
             }
             counts.append(value.is_some());
             columns.push(Arc::new(counts.finish()));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use moteseal_sum::query::{Bin, FixedPoint, GroupAnswer, Value};
+use moteseal_sum::query::{Bin, FixedPoint, GroupAnswer, Histogram, Value};
 
 /// The results for a group. A query without GROUP BY has one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,67 +27,37 @@ pub struct Results {
 }
 
 /// The result of a selected item.
+pub type ResultValue = Value<Bins>;
+
+/// The bins of a histogram.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ResultValue {
-    /// An exact number.
-    Number(FixedPoint),
-    /// A number with noise.
-    Noisy {
-        /// The number.
-        number: FixedPoint,
-        /// The distance within which the exact number is with a probability of about 95 %.
-        within: FixedPoint,
-    },
-    /// The bin of a quantile; with noise, a range of bins.
-    Bin(Bin),
-    /// The number of readings in each bin, from the lowest bin to the highest.
-    Histogram {
-        /// The bins and their numbers. With noise, a number may be negative.
-        bins: Vec<(Bin, i64)>,
-        /// The distance within which each number is from the exact one with a probability of about
-        /// 95 %; 0 without noise.
-        within: u64,
-    },
+pub struct Bins {
+    /// The bins and the numbers of their readings, from the lowest bin to the highest. With noise, a
+    /// number may be negative.
+    pub bins: Vec<(Bin, i64)>,
+    /// The distance within which each number is from the exact one with a probability of about 95 %; 0
+    /// without noise.
+    pub within: u64,
 }
 
-impl ResultValue {
-    /// Returns the number, exact or with noise; `None` for a bin or a histogram.
-    #[must_use]
-    pub const fn number(&self) -> Option<FixedPoint> {
-        match self {
-            Self::Number(number) | Self::Noisy { number, .. } => Some(*number),
-            Self::Bin(_) | Self::Histogram { .. } => None,
-        }
+impl Bins {
+    /// Returns the numbers with spaces between them.
+    pub(super) fn counts(&self) -> String {
+        self.bins.iter().map(|(_, count)| count.to_string()).collect::<Vec<_>>().join(" ")
     }
 }
 
-impl From<Value<'_>> for ResultValue {
-    fn from(value: Value<'_>) -> Self {
-        match value {
-            Value::Number(number) => Self::Number(number),
-            Value::Noisy(number, within) => Self::Noisy { number, within },
-            Value::Bin(bin) => Self::Bin(bin),
-            Value::Histogram(histogram) => {
-                Self::Histogram { bins: histogram.bins().collect(), within: histogram.within() }
-            }
-        }
+impl From<Histogram<'_>> for Bins {
+    fn from(histogram: Histogram<'_>) -> Self {
+        Self { bins: histogram.bins().collect(), within: histogram.within() }
     }
 }
 
-impl fmt::Display for ResultValue {
-    /// Writes a number, `number ± distance`, `lower..upper`, or the numbers of a histogram with spaces
-    /// between them.
+impl fmt::Display for Bins {
+    /// Writes the numbers, and with noise the distance.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(number) => number.fmt(f),
-            Self::Noisy { number, within } => write!(f, "{number} ± {within}"),
-            Self::Bin(bin) => bin.fmt(f),
-            Self::Histogram { bins, within } => {
-                let counts: Vec<String> = bins.iter().map(|(_, count)| count.to_string()).collect();
-                f.write_str(&counts.join(" "))?;
-                if *within > 0 { write!(f, " ± {within}") } else { Ok(()) }
-            }
-        }
+        f.write_str(&self.counts())?;
+        if self.within > 0 { write!(f, " ± {}", self.within) } else { Ok(()) }
     }
 }
 
@@ -96,10 +66,11 @@ impl GroupResult {
     /// and not over none.
     pub(super) fn new(answer: &GroupAnswer<'_>, minimum: u32) -> Self {
         let count = answer.count();
+        let owned = |value: Value<Histogram<'_>>| value.with_histogram(Bins::from);
         let results = (!(1..minimum).contains(&count)).then(|| Results {
             count,
             outside: answer.outside(),
-            values: answer.values().map(|value| value.map(ResultValue::from)).collect(),
+            values: answer.values().map(|value| value.map(owned)).collect(),
         });
         Self { name: answer.name(), results }
     }

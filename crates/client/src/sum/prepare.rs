@@ -95,27 +95,25 @@ impl PreparedQuery {
         let policy = config.policy.as_ref();
         let policy = policy.map(|path| PolicyFile::read(path, roster, &config.operator));
         let policy = policy.transpose().map_err(at("policy"))?;
+        // Devices refuse other ranges than those of the policy, except with noise.
+        let declare = |plan: &mut Plan<'_>, is_due: bool| {
+            if let Some(policy) = policy.as_ref().filter(|_| is_due) {
+                policy.declare_ranges(&signer.public(), plan);
+            }
+        };
+        let has_noise = plan.has_noise();
+        declare(&mut plan, has_noise);
+        narrow_all(&mut plan, &schema, config)?;
+        declare(&mut plan, !has_noise);
         let masked = match &policy {
             Some(policy) => {
-                // Devices refuse other ranges than the policy's, except with noise.
-                let is_exact = !plan.has_noise();
-                if is_exact {
-                    narrow_all(&mut plan, &schema, config)?;
-                }
-                policy.declare_ranges(&signer.public(), &mut plan);
-                if !is_exact {
-                    narrow_all(&mut plan, &schema, config)?;
-                }
                 let ring = Some(keys.circle.key_group);
                 let permitted = policy.policy()?.permit(&signer.public(), &plan, ring);
                 let permitted =
                     permitted.map_err(|error| InputError::usage(error.name(), error).at("policy"));
                 permitted?.is_masked().then_some(keys.circle.sources)
             }
-            None => {
-                narrow_all(&mut plan, &schema, config)?;
-                None
-            }
+            None => None,
         };
         plan.fit(u32::try_from(roster.sources().len()).unwrap_or(u32::MAX));
         let group = SumGroup::new(roster.clone(), config.tree.open(roster)?);

@@ -445,9 +445,8 @@ impl<E: KeyEngine + Sync> Querier<E> {
         if !self.accepted.accept(epoch) {
             return Err(Rejection::AlreadyAccepted);
         }
-        let is_shown = |group: &GroupResult| {
-            group.results.as_ref().is_some_and(|results| plan.has_noise() || results.count > 0)
-        };
+        let is_shown =
+            |group: &GroupResult| group.results.as_ref().is_some_and(|results| results.count > 0);
         let is_withheld = groups.iter().any(|group| group.results.is_none());
         if is_withheld && !groups.iter().any(is_shown) {
             return Err(Rejection::TooFewReadings { minimum });

@@ -78,9 +78,9 @@ impl Part {
     pub(super) fn number(self, value: &ResultValue) -> Option<FixedPoint> {
         match (self, value) {
             (Self::Number, value) => value.number(),
-            (Self::Within, ResultValue::Noisy { within, .. }) => Some(*within),
-            (Self::Within, ResultValue::Histogram { within, .. }) => {
-                Some(FixedPoint::from_digits((*within).into(), 0))
+            (Self::Within, ResultValue::Noisy(_, within)) => Some(*within),
+            (Self::Within, ResultValue::Histogram(bins)) => {
+                Some(FixedPoint::from_digits(bins.within.into(), 0))
             }
             (Self::Low, ResultValue::Bin(bin)) => bin.low,
             (Self::High, ResultValue::Bin(bin)) => bin.high,
@@ -90,11 +90,10 @@ impl Part {
 
     /// Returns this part of a value as text; empty if the value does not have it.
     pub(super) fn text(self, value: &ResultValue) -> String {
-        if let (Self::Counts, ResultValue::Histogram { bins, .. }) = (self, value) {
-            let counts: Vec<String> = bins.iter().map(|(_, count)| count.to_string()).collect();
-            return counts.join(" ");
+        match (self, value) {
+            (Self::Counts, ResultValue::Histogram(bins)) => bins.counts(),
+            _ => self.number(value).map(|number| number.to_string()).unwrap_or_default(),
         }
-        self.number(value).map(|number| number.to_string()).unwrap_or_default()
     }
 }
 

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 #[cfg(feature = "columnar")]
 use super::arrow_rows::{arrow_schema, batches};
-use super::group_result::{GroupResult, ResultValue};
+use super::group_result::{Bins, GroupResult, ResultValue};
 use super::open_epochs::{Outcome, Row};
 use super::row_values::{
     Error, RowNames, counts, failure, groups, masked, results, silent, unheard, value,
@@ -246,8 +246,9 @@ fn histogram_bins(text: &mut String, names: &RowNames, row: &Row) -> bool {
     let groups = groups(row);
     let Some(group) = groups.iter().find(|group| results(**group).is_some()) else { return false };
     for (item, name) in names.items.iter().enumerate() {
-        if let Some(ResultValue::Histogram { bins, .. }) = value(*group, item) {
-            let bounds: Vec<String> = bins.iter().map(|(bin, _)| bin.to_string()).collect();
+        if let Some(ResultValue::Histogram(histogram)) = value(*group, item) {
+            let bounds: Vec<String> =
+                histogram.bins.iter().map(|(bin, _)| bin.to_string()).collect();
             let _ = writeln!(text, "# bins of {name}: {}", bounds.join("  "));
         }
     }
@@ -257,7 +258,7 @@ fn histogram_bins(text: &mut String, names: &RowNames, row: &Row) -> bool {
 /// Returns a value as a table shows it. A histogram is a picture, followed by its numbers.
 fn shown(value: &ResultValue) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let ResultValue::Histogram { bins, .. } = value else { return value.to_string() };
+    let ResultValue::Histogram(Bins { bins, .. }) = value else { return value.to_string() };
     let most = bins.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1);
     let bar = |(_, count): &(_, i64)| match usize::try_from(*count * 8 / most) {
         Ok(eighths) if *count > 0 => BARS[eighths.clamp(1, 8) - 1],
@@ -346,14 +347,14 @@ fn about(text: &mut String, row: &Row) {
 fn to_json(value: &ResultValue) -> Value {
     match value {
         ResultValue::Number(number) => number.to_string().into(),
-        ResultValue::Noisy { number, within } => {
+        ResultValue::Noisy(number, within) => {
             json!({ "value": number.to_string(), "within": within.to_string() })
         }
         ResultValue::Bin(bin) => json!({
             "low": bin.low.map(|low| low.to_string()),
             "high": bin.high.map(|high| high.to_string()),
         }),
-        ResultValue::Histogram { bins, within } => {
+        ResultValue::Histogram(Bins { bins, within }) => {
             let bins = bins.iter().map(|(bin, count)| {
                 json!({
                     "low": bin.low.map(|low| low.to_string()),

@@ -100,7 +100,7 @@ fn a_condition_is_answered_with_noise() {
         let scene = scene_of(seed, query);
         let (row, _) = closed(&scene, &all, |_| ());
         let Outcome::Accepted(accepted) = &row.outcome else { panic!("{row:?}") };
-        let [Some(ResultValue::Noisy { number, within })] = accepted.values()[..] else {
+        let [Some(ResultValue::Noisy(number, within))] = accepted.values()[..] else {
             panic!("{accepted:?}")
         };
         let (number, within) = (number.digits().unwrap(), within.digits().unwrap());

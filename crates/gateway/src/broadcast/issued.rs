@@ -83,6 +83,7 @@ pub struct IssuedCertificate {
 pub struct Issued {
     path: PathBuf,
     journal: Journal,
+    base: PublicKey,
     certificates: Vec<IssuedCertificate>,
     revoked: BTreeMap<NetworkId, Revoked>,
 }
@@ -107,17 +108,17 @@ impl Issued {
     fn read(path: &Path, journal: Journal, base: &PublicKey) -> Result<Self, IssuedError> {
         let records = journal.iter().collect::<Result<Vec<_>, _>>()?;
         let (certificates, revoked) = (Vec::new(), BTreeMap::new());
-        let mut issued = Self { path: path.to_owned(), journal, certificates, revoked };
+        let mut issued =
+            Self { path: path.to_owned(), journal, base: base.clone(), certificates, revoked };
         for record in records {
-            issued
-                .apply(&record, base)
-                .ok_or_else(|| IssuedError::NotARecord(issued.path.clone()))?;
+            issued.apply(&record).ok_or_else(|| IssuedError::NotARecord(issued.path.clone()))?;
         }
         Ok(issued)
     }
 
     /// Adds the content of a record. Returns `None` if this base station has not signed it.
-    fn apply(&mut self, record: &[u8], base: &PublicKey) -> Option<()> {
+    fn apply(&mut self, record: &[u8]) -> Option<()> {
+        let base = &self.base;
         match record.split_first()? {
             (&CERTIFICATE, rest) => {
                 let (&length, rest) = rest.split_first()?;
@@ -148,12 +149,7 @@ impl Issued {
     ///
     /// # Errors
     /// [`IssuedError`]; `SerialUsed` if a certificate with the same serial is recorded.
-    pub fn certify(
-        &mut self,
-        name: Option<&str>,
-        certificate: &[u8],
-        base: &PublicKey,
-    ) -> Result<(), IssuedError> {
+    pub fn certify(&mut self, name: Option<&str>, certificate: &[u8]) -> Result<(), IssuedError> {
         let name = name.unwrap_or_default();
         let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
         let name = name.as_bytes().get(..usize::from(length)).unwrap_or_default();
@@ -170,7 +166,7 @@ impl Issued {
                 free: highest.saturating_add(1),
             });
         }
-        self.add(&record, base)
+        self.add(&record)
     }
 
     /// Durably records a revocation of the base station for a network. It must cover
@@ -178,17 +174,12 @@ impl Issued {
     ///
     /// # Errors
     /// [`IssuedError`].
-    pub fn revoke(
-        &mut self,
-        network: NetworkId,
-        revocation: &[u8],
-        base: &PublicKey,
-    ) -> Result<(), IssuedError> {
-        self.add(&[&[REVOCATION][..], &network.0, revocation].concat(), base)
+    pub fn revoke(&mut self, network: NetworkId, revocation: &[u8]) -> Result<(), IssuedError> {
+        self.add(&[&[REVOCATION][..], &network.0, revocation].concat())
     }
 
-    fn add(&mut self, record: &[u8], base: &PublicKey) -> Result<(), IssuedError> {
-        self.apply(record, base).ok_or_else(|| IssuedError::NotARecord(self.path.clone()))?;
+    fn add(&mut self, record: &[u8]) -> Result<(), IssuedError> {
+        self.apply(record).ok_or_else(|| IssuedError::NotARecord(self.path.clone()))?;
         self.journal.append(record)?;
         Ok(self.journal.sync()?)
     }
@@ -241,13 +232,13 @@ mod tests {
         for serial in 1..4 {
             let name = (serial == 1).then_some("ops");
             let mut issued = Issued::open(&path, &public).unwrap();
-            issued.certify(name, &certificate(&base, serial), &public).unwrap();
-            let again = issued.certify(None, &certificate(&base, 1), &public).unwrap_err();
+            issued.certify(name, &certificate(&base, serial)).unwrap();
+            let again = issued.certify(None, &certificate(&base, 1)).unwrap_err();
             assert_eq!(again.name(), "SerialUsed");
             let revoked = issued.revoked(NETWORK).and(serial).unwrap();
             let draft = RevocationDraft { network: NETWORK, base: &public, revoked };
             let revocation = draft.issue(&base, &mut [0; MAX_REVOCATION]).unwrap().to_vec();
-            issued.revoke(NETWORK, &revocation, &public).unwrap();
+            issued.revoke(NETWORK, &revocation).unwrap();
         }
         let issued = Issued::open_frozen(&path, &public).unwrap();
         let listed: Vec<_> =

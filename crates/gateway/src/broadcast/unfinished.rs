@@ -3,8 +3,9 @@
 //!
 //! Each chain has a file in a folder next to the file of chain numbers. The file is durable before
 //! the head is sent, and locked while its process runs. Its content is the number of sent blocks in 4
-//! bytes, the time when the chain was begun in 8 bytes, and the head. A chain is resumed only if all later numbers of the sender belong
-//! to unfinished chains, too: receivers refuse a chain after a later one.
+//! bytes, the time when the chain was begun in 8 bytes, and the head. A chain is resumed only if all
+//! later numbers of the sender belong to unfinished chains, too: receivers refuse a chain after a later
+//! one.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -127,6 +127,20 @@ struct Reading {
     is_inside: bool,
 }
 
+impl Reading {
+    fn numerator(&self, at: u8) -> i128 {
+        self.numerators.get(usize::from(at)).copied().unwrap_or_default()
+    }
+
+    /// Returns whether the reading is one of those that a field counts.
+    fn counts_in(&self, plan: &Plan<'_>, field: Counted) -> bool {
+        match field {
+            Counted::Bin(at, bin) => plan.bin_of(at, self.numerator(at)) == bin,
+            Counted::Count | Counted::Steps(_) => true,
+        }
+    }
+}
+
 impl<'a> Plan<'a> {
     /// Finds the plan's columns in a mote's schema.
     ///
@@ -165,14 +179,7 @@ impl Bound<'_, '_> {
             return Err(ContributionError::NoiseMissing);
         }
         self.write(record, slots, |plan, _, field, reading| {
-            let counted = reading.is_some_and(|reading| match field {
-                Counted::Bin(at, bin) => {
-                    let numerator = reading.numerators.get(usize::from(at));
-                    numerator.is_some_and(|numerator| plan.bin_of(at, *numerator) == bin)
-                }
-                Counted::Count | Counted::Steps(_) => true,
-            });
-            u64::from(counted)
+            u64::from(reading.is_some_and(|reading| reading.counts_in(plan, field)))
         })
     }
 
@@ -189,18 +196,13 @@ impl Bound<'_, '_> {
     ) -> Result<usize, ContributionError> {
         self.write(record, slots, |plan, number, field, reading| {
             let random = noise.random(number);
-            let value = reading.map_or(0, |reading| match field {
-                Counted::Count => 1,
-                Counted::Bin(at, bin) => {
-                    let numerator = reading.numerators.get(usize::from(at));
-                    u64::from(numerator.is_some_and(|value| plan.bin_of(at, *value) == bin))
-                }
-                Counted::Steps(at) => {
-                    let numerator = reading.numerators.get(usize::from(at));
+            let value = match (reading, field) {
+                (Some(reading), Counted::Steps(at)) => {
                     let (low, high) = plan.column(at).range.unwrap_or_default();
-                    random.rounded(*numerator.unwrap_or(&0) - i128::from(low), low.abs_diff(high))
+                    random.rounded(reading.numerator(at) - i128::from(low), low.abs_diff(high))
                 }
-            });
+                _ => u64::from(reading.is_some_and(|reading| reading.counts_in(plan, field))),
+            };
             // The noise is not below the negative bound, so that the sum is not negative.
             let noise = plan.noise_terms(field, noise.ring).draw(&random);
             value.saturating_add(noise)
@@ -229,11 +231,9 @@ impl Bound<'_, '_> {
         for slot in plan.slots() {
             let place = slots.get_mut(count).ok_or(ContributionError::BufferTooSmall)?;
             let counted = counted_in(slot.group);
-            let numerator = counted.filter(|_| slot.column.is_some());
-            let numerator =
-                numerator.and_then(|reading| reading.numerators.get(usize::from(slot.at)));
             // The numerator is within the plan's range, which has 64 bits.
-            let numerator = numerator.and_then(|value| i64::try_from(*value).ok()).unwrap_or(0);
+            let numerator = counted.map_or(0, |reading| reading.numerator(slot.at));
+            let numerator = i64::try_from(numerator).unwrap_or_default();
             let value = match slot.kind {
                 SlotKind::Counts => 0,
                 // The shift is the lowest value of the range, or 0 if that is lower, so the

@@ -5,12 +5,12 @@
 //! of readings in a bin or, in a query with noise, a rounded sum. Several fields share a slot.
 
 use core::fmt;
+use core::ops::Range;
 
 use crate::noise::{MAX_EPSILON, Terms};
 use crate::query::list::List;
 use crate::query::{
-    Aggregate, BINS, Column, FixedPoint, Item, MAX_COLUMNS, MAX_GROUPS, MAX_SLOTS, Name, Plan,
-    WHOLE_RANK,
+    Aggregate, BINS, Column, FixedPoint, Item, MAX_GROUPS, MAX_SLOTS, Name, Plan, WHOLE_RANK,
 };
 use moteseal_core::schema::Decimal;
 
@@ -76,7 +76,12 @@ impl<'a> Plan<'a> {
 
     /// Returns the first binned column.
     pub(super) fn first_binned(&self) -> Option<u8> {
-        (0..u8::try_from(MAX_COLUMNS).unwrap_or_default()).find(|at| self.is_binned(*at))
+        self.places_of_columns().find(|at| self.is_binned(*at))
+    }
+
+    /// Returns the indexes of the columns.
+    fn places_of_columns(&self) -> Range<u8> {
+        0..u8::try_from(self.columns.len()).unwrap_or_default()
     }
 
     fn has(&self, kind: fn(Aggregate) -> bool) -> bool {
@@ -135,7 +140,7 @@ impl<'a> Plan<'a> {
     /// Returns the fields of a group in order: the number of its readings, the sums, and the bins of
     /// each column.
     pub(super) fn group_fields(&self) -> impl Iterator<Item = Field> + Clone + use<'_, 'a> {
-        let columns = 0..u8::try_from(MAX_COLUMNS).unwrap_or_default();
+        let columns = self.places_of_columns();
         let count = self.has_count_field().then_some(Field::Count);
         let sums = columns.clone().filter(|at| self.has_noise() && self.is_summed(*at));
         let bins = columns.filter(|at| self.is_binned(*at));
@@ -149,9 +154,14 @@ impl<'a> Plan<'a> {
         (0..groups).flat_map(|group| self.group_fields().map(move |field| (group, field)))
     }
 
-    /// Returns the number of fields in a slot.
+    /// Returns the number of fields in a slot; 1 for a plan without fields.
     pub(super) fn fields_in_slot(&self) -> usize {
-        usize::from(SLOT_BITS / self.counter_bits.max(MAX_COUNTER_BITS / 2))
+        SLOT_BITS.checked_div(self.counter_bits).unwrap_or(1).into()
+    }
+
+    /// Returns the highest number that a source contributes to a field, with noise.
+    pub(super) fn field_most(&self, field: Field) -> u64 {
+        u64::from(field.most()) + 2 * u64::from(self.noise_bound(field))
     }
 
     /// Returns whether the plan's groups, bins, counters and noise are those that the parser and
@@ -218,8 +228,8 @@ impl<'a> Plan<'a> {
     /// If a reading moves to another group, the fields of two groups change.
     pub(super) fn parts(&self) -> u32 {
         let columns = |is_used: fn(&Self, u8) -> bool| {
-            let columns = 0..u8::try_from(MAX_COLUMNS).unwrap_or_default();
-            u32::try_from(columns.filter(|at| is_used(self, *at)).count()).unwrap_or_default()
+            let used = self.places_of_columns().filter(|at| is_used(self, *at)).count();
+            u32::try_from(used).unwrap_or_default()
         };
         let groups = if self.groups.is_some() { 2 } else { 1 };
         let counts = u32::from(self.has_count_field()) + columns(Self::is_summed);

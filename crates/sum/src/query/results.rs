@@ -114,10 +114,11 @@ struct Sums {
     spread: u128,
 }
 
-/// The result of an aggregate.
-#[derive(Clone, Copy, Debug)]
-pub enum Value<'p> {
-    /// A number.
+/// The result of an aggregate. `H` is the type of a histogram: [`Histogram`], or a type that owns its
+/// numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<H> {
+    /// An exact number.
     Number(FixedPoint),
     /// A number with noise, and the distance from it within which the exact number is with a
     /// probability of about 95 %.
@@ -126,26 +127,37 @@ pub enum Value<'p> {
     /// 95 %.
     Bin(Bin),
     /// The number of readings in each bin.
-    Histogram(Histogram<'p>),
+    Histogram(H),
 }
 
-impl fmt::Display for Value<'_> {
-    /// Writes a number, `number ± distance`, `lower..upper`, or the numbers of a histogram with spaces
-    /// between them.
+impl<H> Value<H> {
+    /// Returns the number, exact or with noise; `None` for a bin or a histogram.
+    pub fn number(&self) -> Option<FixedPoint> {
+        match self {
+            Self::Number(number) | Self::Noisy(number, _) => Some(*number),
+            Self::Bin(_) | Self::Histogram(_) => None,
+        }
+    }
+
+    /// Returns the value with another type of histogram.
+    pub fn with_histogram<T>(self, convert: impl FnOnce(H) -> T) -> Value<T> {
+        match self {
+            Self::Number(number) => Value::Number(number),
+            Self::Noisy(number, within) => Value::Noisy(number, within),
+            Self::Bin(bin) => Value::Bin(bin),
+            Self::Histogram(histogram) => Value::Histogram(convert(histogram)),
+        }
+    }
+}
+
+impl<H: fmt::Display> fmt::Display for Value<H> {
+    /// Writes a number, `number ± distance`, `lower..upper`, or the histogram.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
             Self::Noisy(number, within) => write!(f, "{number} ± {within}"),
             Self::Bin(bin) => bin.fmt(f),
-            Self::Histogram(histogram) => {
-                histogram.bins().enumerate().try_for_each(|(at, (_, count))| {
-                    write!(f, "{}{count}", if at == 0 { "" } else { " " })
-                })?;
-                match histogram.within() {
-                    0 => Ok(()),
-                    within => write!(f, " ± {within}"),
-                }
-            }
+            Self::Histogram(histogram) => histogram.fmt(f),
         }
     }
 }
@@ -266,7 +278,7 @@ impl<'p> Answer<'p> {
     }
 
     /// Returns the result of each selected aggregate, in order, for each group.
-    pub fn values(&self) -> impl Iterator<Item = Option<Value<'p>>> + use<'p> {
+    pub fn values(&self) -> impl Iterator<Item = Option<Value<Histogram<'p>>>> + use<'p> {
         self.groups().flat_map(|group| group.values())
     }
 }
@@ -295,12 +307,12 @@ impl<'p> GroupAnswer<'p> {
     /// Returns the result of each selected aggregate, in order. All results but sums, counts and
     /// histograms are `None` if there are no readings. With noise, they are also `None` if the
     /// readings are too few for a result.
-    pub fn values(&self) -> impl Iterator<Item = Option<Value<'p>>> + use<'p> {
+    pub fn values(&self) -> impl Iterator<Item = Option<Value<Histogram<'p>>>> + use<'p> {
         let group = *self;
         group.plan.items.iter().map(move |item| group.value(item))
     }
 
-    fn value(&self, item: &Item) -> Option<Value<'p>> {
+    fn value(&self, item: &Item) -> Option<Value<Histogram<'p>>> {
         let Self { plan, totals, participants, ring, group } = *self;
         if item.aggregate == Aggregate::Count {
             return Some(if plan.has_noise() {
@@ -375,7 +387,7 @@ impl<'p> GroupAnswer<'p> {
         i128::try_from(within.isqrt()).unwrap_or(i128::MAX)
     }
 
-    fn noisy_sum(&self, item: &Item, at: u8) -> Option<Value<'p>> {
+    fn noisy_sum(&self, item: &Item, at: u8) -> Option<Value<Histogram<'p>>> {
         let Self { plan, totals, participants, ring, group } = *self;
         let column = plan.column(at);
         let (low, high) = column.range.unwrap_or_default();
@@ -454,7 +466,7 @@ impl<'a> Plan<'a> {
             return Err(AnswerError::SumOutOfRange);
         }
         let field_fits = |(group, field)| {
-            let most = i128::from(field_most(self, field)) * i128::from(participants);
+            let most = i128::from(self.field_most(field)) * i128::from(participants);
             let bound = i128::from(self.noise_bound(field)) * i128::from(participants);
             (-bound..=most - bound).contains(&self.total(totals, participants, group, field))
         };
@@ -581,11 +593,6 @@ impl<'a> Plan<'a> {
             high: high.map(|high| decimal(high, divisor, true)),
         }
     }
-}
-
-/// Returns the highest number that a source contributes to a field, with noise.
-fn field_most(plan: &Plan<'_>, field: Field) -> u64 {
-    u64::from(field.most()) + 2 * u64::from(plan.noise_bound(field))
 }
 
 /// Returns the result of an aggregate of a column; `None` if the aggregate is undefined because no

@@ -223,8 +223,8 @@ impl<'a> Plan<'a> {
         (0..count.div_ceil(in_slot)).map(move |number| {
             let first = number * in_slot;
             let most = |total: u128, (place, (_, field)): (u32, (usize, Field))| {
-                let most = u128::from(field.most()) + 2 * u128::from(self.noise_bound(field));
-                total + (most << (place * u32::from(self.counter_bits)))
+                total
+                    + (u128::from(self.field_most(field)) << (place * u32::from(self.counter_bits)))
             };
             let fields = (0..).zip(self.fields().skip(first).take(in_slot));
             Slot {

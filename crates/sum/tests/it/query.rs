@@ -5,8 +5,8 @@
 use crate::reference::{Query, Ratio, fixed, query, root};
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_sum::query::{
-    Answer, AnswerError, EPOCH_MS, FixedPoint, MAX_PLAN, MAX_SLOTS, MAX_SOURCES, MAX_TEXT, Plan,
-    RangeError, SlotKind, Value,
+    Answer, AnswerError, EPOCH_MS, FixedPoint, Histogram, MAX_PLAN, MAX_SLOTS, MAX_SOURCES,
+    MAX_TEXT, Plan, RangeError, SlotKind, Value,
 };
 use num_bigint::BigInt;
 use proptest::collection::vec;
@@ -32,6 +32,14 @@ fn weather() -> Vec<u8> {
 
 fn encoded(plan: &Plan<'_>) -> Vec<u8> {
     plan.encode(&mut [0; MAX_PLAN]).unwrap().to_vec()
+}
+
+/// Returns a value as text. The numbers of a histogram have spaces between them.
+fn shown(value: Value<Histogram<'_>>) -> String {
+    let counts = |histogram: Histogram<'_>| {
+        histogram.bins().map(|(_, count)| count.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    value.with_histogram(counts).to_string()
 }
 
 // ------------------------------------------------------------------ the naive evaluator
@@ -68,9 +76,8 @@ fn check_against_naive_evaluator(query: &Query) {
         return;
     }
     let answer = plan.answer(&totals, participants, 5).unwrap();
-    let shown: Vec<Option<String>> =
-        answer.values().map(|value| value.map(|value| value.to_string())).collect();
-    assert_eq!(shown, query.expected(), "{text}");
+    let found: Vec<Option<String>> = answer.values().map(|value| value.map(shown)).collect();
+    assert_eq!(found, query.expected(), "{text}");
     assert_eq!((answer.count() as usize, answer.outside() as usize), query.counts(), "{text}");
 }
 
@@ -153,11 +160,11 @@ fn answer(column: &str, select: &str, records: &[&[u8]]) -> Vec<Option<FixedPoin
     }
     let participants = u32::try_from(records.len()).unwrap();
     let answer = plan.answer(&totals, participants, 5).unwrap();
-    let number = |value: Option<Value<'_>>| match value? {
-        Value::Number(number) => Some(number),
-        other => panic!("{other} is not a number"),
+    let number = |value: Value<_>| match value {
+        Value::Number(number) => number,
+        other => panic!("{other:?} is not a number"),
     };
-    answer.values().map(number).collect()
+    answer.values().map(|value| value.map(number)).collect()
 }
 
 #[test]
@@ -259,7 +266,7 @@ fn the_largest_sums_on_the_finest_scale_are_exact() {
                 .answer(&[counted(all) + total, far * most * most], sources, 5)
                 .unwrap()
                 .values()
-                .map(|value| value.unwrap().to_string())
+                .map(|value| shown(value.unwrap()))
                 .collect();
             let (n, divisor) = (BigInt::from(all), BigInt::from(field.divisor));
             let sum: BigInt = BigInt::from(far * most) * if negative { -1 } else { 1 };
@@ -470,9 +477,7 @@ fn rejects_sums_that_no_readings_have() {
     let schema = Schema::decode(&bytes).unwrap();
     let parse = |text| Plan::parse(text, &schema).unwrap();
     let plan = parse("SELECT VARIANCE(t) FROM sensors EPOCH DURATION 1s");
-    let of = |answer: Answer<'_>| {
-        answer.values().flatten().map(|value| value.to_string()).collect::<Vec<_>>()
-    };
+    let of = |answer: Answer<'_>| answer.values().flatten().map(shown).collect::<Vec<_>>();
     let answer = |totals: &[u128], participants| plan.answer(totals, participants, 5).map(of);
     // The readings 3 and 5 have the count 2, the sum 8 (264 with two shifts of 128) and the sum of
     // squares 34.

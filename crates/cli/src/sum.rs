@@ -1,9 +1,11 @@
 //! `moteseal sum`: queries exact sums over encrypted readings. Gateways add the readings up, but
 //! can neither read them nor alter them undetected.
 
+mod list;
 mod policy;
 mod run;
 mod setup;
+mod stop;
 
 use clap::Subcommand;
 
@@ -16,6 +18,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Policy(policy::Command),
     Run(Box<run::Arguments>),
+    List(list::Arguments),
+    Stop(stop::Arguments),
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
@@ -23,5 +27,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Setup(arguments) => setup::run(arguments),
         Command::Policy(command) => policy::run(command),
         Command::Run(arguments) => run::run(arguments),
+        Command::List(arguments) => list::run(arguments),
+        Command::Stop(arguments) => stop::run(arguments),
     }
 }

@@ -20,11 +20,12 @@ mod participants;
 mod policy_file;
 mod prepare;
 mod querier;
+mod querier_state;
 mod row_values;
 mod row_writer;
 mod run_query;
-mod schedule_numbers;
 mod share;
+mod stop_queries;
 
 pub use config::{BrokerConfig, QuerierConfig, TreeSource, TreeTables};
 pub use group_result::{Bins, GroupResult, ResultValue, Results};
@@ -39,8 +40,9 @@ pub use querier::{
     Accepted, EPOCHS_AFTER, LEAST_FLOOR, PoseError, Querier, Question, Rejection, default_floor,
     default_min_count,
 };
+pub use querier_state::{AskedQuery, QuerierState, QuerierStateError, RunningQuery};
 pub use row_values::RowNames;
 pub use row_writer::{RowFormat, RowWriter};
 pub use run_query::{Endpoint, Later, RunError, RunOptions, run_query};
-pub use schedule_numbers::{ScheduleNumberError, ScheduleNumbers};
 pub use share::{Shape, ShareError, Sum};
+pub use stop_queries::StopQueries;

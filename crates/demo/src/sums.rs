@@ -13,8 +13,8 @@ use bytes::Bytes;
 use clap::Args;
 use moteseal_adversary::aggregator::{LyingAggregator, Malice};
 use moteseal_client::sum::{
-    Bins, Endpoint, Finding, Outcome, Querier, Question, ResultValue, Row, RowFormat, RowNames,
-    RowWriter, RunOptions, ScheduleNumbers, default_floor, default_min_count, run_query,
+    Bins, Endpoint, Finding, Outcome, Querier, QuerierState, Question, ResultValue, Row, RowFormat,
+    RowNames, RowWriter, RunOptions, default_floor, default_min_count, run_query,
 };
 use moteseal_core::link::LinkKey;
 use moteseal_core::record::Scheme;
@@ -206,13 +206,13 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
     let querier = Querier::new(question, &master.master, &devices, Host::detect(), &|_| {})
         .map_err(|error| internal(error.to_string()))?;
-    let mut numbers = ScheduleNumbers::open(&folder.join("querier")).map_err(internal)?;
+    let state = QuerierState::open(&folder.join("querier")).map_err(internal)?;
     let aggregator = networks[QUERIER].parent();
     let asking = Endpoint {
         link: &aggregator,
         link_secret: &secrets[QUERIER],
         signer: &signer,
-        numbers: &mut numbers,
+        state: &state,
         unix_ms: &system_clock,
     };
     if !json {
@@ -241,7 +241,13 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         Ok(())
     };
     let lease = Duration::from_secs(60);
-    let run = RunOptions { epochs: Some(epochs), grace: GRACE, has_default_floor: true, lease };
+    let run = RunOptions {
+        epochs: Some(epochs),
+        continued: None,
+        grace: GRACE,
+        has_default_floor: true,
+        lease,
+    };
     let followed = tokio::select! {
         followed = run_query(asking, group, querier, run, None, &mut take, std::future::pending()) => followed.map_err(|error| internal(error.to_string())),
         Some(ended) = tasks.join_next() => Err(internal(format_args!("a mote or gateway stopped: {ended:?}"))),

@@ -307,7 +307,22 @@ impl MqttParent {
     }
 
     /// Like [`new`](Self::new), but several parents with different names may connect to a group. Each
-    /// of them receives all frames. While a parent is not connected, no frames wait for it.
+    /// of them receives all frames.
+    ///
+    /// # Errors
+    /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn named(
+        options: &Options,
+        members: impl IntoIterator<Item = [u8; 8]>,
+        name: &str,
+    ) -> Result<Self, LinkError> {
+        Self::connect(options, members, name, true)
+    }
+
+    /// Like [`named`](Self::named), but while the parent is not connected, no frames wait for it.
     ///
     /// # Errors
     /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.

@@ -47,17 +47,24 @@ const SHOWN: (usize, usize) = (60, 40);
                         url         = \"mqtts://broker.example:8883\"\n\n\
                         moteseal sum run \"SELECT AVG(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 30s\" \\\n      \
                         --config querier.toml --epochs 10\n\n\
-                        Without --epochs it runs until Ctrl-C. Exit codes: 0 every epoch has a result; 3 a result was rejected;\n\
+                        Without --epochs it runs until Ctrl-C, or until `moteseal sum stop`. Up to four queries can run at a\n\
+                        time with one state file. `moteseal sum list` shows them. If the process of a query is killed,\n\
+                        `moteseal sum run --attach ID` continues the query.\n\n\
+                        Exit codes: 0 every epoch has a result; 3 a result was rejected;\n\
                         4 an epoch is missing or withheld: fewer sources than --floor took part, or there were fewer readings\n\
                         than --min-count; 6 the broker cannot be reached.")]
 pub(crate) struct Arguments {
     /// The query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH
     /// DURATION 30s
-    query: String,
+    #[arg(required_unless_present = "attach", conflicts_with = "attach")]
+    query: Option<String>,
+    /// Continue the query whose id begins with these hexadecimal digits, after its process was killed
+    #[arg(long, value_name = "ID", value_parser = digits)]
+    attach: Option<String>,
     /// The querier's configuration
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// End after this many epochs
+    /// End after this many epochs; with --attach, default: when the query was to end
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
     /// The minimum number of participating sources for a result; default: more than half of the
@@ -116,13 +123,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map_err(|failure| failure.about_key(file, "roster"))?;
     let progress = bar(roster.devices().len() as u64, "deriving");
     let minimums = Minimums { participants: arguments.floor, readings: arguments.min_count };
-    let query = PreparedQuery::new(&arguments.query, &roster, &config, minimums, &|done| {
-        progress.inc(done as u64);
-    });
+    let text = arguments.query.as_deref().unwrap_or_default();
+    let derived = |done| progress.inc(done as u64);
+    let query = match &arguments.attach {
+        Some(id) => PreparedQuery::attach(id, &roster, &config, minimums, &derived),
+        None => PreparedQuery::new(text, &roster, &config, minimums, &derived),
+    };
     progress.finish_and_clear();
     let query = query.map_err(|error| match error.column() {
         Some(column) => {
-            pointed(&arguments.query, column).iter().for_each(diagnostic);
+            pointed(text, column).iter().for_each(diagnostic);
             client_error::input(&error)
         }
         None => client_error::input(&error).about(file),
@@ -185,6 +195,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     tally.add_missed(missed);
     tally.verdict()
+}
+
+/// Parses the first hexadecimal digits of the id of a query.
+pub(super) fn digits(text: &str) -> Result<String, String> {
+    let is_id = (1..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id.then(|| text.to_owned()).ok_or_else(|| {
+        "an id consists of hexadecimal digits; `moteseal sum list` shows the ids".to_owned()
+    })
 }
 
 /// Returns the file next to a querier's state that records its version of the roster.

@@ -3,6 +3,8 @@
 //! restarted. The sum of every epoch is exact for the sources that the result names, or the epoch
 //! is reported as missing.
 
+mod several;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};

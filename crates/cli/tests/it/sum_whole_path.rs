@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use moteseal_client::sum::{
-    Endpoint, Outcome, Querier, Question, Row, RunOptions, ScheduleNumbers, run_query,
+    Endpoint, Outcome, Querier, QuerierState, Question, Row, RunOptions, run_query,
 };
 use moteseal_core::link::LinkKey;
 use moteseal_core::participation::Participation;
@@ -190,14 +190,14 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
     let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
     let querier =
         Querier::new(question, &Master::new([5; 32]), &devices, Host::detect(), &|_| ()).unwrap();
-    let mut numbers = ScheduleNumbers::open(&folder.path().join("querier.state")).unwrap();
+    let state = QuerierState::open(&folder.path().join("querier.state")).unwrap();
     let (aggregator, signer, link_secret) =
         (networks["querier"].parent(), key(2), secret("querier"));
     let endpoint = Endpoint {
         link: &aggregator,
         link_secret: &link_secret,
         signer: &signer,
-        numbers: &mut numbers,
+        state: &state,
         unix_ms: &unix_ms,
     };
     let rows: Mutex<Vec<Row>> = Mutex::default();
@@ -206,7 +206,13 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
         Ok(())
     };
     let lease = Duration::from_secs(60);
-    let run = RunOptions { epochs: Some(EPOCHS), grace: GRACE, has_default_floor: false, lease };
+    let run = RunOptions {
+        epochs: Some(EPOCHS),
+        continued: None,
+        grace: GRACE,
+        has_default_floor: false,
+        lease,
+    };
     let never = std::future::pending();
     run_query(endpoint, group, querier, run, None, &mut take, never).await.unwrap();
 

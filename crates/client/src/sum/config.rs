@@ -34,7 +34,8 @@ pub struct QuerierConfig {
     /// The file with the policy of the group, if it has one.
     #[serde(default)]
     pub policy: Option<PathBuf>,
-    /// The file with the number of the newest query schedule.
+    /// The file with the querier's state: the number of the newest query schedule, and the queries
+    /// that have not ended.
     pub state: PathBuf,
     /// The columns that the devices seal, such as `temperature:Cel:i16/100`.
     pub columns: Vec<String>,

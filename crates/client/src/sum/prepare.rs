@@ -22,15 +22,15 @@ use super::config::{QuerierConfig, narrow};
 use super::open_epochs::Row;
 use super::policy_file::PolicyFile;
 use super::querier::{PoseError, Querier, Question, default_floor, default_min_count};
+use super::querier_state::{AskedQuery, QuerierState, QuerierStateError, RunningQuery};
 use super::row_values::RowNames;
 use super::run_query::{Endpoint, Later, RunError, RunOptions, run_query};
-use super::schedule_numbers::ScheduleNumbers;
 use crate::error::OutputError;
 use crate::input::{self, InputError, LinkSecret};
 use crate::time_server::{TimeServer, time_members, time_topic, unix_ms};
 
 /// The maximum time to reach the broker.
-const REACHED_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const REACHED_WITHIN: Duration = Duration::from_secs(10);
 /// If a querier stops without withdrawing its query, the query ends after this time.
 const LEASE: Duration = Duration::from_secs(3600);
 
@@ -56,10 +56,19 @@ pub struct PreparedQuery {
     signer: SecretKey,
     link_secret: LinkSecret,
     link: Options,
-    numbers: ScheduleNumbers,
+    state: QuerierState,
+    running: RunningQuery,
+    /// The query that is continued, if it was asked before.
+    continued: Option<AskedQuery>,
     names: RowNames,
     grace: Duration,
     plan: String,
+}
+
+/// Where a query comes from.
+enum Source<'a> {
+    Text(&'a str),
+    Asked(&'a AskedQuery),
 }
 
 impl PreparedQuery {
@@ -76,11 +85,54 @@ impl PreparedQuery {
         minimums: Minimums,
         progress: &(dyn Fn(usize) + Sync),
     ) -> Result<Self, InputError> {
+        let state = querier_state(config)?;
+        Self::prepare(&Source::Text(text), state, roster, config, minimums, progress)
+    }
+
+    /// Like [`new`](Self::new), but continues the query whose id begins with these hexadecimal
+    /// digits, after the process that ran it was killed. Minimums that are `None` are those of the
+    /// query.
+    ///
+    /// # Errors
+    /// [`InputError`]: `UnknownQuery` if the querier's state has no such query, and `QuerierBusy` if
+    /// another process runs it.
+    pub fn attach(
+        digits: &str,
+        roster: &Roster,
+        config: &QuerierConfig,
+        minimums: Minimums,
+        progress: &(dyn Fn(usize) + Sync),
+    ) -> Result<Self, InputError> {
+        let state = querier_state(config)?;
+        let (_, query) = state.find(digits).map_err(|error| state_error(&error))?;
+        let minimums = Minimums {
+            participants: minimums.participants.or(query.floor),
+            readings: minimums.readings.or(Some(query.min_count)),
+        };
+        Self::prepare(&Source::Asked(&query), state, roster, config, minimums, progress)
+    }
+
+    fn prepare(
+        source: &Source<'_>,
+        state: QuerierState,
+        roster: &Roster,
+        config: &QuerierConfig,
+        minimums: Minimums,
+        progress: &(dyn Fn(usize) + Sync),
+    ) -> Result<Self, InputError> {
         let at = |key: &'static str| move |error: InputError| error.at(key);
         let mut buffer = [0; MAX_SCHEMA];
         let schema = schema(&config.columns, &mut buffer).map_err(at("columns"))?;
-        let mut plan = Plan::parse(text, &schema)
-            .map_err(|error| InputError::usage(error.name(), error).column_at(error.column))?;
+        let mut plan = match source {
+            Source::Text(text) => Plan::parse(text, &schema)
+                .map_err(|error| InputError::usage(error.name(), error).column_at(error.column))?,
+            Source::Asked(query) => {
+                let plan = Plan::decode(&query.plan).map_err(InputError::internal)?;
+                let bound = plan.bind(&schema);
+                bound.map_err(|error| InputError::usage(error.name(), error).at("columns"))?;
+                plan
+            }
+        };
         let signer = input::secret_key(&config.key).map_err(at("key"))?;
         let keys = querier_keys(&config.keys, roster).map_err(at("keys"))?;
         input::check_querier(roster, &signer.public()).map_err(at("key"))?;
@@ -101,10 +153,13 @@ impl PreparedQuery {
                 policy.declare_ranges(&signer.public(), plan);
             }
         };
-        let has_noise = plan.has_noise();
-        declare(&mut plan, has_noise);
-        narrow_all(&mut plan, &schema, config)?;
-        declare(&mut plan, !has_noise);
+        if let Source::Text(_) = source {
+            let has_noise = plan.has_noise();
+            declare(&mut plan, has_noise);
+            narrow_all(&mut plan, &schema, config)?;
+            declare(&mut plan, !has_noise);
+            plan.fit(u32::try_from(roster.sources().len()).unwrap_or(u32::MAX));
+        }
         let masked = match &policy {
             Some(policy) => {
                 let ring = Some(keys.circle.key_group);
@@ -115,7 +170,6 @@ impl PreparedQuery {
             }
             None => None,
         };
-        plan.fit(u32::try_from(roster.sources().len()).unwrap_or(u32::MAX));
         let group = SumGroup::new(roster.clone(), config.tree.open(roster)?);
         let link_secret =
             LinkSecret::read(&config.link_secret, roster, None).map_err(at("link_secret"))?;
@@ -128,8 +182,13 @@ impl PreparedQuery {
         }
         let mut bytes = [0; MAX_PLAN];
         let encoded = plan.encode(&mut bytes).map_err(InputError::internal)?.to_vec();
-        let mut nonce = [0; 16];
-        random(&mut nonce)?;
+        let (mut nonce, continued) = match source {
+            Source::Text(_) => ([0; 16], None),
+            Source::Asked(query) => (query.nonce, Some((*query).clone())),
+        };
+        if continued.is_none() {
+            random(&mut nonce)?;
+        }
         let question = Question {
             group: keys.circle.group,
             roster: keys.circle.roster,
@@ -144,8 +203,7 @@ impl PreparedQuery {
         let querier = Querier::new(question, &keys.master, &devices, Host::detect(), progress);
         let querier = querier.map_err(|error| pose_error(&error))?;
         let names = RowNames::new(&plan, &schema);
-        let numbers = ScheduleNumbers::open(&config.state)
-            .map_err(|error| InputError::new(error.name(), error.kind(), &error).at("state"))?;
+        let running = state.reserve(querier.id()).map_err(|error| state_error(&error))?;
         let (grace, plan) = (config.grace, plan.to_string());
         Ok(Self {
             querier,
@@ -155,7 +213,9 @@ impl PreparedQuery {
             signer,
             link_secret,
             link,
-            numbers,
+            state,
+            running,
+            continued,
             names,
             grace,
             plan,
@@ -204,13 +264,14 @@ impl PreparedQuery {
         self.names.clone()
     }
 
-    /// Runs the query over the broker until `epochs` epochs have ended (without a limit if `None`)
-    /// or `stop` completes. Calls `started` once the broker is reached. Loads the later versions of
+    /// Runs the query over the broker until `epochs` epochs have ended (without a limit if `None`), the
+    /// query is stopped, or `stop` completes. A query that is continued keeps its limit if `epochs` is
+    /// `None`. Calls `started` once the broker is reached. Loads the later versions of
     /// the group that `later` delivers; their sender has checked them. Returns how many epochs have
     /// no row, as [`run_query()`] does.
     ///
     /// # Errors
-    /// [`RunError`], if the link, the file of schedule numbers or the output fails.
+    /// [`RunError`], if the link, the querier's state or the output fails.
     pub async fn run(
         self,
         epochs: Option<u64>,
@@ -227,14 +288,16 @@ impl PreparedQuery {
             signer,
             link_secret,
             link: broker,
-            mut numbers,
+            state,
+            running,
+            continued,
             grace,
             ..
         } = self;
         let members: Vec<[u8; 8]> =
             group.tree.querier().children().iter().map(|child| child.id.0).collect();
         let mut stop = std::pin::pin!(stop);
-        let link = MqttParent::new(&broker, members)?;
+        let link = MqttParent::named(&broker, members, &format!("query-{}", running.id()))?;
         tokio::select! {
             reached = until_up_within(link.state(), REACHED_WITHIN) => reached?,
             () = &mut stop => return Ok(0),
@@ -249,11 +312,11 @@ impl PreparedQuery {
             link: &link,
             link_secret: &link_secret,
             signer: &signer,
-            numbers: &mut numbers,
+            state: &state,
             unix_ms: &unix_ms,
         };
         let has_default_floor = floor.is_none();
-        let options = RunOptions { epochs, grace, has_default_floor, lease: LEASE };
+        let options = RunOptions { epochs, continued, grace, has_default_floor, lease: LEASE };
         let querier_key = signer.public();
         let versions = later.clone();
         let later =
@@ -277,6 +340,14 @@ async fn follow_members(
         }
     }
     std::future::pending::<()>().await;
+}
+
+pub(super) fn querier_state(config: &QuerierConfig) -> Result<QuerierState, InputError> {
+    QuerierState::open(&config.state).map_err(|error| state_error(&error))
+}
+
+pub(super) fn state_error(error: &QuerierStateError) -> InputError {
+    InputError::new(error.name(), error.kind(), error).at("state")
 }
 
 /// Fills a buffer with random bytes from the operating system.

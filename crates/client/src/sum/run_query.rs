@@ -3,7 +3,7 @@
 //!
 //! The announcement is a lease: it states the epoch at which the query ends, and the querier renews
 //! it while it runs. If a querier is killed, the devices therefore stop answering soon. The only
-//! I/O is the link and the file of schedule numbers.
+//! I/O is the link and the querier's state.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use moteseal_api::ErrorKind;
-use moteseal_broadcast::SealError;
 use moteseal_core::link::{FrameError, LinkKey};
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::{KeyPair, PublicKey};
 use moteseal_net::link::Up;
 use moteseal_net::{LinkError, ParentLink};
 use moteseal_sum::engine::KeyEngine;
-use moteseal_sum::schedule::{MAX_QUERY_SCHEDULE, Posed, QueryScheduleDraft};
+use moteseal_sum::key_file::Circle;
+use moteseal_sum::query::QueryId;
 use moteseal_sum::sies::Master;
 use moteseal_sum::wire::{Explain, SumUplink};
 use moteseal_verify::SumGroup;
@@ -29,7 +29,8 @@ use tracing::{debug, info, warn};
 use super::localise::{ATTEMPTS, Finding, Localisation};
 use super::open_epochs::{Epochs, Received, Row};
 use super::querier::{PoseError, Querier};
-use super::schedule_numbers::{ScheduleNumberError, ScheduleNumbers};
+use super::querier_state::{AskedQuery, QuerierState, QuerierStateError};
+
 use crate::error::OutputError;
 
 /// The maximum time of a fault localisation, for any duration of epochs.
@@ -48,13 +49,16 @@ const CATCH_UP: Duration = Duration::from_secs(1);
 /// The interval at which the newest query schedule is announced again, unchanged.
 const ANNOUNCE_AGAIN: Duration = Duration::from_secs(60);
 /// The time that the link has to send the withdrawal of a query.
-const FAREWELL: Duration = Duration::from_millis(500);
+pub(super) const FAREWELL: Duration = Duration::from_millis(500);
 
 /// The options of [`run_query`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// The number of epochs, or `None` to run until the query is stopped.
+    /// The number of epochs, or `None` to run until the query is stopped, or until the end of the
+    /// query that is continued.
     pub epochs: Option<u64>,
+    /// The query to continue, whose previous process has ended without withdrawing it.
+    pub continued: Option<AskedQuery>,
     /// The maximum time that each edge of the tree may need.
     pub grace: Duration,
     /// Whether the minimum number of participants is the default for the members of each epoch,
@@ -71,12 +75,9 @@ pub enum RunError {
     /// The link failed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The querier cannot use the file of schedule numbers.
+    /// The querier cannot use its state.
     #[error(transparent)]
-    Number(#[from] ScheduleNumberError),
-    /// The query schedule could not be signed.
-    #[error(transparent)]
-    Issue(#[from] SealError),
+    State(#[from] QuerierStateError),
     /// The rows could not be written.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -94,8 +95,7 @@ impl RunError {
     pub fn name(&self) -> &str {
         match self {
             Self::Link(error) => error.name(),
-            Self::Number(error) => error.name(),
-            Self::Issue(_) => "Failed",
+            Self::State(error) => error.name(),
             Self::Output(error) => error.name(),
             Self::Pose(error) => error.name(),
             Self::Replaced => "WrongQuerier",
@@ -107,8 +107,7 @@ impl RunError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Link(error) => error.kind(),
-            Self::Number(error) => error.kind(),
-            Self::Issue(_) => ErrorKind::Internal,
+            Self::State(error) => error.kind(),
             Self::Output(error) => error.kind(),
             Self::Pose(error) => error.kind(),
             Self::Replaced => ErrorKind::Usage,
@@ -118,7 +117,7 @@ impl RunError {
 
 moteseal_api::named_error!(RunError);
 
-/// The querier's end of the link, its keys, its schedule numbers and its clock.
+/// The querier's end of the link, its keys, its state and its clock.
 pub struct Endpoint<'a, L> {
     /// The querier's end of the link to its children.
     pub link: &'a L,
@@ -126,8 +125,8 @@ pub struct Endpoint<'a, L> {
     pub link_secret: &'a [u8; 32],
     /// The querier's secret key, which signs the query schedules.
     pub signer: &'a dyn KeyPair,
-    /// The numbers of the querier's schedules.
-    pub numbers: &'a mut ScheduleNumbers,
+    /// The state of the querier, with the queries that run beside this one.
+    pub state: &'a QuerierState,
     /// A function that returns the time in Unix milliseconds.
     pub unix_ms: &'a (dyn Fn() -> u64 + Sync),
 }
@@ -179,8 +178,12 @@ pub async fn run_query<L: ParentLink + Sync, E: KeyEngine + Sync>(
     let mut asked = Asked::new(asking, group, querier, run);
     asked.later = later;
     let done = asked.run(rows, stop).await;
+    let is_asked = asked.announced.is_some() || (done.is_ok() && asked.run.continued.is_some());
+    if !is_asked {
+        return done.map(|()| asked.missed);
+    }
     // Withdraw the query even after an error, so that the devices stop answering.
-    let ended = asked.announce(false).await;
+    let ended = asked.withdraw().await;
     tokio::time::sleep(FAREWELL).await;
     done.and(ended).map(|()| asked.missed)
 }
@@ -204,25 +207,42 @@ struct Asked<'a, L, E> {
     first: u64,
     /// The end of the lease: the first epoch that the newest query schedule does not include.
     until: u64,
+    /// The first epoch after the last one to ask.
+    end: Option<u64>,
     /// The number of skipped epochs.
     missed: u64,
-    /// The newest query schedule, and the time at which it is sent again.
-    announced: Option<(Bytes, Instant)>,
+    /// When the query schedule is sent again; `None` if it has not been sent yet.
+    announced: Option<Instant>,
+    /// When the state is read again, to find out whether the query was stopped.
+    read_again: Instant,
 }
 
 impl<'a, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, L, E> {
     fn new(asking: Endpoint<'a, L>, group: SumGroup, querier: Querier<E>, run: RunOptions) -> Self {
+        let epoch = (asking.unix_ms)() / u64::from(querier.epoch_ms());
         // Devices receive the announcement in the middle of the current epoch. The next epoch is
         // the first one that they can answer completely.
-        let first = (asking.unix_ms)() / u64::from(querier.epoch_ms()) + 1;
+        let asks_from = |next: u64| (next, next, next);
+        let (first, until, next) = match &run.continued {
+            // The devices still answer. They send their shares of this epoch after its end.
+            Some(query) if query.until > epoch => {
+                (query.first, query.until, epoch.max(query.first))
+            }
+            Some(query) => asks_from(query.first.max(epoch + 1)),
+            None => asks_from(epoch + 1),
+        };
+        let end = match run.epochs {
+            Some(epochs) => Some(next.saturating_add(epochs)),
+            None => run.continued.as_ref().and_then(|query| query.end),
+        };
         let grace_ms = u64::try_from(run.grace.as_millis()).unwrap_or(u64::MAX);
-        let mut epochs = Epochs::new(group, querier, grace_ms, first);
+        let mut epochs = Epochs::new(group, querier, grace_ms, next);
         if run.has_default_floor {
             epochs = epochs.with_default_floor();
         }
         let keys = link_keys(&asking, &epochs);
-        let (until, missed, announced, later) = (first, 0, None, None);
-        Self { asking, epochs, run, later, keys, first, until, missed, announced }
+        let (missed, announced, later, read_again) = (0, None, None, Instant::now());
+        Self { asking, epochs, run, later, keys, first, until, end, missed, announced, read_again }
     }
 
     /// Continues with a later version of the group, if there is one, and announces the query to its
@@ -246,7 +266,11 @@ impl<'a, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, L, E> {
         self.keys = link_keys(&self.asking, &self.epochs);
         self.asking.link.set_members(self.keys.keys().copied().collect());
         info!(version, "loaded a later version of the roster, or of the tree");
-        if self.announced.is_some() { self.announce(true).await } else { Ok(()) }
+        if self.announced.is_some() {
+            // If the query was stopped, the next call of `renew` finds out.
+            self.announce().await?;
+        }
+        Ok(())
     }
 
     fn now_ms(&self) -> u64 {
@@ -263,61 +287,92 @@ impl<'a, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, L, E> {
     }
 
     fn is_over(&self) -> bool {
-        self.run
-            .epochs
-            .is_some_and(|epochs| self.epochs.next() >= self.first.saturating_add(epochs))
+        self.end.is_some_and(|end| self.epochs.next() >= end)
     }
 
-    /// Announces a new query schedule that contains this query if `is_asked` is true, and no query
-    /// otherwise.
-    async fn announce(&mut self, is_asked: bool) -> Result<(), RunError> {
+    /// Returns the group that this process asks.
+    fn circle(&self) -> Circle {
         let querier = self.epochs.querier();
         let (question, shape) = (querier.question(), querier.shape());
-        let posed = Posed {
-            nonce: question.nonce,
-            first: self.first,
-            until: self.until,
-            plan: &question.plan,
-        };
-        let draft = QueryScheduleDraft {
+        Circle {
             group: question.group,
             roster: question.roster,
-            number: self.asking.numbers.next((self.asking.unix_ms)())?,
             sources: shape.sources,
             key_group: shape.key_group,
-            queries: if is_asked { std::slice::from_ref(&posed) } else { &[] },
+        }
+    }
+
+    fn id(&self) -> QueryId {
+        self.epochs.querier().id()
+    }
+
+    /// Announces a new query schedule that contains this query, and the other running ones. Returns
+    /// `false` if another process has stopped the query.
+    async fn announce(&mut self) -> Result<bool, RunError> {
+        let querier = self.epochs.querier();
+        let question = querier.question();
+        let query = AskedQuery {
+            nonce: question.nonce,
+            plan: question.plan.clone(),
+            first: self.first,
+            until: self.until,
+            epoch_ms: querier.epoch_ms(),
+            end: self.end,
+            floor: (!self.run.has_default_floor).then_some(question.floor),
+            min_count: question.min_count,
         };
-        let (mut scratch, mut out) = (vec![0; MAX_QUERY_SCHEDULE], vec![0; MAX_QUERY_SCHEDULE]);
-        let schedule =
-            Bytes::copy_from_slice(draft.issue(self.asking.signer, &mut scratch, &mut out)?);
-        debug!(number = draft.number, until = self.until, is_asked, "announced the query schedule");
+        let Endpoint { state, signer, .. } = self.asking;
+        let schedule = match self.announced {
+            Some(_) => state.renew(&self.circle(), &query, signer, self.now_ms())?,
+            None => Some(state.ask(&self.circle(), &query, signer, self.now_ms())?),
+        };
+        let Some(schedule) = schedule else { return Ok(false) };
+        debug!(until = self.until, "announced the query schedule");
+        self.send(schedule).await?;
+        Ok(true)
+    }
+
+    /// Announces a new query schedule that does not contain this query.
+    async fn withdraw(&mut self) -> Result<(), RunError> {
+        let Endpoint { state, signer, .. } = self.asking;
+        let schedule = state.withdraw(&self.circle(), self.id(), signer, self.now_ms())?;
+        debug!("withdrew the query");
         self.send(schedule).await
     }
 
-    async fn send(&mut self, schedule: Bytes) -> Result<(), RunError> {
-        self.announced = Some((schedule.clone(), Instant::now() + ANNOUNCE_AGAIN));
-        Ok(self.asking.link.announce(schedule).await?)
+    async fn send(&mut self, schedule: Vec<u8>) -> Result<(), RunError> {
+        self.announced = Some(Instant::now() + ANNOUNCE_AGAIN);
+        Ok(self.asking.link.announce(schedule.into()).await?)
     }
 
     /// Renews the lease once half of it has passed. Until then, repeats the newest query schedule
     /// at intervals, because an aggregator or mote that was restarted may have received an older
-    /// schedule from its broker.
-    async fn renew(&mut self) -> Result<(), RunError> {
+    /// schedule from its broker. Returns `false` if another process has stopped the query.
+    async fn renew(&mut self) -> Result<bool, RunError> {
         let (from, lease) = ((self.now_ms() / self.epoch_ms()).max(self.first), self.lease());
-        let end = self.run.epochs.map_or(u64::MAX, |epochs| self.first.saturating_add(epochs));
-        let until = from.saturating_add(lease).min(end);
+        let until = from.saturating_add(lease).min(self.end.unwrap_or(u64::MAX));
         // If the clock was ahead, the announced end is too late and must be corrected.
         let is_too_long = self.until > until.saturating_add(1);
-        if is_too_long || until > self.until && from.saturating_add(lease.div_ceil(2)) >= self.until
-        {
-            self.until = until;
-            return self.announce(true).await;
-        }
-        match &self.announced {
-            Some((schedule, again)) if *again <= Instant::now() => {
-                self.send(schedule.clone()).await
+        let is_due = is_too_long
+            || until > self.until && from.saturating_add(lease.div_ceil(2)) >= self.until;
+        let now = Instant::now();
+        match self.announced {
+            Some(again) if !is_due => {
+                if self.read_again > now {
+                    return Ok(true);
+                }
+                self.read_again = now + READ_AGAIN;
+                let schedule = self.asking.state.schedule_with(self.id())?;
+                let Some(schedule) = schedule else { return Ok(false) };
+                if again <= now {
+                    self.send(schedule).await?;
+                }
+                Ok(true)
             }
-            _ => Ok(()),
+            _ => {
+                self.until = until;
+                self.announce().await
+            }
         }
     }
 
@@ -339,7 +394,10 @@ impl<'a, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, L, E> {
                 continue;
             }
             self.load_version().await?;
-            self.renew().await?;
+            if !self.renew().await? {
+                warn!("the query was stopped with `moteseal sum stop`");
+                return Ok(());
+            }
             if self.epochs.is_due(self.now_ms()) {
                 self.catch_up().await?;
                 let row = tokio::select! {
@@ -465,7 +523,8 @@ impl<'a, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, L, E> {
             while let Some((explain, _)) = timeouts.pop_front_if(|(_, until)| *until <= now) {
                 localisation.give_up(&explain);
             }
-            // Renew the lease during the localisation, so that the devices continue to answer.
+            // Renew the lease during the localisation, so that the devices continue to answer. A
+            // query that was stopped ends after the localisation.
             self.renew().await?;
         }
         Ok(localisation.finish())

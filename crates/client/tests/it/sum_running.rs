@@ -10,7 +10,7 @@ use crate::sum_support::{
     Chance, Contribution, Reading, Scene, Traffic, epoch, reading, roster, tree,
 };
 use bytes::Bytes;
-use moteseal_client::sum::{Endpoint, Outcome, Row, RunOptions, ScheduleNumbers, run_query};
+use moteseal_client::sum::{Endpoint, Outcome, QuerierState, Row, RunOptions, run_query};
 use moteseal_core::link::LinkKey;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_net::in_memory::{Faults, Network};
@@ -298,14 +298,14 @@ async fn run_by(
         .map(|child| tokio::spawn(gateway(world.clone(), network.clone(), child.id.0)))
         .collect();
     let folder = tempfile::tempdir().unwrap();
-    let mut numbers = ScheduleNumbers::open(&folder.path().join("state")).unwrap();
+    let state = QuerierState::open(&folder.path().join("state")).unwrap();
     let (aggregator, signer) = (network.parent(), World::signer());
     let clock = || clock(world.now_ms());
     let asking = Endpoint {
         link: &aggregator,
         link_secret: &CHILDREN_SECRET,
         signer: &signer,
-        numbers: &mut numbers,
+        state: &state,
         unix_ms: &clock,
     };
     let (mut rows, enough) = (Vec::new(), tokio::sync::Notify::new());
@@ -364,6 +364,7 @@ fn check_answer(world: &World, row: &Row) {
 
 const SETTINGS: RunOptions = RunOptions {
     epochs: None,
+    continued: None,
     grace: GRACE,
     has_default_floor: false,
     lease: Duration::from_secs(40),
@@ -433,8 +434,6 @@ async fn a_query_is_a_lease_that_is_renewed_while_the_querier_lives() {
             "without the querier, the query would run for {ahead} ms"
         );
     }
-    let mut numbers: Vec<u64> = schedules.iter().map(|schedule| schedule.number).collect();
-    numbers.dedup();
     assert!(schedules.len() > 6 && schedules.last().unwrap().query.is_none(), "{schedules:?}");
 }
 
@@ -457,14 +456,14 @@ async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
         }
     });
     let folder = tempfile::tempdir().unwrap();
-    let mut numbers = ScheduleNumbers::open(&folder.path().join("state")).unwrap();
+    let state = QuerierState::open(&folder.path().join("state")).unwrap();
     let (aggregator, signer, start) = (network.parent(), World::signer(), Instant::now());
     let clock = || START_MS + u64::try_from(start.elapsed().as_millis()).unwrap();
     let asking = Endpoint {
         link: &aggregator,
         link_secret: &CHILDREN_SECRET,
         signer: &signer,
-        numbers: &mut numbers,
+        state: &state,
         unix_ms: &clock,
     };
     let run = RunOptions { lease: Duration::from_secs(3600), ..SETTINGS };
@@ -599,14 +598,14 @@ async fn shares_that_arrived_during_a_pause_count_before_their_epochs_are_closed
         });
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut numbers = ScheduleNumbers::open(&folder.path().join("state")).unwrap();
+    let state = QuerierState::open(&folder.path().join("state")).unwrap();
     let (aggregator, signer) = (network.parent(), World::signer());
     let clock = || world.now_ms() + skew_ms.load(Ordering::SeqCst);
     let asking = Endpoint {
         link: &aggregator,
         link_secret: &CHILDREN_SECRET,
         signer: &signer,
-        numbers: &mut numbers,
+        state: &state,
         unix_ms: &clock,
     };
     let mut rows = Vec::new();

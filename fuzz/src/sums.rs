@@ -51,6 +51,10 @@ pub fn run(bytes: &[u8]) {
             );
             assert!(children.shares().count() <= bytes.len());
         }
+        Ok(SumUplink::Refusal(refusal)) => {
+            let again = refusal.close(&key, &mut out).expect("it has fitted before");
+            assert_eq!(again, frame, "two encodings of one refusal");
+        }
         Err(_) => {}
     }
     let frame = framed(b"down", bytes);

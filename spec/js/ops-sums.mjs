@@ -73,6 +73,11 @@ OPS["sum.participation"] = (input) => {
 
 OPS["sum.up"] = (input) => shown(sums.openShare(hex(input.frame), hex(input.hub_secret), hex(input.group), hex(input.child)));
 
+OPS["sum.refusal"] = (input) => {
+  const [master, group, device, query] = [hex(input.master), hex(input.group), hex(input.device), hex(input.query)];
+  return shown({ tag: sums.refusalTag(master, group, device, query, BigInt(input.epoch), input.reason) });
+};
+
 OPS["sum.explain"] = (input) =>
   shown(sums.openExplain(hex(input.frame), hex(input.hub_secret), hex(input.group), hex(input.child)));
 

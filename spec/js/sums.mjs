@@ -50,6 +50,10 @@ export function maskOf(root, group, query, slot, epoch, position, first, end) {
   return Buffer.from(mask.toString(16).padStart(64, "0"), "hex");
 }
 
+/** The tag of a refusal: section 4.1. */
+export const refusalTag = (master, group, device, query, epoch, reason) =>
+  hmac(deviceSecret(master, group, device), "moteseal/1/sum/refusal", query, be64(epoch), reason).subarray(0, 8);
+
 function checkRecord(record) {
   if (record.length !== RECORD) fail("TruncatedPsr");
   if (big(record) >= P) fail("NotCanonical");
@@ -165,9 +169,14 @@ const recordsOf = (node) => cbor.array(node).map((n) => cbor.bytes(n));
 /** A frame of a child. */
 export function openShare(frame, secret, group, child) {
   const out = openTagged(frame, linkSecret(secret, group, child), "up", (item) => {
-    const f = fieldsOf(item, { 4: [5], 5: [7] });
+    const f = fieldsOf(item, { 4: [5], 5: [7], 6: [6] });
     const head = { query: cbor.bytes(f[1], 4), epoch: cbor.u64(f[2]) };
     if (f[0].v === 4) return { frame: "share", ...head, participation: cbor.bytes(f[3]), psrs: recordsOf(f[4]) };
+    if (f[0].v === 6) {
+      const refusal = { frame: "refusal", ...head, position: cbor.u32(f[3]), reason: cbor.text(f[4]), tag: cbor.bytes(f[5], 8) };
+      if (!/^[0-9A-Za-z]{1,40}$/.test(refusal.reason)) fail("Malformed");
+      return refusal;
+    }
     const children = { frame: "children", ...head, node: cbor.bytes(f[3], 8), first: cbor.u32(f[4]), total: cbor.u32(f[5]) };
     children.children = cbor.array(f[6]).map((n) => {
       const c = cbor.array(n, 3);
@@ -175,6 +184,7 @@ export function openShare(frame, secret, group, child) {
     });
     return children;
   });
+  if (out.frame === "refusal") return out;
   const lists = out.frame === "share" ? [out.psrs] : out.children.map((c) => c[2]);
   for (const list of lists) list.forEach(checkRecord);
   return out;

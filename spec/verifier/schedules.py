@@ -1,7 +1,9 @@
 """Query schedules, frames and participation of private sums (sums.md, sections 3 to 5)."""
 
+import re
+
 from .broadcast import chain_of_one, sender_named
-from .encoding import Refused, array, byte_string, decode, out_of_range, uint, version_one, wrong_type
+from .encoding import Refused, array, byte_string, decode, out_of_range, text, uint, version_one, wrong_type
 from .hashes import H, be
 from .link import frame_item, link_secret
 from .sums import psr_read
@@ -54,9 +56,13 @@ def child_frame(frame, hub_secret, group, child):
     """A frame of a child, and the records in it."""
     try:
         fields = array(frame_item(frame, link_secret(hub_secret, group, child), b"up"))
-        kind = {(4, 5): "share", (5, 7): "children"}.get((uint(fields[0]) if fields else None, len(fields)))
+        kind = {(4, 5): "share", (5, 7): "children", (6, 6): "refusal"}.get((uint(fields[0]) if fields else None, len(fields)))
         wrong_type(kind is None)
         read = {"frame": kind, "query": byte_string(fields[1], 4).hex(), "epoch": uint(fields[2])}
+        if kind == "refusal":
+            reason = text(fields[4])
+            wrong_type(re.fullmatch("[0-9A-Za-z]{1,40}", reason) is None)
+            return read | {"position": uint(fields[3], 32), "reason": reason, "tag": byte_string(fields[5], 8).hex()}
         if kind == "share":
             shares = [[byte_string(fields[3]), [byte_string(record) for record in array(fields[4])]]]
         else:

@@ -60,6 +60,12 @@ def mask(root, group, query, slot, epoch, position, first, end):
     return (number(position) - number(position - 1 if position > first else end - 1)) % P
 
 
+def refusal_tag(master, group, device, query, epoch, reason):
+    """Section 4.1: the tag of a refusal."""
+    secret = source_secret(master, group, device)
+    return hmac256(secret, b"moteseal/1/sum/refusal", query, be(epoch, 8), reason.encode())[:8]
+
+
 def psr_read(data):
     if len(data) != 32:
         raise Refused("TruncatedPsr")

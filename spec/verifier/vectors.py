@@ -62,6 +62,7 @@ from .sums import (
     key_group_secret,
     mask,
     psr_read,
+    refusal_tag,
     source_key,
     source_secret,
     sum_open,
@@ -692,6 +693,11 @@ OPERATIONS = {
                 *(given[name] for name in ("slot", "epoch", "position", "first", "end")),
             ),
             32,
+        ).hex()
+    },
+    "sum.refusal": lambda _, given: {
+        "tag": refusal_tag(
+            *(unhex(given[name]) for name in ("master", "group", "device", "query")), given["epoch"], given["reason"]
         ).hex()
     },
     "policy.open": policy_open_vector,

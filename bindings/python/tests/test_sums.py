@@ -173,7 +173,7 @@ def test_sums_are_exact_over_the_named_sources(group: Group) -> None:
                     row["COUNT(*)"]
                 continue
             total, count = row["SUM(reading)"], row["COUNT(*)"]
-            assert total is not None and count is not None
+            assert isinstance(total, Decimal) and isinstance(count, Decimal)
             named = 7 & ~sum(1 << MOTES.index(name) for name in (*row.silent, *row.unheard))
             assert row.participants == named.bit_count() >= 2
             assert int(total).bit_count() == count and int(total) & ~named == 0
@@ -185,6 +185,48 @@ def test_sums_are_exact_over_the_named_sources(group: Group) -> None:
     assert rows.missed is not None and whole == 2
     # The query was withdrawn, so that there are no more rows.
     assert list(rows) == []
+
+
+def test_bins_and_groups_have_types_of_their_own(group: Group) -> None:
+    querier = moteseal.sums.Querier.from_toml(group.folder / "querier.toml")
+    deadline = time.monotonic() + LONG
+    query = "SELECT MAX(reading), HISTOGRAM(reading) FROM sensors EPOCH DURATION 1s"
+    with querier.ask(query, floor=3, min_count=1) as rows:
+        for row in rows:
+            assert time.monotonic() < deadline, group.logs()
+            if row.accepted and row.readings == 3:
+                break
+    # The readings are 1, 2 and 4, in the first of eight bins from 0 to 1000.
+    greatest, histogram = row["MAX(reading)"], row["HISTOGRAM(reading)"]
+    assert isinstance(greatest, moteseal.sums.Bin) and isinstance(histogram, moteseal.sums.Histogram)
+    # MAX states only where the greatest reading is at most, if it is in the first bin.
+    assert greatest == moteseal.sums.Bin(None, Decimal(125))
+    assert [count for _, count in histogram.bins] == [3, 0, 0, 0, 0, 0, 0, 0] and histogram.within == 0
+    assert row.privacy is None and row.parts is None
+    query = "SELECT SUM(reading) FROM sensors GROUP BY reading (1, 2) EPOCH DURATION 1s"
+    with querier.ask(query, floor=3, min_count=1) as rows:
+        for row in rows:
+            assert time.monotonic() < deadline, group.logs()
+            if row.parts is not None and sum(part.readings or 0 for part in row.parts) == 2:
+                break
+    assert row.parts is not None
+    found = {part.name: part.values and part.values["SUM(reading)"] for part in row.parts}
+    assert found == {"1": 1, "2": 2}
+    with pytest.raises(KeyError, match="GROUP BY"):
+        row["SUM(reading)"]
+
+
+def test_answers_with_noise_state_their_epsilon() -> None:
+    found = {
+        "query": "00" * 16, "epoch": 1, "start": "2027-01-15T08:00:00Z", "duration_ms": 1000, "participants": 9, "sources": 9,
+        "silent": [], "unheard": [], "not_authentic": [], "masked": [], "readings": 9, "outside": 0,
+        "results": {"COUNT(*)": {"value": "8", "within": "3"}, "MEDIAN(reading)": {"low": "1", "high": None}},
+        "groups": None, "reasons": {"mote1": "BudgetSpent"}, "privacy": {"epsilon": "0.5", "delta": 1e-11}, "error": None,
+    }  # fmt: skip
+    row = moteseal.sums.Row._of(found)
+    assert row["COUNT(*)"] == moteseal.sums.Noisy(Decimal(8), Decimal(3))
+    assert row["MEDIAN(reading)"] == moteseal.sums.Bin(Decimal(1), None)
+    assert row.privacy == moteseal.sums.Privacy(Decimal("0.5"), 1e-11) and row.reasons == {"mote1": "BudgetSpent"}
 
 
 def test_too_few_participants_give_no_result(group: Group) -> None:

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::Args;
 use moteseal_adversary::aggregator::{LyingAggregator, Malice};
+use moteseal_broadcast::KeyId;
 use moteseal_client::sum::{
     Bins, Endpoint, Finding, Outcome, Querier, QuerierState, Question, ResultValue, Row, RowFormat,
     RowNames, RowWriter, RunOptions, default_floor, default_min_count, run_query,
@@ -35,6 +36,7 @@ use moteseal_net::link::State;
 use moteseal_net::{ChildLink, Down, LinkError, ParentLink, Up};
 use moteseal_seal::level::SaltKey;
 use moteseal_sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
+use moteseal_sum::policy::{ColumnTerms, LEAST_COUNT, MAX_PAYLOAD, PolicyDraft, QuerierTerms};
 use moteseal_sum::query::{MAX_PLAN, Plan};
 use moteseal_verify::Roster;
 use moteseal_verify::SumGroup;
@@ -53,6 +55,12 @@ use moteseal_terminal::progress::count;
 const QUERY: &str =
     "SELECT AVG(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 2s";
 const EPOCH_MS: u64 = 2000;
+/// A query that the policy does not permit, because its epochs are shorter than two seconds.
+const BREACH: &str = "SELECT AVG(temperature) FROM sensors EPOCH DURATION 1s";
+/// The columns that the policy permits, with their divisors.
+const PERMITTED: [(&str, u32); 2] = [("temperature", 100), ("humidity", 100)];
+/// The reason for which the motes refuse the query.
+const REFUSAL: &str = "EpochNotPermitted";
 /// Each gateway with its parent.
 const GATEWAYS: [(&str, &str); 3] = [("gw-a", "root"), ("gw-b", "root"), ("root", QUERIER)];
 /// The gateway that turns malicious, and its attack in each epoch.
@@ -77,7 +85,7 @@ const WAITING: u32 = 4;
 /// after half of the epochs
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Takes about 25 seconds. The exit code is 0 if every result was exact, and every altered sum was rejected and traced to the gateway that altered it."
+    after_help = "Takes about 30 seconds. The exit code is 0 if every result was exact, every altered sum was rejected and traced to the gateway that altered it, and the motes refused a query that their policy does not permit."
 )]
 pub(crate) struct Arguments {
     /// Print one JSON object per line
@@ -153,6 +161,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
             ended.map_err(|error| error.to_string())
         });
     }
+    let policy = policy(&circle, &signer.public())?;
     let sensed = Sensed::default();
     for (place, mote) in motes.iter().enumerate() {
         let of = places[place].1;
@@ -168,7 +177,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
             secret: source.secret,
             masks: None,
             needs_policy: false,
-            policy: None,
+            policy: Some(policy.clone()),
             querier: signer.public(),
             link: LinkKey::new(&LinkKey::secret_of(&secrets[of], roster.group(), device)),
         };
@@ -190,27 +199,28 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         Schema::decode(&motes.first().ok_or_else(|| internal("no motes"))?.recording.schema)
             .map_err(internal)?;
     let plan = Plan::parse(QUERY, &schema).map_err(|error| internal(error.to_string()))?;
-    let mut buffer = [0; MAX_PLAN];
-    let encoded = plan.encode(&mut buffer).map_err(internal)?.to_vec();
-    let nonce = *random::bytes()?;
-    let question = Question {
-        group: circle.group,
-        roster: circle.roster,
-        nonce,
-        plan: encoded,
-        key_group: circle.key_group,
-        floor: default_floor(sources),
-        min_count: default_min_count(&plan),
-        masked: None,
-    };
     let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
-    let querier = Querier::new(question, &master.master, &devices, Host::detect(), &|_| {})
-        .map_err(|error| internal(error.to_string()))?;
+    let querier = |plan: &Plan<'_>| {
+        let mut buffer = [0; MAX_PLAN];
+        let question = Question {
+            group: circle.group,
+            roster: circle.roster,
+            nonce: *random::bytes()?,
+            plan: plan.encode(&mut buffer).map_err(internal)?.to_vec(),
+            key_group: circle.key_group,
+            floor: default_floor(sources),
+            min_count: default_min_count(plan),
+            masked: None,
+        };
+        Querier::new(question, &master.master, &devices, Host::detect(), &|_| {})
+            .map_err(|error| internal(error.to_string()))
+    };
     let state = QuerierState::open(&folder.join("querier")).map_err(internal)?;
     let aggregator = networks[QUERIER].parent();
-    let asking = Endpoint {
+    let asking = || Endpoint {
         link: &aggregator,
         link_secret: &secrets[QUERIER],
+        master: &master.master,
         signer: &signer,
         state: &state,
         unix_ms: &system_clock,
@@ -248,14 +258,43 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         has_default_floor: true,
         lease,
     };
+    let stopped = |ended| internal(format_args!("a mote or gateway stopped: {ended:?}"));
+    let never = std::future::pending();
+    let asked =
+        run_query(asking(), group.clone(), querier(&plan)?, run.clone(), None, &mut take, never);
     let followed = tokio::select! {
-        followed = run_query(asking, group, querier, run, None, &mut take, std::future::pending()) => followed.map_err(|error| internal(error.to_string())),
-        Some(ended) = tasks.join_next() => Err(internal(format_args!("a mote or gateway stopped: {ended:?}"))),
+        followed = asked => followed.map_err(|error| internal(error.to_string())),
+        Some(ended) = tasks.join_next() => Err(stopped(ended)),
+    };
+    followed?;
+    writer.finish().map_err(internal)?;
+    tally.verdict()?;
+
+    // The querier breaks the policy. The motes refuse, whatever the querier's own software checks.
+    if !json {
+        diagnostic("the querier asks for shorter epochs than the policy permits");
+        diagnostic(BREACH);
+    }
+    let plan = Plan::parse(BREACH, &schema).map_err(|error| internal(error.to_string()))?;
+    let names = RowNames::new(&plan, &schema);
+    let mut writer = RowWriter::new(format, names, io::stdout()).map_err(internal)?;
+    let mut refused = Vec::new();
+    let mut take = |row: &Row| {
+        let is_missing = matches!(row.outcome, Outcome::Missing(_));
+        refused.push(is_missing.then(|| row.reasons.clone()));
+        writer.row(row)
+    };
+    let run = RunOptions { epochs: Some(1), ..run };
+    let never = std::future::pending();
+    let asked = run_query(asking(), group, querier(&plan)?, run, None, &mut take, never);
+    let followed = tokio::select! {
+        followed = asked => followed.map_err(|error| internal(error.to_string())),
+        Some(ended) = tasks.join_next() => Err(stopped(ended)),
     };
     tasks.shutdown().await;
     followed?;
     writer.finish().map_err(internal)?;
-    tally.verdict()?;
+    let refusing = refusing(&refused, motes.len())?;
     if !json {
         let mut out = Stdout::lock();
         let Tally { exact, refused, named, .. } = tally;
@@ -264,8 +303,52 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
              although the seals state an answer: `moteseal audit --sums` finds this",
             count(named, "mote")
         ))?;
+        out.line(format_args!(
+            "{refusing} of {} refused the query that the policy does not permit ({REFUSAL})",
+            count(motes.len() as u64, "mote")
+        ))?;
     }
     Ok(())
+}
+
+/// Returns the number of motes that have stated why they refuse the query that the policy does not
+/// permit.
+fn refusing(rows: &[Option<BTreeMap<u32, String>>], motes: usize) -> Result<usize, Failure> {
+    let wrong = |what: &dyn std::fmt::Debug| {
+        Failure::refused(format_args!("THIS IS A FAULT OF MOTESEAL: please report it: {what:?}"))
+    };
+    let [Some(reasons)] = rows else { return Err(wrong(&rows)) };
+    if reasons.values().any(|reason| reason != REFUSAL) {
+        return Err(wrong(reasons));
+    }
+    if reasons.len() < motes {
+        let text =
+            "not every mote stated its refusal in time, because this machine is busy; try again";
+        return Err(Failure::new(Exit::Incomplete, text));
+    }
+    Ok(reasons.len())
+}
+
+/// Returns a policy that trusts the querier with the readings of two columns.
+fn policy(circle: &Circle, querier: &PublicKey) -> Result<Vec<u8>, Failure> {
+    let columns = PERMITTED.map(|(name, divisor)| ColumnTerms { name, divisor, range: None });
+    let terms = QuerierTerms {
+        key: KeyId::of(querier),
+        is_trusted: true,
+        epoch_ms: u32::try_from(EPOCH_MS).map_err(internal)?,
+        budget: 0,
+        columns: &columns,
+    };
+    let draft = PolicyDraft {
+        group: circle.group,
+        roster: circle.roster,
+        version: 1,
+        min_count: LEAST_COUNT,
+        min_count_squares: LEAST_COUNT,
+        queriers: &[terms],
+    };
+    let mut payload = vec![0; MAX_PAYLOAD];
+    Ok(draft.encode(&mut payload).map_err(internal)?.to_vec())
 }
 
 /// Returns the attack in the epoch with this index; `None` for an honest epoch.

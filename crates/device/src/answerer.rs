@@ -11,6 +11,7 @@ use std::fmt;
 
 use moteseal_api::{ErrorKind, NamedError as _};
 use moteseal_core::digest::Digest;
+use moteseal_core::error::Named;
 use moteseal_core::link::LinkKey;
 use moteseal_core::participation::Participation;
 use moteseal_core::record::GroupId;
@@ -23,7 +24,7 @@ use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule, Que
 use moteseal_sum::sies::{
     EncryptError, MaskKey, MaskSecret, PSR, Psr, Slot, SourceKey, SourceSecret,
 };
-use moteseal_sum::wire::close_share;
+use moteseal_sum::wire::{Refusal, close_share};
 use moteseal_verify::Roster;
 use tracing::{debug, info, warn};
 
@@ -37,6 +38,10 @@ const WITHIN: u64 = 10;
 const WITHIN_MS: (u64, u64) = (250, 1000);
 /// The maximum length of a frame without its records, in bytes.
 const AROUND: usize = 80;
+/// The minimum time between two refusals of a query, in milliseconds.
+const REFUSE_AGAIN_MS: u64 = 30_000;
+/// The maximum length of the frame of a refusal, in bytes.
+const MAX_REFUSAL: usize = 128;
 
 /// A device's configuration as a source of private sums.
 #[derive(Debug)]
@@ -135,6 +140,41 @@ struct Running {
     /// The newest reading of each of the two newest epochs that have readings, the older epoch
     /// first.
     readings: [Option<(u64, Vec<u8>)>; 2],
+    /// When the querier was last told why an epoch was not answered, in milliseconds since 1970.
+    refused_ms: u64,
+}
+
+/// A query that this device does not answer.
+struct RefusedQuery {
+    id: QueryId,
+    first: u64,
+    until: u64,
+    epoch_ms: u64,
+    /// The name of the reason.
+    reason: String,
+    /// The next epoch that is not answered.
+    next: u64,
+    /// When the querier was last told, in milliseconds since 1970.
+    refused_ms: u64,
+}
+
+/// Why a query, or an epoch of it, is not answered: the stable name of the error, and its text with the
+/// name.
+struct Unanswered {
+    name: String,
+    text: String,
+}
+
+impl Unanswered {
+    fn new(name: &str, text: &str) -> Self {
+        Self { name: name.to_owned(), text: format!("{name}: {text}") }
+    }
+}
+
+impl<E: fmt::Display> From<Named<'_, E>> for Unanswered {
+    fn from(error: Named<'_, E>) -> Self {
+        Self { name: error.name.to_owned(), text: error.to_string() }
+    }
 }
 
 /// Answers the queries of a query schedule.
@@ -143,6 +183,7 @@ pub struct Answerer {
     schema: Vec<u8>,
     clock: Box<dyn Fn() -> u64 + Send + Sync>,
     running: Vec<Running>,
+    refused: Vec<RefusedQuery>,
     log: WarningLog,
 }
 
@@ -164,7 +205,14 @@ impl Answerer {
         schema: Vec<u8>,
         clock: Box<dyn Fn() -> u64 + Send + Sync>,
     ) -> Self {
-        Self { membership, schema, clock, running: Vec::new(), log: WarningLog::new() }
+        Self {
+            membership,
+            schema,
+            clock,
+            running: Vec::new(),
+            refused: Vec::new(),
+            log: WarningLog::new(),
+        }
     }
 
     /// Continues under a later version of the roster. If it names another querier, the queries of the
@@ -173,6 +221,7 @@ impl Answerer {
         if let Some(querier) = roster.querier().filter(|key| **key != self.membership.querier) {
             self.membership.querier = querier.clone();
             self.running.clear();
+            self.refused.clear();
         }
     }
 
@@ -180,22 +229,21 @@ impl Answerer {
     /// that it does not permit end, and so do queries that it permits in another way.
     pub fn set_policy(&mut self, payload: Vec<u8>) {
         self.membership.policy = Some(payload);
-        let membership = &self.membership;
+        let (membership, refused) = (&self.membership, &mut self.refused);
         self.running.retain(|running| {
             let permitted = Plan::decode(&running.plan)
-                .map_err(|error| error.named().to_string())
+                .map_err(|error| error.named().into())
                 .and_then(|plan| permission(membership, &plan));
-            match permitted {
-                Ok(permission) if permission == running.permission => true,
-                Ok(_) => {
-                    warn!("a query ends: the policy has changed; ask it again");
-                    false
-                }
-                Err(error) => {
-                    warn!(%error, "a query ends: the policy has changed");
-                    false
-                }
-            }
+            let error = match permitted {
+                Ok(permission) if permission == running.permission => return true,
+                Ok(_) => Unanswered::new("PolicyChanged", "ask the query again"),
+                Err(error) => error,
+            };
+            warn!(error = %error.text, "a query ends: the policy has changed");
+            let Running { id, first, until, epoch_ms, next, refused_ms, .. } = *running;
+            let reason = error.name;
+            refused.push(RefusedQuery { id, first, until, epoch_ms, reason, next, refused_ms });
+            false
         });
     }
 
@@ -238,20 +286,28 @@ impl Answerer {
             return Ok(Err(ScheduleRejected::Refused(error)));
         }
         let before = std::mem::take(&mut self.running);
+        let refused_before = std::mem::take(&mut self.refused);
         for (id, posed) in schedule.queries() {
             let is_new = before.iter().all(|running| running.id != id);
             let checked = if is_new { self.check(&posed, schedule.sources()) } else { Ok(()) };
             match checked.and_then(|()| self.start(id, &posed)) {
                 Ok(text) if is_new => info!(query = %text, "answering a query"),
                 Ok(_) => {}
-                Err(error) => warn!(%error, "a query cannot be answered"),
+                Err(error) => {
+                    let known = refused_before.iter().find(|refused| refused.id == id);
+                    if known.is_none_or(|known| known.reason != error.name) {
+                        warn!(error = %error.text, "a query cannot be answered");
+                    }
+                    let refused_ms = known.map_or(0, |known| known.refused_ms);
+                    self.refuse(id, &posed, error.name, refused_ms);
+                }
             }
         }
         // Keep the readings of the queries that continue.
         for old in before {
             if let Some(running) = self.running.iter_mut().find(|running| running.id == old.id) {
-                (running.next, running.whole_from, running.readings) =
-                    (old.next, old.whole_from, old.readings);
+                (running.next, running.whole_from, running.readings, running.refused_ms) =
+                    (old.next, old.whole_from, old.readings, old.refused_ms);
             }
         }
         Ok(Ok(()))
@@ -283,18 +339,28 @@ impl Answerer {
         Ok(schedule)
     }
 
+    /// Tells the querier at the end of each epoch, but not too often, that this device does not answer
+    /// a query.
+    fn refuse(&mut self, id: QueryId, posed: &Posed<'_>, reason: String, refused_ms: u64) {
+        // The epochs of a query that cannot be read have an unknown length.
+        let Ok(plan) = Plan::decode(posed.plan) else { return };
+        let (first, until, epoch_ms) = (posed.first, posed.until, u64::from(plan.epoch_ms()));
+        let next = first.max((self.clock)() / epoch_ms);
+        self.refused.push(RefusedQuery { id, first, until, epoch_ms, reason, next, refused_ms });
+    }
+
     /// Checks that this device's records can answer a query to `sources` sources.
-    fn check(&self, posed: &Posed<'_>, sources: u32) -> Result<(), String> {
-        let plan = Plan::decode(posed.plan).map_err(|error| error.named().to_string())?;
-        plan.check_capacity(sources).map_err(|error| error.named().to_string())?;
-        let schema = Schema::decode(&self.schema).map_err(|error| error.named().to_string())?;
-        plan.bind(&schema).map_err(|error| error.named().to_string())?;
+    fn check(&self, posed: &Posed<'_>, sources: u32) -> Result<(), Unanswered> {
+        let plan = Plan::decode(posed.plan).map_err(|error| error.named())?;
+        plan.check_capacity(sources).map_err(|error| error.named())?;
+        let schema = Schema::decode(&self.schema).map_err(|error| error.named())?;
+        plan.bind(&schema).map_err(|error| error.named())?;
         Ok(())
     }
 
     /// Begins to answer a query, if the policy permits it. Returns the query's text.
-    fn start(&mut self, id: QueryId, posed: &Posed<'_>) -> Result<String, String> {
-        let plan = Plan::decode(posed.plan).map_err(|error| error.named().to_string())?;
+    fn start(&mut self, id: QueryId, posed: &Posed<'_>) -> Result<String, Unanswered> {
+        let plan = Plan::decode(posed.plan).map_err(|error| error.named())?;
         let permission = permission(&self.membership, &plan)?;
         let mask = match &self.membership.masks {
             Some((secret, ring)) if permission.is_masked() => {
@@ -303,7 +369,7 @@ impl Answerer {
             }
             // A policy permits no masked answer of a device without masks.
             None if permission.is_masked() => {
-                return Err(NotPermitted::NoMasks.named().to_string());
+                return Err(NotPermitted::NoMasks.named().into());
             }
             _ => None,
         };
@@ -321,6 +387,7 @@ impl Answerer {
             next: posed.first.max(epoch),
             whole_from: epoch + 1,
             readings: [None, None],
+            refused_ms: 0,
         });
         Ok(plan.to_string())
     }
@@ -351,9 +418,10 @@ impl Answerer {
     #[must_use]
     pub fn due_in_ms(&self) -> Option<u64> {
         let now = (self.clock)();
-        let end =
-            |running: &Running| running.next.saturating_add(1).saturating_mul(running.epoch_ms);
-        self.running.iter().map(|running| end(running).saturating_sub(now)).min()
+        let running = self.running.iter().map(|running| (running.next, running.epoch_ms));
+        let refused = self.refused.iter().map(|refused| (refused.next, refused.epoch_ms));
+        let end = |(next, epoch_ms): (u64, u64)| next.saturating_add(1).saturating_mul(epoch_ms);
+        running.chain(refused).map(|of| end(of).saturating_sub(now)).min()
     }
 
     /// Returns the frames that must be sent now. Returns no frames if `is_up` is false, because the
@@ -394,22 +462,45 @@ impl Answerer {
             match answer(&self.membership, &self.schema, running, epoch, mote)? {
                 Ok(frame) => frames.push(frame),
                 Err(error) => {
-                    warn!(epoch, %error, "an epoch of a query was not answered");
+                    warn!(epoch, error = %error.text, "an epoch of a query was not answered");
+                    if now.abs_diff(running.refused_ms) >= REFUSE_AGAIN_MS {
+                        running.refused_ms = now;
+                        frames.extend(refusal(&self.membership, running.id, epoch, &error.name));
+                    }
                 }
             }
         }
         self.running.retain(|running| running.next < running.until);
+        for refused in &mut self.refused {
+            refused.next = refused.next.min(now / refused.epoch_ms).max(refused.first);
+            let ended = (now / refused.epoch_ms).checked_sub(1);
+            let Some(epoch) = ended.filter(|epoch| *epoch >= refused.next) else { continue };
+            refused.next = epoch + 1;
+            if is_up && now.abs_diff(refused.refused_ms) >= REFUSE_AGAIN_MS {
+                refused.refused_ms = now;
+                frames.extend(refusal(&self.membership, refused.id, epoch, &refused.reason));
+            }
+        }
+        self.refused.retain(|refused| refused.next < refused.until);
         Ok(frames)
     }
 }
 
+/// Returns the frame that tells the querier why an epoch is not answered.
+fn refusal(of: &Membership, query: QueryId, epoch: u64, reason: &str) -> Option<Vec<u8>> {
+    let tag = of.secret.refusal_tag(query, epoch, reason);
+    let refusal = Refusal { query: query.reference(), epoch, position: of.position, reason, tag };
+    let mut frame = [0; MAX_REFUSAL];
+    refusal.close(&of.link, &mut frame).ok().map(<[u8]>::to_vec)
+}
+
 /// Checks whether the policy permits a query of this device's querier.
-fn permission(of: &Membership, plan: &Plan<'_>) -> Result<Permission, String> {
-    let policy = of.policy.as_deref().map(Policy::decode).transpose();
-    let policy = policy.map_err(|error| error.named().to_string())?;
+fn permission(of: &Membership, plan: &Plan<'_>) -> Result<Permission, Unanswered> {
+    let policy =
+        of.policy.as_deref().map(Policy::decode).transpose().map_err(|error| error.named())?;
     let ring = of.masks.as_ref().map(|(_, ring)| *ring);
     permit(policy.as_ref(), &of.querier, plan, ring, of.needs_policy)
-        .map_err(|error| error.named().to_string())
+        .map_err(|error| error.named().into())
 }
 
 /// Returns the frame with the answer to an epoch, or the reason why the epoch is not answered.
@@ -419,7 +510,7 @@ fn answer<K: Signer>(
     running: &Running,
     epoch: u64,
     mote: &mut DurableMote<K>,
-) -> Result<Result<Vec<u8>, String>, DurableError> {
+) -> Result<Result<Vec<u8>, Unanswered>, DurableError> {
     let reading = running
         .readings
         .iter()
@@ -427,16 +518,17 @@ fn answer<K: Signer>(
         .find(|(at, _)| *at == epoch)
         .map(|(_, record)| &record[..]);
     if reading.is_none() && epoch < running.whole_from {
-        return Ok(Err(
-            "the device started during the epoch and does not know its earlier readings".to_owned(),
-        ));
+        return Ok(Err(Unanswered::new(
+            "EpochNotObserved",
+            "the device started during the epoch and does not know its earlier readings",
+        )));
     }
     if reading.is_none() && running.permission == Permission::Masked {
         // The sum of a key group would otherwise be over few readings, or over one.
-        return Ok(Err(
-            "the device has no reading in the epoch, and the querier is not trusted with readings"
-                .to_owned(),
-        ));
+        return Ok(Err(Unanswered::new(
+            "NoReading",
+            "the device has no reading in the epoch, and the querier is not trusted with readings",
+        )));
     }
     let mut values = [0; MAX_SLOTS];
     let noise = match (running.permission, &running.mask) {
@@ -451,7 +543,7 @@ fn answer<K: Signer>(
     if let Permission::Noisy { budget: Some(budget) } = running.permission {
         let start_ms = epoch.saturating_mul(running.epoch_ms);
         if let Err(error) = mote.charge(start_ms, epsilon, budget)? {
-            return Ok(Err(error.named().to_string()));
+            return Ok(Err(error.named().into()));
         }
     }
     // If the journal contains no earlier answers, permit answers from this epoch on. The time is
@@ -460,7 +552,7 @@ fn answer<K: Signer>(
     mote.begin_answers(epoch.saturating_mul(running.epoch_ms))?;
     let mut permit = match mote.answer(running.id, running.epoch_ms, epoch)? {
         Ok(permit) => permit,
-        Err(error) => return Ok(Err(error.named().to_string())),
+        Err(error) => return Ok(Err(error.named().into())),
     };
     let encrypted: Result<Vec<Psr>, EncryptError> = (0..)
         .map(Slot)
@@ -472,7 +564,7 @@ fn answer<K: Signer>(
         .collect();
     let psrs = match encrypted {
         Ok(psrs) => psrs,
-        Err(error) => return Ok(Err(error.named().to_string())),
+        Err(error) => return Ok(Err(error.named().into())),
     };
     let mut participation = [0; 8];
     let length = Participation::encode_one(of.position, &mut participation)?;
@@ -498,14 +590,14 @@ fn contribution(
     reading: Option<&[u8]>,
     noise: Option<&Noise<'_>>,
     values: &mut [u128],
-) -> Result<(usize, u32), String> {
-    let schema = Schema::decode(schema).map_err(|error| error.named().to_string())?;
-    let plan = Plan::decode(plan).map_err(|error| error.named().to_string())?;
-    let bound = plan.bind(&schema).map_err(|error| error.named().to_string())?;
+) -> Result<(usize, u32), Unanswered> {
+    let schema = Schema::decode(schema).map_err(|error| error.named())?;
+    let plan = Plan::decode(plan).map_err(|error| error.named())?;
+    let bound = plan.bind(&schema).map_err(|error| error.named())?;
     let slots = match noise {
         Some(noise) => bound.contribution_with_noise(reading, noise, values),
         None => bound.contribution(reading, values),
     };
-    let slots = slots.map_err(|error| error.named().to_string())?;
+    let slots = slots.map_err(|error| error.named())?;
     Ok((slots, plan.epsilon()))
 }

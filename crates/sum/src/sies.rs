@@ -116,11 +116,15 @@ impl fmt::Debug for Psr {
     }
 }
 
-fn prf(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
+fn mac(key: &[u8; 32], parts: &[&[u8]]) -> Hmac<sha2::Sha256> {
     #[allow(clippy::expect_used)]
     let mac = <Hmac<sha2::Sha256> as KeyInit>::new_from_slice(key)
         .expect("HMAC takes keys of any length");
-    parts.iter().fold(mac, |mac, part| mac.chain_update(part)).finalize().into_bytes().into()
+    parts.iter().fold(mac, |mac, part| mac.chain_update(part))
+}
+
+fn prf(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
+    mac(key, parts).finalize().into_bytes().into()
 }
 
 /// The querier's secret, from which all keys are derived. `Debug` does not show it.
@@ -281,6 +285,8 @@ impl Master {
 
 /// The label with which keys are derived for a query.
 const OF_QUERY: &[u8] = b"moteseal/1/sum/query";
+/// The label of the tags of refusals.
+const OF_REFUSAL: &[u8] = b"moteseal/1/sum/refusal";
 
 impl KeyGroupSecret {
     /// Derives the key for a query.
@@ -307,6 +313,26 @@ impl SourceSecret {
         bytes[..32].copy_from_slice(&self.device);
         bytes[32..].copy_from_slice(&self.key_group.0);
         bytes
+    }
+
+    /// Returns the tag of the source's statement that it does not answer an epoch of a query, for the
+    /// reason with this name ([`Refusal`](crate::wire::Refusal)).
+    #[must_use]
+    pub fn refusal_tag(&self, query: QueryId, epoch: u64, reason: &str) -> [u8; 8] {
+        let whole = self.refusal_mac(query, epoch, reason).finalize().into_bytes();
+        let mut tag = [0; 8];
+        tag.copy_from_slice(&whole[..8]);
+        tag
+    }
+
+    /// Returns whether the source has made this statement, in constant time.
+    #[must_use]
+    pub fn has_refused(&self, query: QueryId, epoch: u64, reason: &str, tag: &[u8; 8]) -> bool {
+        self.refusal_mac(query, epoch, reason).verify_truncated_left(tag).is_ok()
+    }
+
+    fn refusal_mac(&self, query: QueryId, epoch: u64, reason: &str) -> Hmac<sha2::Sha256> {
+        mac(&self.device, &[OF_REFUSAL, &query.0, &epoch.to_be_bytes(), reason.as_bytes()])
     }
 
     /// Derives the keys for a query. Callers should keep them for the query's later epochs.

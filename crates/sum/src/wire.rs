@@ -16,6 +16,27 @@ pub enum SumUplink<'a> {
     Share(Share<'a>),
     /// The shares of an aggregator's children, in answer to a question.
     Children(Children<'a>),
+    /// A source's statement that it does not answer a query.
+    Refusal(Refusal<'a>),
+}
+
+/// The maximum length of the name of a reason in a [`Refusal`], in bytes.
+pub const MAX_REASON: usize = 40;
+
+/// A source's statement that it does not answer an epoch of a query, and why. Aggregators pass it on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal<'a> {
+    /// The query: the first four bytes of its id.
+    pub query: u32,
+    /// The epoch that the source does not answer.
+    pub epoch: u64,
+    /// The source's position.
+    pub position: u32,
+    /// The stable name of an error (spec/errors.md): 1 to [`MAX_REASON`] ASCII letters and digits.
+    pub reason: &'a str,
+    /// The tag, which only the source and the querier can compute
+    /// ([`refusal_tag`](crate::sies::SourceSecret::refusal_tag)).
+    pub tag: [u8; 8],
 }
 
 /// The partial state records of an epoch, and the participants whose values they contain.
@@ -117,8 +138,37 @@ impl<'a> SumUplink<'a> {
                 (0..each.array_any()?).try_for_each(|_| child(&mut each).map(|_| ()))?;
                 Self::Children(Children { query, epoch, node, first, total, shares })
             }
+            (6, 6) => {
+                let refusal = Refusal {
+                    query: query(&mut reader)?,
+                    epoch: reader.u64()?,
+                    position: reader.uint()?,
+                    reason: reader.text()?,
+                    tag: reader.fixed()?,
+                };
+                let is_name = (1..=MAX_REASON).contains(&refusal.reason.len())
+                    && refusal.reason.bytes().all(|byte| byte.is_ascii_alphanumeric());
+                if !is_name {
+                    return Err(FrameError::Malformed);
+                }
+                Self::Refusal(refusal)
+            }
             _ => return Err(FrameError::Malformed),
         })
+    }
+}
+
+impl Refusal<'_> {
+    /// Writes the frame. The source uses the key of its link, and an aggregator that of the link to its
+    /// parent.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn close<'o>(&self, key: &LinkKey, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+        let mut out = Writer::new(out);
+        out.array(6)?.uint(6u8)?.bytes(&self.query.to_be_bytes())?.uint(self.epoch)?;
+        out.uint(self.position)?.text(self.reason)?.bytes(&self.tag)?;
+        closed(out, key, Direction::Up)
     }
 }
 

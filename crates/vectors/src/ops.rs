@@ -238,6 +238,7 @@ impl Shared {
             "sum.participation" => sum::participation(input),
             "sum.up" => sum::up(input),
             "sum.explain" => sum::explain(input),
+            "sum.refusal" => Ok(sum::refusal(input)),
             "sum.agenda" => sum::schedule(input),
             "time.challenge" => Ok(signed_time::challenge(input)),
             "time.open" => signed_time::open(input),

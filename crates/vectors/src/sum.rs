@@ -136,7 +136,25 @@ pub fn up(input: &Value) -> Verdict {
                 "children": shares?,
             })
         }
+        SumUplink::Refusal(refusal) => json!({
+            "frame": "refusal",
+            "query": reference(refusal.query),
+            "epoch": refusal.epoch,
+            "position": refusal.position,
+            "reason": refusal.reason,
+            "tag": hex_of(refusal.tag),
+        }),
     })
+}
+
+/// Returns the tag of a source's statement that it does not answer.
+pub fn refusal(input: &Value) -> Value {
+    let (group, device) = (GroupId(fixed(input, "group")), DeviceId(fixed(input, "device")));
+    let secret = Master::new(fixed(input, "master")).source(group, device, 0);
+    let (query, epoch) = (QueryId(fixed(input, "query")), number(input, "epoch"));
+    let tag = secret.refusal_tag(query, epoch, text(input, "reason"));
+    assert!(secret.has_refused(query, epoch, text(input, "reason"), &tag));
+    json!({ "tag": hex_of(tag) })
 }
 
 /// Opens a question of a parent, as its child does.

@@ -30,6 +30,84 @@ _LINK = ("url", "version", "ca", "user", "password_file", "certificate", "certif
 
 
 @dataclass(frozen=True)
+class Noisy:
+    """A result with noise."""
+
+    value: Decimal
+    """The result with noise."""
+    within: Decimal
+    """The distance within which the exact result is, with a probability of about 95 %."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """A range of values. MIN, MAX, MEDIAN and QUANTILE have the bin of the exact value as result."""
+
+    low: Decimal | None
+    """The lower bound, which is in the bin; None if there is none."""
+    high: Decimal | None
+    """The upper bound, which is not in the bin; None if there is none."""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """The number of readings in each bin."""
+
+    bins: list[tuple[Bin, int]]
+    """The bins in ascending order, with the number of readings in each."""
+    within: int
+    """The distance within which each exact number is, with a probability of about 95 %; 0 for exact
+    numbers."""
+
+
+Value: TypeAlias = Decimal | Noisy | Bin | Histogram
+
+
+@dataclass(frozen=True)
+class Part:
+    """The results of one value of the column of a GROUP BY."""
+
+    name: str
+    """The value of the column."""
+    values: dict[str, Value | None] | None
+    """The result of each selected item. The dict is None if the results are withheld, because they are
+    over few readings."""
+    readings: int | None
+    """The number of readings in the results; None if the results are withheld."""
+    outside: int | None
+    """The number of readings outside the declared ranges; None if the results are withheld."""
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """The differential privacy of an answer with noise."""
+
+    epsilon: Decimal
+    """The epsilon, as the query states it."""
+    delta: float
+    """The upper bound of delta."""
+
+
+def _number(text: str | None) -> Decimal | None:
+    return None if text is None else Decimal(text)
+
+
+def _value(found: Any) -> Value | None:
+    if found is None or isinstance(found, str):
+        return _number(found)
+    if "bins" in found:
+        bins = [(Bin(_number(bin["low"]), _number(bin["high"])), bin["count"]) for bin in found["bins"]]
+        return Histogram(bins, found.get("within", 0))
+    if "within" in found:
+        return Noisy(Decimal(found["value"]), Decimal(found["within"]))
+    return Bin(_number(found["low"]), _number(found["high"]))
+
+
+def _values(found: dict[str, Any] | None) -> dict[str, Value | None] | None:
+    return None if found is None else {name: _value(value) for name, value in found.items()}
+
+
+@dataclass(frozen=True)
 class Row:
     """The result of one epoch of a query."""
 
@@ -51,9 +129,14 @@ class Row:
     prove it."""
     unheard: list[str]
     """The devices that no gateway reported, neither as participating nor as silent."""
-    values: dict[str, Decimal | None] | None
-    """The exact result of each selected item; a key is, for example, "AVG(temperature)". A result
-    is None if there were no readings. The dict is None if no result was accepted."""
+    values: dict[str, Value | None] | None
+    """The result of each selected item; a key is, for example, "AVG(temperature)". It is an exact
+    Decimal, a Noisy, a Bin or a Histogram, and None if there were no readings. The dict is None if no
+    result was accepted, and for a query with GROUP BY."""
+    parts: list[Part] | None
+    """The results of a query with GROUP BY; otherwise None, and None if no result was accepted."""
+    privacy: Privacy | None
+    """The differential privacy of the answers; None for exact answers."""
     error: errors.MotesealError | None
     """Why there is no result: BelowFloor (too few devices took part in time), TooFewReadings (the
     result is withheld, because it is over few readings) or Refused (a sum was falsified). Otherwise
@@ -66,6 +149,9 @@ class Row:
     outside: int | None
     """The number of readings that the query selects, but that are not in the result because a value
     is outside the range that is declared for its column; None without a result."""
+    reasons: dict[str, str]
+    """The reasons that devices have stated in the last minute for not answering, by name: for example
+    "BudgetSpent" (spec/errors.md)."""
     edges: list[str]
     """The edges of the aggregation tree at which a fault was located, for example "gw-a ->
     root"."""
@@ -73,19 +159,23 @@ class Row:
     @property
     def accepted(self) -> bool:
         """True if there is a result. The result is proven to be exact over the participants."""
-        return self.values is not None
+        return self.values is not None or self.parts is not None
 
-    def __getitem__(self, item: str) -> Decimal | None:
+    def __getitem__(self, item: str) -> Value | None:
         """Returns the result of a selected item. If no result was accepted, raises an exception
         with the reason."""
         if self.values is not None:
             return self.values[item]
+        if self.parts is not None:
+            raise KeyError("the query has GROUP BY: the results are in `parts`")
         raise errors.Failed("no result was accepted") if self.error is None else self.error
 
     @classmethod
     def _of(cls, found: dict[str, Any]) -> Row:
-        results, failed = found["results"], found["error"]
-        values = None if results is None else {name: None if value is None else Decimal(value) for name, value in results.items()}
+        failed, groups, privacy = found["error"], found["groups"], found["privacy"]
+        parts = None
+        if groups is not None:
+            parts = [Part(group["group"], _values(group["results"]), group["readings"], group["outside"]) for group in groups]
         error = None
         if failed is not None:
             kind: errors.Kind = "incomplete" if failed["name"] in ("BelowFloor", "TooFewReadings") else "refused"
@@ -99,11 +189,14 @@ class Row:
             sources=found["sources"],
             silent=found["silent"],
             unheard=found["unheard"],
-            values=values,
+            values=_values(found["results"]),
+            parts=parts,
+            privacy=None if privacy is None else Privacy(Decimal(privacy["epsilon"]), privacy["delta"]),
             error=error,
             masked=found["masked"],
             readings=found["readings"],
             outside=found["outside"],
+            reasons=found["reasons"],
             edges=[] if failed is None else failed["edges"],
         )
 

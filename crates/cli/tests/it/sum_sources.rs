@@ -44,6 +44,8 @@ struct Scene {
     clock: Arc<AtomicU64>,
     querier: SecretKey,
     query: QueryId,
+    /// The reasons that the device has stated for not answering.
+    refusals: Vec<String>,
 }
 
 fn master() -> Master {
@@ -87,7 +89,8 @@ impl Scene {
         let querier = SecretKey::from_seed(Algorithm::Ed25519, &[7; 32]).unwrap();
         let clock = Arc::new(AtomicU64::new(START));
         let answerer = answerer(&roster, &querier, &clock);
-        Self { folder, roster, mote, answerer, clock, querier, query: QueryId([0; 16]) }
+        let (query, refusals) = (QueryId([0; 16]), Vec::new());
+        Self { folder, roster, mote, answerer, clock, querier, query, refusals }
     }
 
     /// Kills the device and starts it again. Only the journal survives.
@@ -151,7 +154,29 @@ impl Scene {
     /// Returns the frames that are sent at the time `after_ms`.
     fn frames(&mut self, after_ms: u64) -> Vec<Vec<u8>> {
         self.clock.store(START + after_ms, Ordering::Relaxed);
-        self.answerer.answers(true, &mut self.mote).unwrap()
+        let frames = self.answerer.answers(true, &mut self.mote).unwrap();
+        self.shares(frames)
+    }
+
+    /// Returns the frames with shares. The reasons in the other ones, which are refusals, are added to
+    /// `refusals`.
+    fn shares(&mut self, mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let device = group::device_id(&self.roster, 0);
+        let secret = master().source(self.roster.group(), device, 0);
+        frames.retain(|frame| {
+            let SumUplink::Refusal(refusal) = SumUplink::open(frame, &link()).unwrap() else {
+                return true;
+            };
+            let (epoch, reason) = (refusal.epoch, refusal.reason);
+            if refusal.query == self.query.reference() {
+                assert!(secret.has_refused(self.query, epoch, reason, &refusal.tag));
+                assert!(!secret.has_refused(self.query, epoch + 1, reason, &refusal.tag));
+                assert!(!secret.has_refused(self.query, epoch, "NoReading2", &refusal.tag));
+            }
+            self.refusals.push(reason.to_owned());
+            false
+        });
+        frames
     }
 
     /// Returns the answers that are sent at the time `after_ms`: each with its epoch, and its
@@ -159,6 +184,7 @@ impl Scene {
     fn answers(&mut self, after_ms: u64, is_up: bool) -> Vec<(u64, Vec<u128>)> {
         self.clock.store(START + after_ms, Ordering::Relaxed);
         let frames = self.answerer.answers(is_up, &mut self.mote).unwrap();
+        let frames = self.shares(frames);
         let device = group::device_id(&self.roster, 0);
         let opened = frames.iter().map(|frame| {
             let SumUplink::Share(share) = SumUplink::open(frame, &link()).unwrap() else {
@@ -481,11 +507,17 @@ fn a_device_refuses_what_the_policy_does_not_permit() {
     scene.answerer.receive(&schedule, &mut scene.mote).unwrap();
     scene.sense(100, 50);
     assert!(scene.frames(5010).is_empty());
+    assert_eq!(std::mem::take(&mut scene.refusals), ["PolicyMissing"]);
     scene.answerer.set_policy(untrusted);
     let schedule = scene.schedule_of(2, &plans);
     scene.answerer.receive(&schedule, &mut scene.mote).unwrap();
     scene.sense(6000, 51);
     assert!(scene.frames(10_010).is_empty());
+    // The first epoch of the query with longer epochs has not ended yet.
+    let expected = ["RangeNotPermitted", "RangeNotPermitted", "GroupTooSmall"];
+    assert_eq!(std::mem::take(&mut scene.refusals), expected);
+    // The reasons are not stated again in the next epoch.
+    assert!(scene.frames(10_900).is_empty() && scene.refusals.is_empty());
     let schedule = scene.schedule_of(3, std::slice::from_ref(&permitted));
     scene.answerer.receive(&schedule, &mut scene.mote).unwrap();
     scene.sense(11_000, 52);
@@ -516,11 +548,13 @@ fn a_device_refuses_what_the_policy_does_not_permit() {
     assert_eq!(opened(&scene, &frames[0], Some(&mask)), Ok((1 << 56) + 52));
     // Without a reading, the sum of the key group would be over the readings of the others.
     assert!(scene.frames(20_010).is_empty());
+    assert_eq!(std::mem::take(&mut scene.refusals), ["NoReading"]);
     // The operator decides to trust the querier. The running query ends, and is answered without a
     // mask when the querier announces it again.
     scene.answerer.set_policy(trusted);
     scene.sense(21_000, 53);
     assert!(scene.frames(25_010).is_empty());
+    assert!(scene.refusals.is_empty(), "a reason was stated less than 30 s ago");
     scene.answerer.receive(&schedule, &mut scene.mote).unwrap();
     scene.sense(26_000, 54);
     let frames = scene.frames(30_010);

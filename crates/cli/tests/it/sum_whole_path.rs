@@ -196,6 +196,7 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
     let endpoint = Endpoint {
         link: &aggregator,
         link_secret: &link_secret,
+        master: &Master::new([5; 32]),
         signer: &signer,
         state: &state,
         unix_ms: &unix_ms,

@@ -12,8 +12,10 @@ use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaR
 
 use super::group_result::{GroupResult, ResultValue};
 use super::open_epochs::Row;
-use super::row_values::{Part, RowNames, failure, groups, masked, results, silent, unheard, value};
-use super::row_writer::{WITHHELD, group_name, is_withheld};
+use super::row_values::{
+    DELTA, Part, RowNames, failure, groups, masked, results, silent, unheard, value,
+};
+use super::row_writer::{WITHHELD, group_name, is_withheld, stated};
 use crate::error::OutputError;
 
 /// The maximum number of digits of an Arrow decimal.
@@ -51,9 +53,13 @@ pub(super) fn arrow_schema(names: &RowNames) -> ArrowSchema {
         ArrowField::new("unheard", DataType::List(Arc::clone(&name)), false),
         ArrowField::new("readings", DataType::UInt32, true),
         ArrowField::new("outside", DataType::UInt32, true),
-        ArrowField::new("masked", DataType::List(name), false),
+        ArrowField::new("masked", DataType::List(Arc::clone(&name)), false),
+        ArrowField::new("reasons", DataType::List(name), false),
     ]);
-    ArrowSchema::new(fields)
+    let privacy = names.epsilon.iter().flat_map(|epsilon| {
+        [("epsilon".to_owned(), epsilon.to_string()), ("delta".to_owned(), DELTA.to_string())]
+    });
+    ArrowSchema::new(fields).with_metadata(privacy.collect::<HashMap<_, _>>())
 }
 
 /// Converts a row to batches: one of one row for each group.
@@ -63,6 +69,14 @@ pub(super) fn batches(
     row: &Row,
 ) -> Result<Vec<RecordBatch>, OutputError> {
     groups(row).into_iter().map(|group| batch(schema, names, row, group)).collect()
+}
+
+/// Returns a column with one list of texts.
+fn list(texts: impl Iterator<Item: AsRef<str>>) -> ArrayRef {
+    let mut list = ListBuilder::new(StringBuilder::new());
+    texts.for_each(|text| list.values().append_value(text));
+    list.append(true);
+    Arc::new(list.finish())
 }
 
 fn batch(
@@ -107,30 +121,22 @@ fn batch(
         array.validate_decimal_precision(DIGITS).map_err(|_| unfit())?;
         columns.push(Arc::new(array));
     }
-    let (mut silents, mut unheards) =
-        (ListBuilder::new(StringBuilder::new()), ListBuilder::new(StringBuilder::new()));
-    silent(row).for_each(|name| silents.values().append_value(name));
-    unheard(row).for_each(|name| unheards.values().append_value(name));
-    let mut maskeds = ListBuilder::new(StringBuilder::new());
-    masked(row).for_each(|name| maskeds.values().append_value(name));
-    maskeds.append(true);
-    silents.append(true);
-    unheards.append(true);
     let failure = failure(row);
     let edge =
         failure.as_ref().map(|failure| failure.edges.join("; ")).filter(|edges| !edges.is_empty());
     columns.extend([
         Arc::new(UInt32Array::from(vec![row.participants.count()])) as ArrayRef,
         Arc::new(UInt32Array::from(vec![row.members.count()])),
-        Arc::new(silents.finish()),
+        list(silent(row)),
         Arc::new(StringArray::from(vec![
             failure.as_ref().map(|failure| failure.name).or(is_withheld(group).then_some(WITHHELD)),
         ])),
         Arc::new(StringArray::from(vec![edge])),
-        Arc::new(unheards.finish()),
+        list(unheard(row)),
         Arc::new(UInt32Array::from(vec![results(group).map(|results| results.count)])),
         Arc::new(UInt32Array::from(vec![results(group).map(|results| results.outside)])),
-        Arc::new(maskeds.finish()),
+        list(masked(row)),
+        list(stated(row)),
     ]);
     RecordBatch::try_new(schema.clone(), columns).map_err(OutputError::of)
 }

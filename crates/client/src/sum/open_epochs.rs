@@ -15,7 +15,7 @@ use moteseal_core::record::DeviceId;
 use moteseal_sum::engine::KeyEngine;
 use moteseal_sum::query::QueryId;
 use moteseal_sum::sies::Master;
-use moteseal_sum::wire::Share;
+use moteseal_sum::wire::{Refusal, Share};
 use moteseal_verify::SumGroup;
 use moteseal_verify::aggregation::Aggregator;
 
@@ -30,6 +30,8 @@ use super::share::Sum;
 const OPEN_EPOCHS: u64 = 6;
 /// The time for the fault localisation of an epoch after the epoch's deadline, in epochs.
 const LOCALISATION_EPOCHS: u64 = 2;
+/// How long a refusal holds, in milliseconds: sources repeat it every 30 seconds.
+const REFUSAL_MS: u64 = 60_000;
 /// The number of epochs that can be open at a time. Shares of later epochs are ignored.
 pub const MAX_OPEN: u64 = 16;
 
@@ -84,6 +86,9 @@ pub struct Row {
     /// The names of the querier's children that have sent no share of the epoch, but frames that are
     /// not authentic: probably their link secret is wrong. Another party may have sent the frames.
     pub not_authentic: Vec<String>,
+    /// The reasons that sources have stated in the last minute for not answering, by position: stable
+    /// names of errors. Only sources that are not participants are included.
+    pub reasons: BTreeMap<u32, String>,
     /// The names of all sources, by position.
     pub names: Arc<[String]>,
     /// The outcome.
@@ -130,6 +135,8 @@ pub struct Epochs<E> {
     /// The children in whose names frames that are not authentic have arrived since the last epoch
     /// was closed.
     not_authentic: BTreeSet<DeviceId>,
+    /// The newest refusal of each source, by position: the epoch and the reason.
+    refusals: BTreeMap<u32, (u64, String)>,
 }
 
 /// The shares of an epoch whose result was rejected, for the fault localisation.
@@ -164,6 +171,7 @@ impl<E: KeyEngine + Sync> Epochs<E> {
             received_until: first,
             open: BTreeMap::new(),
             not_authentic: BTreeSet::new(),
+            refusals: BTreeMap::new(),
         }
     }
 
@@ -262,6 +270,37 @@ impl<E: KeyEngine + Sync> Epochs<E> {
         if self.aggregator.child(child).is_some() {
             self.not_authentic.insert(child);
         }
+    }
+
+    /// Notes that a source has stated why it does not answer the query. Returns `false` if the source did
+    /// not make the statement, or if it is not below the child that sent it. `master` is the secret from
+    /// which the keys of the sources are derived.
+    pub fn note_refusal(
+        &mut self,
+        child: DeviceId,
+        refusal: &Refusal<'_>,
+        master: &Master,
+    ) -> bool {
+        let Refusal { query, epoch, position, reason, tag } = *refusal;
+        let (question, id) = (self.querier.question(), self.querier.id());
+        let owner = self.aggregator.owner(position);
+        let is_beneath = owner.is_some() && owner == self.aggregator.child(child);
+        let Some(device) = self.group.roster.id(self.members.name(position)) else { return false };
+        let is_near = epoch.abs_diff(self.next) <= MAX_OPEN + self.refusal_epochs();
+        if query != id.reference() || !is_beneath || !is_near {
+            return false;
+        }
+        let secret = master.source(question.group, device, position / question.key_group.max(1));
+        let is_authentic = secret.has_refused(id, epoch, reason, &tag);
+        if is_authentic {
+            self.refusals.insert(position, (epoch, reason.to_owned()));
+        }
+        is_authentic
+    }
+
+    /// Returns for how many epochs a refusal holds: the source repeats it within this time.
+    fn refusal_epochs(&self) -> u64 {
+        REFUSAL_MS.div_ceil(self.querier.epoch_ms().max(1).into()) + 1
     }
 
     /// Adjusts the next epoch to the clock, and returns how many epochs were skipped.
@@ -374,6 +413,12 @@ impl<E: KeyEngine + Sync> Epochs<E> {
             .filter(|child| not_authentic.contains(&child.id) && !shares.contains_key(&child.id))
             .map(|child| child.name.clone())
             .collect();
+        let holds = self.refusal_epochs();
+        self.refusals.retain(|_, (of, _)| of.saturating_add(holds) >= epoch);
+        let reasons = self.refusals.iter().filter(|(position, (of, _))| {
+            *of <= epoch && members.contains(**position) && !sum.participants().contains(**position)
+        });
+        let reasons = reasons.map(|(position, (_, reason))| (*position, reason.clone())).collect();
         // A mask hides whether the value of a single child is right.
         let is_localised = is_refused && self.querier.question().masked.is_none();
         let failed = is_localised.then(|| Failed { epoch, shares, members: members.clone() });
@@ -387,6 +432,7 @@ impl<E: KeyEngine + Sync> Epochs<E> {
             claimed_silent,
             members,
             not_authentic,
+            reasons,
             names: self.members.names(),
             outcome,
         };

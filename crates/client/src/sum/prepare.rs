@@ -311,6 +311,7 @@ impl PreparedQuery {
         let endpoint = Endpoint {
             link: &link,
             link_secret: &link_secret,
+            master: &keys.master,
             signer: &signer,
             state: &state,
             unix_ms: &unix_ms,
@@ -319,8 +320,7 @@ impl PreparedQuery {
         let options = RunOptions { epochs, continued, grace, has_default_floor, lease: LEASE };
         let querier_key = signer.public();
         let versions = later.clone();
-        let later =
-            later.map(|newest| Later { newest, master: &keys.master, querier: querier_key });
+        let later = later.map(|newest| Later { newest, querier: querier_key });
         tokio::select! {
             ended = run_query(endpoint, group, querier, options, later, rows, stop) => ended,
             failed = time.serve(&time_link, changes) => match failed? {},

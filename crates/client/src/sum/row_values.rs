@@ -19,7 +19,12 @@ pub struct RowNames {
     pub(super) units: Vec<String>,
     /// The columns of CSV and Arrow, in the order of the items.
     pub(super) cells: Vec<Cell>,
+    /// The epsilon of an answer; `None` if answers are exact.
+    pub(super) epsilon: Option<FixedPoint>,
 }
+
+/// The bound of the delta of an answer with noise, 2^-36 (spec/sums.md, section 2.4).
+pub(super) const DELTA: f64 = 1.0 / (1_u64 << 36) as f64;
 
 /// A column of CSV or Arrow with a part of an item's value.
 #[derive(Clone, Debug)]
@@ -128,6 +133,7 @@ impl RowNames {
             items: plan.items().map(|item| item.to_string()).collect(),
             units: plan.items().map(unit).collect(),
             cells,
+            epsilon: plan.has_noise().then(|| FixedPoint::from_digits(plan.epsilon().into(), 3)),
         }
     }
 }
@@ -135,6 +141,11 @@ impl RowNames {
 /// Returns the names of the sources that were reported as silent.
 pub(super) fn silent(row: &Row) -> impl Iterator<Item = &str> {
     row.silent().map(|position| row.name(position))
+}
+
+/// Returns the reasons that sources have stated for not answering, with the names of the sources.
+pub(super) fn reasons(row: &Row) -> impl Iterator<Item = (&str, &str)> {
+    row.reasons.iter().map(|(position, reason)| (row.name(*position), reason.as_str()))
 }
 
 /// Returns the names of the sources that have answered, but are in a key group of which another

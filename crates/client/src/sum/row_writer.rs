@@ -5,6 +5,7 @@
 //! without an accepted answer has no values. It has the name of the error and, if the fault was
 //! localised, the edge.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write;
 #[cfg(feature = "columnar")]
@@ -22,7 +23,8 @@ use super::arrow_rows::{arrow_schema, batches};
 use super::group_result::{Bins, GroupResult, ResultValue};
 use super::open_epochs::{Outcome, Row};
 use super::row_values::{
-    Error, RowNames, counts, failure, groups, masked, results, silent, unheard, value,
+    DELTA, Error, RowNames, counts, failure, groups, masked, reasons, results, silent, unheard,
+    value,
 };
 use crate::error::OutputError;
 
@@ -115,6 +117,8 @@ impl<W: Write> RowWriter<W> {
                     "readings",
                     "outside",
                     "masked",
+                    "epsilon",
+                    "reasons",
                 ]);
                 out.write_record(heads).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)?;
                 State::Csv(Box::new(out))
@@ -189,6 +193,9 @@ impl<W: Write> RowWriter<W> {
                     cells.push(results.map(|group| group.count.to_string()).unwrap_or_default());
                     cells.push(results.map(|group| group.outside.to_string()).unwrap_or_default());
                     cells.push(masked(row).collect::<Vec<_>>().join(" "));
+                    cells
+                        .push(names.epsilon.map(|epsilon| epsilon.to_string()).unwrap_or_default());
+                    cells.push(stated(row).collect::<Vec<_>>().join(" "));
                     out.write_record(cells).map_err(OutputError::of)?;
                 }
                 out.flush().map_err(OutputError::of)
@@ -219,6 +226,24 @@ impl<W: Write> RowWriter<W> {
             }
         }
     }
+}
+
+/// Returns the reasons of a row as texts, such as `mote1=NoReading`.
+pub(super) fn stated(row: &Row) -> impl Iterator<Item = String> + use<'_> {
+    reasons(row).map(|(name, reason)| format!("{name}={reason}"))
+}
+
+/// Returns how many sources of a row have stated each reason, such as `3 refuse: BudgetSpent`.
+fn counted_reasons(row: &Row) -> Vec<String> {
+    let mut counts = BTreeMap::<&str, u32>::new();
+    for (_, reason) in reasons(row) {
+        *counts.entry(reason).or_default() += 1;
+    }
+    let text = |(reason, count): (&str, u32)| match count {
+        1 => format!("1 refuses: {reason}"),
+        count => format!("{count} refuse: {reason}"),
+    };
+    counts.into_iter().map(text).collect()
 }
 
 /// Returns the headers of a table's value columns, such as `AVG(temperature) [Cel]`.
@@ -316,6 +341,9 @@ fn about(text: &mut String, row: &Row) {
             let names = row.not_authentic.join(", ");
             let _ = write!(text, "; frames of {names} are not authentic: check the link secret");
         }
+        for reason in counted_reasons(row) {
+            let _ = write!(text, "; {reason}");
+        }
     } else {
         let named = if silent_count as usize > NAMED {
             format!("{silent_count} sources")
@@ -337,6 +365,7 @@ fn about(text: &mut String, row: &Row) {
             .chain(masked)
             .chain(not_reported)
             .chain(row.not_authentic.iter().map(|name| format!("{name}: check the link secret")))
+            .chain(counted_reasons(row))
             .chain(outside)
             .collect();
         text.push_str(&parts.join("; "));
@@ -405,6 +434,8 @@ fn object(names: &RowNames, row: &Row) -> Value {
             "forgotten": forgotten,
         })
     });
+    let privacy =
+        names.epsilon.map(|epsilon| json!({ "epsilon": epsilon.to_string(), "delta": DELTA }));
     json!({
         "query": row.query.to_string(),
         "epoch": row.epoch,
@@ -420,6 +451,8 @@ fn object(names: &RowNames, row: &Row) -> Value {
         "outside": counts(row).map(|counts| counts.1),
         "results": results,
         "groups": groups,
+        "privacy": privacy,
+        "reasons": reasons(row).collect::<BTreeMap<_, _>>(),
         "error": error,
     })
 }

@@ -123,6 +123,8 @@ pub struct Endpoint<'a, L> {
     pub link: &'a L,
     /// The secret of that link.
     pub link_secret: &'a [u8; 32],
+    /// The secret from which the keys of the sources are derived.
+    pub master: &'a Master,
     /// The querier's secret key, which signs the query schedules.
     pub signer: &'a dyn KeyPair,
     /// The state of the querier, with the queries that run beside this one.
@@ -138,16 +140,14 @@ impl<L> fmt::Debug for Endpoint<'_, L> {
 }
 
 /// The later versions of the group that a querier loads while it runs.
-pub struct Later<'a> {
+pub struct Later {
     /// The newest version. The sender has checked that it can replace the version before it.
     pub newest: watch::Receiver<SumGroup>,
-    /// The secret from which the keys of the sources are derived.
-    pub master: &'a Master,
     /// The querier's public key.
     pub querier: PublicKey,
 }
 
-impl fmt::Debug for Later<'_> {
+impl fmt::Debug for Later {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Later").finish_non_exhaustive()
     }
@@ -171,7 +171,7 @@ pub async fn run_query<L: ParentLink + Sync, E: KeyEngine + Sync>(
     group: SumGroup,
     querier: Querier<E>,
     run: RunOptions,
-    later: Option<Later<'_>>,
+    later: Option<Later>,
     rows: &mut dyn FnMut(&Row) -> Result<(), OutputError>,
     stop: impl Future<Output = ()>,
 ) -> Result<u64, RunError> {
@@ -202,7 +202,7 @@ struct Asked<'a, L, E> {
     asking: Endpoint<'a, L>,
     epochs: Epochs<E>,
     run: RunOptions,
-    later: Option<Later<'a>>,
+    later: Option<Later>,
     keys: HashMap<[u8; 8], LinkKey>,
     first: u64,
     /// The end of the lease: the first epoch that the newest query schedule does not include.
@@ -258,7 +258,7 @@ impl<'a, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, L, E> {
         }
         let (version, sources) =
             (group.roster.version(), group.sources_at((self.asking.unix_ms)()));
-        self.epochs.load(group, later.master)?;
+        self.epochs.load(group, self.asking.master)?;
         let floor = self.epochs.querier().question().floor;
         if !self.run.has_default_floor && sources < floor {
             warn!(version, sources, floor, "fewer sources take part than the floor requires");
@@ -461,6 +461,14 @@ impl<'a, L: ParentLink + Sync, E: KeyEngine + Sync> Asked<'a, L, E> {
                 }) {
                     let (node, epoch) = (children.node, children.epoch);
                     debug!(%node, epoch, "dropped an answer to a question that is not open");
+                }
+            }
+            Ok(SumUplink::Refusal(refusal)) => {
+                let (child, reason) = (DeviceId(up.device), refusal.reason);
+                if self.epochs.note_refusal(child, &refusal, self.asking.master) {
+                    debug!(position = refusal.position, reason, "a source does not answer");
+                } else {
+                    debug!(%child, "dropped a refusal that its source did not make");
                 }
             }
             Err(error) => {

@@ -115,8 +115,10 @@ fn json_has_stable_keys_and_exact_values() {
         "not_authentic",
         "outside",
         "participants",
+        "privacy",
         "query",
         "readings",
+        "reasons",
         "results",
         "silent",
         "sources",
@@ -175,7 +177,8 @@ fn csv_has_a_column_for_every_key() {
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let heads = reader.headers().unwrap().clone();
     let expected = "epoch,start,duration_ms,AVG(temperature),VARIANCE(voltage),COUNT(*),\
-                    SUM(light),participants,sources,silent,error,edge,unheard,readings,outside,masked";
+                    SUM(light),participants,sources,silent,error,edge,unheard,readings,outside,masked,epsilon,\
+                    reasons";
     assert_eq!(heads.iter().collect::<Vec<_>>().join(","), expected);
     let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     assert_eq!((rows.len(), &rows[0][3], &rows[0][10]), (4, "-19.975000", ""));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::sum_support::{
-    Chance, Contribution, Reading, Scene, Traffic, epoch, reading, roster, tree,
+    Chance, Contribution, MASTER, Reading, Scene, Traffic, epoch, reading, roster, tree,
 };
 use bytes::Bytes;
 use moteseal_client::sum::{Endpoint, Outcome, QuerierState, Row, RunOptions, run_query};
@@ -18,7 +18,7 @@ use moteseal_net::link::Down;
 use moteseal_net::{ChildLink as _, ParentLink as _};
 use moteseal_sum::query::QueryId;
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, QuerySchedule};
-use moteseal_sum::sies::Psr;
+use moteseal_sum::sies::{Master, Psr};
 use moteseal_sum::wire::{Children, Explain, close_share};
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::{AggregationTree, QUERIER};
@@ -280,6 +280,16 @@ async fn run(world: &Arc<World>, faults: Faults, settings: RunOptions, most: usi
     rows
 }
 
+fn endpoint<'a, L>(
+    link: &'a L,
+    master: &'a Master,
+    signer: &'a SecretKey,
+    state: &'a QuerierState,
+    unix_ms: &'a (dyn Fn() -> u64 + Sync),
+) -> Endpoint<'a, L> {
+    Endpoint { link, link_secret: &CHILDREN_SECRET, master, signer, state, unix_ms }
+}
+
 /// Runs a query with a clock that may be wrong. Returns its rows and the number of skipped epochs.
 async fn run_by(
     world: &Arc<World>,
@@ -301,13 +311,8 @@ async fn run_by(
     let state = QuerierState::open(&folder.path().join("state")).unwrap();
     let (aggregator, signer) = (network.parent(), World::signer());
     let clock = || clock(world.now_ms());
-    let asking = Endpoint {
-        link: &aggregator,
-        link_secret: &CHILDREN_SECRET,
-        signer: &signer,
-        state: &state,
-        unix_ms: &clock,
-    };
+    let master = Master::new(MASTER);
+    let asking = endpoint(&aggregator, &master, &signer, &state, &clock);
     let (mut rows, enough) = (Vec::new(), tokio::sync::Notify::new());
     let mut take = |row: &Row| {
         rows.push(row.clone());
@@ -459,13 +464,8 @@ async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
     let state = QuerierState::open(&folder.path().join("state")).unwrap();
     let (aggregator, signer, start) = (network.parent(), World::signer(), Instant::now());
     let clock = || START_MS + u64::try_from(start.elapsed().as_millis()).unwrap();
-    let asking = Endpoint {
-        link: &aggregator,
-        link_secret: &CHILDREN_SECRET,
-        signer: &signer,
-        state: &state,
-        unix_ms: &clock,
-    };
+    let master = Master::new(MASTER);
+    let asking = endpoint(&aggregator, &master, &signer, &state, &clock);
     let run = RunOptions { lease: Duration::from_secs(3600), ..SETTINGS };
     let stop = tokio::time::sleep(Duration::from_secs(hours * 3600));
     let rows = &mut |_: &Row| Ok(());
@@ -601,13 +601,8 @@ async fn shares_that_arrived_during_a_pause_count_before_their_epochs_are_closed
     let state = QuerierState::open(&folder.path().join("state")).unwrap();
     let (aggregator, signer) = (network.parent(), World::signer());
     let clock = || world.now_ms() + skew_ms.load(Ordering::SeqCst);
-    let asking = Endpoint {
-        link: &aggregator,
-        link_secret: &CHILDREN_SECRET,
-        signer: &signer,
-        state: &state,
-        unix_ms: &clock,
-    };
+    let master = Master::new(MASTER);
+    let asking = endpoint(&aggregator, &master, &signer, &state, &clock);
     let mut rows = Vec::new();
     let mut take = |row: &Row| {
         rows.push(row.clone());

@@ -22,7 +22,7 @@ use moteseal_core::signature::PublicKey;
 use moteseal_sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_sum::schedule::{self, MAX_QUERY_SCHEDULE, Posed, QuerySchedule};
 use moteseal_sum::sies::Psr;
-use moteseal_sum::wire::{Children, Explain, Share, SumUplink, close_share};
+use moteseal_sum::wire::{Children, Explain, Refusal, Share, SumUplink, close_share};
 use moteseal_verify::aggregation::{self, AggregationTree, Child};
 use moteseal_verify::{Device, Roster};
 
@@ -427,6 +427,7 @@ impl Aggregator {
         match SumUplink::open(frame, &self.down[child])? {
             SumUplink::Share(share) => self.receive_share(child, &share, now_ms),
             SumUplink::Children(answer) => self.relay_answer(child, &answer),
+            SumUplink::Refusal(refusal) => self.relay_refusal(child, &refusal, now_ms),
         }
     }
 
@@ -562,6 +563,30 @@ impl Aggregator {
             kept.iter().map(|(child, held)| (*child, &*held.participation, &*held.psrs)).collect();
         let frame = Children::close(question, &children, &self.up, &mut *self.frame);
         self.output.up.extend(frame.map(|frame| frame.to_vec()));
+        Ok(FrameOutcome::Taken)
+    }
+
+    /// Forwards a source's statement that it does not answer a query, but not too often. Only the
+    /// querier can check it.
+    fn relay_refusal(
+        &mut self,
+        child: usize,
+        refusal: &Refusal<'_>,
+        now_ms: u64,
+    ) -> Result<FrameOutcome, Refused> {
+        let at = self.query(refusal.query)?;
+        self.queries[at].check_epoch(refusal.epoch, now_ms)?;
+        let position = refusal.position;
+        let is_beneath = position < self.position_end()
+            && self.node.can_be_beneath(position..position + 1, child);
+        if !is_beneath {
+            return Err(Refused::NotBeneath);
+        }
+        if !self.queries[at].may_relay_refusal(position, now_ms) {
+            return Ok(FrameOutcome::Repeated);
+        }
+        let frame = refusal.close(&self.up, &mut *self.frame).map(<[u8]>::to_vec);
+        self.output.up.extend(frame);
         Ok(FrameOutcome::Taken)
     }
 

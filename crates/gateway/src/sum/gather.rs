@@ -32,6 +32,8 @@ const KEPT_MS: u64 = 60_000;
 const KEPT_BYTES: usize = 16 << 20;
 /// More sources than any roster has.
 pub(super) const MAX_SOURCES: u32 = 1 << 31;
+/// The minimum time between two refusals of a source that are forwarded, in milliseconds.
+const REFUSE_AGAIN_MS: u64 = 20_000;
 /// If a gateway did not call `over` for more than this number of epochs, for example because the
 /// machine was suspended, it skips the older epochs that have no share.
 const MISSED_EPOCHS: u64 = 2 * OPEN_EPOCHS;
@@ -60,6 +62,8 @@ pub(super) struct Gathering {
     /// no share. The shares of an epoch that had begun by then may be incomplete.
     first_ms: u64,
     epochs: BTreeMap<u64, Epoch>,
+    /// When the last refusal of each source was forwarded, by position.
+    refusals: BTreeMap<u32, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -118,6 +122,7 @@ impl Gathering {
             next: 0,
             first_ms: now_ms,
             epochs: BTreeMap::new(),
+            refusals: BTreeMap::new(),
         };
         gathering.set_wait(grace_ms, (height, of_tree));
         gathering.next = first.max(gathering.earliest(now_ms));
@@ -228,6 +233,17 @@ impl Gathering {
         held.bytes += share.bytes();
         held.shares.insert(child, share);
         Ok(true)
+    }
+
+    /// Returns whether a refusal of the source at a position may be forwarded now. The positions bound
+    /// the memory, and the interval bounds the traffic.
+    pub(super) fn may_relay_refusal(&mut self, position: u32, now_ms: u64) -> bool {
+        let last = self.refusals.get(&position);
+        let is_due = last.is_none_or(|last| now_ms.abs_diff(*last) >= REFUSE_AGAIN_MS);
+        if is_due {
+            self.refusals.insert(position, now_ms);
+        }
+        is_due
     }
 
     /// Returns whether a child has sent a share for an epoch.
@@ -427,6 +443,7 @@ mod tests {
             next: 0,
             first_ms: 0,
             epochs: BTreeMap::new(),
+            refusals: BTreeMap::new(),
         };
         for epoch in 0..epochs {
             let held =

@@ -360,6 +360,7 @@ impl World {
                 Some(OpenedShare { participants: participation.runs().flatten().collect(), psrs })
             }
             SumUplink::Children(_) => panic!("an answer without a question"),
+            SumUplink::Refusal(_) => panic!("a refusal that no source has sent"),
         }
     }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod automated_querier;
 mod hostile_plans;
 mod key_files;
 mod noise;

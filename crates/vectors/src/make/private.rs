@@ -28,6 +28,7 @@ pub fn make(files: &mut Files) {
     files.add(opened());
     files.add(participation());
     files.add(up());
+    files.add(refusals());
     files.add(explained());
 }
 
@@ -430,6 +431,33 @@ fn children(first: i64, total: i64, children: &[Value]) -> Value {
     ])
 }
 
+fn refusal(reason: &str) -> Value {
+    let tag = bytes(&[7; 8]);
+    array([int(6), bytes(&QUERY[..4]), Value::Uint(EPOCH), int(3), text(reason), tag])
+}
+
+fn refusals() -> File {
+    let mut file = File::new("sum/refusals.json", "The tags of refusals: sums.md, section 4.1.");
+    for (name, query, epoch, reason) in [
+        ("north", QUERY, EPOCH, "NoReading"),
+        ("north", QUERY, EPOCH + 1, "NoReading"),
+        ("north", [9; 16], EPOCH, "NoReading"),
+        ("north", QUERY, EPOCH, "BudgetSpent"),
+        ("south", QUERY, 0, "X"),
+    ] {
+        let input = json!({
+            "master": hex::encode(MASTER),
+            "group": GroupId::of(GROUP).to_string(),
+            "device": device(name).to_string(),
+            "query": hex::encode(query),
+            "epoch": epoch,
+            "reason": reason,
+        });
+        file.valid(format!("{reason} of {name} in epoch {epoch}"), "sum.refusal", input);
+    }
+    file
+}
+
 fn up() -> File {
     let mut file = File::new(
         "sum/up.json",
@@ -453,6 +481,9 @@ fn up() -> File {
         ("the second page", children(1, 2, &two[1..])),
         ("a page behind the last", children(7, 2, &[])),
         ("more children in all than are on the page", children(0, 4_294_967_295, &two)),
+        ("a refusal", refusal("BudgetSpent")),
+        ("a refusal with the longest name", refusal(&"a1Z9".repeat(10))),
+        ("a refusal of the last position", refusal("NoReading").with(3, int(4_294_967_295))),
         ("a child that had said it has nobody", children(0, 1, &[child("east", &[], &[])])),
     ] {
         file.valid(what, op, of_frame(&from_child(&item), "north"));
@@ -510,6 +541,14 @@ fn up() -> File {
         ("four fields", Value::Array(good.clone().elements()[..4].to_vec()), "Malformed"),
         ("six fields", Value::Array([&good.clone().elements()[..], &[NULL]].concat()), "Malformed"),
         ("a tag around it", Value::Tag(18, Box::new(good.clone())), "Malformed"),
+        ("a refusal without a reason", refusal(""), "Malformed"),
+        ("a reason of 41 letters", refusal(&"a".repeat(41)), "Malformed"),
+        ("a reason with a blank", refusal("No Reading"), "Malformed"),
+        ("a reason with a letter that is not ASCII", refusal("Nö"), "Malformed"),
+        ("a reason of bytes", refusal("X").with(4, bytes(b"X")), "Malformed"),
+        ("a position of 2^32", refusal("X").with(3, Value::Uint(1 << 32)), "Malformed"),
+        ("a tag of 7 bytes", refusal("X").with(5, bytes(&[7; 7])), "Malformed"),
+        ("a refusal's kind of share", good.with(0, int(6)), "Malformed"),
         ("a share's kind of children", page.with(0, int(4)), "Malformed"),
         ("a node of 7 bytes", page.with(3, bytes(&[0; 7])), "Malformed"),
         ("a first of 2^32", page.with(4, Value::Uint(1 << 32)), "Malformed"),

@@ -312,7 +312,7 @@ pub(crate) fn opened(frame: &[u8]) -> Share<'_> {
     let key = link();
     match SumUplink::open(frame, &key).expect("the frame is valid") {
         SumUplink::Share(share) => share,
-        SumUplink::Children(_) => panic!("expected a share"),
+        SumUplink::Children(_) | SumUplink::Refusal(_) => panic!("expected a share"),
     }
 }
 

@@ -202,15 +202,15 @@ def test_bins_and_groups_have_types_of_their_own(group: Group) -> None:
     # MAX states only where the greatest reading is at most, if it is in the first bin.
     assert greatest == moteseal.sums.Bin(None, Decimal(125))
     assert [count for _, count in histogram.bins] == [3, 0, 0, 0, 0, 0, 0, 0] and histogram.within == 0
-    assert row.privacy is None and row.parts is None
+    assert row.privacy is None and row.groups is None
     query = "SELECT SUM(reading) FROM sensors GROUP BY reading (1, 2) EPOCH DURATION 1s"
     with querier.ask(query, floor=3, min_count=1) as rows:
         for row in rows:
             assert time.monotonic() < deadline, group.logs()
-            if row.parts is not None and sum(part.readings or 0 for part in row.parts) == 2:
+            if row.groups is not None and sum(one.readings or 0 for one in row.groups) == 2:
                 break
-    assert row.parts is not None
-    found = {part.name: part.values and part.values["SUM(reading)"] for part in row.parts}
+    assert row.groups is not None
+    found = {one.name: one.values and one.values["SUM(reading)"] for one in row.groups}
     assert found == {"1": 1, "2": 2}
     with pytest.raises(KeyError, match="GROUP BY"):
         row["SUM(reading)"]

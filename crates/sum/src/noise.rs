@@ -9,9 +9,8 @@
 //! Comprehensive Comparison of Multiparty Secure Additions with Differential Privacy" (IEEE TDSC
 //! 2017), section 4.
 //!
-//! All computations use integers and take the same number of steps whatever the noise is. Delta is the
-//! deviation from the exact distribution: it is below 2^-36 for key groups of at most 1,024 sources and
-//! queries with at most 16 parts.
+//! All computations use integers and take the same number of steps whatever the noise is. The
+//! deviation from the exact distribution is part of [`DELTA`].
 
 use zeroize::Zeroizing;
 
@@ -19,6 +18,9 @@ use crate::chacha::{WORDS, block};
 
 /// The maximum epsilon of an answer, in thousandths.
 pub const MAX_EPSILON: u32 = 4000;
+/// The delta of an answer is below 2 to the power of minus this number, for key groups of at most
+/// 1,024 sources and queries with at most 16 parts.
+pub const DELTA: u32 = 36;
 /// The maximum absolute value of the noise of a source in a field.
 const MAX_BOUND: u32 = 1 << 16;
 /// A number above the bound has a probability below `exp(-TAIL)`.

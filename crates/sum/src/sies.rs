@@ -19,6 +19,7 @@ use moteseal_core::named_errors;
 
 use crypto_bigint::U256;
 use hmac::{Hmac, KeyInit, Mac};
+use subtle::ConstantTimeEq as _;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 pub use crate::chacha::WORDS;
@@ -116,15 +117,11 @@ impl fmt::Debug for Psr {
     }
 }
 
-fn mac(key: &[u8; 32], parts: &[&[u8]]) -> Hmac<sha2::Sha256> {
+fn prf(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
     #[allow(clippy::expect_used)]
     let mac = <Hmac<sha2::Sha256> as KeyInit>::new_from_slice(key)
         .expect("HMAC takes keys of any length");
-    parts.iter().fold(mac, |mac, part| mac.chain_update(part))
-}
-
-fn prf(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
-    mac(key, parts).finalize().into_bytes().into()
+    parts.iter().fold(mac, |mac, part| mac.chain_update(part)).finalize().into_bytes().into()
 }
 
 /// The querier's secret, from which all keys are derived. `Debug` does not show it.
@@ -319,7 +316,8 @@ impl SourceSecret {
     /// reason with this name ([`Refusal`](crate::wire::Refusal)).
     #[must_use]
     pub fn refusal_tag(&self, query: QueryId, epoch: u64, reason: &str) -> [u8; 8] {
-        let whole = self.refusal_mac(query, epoch, reason).finalize().into_bytes();
+        let epoch = epoch.to_be_bytes();
+        let whole = prf(&self.device, &[OF_REFUSAL, &query.0, &epoch, reason.as_bytes()]);
         let mut tag = [0; 8];
         tag.copy_from_slice(&whole[..8]);
         tag
@@ -328,11 +326,7 @@ impl SourceSecret {
     /// Returns whether the source has made this statement, in constant time.
     #[must_use]
     pub fn has_refused(&self, query: QueryId, epoch: u64, reason: &str, tag: &[u8; 8]) -> bool {
-        self.refusal_mac(query, epoch, reason).verify_truncated_left(tag).is_ok()
-    }
-
-    fn refusal_mac(&self, query: QueryId, epoch: u64, reason: &str) -> Hmac<sha2::Sha256> {
-        mac(&self.device, &[OF_REFUSAL, &query.0, &epoch.to_be_bytes(), reason.as_bytes()])
+        self.refusal_tag(query, epoch, reason).ct_eq(tag).into()
     }
 
     /// Derives the keys for a query. Callers should keep them for the query's later epochs.

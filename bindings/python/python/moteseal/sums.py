@@ -64,7 +64,7 @@ Value: TypeAlias = Decimal | Noisy | Bin | Histogram
 
 
 @dataclass(frozen=True)
-class Part:
+class GroupResult:
     """The results of one value of the column of a GROUP BY."""
 
     name: str
@@ -133,7 +133,7 @@ class Row:
     """The result of each selected item; a key is, for example, "AVG(temperature)". It is an exact
     Decimal, a Noisy, a Bin or a Histogram, and None if there were no readings. The dict is None if no
     result was accepted, and for a query with GROUP BY."""
-    parts: list[Part] | None
+    groups: list[GroupResult] | None
     """The results of a query with GROUP BY; otherwise None, and None if no result was accepted."""
     privacy: Privacy | None
     """The differential privacy of the answers; None for exact answers."""
@@ -159,23 +159,23 @@ class Row:
     @property
     def accepted(self) -> bool:
         """True if there is a result. The result is proven to be exact over the participants."""
-        return self.values is not None or self.parts is not None
+        return self.values is not None or self.groups is not None
 
     def __getitem__(self, item: str) -> Value | None:
         """Returns the result of a selected item. If no result was accepted, raises an exception
         with the reason."""
         if self.values is not None:
             return self.values[item]
-        if self.parts is not None:
-            raise KeyError("the query has GROUP BY: the results are in `parts`")
+        if self.groups is not None:
+            raise KeyError("the query has GROUP BY: the results are in `groups`")
         raise errors.Failed("no result was accepted") if self.error is None else self.error
 
     @classmethod
     def _of(cls, found: dict[str, Any]) -> Row:
         failed, groups, privacy = found["error"], found["groups"], found["privacy"]
-        parts = None
+        results = None
         if groups is not None:
-            parts = [Part(group["group"], _values(group["results"]), group["readings"], group["outside"]) for group in groups]
+            results = [GroupResult(group["group"], _values(group["results"]), group["readings"], group["outside"]) for group in groups]
         error = None
         if failed is not None:
             kind: errors.Kind = "incomplete" if failed["name"] in ("BelowFloor", "TooFewReadings") else "refused"
@@ -190,7 +190,7 @@ class Row:
             silent=found["silent"],
             unheard=found["unheard"],
             values=_values(found["results"]),
-            parts=parts,
+            groups=results,
             privacy=None if privacy is None else Privacy(Decimal(privacy["epsilon"]), privacy["delta"]),
             error=error,
             masked=found["masked"],

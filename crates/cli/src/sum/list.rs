@@ -7,12 +7,14 @@ use moteseal_client::sum::{QuerierConfig, QuerierState};
 use serde_json::json;
 
 use crate::client_error;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::key::sender::{display_seconds, unix_seconds};
 use crate::terminal::{Plain, Stdout, diagnostic, is_json};
 
 /// The number of digits of an id that are shown.
 const ID: usize = 8;
+/// The text of a query whose plan cannot be read.
+pub(super) const UNREADABLE: &str = "(a query of another version of Moteseal)";
 
 /// List the queries of a querier that have neither ended nor been stopped.
 #[derive(Args, Debug)]
@@ -44,9 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             (false, true) => "left",
             (false, false) => "ended",
         };
-        let text = query
-            .text()
-            .map_err(|error| Failure::new(Exit::Internal, error).about(&config.state))?;
+        let text = query.text();
         let until_ms = query.until.saturating_mul(query.epoch_ms.into());
         if is_json() {
             out.line(json!({
@@ -60,7 +60,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         } else {
             let id: String = id.to_string().chars().take(ID).collect();
             let until = display_seconds(until_ms / 1000);
-            out.line(format_args!("{id}  {state:<7}  until {until}  {}", Plain(text)))?;
+            out.line(format_args!(
+                "{id}  {state:<7}  until {until}  {}",
+                Plain(text.as_deref().unwrap_or(UNREADABLE))
+            ))?;
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ use clap::Args;
 use moteseal_client::sum::{QuerierConfig, StopQueries};
 use serde_json::json;
 
+use super::list::UNREADABLE;
 use super::run::digits;
 use crate::client_error;
 use crate::cloud::{log_warnings, runtime};
@@ -40,11 +41,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     runtime()?.block_on(stop.run())?;
     let mut out = Stdout::lock();
     for (id, query) in queries {
-        let text = query.text().unwrap_or_default();
+        let text = query.text();
         if is_json() {
             out.line(json!({ "id": id.to_string(), "state": "stopped", "query": text }))?;
         } else {
-            out.line(format_args!("stopped {id}: {}", Plain(text)))?;
+            out.line(format_args!(
+                "stopped {id}: {}",
+                Plain(text.as_deref().unwrap_or(UNREADABLE))
+            ))?;
         }
     }
     Ok(())

@@ -357,7 +357,11 @@ struct Query {
 
 impl Query {
     fn start(site: &Site, config: &str) -> Self {
-        let run = ["sum", "run", QUERY, "--config", config, "--min-count", "1", "--json"];
+        Self::run(site, &[QUERY, "--config", config, "--min-count", "1"])
+    }
+
+    fn run(site: &Site, arguments: &[&str]) -> Self {
+        let run = [&["sum", "run", "--json"], arguments].concat();
         let mut process = Running::start(site.folder.path(), &run, "querier.log");
         let lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
         Self { process, lines, start: Instant::now() }

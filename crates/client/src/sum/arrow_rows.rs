@@ -13,7 +13,7 @@ use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaR
 use super::group_result::{GroupResult, ResultValue};
 use super::open_epochs::Row;
 use super::row_values::{
-    DELTA, Part, RowNames, failure, groups, masked, results, silent, unheard, value,
+    MOST_DELTA, Part, RowNames, failure, groups, masked, results, silent, unheard, value,
 };
 use super::row_writer::{WITHHELD, group_name, is_withheld, stated};
 use crate::error::OutputError;
@@ -57,7 +57,7 @@ pub(super) fn arrow_schema(names: &RowNames) -> ArrowSchema {
         ArrowField::new("reasons", DataType::List(name), false),
     ]);
     let privacy = names.epsilon.iter().flat_map(|epsilon| {
-        [("epsilon".to_owned(), epsilon.to_string()), ("delta".to_owned(), DELTA.to_string())]
+        [("epsilon".to_owned(), epsilon.to_string()), ("delta".to_owned(), MOST_DELTA.to_string())]
     });
     ArrowSchema::new(fields).with_metadata(privacy.collect::<HashMap<_, _>>())
 }

@@ -182,12 +182,13 @@ impl PreparedQuery {
         }
         let mut bytes = [0; MAX_PLAN];
         let encoded = plan.encode(&mut bytes).map_err(InputError::internal)?.to_vec();
-        let (mut nonce, continued) = match source {
-            Source::Text(_) => ([0; 16], None),
-            Source::Asked(query) => (query.nonce, Some((*query).clone())),
-        };
-        if continued.is_none() {
-            random(&mut nonce)?;
+        let (mut nonce, mut continued) = ([0; 16], None);
+        match source {
+            Source::Text(_) => random(&mut nonce)?,
+            Source::Asked(query) => {
+                nonce = query.nonce;
+                continued = Some((*query).clone());
+            }
         }
         let question = Question {
             group: keys.circle.group,
@@ -297,7 +298,7 @@ impl PreparedQuery {
         let members: Vec<[u8; 8]> =
             group.tree.querier().children().iter().map(|child| child.id.0).collect();
         let mut stop = std::pin::pin!(stop);
-        let link = MqttParent::named(&broker, members, &format!("query-{}", running.id()))?;
+        let link = MqttParent::named(&broker, members, &format!("query-{}", running.place()))?;
         tokio::select! {
             reached = until_up_within(link.state(), REACHED_WITHIN) => reached?,
             () = &mut stop => return Ok(0),

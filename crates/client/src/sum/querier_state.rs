@@ -110,7 +110,8 @@ pub struct AskedQuery {
     pub first: u64,
     /// The end of the lease: the first epoch that devices do not answer unless the lease is renewed.
     pub until: u64,
-    /// The length of an epoch in milliseconds.
+    /// The length of an epoch in milliseconds. The plan has it, too; the lease of a query ends also if
+    /// another version of Moteseal has encoded the plan.
     pub epoch_ms: u32,
     /// The first epoch after the last one to ask; `None` for a query without an end.
     pub end: Option<u64>,
@@ -127,12 +128,10 @@ impl AskedQuery {
         unix_ms / u64::from(self.epoch_ms.max(1)) < self.until
     }
 
-    /// Returns the query in canonical form.
-    ///
-    /// # Errors
-    /// The errors of [`Plan::decode`].
-    pub fn text(&self) -> Result<String, moteseal_core::cbor::DecodeError> {
-        Ok(Plan::decode(&self.plan)?.to_string())
+    /// Returns the query in canonical form; `None` if another version of Moteseal has encoded the plan.
+    #[must_use]
+    pub fn text(&self) -> Option<String> {
+        Plan::decode(&self.plan).ok().map(|plan| plan.to_string())
     }
 
     fn posed(&self) -> Posed<'_> {
@@ -164,16 +163,16 @@ pub struct QuerierState {
 /// A query that this process runs. No other process can run it until the value is dropped.
 #[derive(Debug)]
 pub struct RunningQuery {
-    id: QueryId,
-    /// A locked file that contains the query's id.
-    _place: File,
+    place: usize,
+    /// The locked file of the place, which contains the query's id.
+    _lock: File,
 }
 
 impl RunningQuery {
-    /// Returns the query's id.
+    /// Returns the place of the query among the running ones, from 1 on. No other running query has it.
     #[must_use]
-    pub const fn id(&self) -> QueryId {
-        self.id
+    pub const fn place(&self) -> usize {
+        self.place
     }
 }
 
@@ -186,12 +185,9 @@ impl QuerierState {
     pub fn open(path: &Path) -> Result<Self, QuerierStateError> {
         let state = Self { path: path.to_owned() };
         let lock = state.lock()?;
-        if let Some((number, content)) = state.read()? {
-            // Reports now, not while a query runs, that the file cannot be written.
-            state.write(number, &content)?;
-        } else {
-            state.write(0, &Content::default())?;
-        }
+        let (number, content) = state.read()?.unwrap_or_default();
+        // If the file cannot be written, the error is reported now and not while a query runs.
+        state.write(number, &content)?;
         drop(lock);
         Ok(state)
     }
@@ -241,22 +237,27 @@ impl QuerierState {
         if running.contains(&id) {
             return Err(QuerierStateError::Running(id));
         }
-        let (path, mut place) = free.ok_or(QuerierStateError::TooManyQueries)?;
-        let written = place.set_len(0).and_then(|()| place.write_all(&id.0));
-        written.map_err(|error| QuerierStateError::File(path, error))?;
-        Ok(RunningQuery { id, _place: place })
+        let (place, mut lock) = free.ok_or(QuerierStateError::TooManyQueries)?;
+        let written = lock.set_len(0).and_then(|()| lock.write_all(&id.0));
+        written.map_err(|error| QuerierStateError::File(self.place(place), error))?;
+        Ok(RunningQuery { place, _lock: lock })
     }
 
-    /// Returns a locked place for another running query, if there is one, and the queries that run.
-    /// The caller has locked the state.
+    /// Returns the file of a place for a running query.
+    fn place(&self, place: usize) -> PathBuf {
+        self.with_ending(&format!(".run{place}"))
+    }
+
+    /// Returns a place for another running query with its locked file, if there is one, and the queries
+    /// that run. The caller has locked the state.
     #[expect(clippy::type_complexity, reason = "used twice, directly after the call")]
-    fn places(&self) -> Result<(Option<(PathBuf, File)>, Vec<QueryId>), QuerierStateError> {
+    fn places(&self) -> Result<(Option<(usize, File)>, Vec<QueryId>), QuerierStateError> {
         let (mut free, mut running) = (None, Vec::new());
         for place in 1..=MAX_QUERIES {
-            let path = self.beside(&format!(".run{place}"));
+            let path = self.place(place);
             let mut file = open_lock(&path)?;
             if try_lock(&file, &path)? {
-                free = free.or(Some((path, file)));
+                free = free.or(Some((place, file)));
                 continue;
             }
             let mut id = [0; 16];
@@ -390,7 +391,7 @@ impl QuerierState {
 
     /// Waits until no other process changes the file.
     fn lock(&self) -> Result<File, QuerierStateError> {
-        let path = self.beside(".lock");
+        let path = self.with_ending(".lock");
         let file = open_lock(&path)?;
         let end = Instant::now() + LOCKED_FOR;
         while !try_lock(&file, &path)? {
@@ -402,7 +403,8 @@ impl QuerierState {
         Ok(file)
     }
 
-    fn beside(&self, ending: &str) -> PathBuf {
+    /// Returns the path of a file next to the state file.
+    fn with_ending(&self, ending: &str) -> PathBuf {
         let mut name = self.path.as_os_str().to_owned();
         name.push(ending);
         PathBuf::from(name)

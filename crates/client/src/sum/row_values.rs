@@ -2,6 +2,7 @@
 //! either its values or an error.
 
 use moteseal_core::schema::Schema;
+use moteseal_sum::noise::DELTA;
 use moteseal_sum::query::{Aggregate, FixedPoint, Plan, Selected};
 
 use super::group_result::{GroupResult, ResultValue, Results};
@@ -23,8 +24,8 @@ pub struct RowNames {
     pub(super) epsilon: Option<FixedPoint>,
 }
 
-/// The bound of the delta of an answer with noise, 2^-36 (spec/sums.md, section 2.4).
-pub(super) const DELTA: f64 = 1.0 / (1_u64 << 36) as f64;
+/// The upper bound of the delta of an answer with noise (spec/sums.md, section 2.4).
+pub(super) const MOST_DELTA: f64 = 1.0 / (1_u64 << DELTA) as f64;
 
 /// A column of CSV or Arrow with a part of an item's value.
 #[derive(Clone, Debug)]

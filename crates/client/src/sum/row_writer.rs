@@ -23,8 +23,8 @@ use super::arrow_rows::{arrow_schema, batches};
 use super::group_result::{Bins, GroupResult, ResultValue};
 use super::open_epochs::{Outcome, Row};
 use super::row_values::{
-    DELTA, Error, RowNames, counts, failure, groups, masked, reasons, results, silent, unheard,
-    value,
+    Error, MOST_DELTA, RowNames, counts, failure, groups, masked, reasons, results, silent,
+    unheard, value,
 };
 use crate::error::OutputError;
 
@@ -435,7 +435,7 @@ fn object(names: &RowNames, row: &Row) -> Value {
         })
     });
     let privacy =
-        names.epsilon.map(|epsilon| json!({ "epsilon": epsilon.to_string(), "delta": DELTA }));
+        names.epsilon.map(|epsilon| json!({ "epsilon": epsilon.to_string(), "delta": MOST_DELTA }));
     json!({
         "query": row.query.to_string(),
         "epoch": row.epoch,

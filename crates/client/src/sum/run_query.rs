@@ -30,7 +30,6 @@ use super::localise::{ATTEMPTS, Finding, Localisation};
 use super::open_epochs::{Epochs, Received, Row};
 use super::querier::{PoseError, Querier};
 use super::querier_state::{AskedQuery, QuerierState, QuerierStateError};
-
 use crate::error::OutputError;
 
 /// The maximum time of a fault localisation, for any duration of epochs.
@@ -127,7 +126,7 @@ pub struct Endpoint<'a, L> {
     pub master: &'a Master,
     /// The querier's secret key, which signs the query schedules.
     pub signer: &'a dyn KeyPair,
-    /// The state of the querier, with the queries that run beside this one.
+    /// The state of the querier, with its other queries.
     pub state: &'a QuerierState,
     /// A function that returns the time in Unix milliseconds.
     pub unix_ms: &'a (dyn Fn() -> u64 + Sync),

@@ -62,8 +62,8 @@ impl StopQueries {
     /// them over the broker. The processes that run them end within a few seconds.
     ///
     /// # Errors
-    /// [`RunError`] if the broker cannot be reached, or the state cannot be written. A query whose
-    /// removal was not announced stays in the state, and can be stopped again.
+    /// [`RunError`] if the broker cannot be reached, or the state cannot be written. If the broker
+    /// cannot be reached, the state has not changed.
     pub async fn run(self) -> Result<(), RunError> {
         let Self { state, circle, signer, link, queries } = self;
         let is_asked = queries.iter().any(|(_, query)| query.is_asked(unix_ms()));

@@ -19,6 +19,7 @@ mod pruned_trees;
 mod requests;
 mod sum_outputs;
 mod sum_policy;
+mod sum_reasons;
 mod sum_refusals;
 mod sum_running;
 mod sum_support;

@@ -9,6 +9,7 @@ mod hostile_shares;
 mod log_lines;
 mod lying_gateways;
 mod queues;
+mod refusals;
 mod sum_service;
 mod sum_versions;
 mod summing;

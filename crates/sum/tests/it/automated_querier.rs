@@ -1,5 +1,5 @@
-//! An automated querier that the policy does not trust: it asks whatever it wants, keeps its last 1,000
-//! answers and combines them. Devices join, leave and are absent. Readings do not change, which is the
+//! An automated querier that the policy does not trust: it asks queries of all kinds, keeps its last
+//! 1,000 answers and combines them. Devices join, leave and are absent. Readings do not change, which is the
 //! best case for the querier.
 //!
 //! The tests take the sum of a key group as known exactly if all of its devices have answered, and as
@@ -11,8 +11,7 @@ use std::ops::Range;
 
 use moteseal_broadcast::KeyId;
 use moteseal_core::digest::Digest;
-use moteseal_core::record::GroupId;
-use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_core::schema::Schema;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_sum::policy::{
     ColumnTerms, Ledger, MAX_POLICY, NotPermitted, Permission, Policy, PolicyDraft, QuerierTerms,
@@ -21,7 +20,8 @@ use moteseal_sum::policy::{
 use moteseal_sum::query::{MAX_SLOTS, Plan, Value};
 use moteseal_sum::sies::MaskRoot;
 
-const GROUP: GroupId = GroupId([1; 8]);
+use crate::noise::{GROUP, record, schema};
+
 /// The number of answers that the querier keeps.
 const KEPT: usize = 1000;
 const EPOCH_MS: u64 = 30_000;
@@ -68,20 +68,10 @@ fn policy(out: &mut [u8]) -> Policy<'_> {
     Policy::decode(draft.encode(out).unwrap()).unwrap()
 }
 
-fn schema() -> Vec<u8> {
-    let fields = ["t:Cel:i16/100", "room::u8"].map(|column| Field::parse(column).unwrap());
-    Schema::encode(&fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
-}
-
 fn plan<'a>(text: &'a str, schema: &'a Schema<'a>) -> Plan<'a> {
     let mut plan = Plan::parse(text, schema).map_err(|error| error.to_string()).unwrap();
     plan.declare("t", -4000, 8500);
     plan
-}
-
-fn record(t: i16) -> [u8; 3] {
-    let [high, low] = t.to_be_bytes();
-    [high, low, 1]
 }
 
 /// A device.
@@ -153,7 +143,7 @@ impl Site {
             }
             let mut slots = [0; MAX_SLOTS];
             if !plan.has_noise() {
-                bound.contribution(Some(&record(device.reading)), &mut slots).unwrap();
+                bound.contribution(Some(&record(device.reading, 1)), &mut slots).unwrap();
             }
             let (answered, sum) = &mut sums[device.ring.unwrap()];
             *answered += 1;
@@ -173,9 +163,8 @@ impl Device {
     }
 }
 
-/// Exact answers: whatever the querier asks, and whoever joins, leaves or is absent, the difference of
-/// any two of its last 1,000 answers is a sum over no device, or over at least the minimum of the
-/// policy.
+/// Exact answers: while devices join, leave and are absent, the difference of any two of the querier's
+/// last 1,000 answers is a sum over no device, or over at least as many as the policy requires.
 #[test]
 fn no_two_of_a_thousand_answers_differ_by_fewer_devices_than_the_policy_requires() {
     let schema = schema();
@@ -281,7 +270,7 @@ fn all_answers_of_a_day_together_tell_no_more_than_the_budget_allows() {
                 let mut total = u128::from(ring - honest) * mean;
                 for (place, key) in keys.iter().enumerate() {
                     let mut slots = [0; MAX_SLOTS];
-                    let reading = record(if place == 0 && is_above { 2500 } else { 1500 });
+                    let reading = record(if place == 0 && is_above { 2500 } else { 1500 }, 1);
                     let noise = key.noise(epoch, ring);
                     bound_plan.contribution_with_noise(Some(&reading), &noise, &mut slots).unwrap();
                     total += slots[0];

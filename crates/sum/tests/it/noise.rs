@@ -9,16 +9,16 @@ use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_sum::query::{MAX_SLOTS, Plan, Value};
 use moteseal_sum::sies::{MaskKey, MaskRoot};
 
-const GROUP: GroupId = GroupId([1; 8]);
+pub(crate) const GROUP: GroupId = GroupId([1; 8]);
 /// The number of steps of a summed column.
 const STEPS: f64 = 32.0;
 
-fn schema() -> Vec<u8> {
+pub(crate) fn schema() -> Vec<u8> {
     let fields = ["t:Cel:i16/100", "room::u8"].map(|column| Field::parse(column).unwrap());
     Schema::encode(&fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
 }
 
-fn record(t: i16, room: u8) -> [u8; 3] {
+pub(crate) fn record(t: i16, room: u8) -> [u8; 3] {
     let [high, low] = t.to_be_bytes();
     [high, low, room]
 }

@@ -1,4 +1,4 @@
-//! Several queries of a group at a time: they run beside each other, are listed, stopped, and
+//! Several queries of a group at a time: they run at the same time, are listed, stopped, and
 //! continued after their process was killed.
 
 use super::*;
@@ -15,13 +15,6 @@ fn listed(site: &Site) -> Vec<(String, String)> {
     let text = |row: &Value, key: &str| row[key].as_str().unwrap().to_owned();
     let rows = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     rows.map(|row| (text(&row, "id"), text(&row, "state"))).collect()
-}
-
-fn start(site: &Site, arguments: &[&str]) -> Query {
-    let run = [&["sum", "run", "--config", "querier.toml", "--json"], arguments].concat();
-    let mut process = Running::start(site.folder.path(), &run, "querier.log");
-    let lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
-    Query { process, lines, start: Instant::now() }
 }
 
 /// Reads rows until one has a count of `readings`. Returns its epoch.
@@ -51,9 +44,12 @@ fn several_queries_run_at_a_time_and_one_goes_on_after_its_process_was_killed() 
     first.until(0xff, &site);
     let [(first_id, state)] = &listed(&site)[..] else { panic!("one query") };
     assert_eq!(state, "running");
-    let mut second = start(&site, &[OTHER, "--min-count", "1", "--epochs", "40"]);
+    let mut second = Query::run(
+        &site,
+        &[OTHER, "--config", "querier.toml", "--min-count", "1", "--epochs", "40"],
+    );
     let before = until_count(&mut second, 4, &site);
-    // The first query continues beside the second one.
+    // The first query continues.
     first.until(0xff, &site);
     let both = listed(&site);
     let second_id = both.iter().map(|(id, _)| id).find(|id| *id != first_id).unwrap();
@@ -67,7 +63,7 @@ fn several_queries_run_at_a_time_and_one_goes_on_after_its_process_was_killed() 
     let left = listed(&site);
     assert!(left.contains(&(second_id.clone(), "left".to_owned())), "{left:?}");
     first.until(0xff, &site);
-    let mut second = start(&site, &["--attach", &second_id[..6]]);
+    let mut second = Query::run(&site, &["--attach", &second_id[..6], "--config", "querier.toml"]);
     let after = until_count(&mut second, 4, &site);
     assert!(after > before, "{after} after {before}");
     assert_eq!(listed(&site).len(), 2);

@@ -150,7 +150,7 @@ absent-data:
 	@tools/absent_data.py
 
 .PHONY: test-long
-test-long: setup-test ## Run the long tests: 10,000 simulated groups and broadcasts with faults, 100,000 private sums, 20 minutes of hostile clients, 100 reboots, clippy of the peers
+test-long: setup-test ## Run the long tests: 10,000 simulated groups and broadcasts with faults, 100,000 private sums, 20 minutes of hostile clients, 100 reboots, 200 losses of power during updates, clippy of the peers
 	$(call step,ten thousand groups)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test it sampling_faults -- --nocapture
 	$(call step,every interleaving of a small group)
@@ -171,6 +171,8 @@ test-long: setup-test ## Run the long tests: 10,000 simulated groups and broadca
 	MOTESEAL_SOAK_SECONDS=1200 cargo test --release $(CARGO_FLAGS) -p moteseal --test it soak -- --nocapture
 	$(call step,a hundred reboots of whole motes)
 	MOTESEAL_SEEDS=5 cargo test $(CARGO_FLAGS) -p moteseal --test it mote_qemu -- --nocapture
+	$(call step,two hundred losses of power during updates of firmware)
+	MOTESEAL_CUTS=200 cargo test $(CARGO_FLAGS) -p moteseal --test it firmware_update -- --nocapture
 	$(call step,the measurements of peers)
 	cargo clippy $(CARGO_FLAGS) --manifest-path peers/Cargo.toml --all-targets -- -D warnings
 	$(call step,broadcasts over real UDP between network namespaces)

@@ -1,4 +1,4 @@
-//! Writes the table of recorded readings: the readings of four TelosB motes from data/telosb, one
+//! Passes the version of the firmware to the program, and writes the table of recorded readings: the readings of four TelosB motes from data/telosb, one
 //! mote after another. A reading has 4 bytes: humidity in hundredths of a percent, then temperature
 //! in hundredths of a degree Celsius, both 16 bits, big-endian. The table has all 18,914 readings,
 //! unaltered.
@@ -14,6 +14,15 @@ const MOTES: [&str; 4] = [
 ];
 
 fn main() -> io::Result<()> {
+    // The version of the firmware, which must increase with each image.
+    println!("cargo::rerun-if-env-changed=MOTESEAL_FIRMWARE_VERSION");
+    let version = env::var("MOTESEAL_FIRMWARE_VERSION").unwrap_or_else(|_| "1".to_owned());
+    if !version.parse::<u32>().is_ok_and(|version| version > 0) {
+        let message =
+            format!("MOTESEAL_FIRMWARE_VERSION is {version:?}: use a number from 1 to 2^32-1");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    println!("cargo::rustc-env=MOTESEAL_FIRMWARE_VERSION={version}");
     let mut table = Vec::new();
     for mote in MOTES {
         let path = format!("../../data/telosb/{mote}_data.txt");

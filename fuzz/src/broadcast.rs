@@ -4,6 +4,9 @@
 
 use std::sync::OnceLock;
 
+use moteseal_broadcast::firmware::{
+    FirmwareDraft, FirmwareManifest, IMAGE_TAG, UpdateReport, find_tag, image_tag,
+};
 use moteseal_broadcast::receipt::{ReceiptRelay, ReceiverKey, receivers};
 use moteseal_broadcast::recovery::LinkSet;
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
@@ -70,6 +73,17 @@ pub fn run(bytes: &[u8]) {
         frame.encode(&mut writer).expect("a decoded frame can be encoded");
         assert_eq!(&*writer.finish(), bytes, "two encodings of one frame");
         pass_on(&frame);
+    }
+    if FirmwareManifest::open_part(bytes, network(), &base).is_ok() {
+        assert!(is_seed(), "only the base station signs manifests");
+    }
+    if let Ok((board, version)) = find_tag(bytes) {
+        let tag = image_tag(board, version);
+        let places = bytes.windows(IMAGE_TAG).filter(|place| **place == tag);
+        assert_eq!(places.count(), 1, "an image has one tag");
+    }
+    if let Ok(report) = UpdateReport::decode(bytes) {
+        assert_eq!(report.encode(), bytes, "two encodings of one report");
     }
     if let Ok(text) = std::str::from_utf8(bytes)
         && let Ok((key, name)) = ReceiverKey::parse(text)
@@ -269,7 +283,18 @@ pub fn seeds() -> Vec<Vec<u8>> {
         writer.finish().to_vec()
     };
     let pieces = leaves.join(&0);
+    let manifest = FirmwareDraft {
+        network: network(),
+        base: KeyId::of(&base.public()),
+        board: "mps2-an385",
+        version: 7,
+        length: 70_000,
+        digest: [5; 32],
+    };
     [
+        manifest.issue_part(&base).unwrap().to_vec(),
+        image_tag("mps2-an385", 7).to_vec(),
+        UpdateReport::Confirmed(7).encode().to_vec(),
         request,
         certificate.clone(),
         revocation.clone(),

@@ -47,7 +47,7 @@ export function openRequest(bytes) {
 }
 
 /** The position of the base station that signed an object, by the key id in it. */
-function baseOf(object, network, wanted, base, bases) {
+export function baseOf(object, network, wanted, base, bases) {
   if (!network.equals(wanted)) fail("WrongNetwork");
   const position = bases.findIndex((b) => keyId(b.key).equals(base));
   if (position < 0) fail("UnknownBaseStation");

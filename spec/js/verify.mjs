@@ -14,6 +14,7 @@ import "./ops-stream.mjs";
 import "./ops-answers.mjs";
 import "./ops-coordinator.mjs";
 import "./ops-cast.mjs";
+import "./ops-update.mjs";
 import "./ops-sums.mjs";
 import "./ops-query.mjs";
 import "./ops-policy.mjs";

@@ -68,6 +68,7 @@ from .sums import (
     sum_open,
 )
 from .tesla import Tesla, TeslaReceiver, tesla_parameters, tesla_send
+from .updates import first_part, image_tag
 from .trees import (
     NULL,
     block_digest,
@@ -663,6 +664,8 @@ OPERATIONS = {
     ),
     "link.follow": follow_vector,
     "coordinator.offers": offers_vector,
+    "update.part": lambda _, given: first_part(unhex(given["bytes"]), *shared_keys(given)),
+    "update.tag": lambda _, given: image_tag(unhex(given["bytes"])),
     "cast.ids": ids_vector,
     "cast.request": request_vector,
     "cast.certificate": sender_certificate_vector,

@@ -26,12 +26,12 @@ pub const MAX_REQUEST: usize = MAX_MESSAGE + MAX_SIGNATURE;
 pub const MAX_SENDER_CERTIFICATE: usize = MAX_MESSAGE + MAX_SIGNATURE;
 
 named_errors! {
-    /// Why a request, certificate or revocation was rejected.
+    /// Why a request, certificate, revocation or firmware manifest was rejected.
     SenderCertificateError {
         /// The bytes are not an object of the expected kind.
         Decode(error: DecodeError) => from,
         /// The object belongs to another network.
-        WrongNetwork => "the certificate or revocation belongs to another network",
+        WrongNetwork => "the object of the base station belongs to another network",
         /// The base station is not among the accepted ones.
         UnknownBaseStation => "the base station is not among the accepted ones",
         /// The signature's suite differs from the suite of the signer's key.
@@ -62,6 +62,7 @@ named_errors! {
 }
 
 /// Checks the suite and the signature of a signed object.
+#[inline(never)]
 pub(crate) fn check_signature(
     object: &Sign1<'_>,
     key: &PublicKey,

@@ -4,6 +4,7 @@
 use moteseal_core::named_errors;
 
 use crate::chain::{Outline, SHA_256, tags_of};
+use crate::firmware::UPDATE_SUFFIX;
 use crate::{ChainId, ChainNumber, ChainRef, KeyId, Kind, MAX_LABEL, Window};
 use moteseal_core::cbor::{BufferTooSmall, DecodeError, Reader};
 use moteseal_core::cose::{Sign1, Typ};
@@ -42,6 +43,7 @@ pub struct Claim {
     outline: Outline,
     window: Window,
     previous: Option<ChainNumber>,
+    is_update_file: bool,
 }
 
 impl Claim {
@@ -85,6 +87,13 @@ impl Claim {
     #[must_use]
     pub const fn window(&self) -> Window {
         self.window
+    }
+
+    /// Returns whether the chain claims to contain an update file for motes (spec/update.md, section
+    /// 2): its kind is file, and its label ends with [`UPDATE_SUFFIX`].
+    #[must_use]
+    pub const fn is_update_file(&self) -> bool {
+        self.is_update_file
     }
 
     /// Returns the claimed number of the key's previous chain.
@@ -142,8 +151,9 @@ impl<'a> Head<'a> {
     /// [`DecodeError`] if the bytes are not a head.
     pub fn peek(bytes: &[u8]) -> Result<Claim, DecodeError> {
         let (_, head) = Head::decode(bytes)?;
-        let Head { outline, window, previous, .. } = head;
-        Ok(Claim { outline, window, previous })
+        let Head { outline, window, previous, label, .. } = head;
+        let is_update_file = outline.kind == Kind::File && label.ends_with(UPDATE_SUFFIX);
+        Ok(Claim { outline, window, previous, is_update_file })
     }
 
     /// Reads a head without checking its signature. Use it only for a head that was verified

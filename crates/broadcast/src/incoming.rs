@@ -133,6 +133,25 @@ impl<const B: usize> Incoming<B> {
         Ok(Self { state: IncomingState::new(head, &mut memory)?, memory })
     }
 
+    /// Returns a verifier that continues at a block, whose digest the receiver has stored: it is the
+    /// start of the verified message before the block. A chain of larger blocks, or without this
+    /// block, starts at its first block, as with `None`.
+    ///
+    /// # Errors
+    /// [`BlockTooLarge`].
+    pub fn continued(
+        head: &Head<'_>,
+        reached: Option<(u32, [u8; 32])>,
+    ) -> Result<Self, BlockTooLarge> {
+        let (outline, mut memory) = (*head.outline(), [[0; BYTES_PER_MESSAGE]; B]);
+        let (block, digest) = reached
+            .filter(|(block, _)| outline.per_block == 1 && (2..=outline.blocks()).contains(block))
+            .unwrap_or((1, head.first().0));
+        // Blocks of one message have no tags.
+        let state = IncomingState::at(outline, block, digest, head.tags(), &mut memory)?;
+        Ok(Self { state, memory })
+    }
+
     /// Returns the chain's parameters, which its head contains.
     #[must_use]
     pub const fn outline(&self) -> &Outline {

@@ -85,6 +85,7 @@ use moteseal_core::record::{DeviceId, NetworkId};
 mod certificate;
 mod chain;
 mod evidence;
+pub mod firmware;
 mod freshness;
 mod hash;
 mod head;

@@ -1,6 +1,7 @@
 //! `moteseal key`: makes key pairs, salt keys, link secrets, and the certificates of broadcast
 //! senders.
 
+mod firmware;
 pub(crate) mod sender;
 
 use std::path::{Path, PathBuf};
@@ -48,6 +49,7 @@ pub(crate) enum Command {
     Request(sender::Request),
     Certify(sender::Certify),
     Revoke(sender::Revoke),
+    Firmware(firmware::Firmware),
 }
 
 #[derive(Args, Debug)]
@@ -96,6 +98,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Request(arguments) => sender::request(&arguments),
         Command::Certify(arguments) => sender::certify(&arguments),
         Command::Revoke(arguments) => sender::revoke(&arguments),
+        Command::Firmware(arguments) => firmware::firmware(&arguments),
     }
 }
 

@@ -43,6 +43,8 @@ pub enum Typ {
     Time,
     /// The policy of a group's private sums.
     Policy,
+    /// The manifest of a firmware image for motes.
+    Firmware,
 }
 
 impl Typ {
@@ -62,6 +64,7 @@ impl Typ {
             Self::Revocation => "moteseal-revocation+cose",
             Self::Time => "moteseal-time+cose",
             Self::Policy => "moteseal-policy+cose",
+            Self::Firmware => "moteseal-firmware+cose",
         }
     }
 }

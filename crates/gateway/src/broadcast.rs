@@ -19,6 +19,7 @@ mod receivers;
 mod requests;
 mod sender;
 mod unfinished;
+mod update_file;
 
 pub use content::{Content, ContentError};
 pub use error::SendError;
@@ -29,3 +30,4 @@ pub use receivers::{Receiver, Receivers, ReceiversError};
 pub use requests::HeadAnswers;
 pub use sender::{Amount, Hashes, Manner, Sender, build, sign};
 pub use unfinished::{BegunChain, Unfinished};
+pub use update_file::{UpdateFile, UpdateFileError};

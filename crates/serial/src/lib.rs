@@ -83,17 +83,20 @@ pub enum Channel {
     /// The mote's challenge to the signers of the time, and the signed time statement that answers
     /// it (spec/time.md).
     Time = 6,
+    /// What the mote reports about its firmware (spec/update.md, section 5), sent to the gateway.
+    Firmware = 7,
 }
 
 impl Channel {
     /// Every channel.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Coordinator,
         Self::CoordinatorAnnouncement,
         Self::Sums,
         Self::SumsAnnouncement,
         Self::Broadcast,
         Self::Time,
+        Self::Firmware,
     ];
 
     /// Returns the channel with this number, which is the first byte of a packet with a body.
@@ -106,6 +109,7 @@ impl Channel {
             4 => Some(Self::SumsAnnouncement),
             5 => Some(Self::Broadcast),
             6 => Some(Self::Time),
+            7 => Some(Self::Firmware),
             _ => None,
         }
     }

@@ -29,6 +29,7 @@ mod sampling;
 mod signed_time;
 mod sum;
 mod tesla;
+mod updates;
 
 use std::collections::BTreeMap;
 use std::fs;

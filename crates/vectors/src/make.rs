@@ -25,6 +25,7 @@
 //! - `policies`: `policy`
 //! - `signed_time`: `time`
 //! - `tesla`: `tesla`
+//! - `updates`: `update`
 //! - `within`: `budget/answers`, `budget/none`, `budget/samples`
 
 mod audits;
@@ -49,6 +50,7 @@ mod schedules;
 mod served;
 mod signed_time;
 mod tesla;
+mod updates;
 mod within;
 
 use std::collections::BTreeMap;
@@ -84,6 +86,7 @@ pub fn files() -> BTreeMap<String, Value> {
     tesla::make(&mut files);
     policies::make(&mut files);
     signed_time::make(&mut files);
+    updates::make(&mut files);
     assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));
     files.made
 }

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::{
     audit, broadcast, link, policy, query, receipt, receivers, roster, sampling, signed_time, sum,
-    tesla,
+    tesla, updates,
 };
 use moteseal_fixtures::world::{multiproof, path, root_of};
 
@@ -56,6 +56,7 @@ named!(
     moteseal_broadcast::Untimely,
     moteseal_broadcast::NotInForce,
     moteseal_broadcast::SenderCertificateError,
+    moteseal_broadcast::firmware::ImageTagError,
     moteseal_broadcast::SingleError,
     moteseal_broadcast::tesla::ParametersError,
     moteseal_broadcast::tesla::ScheduleError,
@@ -243,6 +244,8 @@ impl Shared {
             "time.challenge" => Ok(signed_time::challenge(input)),
             "time.open" => signed_time::open(input),
             "time.range" => signed_time::range(input),
+            "update.part" => updates::part(input),
+            "update.tag" => updates::tag(input),
             "cast.ids" => Ok(broadcast::ids(input)),
             "cast.request" => broadcast::request(input),
             "cast.certificate" => broadcast::certificate(input),

@@ -16,6 +16,8 @@ pub enum Command {
     Led(bool),
     /// `scheme=star`, `scheme=tree`: the scheme of the seals that the mote opens from now on.
     Scheme(Scheme),
+    /// `install VERSION`: installs the received image of this version.
+    Install(u32),
 }
 
 impl Command {
@@ -28,13 +30,10 @@ impl Command {
             "led off" => Self::Led(false),
             "scheme=star" => Self::Scheme(Scheme::Star),
             "scheme=tree" => Self::Scheme(Scheme::Tree),
-            _ => {
-                let digits = text.strip_prefix("interval=")?;
-                // Check the digits first, because `parse` would also accept a plus sign.
-                let are_digits =
-                    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-                Self::Interval(digits.parse().ok().filter(|_| are_digits)?)
-            }
+            _ => match text.strip_prefix("install ") {
+                Some(digits) => Self::Install(number(digits)?),
+                None => Self::Interval(number(text.strip_prefix("interval=")?)?),
+            },
         })
     }
 
@@ -45,8 +44,15 @@ impl Command {
             Self::Interval(interval_ms) => Settings { interval_ms, ..settings },
             Self::Led(led) => Settings { led, ..settings },
             Self::Scheme(scheme) => Settings { scheme, ..settings },
+            Self::Install(_) => settings,
         }
     }
+}
+
+/// Parses a decimal number. Checks the digits first, because `parse` would also accept a plus sign.
+fn number(digits: &str) -> Option<u32> {
+    let are_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| are_digits)
 }
 
 impl fmt::Display for Command {
@@ -57,6 +63,7 @@ impl fmt::Display for Command {
             Self::Led(true) => f.write_str("led on"),
             Self::Led(false) => f.write_str("led off"),
             Self::Scheme(scheme) => write!(f, "scheme={}", scheme.as_str()),
+            Self::Install(version) => write!(f, "install {version}"),
         }
     }
 }

@@ -7,8 +7,10 @@
 //! until the next start.
 
 mod fields;
+mod firmware;
 
 use fields::{Content, Fields};
+pub use firmware::FirmwareState;
 use moteseal_broadcast::{ChainNumber, KeyId, MAX_REVOKED_BYTES, Revoked};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::Scheme;
@@ -48,6 +50,7 @@ const UNSTATED: u8 = 12;
 const POSITION: u8 = 13;
 const RECORDING: u8 = 14;
 const TIME: u8 = 15;
+const FIRMWARE: u8 = 16;
 
 /// The settings that broadcasts change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +107,7 @@ pub struct Memory {
     revoked: Revoked,
     settings: Settings,
     time_floor: u64,
+    firmware: FirmwareState,
 }
 
 /// The answers that no seal states yet, in runs of consecutive epochs of one query, in the order in
@@ -151,6 +155,7 @@ impl Memory {
             revoked: Revoked::NONE,
             settings,
             time_floor: 0,
+            firmware: FirmwareState::NEW,
         }
     }
 
@@ -211,6 +216,12 @@ impl Memory {
     /// Returns the place that holds the newest chain of this key, or a free place.
     fn floor_place(&mut self, key: KeyId) -> Option<&mut Option<(KeyId, ChainNumber)>> {
         self.floors.iter_mut().find(|place| place.is_none_or(|(of, _)| of == key))
+    }
+
+    /// Returns whether the newest chain of this key can be recorded.
+    #[must_use]
+    pub fn has_floor(&self, key: KeyId) -> bool {
+        self.floors.iter().any(|place| place.is_none_or(|(of, _)| of == key))
     }
 
     /// Returns what the base station has revoked.
@@ -348,6 +359,7 @@ impl Memory {
                 self.recording = recording;
             }
             TIME => self.time_floor = fields.u64()?.max(self.time_floor),
+            FIRMWARE => self.firmware = FirmwareState(fields.take()?),
             _ => return Err(JournalError::Damaged),
         }
         if fields.0.is_empty() { Ok(()) } else { Err(JournalError::Damaged) }
@@ -383,6 +395,10 @@ impl Memory {
         }
         page.record(REVOKED, &[self.revoked.encode(&mut [0; MAX_REVOKED_BYTES])])?;
         page.record(TIME, &[&self.time_floor.to_be_bytes()])?;
+        // A board without slots never has this record.
+        if self.firmware != FirmwareState::NEW {
+            page.record(FIRMWARE, &[&self.firmware.0])?;
+        }
         page.record(SETTINGS, &[settings_content(self.settings)?.written()])
     }
 
@@ -634,7 +650,7 @@ impl<F: Flash> Durable<F> {
         key: KeyId,
         number: ChainNumber,
     ) -> Result<Result<(), NoRoom>, JournalError> {
-        if self.memory.floor_place(key).is_none() {
+        if !self.memory.has_floor(key) {
             return Ok(Err(NoRoom));
         }
         self.record(FLOOR, Content::new().put(&key.0)?.put(&number.0.to_be_bytes())?).map(Ok)

@@ -1,19 +1,19 @@
-//! The interface to the mote's flash memory, which has two pages. Erasing sets all bits of a page;
-//! programming clears bits of one word.
+//! The interface to a region of the mote's flash memory, which consists of pages. Erasing sets all
+//! bits of a page; programming clears bits of one word.
 //!
 //! A loss of power may interrupt either operation. After interrupted programming, any subset of the
 //! bits to be cleared may be cleared. After an interrupted erasure, the page may contain anything.
 //! The journal detects both cases and remains correct.
 
-/// Two pages of flash.
+/// A region of flash: two pages for the journal, or the pages of the slots for firmware.
 pub trait Flash {
     /// The length of a page in bytes, a multiple of 4.
     const PAGE: usize;
 
-    /// Returns the content of both pages, the second directly after the first.
+    /// Returns the content of all pages, each directly after the one before it.
     fn bytes(&self) -> &[u8];
 
-    /// Sets all bits of a page (0 or 1).
+    /// Sets all bits of a page, counted from 0.
     ///
     /// # Errors
     /// [`FlashFailed`] if the flash failed.
@@ -45,4 +45,35 @@ impl<F: Flash> Flash for &mut F {
     fn program(&mut self, offset: usize, word: [u8; 4]) -> Result<(), FlashFailed> {
         (**self).program(offset, word)
     }
+}
+
+/// The region of a board without slots for firmware. No value of this type exists.
+#[derive(Clone, Copy, Debug)]
+pub enum NoFlash {}
+
+impl Flash for NoFlash {
+    const PAGE: usize = 4;
+
+    fn bytes(&self) -> &[u8] {
+        match *self {}
+    }
+
+    fn erase(&mut self, _: usize) -> Result<(), FlashFailed> {
+        match *self {}
+    }
+
+    fn program(&mut self, _: usize, _: [u8; 4]) -> Result<(), FlashFailed> {
+        match *self {}
+    }
+}
+
+/// Programs a word, and checks it by reading it back.
+pub(crate) fn program<F: Flash>(
+    flash: &mut F,
+    offset: usize,
+    word: [u8; 4],
+) -> Result<(), FlashFailed> {
+    flash.program(offset, word)?;
+    let read = flash.bytes().get(offset..).and_then(|rest| rest.first_chunk());
+    if read == Some(&word) { Ok(()) } else { Err(FlashFailed) }
 }

@@ -8,7 +8,7 @@
 //! anything else. If anything else is unreadable, the journal is damaged and cannot be opened:
 //! without the unreadable records, the mote might use an index twice.
 
-use crate::flash::{Flash, FlashFailed};
+use crate::flash::{Flash, FlashFailed, program};
 
 /// The length of a page's head, in bytes.
 const PAGE_HEAD: usize = 8;
@@ -101,16 +101,6 @@ impl<F: Flash> Page<'_, F> {
         program(self.flash, self.page * F::PAGE + self.end, word)?;
         self.end += 4;
         Ok(())
-    }
-}
-
-/// Programs a word, and checks it by reading it back.
-fn program<F: Flash>(flash: &mut F, offset: usize, word: [u8; 4]) -> Result<(), JournalError> {
-    flash.program(offset, word)?;
-    if flash.bytes().get(offset..offset + 4) == Some(&word[..]) {
-        Ok(())
-    } else {
-        Err(JournalError::Flash)
     }
 }
 
@@ -320,7 +310,7 @@ impl<F: Flash> Journal<F> {
     fn set_in_force(&mut self) -> Result<(), JournalError> {
         let start = self.page * F::PAGE;
         program(&mut self.flash, start, self.generation.to_be_bytes())?;
-        program(&mut self.flash, start + 4, (self.generation ^ MARK).to_be_bytes())
+        Ok(program(&mut self.flash, start + 4, (self.generation ^ MARK).to_be_bytes())?)
     }
 
     /// Returns the flash.
@@ -329,15 +319,16 @@ impl<F: Flash> Journal<F> {
     }
 }
 
-/// CRC-32 (IEEE), computed bit by bit without a table, because records are short and rare.
-struct Crc(u32);
+/// CRC-32 (IEEE), computed bit by bit without a table, because records are short and rare, and
+/// images are rarer.
+pub(crate) struct Crc(u32);
 
 impl Crc {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(u32::MAX)
     }
 
-    fn add(&mut self, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.0 ^= u32::from(byte);
             for _ in 0..8 {
@@ -346,7 +337,7 @@ impl Crc {
         }
     }
 
-    const fn finish(&self) -> u32 {
+    pub(crate) const fn finish(&self) -> u32 {
         !self.0
     }
 }

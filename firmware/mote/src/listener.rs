@@ -8,13 +8,17 @@
 //! mote acts on a command at most once, and after a reboot on no earlier one. If the mote reboots
 //! between the record and the action, it never acts on the command and sends no notice of it.
 //!
+//! If the board has slots for firmware, the listener also writes update files to flash
+//! ([`Updates`]).
+//!
 //! The mote acts only on chains of commands, only within their windows, and only if the caller knows
 //! the time. Until then it ignores the frames that begin a chain of commands, and afterwards it asks
 //! for them again. It does not hold a command that is too early: the sender must send it later.
 
+use moteseal_broadcast::firmware::UPDATE_PART;
 use moteseal_broadcast::receipt::ReceiverKey;
 use moteseal_broadcast::recovery::{
-    Event, Item, LinkSet, Meter, Node, Now, Relay, Settings, Store, Timing,
+    Event, Item, LinkSet, Meter, Node, Now, Rate, Relay, Settings, Store, Timing,
 };
 use moteseal_broadcast::wire::BroadcastFrame;
 use moteseal_broadcast::{
@@ -26,20 +30,21 @@ use moteseal_core::signature::PublicKey;
 use moteseal_core::signed_time::TimeRange;
 
 use crate::command::Command;
-use crate::durable::{Durable, NoRoom};
-use crate::flash::Flash;
+use crate::durable::{Durable, FirmwareState, NoRoom};
+use crate::flash::{Flash, NoFlash};
 use crate::journal::JournalError;
 use crate::notice::{Notice, OnNotice};
 use crate::receipt::OwnReceipts;
+use crate::updates::Updates;
 
 /// The maximum number of senders that the node knows at the same time. The shelf has memory for one
 /// certificate.
 const SENDERS: usize = 1;
 /// The number of messages per block: senders send commands in blocks of one message.
 const PER_BLOCK: usize = 1;
-/// The maximum length of a leaf that is stored, in bytes: a command, and the announcement of the
-/// next block.
-const LEAF: usize = 256;
+/// The maximum length of a leaf that is stored, in bytes: a command or a part of an update file, and
+/// the announcement of the next block.
+const LEAF: usize = UPDATE_PART + TRAILER;
 /// The number of leaves that are stored: the last leaves of a chain, which neighbours may request.
 const LEAVES: usize = 4;
 /// The length of the announcement of the next block, in bytes. In blocks of one message, the
@@ -92,6 +97,8 @@ pub struct Shelf {
     chain_certificate: Slot<ChainRef, MAX_SENDER_CERTIFICATE>,
     revocation: Slot<u8, MAX_REVOCATION>,
     head: Slot<ChainRef, MAX_HEAD>,
+    /// Whether the chain of the head contains an update file.
+    is_update: bool,
     leaves: [Slot<(ChainRef, u32), LEAF>; LEAVES],
     next_leaf: usize,
 }
@@ -111,6 +118,7 @@ impl Shelf {
             chain_certificate: Slot::new(),
             revocation: Slot::new(),
             head: Slot::new(),
+            is_update: false,
             leaves: [const { Slot::new() }; LEAVES],
             next_leaf: 0,
         }
@@ -133,7 +141,10 @@ impl Shelf {
             Item::Certificate(key) => self.certificate.put(key, bytes),
             Item::Revocation(base) => self.revocation.put(base, bytes),
             Item::ChainCertificate(chain) => self.chain_certificate.put(chain, bytes),
-            Item::Head(chain) => self.head.put(chain, bytes),
+            Item::Head(chain) => {
+                self.is_update = Head::peek(bytes).is_ok_and(|head| head.is_update_file());
+                self.head.put(chain, bytes)
+            }
             // No command is this long. Do not store the leaf for neighbours; the listener sends a
             // notice that it is not a command.
             Item::Leaf { .. } if bytes.len() > LEAF => Ok(()),
@@ -148,12 +159,13 @@ impl Shelf {
 }
 
 /// The node's store: the shelf in RAM, and the journal for data that must survive a reboot.
-struct Kept<'k, F> {
+struct Kept<'k, F, U> {
     shelf: &'k mut Shelf,
     durable: &'k mut Durable<F>,
+    updates: Option<&'k Updates<'k, U>>,
 }
 
-impl<F: Flash> Store for Kept<'_, F> {
+impl<F: Flash, U: Flash> Store for Kept<'_, F, U> {
     type Error = KeepError;
 
     fn keep(&mut self, item: Item, bytes: &[u8]) -> Result<(), KeepError> {
@@ -191,12 +203,23 @@ impl<F: Flash> Store for Kept<'_, F> {
         self.forget(chain)
     }
 
+    // The number of the chain of an image becomes durable when its reception is over, so that it can
+    // go on after a restart. Until then, the mote does not act on the chain.
     fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), KeepError> {
+        if self.updates.is_some() && self.shelf.is_update {
+            let has_room = self.durable.memory().has_floor(key);
+            return if has_room { Ok(()) } else { Err(KeepError::NoRoom) };
+        }
         self.durable.raise(key, number)?.map_err(|NoRoom| KeepError::NoRoom)
     }
 
     fn floor(&mut self, key: KeyId) -> Result<Option<ChainNumber>, KeepError> {
         Ok(self.durable.memory().floor(key))
+    }
+
+    // After a restart, and after a chain of commands, the node goes on with the chain of an image.
+    fn reached(&mut self, chain: ChainRef) -> Result<Option<(u32, [u8; 32])>, KeepError> {
+        Ok(self.updates.and_then(|updates| updates.reached(chain)))
     }
 
     fn revoke(&mut self, _: u8, revoked: &Revoked) -> Result<(), KeepError> {
@@ -212,9 +235,10 @@ impl<F: Flash> Store for Kept<'_, F> {
 pub type BroadcastNode<'p> = Node<'p, SENDERS, 1, PER_BLOCK>;
 
 /// The receiver of broadcasts. It borrows its memory from the caller.
-pub struct Listener<'p, 'm> {
+pub struct Listener<'p, 'm, U = NoFlash> {
     node: &'m mut BroadcastNode<'p>,
     shelf: &'m mut Shelf,
+    updates: Option<&'m mut Updates<'p, U>>,
     /// The chain of commands that was ignored last, because the time was not known.
     ignored: Option<ChainNumber>,
     receipts: OwnReceipts,
@@ -261,12 +285,14 @@ pub fn broadcast_node<'p>(
         relay: Relay::Never,
         timing: Timing {
             quiet_ms: 2_000,
-            request_ms: 200,
+            // A sender that waits for requests after each block waits for 150 ms.
+            request_ms: 30,
             reply_ms: 500,
             hold_off_ms: 1_000,
             ..Timing::RADIO
         },
-        meter: Meter::MOTE,
+        // An image has a thousand blocks of one message, and each lost one is requested.
+        meter: Meter { requests: Rate { burst: 16, each_ms: 100 }, ..Meter::MOTE },
     };
     let now = Now { ms: now_ms, unix: None };
     let mut node = Node::new(settings, seed, now);
@@ -274,12 +300,74 @@ pub fn broadcast_node<'p>(
     node
 }
 
-impl<'p, 'm> Listener<'p, 'm> {
+impl<'p, 'm, U: Flash> Listener<'p, 'm, U> {
     /// Creates a listener with this node and its shelf. The node's first frame asks its neighbours
-    /// which chains there are.
-    pub fn new(node: &'m mut BroadcastNode<'p>, shelf: &'m mut Shelf, now_ms: u64) -> Self {
+    /// which chains there are. `updates` has the slots for firmware, if the board has slots.
+    pub fn new(
+        node: &'m mut BroadcastNode<'p>,
+        shelf: &'m mut Shelf,
+        updates: Option<&'m mut Updates<'p, U>>,
+        now_ms: u64,
+    ) -> Self {
         node.solicit(Now { ms: now_ms, unix: None });
-        Self { node, shelf, ignored: None, receipts: OwnReceipts::default() }
+        Self { node, shelf, updates, ignored: None, receipts: OwnReceipts::default() }
+    }
+
+    /// Begins the trial of a new image of the firmware, or completes what the last start has begun.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn start<F: Flash>(
+        &mut self,
+        now_ms: u64,
+        durable: &mut Durable<F>,
+        notify: &mut OnNotice<'_>,
+    ) -> Result<(), JournalError> {
+        let Some(updates) = &mut self.updates else { return Ok(()) };
+        updates.start(now_ms, durable, notify)?;
+        self.owe_receipt(None, durable.memory().firmware());
+        Ok(())
+    }
+
+    /// Confirms a new image of the firmware once it has passed its self-test. `is_in_contact` is
+    /// whether the coordinator has answered.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    #[inline(never)]
+    pub fn supervise<F: Flash>(
+        &mut self,
+        now_ms: u64,
+        is_in_contact: bool,
+        durable: &mut Durable<F>,
+        notify: &mut OnNotice<'_>,
+    ) -> Result<(), JournalError> {
+        let Some(updates) = &mut self.updates else { return Ok(()) };
+        if updates.supervise(now_ms, is_in_contact, durable, notify)? {
+            self.owe_receipt(Some(now_ms), durable.memory().firmware());
+        }
+        Ok(())
+    }
+
+    /// Takes the receipt of the command that has installed the image that runs.
+    #[inline(never)]
+    fn owe_receipt(&mut self, now_ms: Option<u64>, state: &FirmwareState) {
+        let owed = self.updates.as_deref().and_then(|updates| updates.owed(state));
+        if let (Some((chain, tag)), Some(key)) = (owed, self.node.receiver_keys().first()) {
+            self.receipts.owe(now_ms, chain, key.position(), tag);
+        }
+    }
+
+    /// Returns whether the board is to restart now, to install an image or to fall back.
+    #[must_use]
+    pub fn wants_restart(&self, now_ms: u64) -> bool {
+        self.updates.as_deref().is_some_and(|updates| updates.wants_restart(now_ms))
+    }
+
+    /// If there is a report about the firmware to send, writes it to `out` and returns its length.
+    #[inline(never)]
+    pub fn next_report(&mut self, out: &mut [u8]) -> Option<usize> {
+        self.updates.as_mut()?.next_report(out)
     }
 
     /// Processes a frame. If the frame completes the verification of commands, the listener acts on
@@ -320,38 +408,73 @@ impl<'p, 'm> Listener<'p, 'm> {
         {
             self.receipts.asked(now_ms, chain, receivers);
         }
-        let event = self.node.receive(now, LINE, frame, &mut Kept { shelf: self.shelf, durable });
+        let updates = self.updates.as_deref();
+        let store = &mut Kept { shelf: self.shelf, durable, updates };
+        let event = self.node.receive(now, LINE, frame, store);
         match only_journal(event)? {
             Some(Event::Verified { chain, sender, number, first, last, is_last }) => {
                 // The node has verified the head. Ignore chains of other kinds: a mote does not use
                 // them.
-                let head = self.shelf.get(Item::Head(chain)).and_then(|head| Head::peek(head).ok());
-                let Some(head) = head.filter(|head| head.kind() == Kind::Command) else {
+                let stored = self.shelf.get(Item::Head(chain));
+                let Some((bytes, head)) =
+                    stored.and_then(|bytes| Some((bytes, Head::peek(bytes).ok()?)))
+                else {
                     return Ok(());
                 };
+                let (is_update, messages) = (self.shelf.is_update, head.messages());
+                if !is_update && head.kind() != Kind::Command {
+                    return Ok(());
+                }
                 let check = |unix| head.window().check(unix, CLOCK_OFFSET_SECONDS);
-                if let Err(why) = check(earliest).and(check(latest)) {
+                if let (Err(why), true) =
+                    (check(earliest).and(check(latest)), first == 1 || !is_update)
+                {
                     notify(Notice::NotObeyed(number, why));
                     return Ok(());
                 }
+                let key = self.node.receiver_keys().iter().find(|key| key.sender() == sender);
                 for block in first..=last {
                     let leaf = self.shelf.get(Item::Leaf { chain, block, index: 0 });
                     let trailer = if is_last && block == last { 0 } else { TRAILER };
-                    let message = leaf.and_then(|leaf| leaf.get(trailer..)).unwrap_or_default();
-                    match Command::parse(message) {
-                        Some(command) => {
-                            durable.set(command.applied(durable.memory().settings()))?;
-                            notify(Notice::Acted(number, command));
-                            self.receipts.note_acted(chain, block);
+                    let (trailer, message) =
+                        leaf.and_then(|leaf| leaf.split_at_checked(trailer)).unwrap_or_default();
+                    if is_update {
+                        let Some(updates) = &mut self.updates else { continue };
+                        let next = trailer.first_chunk().unwrap_or(&[0; 32]);
+                        let part = (block, message, next);
+                        let over = updates.receive((chain, messages), part, durable, notify)?;
+                        if over.is_some() {
+                            // There is room for the key, because the head was accepted.
+                            let _ = durable.raise(head.key(), number)?;
                         }
-                        None => notify(Notice::NoCommand(number)),
+                        if over == Some(true) {
+                            self.receipts.note_whole(chain, block);
+                        }
+                        continue;
                     }
+                    let command = Command::parse(message);
+                    match (command, &mut self.updates) {
+                        (Some(Command::Install(version)), Some(updates)) if messages == 1 => {
+                            let owed = key.map(|key| (chain, key.receipt(bytes)));
+                            if !updates.install(now_ms, version, owed, durable, notify)? {
+                                continue;
+                            }
+                        }
+                        (None | Some(Command::Install(_)), _) => {
+                            notify(Notice::NoCommand(number));
+                            continue;
+                        }
+                        (Some(command), _) => {
+                            durable.set(command.applied(durable.memory().settings()))?;
+                        }
+                    }
+                    if let Some(command) = command {
+                        notify(Notice::Acted(number, command));
+                    }
+                    self.receipts.note_acted(chain, block);
                 }
-                let key = self.node.receiver_keys().iter().find(|key| key.sender() == sender);
-                if let (true, Some(key), Some(head)) =
-                    (is_last, key, self.shelf.get(Item::Head(chain)))
-                {
-                    self.receipts.complete(now_ms, key, (chain, last), head);
+                if let (true, Some(key)) = (is_last, key) {
+                    self.receipts.complete(now_ms, key, (chain, last), bytes);
                 }
             }
             Some(Event::Refused(refused)) => notify(Notice::Refused(refused)),
@@ -359,7 +482,6 @@ impl<'p, 'm> Listener<'p, 'm> {
         }
         Ok(())
     }
-
     /// If a frame is due, writes it to `out` and returns its length.
     ///
     /// # Errors
@@ -373,7 +495,7 @@ impl<'p, 'm> Listener<'p, 'm> {
     ) -> Result<Option<usize>, JournalError> {
         let transmit = self.node.poll(
             Now { ms: now_ms, unix: None },
-            &mut Kept { shelf: self.shelf, durable },
+            &mut Kept { shelf: self.shelf, durable, updates: self.updates.as_deref() },
             out,
         );
         let length = only_journal(transmit)?.flatten().map(|transmit| transmit.length);

@@ -13,17 +13,22 @@
 use core::convert::Infallible;
 
 use moteseal_board::clock::Clock;
-use moteseal_board::flash::{Flash as BoardFlash, LENGTH, SECTOR};
+use moteseal_board::flash::{Flash as BoardFlash, LENGTH};
 use moteseal_board::uart::Uart;
-use moteseal_board::{Board, entry, idle};
+#[cfg(feature = "slots")]
+use moteseal_board::watchdog::Watchdog;
+use moteseal_board::{Board, entry, idle, reset};
+use moteseal_broadcast::firmware::{IMAGE_TAG, image_tag, version_of};
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::Provisioning;
+use moteseal_mote::board_flash::Paged;
 use moteseal_mote::durable::{Durable, Settings};
 use moteseal_mote::flash::{Flash, FlashFailed};
 use moteseal_mote::listener::{Listener, Shelf, broadcast_node};
 use moteseal_mote::notice::Notice;
 use moteseal_mote::readings::Recording;
 use moteseal_mote::receipt::receiver_key;
+use moteseal_mote::updates::Updates;
 use moteseal_mote::{Fault, Mote};
 use moteseal_serial::{Line, MAX_BODY, Received, Side, Timing, room};
 
@@ -43,43 +48,47 @@ const MAX_IDLE_TURNS: u32 = 500;
 /// The recorded readings of four motes from data/telosb, one mote after another (see build.rs).
 static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/readings.bin"));
 
-/// The board's flash, divided into the journal's two pages. Each page is half of the sectors.
-struct Pages(BoardFlash);
+/// The board's flash page, divided into the journal's two pages.
+type Pages = Paged<{ LENGTH / 2 }>;
 
-impl Flash for Pages {
-    const PAGE: usize = LENGTH / 2;
+/// The board's slots for firmware.
+#[cfg(feature = "slots")]
+type SlotPages = Paged<{ moteseal_board::flash::SLOTS_SECTOR }>;
+/// A board without slots cannot be updated.
+#[cfg(not(feature = "slots"))]
+type SlotPages = moteseal_mote::flash::NoFlash;
 
-    fn bytes(&self) -> &[u8] {
-        self.0.bytes()
+/// The name of the board.
+const BOARD: &str = if cfg!(feature = "mps2-an385") { "mps2-an385" } else { "lm3s6965evb" };
+/// The version of this firmware (see build.rs).
+const VERSION: u32 = match u32::from_str_radix(env!("MOTESEAL_FIRMWARE_VERSION"), 10) {
+    Ok(version) => version,
+    Err(_) => panic!("the build script has checked the version"),
+};
+/// The board and the version, which programs find in the image.
+static TAG: [u8; IMAGE_TAG] = image_tag(BOARD, VERSION);
+
+/// Returns the board's flash page as the journal's pages. Erases new simulated flash, which is RAM
+/// whose bits are all 0 when QEMU starts. A new chip needs no erasure: all its bits are 1. In every
+/// journal, at least one word is neither all zeros nor all ones.
+fn journal_pages(flash: BoardFlash) -> Result<Pages, FlashFailed> {
+    let mut pages = Paged(flash);
+    let (words, _) = pages.bytes().as_chunks::<4>();
+    let is_new =
+        words.iter().all(|word| *word == [0; 4] || *word == [0xff; 4]) && words.contains(&[0; 4]);
+    if is_new {
+        pages.erase(0)?;
+        pages.erase(1)?;
     }
-
-    fn erase(&mut self, page: usize) -> Result<(), FlashFailed> {
-        let sectors = Self::PAGE / SECTOR;
-        (page * sectors..(page + 1) * sectors)
-            .try_for_each(|sector| self.0.erase(sector))
-            .map_err(|_| FlashFailed)
-    }
-
-    fn program(&mut self, offset: usize, word: [u8; 4]) -> Result<(), FlashFailed> {
-        self.0.program(offset, word).map_err(|_| FlashFailed)
-    }
+    Ok(pages)
 }
 
-impl Pages {
-    /// Takes the board's flash as the journal's pages. Erases new simulated flash, which is RAM
-    /// whose bits are all 0 when QEMU starts. A new chip needs no erasure: all its bits are 1. In
-    /// every journal, at least one word is neither all zeros nor all ones.
-    fn new(flash: BoardFlash) -> Result<Self, FlashFailed> {
-        let mut pages = Self(flash);
-        let (words, _) = pages.0.bytes().as_chunks::<4>();
-        let is_new = words.iter().all(|word| *word == [0; 4] || *word == [0xff; 4])
-            && words.contains(&[0; 4]);
-        if is_new {
-            pages.erase(0)?;
-            pages.erase(1)?;
-        }
-        Ok(pages)
-    }
+/// The parts of the board that the mote uses.
+struct Parts {
+    uart: Uart,
+    clock: Clock,
+    #[cfg(feature = "slots")]
+    watchdog: Watchdog,
 }
 
 /// Prints a notice of the mote, with the feature `report`.
@@ -105,7 +114,7 @@ fn stop(name: &str, status: u8) -> ! {
     #[cfg(not(feature = "report"))]
     {
         let _ = (name, status);
-        moteseal_board::reset()
+        reset()
     }
 }
 
@@ -118,19 +127,29 @@ fn main() -> ! {
         Ok(provisioning) => provisioning,
         Err(error) => stop(error.name(), 2),
     };
-    let Ok(flash) = Pages::new(board.flash) else { stop("FlashFailed", 3) };
-    let Err(fault) = run(&provisioning, flash, board.uart, board.clock);
+    let Ok(flash) = journal_pages(board.flash) else { stop("FlashFailed", 3) };
+    let parts = Parts {
+        uart: board.uart,
+        clock: board.clock,
+        #[cfg(feature = "slots")]
+        watchdog: board.watchdog,
+    };
+    #[cfg(feature = "slots")]
+    let slots = Some(Paged(board.slots));
+    #[cfg(not(feature = "slots"))]
+    let slots = None;
+    let Err(fault) = run(&provisioning, flash, slots, parts);
     stop(fault.name(), 3)
 }
 
 fn run(
     provisioning: &Provisioning<'_>,
     flash: Pages,
-    mut uart: Uart,
-    mut clock: Clock,
+    slots: Option<SlotPages>,
+    mut parts: Parts,
 ) -> Result<Infallible, Fault> {
-    uart.start();
-    clock.start();
+    parts.uart.start();
+    parts.clock.start();
     let settings = Settings {
         interval_ms: provisioning.window.interval_ms,
         led: false,
@@ -140,7 +159,7 @@ fn run(
     let mut opened = Durable::open(flash, provisioning.device, provisioning.certificate, settings);
     let durable = opened.as_mut().map_err(|error| *error)?;
     let Some(audience) = &provisioning.audience else {
-        return work(provisioning, durable, None, uart, clock);
+        return work(provisioning, durable, None, parts);
     };
     // The node's seed is secret, and different at each start.
     let boots = durable.memory().boots().to_be_bytes();
@@ -148,9 +167,13 @@ fn run(
     let seed = seed.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
     let mut shelf = Shelf::new();
     let key = receiver_key(audience);
-    let mut broadcast_node = broadcast_node(audience, key.as_slice(), seed, clock.now_ms());
-    let listener = Listener::new(&mut broadcast_node, &mut shelf, clock.now_ms());
-    work(provisioning, durable, Some(listener), uart, clock)
+    let now_ms = parts.clock.now_ms();
+    let mut broadcast_node = broadcast_node(audience, key.as_slice(), seed, now_ms);
+    // Reading the version from the tag keeps the tag in the image.
+    let version = version_of(core::hint::black_box(&TAG));
+    let mut updates = slots.map(|slots| Updates::new(slots, audience, BOARD, version));
+    let listener = Listener::new(&mut broadcast_node, &mut shelf, updates.as_mut(), now_ms);
+    work(provisioning, durable, Some(listener), parts)
 }
 
 /// Runs the mote until it fails. The arguments borrow from the stack frame of [`run`].
@@ -158,12 +181,14 @@ fn run(
 fn work<'p>(
     provisioning: &'p Provisioning<'p>,
     durable: &mut Durable<Pages>,
-    listener: Option<Listener<'p, '_>>,
-    mut uart: Uart,
-    clock: Clock,
+    listener: Option<Listener<'p, '_, SlotPages>>,
+    parts: Parts,
 ) -> Result<Infallible, Fault> {
+    let Parts { mut uart, clock, .. } = parts;
+    #[cfg(feature = "slots")]
+    let mut watchdog = parts.watchdog;
     let readings = Recording::new(TABLE, RECORD, provisioning.window).ok_or(Fault::Readings)?;
-    let mut mote = Mote::<_, _, LEVELS, BUFFER>::new(provisioning, durable, listener, readings);
+    let mut mote = Mote::<_, _, LEVELS, BUFFER, _>::new(provisioning, durable, listener, readings);
     mote.start(clock.now_ms(), &mut notify)?;
     let mut line = Line::<PACKET, PACKET>::new(
         Side::Mote(provisioning.device),
@@ -185,6 +210,11 @@ fn work<'p>(
             }
         }
         mote.work(now_ms, &mut notify)?;
+        #[cfg(feature = "slots")]
+        watchdog.feed();
+        if mote.wants_restart(now_ms) {
+            reset();
+        }
         if line.is_idle()
             && line.peer().is_some()
             && let Some((channel, length)) = mote.next_body(now_ms, &mut out, &mut notify)?

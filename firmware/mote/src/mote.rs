@@ -26,7 +26,7 @@ use moteseal_serial::Channel;
 
 use crate::answerer::Answerer;
 use crate::durable::{Durable, Settings};
-use crate::flash::Flash;
+use crate::flash::{Flash, NoFlash};
 use crate::journal::JournalError;
 use crate::listener::Listener;
 use crate::notice::{Notice, OnNotice};
@@ -82,7 +82,7 @@ impl From<JournalError> for Fault {
 
 /// A mote for groups of at most `L` levels, with a buffer of `N` bytes for events that the
 /// coordinator has not acknowledged.
-pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
+pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize, U = NoFlash> {
     provisioning: &'p Provisioning<'p>,
     session: DeviceSession,
     schema: Digest,
@@ -103,17 +103,19 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
     retry: Retry,
     clock: TrustedClock,
     answerer: Option<Answerer<'p>>,
-    listener: Option<Listener<'p, 'd>>,
+    listener: Option<Listener<'p, 'd, U>>,
 }
 
-impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd, F, R, L, N> {
+impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize, U: Flash>
+    Mote<'p, 'd, F, R, L, N, U>
+{
     /// Creates a mote with the state that the journal holds. Call [`Self::start`] next.
     // Large parts are built in place, when they are needed: a board's stack has no room to move
     // them.
     pub fn new(
         provisioning: &'p Provisioning<'p>,
         durable: &'d mut Durable<F>,
-        listener: Option<Listener<'p, 'd>>,
+        listener: Option<Listener<'p, 'd, U>>,
         readings: R,
     ) -> Self {
         Self {
@@ -170,6 +172,9 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         self.due_ms = now_ms;
         self.readings.resume(self.place);
         notify(Notice::Started(self.boots()));
+        if let Some(listener) = &mut self.listener {
+            listener.start(now_ms, self.durable, notify)?;
+        }
         Ok(())
     }
 
@@ -191,6 +196,13 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         self.is_done
     }
 
+    /// Returns whether the board is to restart now, to install an image of the firmware, or because
+    /// a new image has failed.
+    #[must_use]
+    pub fn wants_restart(&self, now_ms: u64) -> bool {
+        self.listener.as_ref().is_some_and(|listener| listener.wants_restart(now_ms))
+    }
+
     /// Returns the times that are possible now; `None` until the mote knows the time. The comment of
     /// [`TrustedClock::range`] states which of its two limits an action must use.
     #[must_use]
@@ -209,6 +221,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     ///
     /// # Errors
     /// [`Fault`].
+    #[inline(never)]
     pub fn receive(
         &mut self,
         now_ms: u64,
@@ -252,8 +265,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 }
                 Ok(())
             }
-            // On this channel the mote only sends.
-            Channel::Sums => Ok(()),
+            // On these channels the mote only sends.
+            Channel::Sums | Channel::Firmware => Ok(()),
         }
     }
 
@@ -268,6 +281,9 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             }
         }
         self.sign(now_ms, notify)?;
+        if let Some(listener) = &mut self.listener {
+            listener.supervise(now_ms, self.session.has_begun(), self.durable, notify)?;
+        }
         if self.awaits_acknowledgement() && self.retry.is_due(now_ms) {
             self.session.timeout(outstanding(&mut self.open, self.durable));
         }
@@ -294,6 +310,11 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         let starts = self.boots();
         if let Some(length) = self.clock.next_body(now_ms, self.provisioning, starts, out) {
             return Ok(Some((Channel::Time, length)));
+        }
+        if let Some(listener) = &mut self.listener
+            && let Some(length) = listener.next_report(out)
+        {
+            return Ok(Some((Channel::Firmware, length)));
         }
         if let Some(length) = self.frame(out) {
             self.retry.sent(now_ms);

@@ -3,6 +3,7 @@
 
 use core::fmt;
 
+use moteseal_broadcast::firmware::UpdateReport;
 use moteseal_broadcast::recovery::RefusedBroadcast;
 use moteseal_broadcast::{ChainNumber, Untimely};
 use moteseal_core::record::Scheme;
@@ -58,6 +59,8 @@ pub enum Notice {
     Time(u64),
     /// The mote did not accept a time. The field is the name of the reason.
     NoTime(&'static str),
+    /// What happened to the mote's firmware.
+    Update(UpdateReport),
 }
 
 impl fmt::Display for Notice {
@@ -88,6 +91,7 @@ impl fmt::Display for Notice {
             Self::Refused(refused) => write!(f, "refused {}", refused.name()),
             Self::Time(unix_ms) => write!(f, "time {unix_ms}"),
             Self::NoTime(why) => write!(f, "no-time {why}"),
+            Self::Update(report) => write!(f, "update {report}"),
         }
     }
 }

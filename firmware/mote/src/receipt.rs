@@ -60,11 +60,27 @@ impl OwnReceipts {
         head: &[u8],
     ) {
         if self.acted == Some((chain, last)) {
-            let tag = key.receipt(head);
-            let due = Some(now_ms.saturating_add(delay_ms(&tag)));
-            let position = key.position();
-            self.receipt = Some(Receipt { chain, position, tag, due, sent: now_ms });
+            self.owe(Some(now_ms), chain, key.position(), key.receipt(head));
         }
+    }
+
+    /// Notes that the mote has acted on the whole chain, whose last block is `last`.
+    pub(crate) const fn note_whole(&mut self, chain: ChainRef, last: u32) {
+        self.acted = Some((chain, last));
+    }
+
+    /// Keeps a receipt with this tag, to send it on request. If `now_ms` is given, also sends it
+    /// soon.
+    #[inline(never)]
+    pub(crate) fn owe(
+        &mut self,
+        now_ms: Option<u64>,
+        chain: ChainRef,
+        position: u32,
+        tag: ReceiverTag,
+    ) {
+        let due = now_ms.map(|now_ms| now_ms.saturating_add(delay_ms(&tag)));
+        self.receipt = Some(Receipt { chain, position, tag, due, sent: now_ms.unwrap_or(0) });
     }
 
     /// Processes a request for receipts.

@@ -17,11 +17,14 @@ use std::path::Path;
 
 use figures::{Figures, Part};
 use inputs::Inputs;
-use program::{Firmware, Program};
+use program::{Firmware, Program, flash_of};
 
 /// The bars of a mote with all parts and Ed25519, in bytes of flash and of stack.
 const ALL_FLASH: u64 = 64 * 1024;
 const ALL_STACK: u64 = 8 * 1024;
+
+/// The bar of updates of the firmware, in bytes of flash.
+const UPDATE_FLASH: u64 = 6 * 1024;
 
 /// Returns the largest stack that any of these operations needs, in bytes.
 fn deepest(run: &Program, work: &[&str]) -> u64 {
@@ -242,6 +245,16 @@ fn the_footprint_is_up_to_date_and_within_its_bars() {
     let work = ["push", "seal", "reading", "head", "messages"];
     part.row("stack", "bytes", deepest(&device, &work), Some(ALL_STACK));
     part.row("an epoch's end, signed", "instructions", device.get("seal"), None);
+    figures.add(part);
+
+    let (boot, without) = (flash_of("boot", "mps2-an385"), flash_of("mote", "mps2-an385"));
+    let with = flash_of("mote", "mps2-an385,slots");
+    let mut part = Part::new("updates of the firmware");
+    part.row("flash of the boot stage", "bytes", boot, None);
+    part.row("flash of the mote's firmware without slots", "bytes", without, None);
+    part.row("flash of the mote's firmware with slots", "bytes", with, None);
+    let together = boot + with - without;
+    part.row("flash of the boot stage and of the slots", "bytes", together, Some(UPDATE_FLASH));
     figures.add(part);
 
     let hashes = run("hashes", &inputs.text());

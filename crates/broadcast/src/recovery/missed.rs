@@ -11,7 +11,7 @@ pub(super) enum Known {
     No,
     /// The head is in the store. It may have the number of the sender's latest accepted chain.
     Kept,
-    /// The chain is noted as missed. It may have any number.
+    /// The chain is noted as missed, or a part of it was received before. It may have any number.
     Missed,
 }
 

@@ -79,10 +79,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
             return Ok(Event::Nothing);
         }
-        let known = match store.missed(chain)? {
-            Some(_) => Known::Missed,
-            None => Known::No,
-        };
+        let is_missed = store.missed(chain)?.is_some() || store.reached(chain)?.is_some();
+        let known = if is_missed { Known::Missed } else { Known::No };
         let place = match self.may_accept(now, &claim, fingerprint, known) {
             Ok(place) => place,
             Err(error) => {
@@ -182,7 +180,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 }
             };
         let Some(slot) = self.chain_place(id) else { return Ok(refused(RefusedBroadcast::NoRoom)) };
-        let progress = match Incoming::new(&head) {
+        let reached = store.reached(head.reference())?;
+        let is_continued = reached.is_some();
+        let progress = match Incoming::continued(&head, reached) {
             _ if is_own => Progress::Own { released: 0 },
             Ok(incoming) => Progress::Under(incoming),
             Err(_) => return Ok(refused(RefusedBroadcast::BlockTooLarge)),
@@ -193,18 +193,20 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let floor = place.and_then(|place| self.senders.get(place)?.as_ref()?.floor);
         // The chains above this number and below this chain were missed.
         let mut gap = None;
-        if floor.is_none_or(|floor| number > floor) {
+        let is_new = floor.is_none_or(|floor| number > floor);
+        let missed = if is_new { None } else { store.missed(chain)? };
+        if is_new || missed.is_some() || is_continued {
             keep_certificate(key, chain, store)?;
             store.keep(Item::Head(chain), bytes)?;
+        }
+        if is_new {
             if !is_own {
                 gap = self.note_missed(&head, floor, MOST_STEPS_BACK, store)?;
             }
             // Before acting on the chain, make its number durable, together with all items that
             // were stored before.
             store.raise(key, number)?;
-        } else if let Some(missed) = store.missed(chain)? {
-            keep_certificate(key, chain, store)?;
-            store.keep(Item::Head(chain), bytes)?;
+        } else if let Some(missed) = missed {
             gap = self.note_missed(&head, missed.above, missed.left, store)?;
             store.found(chain)?;
         }

@@ -143,6 +143,16 @@ pub trait Store {
         Ok(None)
     }
 
+    /// Returns the first block of a chain of blocks of one message that the store lacks, and the
+    /// digest of this block. The node then accepts the head again, also if its number is not above
+    /// the highest one, and continues there. Returns `None` to begin with the first block.
+    ///
+    /// # Errors
+    /// The errors of the storage.
+    fn reached(&mut self, _: ChainRef) -> Result<Option<(u32, [u8; 32])>, Self::Error> {
+        Ok(None)
+    }
+
     /// Durably removes the note of a missed chain, because the node accepts the chain now, together
     /// with all items that were stored before.
     ///

@@ -5,6 +5,7 @@
 mod certificates;
 mod chain;
 mod evidence;
+mod firmware;
 mod freshness;
 mod node_memory;
 mod revocations;

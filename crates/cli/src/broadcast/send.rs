@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use moteseal_broadcast::firmware::{UPDATE_PART, UPDATE_SUFFIX};
 use moteseal_broadcast::recovery::RefusedBroadcast;
 use moteseal_broadcast::wire::{BroadcastFrame, MAX_BROADCAST_FRAME};
 use moteseal_broadcast::{
@@ -80,12 +81,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS")]
     to: String,
     /// Messages per block; a receiver uses messages only when their block is complete [default: 32
-    /// for files, 1 for lines]
+    /// for files, 1 for lines and update files]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     block: Option<u8>,
-    /// The number of bytes of a file per message
-    #[arg(long, value_name = "BYTES", default_value_t = 1024)]
-    message: usize,
+    /// The number of bytes of a file per message [default: 1024, 256 for update files]
+    #[arg(long, value_name = "BYTES")]
+    message: Option<usize>,
     /// A file whose lines are the messages of one chain; - for stdin
     #[arg(long, value_name = "FILE", conflicts_with = "files")]
     lines: Option<PathBuf>,
@@ -365,9 +366,28 @@ fn contents(arguments: &Arguments) -> Result<Vec<(String, Content)>, Failure> {
             ContentError::Empty => failure(error).about(path),
             error => failure(error),
         })?;
+        if content.is_update_file() {
+            check_update_file(arguments, &label).map_err(|failure| failure.about(path))?;
+        }
         Ok((label, content))
     };
     arguments.files.iter().map(content).collect()
+}
+
+/// Checks that motes will accept an update file (spec/update.md, section 2).
+fn check_update_file(arguments: &Arguments, label: &str) -> Result<(), Failure> {
+    let message = arguments.message.unwrap_or(UPDATE_PART);
+    if arguments.block.unwrap_or(1) != 1 || message != UPDATE_PART {
+        let message = "motes accept an update file only in blocks of one message of 256 bytes; leave out --block and --message";
+        return Err(Failure::usage(message));
+    }
+    if !label.ends_with(UPDATE_SUFFIX) {
+        let message = format!(
+            "motes accept an update file only with a label that ends with {UPDATE_SUFFIX}; rename the file, or give such a --label"
+        );
+        return Err(Failure::usage(message));
+    }
+    Ok(())
 }
 
 fn reader(path: &Path) -> Result<Box<dyn io::BufRead + Send>, Failure> {
@@ -412,12 +432,16 @@ async fn send_all(
         Resume::Never => false,
     };
     let unfinished_failure = |error| Failure::file("write", speaker.unfinished.folder(), &error);
-    let per_block = arguments.block.unwrap_or(if terms.kind == Kind::File { 32 } else { 1 });
+    let per_block = |content: &Content| {
+        let usual = if terms.kind == Kind::File && !content.is_update_file() { 32 } else { 1 };
+        arguments.block.unwrap_or(usual)
+    };
     let mut begun_chains = Vec::new();
     if resumes {
         let last = speaker.numbers.last()?;
         let mut all = speaker.unfinished.resumable(last).map_err(unfinished_failure)?;
         for (label, content) in contents {
+            let per_block = per_block(content);
             begun_chains.push(speaker.take_begun(&mut all, terms, per_block, (label, content))?);
         }
     }
@@ -439,7 +463,7 @@ async fn send_all(
         let begun = begun_chains.next().flatten();
         let draft = match begun.as_ref().and_then(BegunChain::draft) {
             Some(draft) => ChainDraft { label, ..draft },
-            None => speaker.next(terms, per_block, label, now)?,
+            None => speaker.next(terms, per_block(content), label, now)?,
         };
         let chain = build(draft, content, hashes).map_err(about)?;
         let chain = place.get_or_init(|| chain);

@@ -486,3 +486,35 @@ fn revokes_single_certificates_and_lists_all() {
     let record = ["--record", "keys/base.certificates"];
     assert!(scene.run(&[&other[..], &record].concat()).failed(1).contains("NotARecord"));
 }
+
+#[test]
+fn signs_an_image_for_the_board_and_version_that_it_states_and_sends_it_only_as_motes_require() {
+    let scene = scene();
+    certify(&scene, &["--out", "ops.cert"]).done();
+    let tag = moteseal_broadcast::firmware::image_tag("mps2-an385", 7);
+    fs::write(scene.path("image"), [&[1; 400][..], &tag, &[2; 400]].concat()).unwrap();
+    fs::write(scene.path("no-image"), [1; 400]).unwrap();
+    let sign = |image: &str| scene.run(&["key", "firmware", image, "--ca", "keys/base.key.pem"]);
+    let run = sign("image").done();
+    assert!(run.stderr.contains("version 7 for mps2-an385"), "{run:?}");
+    let file = fs::read(scene.path("mps2-an385-7.firmware")).unwrap();
+    let base = decode_public_pem(&fs::read(scene.path("keys/base.pub.pem")).unwrap()).unwrap();
+    let manifest = moteseal_broadcast::firmware::FirmwareManifest::open_part(
+        &file[..256],
+        network(&scene),
+        &base,
+    )
+    .unwrap();
+    assert_eq!((manifest.board, manifest.version, manifest.length), ("mps2-an385", 7, 848));
+    assert!(sign("no-image").failed(USAGE).contains("NoImageTag"));
+    // An existing file is not replaced.
+    sign("image").failed(USAGE);
+    let send = |more: &[&str]| {
+        let sender = ["broadcast", "send", "--key", "keys/ops.key.pem", "--cert", "ops.cert"];
+        let to = ["--to", "udp://239.7.7.7:9", "mps2-an385-7.firmware"];
+        scene.run(&[&sender[..], &to, more].concat())
+    };
+    assert!(send(&["--block", "8"]).failed(USAGE).contains("leave out --block and --message"));
+    assert!(send(&["--message", "512"]).failed(USAGE).contains("leave out --block and --message"));
+    assert!(send(&["--label", "new"]).failed(USAGE).contains("a label that ends with .firmware"));
+}

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// The address of the provisioning blob on both boards (firmware/board/memory).
 const PROVISION: u32 = 0x3_c000;
+/// The place of the run slot in the RAM file of mps2-an385 (firmware/board/memory).
+pub(crate) const RUN_SLOT: u64 = 0x1_1000;
 /// The timeout of an operation: longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(300);
 
@@ -34,17 +37,17 @@ impl Board {
 
 /// Builds the firmware for a board and copies it to `out`.
 pub(crate) fn firmware(board: Board, out: &Path) {
+    build("mote", &format!("{},report", board.name()), 1, out);
+}
+
+/// Builds a program of the firmware with these features, and with this version, and copies it to
+/// `out`.
+pub(crate) fn build(program: &str, features: &str, version: u32, out: &Path) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../firmware");
     let mut command = Command::new("cargo");
-    command.current_dir(&folder).args([
-        "build",
-        "--quiet",
-        "--locked",
-        "--release",
-        "-p",
-        "moteseal-mote",
-    ]);
-    command.args(["--features", &format!("{},report", board.name())]);
+    let package = format!("moteseal-{program}");
+    command.current_dir(&folder).args(["build", "--quiet", "--locked", "--release"]);
+    command.args(["-p", &package, "--features", features]);
     // Cargo's variables of the build of this test do not apply to another target.
     for (name, _) in std::env::vars().filter(|(name, _)| {
         name.starts_with("CARGO_") && name != "CARGO_HOME" && !name.starts_with("CARGO_NET")
@@ -56,6 +59,7 @@ pub(crate) fn firmware(board: Board, out: &Path) {
         .env_remove("RUSTDOCFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env("CARGO_TARGET_DIR", folder.join("target"))
+        .env("MOTESEAL_FIRMWARE_VERSION", version.to_string())
         .output()
         .unwrap();
     assert!(
@@ -63,7 +67,28 @@ pub(crate) fn firmware(board: Board, out: &Path) {
         "the firmware cannot be built: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    fs::copy(folder.join("target/thumbv7m-none-eabi/release/mote"), out).unwrap();
+    fs::copy(folder.join("target/thumbv7m-none-eabi/release").join(program), out).unwrap();
+}
+
+/// Returns the content of the program's flash: the loadable segments of an ELF file of 32 bits.
+pub(crate) fn image_of(elf: &[u8]) -> Vec<u8> {
+    let word = |at: usize| u32::from_le_bytes(elf[at..at + 4].try_into().unwrap()) as usize;
+    let half = |at: usize| usize::from(u16::from_le_bytes(elf[at..at + 2].try_into().unwrap()));
+    assert_eq!(&elf[..5], b"\x7fELF\x01");
+    let headers = (0..half(44)).map(|header| word(28) + header * half(42));
+    // Type, place in the file, physical address, length in the file.
+    let mut segments: Vec<(usize, &[u8])> = headers
+        .filter(|at| word(*at) == 1 && word(at + 16) > 0)
+        .map(|at| (word(at + 12), &elf[word(at + 4)..][..word(at + 16)]))
+        .collect();
+    segments.sort_by_key(|(address, _)| *address);
+    let start = segments[0].0;
+    let mut image = Vec::new();
+    for (address, bytes) in segments {
+        image.resize(address - start, 0xff);
+        image.extend_from_slice(bytes);
+    }
+    image
 }
 
 /// A mote in QEMU.
@@ -87,9 +112,21 @@ impl Drop for Emulator {
 impl Emulator {
     /// Starts the firmware `NAME.elf` with the provisioning blob `NAME.bin`, both in a folder.
     pub(crate) fn start(board: Board, folder: &Path, name: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let ram = fs::File::create(folder.join(format!("{name}.ram"))).unwrap();
         ram.set_len(16 << 20).unwrap();
+        Self::start_with_ram(board, folder, name)
+    }
+
+    /// Starts the boot stage `NAME.elf` with an image in the run slot.
+    pub(crate) fn start_with_image(folder: &Path, name: &str, image: &[u8]) -> Self {
+        let ram = fs::File::create(folder.join(format!("{name}.ram"))).unwrap();
+        ram.set_len(16 << 20).unwrap();
+        ram.write_all_at(image, RUN_SLOT).unwrap();
+        Self::start_with_ram(Board::Mps2An385, folder, name)
+    }
+
+    fn start_with_ram(board: Board, folder: &Path, name: &str) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut emulator = Self {
             board,
             folder: folder.to_owned(),
@@ -182,6 +219,18 @@ impl Emulator {
         assert_eq!(self.board, Board::Mps2An385, "the other board's flash does not survive this");
         self.kill();
         self.power();
+    }
+
+    /// Starts QEMU again after it has ended.
+    pub(crate) fn power_returns(&mut self) {
+        self.kill();
+        self.power();
+    }
+
+    /// Returns QEMU's exit status if it has ended.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        let status = self.process.as_mut()?.try_wait().unwrap()?;
+        Some(status.code().unwrap_or(-1))
     }
 
     fn kill(&mut self) {

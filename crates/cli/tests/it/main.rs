@@ -29,6 +29,7 @@ mod device_provision_qr;
 mod device_run;
 mod emulator;
 mod estimates;
+mod firmware_update;
 mod gateway;
 mod gateway_commands;
 mod gateway_kills;

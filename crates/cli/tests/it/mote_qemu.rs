@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::broker::Broker;
 use crate::chance::Chance;
-use crate::emulator::{Board, Emulator, firmware};
+use crate::emulator::{Board, Emulator, build, firmware, image_of};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -203,7 +203,7 @@ impl Site {
     }
 
     /// Writes the configurations of the processes that connect to the motes and to the cloud.
-    fn join(&self, motes: &[Emulator], cloud: &str) {
+    fn join(&self, motes: &[(&str, &Emulator)], cloud: &str) {
         let broker = self.broker.url();
         let common = "roster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n";
         self.write(
@@ -216,7 +216,7 @@ impl Site {
         let mut serial = format!(
             "{common}[link]\nurl = \"{broker}\"\n[sums]\naggregator = \"root\"\n[broadcast]\nurl = \"{broker}/field\"\n"
         );
-        for ((name, ..), mote) in MOTES.iter().zip(motes) {
+        for (name, mote) in motes {
             write!(
                 serial,
                 "[[port]]\naddress = \"tcp://127.0.0.1:{}\"\ndevice = \"{name}\"\n",
@@ -428,7 +428,7 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
     let mut url = String::new();
     BufReader::new(cloud.0.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
     let url = url.trim();
-    site.join(&motes, url);
+    site.join(&[(MOTES[0].0, &motes[0]), (MOTES[1].0, &motes[1])], url);
     let _gateways: Vec<Running> = [
         ("gateway", ["gateway", "run"]),
         ("root", ["gateway", "sum"]),
@@ -628,4 +628,61 @@ fn motes_that_reboot_often_lose_and_repeat_nothing() {
         rows.len(),
         start.elapsed()
     );
+}
+
+#[test]
+fn a_mote_installs_the_firmware_that_a_sender_broadcasts_and_acknowledges_it() {
+    let site = Site::new();
+    let at = site.folder.path();
+    build("boot", "mps2-an385,report", 1, &at.join("mote2.elf"));
+    for version in [1, 2] {
+        let path = at.join(format!("version{version}.elf"));
+        build("mote", "mps2-an385,slots,report", version, &path);
+    }
+    let image = image_of(&fs::read(at.join("version1.elf")).unwrap());
+    let mote = Emulator::start_with_image(at, "mote2", &image);
+    // There is no cloud: the coordinator keeps what the mote seals.
+    site.join(&[("mote2", &mote)], "http://127.0.0.1:9");
+    let broker = site.broker.url();
+    site.write(
+        "time.toml",
+        &format!(
+            "roster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\nkey = \"keys/op.key.pem\"\n\
+             [link]\nurl = \"{broker}\"\n"
+        ),
+    );
+    let _services: Vec<Running> = [
+        ("gateway", ["gateway", "run"]),
+        ("serial", ["gateway", "serial"]),
+        ("time", ["time", "serve"]),
+    ]
+    .map(|(name, command)| {
+        site.start(name, &[&command[..], &["--config", &format!("{name}.toml")]].concat())
+    })
+    .into();
+    mote.until("update confirmed 1");
+    mote.until("time");
+    site.done(&["key", "firmware", "version2.elf", "--ca", "keys/base.key.pem"]);
+    let to = format!("{broker}/field");
+    let sender = ["--key", "keys/ops.key.pem", "--cert", "ops.cert", "--to", &to];
+    let wait = ["--for", "mote2", "--wait-for", "100%", "--timeout", "180"];
+    let send = |what: &[&str]| {
+        let arguments = [&["broadcast", "send"], what, &sender, &wait].concat();
+        let output = site.command(&arguments).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{text}{:#?}{}", mote.reports(), site.logs());
+    };
+    let start = Instant::now();
+    send(&["mps2-an385-2.firmware"]);
+    println!("the image has arrived after {:?}", start.elapsed());
+    assert_eq!(mote.count("update received 2"), 1, "{:#?}", mote.reports());
+    site.write("install", "install 2\n");
+    send(&["--lines", "install", "--kind", "command", "--topic", "firmware", "--valid", "10m"]);
+    // The receipt of the command states that the mote has confirmed the new version.
+    for report in ["update installing 2", "update trying 2", "update confirmed 2"] {
+        assert_eq!(mote.count(report), 1, "{report}: {:#?}", mote.reports());
+    }
+    println!("version 2 was confirmed after {:?}", start.elapsed());
+    let log = fs::read_to_string(at.join("serial.log")).unwrap();
+    assert!(log.contains("confirmed 2"), "the gateway logs it: {log}");
 }

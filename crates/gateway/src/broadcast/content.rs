@@ -8,7 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use moteseal_api::ErrorKind;
+use moteseal_broadcast::firmware::UPDATE_PART;
 use moteseal_broadcast::{MAX_MESSAGE, MAX_MESSAGES};
+
+use super::UpdateFile;
+
+/// The usual length of a file's messages, in bytes.
+const FILE_MESSAGE: usize = 1024;
 
 /// Why an input cannot be the content of a chain.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +89,7 @@ pub struct Content(Source);
 #[derive(Debug)]
 enum Source {
     Lines(Vec<Vec<u8>>),
-    File { file: File, length: u64, size: usize, written: Option<SystemTime> },
+    File { file: File, length: u64, size: usize, written: Option<SystemTime>, is_update: bool },
 }
 
 impl Content {
@@ -105,13 +111,17 @@ impl Content {
     }
 
     /// Creates content that divides a file into messages of `size` bytes; the last message may be
-    /// shorter. A message is read from the file when it is sent, so the file must not change until
+    /// shorter. If `size` is `None`, the messages have 1,024 bytes, or 256 if the file is an update
+    /// file for motes (spec/update.md, section 1.2). A message is read from the file when it is sent, so the file must not change until
     /// then.
     ///
     /// # Errors
     /// `NothingToSay`, `TooManyMessages`, `BadMessageSize`, `Unreadable`.
-    pub fn file(path: &Path, size: usize) -> Result<Self, ContentError> {
-        if size == 0 || size > MAX_MESSAGE {
+    pub fn file(path: &Path, size: impl Into<Option<usize>>) -> Result<Self, ContentError> {
+        let size = size.into();
+        if let Some(size) = size
+            && (size == 0 || size > MAX_MESSAGE)
+        {
             return Err(ContentError::BadMessageSize(size));
         }
         let unreadable = |error| ContentError::Unreadable(path.to_owned(), error);
@@ -127,8 +137,18 @@ impl Content {
         if length == 0 {
             return Err(ContentError::Empty);
         }
+        let mut start = [0; UPDATE_PART];
+        let is_update = file.read_exact_at(&mut start, 0).is_ok() && UpdateFile::is_claimed(&start);
+        let size = size.unwrap_or(if is_update { UPDATE_PART } else { FILE_MESSAGE });
         check_count(length.div_ceil(size as u64))?;
-        Ok(Self(Source::File { file, length, size, written: facts.modified().ok() }))
+        Ok(Self(Source::File { file, length, size, written: facts.modified().ok(), is_update }))
+    }
+
+    /// Returns whether the content is an update file for motes. Motes accept it only in blocks of one
+    /// message of 256 bytes, and with a label that ends with `.firmware`.
+    #[must_use]
+    pub const fn is_update_file(&self) -> bool {
+        matches!(self.0, Source::File { is_update: true, .. })
     }
 
     /// Returns the number of messages.

@@ -48,6 +48,7 @@ const fn name(channel: Channel) -> &'static str {
         Channel::SumsAnnouncement => "sums_announcement",
         Channel::Broadcast => "broadcast",
         Channel::Time => "time",
+        Channel::Firmware => "firmware",
     }
 }
 

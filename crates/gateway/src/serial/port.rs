@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use moteseal_api::NamedError as _;
+use moteseal_broadcast::firmware::UpdateReport;
 use moteseal_core::DeviceId;
 use moteseal_net::link::State;
 use moteseal_net::mqtt::MqttChild;
 use moteseal_net::serial::{Counted, Event, Peer, SerialLine};
 use moteseal_net::{ChildLink as _, Down, LinkError};
 use moteseal_serial::Channel;
+use moteseal_service::LogLimit;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
@@ -29,6 +31,9 @@ const TICK: Duration = Duration::from_millis(500);
 /// The minimum time between two log lines with the same content, and between any two log lines.
 const REPEAT_LOG: Duration = Duration::from_secs(60);
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum number of log lines with reports of a mote about its firmware, and in which time.
+const REPORTS: u32 = 12;
+const REPORTS_INTERVAL: Duration = Duration::from_secs(60);
 /// The maximum number of frames that wait for a mote in one queue. If there are more, the oldest
 /// frame is dropped. The coordinator, the aggregator and the signers of the time have separate queues.
 const WAITING: usize = 16;
@@ -51,6 +56,8 @@ pub(super) struct PortTask {
     dropped: u64,
     /// The last log line, and when it was written.
     logged: Option<(&'static str, Instant)>,
+    /// Limits the log lines with reports about the mote's firmware.
+    reports: LogLimit<()>,
 }
 
 /// A mote whose links are open.
@@ -98,6 +105,7 @@ impl PortTask {
             counted: Counted::default(),
             dropped: 0,
             logged: None,
+            reports: LogLimit::new(REPORTS, REPORTS_INTERVAL),
         }
     }
 
@@ -324,6 +332,11 @@ impl PortTask {
                 let sent = timeout(SEND_TIME, self.shared.broadcast(body, Some(self.number))).await;
                 return self.sent(channel, sent);
             }
+            Channel::Firmware => {
+                self.report(&body);
+                self.shared.metrics.passed(self.metrics(), channel, true);
+                return Ok(());
+            }
             Channel::CoordinatorAnnouncement | Channel::SumsAnnouncement => {
                 self.refuse("WrongDirection", "a mote sent a frame that only a gateway may send");
                 return Ok(());
@@ -344,6 +357,33 @@ impl PortTask {
         }
         let sent = timeout(SEND_TIME, link.send(body)).await;
         self.sent(channel, sent)
+    }
+
+    /// Logs what the mote reports about its firmware. Nothing depends on it.
+    fn report(&mut self, body: &[u8]) {
+        let Ok(report) = UpdateReport::decode(body) else {
+            self.refuse(
+                "Malformed",
+                "the mote sent a report about its firmware that has no known form",
+            );
+            return;
+        };
+        let device = self.peer.map(|peer| peer.device.to_string()).unwrap_or_default();
+        if !self.reports.allows(()) {
+            return;
+        }
+        match report {
+            UpdateReport::Refused(version, error) => {
+                warn!(
+                    port = self.address,
+                    device,
+                    version,
+                    name = error.name(),
+                    "the mote does not run this version of its firmware: {error}"
+                );
+            }
+            report => info!(port = self.address, device, %report, "firmware of the mote"),
+        }
     }
 
     fn sent(
@@ -458,6 +498,8 @@ impl Downward {
                 Channel::SumsAnnouncement => self.sums.take_announcement(),
                 Channel::Broadcast => broadcast(),
                 Channel::Time => self.time.frames.pop_front(),
+                // On this channel only the mote sends.
+                Channel::Firmware => None,
             };
             if let Some(body) = body {
                 return Some((channel, body));

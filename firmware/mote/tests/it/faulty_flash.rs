@@ -26,9 +26,9 @@ impl Chance {
 /// The number of words or erasures that succeed before the power fails; `None` if it does not fail.
 pub(crate) type Fuse = Rc<Cell<Option<u64>>>;
 
-/// Simulated flash: two pages of 4 KiB.
+/// Simulated flash with pages of `PAGE` bytes: two pages for a journal, or the pages of slots.
 #[derive(Clone, Debug)]
-pub(crate) struct Simulated {
+pub(crate) struct Simulated<const PAGE: usize = 4096> {
     pub(crate) bytes: Vec<u8>,
     pub(crate) fuse: Fuse,
     /// The number of words and erasures so far.
@@ -38,12 +38,24 @@ pub(crate) struct Simulated {
 
 impl Simulated {
     pub(crate) fn new() -> Self {
+        Self::pages(2)
+    }
+}
+
+impl<const PAGE: usize> Simulated<PAGE> {
+    pub(crate) fn pages(pages: usize) -> Self {
         Self {
-            bytes: vec![0xff; 8192],
+            bytes: vec![0xff; pages * PAGE],
             fuse: Rc::default(),
             writes: Rc::default(),
             chance: Chance(1),
         }
+    }
+
+    /// Returns the same flash with the power supply of another one: their writes are counted
+    /// together, and the power fails for both.
+    pub(crate) fn powered_as<const OTHER: usize>(self, other: &Simulated<OTHER>) -> Self {
+        Self { fuse: other.fuse.clone(), writes: other.writes.clone(), ..self }
     }
 
     /// Returns the same flash after the power has returned.
@@ -76,8 +88,8 @@ impl Simulated {
     }
 }
 
-impl Flash for Simulated {
-    const PAGE: usize = 4096;
+impl<const PAGE: usize> Flash for Simulated<PAGE> {
+    const PAGE: usize = PAGE;
 
     fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -237,7 +237,7 @@ fn never_uses_an_old_page_whatever_an_interrupted_erasure_leaves_of_it() {
 struct Strict(Simulated);
 
 impl Flash for Strict {
-    const PAGE: usize = Simulated::PAGE;
+    const PAGE: usize = <Simulated>::PAGE;
 
     fn bytes(&self) -> &[u8] {
         self.0.bytes()

@@ -82,7 +82,7 @@ fn receive(frames: &[Vec<u8>]) -> (Vec<Notice>, Settings) {
         Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
     let mut shelf = Shelf::new();
     let mut broadcast_node = broadcast_node(&audience, &[], 1, 0);
-    let mut listener = Listener::new(&mut broadcast_node, &mut shelf, 0);
+    let mut listener = <Listener>::new(&mut broadcast_node, &mut shelf, None, 0);
     let mut reports = Vec::new();
     for (now_ms, frame) in (0..).step_by(10_000).zip(frames) {
         listener
@@ -128,7 +128,7 @@ fn rejects_replayed_commands_of_five_keys() {
                 Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
             let mut shelf = Shelf::new();
             let mut broadcast_node = broadcast_node(&audience, &[], 1, 0);
-            let mut listener = Listener::new(&mut broadcast_node, &mut shelf, 0);
+            let mut listener = <Listener>::new(&mut broadcast_node, &mut shelf, None, 0);
             let mut is_obeyed = false;
             for frame in [certificate(key), command_frame(key, number, b"led on")] {
                 let notify = &mut |report| is_obeyed |= matches!(report, Notice::Acted(..));
@@ -152,7 +152,7 @@ fn run(flash: &mut Simulated, frames: &[(Option<TimeRange>, &[u8])]) -> (Vec<Not
     let mut durable = Durable::open(flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
     let mut shelf = Shelf::new();
     let mut node = broadcast_node(&audience, &[], 1, 0);
-    let mut listener = Listener::new(&mut node, &mut shelf, 0);
+    let mut listener = <Listener>::new(&mut node, &mut shelf, None, 0);
     let mut out = [0; 2048];
     // The first request, which a mote sends when it starts.
     while listener.next_body(500_000, &mut out, &mut durable).unwrap().is_some() {}
@@ -297,14 +297,14 @@ fn acknowledges_commands_after_it_has_acted_and_again_on_request() {
         Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
     let mut shelf = Shelf::new();
     let mut node = broadcast_node(&audience, keys.as_slice(), 1, 0);
-    let mut listener = Listener::new(&mut node, &mut shelf, 0);
+    let mut listener = <Listener>::new(&mut node, &mut shelf, None, 0);
     let mut step = |now_ms: u64, frame: &[u8]| {
         listener.receive(now_ms, Some(at(NOW)), frame, &mut durable, &mut |_| {}).unwrap();
         receipts(&mut listener, &mut durable, now_ms..now_ms + 5_000)
     };
     assert!(step(10_000, &certificate(&sender)).is_empty());
-    assert_eq!(step(20_000, &obeyed), [receipt.clone()]);
-    assert_eq!(step(30_000, &wanted(5, set)), [receipt.clone()]);
+    assert_eq!(step(20_000, &obeyed), std::slice::from_ref(&receipt));
+    assert_eq!(step(30_000, &wanted(5, set)), std::slice::from_ref(&receipt));
     assert!(step(40_000, &wanted(5, &[2, 0])).is_empty(), "the receipt of another receiver");
     assert!(step(50_000, &wanted(6, set)).is_empty(), "a chain that the mote does not have");
     assert!(step(60_000, &unknown).is_empty(), "no command");

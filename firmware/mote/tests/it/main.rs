@@ -9,4 +9,5 @@ mod journal;
 mod listener;
 mod rollback;
 mod signed_time;
+mod updates;
 mod whole_mote;

@@ -30,6 +30,10 @@ for an instruction, and more if its flash is slow.
   node at every height. The instructions per event are the mean over all events, rounded up, and
   include all work before the end of the epoch. The test compares the results of each program with
   results computed on the host.
+- The section *Updates of the firmware* is about the complete firmware of `firmware/mote` and the boot
+  stage. Both are compiled with `opt-level = \"z\"`. The firmware without slots also has the code
+  that updates share with everything else: the record of the journal, the command, and the
+  continuation of a chain after a restart.
 - The receiver of a broadcast chain may use at most 1 KiB of RAM. In addition to this, it needs a
   buffer for the messages of one block, which the caller provides. If it verifies the heads of
   chains itself, it also needs the memory in the section *Receiver of a chain: memory in addition to

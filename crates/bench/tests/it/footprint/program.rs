@@ -136,6 +136,13 @@ fn qemu(machine: &str, program: &Path, more: &[&str]) -> String {
     text
 }
 
+/// Builds a program of the firmware as it is used on a board, and returns its bytes of flash.
+pub(crate) fn flash_of(program: &str, features: &str) -> u64 {
+    let package = format!("moteseal-{program}");
+    let target = cargo(&["-p", &package, "--features", features], true);
+    flash(&target.join("thumbv7m-none-eabi/release").join(program))
+}
+
 /// Runs the board's smoke test on one of the boards and returns its output: serial line, clock,
 /// flash page, measurements.
 pub(crate) fn smoke(board: &str) -> String {

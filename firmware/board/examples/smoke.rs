@@ -29,7 +29,7 @@ fn main() -> ! {
     println!(
         "out of range: {}",
         board.flash.program(flash::LENGTH, [0; 4]).is_err()
-            && board.flash.erase(flash::SECTORS).is_err()
+            && board.flash.erase(flash::LENGTH / flash::SECTOR).is_err()
     );
     println!("provision: {} bytes, first {:02x}", board.provision.len(), board.provision[0]);
     for &byte in b"hello, line\n" {

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const PROVISION: u32 = 0x3_c000;
 /// The place of the run slot in the RAM file of mps2-an385 (firmware/board/memory).
 pub(crate) const RUN_SLOT: u64 = 0x1_1000;
+/// The length of the flash page in bytes. It is at the start of the RAM file of mps2-an385.
+const FLASH_PAGE: usize = 8 << 10;
 /// The timeout of an operation: longer than any successful operation takes.
 const LONG: Duration = Duration::from_secs(300);
 
@@ -41,9 +43,13 @@ pub(crate) fn firmware(board: Board, out: &Path) {
 }
 
 /// Builds a program of the firmware with these features, and with this version, and copies it to
-/// `out`.
+/// `out`. Other tests wait with their builds, because they might replace the program before it is
+/// copied.
 pub(crate) fn build(program: &str, features: &str, version: u32, out: &Path) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../firmware");
+    fs::create_dir_all(folder.join("target")).unwrap();
+    let building = fs::File::create(folder.join("target/tests.lock")).unwrap();
+    building.lock().unwrap();
     let mut command = Command::new("cargo");
     let package = format!("moteseal-{program}");
     command.current_dir(&folder).args(["build", "--quiet", "--locked", "--release"]);
@@ -117,10 +123,12 @@ impl Emulator {
         Self::start_with_ram(board, folder, name)
     }
 
-    /// Starts the boot stage `NAME.elf` with an image in the run slot.
+    /// Starts the boot stage `NAME.elf` with an image in the run slot. The flash page is erased, as
+    /// that of a new chip.
     pub(crate) fn start_with_image(folder: &Path, name: &str, image: &[u8]) -> Self {
         let ram = fs::File::create(folder.join(format!("{name}.ram"))).unwrap();
         ram.set_len(16 << 20).unwrap();
+        ram.write_all_at(&[0xff; FLASH_PAGE], 0).unwrap();
         ram.write_all_at(image, RUN_SLOT).unwrap();
         Self::start_with_ram(Board::Mps2An385, folder, name)
     }

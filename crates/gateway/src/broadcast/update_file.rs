@@ -162,6 +162,8 @@ fn image_of(elf: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use moteseal_broadcast::firmware::{FirmwareManifest, image_tag};
     use moteseal_core::signature::Algorithm;
 

@@ -136,9 +136,14 @@ fn qemu(machine: &str, program: &Path, more: &[&str]) -> String {
     text
 }
 
-/// Builds a program of the firmware as it is used on a board, and returns its bytes of flash.
+/// Builds a program of the firmware as it is used on a board, and returns its bytes of flash. Other
+/// tests wait with their builds (`crates/cli/tests/it/emulator.rs`).
 pub(crate) fn flash_of(program: &str, features: &str) -> u64 {
     let package = format!("moteseal-{program}");
+    let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../firmware/target/tests.lock");
+    std::fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    let building = std::fs::File::create(lock).unwrap();
+    building.lock().unwrap();
     let target = cargo(&["-p", &package, "--features", features], true);
     flash(&target.join("thumbv7m-none-eabi/release").join(program))
 }
